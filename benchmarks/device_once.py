@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rappor_client import Client
-    from rappor_client.transport import Answer
+    from rappor_client.network.transport import Answer
 
 _TOML = """
 [budget]
@@ -42,7 +42,7 @@ def measure(n_records: int) -> dict[str, float]:
     from rappor_client import Caps, Client  # noqa: PLC0415 - this is what is measured
 
     results = {"import": time.perf_counter() - start}
-    from rappor_client.prepared import prepare  # noqa: PLC0415
+    from rappor_client.budget.prepared import prepare  # noqa: PLC0415
 
     from rappor import Registry  # noqa: PLC0415
     from rappor.protocol.randomizer import system_coins  # noqa: PLC0415
@@ -78,7 +78,7 @@ class _Collector:
         self.n_uploads = 0
 
     def send(self, body: bytes, *, timeout: float) -> Answer:
-        from rappor_client.transport import Answer  # noqa: PLC0415 - not before it is measured
+        from rappor_client.network.transport import Answer  # noqa: PLC0415 - not before it is measured
 
         del timeout
         self.n_uploads += 1

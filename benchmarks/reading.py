@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from benchmarks.tables import Table
 from rappor.counts.popcounts import popcount_range
-from rappor.errors import ReportError
+from rappor.ground.errors import ReportError
 from rappor.protocol.params import Params
 from rappor.protocol.wire import Report, Upload, parse_upload
 

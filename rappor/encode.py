@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rappor.errors import ParamsError
+from rappor.ground.errors import ParamsError
 from rappor.protocol.encodings import encoder
 from rappor.protocol.params import Params, threshold
 from rappor.protocol.parts import choose_part

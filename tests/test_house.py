@@ -23,28 +23,21 @@ from import_graph import (
 
 import rappor
 
-GROUND = {"errors", "files", "ranges", "progress", "lazy_exports", "display"}
-"""What everything stands on; `jit`, the compiler, is ground too, but no device's."""
+LIGHT = {"ground", "protocol", "registry", "privacy", "encode"}
+"""What a device may load: the standard library and mmh3. Of the ground all but the compiler."""
 
-LIGHT = GROUND | {"protocol", "registry", "privacy", "encode"}
-"""What a device may load: the standard library and mmh3."""
+COMPILER = "rappor.ground.jit"
 
-METHOD = GROUND | {"jit", "protocol", "registry", "privacy"}
+METHOD = {"ground", "protocol", "registry", "privacy"}
 """What the analyst's wings stand on."""
 
 MAY_IMPORT = {
-    "errors": set(),
-    "files": GROUND,
-    "ranges": GROUND,
-    "progress": GROUND,
-    "lazy_exports": GROUND,
-    "display": GROUND,
-    "jit": GROUND,
-    "door": GROUND,
-    "protocol": GROUND,
-    "registry": GROUND | {"protocol"},
-    "encode": GROUND | {"protocol", "registry"},
-    "privacy": GROUND | {"protocol", "registry"},
+    "ground": set(),
+    "door": {"ground"},
+    "protocol": {"ground"},
+    "registry": {"ground", "protocol"},
+    "encode": {"ground", "protocol", "registry"},
+    "privacy": {"ground", "protocol", "registry"},
     "counts": METHOD,
     "engines": METHOD | {"counts", "candidates", "decoding"},
     "candidates": METHOD,
@@ -86,8 +79,9 @@ def test_a_wing_imports_only_what_lies_below_it(room: str) -> None:
 def test_light_wings_import_the_standard_library_and_the_hash() -> None:
     """Rule 2: nothing else that is installed is imported by what a device loads."""
     for name in modules():
-        if is_of_method(name) and wing(name) in LIGHT | {"door"}:
+        if is_of_method(name) and wing(name) in LIGHT | {"door"} and name != COMPILER:
             assert foreign_imports(name) <= OUTSIDE | sys.stdlib_module_names, name
+            assert COMPILER not in imports_of(name), name
 
 
 def test_device_imports_light_wings_only() -> None:
@@ -98,9 +92,36 @@ def test_device_imports_light_wings_only() -> None:
     plugin = "rappor_client.pytest_plugin"
     for name, imported in wings_of({"rappor_client"}).items():
         assert imported <= LIGHT, name
-        assert plugin not in imports_of(name), name
+        assert not {plugin, COMPILER} & imports_of(name), name
         foreign = foreign_imports(name) - ({"pytest"} if name == plugin else set())
         assert foreign <= sys.stdlib_module_names, name
+
+
+DEVICE = (
+    {"errors", "version", "outcome", "periods"},
+    {"network"},
+    {"settings"},
+    {"folder"},
+    {"budget"},
+    {"outbox", "person"},
+    {"client"},
+    {"audited", "cli", "testing"},
+    {"pytest_plugin"},
+)
+"""The rooms of the device, from below."""
+
+
+def test_rooms_of_the_device_stand_on_those_below_them() -> None:
+    """Each folder, and each file beside them, imports only what is listed before it."""
+    floors = {room: floor for floor, rooms in enumerate(DEVICE) for room in rooms}
+    for name in modules():
+        package, _, inside = name.partition(".")
+        if package == "rappor_client" and inside:
+            room = inside.split(".")[0]
+            used = {
+                each.split(".")[1] for each in imports_of(name) if each.startswith(f"{package}.")
+            }
+            assert all(floors[each] < floors[room] for each in used - {room}), name
 
 
 def test_collector_could_not_report_if_it_wanted_to() -> None:
@@ -251,7 +272,7 @@ def run(program: str) -> subprocess.CompletedProcess[str]:
         "import rappor_client",
         "import rappor_client.testing",
         "import rappor_client.cli",
-        "import rappor_client.http_transport",
+        "import rappor_client.network.http_transport",
         "from rappor import Metric, Params, Registry, Upload, encode_value, describe, epsilon_inf",
     ],
 )
@@ -281,7 +302,7 @@ def test_importing_the_device_loads_no_network() -> None:
 def test_importing_the_client_loads_nothing_that_it_may_never_need() -> None:
     """Neither for sending, nor for reading a registry, nor for failures and mistakes."""
     late = ["http.client", "asyncio", "tomllib", "logging", "textwrap", "difflib", "random"]
-    late += ["unicodedata", "rappor_client.uploader", "rappor_client.withdrawal"]
+    late += ["unicodedata", "rappor_client.outbox.uploader", "rappor_client.person.withdrawal"]
     answer = run(
         f"import sys\nfrom rappor_client import Client\nassert not set({late}) & set(sys.modules)"
     )

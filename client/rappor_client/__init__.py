@@ -7,10 +7,10 @@
         client.record("search_engine", "duckduckgo")
 
 The package owns what must be right on a device for the guarantee to hold: the secret, the ledger
-of what was spent, the spool and consent. The map of its modules is in client/README.md.
+of what was spent, the spool and consent. rappor/README.md has the map of its folders.
 Nothing is imported before it is touched, so the pytest plugin beside it costs nothing.
 """
 
-from rappor.lazy_exports import lazy_exports
+from rappor.ground.lazy_exports import lazy_exports
 
 __getattr__, __dir__ = lazy_exports(__name__)

@@ -16,7 +16,7 @@ from rappor.protocol.encodings import parse_value
 from rappor.protocol.wire import encode_base64url
 from rappor.registry.registry import Registry
 from rappor_client.client import Client
-from rappor_client.contents import read_contents
+from rappor_client.person.contents import read_contents
 
 
 def main() -> None:

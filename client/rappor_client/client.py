@@ -14,25 +14,34 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, NamedTuple, Self, TypeVar
 
 from rappor.encode import takes_part
-from rappor.errors import MetricError, ParamsError, ReportError
+from rappor.ground.errors import MetricError, ParamsError, ReportError
 from rappor.protocol.encodings import encoder
 from rappor.protocol.randomizer import Coins, Secret, system_coins
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
-from rappor_client import budget_copy, ledger, reservation, reservoir, scope_memory, spool
-from rappor_client.budget_copy import BudgetCopy
+from rappor_client.budget import budget_copy, ledger, reservation, reservoir, scope_memory
+from rappor_client.budget.budget_copy import BudgetCopy
+from rappor_client.budget.ledger import Spent
+from rappor_client.budget.prepared import Prepared, is_early, prepare
+from rappor_client.budget.reservation import Limits
+from rappor_client.budget.scope_memory import Memory, Terms
 from rappor_client.errors import IdentityError
-from rappor_client.failures import DamagedError, Failures, warn
-from rappor_client.flushed import Flushed, FlushReason, Step, sum_up
-from rappor_client.forking import unforked
-from rappor_client.identity import ErasedError, Identity
-from rappor_client.ledger import Spent
+from rappor_client.folder import spool
+from rappor_client.folder.failures import DamagedError, Failures, warn
+from rappor_client.folder.forking import unforked
+from rappor_client.folder.private_folder import check_private, place_of
+from rappor_client.folder.spool import Sent
+from rappor_client.folder.state import count, counters
+from rappor_client.folder.store import BUSY_SECONDS, BusyError, Store
+from rappor_client.folder.tracebacks import silent
+from rappor_client.network.transport import Transport
+from rappor_client.outbox.flushed import Flushed, FlushReason, Step, sum_up
+from rappor_client.outbox.stops import Stops
+from rappor_client.outbox.unstored import Late, Unstored
 from rappor_client.outcome import Outcome
 from rappor_client.periods import Clock, bounded, day_of
-from rappor_client.prepared import Prepared, is_early, prepare
-from rappor_client.private_folder import check_private, place_of
-from rappor_client.reservation import Limits
-from rappor_client.scope_memory import Memory, Terms
+from rappor_client.person.identity import ErasedError, Identity
+from rappor_client.person.soundness import damaged_file
 from rappor_client.settings import (
     Caps,
     Policy,
@@ -42,19 +51,11 @@ from rappor_client.settings import (
     read_names,
     read_segment,
 )
-from rappor_client.soundness import damaged_file
-from rappor_client.spool import Sent
-from rappor_client.state import count, counters
-from rappor_client.stops import Stops
-from rappor_client.store import BUSY_SECONDS, BusyError, Store
-from rappor_client.tracebacks import silent
-from rappor_client.transport import Transport
-from rappor_client.unstored import Late, Unstored
 
 if TYPE_CHECKING:
-    from rappor_client.background import Sender
-    from rappor_client.uploader import Uploader
-    from rappor_client.withdrawal import Withdrawal
+    from rappor_client.outbox.background import Sender
+    from rappor_client.outbox.uploader import Uploader
+    from rappor_client.person.withdrawal import Withdrawal
 
 _Result = TypeVar("_Result")
 _PATIENCE: Final = 0.05
@@ -135,9 +136,9 @@ class Client:
         Anything else that fails is counted, not raised.
         """
         with unforked(wait=True):  # methods find these loaded: a child must load nothing
-            import rappor_client.background  # noqa: PLC0415 - importing the client is quicker
-            import rappor_client.uploader  # noqa: F401, PLC0415 - likewise
-            from rappor_client import withdrawal  # noqa: PLC0415 - likewise
+            import rappor_client.outbox.background  # noqa: PLC0415 - importing the client is quicker
+            import rappor_client.outbox.uploader  # noqa: F401, PLC0415 - likewise
+            from rappor_client.person import withdrawal  # noqa: PLC0415 - likewise
         clock = bounded(clock)
         place = place_of(folder)
         check_consent(consent)
@@ -153,7 +154,7 @@ class Client:
             raise ParamsError("collector must be absent with a transport")
         if collector is not None:
             with unforked(wait=True):
-                from rappor_client.http_transport import HttpTransport  # noqa: PLC0415 - 60 ms
+                from rappor_client.network.http_transport import HttpTransport  # noqa: PLC0415 - 60 ms
 
             transport = HttpTransport(collector, key=key)
         settings = Settings(
@@ -212,7 +213,7 @@ class Client:
 
         A metric with `other` has two reports, or none. Raises MetricError for a metric that is not
         in the registry and ReportError for a value that is not of its kind. Neither message nor
-        traceback holds anything true: see `rappor_client.tracebacks` for what is guaranteed,
+        traceback holds anything true: see `rappor_client.folder.tracebacks` for what is guaranteed,
         Ctrl-C included.
         """
         metrics = self._metrics(name)
@@ -305,7 +306,7 @@ class Client:
         so that consenting again does not renew the device's budget. Returns what was verified,
         also of a disk that does not allow all of it.
         """
-        from rappor_client.withdrawal import UNDER_WAY  # noqa: PLC0415 - loaded at opening
+        from rappor_client.person.withdrawal import UNDER_WAY  # noqa: PLC0415 - loaded at opening
 
         self._consent = False
         self._unstored.clear()
@@ -568,8 +569,8 @@ class Client:
             return None
         process = os.getpid()
         if (sending := self._sendings.get(process)) is None:
-            from rappor_client.background import Sender  # noqa: PLC0415 - loaded at opening
-            from rappor_client.uploader import Uploader  # noqa: PLC0415 - loaded at opening
+            from rappor_client.outbox.background import Sender  # noqa: PLC0415 - loaded at opening
+            from rappor_client.outbox.uploader import Uploader  # noqa: PLC0415 - loaded at opening
 
             uploader = Uploader(
                 self._store,
@@ -686,7 +687,7 @@ def _left(deadline: float) -> float:
 
 def _erase(folder: Path, clock: Clock, failures: Failures) -> Withdrawal:
     """Erase a folder, and say what was verified; nothing is raised."""
-    from rappor_client.withdrawal import Withdrawal, erase  # noqa: PLC0415 - loaded at opening
+    from rappor_client.person.withdrawal import Withdrawal, erase  # noqa: PLC0415 - loaded at opening
 
     try:
         withdrawal = erase(folder, Store(folder), now=clock())

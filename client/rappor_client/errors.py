@@ -7,7 +7,7 @@ RapporError
 
 from __future__ import annotations
 
-from rappor.errors import RapporError
+from rappor.ground.errors import RapporError
 
 
 class IdentityError(RapporError):

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, get_args
 
-from rappor.errors import ParamsError
+from rappor.ground.errors import ParamsError
+from rappor.ground.ranges import check_choice, check_integer
 from rappor.protocol.randomizer import Coins
 from rappor.protocol.wire import METRIC_NAME
-from rappor.ranges import check_choice, check_integer
 from rappor.registry.registry import Registry
+from rappor_client.network.transport import Transport
 from rappor_client.periods import Clock
-from rappor_client.transport import Transport
 
 Policy = Literal["error", "reset", "disable"]
 """What to do about a secret that is damaged, lost or another device's."""

@@ -20,14 +20,14 @@ from rappor.auditing.probabilities import probability_checks, restart_check
 from rappor.auditing.randomness import coin_checks, permanent_source
 from rappor.auditing.scope import not_examined
 from rappor.auditing.subject import Request, Subject
-from rappor.display import Displayed
-from rappor.errors import ParamsError
-from rappor.progress import Progress, no_progress
+from rappor.ground.display import Displayed
+from rappor.ground.errors import ParamsError
+from rappor.ground.progress import Progress, no_progress
+from rappor.ground.ranges import read_count
 from rappor.protocol.encodings import encoding_of
 from rappor.protocol.loss import epsilon_inf, epsilon_n
 from rappor.protocol.params import Params
 from rappor.protocol.randomizer import SECRET_BYTES, Coins
-from rappor.ranges import read_count
 from rappor.registry.metric import Metric
 from rappor.simulation.keystream import Keystream
 

@@ -33,12 +33,12 @@ from rappor.auditing.check import ALARM, Case, Check, binomial_check
 from rappor.auditing.evidence import Bits, Integers, Matches
 from rappor.auditing.pairs import Truth, choose_pairs, unpack
 from rappor.auditing.subject import run_lines
-from rappor.errors import ParamsError, ReportError
-from rappor.progress import Progress, no_progress
+from rappor.ground.errors import ParamsError, ReportError
+from rappor.ground.progress import Progress, no_progress
+from rappor.ground.ranges import read_count
 from rappor.protocol.loss import epsilon_1
 from rappor.protocol.params import Params
 from rappor.protocol.wire import decode_base64url
-from rappor.ranges import read_count
 from rappor.registry.budget import scope_price
 from rappor.registry.metric import Metric
 from rappor.simulation.keystream import Keystream

@@ -18,11 +18,11 @@ from rappor.auditing.check import Check
 from rappor.auditing.pairs import random_values
 from rappor.auditing.shipped_encoder import DeviceInputs, DeviceOutputs, shipped_answer
 from rappor.auditing.subject import JsonLines
+from rappor.ground.ranges import read_count
 from rappor.protocol.encodings import ENCODINGS, encoding_of
 from rappor.protocol.normalizers import NORMALIZERS
 from rappor.protocol.params import ONE, Noise, Params
 from rappor.protocol.randomizer import SECRET_BYTES
-from rappor.ranges import read_count
 from rappor.registry.metric import Metric
 from rappor.simulation.keystream import Keystream
 

@@ -30,12 +30,12 @@ from rappor.auditing.pairs import unpack
 from rappor.counts.counts import Counts
 from rappor.counts.popcounts import popcount_range
 from rappor.decoding.decoder import decode
-from rappor.errors import ParamsError
+from rappor.ground.errors import ParamsError
+from rappor.ground.progress import Progress, no_progress
+from rappor.ground.ranges import check_number, read_count
 from rappor.planning.detection_limit import standard_error
-from rappor.progress import Progress, no_progress
 from rappor.protocol.encodings import encoder, encoding_of
 from rappor.protocol.params import ONE, Params
-from rappor.ranges import check_number, read_count
 from rappor.simulation.collection import simulate_counts
 from rappor.simulation.keystream import Keystream
 from rappor.simulation.population import Population

@@ -26,8 +26,8 @@ from rappor.auditing.lower_bound import game_keys
 from rappor.auditing.pairs import Truth, unpack
 from rappor.auditing.shipped_encoder import SECOND_METRIC, Response
 from rappor.auditing.subject import Request, Subject
-from rappor.errors import ReportError
-from rappor.progress import Progress
+from rappor.ground.errors import ReportError
+from rappor.ground.progress import Progress
 from rappor.protocol.params import Params
 from rappor.protocol.randomizer import SECRET_BYTES
 from rappor.simulation.keystream import Keystream

@@ -18,10 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from rappor.ground.ranges import check_integer
 from rappor.privacy.linkability import REPORTS
 from rappor.protocol.encodings import encoding_of
 from rappor.protocol.params import Params
-from rappor.ranges import check_integer
 from rappor.simulation.keystream import Keystream
 
 _MOST_DEVICES: Final = 1_000_000

@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from rappor.auditing.pairs import choose_pairs, unpack
-from rappor.errors import ParamsError
+from rappor.ground.errors import ParamsError
+from rappor.ground.progress import Progress, no_progress
+from rappor.ground.ranges import check_integer, read_count
 from rappor.privacy.linkability import cohort_bits, link_score, reports_to_recover
-from rappor.progress import Progress, no_progress
 from rappor.protocol.encodings import encoder
 from rappor.protocol.loss import belief_bound, epsilon_1, epsilon_n
 from rappor.protocol.params import Params
-from rappor.ranges import check_integer, read_count
 from rappor.simulation.keystream import Keystream
 
 REPORTS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)

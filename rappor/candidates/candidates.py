@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from rappor.candidates import google_hashing
 from rappor.candidates.hashing import COMPILED_FROM, bloom_cells, digest_strings
-from rappor.errors import FileError, ParamsError, ReportError
+from rappor.ground.errors import FileError, ParamsError, ReportError
 from rappor.protocol.encodings.bloom import LAYOUT
 from rappor.protocol.normalizers import normalize as normalize_text
 from rappor.protocol.params import Params

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rappor.jit import compiled
+from rappor.ground.jit import compiled
 from rappor.protocol.params import Params
 
 

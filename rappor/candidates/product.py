@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from rappor.candidates.texts import Texts
-from rappor.errors import ParamsError
+from rappor.ground.errors import ParamsError
+from rappor.ground.ranges import check_integer
 from rappor.protocol.normalizers import normalize
-from rappor.ranges import check_integer
 
 MOST: Final = 1_000_000_000
 """Strings of a product at most: a pass over as many takes some ten minutes."""

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rappor.candidates.texts import Texts
-from rappor.jit import compiled
+from rappor.ground.jit import compiled
 
 
 def continue_prefixes(

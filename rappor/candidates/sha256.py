@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rappor.candidates.texts import Texts
-from rappor.jit import compiled
+from rappor.ground.jit import compiled
 
 LONGEST: Final = 55
 """Bytes of a string that fits one block: 1 of padding and 8 for the length come on top."""

@@ -15,7 +15,7 @@ import numpy as np
 from rappor.candidates import product
 from rappor.candidates.candidates import Candidates
 from rappor.candidates.texts import Texts
-from rappor.errors import FileError, ParamsError, ReportError
+from rappor.ground.errors import FileError, ParamsError, ReportError
 from rappor.protocol.normalizers import normalize as normalize_text
 
 _CHUNK: Final = 1 << 20

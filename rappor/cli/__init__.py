@@ -12,7 +12,7 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("rappor"):
             raise
-        from rappor.errors import MissingExtraError
+        from rappor.ground.errors import MissingExtraError
 
         sys.stderr.write(f"rappor: {MissingExtraError('cli')}\n")
         sys.exit(2)

@@ -15,7 +15,8 @@ from rappor.cli.commands import Command
 from rappor.cli.console import Slow, print_json
 from rappor.cli.options import json_option, metric_option, registry_option
 from rappor.engines.layout import REASONS
-from rappor.errors import DecodeError, FileError, MetricError
+from rappor.ground.errors import DecodeError, FileError, MetricError
+from rappor.ground.plurals import counted
 from rappor.registry.registry import Registry
 
 if TYPE_CHECKING:
@@ -291,11 +292,13 @@ def _refused_rows(rows: FileAggregation | None) -> Iterator[RefusedReports]:
 
 
 def _print(found: Aggregated) -> None:
-    click.echo(f"{found.reports:,} reports of {found.metric} in {found.out}")
+    click.echo(f"{counted(found.reports, 'report')} of {found.metric} in {found.out}")
     if found.repeated:
-        click.echo(f"{found.repeated:,} uploads came again and were counted once")
+        click.echo(f"{counted(found.repeated, 'repeated upload')} ignored")
     if found.resumed:
-        click.echo(f"{found.resumed:,} of {found.files:,} files were added up by an earlier run")
+        click.echo(
+            f"{found.resumed:,} of {counted(found.files, 'file')} added up by an earlier run"
+        )
     _warn(found.refused)
 
 

@@ -31,7 +31,7 @@ from rappor.cli.simulate import simulate
 from rappor.cli.sql import sql
 from rappor.cli.trend import trend
 from rappor.cli.trust import trust
-from rappor.errors import CollectorError, DecodeError, MissingExtraError, RapporError
+from rappor.ground.errors import CollectorError, DecodeError, MissingExtraError, RapporError
 
 NO_ANSWER, USAGE, INTERRUPTED = 1, 2, 130
 _ANSWERS = (CollectorError, DecodeError, FaultFoundError)

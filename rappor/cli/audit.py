@@ -13,8 +13,8 @@ from rappor.cli.console import Slow, print_json, show, table
 from rappor.cli.numbers import NUMBER
 from rappor.cli.options import chart_option, grouped, json_option, save_chart, seed_option
 from rappor.cli.subject import Subject, subject_options
-from rappor.errors import RapporError
-from rappor.files import read_text
+from rappor.ground.errors import RapporError
+from rappor.ground.files import read_text
 from rappor.registry.metric import Metric
 
 if TYPE_CHECKING:

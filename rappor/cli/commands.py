@@ -37,7 +37,26 @@ class Explained(click.Command):
 
 
 class Command(Explained):
-    """A command of `rappor`."""
+    """A command of `rappor`; `elsewhere` says what answers options that begin with some text."""
+
+    def __init__(
+        self, *arguments: Any, elsewhere: Mapping[str, str] = MappingProxyType({}), **options: Any
+    ) -> None:
+        """Take the options that other commands have, beside what click takes."""
+        super().__init__(*arguments, **options)
+        self._elsewhere = elsewhere
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the command line; click would suggest any option that looks alike."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            for name, hint in self._elsewhere.items():
+                if error.option_name.startswith(name):
+                    raise click.UsageError(
+                        f"no such option {error.option_name}; {hint}", ctx
+                    ) from None
+            raise
 
 
 class Group(Explained, click.Group):

@@ -25,7 +25,7 @@ from rappor.cli.options import (
 )
 from rappor.cli.sources import Source
 from rappor.decoding.detection import Detection
-from rappor.errors import DecodeError, FileError
+from rappor.ground.errors import DecodeError, FileError
 from rappor.protocol.segments import Segment
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ import click
 from rappor.cli.commands import Command
 from rappor.cli.console import print_json
 from rappor.cli.options import json_option
+from rappor.ground.plurals import counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,4 +69,4 @@ def convert(*, source: str, params_path: str, out: str, holds_reports: bool, as_
     if as_json:
         print_json(found)
     else:
-        click.echo(f"{found.reports:,} reports in {out}")
+        click.echo(f"{counted(found.reports, 'report')} in {out}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from rappor.errors import DecodeError, FileError, MetricError
+from rappor.ground.errors import DecodeError, FileError, MetricError
 from rappor.protocol.encodings import encoding_of
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry

@@ -22,8 +22,9 @@ from rappor.cli.options import (
     save_chart,
     seed_option,
 )
-from rappor.errors import FileError
-from rappor.files import read_text
+from rappor.ground.errors import FileError
+from rappor.ground.files import read_text
+from rappor.ground.plurals import counted
 from rappor.protocol.loss import epsilon_1, epsilon_inf
 from rappor.protocol.params import Params
 
@@ -287,10 +288,11 @@ def _print(found: Demo) -> None:
     are = "is" if found.n_false == 1 else "are"
     shown = "" if n <= _SHOWN else f", of which these {_SHOWN} are the most frequent"
     show(
-        f"Each of {estimates.reports:,} devices has one of {found.n_values:,} values and has "
-        f"sent one noisy report of {found.params.k} bits (profile {found.profile}). We test "
-        f"{estimates.n_candidates:,} candidates against the sums of the reports and detect "
-        f"{n:,}{shown}:\n"
+        f"Each of {counted(estimates.reports, 'device')} has one of "
+        f"{counted(found.n_values, 'value')} and has sent one noisy report of "
+        f"{counted(found.params.k, 'bit')} (profile {found.profile}). We test "
+        f"{counted(estimates.n_candidates, 'candidate')} against the sums of the reports and "
+        f"detect {n:,}{shown}:\n"
     )
     click.echo(detected_table(estimates, truth=found.truth, most=_SHOWN, width=width()))
     show(

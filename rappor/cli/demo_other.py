@@ -12,7 +12,7 @@ from rich.table import Table
 
 from rappor.cli.console import Slow, section, show, table
 from rappor.cli.other_table import share_cells
-from rappor.display import Displayed
+from rappor.ground.display import Displayed
 from rappor.protocol.loss import epsilon_1, epsilon_inf
 from rappor.protocol.params import Params
 from rappor.reporting.numbers import percent, short_percent

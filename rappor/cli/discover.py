@@ -212,7 +212,7 @@ def _print_search(found: Discoveries) -> None:
 
 
 def _parts(found: Discoveries) -> Table:
-    shown = table("part", "reports", "asked", "detected", "kept", "unallocated", "its error")
+    shown = table("part", "reports", "tested", "detected", "kept", "unallocated", "its error")
     for each in found.prefixes:
         shown.add_row(
             each.part,

@@ -17,7 +17,7 @@ from rappor.cli.commands import Command
 from rappor.cli.console import print_json
 from rappor.cli.options import grouped, json_option, registry_option
 from rappor.encode import encode_value
-from rappor.errors import FileError, ParamsError
+from rappor.ground.errors import FileError, ParamsError
 from rappor.protocol.encodings import encoder, parse_value
 from rappor.protocol.randomizer import SECRET_BYTES
 from rappor.registry.metric import Metric

@@ -13,8 +13,8 @@ from click.core import ParameterSource
 
 from rappor.cli.numbers import WholeNumber
 from rappor.decoding.detection import CORRECTIONS, Detection
-from rappor.display import Displayed
-from rappor.errors import ParamsError
+from rappor.ground.display import Displayed
+from rappor.ground.errors import ParamsError
 from rappor.protocol.profiles import PROFILES, profile_named
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])

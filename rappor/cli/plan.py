@@ -21,8 +21,8 @@ from rappor.cli.options import (
     registry_option,
     save_chart,
 )
-from rappor.cli.plan_asked import Budget, Repeats, Size, Strings, Subject
-from rappor.cli.plan_parts import Search, print_parts_plan
+from rappor.cli.plan_asked import BudgetOptions, RepeatOptions, Size, Strings, Subject
+from rappor.cli.plan_parts import SearchOptions, print_parts_plan
 from rappor.cli.plan_tables import print_plan
 from rappor.decoding.detection import Detection
 from rappor.protocol.encodings import ENCODINGS
@@ -75,7 +75,7 @@ class Output:
 )
 @grouped(
     "budget",
-    Budget,
+    BudgetOptions,
     click.option(
         "--epsilon-1", type=float, metavar="NATS", help="Largest privacy loss of one report."
     ),
@@ -128,7 +128,7 @@ class Output:
 )
 @grouped(
     "repeats",
-    Repeats,
+    RepeatOptions,
     click.option(
         "--reports-per-device",
         type=WholeNumber(1, 10**6),
@@ -178,7 +178,7 @@ class Output:
 )
 @grouped(
     "search",
-    Search,
+    SearchOptions,
     click.option(
         "--discover",
         is_flag=True,
@@ -222,11 +222,11 @@ class Output:
 def plan(
     *,
     subject: Subject,
-    budget: Budget,
+    budget: BudgetOptions,
     size: Size,
-    repeats: Repeats,
+    repeats: RepeatOptions,
     strings: Strings,
-    search: Search,
+    search: SearchOptions,
     detection: Detection,
     power: float,
     output: Output,

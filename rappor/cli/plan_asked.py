@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rappor.decoding.detection import Detection
-from rappor.files import read_text, replacing
+from rappor.ground.files import read_text, replacing
 from rappor.protocol.encodings import ENCODINGS
 from rappor.protocol.loss import epsilon_1, epsilon_inf
 from rappor.protocol.params import NOISE, Params
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Budget:
+class BudgetOptions:
     """What a plan may spend, or the profile whose plan is asked for."""
 
     epsilon_1: float | None
@@ -194,7 +194,7 @@ class Size:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Repeats:
+class RepeatOptions:
     """How often each device reports."""
 
     reports_per_device: int | None

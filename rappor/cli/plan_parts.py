@@ -11,6 +11,7 @@ from rich.table import Table
 
 from rappor.cli.alphabet import characters
 from rappor.cli.console import print_json, show, table
+from rappor.ground.plurals import counted
 from rappor.protocol.loss import epsilon_1, epsilon_inf
 from rappor.protocol.params import LETTERS
 from rappor.reporting.numbers import nats, percent, short_percent
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Search:
+class SearchOptions:
     """What strings are looked for without a list, if any are."""
 
     discover: bool
@@ -73,7 +74,7 @@ def _summary(planned: DiscoveryPlan) -> Table:
     summary.add_row("parameters", ", ".join(f"{x} = {getattr(params, x):.6g}" for x in LETTERS))
     summary.add_row("epsilon_1", f"{nats(epsilon_1(params))} nats")
     summary.add_row("epsilon_inf", f"{nats(epsilon_inf(params))} nats")
-    summary.add_row("report size", f"{params.n_bytes} bytes of bits")
+    summary.add_row("report size", f"{counted(params.n_bytes, 'byte')} of bits")
     summary.add_row(
         "strings",
         f"of up to {planned.longest} characters, {planned.characters} in the alphabet; "
@@ -81,7 +82,7 @@ def _summary(planned: DiscoveryPlan) -> Table:
     )
     summary.add_row(
         "finds",
-        f"{planned.layout.found:,.1f} strings in {planned.reports:,} reports "
+        f"{planned.layout.found:,.1f} strings in {counted(planned.reports, 'report')} "
         f"(false discovery rate {short_percent(question.detection.level)})",
     )
     return summary

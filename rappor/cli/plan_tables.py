@@ -10,7 +10,8 @@ from rich.table import Table
 
 from rappor.cli.console import show, table
 from rappor.cli.numbers import even_odds_become
-from rappor.errors import ParamsError
+from rappor.ground.errors import ParamsError
+from rappor.ground.plurals import counted
 from rappor.protocol.encodings import encoding_of
 from rappor.protocol.loss import epsilon_1, epsilon_inf
 from rappor.protocol.params import LETTERS, NOISE, Params
@@ -72,9 +73,9 @@ def _summary(planned: Plan) -> Table:
     summary.add_row("p*, q*", f"{params.p_star:.6f}, {params.q_star:.6f}")
     summary.add_row("epsilon_1", _loss(epsilon_1(params)))
     summary.add_row("epsilon_inf", _loss(epsilon_inf(params)))
-    summary.add_row("report size", f"{params.n_bytes} bytes of bits")
+    summary.add_row("report size", f"{counted(params.n_bytes, 'byte')} of bits")
     if planned.filling.m_is_too_large:
-        summary.add_row("m is too large", f"{planned.filling.told}; a collector shows no others")
+        summary.add_row("m is too large", f"{planned.filling.summary}; a collector shows no others")
     _add_prediction(summary, planned)
     return summary
 
@@ -85,8 +86,8 @@ def _add_prediction(summary: Table, planned: Plan) -> None:
     prediction = planned.prediction
     question = planned.question.applied(planned.params, planned.reports)
     condition = (
-        f"in {planned.reports:,} reports{_devices(planned)}, among "
-        f"{question.frequencies.n_candidates:,} candidates "
+        f"in {counted(planned.reports, 'report')}{_devices(planned)}, among "
+        f"{counted(question.frequencies.n_candidates, 'candidate')} "
         f"({_CONTROL[question.detection.correction]} {short_percent(question.detection.level)})"
     )
     if planned.share is None:

@@ -12,7 +12,7 @@ from rappor.cli.numbers import COUNT
 from rappor.cli.options import chart_option, grouped, json_option, save_chart
 from rappor.cli.privacy_tables import Detectable, print_report
 from rappor.cli.subject import Subject, metric_argument, subject_options
-from rappor.errors import ParamsError
+from rappor.ground.errors import ParamsError
 from rappor.planning.changed_params import JointError, decode_together, joint_error
 from rappor.planning.detection_limit import detection_limit, standard_error
 from rappor.privacy.report import Batch, Usage, privacy_report, privacy_report_of
@@ -52,6 +52,10 @@ class _Batch:
         "rappor privacy --profile strict --devices 1e7 --chart belief.svg",
         "rappor privacy --bits 128 --hashes 2 --cohorts 16 -f .5 -p .5 -q .75",
     ),
+    elsewhere={
+        "--epsilon": "choose parameters for an epsilon by "
+        "`rappor plan --epsilon-1 NATS --epsilon-inf NATS`, or name a --profile"
+    },
 )
 @metric_argument
 @subject_options

@@ -10,6 +10,7 @@ from rich.table import Table
 
 from rappor.cli.console import escape, section, show, table
 from rappor.cli.numbers import even_odds_become, least_belief
+from rappor.ground.plurals import counted
 from rappor.planning.changed_params import JointError
 from rappor.privacy.changing_params import EntryChange
 from rappor.privacy.linkability import Linkability
@@ -48,8 +49,8 @@ def print_report(report: PrivacyReport, error: JointError | None, limit: Detecta
     )
     if report.promise is not None:
         section("What is promised", report.promise)
-    if report.told is not None:
-        section("What is sent without noise", escape(report.told), f"{_ALIKE}.")
+    if report.without_noise is not None:
+        section("What is sent without noise", escape(report.without_noise), f"{_ALIKE}.")
     if report.together is not None:
         section("Answered together", _together(report.together))
     if report.value_changes:
@@ -63,13 +64,14 @@ def print_report(report: PrivacyReport, error: JointError | None, limit: Detecta
         )
     section(
         "Detection",
-        f"A report from each of {limit.devices:,} devices detects a share of "
-        f"{percent(limit.detection_limit, 3)} with 80 % probability, among {limit.candidates:,} "
-        f"candidates (Bonferroni 5 %). The standard error of a count is {limit.std_error:,.0f} "
-        "reports. This counts the noise alone; `rappor plan` also counts collisions of strings.",
+        f"A report from each of {counted(limit.devices, 'device')} detects a share of "
+        f"{percent(limit.detection_limit, 3)} with 80 % probability, among "
+        f"{counted(limit.candidates, 'candidate')} (Bonferroni 5 %). The standard error of a count "
+        f"is {limit.std_error:,.0f} reports. This counts the noise alone; "
+        "`rappor plan` also counts collisions of strings.",
     )
     section(_batch(report.shuffling), _shuffled(report.shuffling))
-    own = "" if report.told is None else "their properties, "
+    own = "" if report.without_noise is None else "their properties, "
     section("What links the reports of one device", *_links(report.linkability, own))
     if report.account is not None:
         section(_person(report.account), _account(report.account))
@@ -124,7 +126,7 @@ def _value_changes(changes: tuple[ValueChange, ...]) -> Table:
 def _batch(shuffling: Shuffling) -> str:
     size = "" if shuffling.counted else "at least "
     return (
-        f"Shuffled batch of {shuffling.devices:,} devices (smallest cohort {size}"
+        f"Shuffled batch of {counted(shuffling.devices, 'device')} (smallest cohort {size}"
         f"{shuffling.smallest_cohort:,}), delta = {shuffling.delta:g}"
     )
 
@@ -144,7 +146,7 @@ def _links(linkability: Linkability, own: str) -> Iterator[str]:
         f"{linkability.cohort_bits:.3g} bits about the device."
     )
     found = ", ".join(
-        f"{percent(each.probability, 0)} ({_reports(each.reports)} in each set)"
+        f"{percent(each.probability, 0)} ({counted(each.reports, 'report')} in each set)"
         for each in linkability.recognised
         if each.reports is not None
     )
@@ -156,7 +158,7 @@ def _links(linkability: Linkability, own: str) -> Iterator[str]:
     if linkability.reports_to_recover is None:
         yield "10,000 reports of a value do not show the whole permanent response."
     else:
-        shown = _reports(linkability.reports_to_recover)
+        shown = counted(linkability.reports_to_recover, "report")
         yield f"The whole permanent response is known (99 %) after {shown} of a value."
     yield (
         f"Metrics and epochs have their own cohorts and permanent responses: only {own}network "
@@ -164,13 +166,9 @@ def _links(linkability: Linkability, own: str) -> Iterator[str]:
     )
 
 
-def _reports(n: int) -> str:
-    return "1 report" if n == 1 else f"{n:,} reports"
-
-
 def _person(person: PersonLoss) -> str:
     values = "1 value (epoch)" if person.values == 1 else f"{person.values} values (epochs)"
-    reports = _reports(person.reports)
+    reports = counted(person.reports, "report")
     return f"Account of one person: {values} of each metric, {reports} of each value"
 
 
@@ -197,13 +195,13 @@ def _losses(epsilon: float, epsilon_inf: float) -> tuple[str, str, str]:
 
 
 def _change(change: EntryChange, error: JointError | None, devices: int) -> Iterator[str]:
-    yield change.told
+    yield change.summary
     if error is None:
         yield "Counts before and after cannot be decoded together: their bits mean other values."
         return
     yield (
         "Give the counts before and after to one decode. The standard error of a rare string's "
-        f"share, from {devices:,} reports each, is {percent(error.before, 4)} before, "
+        f"share, from {counted(devices, 'report')} each, is {percent(error.before, 4)} before, "
         f"{percent(error.after, 4)} after and {percent(error.together, 4)} together."
     )
     if change.kept:

@@ -17,8 +17,8 @@ from rappor.cli.console import Slow, print_json
 from rappor.cli.options import detection_options, json_option
 from rappor.cli.trend_files import TrendFiles, smooth_option, trend_files
 from rappor.decoding.detection import Detection
-from rappor.errors import FileError
-from rappor.files import alone, filling, replacing
+from rappor.ground.errors import FileError
+from rappor.ground.files import alone, filling, replacing
 from rappor.protocol.wire import METRIC_NAME
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry

@@ -10,7 +10,8 @@ import click
 from rappor.cli.commands import Command
 from rappor.cli.console import print_json, show, table
 from rappor.cli.options import json_option
-from rappor.errors import DecodeError
+from rappor.ground.errors import DecodeError
+from rappor.ground.plurals import counted
 
 if TYPE_CHECKING:
     from rappor.counts.released import Released
@@ -107,7 +108,7 @@ def pull(
     shown = table("days", "reports")
     for period in found.periods:
         shown.add_row(period.name, f"{period.n_reports:,}")
-    show(shown, f"{found.n_reports:,} reports of {found.metric} are in {path}.")
+    show(shown, f"{counted(found.n_reports, 'report')} of {found.metric} in {path}.")
     if found.withheld:
         show(f"Some reports wait on {_listed(found.withheld)}.")
 
@@ -120,4 +121,4 @@ def _nothing(found: Released) -> str:
 def _listed(days: tuple[datetime.date, ...]) -> str:
     """Write days, no more than a few of them."""
     few = ", ".join(str(day) for day in days[:5])
-    return few if len(days) <= 5 else f"{few} and {len(days) - 5} other days"
+    return few if len(days) <= 5 else f"{few} and {counted(len(days) - 5, 'other day')}"

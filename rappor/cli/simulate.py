@@ -16,7 +16,8 @@ from rappor.cli.commands import Command
 from rappor.cli.console import Slow, print_json
 from rappor.cli.numbers import NUMBER, WholeNumber
 from rappor.cli.options import grouped, json_option, metric_option, registry_option, seed_option
-from rappor.errors import CollectorError
+from rappor.ground.errors import CollectorError
+from rappor.ground.plurals import counted
 from rappor.protocol.params import Params
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
@@ -240,7 +241,7 @@ def simulate(
     else:
         told = files[0] if len(files) == 1 else f"{files[0]} to {files[-1]}"
         names = " and ".join(each.name for each in pair)
-        click.echo(f"{found.reports:,} reports of {names} in {told}")
+        click.echo(f"{counted(found.reports, 'report')} of {names} in {told}")
 
 
 def _save(collections: Iterable[tuple[str, Counts]], out: str) -> Iterator[tuple[str, int]]:
@@ -374,12 +375,12 @@ def _send(
     as_json: bool,
 ) -> None:
     """Send each share's reports, and say what became of them."""
-    from rappor.remote.exchange import HttpTransport
+    from rappor.remote.exchange import HttpExchange
     from rappor.remote.sending import send_reports
 
     statuses: Counter[str] = Counter()
     with Slow() as slow:
-        transport = HttpTransport(str(target.to))
+        transport = HttpExchange(str(target.to))
         for share in shares:
             reports = _reports(population, metric, share, slow)
             statuses += send_reports(transport, reports)

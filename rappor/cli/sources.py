@@ -17,8 +17,8 @@ from rappor.cli.count_files import (
     is_pair,
     read_counts,
 )
-from rappor.errors import DecodeError, FileError
-from rappor.files import read_text, sha256_of
+from rappor.ground.errors import DecodeError, FileError
+from rappor.ground.files import read_text, sha256_of
 from rappor.protocol.encodings import encoding_of
 from rappor.protocol.params import Params
 from rappor.registry.metric import Metric
@@ -103,7 +103,7 @@ class Source:
                 raise click.UsageError("--stream needs a file: standard input is read only once")
             with click.open_file("-", "rb") as stream:
                 listed = Candidates.from_lines(stream, normalize=params.normalize)
-                return listed.with_empty() if params.other else listed
+            return _checked(listed, "standard input", params)
         path = self.candidates_path or own_candidates(self.registry_path, metric)
         if path is None:
             reason = (
@@ -116,8 +116,7 @@ class Source:
             return read_candidates(path)
         if self.stream or _is_long(path):
             return CandidateStream.from_file(path, normalize=params.normalize)
-        listed = Candidates.from_file(path, normalize=params.normalize)
-        return listed.with_empty() if params.other else listed
+        return _checked(Candidates.from_file(path, normalize=params.normalize), path, params)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,6 +172,13 @@ class PartSource:
             check_one_epoch(self.paths, metric)
         path = self.known_path or own_candidates(self.registry_path, metric)
         return [] if path is None else _read_lines(path)
+
+
+def _checked(listed: Candidates, path: str, params: Params) -> Candidates:
+    """Refuse a file without candidates; add the empty string where devices send it."""
+    if not listed.strings:
+        raise DecodeError(f"{path}: it has no candidates: write one string per line")
+    return listed.with_empty() if params.other else listed
 
 
 def _checked_metric(

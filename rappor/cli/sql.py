@@ -9,7 +9,7 @@ import click
 from rappor.cli.commands import Command
 from rappor.cli.console import print_json
 from rappor.cli.options import json_option, registry_option
-from rappor.errors import MetricError
+from rappor.ground.errors import MetricError
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
 

@@ -17,7 +17,7 @@ from rappor.cli.options import (
     source_options,
 )
 from rappor.cli.sources import Source
-from rappor.errors import DecodeError, FileError, MetricError
+from rappor.ground.errors import DecodeError, FileError, MetricError
 
 if TYPE_CHECKING:
     from rappor.candidates.candidates import Candidates

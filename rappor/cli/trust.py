@@ -13,7 +13,7 @@ from rappor.cli.commands import Command
 from rappor.cli.console import Slow, print_json, show, table
 from rappor.cli.numbers import NUMBER, WholeNumber
 from rappor.cli.options import chart_option, grouped, json_option, seed_option
-from rappor.ranges import check_number
+from rappor.ground.ranges import check_number
 from rappor.trust.models import Model, trust_models
 from rappor.trust.survey import CoinSurvey
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rappor.counts import counts_file, devices, tables
-from rappor.errors import FileError, MetricError, ParamsError, ReportError
+from rappor.ground.errors import FileError, MetricError, ParamsError, ReportError
 from rappor.protocol.params import Params
 from rappor.protocol.wire import Report
 

@@ -29,8 +29,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rappor.errors import FileError, ParamsError
-from rappor.files import replacing
+from rappor.ground.errors import FileError, ParamsError
+from rappor.ground.files import replacing
 from rappor.protocol.params import Params
 
 _FAMILY: Final = b"RAPPOR COUNTS "

@@ -24,8 +24,8 @@ from collections.abc import Iterable
 from fractions import Fraction
 from typing import Final
 
-from rappor.errors import ReportError
-from rappor.ranges import check_number
+from rappor.ground.errors import ReportError
+from rappor.ground.ranges import check_number
 
 _MONTHS: Final = {"month": 1, "quarter": 3, "year": 12}
 

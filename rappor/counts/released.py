@@ -16,8 +16,8 @@ from typing import Any
 
 from rappor.counts.counts import Counts
 from rappor.counts.counts_file import Contents, parse_document
-from rappor.errors import FileError, MetricError, ReportError
-from rappor.files import replacing
+from rappor.ground.errors import FileError, MetricError, ReportError
+from rappor.ground.files import replacing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,9 +35,11 @@ class Period:
 
     @property
     def name(self) -> str:
-        """The day as 2026-11-30, or both ends as 2026-11-01/2026-11-30 (ISO 8601)."""
-        same = self.first == self.last
-        return f"{self.first}" if same else f"{self.first}/{self.last}"
+        """The day as 2026-11-30, both ends as 2026-11-01/2026-11-30 (ISO 8601), or those named."""
+        begins, ends = self.first > datetime.date.min, self.last < datetime.date.max
+        if begins and ends:
+            return f"{self.first}" if self.first == self.last else f"{self.first}/{self.last}"
+        return f"from {self.first}" if begins else f"to {self.last}" if ends else "all days"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,8 +15,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rappor.errors import FileError, MissingExtraError, ReportError
-from rappor.files import read_text, replacing
+from rappor.ground.errors import FileError, MissingExtraError, ReportError
+from rappor.ground.files import read_text, replacing
 from rappor.protocol.params import Params
 
 _Tables = tuple[NDArray[np.int64], NDArray[np.int64]]

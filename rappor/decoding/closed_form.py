@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from rappor.decoding.contrasts import add_sampling
 from rappor.decoding.debias import Target
 from rappor.decoding.proportions import Proportions
-from rappor.errors import DecodeError
+from rappor.ground.errors import DecodeError
 from rappor.protocol.encodings import encoding_of
 from rappor.protocol.params import Params
 

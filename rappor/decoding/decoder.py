@@ -32,8 +32,8 @@ from rappor.decoding.shrinkage import ShrunkenFit
 from rappor.decoding.significance import NullTail, normal_tail, null_tail, ones_variance
 from rappor.decoding.thresholds import Thresholds
 from rappor.decoding.ties import drop_ties, find_ties, spread_ties
-from rappor.errors import DecodeError
-from rappor.progress import Progress, no_progress
+from rappor.ground.errors import DecodeError
+from rappor.ground.progress import Progress, no_progress
 from rappor.protocol.encodings import encoding_of
 
 

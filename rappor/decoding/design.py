@@ -11,7 +11,7 @@ from scipy import sparse
 
 from rappor.candidates.candidates import Candidates
 from rappor.decoding.screening import Screening, Task
-from rappor.progress import Progress
+from rappor.ground.progress import Progress
 from rappor.protocol.params import Params
 
 BLOCK: Final = 1 << 22

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final, Literal, get_args
 
-from rappor.ranges import check_choice, check_number
+from rappor.ground.ranges import check_choice, check_number
 
 Correction = Literal["bh", "adaptive", "bonferroni"]
 CORRECTIONS: Final[tuple[str, ...]] = get_args(Correction)

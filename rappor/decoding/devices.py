@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from rappor.counts.counts import Counts
 from rappor.counts.devices import squares_of_days
 from rappor.decoding.overlap import estimate_overlap
-from rappor.errors import DecodeError
-from rappor.ranges import check_number
+from rappor.ground.errors import DecodeError
+from rappor.ground.ranges import check_number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

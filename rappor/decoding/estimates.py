@@ -17,8 +17,8 @@ from rappor.decoding.collected import Collected
 from rappor.decoding.detection import Detection
 from rappor.decoding.diagnostics import Caution, warnings
 from rappor.decoding.spreadsheet import csv_text
-from rappor.display import Displayed, draw
-from rappor.files import saved
+from rappor.ground.display import Displayed, draw
+from rappor.ground.files import saved
 
 COLUMNS: Final = (
     "candidate",

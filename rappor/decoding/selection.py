@@ -23,7 +23,7 @@ from rappor.decoding.presence import absent_tail
 from rappor.decoding.screening import Pool, Screening, Task, round_for_sums
 from rappor.decoding.significance import null_tail, threshold
 from rappor.decoding.sparse_products import weighted_products
-from rappor.progress import Progress
+from rappor.ground.progress import Progress
 
 SCREENED: Final = 5000
 """Candidates that selection looks at between two screenings, beside the selected ones: 8 MB of

@@ -22,8 +22,8 @@ from rappor.decoding.diagnostics import Caution
 from rappor.decoding.estimates import Estimates
 from rappor.decoding.p_values import PValues
 from rappor.decoding.thresholds import Thresholds
-from rappor.errors import DecodeError
-from rappor.progress import Progress
+from rappor.ground.errors import DecodeError
+from rappor.ground.progress import Progress
 from rappor.protocol.encodings import encoding_of
 
 _REASONS: Final = {

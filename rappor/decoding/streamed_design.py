@@ -19,8 +19,8 @@ from rappor.decoding.held import Best, Held
 from rappor.decoding.p_values import EDGES, count_p_values
 from rappor.decoding.screening import Screening, Tail, Task
 from rappor.decoding.ties import drop_ties, find_ties
-from rappor.errors import DecodeError
-from rappor.progress import Progress, no_progress
+from rappor.ground.errors import DecodeError
+from rappor.ground.progress import Progress, no_progress
 from rappor.protocol.encodings.bloom import LAYOUT
 
 _FEW_PATTERNS: Final = 1e-3

@@ -17,7 +17,7 @@ from rappor.decoding.detection import Detection
 from rappor.decoding.estimates import Estimates
 from rappor.decoding.p_values import EDGES, PValues, count_p_values
 from rappor.decoding.thresholds import Thresholds
-from rappor.progress import Progress, no_progress
+from rappor.ground.progress import Progress, no_progress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -9,7 +9,7 @@ import numpy as np
 from rappor.decoding.detection import Detection
 from rappor.decoding.p_values import EDGES, PValues
 from rappor.decoding.significance import Steps
-from rappor.errors import DecodeError
+from rappor.ground.errors import DecodeError
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from rappor.candidates.candidates import Candidates
 from rappor.decoding.design import Design, sum_rows
-from rappor.progress import Progress
+from rappor.ground.progress import Progress
 
 
 def find_ties(design: Design, live: NDArray[np.bool_], progress: Progress) -> list[list[int]]:

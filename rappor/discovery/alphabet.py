@@ -6,8 +6,8 @@ import unicodedata
 from collections.abc import Iterable
 from typing import Final
 
-from rappor.errors import DecodeError, ParamsError
-from rappor.ranges import shown
+from rappor.ground.errors import DecodeError, ParamsError
+from rappor.ground.ranges import shown
 
 _PRINTABLE: Final = "".join(map(chr, range(0x20, 0x7F)))
 _CODES: Final = 0x110000

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterable
 
 from rappor.counts.counts import Counts
-from rappor.errors import DecodeError
+from rappor.ground.errors import DecodeError
 from rappor.protocol.parts import WHOLE, prefix_length
 
 

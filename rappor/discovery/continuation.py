@@ -10,7 +10,7 @@ import numpy as np
 from rappor.candidates.candidates import Candidates
 from rappor.candidates.stream import CandidateStream
 from rappor.decoding.estimates import Estimates
-from rappor.errors import DecodeError
+from rappor.ground.errors import DecodeError
 from rappor.protocol.parts import cut
 
 _CANDIDATES: Final = 20_000_000

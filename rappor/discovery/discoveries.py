@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from rappor.decoding.estimates import Estimates, number_or_none
+from rappor.ground.plurals import counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,8 +89,9 @@ class Discoveries:
 
     def __repr__(self) -> str:
         return (
-            f"Discoveries({len(self.strings)} strings of {self.estimates.n_candidates} candidates, "
-            f"{self.reports} reports)"
+            f"Discoveries({counted(len(self.strings), 'string')} of "
+            f"{counted(self.estimates.n_candidates, 'candidate')}, "
+            f"{counted(self.reports, 'report')})"
         )
 
     @property

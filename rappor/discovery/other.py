@@ -14,8 +14,8 @@ from rappor.decoding.detection import Detection
 from rappor.decoding.estimates import Estimates
 from rappor.discovery.discoveries import Discoveries, NamedOther, Share, TextInOther
 from rappor.discovery.part_by_part import discover
-from rappor.errors import DecodeError
-from rappor.progress import Progress
+from rappor.ground.errors import DecodeError
+from rappor.ground.progress import Progress
 from rappor.protocol.encodings import encoding_of
 
 

@@ -14,10 +14,10 @@ from rappor.discovery.collected_parts import in_order
 from rappor.discovery.continuation import best_prefixes, continue_prefixes, n_kept
 from rappor.discovery.discoveries import Discoveries, Prefixes
 from rappor.discovery.unfinished import find_unfinished
-from rappor.progress import Progress, no_progress
+from rappor.ground.progress import Progress, no_progress
+from rappor.ground.ranges import check_integer
 from rappor.protocol.normalizers import normalize
 from rappor.protocol.parts import WHOLE, prefix_length
-from rappor.ranges import check_integer
 
 
 def discover(  # noqa: PLR0913 - what may be searched for

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import BinaryIO, Final, cast
 
 from rappor.engines.labels import Labels, folder_labels
-from rappor.errors import FileError
+from rappor.ground.errors import FileError
 
 _KINDS: Final = {
     ".parquet": "parquet",

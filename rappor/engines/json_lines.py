@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from rappor.counts.counts import Counts
-from rappor.errors import ReportError
+from rappor.ground.errors import ReportError
 from rappor.protocol.params import Params
 from rappor.protocol.wire import Lookup, Report, parse_upload
 

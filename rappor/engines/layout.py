@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from rappor.errors import ReportError
+from rappor.ground.errors import ReportError
 
 FORMAT: Final = 2
 """The number of the layout, and of what its bits mean."""

@@ -28,12 +28,12 @@ import pyarrow.parquet as pq
 
 from rappor.counts.counts import Counts
 from rappor.engines.files import ReportFile, find_files
-from rappor.engines.rows import Part, parts_of, read_part
+from rappor.engines.rows import Chunk, parts_of, read_part
 from rappor.engines.sums import Shapes, Sums, sum_schema
 from rappor.engines.totals import Collection, counts_of, shapes_of
-from rappor.errors import FileError, ReportError
-from rappor.files import replacing, sha256_of
-from rappor.progress import Progress, no_progress
+from rappor.ground.errors import FileError, ReportError
+from rappor.ground.files import replacing, sha256_of
+from rappor.ground.progress import Progress, no_progress
 from rappor.registry.registry import Registry
 
 _STATE: Final = b"rappor.checkpoint"
@@ -193,7 +193,7 @@ class _Run:
         """Keep a few parts in the pool; take over a file when all its parts are summed."""
         total, n_bytes, saved = sum(file.size for file in files), 0, time.monotonic()
         parts = _parts(files)
-        under_way: dict[Future[Sums], tuple[Part, int]] = {}
+        under_way: dict[Future[Sums], tuple[Chunk, int]] = {}
         unfinished: dict[str, tuple[Sums, int]] = {}
         while True:
             for part, n_parts in itertools.islice(parts, most - len(under_way)):
@@ -217,7 +217,7 @@ class _Run:
     def _nothing(self) -> Sums:
         return Sums(self._shapes, self._by)
 
-    def _sum_part(self, part: Part) -> Sums:
+    def _sum_part(self, part: Chunk) -> Sums:
         sums = self._nothing()
         for batch in read_part(part, lambda reason, n: sums.refuse("", "", reason, n), self._by):
             if self._stop.is_set():
@@ -243,7 +243,7 @@ class _Run:
         self._is_whole = True
 
 
-def _parts(files: Iterable[ReportFile]) -> Iterator[tuple[Part, int]]:
+def _parts(files: Iterable[ReportFile]) -> Iterator[tuple[Chunk, int]]:
     """Yield the parts of each file, with their number."""
     for file in files:
         parts = parts_of(file)

@@ -23,8 +23,8 @@ from rappor.counts.counts import Counts
 from rappor.counts.tables import load_pyarrow, open_parquet
 from rappor.engines.labels import folder_labels, with_labels
 from rappor.engines.layout import COLUMNS, FORMAT, check_columns
-from rappor.errors import FileError, ReportError
-from rappor.files import filling, replacing
+from rappor.ground.errors import FileError, ReportError
+from rappor.ground.files import filling, replacing
 from rappor.protocol.params import Params
 
 _BATCH: Final = 1 << 18

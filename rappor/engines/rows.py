@@ -23,18 +23,18 @@ from rappor.engines.files import ReportFile, is_packed, open_text
 from rappor.engines.json_rows import fill, json_rows
 from rappor.engines.labels import NUMBERS, read_numbers, with_labels
 from rappor.engines.layout import COLUMNS, DAY, check_columns
-from rappor.errors import FileError, ReportError
+from rappor.ground.errors import FileError, ReportError
 
 _ROWS: Final = 1 << 18
 """Rows of a Parquet file that are read at a time: 4 MB of bits at k = 128."""
 _BLOCK: Final = 1 << 24
 """Bytes of text that are read at a time."""
-_PART: Final = 1 << 27
+_CHUNK: Final = 1 << 27
 """Bytes of a file from which on it is read in parts."""
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class Chunk:
     """Row groups of a Parquet file, or bytes of a text, from start to end; end 0 is the end."""
 
     file: ReportFile
@@ -43,24 +43,26 @@ class Part:
     size: int
 
 
-def parts_of(file: ReportFile) -> list[Part]:
+def parts_of(file: ReportFile) -> list[Chunk]:
     """Return the parts that a file is read in, small ones and compressed texts as a whole."""
-    if file.size <= _PART or is_packed(file.path):
-        return [Part(file, 0, 0, file.size)]
+    if file.size <= _CHUNK or is_packed(file.path):
+        return [Chunk(file, 0, 0, file.size)]
     if file.kind != "parquet":
-        starts = range(0, file.size, _PART)
-        return [Part(file, start, start + _PART, min(_PART, file.size - start)) for start in starts]
+        starts = range(0, file.size, _CHUNK)
+        return [
+            Chunk(file, start, start + _CHUNK, min(_CHUNK, file.size - start)) for start in starts
+        ]
     with open_parquet(file.path) as opened:
         n_groups = opened.metadata.num_row_groups
-    step = -(-n_groups * _PART // file.size) or 1
+    step = -(-n_groups * _CHUNK // file.size) or 1
     return [
-        Part(file, start, min(start + step, n_groups), file.size * step // n_groups)
+        Chunk(file, start, min(start + step, n_groups), file.size * step // n_groups)
         for start in range(0, n_groups, step)
     ]
 
 
 def read_part(
-    part: Part, refuse: Callable[[str, int], None], by: Sequence[str] = ()
+    part: Chunk, refuse: Callable[[str, int], None], by: Sequence[str] = ()
 ) -> Iterator[Any]:
     """Yield the rows of a part as pyarrow.RecordBatches with the columns of `layout` and `by`.
 
@@ -89,7 +91,7 @@ def read_part(
         ) from None
 
 
-def _read_parquet(part: Part, wanted: Sequence[str], refuse: object) -> Iterator[Any]:
+def _read_parquet(part: Chunk, wanted: Sequence[str], refuse: object) -> Iterator[Any]:
     del refuse  # a row of Parquet is a row
     with open_parquet(part.file.path) as file:
         names = file.schema_arrow.names
@@ -101,7 +103,7 @@ def _read_parquet(part: Part, wanted: Sequence[str], refuse: object) -> Iterator
 
 
 def _read_csv(
-    part: Part, wanted: Sequence[str], refuse: Callable[[str, int], None]
+    part: Chunk, wanted: Sequence[str], refuse: Callable[[str, int], None]
 ) -> Iterator[Any]:
     names = _header(part.file)
     check_columns([*names, *(name for name in part.file.labels if name not in names)])
@@ -199,7 +201,7 @@ def _as_text(column: Any) -> Any:
 
 
 def _read_json(
-    part: Part, wanted: Sequence[str], refuse: Callable[[str, int], None]
+    part: Chunk, wanted: Sequence[str], refuse: Callable[[str, int], None]
 ) -> Iterator[Any]:
     for block in _blocks(part):
         table, _, n_malformed = json_rows(block, wanted)
@@ -211,7 +213,7 @@ def _read_json(
         yield from table.to_batches()
 
 
-def _blocks(part: Part) -> Iterator[bytes]:
+def _blocks(part: Chunk) -> Iterator[bytes]:
     """Yield blocks of whole lines: those that begin in the part."""
     with open_text(part.file.path) as file:
         if part.start:

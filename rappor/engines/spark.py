@@ -40,7 +40,7 @@ from rappor.engines.workers import (
     read_lines,
     sum_reports,
 )
-from rappor.errors import FileError, MissingExtraError, RapporError
+from rappor.ground.errors import FileError, MissingExtraError, RapporError
 from rappor.registry.registry import Registry
 
 try:
@@ -196,19 +196,19 @@ def open_session(remote: str | None = None) -> Iterator[SparkSession]:
                 "--remote must name a Spark Connect server, got none; a session on this machine "
                 "needs the extra rappor[spark-classic]"
             ) from None
-        raise RapporError(f"Spark: {told(error)}") from None
+        raise RapporError(f"Spark: {message_of(error)}") from None
     try:
         session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(_ROWS))
         # A fingerprint of digits only, as the name of a folder, would be taken for a number.
         session.conf.set("spark.sql.sources.partitionColumnTypeInference.enabled", "false")
         yield session
     except FAILURES as error:
-        raise RapporError(f"Spark: {told(error)}") from None
+        raise RapporError(f"Spark: {message_of(error)}") from None
     finally:
         session.stop()
 
 
-def told(error: Exception) -> str:
+def message_of(error: Exception) -> str:
     """Return in one line what Spark says of a failure, and its causes.
 
     One of them names a broken file, or is what the kernel said.

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from rappor.engines.layout import FORMAT
-from rappor.errors import ParamsError
+from rappor.ground.errors import ParamsError
 from rappor.protocol.params import Params
 
 

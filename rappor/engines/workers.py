@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from rappor.engines.json_rows import fill, json_rows
 from rappor.engines.layout import COLUMNS, DAY, MALFORMED
 from rappor.engines.sums import Shapes, Sums
-from rappor.errors import DecodeError
+from rappor.ground.errors import DecodeError
 
 _MOST_CELLS: Final = 1 << 25
 """Sums that a worker holds before it hands them on: 256 MB."""

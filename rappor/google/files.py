@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 from rappor.candidates.candidates import Candidates
 from rappor.candidates.google_hashing import LAYOUT
 from rappor.counts.counts import Counts
-from rappor.errors import FileError, ParamsError, ReportError
-from rappor.files import read_text, replacing
 from rappor.google.effective_noise import Client, effective_f
+from rappor.ground.errors import FileError, ParamsError, ReportError
+from rappor.ground.files import read_text, replacing
 from rappor.protocol.params import Params
 
 PathLike = str | os.PathLike[str]

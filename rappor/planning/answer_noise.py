@@ -26,18 +26,18 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rappor.errors import ParamsError
+from rappor.ground.errors import ParamsError
+from rappor.ground.ranges import check_choice
 from rappor.planning.noise import Budget, best_high, optimum, settle
 from rappor.protocol.encodings import ENCODINGS, encoding_of
 from rappor.protocol.params import Noise, Params
-from rappor.ranges import check_choice
 
 _MOST: Final = 40.0
 """Nats beyond which the noise of one bit ends at what the coins can do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Answers:
+class AnswerNoise:
     """Reports to come, of devices that give these answers; `own` is (s,) float64."""
 
     params: Params

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
+from rappor.ground.ranges import check_number, read_count
 from rappor.protocol.params import Params
-from rappor.ranges import check_number, read_count
 
 
 def rare_variance(params: Params) -> float:

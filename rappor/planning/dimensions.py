@@ -20,12 +20,12 @@ import math
 from collections.abc import Callable
 from typing import Final
 
-from rappor.errors import ParamsError
+from rappor.ground.errors import ParamsError
+from rappor.ground.ranges import check_integer
 from rappor.planning.detection_limit import rare_variance
 from rappor.planning.noise import Budget, choose_noise
 from rappor.planning.power import Question, error_without_collisions, predict
 from rappor.protocol.params import MAX_HASHES, Params
-from rappor.ranges import check_integer
 
 NEGLIGIBLE: Final = 0.04
 """Part of a rare string's variance that k, and again m, may add: 2 % of its standard error each,

@@ -32,7 +32,8 @@ from scipy import optimize, special
 
 from rappor.decoding.selection import SCREENED
 from rappor.discovery.continuation import n_continuations, n_kept
-from rappor.errors import DecodeError, ParamsError
+from rappor.ground.errors import DecodeError, ParamsError
+from rappor.ground.ranges import check_integer, read_count
 from rappor.planning.detection_limit import rare_variance
 from rappor.planning.entry import DESCRIPTION, OWNER, write_registry
 from rappor.planning.frequencies import Frequencies
@@ -41,7 +42,6 @@ from rappor.planning.power import Question
 from rappor.protocol import loss
 from rappor.protocol.params import LETTERS, Params
 from rappor.protocol.parts import WHOLE, Part
-from rappor.ranges import check_integer, read_count
 from rappor.registry.metric import Metric
 
 _DIMENSIONS: Final = ((128, 64), (128, 128), (256, 128), (256, 256), (512, 256))

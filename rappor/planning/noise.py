@@ -26,10 +26,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from rappor.errors import ParamsError
+from rappor.ground.errors import ParamsError
+from rappor.ground.ranges import check_number
 from rappor.protocol import loss
 from rappor.protocol.params import ONE, Noise, Params, noise_of, threshold
-from rappor.ranges import check_number
 
 LOSSES: Final = "[0.001, 40]"
 """Nats that can be planned. Below, a billion reports detect no share under 30 % among a thousand

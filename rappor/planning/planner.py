@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from rappor.errors import DecodeError, ParamsError
+from rappor.ground.errors import DecodeError, ParamsError
+from rappor.ground.ranges import check_number, read_count
 from rappor.planning.answer_noise import choose_answer_noise
 from rappor.planning.detection_limit import standard_error
 from rappor.planning.dimensions import choose_params, least_cohorts
@@ -17,7 +18,6 @@ from rappor.planning.power import Question, predict
 from rappor.protocol import loss
 from rappor.protocol.encodings import encoding_of
 from rappor.protocol.params import Params
-from rappor.ranges import check_number, read_count
 
 MOST_REPORTS: Final = 10**15
 """Reports that can be planned for: a hundred thousand from everybody."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Final
 
-from rappor.display import Displayed
+from rappor.ground.display import Displayed
 from rappor.planning.answer_noise import best_known, choose_answer_noise
 from rappor.planning.detection_limit import rare_variance
 from rappor.planning.entry import DESCRIPTION, OWNER, write_registry

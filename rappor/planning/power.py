@@ -43,11 +43,11 @@ from rappor.decoding.detection import Detection
 from rappor.decoding.fit import TAPER
 from rappor.decoding.selection import ENTER
 from rappor.decoding.significance import Steps, ones_variance
-from rappor.planning.answer_noise import Answers
+from rappor.ground.ranges import check_number
+from rappor.planning.answer_noise import AnswerNoise
 from rappor.planning.frequencies import Frequencies, bit_levels
 from rappor.protocol.encodings import encoding_of
 from rappor.protocol.params import Params
-from rappor.ranges import check_number
 
 _SHARES: Final = np.concatenate([[0.0], np.geomspace(1e-7, 1.0, 113)])
 """Shares at which errors are computed; between them they are interpolated. Twice as many change the
@@ -159,11 +159,11 @@ def predict(params: Params, n_reports: int, question: Question) -> Prediction:
     )
 
 
-def _settled(params: Params, n_reports: int, question: Question) -> Answers | _Settled:
+def _settled(params: Params, n_reports: int, question: Question) -> AnswerNoise | _Settled:
     """Return what tells the errors of this encoding."""
     repeated = question.reports_per_device
     if not encoding_of(params).hashed:
-        return Answers(params=params, n_reports=n_reports, repeated=repeated)
+        return AnswerNoise(params=params, n_reports=n_reports, repeated=repeated)
     collection = _Collection(
         params=params, n_reports=n_reports, frequencies=question.frequencies, repeated=repeated
     )

@@ -12,11 +12,11 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from rappor.errors import ParamsError
+from rappor.ground.errors import ParamsError
+from rappor.ground.ranges import check_integer
 from rappor.planning.plans import Plan
 from rappor.planning.power import predict
 from rappor.protocol import loss
-from rappor.ranges import check_integer
 
 _ENDLESS: Final = 10**6
 """Reports a device that stand for any number: fresh coins then have a millionth of the variance."""

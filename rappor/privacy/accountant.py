@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from rappor.ground.ranges import check_integer
 from rappor.protocol.loss import epsilon_inf, epsilon_n
-from rappor.ranges import check_integer
 from rappor.registry.metric import Metric
 
 

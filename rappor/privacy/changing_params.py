@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from rappor.ground.plurals import counted
 from rappor.protocol.loss import epsilon_inf, epsilon_n, epsilon_reports
 from rappor.protocol.params import Params
 from rappor.registry.budget import reserve, scope_names
@@ -67,7 +68,7 @@ class EntryChange:
     reserved: float
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         """All of it in sentences."""
         return " ".join(self._sentences())
 
@@ -87,7 +88,7 @@ class EntryChange:
                 "losses add up."
             )
         yield (
-            f"{self.reports:,} reports of a value before and {self.reports:,} after lose "
+            f"{counted(self.reports, 'report')} of a value before and {self.reports:,} after lose "
             f"{_nats(self.epsilon)} nats; any number of reports loses {_nats(self.epsilon_inf)}."
         )
         if not self.same:

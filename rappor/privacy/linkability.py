@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from rappor.ground.ranges import check_integer, check_number
 from rappor.privacy.recognition import binomial, recognition, recognition_inf, true_ones
 from rappor.protocol.params import Params
-from rappor.ranges import check_integer, check_number
 
 REPORTS: Final = (1, 2, 5, 20)
 """Numbers of reports in each of two sets."""

@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from rappor.ground.plurals import counted
 from rappor.privacy.linkability import link
 from rappor.privacy.small_cohorts import fill_cohorts
 from rappor.protocol.encodings import encoding_of
@@ -87,7 +88,7 @@ def told_beside(metric: Metric) -> Iterator[str]:
     """Say what is sent without noise beside the value, and what that reveals."""
     if not metric.segments:
         return
-    told = "; ".join(f"{each.name} ({', '.join(each.told)})" for each in metric.segments)
+    told = "; ".join(f"{each.name} ({', '.join(each.labels)})" for each in metric.segments)
     span = (
         "" if metric.epoch == "life" else f", as they are at the first report of a {metric.epoch}"
     )
@@ -180,11 +181,12 @@ def _showing(metric: Metric) -> str:
     whose = " of a cohort" if metric.params.m > 1 else ""
     group = " of a group" if metric.segments else ""
     text = (
-        f"It shows only sums of whole days that have at least {metric.min_cohort:,} "
-        f"reports{whose}, and only from {metric.min_reports:,} reports{group} on."
+        f"It shows only sums of whole days that have at least "
+        f"{counted(metric.min_cohort, 'report')}{whose}, and only from "
+        f"{counted(metric.min_reports, 'report')}{group} on."
     )
     filling = fill_cohorts(metric)
     if not filling.m_is_too_large:
         return text
-    told = filling.told
+    told = filling.summary
     return f"{text} {told[:1].upper()}{told[1:]}."

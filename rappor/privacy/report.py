@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final
 
-from rappor.display import Displayed
+from rappor.ground.display import Displayed
+from rappor.ground.ranges import check_integer, check_number
 from rappor.privacy.accountant import account
 from rappor.privacy.changing_params import EntryChange, price_change
 from rappor.privacy.changing_values import change_visibility
@@ -19,7 +20,6 @@ from rappor.privacy.notice import promise, told_beside
 from rappor.privacy.shuffling import likely_smallest_cohort, shuffled_epsilon
 from rappor.protocol.loss import belief_bound, epsilon_1, epsilon_inf, epsilon_n
 from rappor.protocol.params import Params
-from rappor.ranges import check_integer, check_number
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
 
@@ -127,9 +127,10 @@ class PrivacyReport(Displayed):
     """What a metric, or a parameter set alone, promises a person.
 
     `metric` and `promise` are None for parameters alone, `account` without a registry, `change`
-    without a new entry, `together` for a metric that is answered alone. `told` says what devices
-    tell in the clear, None if nothing: the devices of `shuffling` and `linkability` are then those
-    that tell the same. `value_changes` are empty for a metric that answers for one value only.
+    without a new entry, `together` for a metric that is answered alone. `without_noise` says
+    what devices send in the clear, None if nothing: the devices of `shuffling` and `linkability`
+    are then those that send the same. `value_changes` are empty for a metric that
+    answers for one value only.
     """
 
     _drawn_as: ClassVar[str] = "privacy"
@@ -140,7 +141,7 @@ class PrivacyReport(Displayed):
     epsilon_inf: float
     losses: tuple[Loss, ...]
     promise: str | None = None
-    told: str | None = None
+    without_noise: str | None = None
     value_changes: tuple[ValueChange, ...]
     shuffling: Shuffling
     linkability: Linkability
@@ -232,7 +233,7 @@ def privacy_report(
         report,
         metric=metric.name,
         promise=promise(metric),
-        told=next(told_beside(metric), None),
+        without_noise=next(told_beside(metric), None),
         value_changes=() if metric.patterns == 1 else report.value_changes,
         account=None if registry is None else _account(registry, usage),
         change=None if changed is None else price_change(metric, changed, reports=usage.reports),

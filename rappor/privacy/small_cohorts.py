@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
+from rappor.ground.plurals import counted
 from rappor.registry.metric import Metric
 
 ENOUGH: Final = 0.9
@@ -36,11 +37,12 @@ class Filling:
         return self.share < ENOUGH
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         """How many cohorts have enough reports, and with how many reports most have."""
         return (
-            f"with {self.reports:,} reports, {100 * self.share:.0f} % of {self.m:,} cohorts have "
-            f"at least {self.min_cohort:,}; with about {self.needed:,} reports, 90 % have"
+            f"with {counted(self.reports, 'report')}, {100 * self.share:.0f} % of {self.m:,} "
+            f"cohorts have at least {self.min_cohort:,}; with about "
+            f"{self.needed:,} reports, 90 % have"
         )
 
 

@@ -11,10 +11,10 @@ import math
 from collections.abc import Mapping
 from typing import Final
 
-from rappor.errors import ParamsError
+from rappor.ground.errors import ParamsError
+from rappor.ground.ranges import check_integer, check_number
 from rappor.protocol.encodings import encoding_of
 from rappor.protocol.params import Params
-from rappor.ranges import check_integer, check_number
 
 _MOST_REPORTS: Final = 10**15
 """More than all devices will ever send; far more is no number that a loss can be computed of."""

@@ -20,14 +20,14 @@ import math
 from dataclasses import InitVar, dataclass
 from typing import Any, Final, TypedDict
 
-from rappor.errors import ParamsError
+from rappor.ground.errors import ParamsError
+from rappor.ground.ranges import check_choice, check_integer, check_number, shown
 from rappor.protocol.encodings import ENCODINGS
 from rappor.protocol.encodings.bloom import LAYOUT
 from rappor.protocol.normalizers import NORMALIZERS
 from rappor.protocol.parts import check_part
 from rappor.protocol.profiles import profile_named
 from rappor.protocol.segments import Segment, check_segment
-from rappor.ranges import check_choice, check_integer, check_number, shown
 
 ONE: Final = 1 << 32
 """The threshold of probability one."""

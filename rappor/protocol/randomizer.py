@@ -15,7 +15,7 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Final, NoReturn
 
-from rappor.errors import ParamsError
+from rappor.ground.errors import ParamsError
 from rappor.protocol.params import Params
 
 Coins = Callable[[int], Sequence[int]]

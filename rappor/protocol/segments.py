@@ -16,8 +16,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from rappor.errors import ParamsError
-from rappor.ranges import shown
+from rappor.ground.errors import ParamsError
+from rappor.ground.ranges import shown
 
 OTHER: Final = "other"
 MOST: Final = 256
@@ -54,7 +54,7 @@ class Dimension:
             )
 
     @property
-    def told(self) -> tuple[str, ...]:
+    def labels(self) -> tuple[str, ...]:
         """What devices tell: a listed value, or other."""
         return (*self.values, OTHER)
 
@@ -66,7 +66,7 @@ def check_dimensions(dimensions: Sequence[Dimension]) -> None:
         raise ParamsError("the dimensions of segments must have distinct names")
     n = 1
     for each in dimensions:
-        n *= len(each.told)
+        n *= len(each.labels)
     if n > MOST:
         raise ParamsError(f"segments must number at most {MOST}, {OTHER} included, got {n}")
 
@@ -89,7 +89,7 @@ def segments_of(dimensions: Sequence[Dimension]) -> Iterator[Segment]:
     """Yield every segment that devices may tell; none without dimensions."""
     if dimensions:
         ordered = sorted(dimensions, key=lambda each: each.name)
-        for values in itertools.product(*(each.told for each in ordered)):
+        for values in itertools.product(*(each.labels for each in ordered)):
             yield tuple(zip((each.name for each in ordered), values, strict=True))
 
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from rappor.errors import MetricError, ParamsError
+from rappor.ground.errors import MetricError, ParamsError
+from rappor.ground.ranges import shown
 from rappor.protocol.encodings import encoder
 from rappor.protocol.normalizers import NORMALIZERS
 from rappor.protocol.params import Params, threshold
@@ -25,7 +26,6 @@ from rappor.protocol.segments import (
     segments_of,
 )
 from rappor.protocol.wire import METRIC_NAME
-from rappor.ranges import shown
 from rappor.registry.toml_file import fault
 
 _EPOCHS: Final[Mapping[str, tuple[str, str]]] = {
@@ -129,7 +129,7 @@ class Metric:
     @property
     def n_segments(self) -> int:
         """How many segments devices may tell, 1 where they tell none."""
-        return math.prod(len(each.told) for each in self.segments)
+        return math.prod(len(each.labels) for each in self.segments)
 
     def in_segment(self, own: Mapping[str, str]) -> Metric:
         """Return the metric of a device with these public properties: it tells one segment."""

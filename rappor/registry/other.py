@@ -12,11 +12,11 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from rappor.errors import MetricError, ParamsError
+from rappor.ground.errors import MetricError, ParamsError
+from rappor.ground.ranges import shown
 from rappor.protocol.encodings import encoding_of
 from rappor.protocol.params import Params
 from rappor.protocol.parts import Part
-from rappor.ranges import shown
 
 DISCOVER: Final = "discover"
 OTHER_NAME: Final = ".other"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from rappor.errors import MetricError
+from rappor.ground.errors import MetricError
 from rappor.protocol.encodings import encoding_of
 from rappor.registry.metric import Metric
 from rappor.registry.other import OTHER_NAME

@@ -7,10 +7,10 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Self
 
-from rappor.errors import MetricError
-from rappor.files import read_text
+from rappor.ground.errors import MetricError
+from rappor.ground.files import read_text
+from rappor.ground.ranges import check_number
 from rappor.protocol.params import Params
-from rappor.ranges import check_number
 from rappor.registry.budget import check_budget
 from rappor.registry.metric import Metric
 from rappor.registry.pairs import pair_up, possible_pairs

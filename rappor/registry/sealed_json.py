@@ -13,7 +13,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from rappor.errors import MetricError
+from rappor.ground.errors import MetricError
 from rappor.protocol.encodings.buckets import edge_text
 from rappor.protocol.params import threshold
 from rappor.registry.metric import Metric

@@ -33,13 +33,13 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
-from rappor.errors import FileError, MetricError, ParamsError
+from rappor.ground.errors import FileError, MetricError, ParamsError
+from rappor.ground.ranges import shown
 from rappor.protocol.encodings import ENCODINGS
 from rappor.protocol.encodings.buckets import edge_text
 from rappor.protocol.params import LETTERS, NOISE, Params
 from rappor.protocol.parts import Part
 from rappor.protocol.segments import Dimension
-from rappor.ranges import shown
 from rappor.registry.other import DEFAULT_PARTS, DISCOVER, OTHER_NAME, split_entry
 
 _Entry = Mapping[str, Any]

@@ -13,10 +13,10 @@ from urllib.parse import quote, urlencode
 
 from rappor.counts.calendar import STRETCHES
 from rappor.counts.released import Released
-from rappor.errors import CollectorError, FileError, ParamsError
-from rappor.progress import Progress, no_progress
-from rappor.ranges import check_choice
-from rappor.remote.exchange import Answer, Ask, HttpTransport, Transport, problem_of
+from rappor.ground.errors import CollectorError, FileError, ParamsError
+from rappor.ground.progress import Progress, no_progress
+from rappor.ground.ranges import check_choice
+from rappor.remote.exchange import Ask, Exchange, HttpExchange, Response, problem_of
 from rappor.remote.token import check_token
 
 _SECONDS: Final = 300.0
@@ -155,12 +155,12 @@ class Collector:
         url: str,
         token: str,
         *,
-        transport: Transport | None = None,
+        transport: Exchange | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         """Check the address and the token; nothing is sent yet."""
         self._token = check_token(token)
-        self._transport = transport or HttpTransport(url)
+        self._transport = transport or HttpExchange(url)
         self.sleep = sleep
 
     def __repr__(self) -> str:
@@ -261,7 +261,7 @@ class Collector:
         *expected: int,
         body: bytes | None = None,
         headers: dict[str, str] | None = None,
-    ) -> Answer:
+    ) -> Response:
         """Send a request; CollectorError unless the answer has an expected status."""
         named = {"Authorization": f"Bearer {self._token}", "Accept": "application/json"}
         answer = self._transport(
@@ -296,7 +296,7 @@ def _strings(candidates: Iterable[str]) -> list[str]:
     return listed
 
 
-def _document(answer: Answer) -> dict[str, Any]:
+def _document(answer: Response) -> dict[str, Any]:
     try:
         document = json.loads(answer.body)
     except (ValueError, RecursionError):

@@ -23,7 +23,7 @@ from urllib.request import (
     build_opener,
 )
 
-from rappor.errors import CollectorError, ParamsError
+from rappor.ground.errors import CollectorError, ParamsError
 
 MOST_BYTES: Final = 1 << 29
 """Bytes of an answer: a year of days of 1,024 cohorts of 128 bits is less than half of it."""
@@ -45,7 +45,7 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class Response:
     """What a collector answered: names of headers are in lower case."""
 
     status: int
@@ -53,11 +53,11 @@ class Answer:
     body: bytes
 
 
-Transport = Callable[[Ask], Answer]
+Exchange = Callable[[Ask], Response]
 """Sends a request and returns the answer, whatever its status; CollectorError if there is none."""
 
 
-class HttpTransport:
+class HttpExchange:
     """Sends requests to one collector, through the system's proxies, and follows no redirect."""
 
     def __init__(self, url: str, *, most_bytes: int = MOST_BYTES) -> None:
@@ -68,9 +68,9 @@ class HttpTransport:
 
     def __repr__(self) -> str:
         """Name the host."""
-        return f"HttpTransport({self._base.hostname!r})"
+        return f"HttpExchange({self._base.hostname!r})"
 
-    def __call__(self, ask: Ask) -> Answer:
+    def __call__(self, ask: Ask) -> Response:
         """Send a request and read its answer to the end."""
         end = time.monotonic() + ask.seconds
         url = self._base._replace(path=self._base.path + ask.path).geturl()
@@ -83,7 +83,7 @@ class HttpTransport:
             with response:
                 body = self._read(response, end)
                 headers = {name.lower(): value for name, value in response.headers.items()}
-                return Answer(status=int(response.status), headers=headers, body=body)
+                return Response(status=int(response.status), headers=headers, body=body)
         except (OSError, http.client.HTTPException, ValueError) as error:
             reason = getattr(error, "reason", None) or error
             raise CollectorError(f"the collector was not reached: {_told(reason)}") from None
@@ -105,7 +105,7 @@ class HttpTransport:
         return b"".join(parts)
 
 
-def problem_of(answer: Answer) -> CollectorError:
+def problem_of(answer: Response) -> CollectorError:
     """Return the error that an answer is, with the sentence of its problem document (RFC 9457)."""
     try:
         detail = json.loads(answer.body)["detail"]

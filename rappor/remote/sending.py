@@ -13,9 +13,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from rappor.errors import CollectorError
+from rappor.ground.errors import CollectorError
 from rappor.protocol.wire import Report, Upload
-from rappor.remote.exchange import Answer, Ask, Transport, problem_of
+from rappor.remote.exchange import Ask, Exchange, Response, problem_of
 
 MOST_REPORTS: Final = 1000
 """Reports in an upload: a collector's own limit, unless it is set otherwise."""
@@ -27,7 +27,7 @@ _BUSY: Final = 503
 
 
 def send_reports(
-    transport: Transport,
+    transport: Exchange,
     reports: Iterable[Report],
     *,
     sleep: Callable[[float], None] = time.sleep,
@@ -50,7 +50,7 @@ def send_reports(
     return statuses
 
 
-def _send(transport: Transport, body: bytes, sleep: Callable[[float], None]) -> Answer:
+def _send(transport: Exchange, body: bytes, sleep: Callable[[float], None]) -> Response:
     """Return the answer to an upload."""
     ask = Ask(
         method="POST",
@@ -74,7 +74,7 @@ def _send(transport: Transport, body: bytes, sleep: Callable[[float], None]) -> 
     raise AssertionError("the last attempt returns or raises")
 
 
-def _statuses(answer: Answer, n: int) -> list[str]:
+def _statuses(answer: Response, n: int) -> list[str]:
     """Return the status of each of n reports, the reason where it is refused."""
     try:
         rows = json.loads(answer.body)["reports"]

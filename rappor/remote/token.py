@@ -10,8 +10,8 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from rappor.errors import FileError, ParamsError
-from rappor.files import read_text
+from rappor.ground.errors import FileError, ParamsError
+from rappor.ground.files import read_text
 
 VARIABLE: Final = "RAPPOR_TOKEN"
 

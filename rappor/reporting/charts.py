@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from rappor.errors import FileError, MissingExtraError, ParamsError
-from rappor.files import saved
+from rappor.ground.errors import FileError, MissingExtraError, ParamsError
+from rappor.ground.files import saved
 from rappor.reporting.document import document
 from rappor.reporting.markup import Markup, join, tag
 from rappor.reporting.tables import figure

@@ -11,7 +11,8 @@ from rappor.decoding.estimates import Estimates
 from rappor.decoding.report import report
 from rappor.decoding.segments.segments import Segments
 from rappor.decoding.trends.trend import Trend
-from rappor.display import Displayed
+from rappor.ground.display import Displayed
+from rappor.ground.plurals import counted
 from rappor.planning.plans import Plan
 from rappor.privacy.report import PrivacyReport
 from rappor.protocol.params import NOISE, Params
@@ -72,7 +73,7 @@ def plan_html(plan: Plan) -> str:
     return tag(
         "div",
         pairs(
-            f"Plan for {plan.reports:,} reports",
+            f"Plan for {counted(plan.reports, 'report')}",
             (
                 *_letters(plan.params),
                 ("epsilon_1, epsilon_inf", f"{nats(plan.epsilon_1)}, {nats(plan.epsilon_inf)}"),
@@ -128,7 +129,10 @@ def audit_html(audit: Any) -> str:
     verdict = f"{n} of {len(audit.checks)} checks found a fault" if n else "No check found a fault"
     return tag(
         "div",
-        tag("p", tag("strong", f"{verdict} in {audit.trials:,} trials of {audit.metric.name}.")),
+        tag(
+            "p",
+            tag("strong", f"{verdict} in {counted(audit.trials, 'trial')} of {audit.metric.name}."),
+        ),
         table(
             "Checks",
             ("check", "verdict", "what was measured"),

@@ -14,6 +14,7 @@ from rappor.decoding.report import (
     ResidualGrid,
     report,
 )
+from rappor.ground.plurals import counted
 from rappor.protocol.encodings import encoding_of
 from rappor.reporting.cohort_charts import cohort_bits, cohort_reports, residuals
 from rappor.reporting.columns import Columns, candidate
@@ -45,7 +46,7 @@ def estimates_page(
 
 def estimates_content(found: EstimatesReport, *, forged: bool = False) -> Content:
     """Return what the page about one decode shows: the answer, and folded what it rests on."""
-    title = f"{_about(found)}: what {found.estimates.reports:,} reports say"
+    title = f"{_about(found)}: results from {counted(found.estimates.reports, 'report')}"
     estimates = found.estimates
     parts = (
         header(

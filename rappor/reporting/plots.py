@@ -14,6 +14,7 @@ from rappor.decoding.estimates import Estimates, adjusted_interval
 from rappor.decoding.report import Mass, masses
 from rappor.decoding.segments.segments import Segments
 from rappor.decoding.trends.trend import Trend
+from rappor.ground.plurals import counted
 from rappor.planning.plans import Plan
 from rappor.privacy.report import Loss, PrivacyReport
 from rappor.protocol.loss import belief_bound
@@ -126,7 +127,7 @@ def comparison_plot(comparison: Comparison, *, top: int = 20) -> Chart:
     for row in rows:
         parts[row["sample"]].append(_difference(row))
     n = comparison.n_changed
-    title = f"{n} change{'' if n == 1 else 's'} from {shorten(comparison.before, 40)}, points"
+    title = f"{counted(n, 'change')} from {shorten(comparison.before, 40)}, points"
     return dots(title if n else "No significant change; the nearest candidates, points", {
         name: some for name, some in parts.items() if some
     }, write=_points)  # fmt: skip
@@ -219,7 +220,7 @@ def plan_plot(plan: Plan) -> Chart:
         )
         if n
     )
-    what = f"{plan.reports:,} reports, epsilon_1 = {plan.epsilon_1:.3g}"
+    what = f"{counted(plan.reports, 'report')}, epsilon_1 = {plan.epsilon_1:.3g}"
     limit = f"detected with probability {plan.question.power:g}"
     return line_chart(
         [{"share": share, "probability": each, "what": what} for share, each in drawn],

@@ -11,6 +11,7 @@ from rappor.decoding.diagnostics import IMBALANCE
 from rappor.decoding.estimates import Estimates
 from rappor.decoding.segments.segments import Segments
 from rappor.decoding.trends.trend import InUse, Trend, TrendPeriod
+from rappor.ground.plurals import counted
 from rappor.reporting.numbers import nats, p_value, percent, short_percent
 
 _SURELY: Final = 0.01
@@ -170,8 +171,8 @@ def _limit(diagnostics: Mapping[str, Any]) -> str:
 def answer(estimates: Estimates) -> str:
     """Say how many candidates were detected, in how many reports, and how surely."""
     return (
-        f"{int(estimates.detected.sum()):,} of {estimates.n_candidates:,} candidates detected in "
-        f"{estimates.reports:,} reports at {error_rate(estimates)}."
+        f"{int(estimates.detected.sum()):,} of {counted(estimates.n_candidates, 'candidate')} "
+        f"detected in {counted(estimates.reports, 'report')} at {error_rate(estimates)}."
     )
 
 

@@ -70,7 +70,7 @@ def n_in_piece(n_bytes: int) -> int:
     return max(_PIECE // n_bytes, 1)
 
 
-class Noise:
+class ChannelNoise:
     """A channel with a stream of coins: called with true bits it answers for them."""
 
     def __init__(self, channel: Channel, stream: Keystream, k: int) -> None:

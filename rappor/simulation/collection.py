@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rappor.counts.counts import Counts
-from rappor.errors import ParamsError
+from rappor.ground.errors import ParamsError
+from rappor.ground.ranges import check_integer, read_count
 from rappor.protocol.params import Params
-from rappor.ranges import check_integer, read_count
-from rappor.simulation.channels import Channel, Noise, n_in_piece
+from rappor.simulation.channels import Channel, ChannelNoise, n_in_piece
 from rappor.simulation.keystream import Keystream
 from rappor.simulation.picks import Weighted, draw_cohorts
 from rappor.simulation.population import Population
@@ -212,7 +212,7 @@ def _draw_reports(
     keystream: Keystream,
 ) -> Iterator[ReportBlock]:
     to_cohort = keystream.spawn(1)
-    noise = Noise(Channel.report(params), keystream.spawn(2), params.k)
+    noise = ChannelNoise(Channel.report(params), keystream.spawn(2), params.k)
     for values in picks:
         cohorts = draw_cohorts(to_cohort, len(values), params)
         packed = noise(truth.of_devices(values, cohorts))

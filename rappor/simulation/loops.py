@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rappor.candidates.murmur3 import hash_words
-from rappor.jit import compiled
+from rappor.ground.jit import compiled
 
 
 @compiled

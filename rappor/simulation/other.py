@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from rappor.counts.counts import Counts
+from rappor.ground.ranges import read_count
 from rappor.protocol.params import Params
 from rappor.protocol.parts import Part, check_parts
-from rappor.ranges import read_count
 from rappor.simulation.collection import MOST_DEVICES, People, add_noise
 from rappor.simulation.keystream import Keystream
 from rappor.simulation.population import Population

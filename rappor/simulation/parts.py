@@ -6,9 +6,9 @@ import dataclasses
 from collections.abc import Sequence
 
 from rappor.counts.counts import Counts
+from rappor.ground.ranges import read_count
 from rappor.protocol.params import Params
 from rappor.protocol.parts import Part, check_parts
-from rappor.ranges import read_count
 from rappor.simulation.collection import MOST_DEVICES, simulate_counts
 from rappor.simulation.keystream import Keystream
 from rappor.simulation.population import Population

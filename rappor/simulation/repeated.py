@@ -21,9 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rappor.counts.counts import Counts
-from rappor.errors import ParamsError
+from rappor.ground.errors import ParamsError
+from rappor.ground.ranges import check_integer, check_number, read_count
 from rappor.protocol.params import Params
-from rappor.ranges import check_integer, check_number, read_count
 from rappor.simulation.collection import MOST_DEVICES, People, Simulation
 from rappor.simulation.keystream import Keystream
 from rappor.simulation.population import Population

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rappor.counts.counts import Counts
+from rappor.ground.ranges import check_integer, check_number, read_count
 from rappor.protocol.params import Params
-from rappor.ranges import check_integer, check_number, read_count
-from rappor.simulation.channels import Channel, Noise
+from rappor.simulation.channels import Channel, ChannelNoise
 from rappor.simulation.keystream import Keystream
 from rappor.simulation.picks import Weighted, draw_cohorts
 from rappor.simulation.population import Population
@@ -188,8 +188,10 @@ class _Devices:
         self._truth = true_bits(everyone, params)
         self._target = len(population) - 1
         self._to_value, self._to_cohort = keystream.spawn(1), keystream.spawn(2)
-        self._permanent = Noise(Channel.permanent(params), keystream.spawn(3), params.k)
-        self._instantaneous = Noise(Channel.instantaneous(params), keystream.spawn(4), params.k)
+        self._permanent = ChannelNoise(Channel.permanent(params), keystream.spawn(3), params.k)
+        self._instantaneous = ChannelNoise(
+            Channel.instantaneous(params), keystream.spawn(4), params.k
+        )
         self.values = self.answered = np.empty(0, dtype=np.int64)
         self._cohorts = np.empty(0, dtype=np.uint16)
         self._memoised = np.empty((0, params.n_bytes), dtype=np.uint8)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rappor.candidates.hashing import bloom_cells, digest_strings
-from rappor.errors import ParamsError
+from rappor.ground.errors import ParamsError
 from rappor.protocol.encodings import encoder, encoding_of
 from rappor.protocol.encodings.bloom import LAYOUT, Bloom
 from rappor.protocol.params import Params

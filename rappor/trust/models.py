@@ -3,7 +3,7 @@
 How many of n devices have a property?
 
 - Nobody is trusted: each device answers at random by its own coins (a survey, symmetric
-  randomized response, or RAPPOR, which alone bounds the loss of many answers). Noise grows as
+  randomized response, or RAPPOR, which alone bounds the loss of many answers). CountNoise grows as
   sqrt n.
 - A shuffler is trusted to mix the answers and drop who sent them. Each device may then answer
   with less noise, by as much as the batch hides it; the bound fails with probability delta.
@@ -21,11 +21,11 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
+from rappor.ground.ranges import read_count
 from rappor.privacy.shuffling import local_for
 from rappor.protocol.loss import epsilon_n
 from rappor.protocol.params import ONE, Params
-from rappor.ranges import read_count
-from rappor.trust.noise import GaussianNoise, GeometricNoise, LaplaceNoise, LocalNoise, Noise
+from rappor.trust.noise import CountNoise, GaussianNoise, GeometricNoise, LaplaceNoise, LocalNoise
 from rappor.trust.survey import MOST_LOCAL, CoinSurvey, check_epsilon
 
 _MOST_DEVICES: Final = 2**53
@@ -47,7 +47,7 @@ class Model:
     delta: float = 0.0
     epsilon_of_collector: float
     epsilon_10: float
-    noise: Noise
+    noise: CountNoise
 
     def std_error(self, n_held: int, n: int) -> float:
         """Return the standard deviation of the estimated count, in devices."""
@@ -124,7 +124,7 @@ def _rappor(params: Params) -> Model:
     )
 
 
-def _central(name: str, epsilon: float, noise: Noise, *, delta: float = 0) -> Model:
+def _central(name: str, epsilon: float, noise: CountNoise, *, delta: float = 0) -> Model:
     return Model(
         name=name,
         trusted="the curator",

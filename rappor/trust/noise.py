@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Final, Protocol, Self
 
-from rappor.ranges import check_number
+from rappor.ground.ranges import check_number
 
 if TYPE_CHECKING:  # the closed forms need no array library
     import numpy as np
@@ -17,7 +17,7 @@ _TIGHT: Final = 1e-12
 """Relative distance at which the search for sigma ends."""
 
 
-class Noise(Protocol):
+class CountNoise(Protocol):
     """What is added to the true count of the devices that have a property."""
 
     def std_error(self, n_held: int, n: int, /) -> float:

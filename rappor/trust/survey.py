@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Final, Self
 
-from rappor.errors import MissingExtraError, ParamsError
+from rappor.ground.errors import MissingExtraError, ParamsError
+from rappor.ground.ranges import check_integer, check_number
 from rappor.protocol.params import ONE, threshold
 from rappor.protocol.randomizer import Coins
-from rappor.ranges import check_integer, check_number
 
 MOST_LOCAL: Final = 20.0
 """Most that an answer may lose: it is then false in 9 of 2^32 coins, too few to round finely."""

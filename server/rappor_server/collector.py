@@ -24,7 +24,7 @@ from rappor_server.ingest.accepted_params import AcceptedParams
 from rappor_server.ingest.validate import Submission, Suspicious, read_upload
 from rappor_server.input_files import InputFiles
 from rappor_server.prometheus import Metrics
-from rappor_server.request_limits import Budget, RateLimit, Share
+from rappor_server.request_limits import AddressShare, BodyBudget, RateLimit
 from rappor_server.settings import Settings
 from rappor_server.storage.group_commit import Bounds, Result, Writer
 from rappor_server.storage.store import Store
@@ -62,7 +62,7 @@ class Collector:
         self.today = today
         self.suspicious = Suspicious(settings.suspicious)
         self.rate = RateLimit(settings.rate)
-        self.bodies = Budget(settings.max_bodies)
+        self.bodies = BodyBudget(settings.max_bodies)
         self.health = Health()
         self.readers = _pool(settings, "rappor-reader", settings.readers)
         self._closer = _pool(settings, "rappor-closer", 1)
@@ -139,7 +139,7 @@ class Collector:
         metrics = list(self.accepted_params.registry.values())
         return await self.look_up(metrics_due, self.store, metrics, self.today())
 
-    def share_of_readers(self) -> Share:
+    def share_of_readers(self) -> AddressShare:
         """Return a share for what people send who read; half of the budget is left to devices."""
         return self.bodies.share(spare=self.settings.max_bodies // 2)
 

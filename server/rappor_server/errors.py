@@ -11,7 +11,7 @@ RapporError
 
 from __future__ import annotations
 
-from rappor.errors import RapporError
+from rappor.ground.errors import RapporError
 
 
 class StoreError(RapporError):

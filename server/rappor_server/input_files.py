@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-from rappor.files import read_text
+from rappor.ground.files import read_text
 from rappor.registry.registry import Registry
 from rappor_server.errors import ConfigError
 from rappor_server.ingest.accepted_params import AcceptedParams

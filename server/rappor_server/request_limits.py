@@ -24,19 +24,19 @@ _MINUTE: Final = 60.0
 _GZIP: Final = 16 + zlib.MAX_WBITS
 
 
-class Budget:
+class BodyBudget:
     """The bytes that all bodies under way may hold together; for one thread."""
 
     def __init__(self, n_bytes: int) -> None:
         """Allow a number of bytes."""
         self._left = n_bytes
 
-    def share(self, *, spare: int = 0) -> Share:
+    def share(self, *, spare: int = 0) -> AddressShare:
         """Return a share of the budget, empty at first, to be held while a block runs.
 
         It takes none of the last `spare` bytes.
         """
-        return Share(self, spare)
+        return AddressShare(self, spare)
 
     def take(self, n_bytes: int, *, spare: int) -> None:
         """Take bytes; the problem 503 if fewer than `spare` would be left."""
@@ -54,12 +54,12 @@ class Budget:
         self._left += n_bytes
 
 
-class Share:
+class AddressShare:
     """What one request holds of a budget; a context that gives it back."""
 
     __slots__ = ("_budget", "_spare", "n_bytes")
 
-    def __init__(self, budget: Budget, spare: int) -> None:
+    def __init__(self, budget: BodyBudget, spare: int) -> None:
         """Hold nothing yet."""
         self.n_bytes = 0
         self._budget = budget
@@ -83,7 +83,7 @@ class Share:
 
 
 async def read_body(
-    scope: Scope, receive: Receive, share: Share, *, max_body: int, seconds: float
+    scope: Scope, receive: Receive, share: AddressShare, *, max_body: int, seconds: float
 ) -> bytes:
     """Read a body of at most `max_body` bytes within some seconds, in a share of the budget.
 
@@ -106,7 +106,7 @@ async def read_body(
         ) from None
 
 
-async def _read_chunks(receive: Receive, share: Share, max_body: int) -> bytes:
+async def _read_chunks(receive: Receive, share: AddressShare, max_body: int) -> bytes:
     """Read what arrives of a body until it is whole or too long."""
     body = bytearray()
     while True:
@@ -125,7 +125,7 @@ async def _read_chunks(receive: Receive, share: Share, max_body: int) -> bytes:
             return bytes(body)
 
 
-def decompress(body: bytes, encoding: str, share: Share, *, max_bytes: int) -> bytes:
+def decompress(body: bytes, encoding: str, share: AddressShare, *, max_bytes: int) -> bytes:
     """Undo the content encoding, never unpacking more than `max_bytes`, nor the tenfold.
 
     Raises Problem: 413 beyond either, 400 for a body that is not exactly one gzip stream, 415 for

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import uvicorn
 
-from rappor.errors import RapporError
+from rappor.ground.errors import RapporError
 from rappor_server import logs, systemd
 from rappor_server.collector import Collector, utc_today
 from rappor_server.errors import ConfigError

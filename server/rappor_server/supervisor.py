@@ -17,7 +17,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from typing import Any, Final
 
-from rappor.errors import RapporError
+from rappor.ground.errors import RapporError
 from rappor_server import logs, systemd
 from rappor_server.collector import utc_today
 from rappor_server.input_files import InputFiles

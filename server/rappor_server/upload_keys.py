@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Final, Self
 
-from rappor.errors import FileError
+from rappor.ground.errors import FileError
 
 _NAME: Final = re.compile(r"[a-z][a-z0-9_.-]{0,63}")
 _DAY: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")

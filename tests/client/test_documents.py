@@ -5,8 +5,6 @@ The reports of the page leave at once, because its reader removes a `#`, as the 
 
 from __future__ import annotations
 
-import ast
-import graphlib
 import os
 import re
 import shlex
@@ -26,7 +24,6 @@ from rappor import Registry
 
 PAGE = ROOT / "client" / "README.md"
 TEXT = PAGE.read_text(encoding="utf-8")
-PACKAGE = ROOT / "client" / "rappor_client"
 
 
 class Block(NamedTuple):
@@ -181,19 +178,3 @@ def test_links_lead_somewhere() -> None:
             assert link[1:] in headings
         else:
             assert (PAGE.parent / link).exists(), link
-
-
-def test_modules_import_each_other_in_no_circle() -> None:
-    """The device's modules can be read in an order; `cli` counts as one."""
-    graph: dict[str, set[str]] = {}
-    for path in [*PACKAGE.glob("*.py"), *(PACKAGE / "cli").glob("*.py")]:
-        room = "cli" if path.parent.name == "cli" else path.stem
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ImportFrom) and str(node.module) == "rappor_client":
-                graph.setdefault(room, set()).update(alias.name for alias in node.names)
-            elif isinstance(node, ast.ImportFrom) and str(node.module).startswith("rappor_client."):
-                graph.setdefault(room, set()).add(str(node.module).split(".")[1])
-    assert len(graph) > 20
-    graphlib.TopologicalSorter(
-        {room: used - {room} for room, used in graph.items() if room != "__init__"}
-    ).prepare()

@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 from accepting_collector import AcceptingCollector, accepting
 from places import ROOT
-from rappor_client.contents import Contents
+from rappor_client.person.contents import Contents
 from rappor_client.testing import peek
 
 from rappor import Registry

@@ -20,11 +20,11 @@ from typing import Any, Final
 import pytest
 from devices import DATABASE, Opener, database, lose, metric_of
 from rappor_client import Answer, Client, Outcome
-from rappor_client.flushed import FlushReason, Step
-from rappor_client.stops import Stops
-from rappor_client.store import Store
+from rappor_client.folder.store import Store
+from rappor_client.outbox.flushed import FlushReason, Step
+from rappor_client.outbox.stops import Stops
+from rappor_client.outbox.uploader import Uploader
 from rappor_client.testing import FixedClock, MemoryTransport
-from rappor_client.uploader import Uploader
 
 from rappor import Params, epsilon_inf
 

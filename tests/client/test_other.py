@@ -14,7 +14,7 @@ import pytest
 from devices import Opener, database, locked, metric_of, secret_of, write_device
 from enumeration import coin_classes, instantaneous_of
 from rappor_client import Answer, Caps, Outcome
-from rappor_client.prepared import prepare
+from rappor_client.budget.prepared import prepare
 from rappor_client.testing import Device, FixedCoins, MemoryTransport, constant_coins, peek
 from registries import registry_of
 

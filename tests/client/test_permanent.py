@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from devices import UNCAPPED, Opener, metric_of, secret_of
 from rappor_client import Client
-from rappor_client.prepared import prepare
+from rappor_client.budget.prepared import prepare
 from rappor_client.testing import FixedClock, MemoryTransport
 from registries import registry_of
 
@@ -100,8 +100,8 @@ def test_response_outlives_processes_restarts_and_changes_of_p_and_q(
     folder = tmp_path / "device"
     program = (
         "from pathlib import Path\nfrom rappor import Registry\n"
-        "from rappor_client.prepared import prepare\n"
-        "from rappor_client.secret_file import SecretFile\n"
+        "from rappor_client.budget.prepared import prepare\n"
+        "from rappor_client.folder.secret_file import SecretFile\n"
         "from rappor.protocol.randomizer import system_coins\n"
         f"registry = Registry.loads({registry.format(p=0.1, q=0.6)!r})\n"
         f"secret = SecretFile(Path({str(folder)!r})).read()\n"

@@ -21,7 +21,7 @@ import pytest
 from devices import UNCAPPED, metric_of, secret_of
 from enumeration import histories_of
 from rappor_client import Client, Outcome
-from rappor_client.prepared import prepare
+from rappor_client.budget.prepared import prepare
 from rappor_client.testing import FixedClock, peek
 from registries import registry_of
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from devices import BALANCED, BOOLEAN, DATABASE, Opener, metric_of, secret_of
 from rappor_client import Caps, Client, Outcome, SpoolLimits
-from rappor_client.ledger import NOTHING_SPENT
+from rappor_client.budget.ledger import NOTHING_SPENT
 from rappor_client.testing import (
     FixedClock,
     FixedCoins,
@@ -25,7 +25,7 @@ from rappor_client.testing import (
 from registries import registry_of
 
 from rappor import Params, Registry
-from rappor.errors import FileError, MetricError, ParamsError, ReportError
+from rappor.ground.errors import FileError, MetricError, ParamsError, ReportError
 from rappor.protocol.encodings import encoder
 from rappor.protocol.randomizer import cohort, permanent
 

@@ -14,10 +14,10 @@ import mmh3
 import pytest
 from devices import UNCAPPED, Opener, database, metric_of, refusing_disk, secret_of
 from rappor_client import Caps, IdentityError, Outcome, UploadError
-from rappor_client.identity import Identity
-from rappor_client.prepared import prepare
-from rappor_client.spool import add
-from rappor_client.store import Store
+from rappor_client.budget.prepared import prepare
+from rappor_client.folder.spool import add
+from rappor_client.folder.store import Store
+from rappor_client.person.identity import Identity
 from rappor_client.testing import FixedClock, MemoryTransport, peek
 
 from rappor import Metric, Params, RapporError

@@ -22,7 +22,7 @@ from rappor_client.testing import (
 )
 from registries import registry_of
 
-from rappor.errors import FileError
+from rappor.ground.errors import FileError
 
 ACCEPTED = b'{"reports":[{"status":"accepted"}]}'
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rappor.encode import encode_value
-from rappor.errors import RapporError, ReportError
+from rappor.ground.errors import RapporError, ReportError
 from rappor.protocol.encodings import encoder, parse_value
 from rappor.protocol.normalizers import NORMALIZERS, normalize
 from rappor.protocol.params import Params

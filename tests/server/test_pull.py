@@ -16,7 +16,7 @@ from rappor_server.storage.store import Store
 
 from rappor import Collector, Counts, decode
 from rappor.counts.released import Released
-from rappor.errors import CollectorError
+from rappor.ground.errors import CollectorError
 
 DAYS = tuple(datetime.date(2026, 11, day) for day in (2, 3, 9))
 

@@ -7,7 +7,7 @@ import gzip
 import pytest
 from hostile_uploads import seeded
 from rappor_server.problems import Problem
-from rappor_server.request_limits import Budget, RateLimit, decompress
+from rappor_server.request_limits import BodyBudget, RateLimit, decompress
 
 
 def test_rate_keeps_no_address() -> None:
@@ -53,7 +53,7 @@ def is_within(limit: RateLimit, address: str) -> bool:
 
 def test_a_share_of_the_budget_is_given_back_whole() -> None:
     """What is held together is bounded, and what ends, by an error too, makes room for others."""
-    budget = Budget(100)
+    budget = BodyBudget(100)
     with budget.share() as first:
         first.grow(60)
         with budget.share() as second:
@@ -80,7 +80,7 @@ def test_unpacking_stops_at_ten_times_the_size(n_bytes: int, status: int | None)
     """What repeats itself more is refused before it is unpacked further."""
     data = seeded(0).randbytes(200) + bytes(n_bytes)
     packed = gzip.compress(data)
-    with Budget(10_000_000).share() as share:
+    with BodyBudget(10_000_000).share() as share:
         if status is None:
             assert decompress(packed, "gzip", share, max_bytes=1_000_000) == data
             return

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from rappor_server.cli.options import read_settings, setting_options
 from rappor_server.settings import Settings
 
-from rappor.errors import RapporError
+from rappor.ground.errors import RapporError
 
 NAMES = [field.name for field in dataclasses.fields(Settings)]
 

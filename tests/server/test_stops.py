@@ -12,7 +12,7 @@ from rappor_server.ingest.validate import Suspicious, read_upload
 from rappor_server.stops import Stops
 
 from rappor import Registry
-from rappor.errors import FileError
+from rappor.ground.errors import FileError
 
 LAST = TODAY + datetime.timedelta(days=30)
 AFTER = LAST + datetime.timedelta(days=1)

@@ -8,7 +8,7 @@ import pytest
 from collectors import TODAY
 from rappor_server.upload_keys import UploadKeys
 
-from rappor.errors import FileError
+from rappor.ground.errors import FileError
 
 TOMORROW = TODAY + datetime.timedelta(days=1)
 

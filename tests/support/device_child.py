@@ -13,7 +13,7 @@ from pathlib import Path
 
 from devices import UNCAPPED
 from rappor_client import Client, Outcome
-from rappor_client.http_transport import HttpTransport
+from rappor_client.network.http_transport import HttpTransport
 
 from rappor import Registry
 

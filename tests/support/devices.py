@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from rappor_client import Caps, Client, budget_copy
-from rappor_client.budget_copy import BudgetCopy
-from rappor_client.identity import mark_of
-from rappor_client.secret_file import SecretFile
-from rappor_client.store import in_memory
+from rappor_client import Caps, Client
+from rappor_client.budget import budget_copy
+from rappor_client.budget.budget_copy import BudgetCopy
+from rappor_client.folder.secret_file import SecretFile
+from rappor_client.folder.store import in_memory
+from rappor_client.person.identity import mark_of
 
 from rappor import Metric, Params
 

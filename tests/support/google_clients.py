@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Final
 
 from rappor.candidates.candidates import Candidates
-from rappor.errors import ParamsError
 from rappor.google.effective_noise import randomizing_levels
+from rappor.ground.errors import ParamsError
 from rappor.protocol.params import Params
 
 HASHED_BITS: Final = 32

@@ -9,7 +9,7 @@ from typing import Final
 
 from places import ROOT
 
-from rappor.lazy_exports import read_stub
+from rappor.ground.lazy_exports import read_stub
 
 PACKAGES: Final = {
     "rappor": ROOT / "rappor",

@@ -14,9 +14,9 @@ import warnings
 from pathlib import Path
 from types import FrameType
 
-from rappor_client import forking
-from rappor_client.failures import Failures
-from rappor_client.forking import hold_over_forks
+from rappor_client.folder import forking
+from rappor_client.folder.failures import Failures
+from rappor_client.folder.forking import hold_over_forks
 
 PATIENCE = 60
 

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from rappor.errors import RapporError
+from rappor.ground.errors import RapporError
 from rappor_client.cli import reset, send, show
 from rappor_client.cli.parser import Namespace, ProgramParser
 

@@ -6,6 +6,7 @@ import argparse
 import math
 from argparse import Namespace
 from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 from rappor_client.version import installed_version
@@ -34,6 +35,15 @@ class CommandParser(argparse.ArgumentParser):
         action = super().add_argument(*names, **settings)
         self.arguments.append(action)
         return action
+
+    def add_folder(self) -> None:
+        """Add the folder that a command is about."""
+        self.add_argument(
+            "folder",
+            type=Path,
+            metavar="FOLDER",
+            help="The folder in which the program keeps its telemetry.",
+        )
 
     @property
     def options(self) -> list[str]:

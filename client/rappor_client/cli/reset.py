@@ -5,11 +5,10 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from rappor.errors import FileError
 from rappor_client.cli.parser import Namespace, ProgramParser
-from rappor_client.contents import holds_telemetry, read_contents
-from rappor_client.store import Store
-from rappor_client.withdrawal import erase
+from rappor_client.folder.store import Store
+from rappor_client.person.contents import check_telemetry, read_contents
+from rappor_client.person.withdrawal import erase
 
 
 def add_to(program: ProgramParser) -> None:
@@ -24,19 +23,13 @@ def add_to(program: ProgramParser) -> None:
         ),
         example="rappor-client reset ~/.local/share/myapp/telemetry --yes",
     )
-    command.add_argument(
-        "folder",
-        type=Path,
-        metavar="FOLDER",
-        help="The folder in which the program keeps its telemetry.",
-    )
+    command.add_folder()
     command.add_argument("--yes", action="store_true", help="Erase without asking.")
 
 
 def run(chosen: Namespace) -> bool:
     """Erase a folder, after a question unless --yes is given; say what was verified."""
-    if not holds_telemetry(chosen.folder):
-        raise FileError(chosen.folder, "there is no telemetry in it")
+    check_telemetry(chosen.folder)
     if not (chosen.yes or _is_confirmed(chosen.folder)):
         return False
     withdrawal = erase(chosen.folder, Store(chosen.folder), now=time.time())

@@ -7,16 +7,16 @@ import math
 import tempfile
 from pathlib import Path
 
-from rappor.errors import MetricError, ParamsError
-from rappor.files import read_text
+from rappor.ground.errors import MetricError, ParamsError
+from rappor.ground.files import read_text
 from rappor.protocol.encodings import parse_value
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
 from rappor_client.cli.parser import Namespace, ProgramParser, seconds, suggestion
 from rappor_client.cli.show import UploadRecord
 from rappor_client.client import Client
+from rappor_client.folder.spool import ACCEPTED
 from rappor_client.outcome import Outcome
-from rappor_client.spool import ACCEPTED
 
 
 def add_to(program: ProgramParser) -> None:

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from rappor.errors import FileError
+from rappor.ground.plurals import counted
 from rappor.protocol.loss import epsilon_1, epsilon_inf
 from rappor.protocol.params import Params
+from rappor_client.budget.ledger import Spent
 from rappor_client.cli.parser import Namespace, ProgramParser
-from rappor_client.contents import holds_telemetry, read_contents
-from rappor_client.ledger import Spent, counted
-from rappor_client.spool import Sent, SentReport
+from rappor_client.folder.spool import Sent, SentReport
+from rappor_client.person.contents import check_telemetry, read_contents
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,12 +120,7 @@ def add_to(program: ProgramParser) -> None:
             "rappor-client show ~/.local/share/myapp/telemetry --json"
         ),
     )
-    command.add_argument(
-        "folder",
-        type=Path,
-        metavar="FOLDER",
-        help="The folder in which the program keeps its telemetry.",
-    )
+    command.add_folder()
     command.add_argument("--json", action="store_true", help="Print one JSON object for scripts.")
 
 
@@ -138,8 +133,7 @@ def run(chosen: Namespace) -> bool:
 
 def device_record(folder: Path) -> DeviceRecord:
     """Return the record of a folder; FileError if there is no telemetry in it."""
-    if not holds_telemetry(folder):
-        raise FileError(folder, "there is no telemetry in it")
+    check_telemetry(folder)
     contents = read_contents(folder)
     return DeviceRecord(
         uploads=tuple(UploadRecord.of(upload) for upload in contents.sent),

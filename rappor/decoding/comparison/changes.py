@@ -26,7 +26,7 @@ from rappor.decoding.screening import Screening, Task
 from rappor.decoding.selection import Selection, select
 from rappor.decoding.significance import null_tail
 from rappor.decoding.ties import drop_ties, find_ties, spread_ties
-from rappor.progress import Progress
+from rappor.ground.progress import Progress
 
 Interval = Callable[[float], tuple[NDArray[np.float64], NDArray[np.float64]]]
 """Returns the ends, (c,) each, of two-sided intervals that miss with a probability."""

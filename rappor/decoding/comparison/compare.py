@@ -31,10 +31,10 @@ from rappor.decoding.devices import merge
 from rappor.decoding.estimates import Estimates
 from rappor.decoding.p_values import PValues
 from rappor.decoding.thresholds import Thresholds
-from rappor.errors import DecodeError
-from rappor.progress import Progress, no_progress
+from rappor.ground.errors import DecodeError
+from rappor.ground.progress import Progress, no_progress
+from rappor.ground.ranges import check_choice, check_number
 from rappor.protocol.encodings import encoding_of
-from rappor.ranges import check_choice, check_number
 
 BASELINES: Final = ("first", "previous")
 """What a sample is compared with: the first one, or the one before it."""

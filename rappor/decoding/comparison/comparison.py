@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from rappor.decoding.detection import Detection
 from rappor.decoding.estimates import number_or_none
 from rappor.decoding.spreadsheet import csv_text
-from rappor.display import Displayed, draw
-from rappor.files import saved
+from rappor.ground.display import Displayed, draw
+from rappor.ground.files import saved
 
 COLUMNS: Final = (
     "sample",

@@ -19,8 +19,8 @@ from rappor.decoding.side_by_side import (
     listed_candidates,
     told_once,
 )
-from rappor.errors import DecodeError
-from rappor.progress import Progress, no_progress
+from rappor.ground.errors import DecodeError
+from rappor.ground.progress import Progress, no_progress
 from rappor.protocol.segments import Segment, segment_name
 
 _UNTOLD = "not told"

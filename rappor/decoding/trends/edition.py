@@ -22,8 +22,8 @@ from typing import Any, Final
 from rappor.candidates.candidates import Candidates
 from rappor.counts.released import Released
 from rappor.decoding.trends.trend import Trend
-from rappor.errors import DecodeError, FileError
-from rappor.ranges import shown
+from rappor.ground.errors import DecodeError, FileError
+from rappor.ground.ranges import shown
 
 _ID_DIGITS: Final = 16
 EDITION_ID: Final = re.compile(rf"[0-9a-f]{{{_ID_DIGITS}}}")

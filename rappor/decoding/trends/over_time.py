@@ -23,11 +23,11 @@ from rappor.decoding.side_by_side import (
 )
 from rappor.decoding.trends.stretches import Stretch, stretches
 from rappor.decoding.trends.trend import InUse, ParamsChange, Trend, TrendPeriod
-from rappor.errors import DecodeError
-from rappor.progress import Progress, no_progress
+from rappor.ground.errors import DecodeError
+from rappor.ground.progress import Progress, no_progress
+from rappor.ground.ranges import check_integer
 from rappor.protocol.loss import epsilon_1, epsilon_inf
 from rappor.protocol.params import Params
-from rappor.ranges import check_integer
 
 
 def trend(

@@ -10,8 +10,8 @@ from typing import Final
 from rappor.counts.calendar import STRETCHES, Days, stretch_of
 from rappor.counts.counts import Counts
 from rappor.counts.released import Period, Released
-from rappor.errors import DecodeError
-from rappor.ranges import check_choice
+from rappor.ground.errors import DecodeError
+from rappor.ground.ranges import check_choice
 
 MOST: Final = 1000
 """Stretches of one trend: more than two years of days."""

@@ -8,12 +8,12 @@ from typing import Final
 
 import mmh3
 
-from rappor.errors import ParamsError
+from rappor.ground.errors import ParamsError
+from rappor.ground.ranges import shown
 from rappor.protocol.encodings.encoding import Encoding, check_names, normalised_by
 from rappor.protocol.encodings.shape import Shape
 from rappor.protocol.normalizers import normalize
 from rappor.protocol.parts import cut
-from rappor.ranges import shown
 
 LAYOUT: Final = "rappor-1"
 """The hash layout of protocol version 1; any other one enters the fingerprint."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from rappor.errors import ParamsError, ReportError
-from rappor.protocol.encodings.encoding import Encoding, told
+from rappor.ground.errors import ParamsError, ReportError
+from rappor.protocol.encodings.encoding import Encoding, described
 from rappor.protocol.encodings.shape import Shape
 
 _TEXTS: Final = {"true": True, "false": False, "yes": True, "no": False, "1": True, "0": False}
@@ -34,13 +34,13 @@ class Boolean(Encoding):
         """Read true, yes, 1 or false, no, 0."""
         answer = _TEXTS.get(text.strip().lower())
         if answer is None:
-            raise ReportError(f"a value must be one of {', '.join(_TEXTS)}, got {told(text)}")
+            raise ReportError(f"a value must be one of {', '.join(_TEXTS)}, got {described(text)}")
         return answer
 
     def bits(self, value: object, cohort: int) -> list[int]:  # noqa: ARG002  (one cohort)
         """Return the bit if the value is True."""
         if not isinstance(value, bool):
-            raise ReportError(f"a value must be True or False, got {told(value)}")
+            raise ReportError(f"a value must be True or False, got {described(value)}")
         return [0] if value else []
 
     @property

@@ -7,8 +7,8 @@ import itertools
 import math
 from collections.abc import Sequence
 
-from rappor.errors import ParamsError, ReportError
-from rappor.protocol.encodings.encoding import Encoding, check_names, neighbours, told
+from rappor.ground.errors import ParamsError, ReportError
+from rappor.protocol.encodings.encoding import Encoding, check_names, described, neighbours
 from rappor.protocol.encodings.shape import Shape
 
 
@@ -35,7 +35,7 @@ class Buckets(Encoding):
         try:
             return float(text)
         except ValueError:
-            raise ReportError(f"a value must be a number, got {told(text)}") from None
+            raise ReportError(f"a value must be a number, got {described(text)}") from None
 
     def bits(self, value: object, cohort: int) -> list[int]:  # noqa: ARG002  (one cohort)
         """Return the bit of the bucket that holds a number; NaN lies in none."""
@@ -82,7 +82,7 @@ class Buckets(Encoding):
 
 def _number(value: object) -> int | float:
     if not isinstance(value, int | float) or isinstance(value, bool):
-        raise ReportError(f"a value must be an int or a float, got {told(value)}")
+        raise ReportError(f"a value must be an int or a float, got {described(value)}")
     return value
 
 

@@ -15,10 +15,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from rappor.errors import ParamsError, ReportError
+from rappor.ground.errors import ParamsError, ReportError
+from rappor.ground.ranges import shown
 from rappor.protocol.encodings.shape import Shape
 from rappor.protocol.normalizers import NORMALIZERS, normalize
-from rappor.ranges import shown
 
 
 @dataclass(frozen=True)
@@ -254,7 +254,7 @@ def normalised_by(params: Shape) -> str:
     return f" ({described})" if described else ""
 
 
-def told(value: object) -> str:
+def described(value: object) -> str:
     """Describe a recorded value by all that may be told of it: its type, and a text's length."""
     kind = type(value).__name__
     return f"a {kind} of {len(value)} characters" if isinstance(value, str) else kind

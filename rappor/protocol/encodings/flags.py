@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Final
 
-from rappor.errors import ReportError
-from rappor.protocol.encodings.encoding import NamedEncoding, normalised_by, told
+from rappor.ground.errors import ReportError
+from rappor.protocol.encodings.encoding import NamedEncoding, described, normalised_by
 
 _MOST: Final = 10_000
 """Names in one value, repeated ones too: five times as many as flags can be; more has no end."""
@@ -61,7 +61,7 @@ class Flags(NamedEncoding):
 
 def _names(value: object) -> tuple[object, ...]:
     if isinstance(value, str) or not isinstance(value, Iterable):
-        raise ReportError(f"a value must be an iterable of names, got {told(value)}")
+        raise ReportError(f"a value must be an iterable of names, got {described(value)}")
     names = tuple(islice(value, _MOST + 1))
     if len(names) > _MOST:
         raise ReportError(f"a value must name at most {_MOST:,} flags, got more")

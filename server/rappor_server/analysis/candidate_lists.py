@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from sqlalchemy import delete as delete_rows
 from sqlalchemy import select
 
-from rappor.errors import DecodeError, FileError, ParamsError
+from rappor.ground.errors import DecodeError, FileError, ParamsError
 from rappor_server.errors import LimitError, NotFoundError
 from rappor_server.storage import schema
 from rappor_server.storage.database import failing_as_store_error, wait_alone, writing

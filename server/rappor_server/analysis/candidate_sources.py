@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from rappor.errors import DecodeError, FileError
+from rappor.ground.errors import DecodeError, FileError
 from rappor.registry.metric import Metric
 from rappor_server.storage.store import Store
 

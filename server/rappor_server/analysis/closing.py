@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from rappor.errors import RapporError
+from rappor.ground.errors import RapporError
 from rappor.registry.metric import Metric
 from rappor_server import logs
 from rappor_server.analysis.worker import Tell

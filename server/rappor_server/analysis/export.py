@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from sqlalchemy import Connection, select
 
 from rappor.counts.tables import write_parquet as write_table
-from rappor.errors import FileError, MetricError, RapporError
+from rappor.ground.errors import FileError, MetricError, RapporError
 from rappor.protocol.params import Params
 from rappor.registry.metric import Metric
 from rappor_server.analysis.releases import release_ended

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from rappor.errors import RapporError
+from rappor.ground.errors import RapporError
 from rappor_server.analysis.worker import Pool, Task
 
 State = Literal["waiting", "running", "done", "failed"]

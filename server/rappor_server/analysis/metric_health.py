@@ -64,7 +64,7 @@ class MetricHealth:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Health:
+class HealthReport:
     """Some metrics, and what was refused that names none: whole uploads, unknown metrics."""
 
     today: datetime.date
@@ -79,11 +79,11 @@ class HealthTask:
     metrics: Sequence[Metric]
     today: datetime.date
 
-    def run(self, store: Store, tell: Tell) -> Health:
+    def run(self, store: Store, tell: Tell) -> HealthReport:
         """Look at each metric."""
         tell("reading")
         refused = _refused(store, self.today)
-        return Health(
+        return HealthReport(
             today=self.today,
             metrics=tuple(
                 _health(store, metric, self.today, refused[metric.name]) for metric in self.metrics

@@ -17,14 +17,14 @@ import msgspec
 from rappor.counts.counts import Counts
 from rappor.counts.released import Period, Released
 from rappor.decoding.detection import Detection
-from rappor.errors import ParamsError
-from rappor.progress import Progress
+from rappor.ground.errors import ParamsError
+from rappor.ground.progress import Progress
 from rappor.protocol.encodings import encoding_of
 from rappor.registry.metric import Metric
 from rappor_server.analysis.answer_cache import AnswerCache, key_of
 from rappor_server.analysis.candidate_sources import CandidateSource
 from rappor_server.analysis.release_json import write_release
-from rappor_server.analysis.releases import Release, Selection, check_decodable, releases_by
+from rappor_server.analysis.releases import BlockQuery, Release, check_decodable, releases_by
 from rappor_server.analysis.tasks import Range, bytes_of, no_results
 from rappor_server.analysis.worker import Tell
 from rappor_server.storage.store import Store
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from rappor.reporting.document import Content
 
 PARTS: Final = "application/vnd.rappor.parts"
-"""Media type of an `Answered`; no request asks for it by this name."""
+"""Media type of an `PageAnswer`; no request asks for it by this name."""
 
 MOST_BYTES: Final = 10_000_000
 """Of a file of an answer: the process that hands it over has devices to answer too."""
@@ -47,7 +47,7 @@ _TELL_SECONDS: Final = 0.5
 _Found = TypeVar("_Found")
 
 
-class Answered(msgspec.Struct, frozen=True, kw_only=True):
+class PageAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """An answer as the dashboard shows it: a title, sections as HTML, and files by their names.
 
     Every text in `html` has been escaped by `rappor.reporting.markup`. Files that are too large
@@ -91,7 +91,7 @@ class PageTask(ABC, Generic[_Found]):
         return self.asked.metric
 
     def run(self, store: Store, tell: Tell) -> bytes:
-        """Return an `Answered` as MessagePack; at once if it was drawn before."""
+        """Return an `PageAnswer` as MessagePack; at once if it was drawn before."""
         tell("reading")
         found = self.find(store)
         collections = self.collections(found)
@@ -117,7 +117,9 @@ class PageTask(ABC, Generic[_Found]):
         """Return all counts of what was found."""
 
     @abstractmethod
-    def answer(self, found: _Found, candidates: Candidates | None, progress: Progress) -> Answered:
+    def answer(
+        self, found: _Found, candidates: Candidates | None, progress: Progress
+    ) -> PageAnswer:
         """Compute the answer and draw it."""
 
     def _key(self, store: Store, collections: Sequence[Counts]) -> bytes:
@@ -149,7 +151,9 @@ class RankingTask(PageTask[Release]):
         """Return the counts of each parameter set."""
         return found.collections
 
-    def answer(self, found: Release, candidates: Candidates | None, progress: Progress) -> Answered:
+    def answer(
+        self, found: Release, candidates: Candidates | None, progress: Progress
+    ) -> PageAnswer:
         """Decode, and draw the report."""
         from rappor.decoding.decoder import decode  # noqa: PLC0415 - only where it is decoded
         from rappor.decoding.report import InputFile, Origin, report  # noqa: PLC0415
@@ -188,7 +192,7 @@ class TrendTask(PageTask[Released]):
     def find(self, store: Store) -> Released:
         """Read what is released of each stretch of days."""
         first, last = self.range.days()
-        found = releases_by(store, Selection(self.metric, first, last), self.by)
+        found = releases_by(store, BlockQuery(self.metric, first, last), self.by)
         for each in found:
             check_decodable(each)
         return Released(
@@ -209,7 +213,7 @@ class TrendTask(PageTask[Released]):
 
     def answer(
         self, found: Released, candidates: Candidates | None, progress: Progress
-    ) -> Answered:
+    ) -> PageAnswer:
         """Decode each stretch and each step, and draw them."""
         from rappor.decoding.trends.over_time import trend  # noqa: PLC0415
         from rappor.reporting.trend_page import trend_content  # noqa: PLC0415
@@ -255,7 +259,7 @@ class CompareTask(PageTask[tuple[Release, Release]]):
         found: tuple[Release, Release],
         candidates: Candidates | None,
         progress: Progress,
-    ) -> Answered:
+    ) -> PageAnswer:
         """Compare the ranges, and draw the differences."""
         from rappor.decoding.comparison.compare import compare  # noqa: PLC0415
         from rappor.reporting.comparison_page import comparison_content  # noqa: PLC0415
@@ -296,7 +300,9 @@ class SegmentsTask(PageTask[Release]):
         """Return the counts of each segment."""
         return found.collections
 
-    def answer(self, found: Release, candidates: Candidates | None, progress: Progress) -> Answered:
+    def answer(
+        self, found: Release, candidates: Candidates | None, progress: Progress
+    ) -> PageAnswer:
         """Decode each segment, and draw them."""
         from rappor.decoding.segments.by_segment import by_segment  # noqa: PLC0415
         from rappor.reporting.segments_page import segments_content  # noqa: PLC0415
@@ -313,7 +319,7 @@ class SegmentsTask(PageTask[Release]):
         )
 
 
-def _drawn(content: Content, name: str, *, as_csv: str, as_json: str) -> Answered:
+def _drawn(content: Content, name: str, *, as_csv: str, as_json: str) -> PageAnswer:
     """Return a page's parts, with the page as a file and its numbers."""
     from rappor.reporting.document import document  # noqa: PLC0415 - only where it is drawn
 
@@ -323,7 +329,7 @@ def _drawn(content: Content, name: str, *, as_csv: str, as_json: str) -> Answere
         f"{name}.json": as_json.encode(),
     }
     kept = {name: data for name, data in files.items() if len(data) <= MOST_BYTES}
-    return Answered(
+    return PageAnswer(
         title=content.title,
         html="".join(content.parts),
         files=kept,

@@ -31,7 +31,7 @@ from sqlalchemy import (
 from rappor.counts.calendar import Days, stretch_of
 from rappor.counts.counts import Counts
 from rappor.counts.devices import squares_by_pace
-from rappor.errors import DecodeError, ParamsError, ReportError
+from rappor.ground.errors import DecodeError, ParamsError, ReportError
 from rappor.protocol.params import Params
 from rappor.registry.metric import Metric
 from rappor_server.errors import StoreError
@@ -94,7 +94,7 @@ class Overview:
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class BlockQuery:
     """A metric's days from first to last, both included, under one parameter set or all."""
 
     metric: Metric
@@ -183,7 +183,7 @@ def release(
     `segments` each segment has counts of its own, else they are added up.
     """
     whole = _Stretches(lambda _: (first, last), most=1)
-    _add_rows(store, Selection(metric, first, last, params), whole)
+    _add_rows(store, BlockQuery(metric, first, last, params), whole)
     apart = segments or params is not None
     return whole.of(first).release(metric, first, last, segments=apart)
 
@@ -196,13 +196,13 @@ def release_ended(
     Of ranges that follow each other no block is in two of them or in none, so they may be added.
     """
     whole = _Stretches(lambda _: (first, last), most=1)
-    _add_rows(store, Selection(metric, first, last, ending=True), whole)
+    _add_rows(store, BlockQuery(metric, first, last, ending=True), whole)
     return whole.of(first).release(metric, first, last, segments=False)
 
 
 def releases_by(
     store: Store,
-    asked: Selection,
+    asked: BlockQuery,
     by: str,
     *,
     segments: bool = False,
@@ -232,7 +232,7 @@ def releases_by(
 
 def overview(store: Store, metric: Metric) -> Overview:
     """Return how many reports of a metric may be read, by day and by cohort."""
-    asked = Selection(metric, datetime.date.min, datetime.date.max)
+    asked = BlockQuery(metric, datetime.date.min, datetime.date.max)
     shown = asked.counted()
     by_day = select(shown.c.params, shown.c.day, func.sum(shown.c.reports))
     cohort = shown.c.cohort + 0  # or SQLite takes the key, which has cohorts in order but no counts
@@ -290,7 +290,7 @@ def _withheld(
     return tuple(sorted(waiting | {day for key, day in days if key not in enough}))
 
 
-def _add_rows(store: Store, asked: Selection, stretches: _Stretches) -> None:
+def _add_rows(store: Store, asked: BlockQuery, stretches: _Stretches) -> None:
     """Add what may be shown, and the days not yet released, each to its stretch of days."""
     sets: dict[str, Params] = {}
     with failing_as_store_error(), store.engine.connect() as db:

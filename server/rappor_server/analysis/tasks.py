@@ -15,7 +15,7 @@ from msgspec import Meta
 
 from rappor.counts.counts import Counts
 from rappor.decoding.detection import Correction, Detection
-from rappor.errors import DecodeError, ParamsError, ReportError
+from rappor.ground.errors import DecodeError, ParamsError, ReportError
 from rappor.protocol.encodings import encoding_of
 from rappor.registry.metric import Metric
 from rappor_server.analysis import releases, warning_signs
@@ -93,7 +93,7 @@ class Range:
     ) -> bytes:
         """Return as JSON what is released of each day, week or month."""
         first, last = self.days()
-        asked = releases.Selection(metric, first, last, params)
+        asked = releases.BlockQuery(metric, first, last, params)
         found = releases.releases_by(store, asked, by, segments=segments)
         none = Release(
             metric=metric.name, first=first, last=last, collections=(), days=(), withheld=()

@@ -20,7 +20,7 @@ from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from rappor.errors import DecodeError, MissingExtraError, RapporError
+from rappor.ground.errors import DecodeError, MissingExtraError, RapporError
 from rappor_server import logs, processes
 from rappor_server.errors import StoreError
 from rappor_server.storage.store import Store

@@ -9,7 +9,7 @@ import click
 from click.shell_completion import get_completion_class
 
 from rappor.cli.commands import Group
-from rappor.errors import RapporError
+from rappor.ground.errors import RapporError
 from rappor_server.cli.check import check
 from rappor_server.cli.database import backup, export, migrate, prune, restore
 from rappor_server.cli.serve import serve

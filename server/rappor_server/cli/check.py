@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from rappor.cli.commands import Command
+from rappor.ground.plurals import counted
 from rappor.registry.registry import Registry
 from rappor_server.cli.options import today
 
@@ -54,6 +55,5 @@ def check(registry: str, against: str | None, reports: int | None) -> int:
         click.echo(f"{finding.level}: {finding.text}")
     refused = any(finding.level == "refused" for finding in findings)
     if not refused:
-        noun = "metric" if len(new) == 1 else "metrics"
-        click.echo(f"{registry}: {len(new)} {noun} may be served")
+        click.echo(f"{registry}: {counted(len(new), 'metric')} may be served")
     return int(refused)

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from rappor.cli.commands import Command
+from rappor.ground.plurals import counted
 from rappor.registry.registry import Registry
 from rappor_server.cli.options import (
     check_database,
@@ -96,8 +97,8 @@ def prune(**options: Any) -> None:
     with open_store(settings) as store:
         pruned = prune_database(store, today=today(), report_days=settings.report_days)
     click.echo(
-        f"deleted {pruned.ids} upload ids and {pruned.reports} raw reports, "
-        f"folded {pruned.counters} counters"
+        f"deleted {counted(pruned.ids, 'upload id')} and {counted(pruned.reports, 'raw report')}, "
+        f"folded {counted(pruned.counters, 'counter')}"
     )
     # Last, so that a registry that cannot be read stops nothing else.
     registry = Registry.load(settings.registry, today=today())

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from rappor.files import read_text
+from rappor.ground.files import read_text
 from rappor_server.errors import ConfigError
 from rappor_server.settings import Settings
 from rappor_server.storage.database import parse_url

@@ -13,7 +13,7 @@ from starlette.middleware import Middleware
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import ASGIApp
 
-from rappor.errors import RapporError
+from rappor.ground.errors import RapporError
 from rappor_server import logs, problems
 from rappor_server.collector import Collector
 from rappor_server.http import operations, queries, uploads

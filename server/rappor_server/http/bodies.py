@@ -13,7 +13,7 @@ from starlette.requests import Request
 
 from rappor_server.analysis.tasks import ARROW, CSV, JSON, TEXT, EstimateBody
 from rappor_server.problems import Problem
-from rappor_server.request_limits import Share, read_body
+from rappor_server.request_limits import AddressShare, read_body
 
 _MAX_BODY: Final = 64_000_000
 _BODY_SECONDS: Final = 60.0
@@ -32,7 +32,9 @@ class CountsQuery(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, froz
     segments: Literal["true", "false"] = "false"
 
 
-async def read_estimate_body(request: Request, share: Share) -> tuple[bytes, EstimateBody | None]:
+async def read_estimate_body(
+    request: Request, share: AddressShare
+) -> tuple[bytes, EstimateBody | None]:
     """Read the bytes of a JSON object, or of a list of candidates with a query beside it.
 
     They are not decoded here: a list may be long.

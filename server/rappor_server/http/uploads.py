@@ -14,11 +14,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from rappor.errors import RapporError, ReportError
+from rappor.ground.errors import RapporError, ReportError
 from rappor_server.collector import Collector
 from rappor_server.ingest.validate import Submission
 from rappor_server.problems import Problem, problem_of, render
-from rappor_server.request_limits import Share, decompress, read_body
+from rappor_server.request_limits import AddressShare, decompress, read_body
 
 UPLOADS: Final = "/v1/reports"
 _JSON: Final = b"application/json"
@@ -88,7 +88,7 @@ def _names(if_none_match: str, digest: str) -> bool:
 
 
 async def _read_upload(
-    scope: Scope, receive: Receive, collector: Collector, share: Share
+    scope: Scope, receive: Receive, collector: Collector, share: AddressShare
 ) -> Submission:
     """Read an upload within all limits; count it if it is refused whole."""
     headers = dict(reversed(scope["headers"]))  # the first one of a name counts
@@ -123,7 +123,7 @@ async def _body(
     receive: Receive,
     headers: Mapping[bytes, bytes],
     collector: Collector,
-    share: Share,
+    share: AddressShare,
 ) -> bytes:
     settings = collector.settings
     if headers.get(b"content-type", b"").partition(b";")[0].strip().lower() != _JSON:

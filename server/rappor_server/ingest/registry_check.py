@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from rappor.candidates.candidates import Candidates
-from rappor.errors import FileError, MissingExtraError
+from rappor.ground.errors import FileError, MissingExtraError
 from rappor.planning.changed_params import decode_together
 from rappor.privacy.changing_params import price_change
 from rappor.privacy.small_cohorts import fill_cohorts
@@ -124,7 +124,7 @@ def _explain_cohorts(
     many = f" in {metric.n_segments:,} segments" if metric.segments and reports is not None else ""
     if filling.m_is_too_large:
         level: Literal["warning", "note"] = "note" if reports is None else "warning"
-        yield level, f"m is too large for {filling.reports:,} reports{many}: {filling.told}"
+        yield level, f"m is too large for {filling.reports:,} reports{many}: {filling.summary}"
     if many and filling.reports < metric.n_segments * metric.min_reports:
         yield (
             "warning",
@@ -230,13 +230,13 @@ def _changes(old: Metric, new: Metric) -> Iterator[str]:
 
 def _dimensions(metric: Metric) -> str:
     """Write what devices tell in the clear."""
-    told = (f"{each.name} ({', '.join(each.told)})" for each in metric.segments)
+    told = (f"{each.name} ({', '.join(each.labels)})" for each in metric.segments)
     return "; ".join(told) or "none"
 
 
 def _costs(old: Metric, new: Metric) -> Iterator[str]:
     """Yield what a change costs a device, in the words and numbers of `rappor privacy`."""
-    yield price_change(old, new, reports=_REPORTS).told
+    yield price_change(old, new, reports=_REPORTS).summary
     if not decode_together(old.params, new.params):
         yield "Counts before and after cannot be decoded together: their bits mean other values."
     if not old.accepted.keys() <= new.accepted.keys():

@@ -13,9 +13,9 @@ from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 
-from rappor.errors import ParamsError
+from rappor.ground.errors import ParamsError
 from rappor_server.problems import Problem
-from rappor_server.request_limits import Share, read_body
+from rappor_server.request_limits import AddressShare, read_body
 
 MOST_BYTES: Final = 20_000
 """Of a form without a file."""
@@ -80,7 +80,7 @@ def check_origin(request: Request) -> None:
         raise Problem(HTTPStatus.FORBIDDEN, "a form must be sent from a page of this site")
 
 
-async def read_form(request: Request, share: Share, *, most: int = MOST_BYTES) -> Form:
+async def read_form(request: Request, share: AddressShare, *, most: int = MOST_BYTES) -> Form:
     """Read a form; 413 if it has more bytes, 415 or 422 if it is none.
 
     Only a form with a file may have more than MOST_BYTES. The time to read one grows with its

@@ -8,7 +8,7 @@ from typing import Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from rappor.errors import ParamsError
+from rappor.ground.errors import ParamsError
 from rappor_server.analysis import candidate_lists
 from rappor_server.pages.forms import Form
 from rappor_server.pages.signing import Reader, to_see

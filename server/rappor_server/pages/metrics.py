@@ -11,7 +11,7 @@ from rappor.protocol.encodings import encoding_of
 from rappor.protocol.loss import epsilon_1, epsilon_inf
 from rappor_server.access import while_connected
 from rappor_server.analysis import candidate_lists
-from rappor_server.analysis.metric_health import Health, HealthTask
+from rappor_server.analysis.metric_health import HealthReport, HealthTask
 from rappor_server.pages.questions import under_way
 from rappor_server.pages.signing import Reader
 
@@ -40,8 +40,8 @@ async def metric(request: Request, reader: Reader) -> Response:
     )
 
 
-async def _health(request: Request, reader: Reader, task: HealthTask) -> Health:
-    found: Health = await while_connected(request, reader.collector.readers.run(task))
+async def _health(request: Request, reader: Reader, task: HealthTask) -> HealthReport:
+    found: HealthReport = await while_connected(request, reader.collector.readers.run(task))
     return found
 
 

@@ -19,9 +19,9 @@ from rappor_server.analysis.candidate_sources import CandidateSource, candidates
 from rappor_server.analysis.jobs import Job
 from rappor_server.analysis.page_tasks import (
     PARTS,
-    Answered,
     Asked,
     CompareTask,
+    PageAnswer,
     PageTask,
     RankingTask,
     SegmentsTask,
@@ -192,9 +192,9 @@ def _gone() -> Problem:
     )
 
 
-def _answered(job: Job) -> Answered:
+def _answered(job: Job) -> PageAnswer:
     assert job.result is not None
-    return msgspec.msgpack.decode(job.result, type=Answered)
+    return msgspec.msgpack.decode(job.result, type=PageAnswer)
 
 
 def _progress(reader: Reader, job: Job) -> str:

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 import jinja2
 from markupsafe import Markup
 
+from rappor.ground.plurals import counted
 from rappor.reporting.markup import visible
 from rappor.reporting.numbers import nats
 
@@ -60,6 +61,7 @@ _TEMPLATES: Final = jinja2.Environment(
 )
 _TEMPLATES.globals["static"] = _address
 _TEMPLATES.filters["number"] = lambda number: f"{number:,}"
+_TEMPLATES.filters["counted"] = counted
 _TEMPLATES.filters["nats"] = nats
 
 

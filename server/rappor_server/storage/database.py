@@ -21,7 +21,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, DisconnectionError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
-from rappor.errors import MissingExtraError
+from rappor.ground.errors import MissingExtraError
 from rappor_server.errors import ConfigError, SchemaError, StoreError
 
 _WAIT_SECONDS: Final = 5.0

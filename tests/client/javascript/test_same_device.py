@@ -14,9 +14,9 @@ import pytest
 from devices import metric_of, write_device
 from node import answers
 from rappor_client import Caps, Client, FlushReason
-from rappor_client.contents import read_contents
-from rappor_client.store import Store
-from rappor_client.transport import Answer
+from rappor_client.folder.store import Store
+from rappor_client.network.transport import Answer
+from rappor_client.person.contents import read_contents
 
 from rappor import Metric, Params, Registry
 from rappor.protocol.parts import Part

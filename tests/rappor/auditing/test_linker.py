@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rappor.auditing.linker import recognise
-from rappor.errors import ParamsError
+from rappor.ground.errors import ParamsError
 from rappor.privacy.recognition import recognition, recognition_inf
 from rappor.protocol.params import Params
 

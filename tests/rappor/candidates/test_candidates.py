@@ -10,7 +10,7 @@ import pytest
 
 from rappor.candidates.candidates import Candidates
 from rappor.candidates.hashing import bloom_cells, digest_strings
-from rappor.errors import FileError, ParamsError, ReportError
+from rappor.ground.errors import FileError, ParamsError, ReportError
 from rappor.protocol.params import Params
 
 

@@ -16,7 +16,7 @@ from rappor.candidates.murmur3 import add_rows
 from rappor.candidates.sha256 import digest_texts
 from rappor.candidates.stream import CandidateStream
 from rappor.candidates.texts import Texts
-from rappor.errors import FileError, ParamsError, ReportError
+from rappor.ground.errors import FileError, ParamsError, ReportError
 from rappor.protocol.params import Params
 
 

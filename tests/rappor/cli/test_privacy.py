@@ -291,3 +291,11 @@ def test_a_profile_that_went_away_names_its_successor(shell: Shell, command: str
     code, out, err = shell(command, "--profile", "accurate")
     assert (code, out) == (2, "")
     assert "got 'accurate': low-noise loses less" in " ".join(err.split())
+
+
+def test_an_epsilon_is_asked_of_the_plan(capfd: pytest.CaptureFixture[str]) -> None:
+    """The option of another command is named with it; any other is click's to suggest."""
+    assert run(["privacy", "--epsilon", "3"]) == 2
+    assert "`rappor plan --epsilon-1 NATS" in capfd.readouterr().err
+    assert run(["privacy", "--jsn"]) == 2
+    assert "Did you mean '--json'?" in capfd.readouterr().err

@@ -179,8 +179,8 @@ def test_decode_bears_an_empty_cohort(shell: Shell) -> None:
 @pytest.mark.parametrize(
     ("content", "code", "reason"),
     [
-        (b"", 1, "at least 1"),
-        (b"\n\n \n", 1, "at least 1"),
+        (b"", 1, "asked.txt: it has no candidates: write one string per line"),
+        (b"\n\n \n", 1, "it has no candidates"),
         (b"good\n\xff\xfe\n", 2, "line 2"),
         (b"qwant\n", 0, ""),
         (b"x" * 1_000_000 + b"\nqwant\n", 0, ""),

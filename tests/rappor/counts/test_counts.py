@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from rappor.counts.counts import Counts
 from rappor.engines import write_parquet
-from rappor.errors import FileError, MetricError, ParamsError, ReportError
+from rappor.ground.errors import FileError, MetricError, ParamsError, ReportError
 from rappor.protocol.params import Params
 from rappor.protocol.wire import Report
 
@@ -532,7 +532,7 @@ MISSING = """
 import sys
 sys.modules["pyarrow"] = None
 from rappor.counts.counts import Counts
-from rappor.errors import MissingExtraError
+from rappor.ground.errors import MissingExtraError
 from rappor.protocol.params import Params
 try:
     Counts.zero(Params.profile("strict")).to_arrow()

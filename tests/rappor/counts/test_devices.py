@@ -15,7 +15,7 @@ from scipy import stats
 from rappor.counts.counts import Counts
 from rappor.counts.devices import add_squares, squares_by_pace, squares_of_days
 from rappor.decoding.decoder import decode
-from rappor.errors import FileError, ReportError
+from rappor.ground.errors import FileError, ReportError
 from rappor.protocol.params import Params
 from rappor.simulation import Population, simulate_days
 

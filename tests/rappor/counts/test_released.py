@@ -49,9 +49,13 @@ def test_reports_and_counts_are_of_all_parameters_and_periods() -> None:
 
 
 def test_a_period_is_named_by_its_days() -> None:
-    """A day as it is, a stretch by both ends."""
+    """A day as it is, a stretch by both ends; an end that nobody has named is not shown."""
     names = [period.name for period in RELEASED.periods]
     assert names == ["2026-11-02", "2026-11-03/2026-11-09"]
+    first, last, day = datetime.date.min, datetime.date.max, DAYS[0]
+    open_ranges = [(first, last), (first, day), (day, last)]
+    names = [Period(first=a, last=b, collections=()).name for a, b in open_ranges]
+    assert names == ["all days", "to 2026-11-01", "from 2026-11-01"]
 
 
 def test_a_file_is_read_back(tmp_path: Path) -> None:

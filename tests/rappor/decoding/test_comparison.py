@@ -19,7 +19,7 @@ from rappor.decoding.comparison.changes import rows_p_value
 from rappor.decoding.comparison.differences import Sample, differences, estimated_overlap
 from rappor.decoding.detection import Detection
 from rappor.decoding.devices import merge
-from rappor.errors import DecodeError
+from rappor.ground.errors import DecodeError
 from rappor.simulation import simulate_days, simulate_repeated
 
 FALSE_ALARM = 1e-9

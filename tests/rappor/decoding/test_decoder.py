@@ -27,7 +27,7 @@ from rappor.counts.counts import Counts
 from rappor.decoding.decoder import decode
 from rappor.decoding.detection import Detection
 from rappor.decoding.estimates import Estimates
-from rappor.errors import DecodeError, ParamsError
+from rappor.ground.errors import DecodeError, ParamsError
 from rappor.protocol.params import Params
 from rappor.simulation.collection import simulate_counts
 from rappor.simulation.population import Population

@@ -16,7 +16,7 @@ from rappor.decoding.decoder import decode
 from rappor.decoding.devices import merge
 from rappor.decoding.estimates import Estimates
 from rappor.decoding.overlap import estimate_overlap
-from rappor.errors import DecodeError
+from rappor.ground.errors import DecodeError
 from rappor.protocol.params import Params
 from rappor.simulation import Population, simulate_days, simulate_repeated
 

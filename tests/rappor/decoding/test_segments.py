@@ -11,7 +11,7 @@ import pytest
 from rappor import Counts, Params, Population, by_segment, compare, decode, simulate_counts
 from rappor.decoding.detection import Detection
 from rappor.decoding.segments.segments import Segments
-from rappor.errors import DecodeError
+from rappor.ground.errors import DecodeError
 
 PARAMS = Params(k=32, h=1, m=16, f=0.25, p=0.2, q=0.8)
 NAMES = ["cat", "dog", "emu"]

@@ -9,7 +9,7 @@ from rappor import Candidates, Counts, Params, Population, decode, simulate_coun
 from rappor.decoding.detection import Detection
 from rappor.decoding.diagnostics import Caution
 from rappor.decoding.side_by_side import Apart, decode_apart, levels_of, told_once
-from rappor.progress import no_progress
+from rappor.ground.progress import no_progress
 
 PARAMS = Params(k=16, h=1, m=8, f=0.25, p=0.3, q=0.7)
 NAMES = [f"s{i}" for i in range(20)]

@@ -15,7 +15,7 @@ from rappor.decoding.estimates import Estimates
 from rappor.decoding.p_values import EDGES, PValues, count_p_values
 from rappor.decoding.screening import round_for_sums
 from rappor.decoding.thresholds import Thresholds
-from rappor.errors import DecodeError
+from rappor.ground.errors import DecodeError
 
 BALANCED = Params.profile("balanced")
 N = 30_000

@@ -10,7 +10,7 @@ import pytest
 from rappor import Candidates, CandidateStream, Counts, Params, Population, simulate_counts
 from rappor.decoding.detection import Detection
 from rappor.decoding.suggestions import suggest
-from rappor.errors import DecodeError
+from rappor.ground.errors import DecodeError
 
 KNOWN = ["vscode", "vim", "emacs"]
 BALANCED = Params.profile("balanced")

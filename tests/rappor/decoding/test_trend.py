@@ -17,7 +17,7 @@ from rappor.counts.released import Period, Released
 from rappor.decoding.detection import Detection
 from rappor.decoding.trends.stretches import stretches
 from rappor.decoding.trends.trend import Trend
-from rappor.errors import DecodeError
+from rappor.ground.errors import DecodeError
 from rappor.simulation import simulate_days
 
 PARAMS = Params(k=32, h=1, m=16, f=0.5, p=0.1, q=0.9)

@@ -13,7 +13,7 @@ import pytest
 
 from rappor import Counts, Discoveries, Params, Population, decode, discover
 from rappor.decoding.detection import Detection
-from rappor.errors import DecodeError, ParamsError
+from rappor.ground.errors import DecodeError, ParamsError
 from rappor.protocol.parts import Part
 from rappor.simulation import simulate_counts, simulate_parts
 

@@ -28,7 +28,7 @@ from rappor.decoding.detection import Detection
 from rappor.decoding.estimates import Estimates
 from rappor.discovery.discoveries import Share
 from rappor.discovery.other import shares_of_other
-from rappor.errors import DecodeError
+from rappor.ground.errors import DecodeError
 from rappor.protocol.encodings.catalogue import encoder
 from rappor.protocol.parts import Part
 from rappor.registry.other import with_other

@@ -35,7 +35,7 @@ from rappor import Counts, decode
 from rappor.decoding.detection import Detection
 from rappor.engines import aggregate_files, count_statement, spark
 from rappor.engines.totals import counts_of
-from rappor.errors import FileError, ReportError
+from rappor.ground.errors import FileError, ReportError
 
 KIND = os.environ["SPARK_SESSION"]
 
@@ -179,7 +179,7 @@ def test_what_the_kernel_says_is_told(session: SparkSession, tmp_path: Path) -> 
     frame = session.read.parquet(str(write_rows(tmp_path / "x.parquet", rows)))
     with pytest.raises(spark.FAILURES) as caught:
         spark.to_counts(spark.aggregate(frame, METRICS), METRICS)
-    assert "cohort must be integers, got double" in spark.told(caught.value)
+    assert "cohort must be integers, got double" in spark.message_of(caught.value)
 
 
 def test_a_corrupt_file_is_named(session: SparkSession, lake: Path, tmp_path: Path) -> None:
@@ -189,8 +189,8 @@ def test_a_corrupt_file_is_named(session: SparkSession, lake: Path, tmp_path: Pa
     frame = session.read.schema(session.read.parquet(str(lake)).schema).parquet(str(tmp_path))
     with pytest.raises(spark.FAILURES) as caught:
         spark.to_counts(spark.aggregate(frame, METRICS), METRICS)
-    assert "broken.parquet" in spark.told(caught.value)
-    assert "\n" not in spark.told(caught.value)
+    assert "broken.parquet" in spark.message_of(caught.value)
+    assert "\n" not in spark.message_of(caught.value)
 
 
 def test_segments_are_kept_apart_and_decoded_at_once(session: SparkSession, tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ from rappor import Registry
 from rappor.engines import aggregate_files, aggregate_parquet
 from rappor.engines.files import find_files, holds_uploads
 from rappor.engines.machine import FileAggregation
-from rappor.errors import FileError
+from rappor.ground.errors import FileError
 
 KINDS = ("x.parquet", "x.csv", "x.csv.gz", "x.jsonl", "x.json", "x.ndjson.gz")
 FINGERPRINT = METRICS["page"].params.fingerprint
@@ -327,12 +327,12 @@ def test_lines_are_whole_wherever_blocks_and_parts_end(
     tmp_path: Path,
 ) -> None:
     """Each line belongs to the part in which it begins; the parts of a file are its lines."""
-    from rappor.engines.rows import Part, read_part  # noqa: PLC0415  # what is small behind the door
+    from rappor.engines.rows import Chunk, read_part  # noqa: PLC0415  # what is small behind the door
 
     for name in ("x.csv", "x.jsonl"):
         (file,) = find_files([write_rows(tmp_path / name, rows_of("page", 40))])
         for size in (1, 50, 117, 500, file.size - 1, file.size):
-            parts = [Part(file, start, start + size, 0) for start in range(0, file.size, size)]
+            parts = [Chunk(file, start, start + size, 0) for start in range(0, file.size, size)]
             batches = [batch for part in parts for batch in read_part(part, print)]
             bits = [text for batch in batches for text in batch.column("bits").to_pylist()]
             assert bits == [as_text(row)["bits"] for row in rows_of("page", 40)], (name, size)

@@ -19,7 +19,7 @@ from rappor.engines.parquet import (
     write_parquet,
     write_parquet_folder,
 )
-from rappor.errors import FileError, ReportError
+from rappor.ground.errors import FileError, ReportError
 from rappor.protocol.params import Params
 
 PARAMS = Params(k=12, m=4, f=0.5, p=0.25, q=0.75)

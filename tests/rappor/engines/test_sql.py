@@ -22,7 +22,7 @@ from report_files import METRICS, Row, bare, counts_by_hand, rows_of
 from rappor import Counts, Params
 from rappor.engines import count_statement, refused_statement
 from rappor.engines.sql import DIALECTS
-from rappor.errors import ParamsError
+from rappor.ground.errors import ParamsError
 
 Run = Callable[[str], tuple[list[str], list[tuple[Any, ...]]]]
 """A statement -> the names of the columns, and the rows."""

@@ -18,7 +18,7 @@ from rappor import Registry
 from rappor.engines.sums import Shape, Sums
 from rappor.engines.totals import counts_of, shapes_of
 from rappor.engines.workers import read_lines, sum_reports
-from rappor.errors import ReportError
+from rappor.ground.errors import ReportError
 
 FINGERPRINT = METRICS["page"].params.fingerprint
 

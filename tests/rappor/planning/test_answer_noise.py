@@ -14,7 +14,7 @@ from scipy import stats
 
 from rappor import Population, Registry, decode
 from rappor.cli.app import run
-from rappor.errors import MetricError, ParamsError
+from rappor.ground.errors import MetricError, ParamsError
 from rappor.planning import Frequencies, Question, compare_repeats, plan_answers, plan_for
 from rappor.planning.entry import replace_numbers
 from rappor.planning.noise import optimum

@@ -11,7 +11,7 @@ import pytest
 
 from rappor import Discoveries, Population, Registry, discover
 from rappor.decoding.detection import Detection
-from rappor.errors import DecodeError, MetricError, ParamsError
+from rappor.ground.errors import DecodeError, MetricError, ParamsError
 from rappor.planning import DiscoveryPlan, Frequencies, Question, plan_discovery
 from rappor.simulation import simulate_parts
 

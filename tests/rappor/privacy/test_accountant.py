@@ -16,7 +16,7 @@ from enumeration import Distribution, instantaneous_of, permanent_of
 from rappor import Candidates, Population, decode, simulate_counts
 from rappor.candidates.google_hashing import LAYOUT
 from rappor.decoding.detection import Detection
-from rappor.errors import ParamsError
+from rappor.ground.errors import ParamsError
 from rappor.planning.changed_params import decode_together, joint_error
 from rappor.planning.detection_limit import standard_error
 from rappor.privacy.accountant import account

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from enumeration import Distribution, histories_of
 
-from rappor.errors import ParamsError
+from rappor.ground.errors import ParamsError
 from rappor.privacy.changing_values import change_visibility
 from rappor.protocol.loss import epsilon_inf, epsilon_n
 from rappor.protocol.params import Params

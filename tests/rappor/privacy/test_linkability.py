@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from enumeration import histories_of
 
-from rappor.errors import ParamsError
+from rappor.ground.errors import ParamsError
 from rappor.privacy.linkability import cohort_bits, link, link_score, reports_to_recover
 from rappor.protocol.params import ONE, Params
 

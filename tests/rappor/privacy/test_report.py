@@ -120,8 +120,8 @@ def test_what_is_told_in_the_clear_is_said() -> None:
     """In the words of the notice; nothing where nothing is told."""
     version = Dimension("version", ("1", "2"))
     told = privacy_report(metric(segments=(version,)))
-    assert told.told in describe(metric(segments=(version,))).splitlines()
-    assert privacy_report(metric()).told is None
+    assert told.without_noise in describe(metric(segments=(version,))).splitlines()
+    assert privacy_report(metric()).without_noise is None
     assert told.promise is not None
     assert "and its properties, do not depend on its values" in told.promise
 

@@ -29,6 +29,6 @@ def test_needed_reports_are_the_fewest(m: int, least: int) -> None:
 
 def test_what_is_told() -> None:
     """The sentence has the share, and the reports that would do."""
-    told = fill(128, 10, 1000).told
+    told = fill(128, 10, 1000).summary
     assert "with 1,000 reports, 26 % of 128 cohorts have at least 10" in told
     assert "about 1,816 reports" in told

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rappor.candidates.hashing import bloom_cells, digest_strings
-from rappor.errors import ParamsError, ReportError
+from rappor.ground.errors import ParamsError, ReportError
 from rappor.protocol.encodings import encoder, parse_value
 from rappor.protocol.params import Params
 

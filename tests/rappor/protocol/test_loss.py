@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rappor.errors import ParamsError
+from rappor.ground.errors import ParamsError
 from rappor.protocol.loss import belief_bound, epsilon_1, epsilon_inf, epsilon_n
 from rappor.protocol.params import Params
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rappor.encode import encode_value
-from rappor.errors import MetricError, ParamsError, ReportError
+from rappor.ground.errors import MetricError, ParamsError, ReportError
 from rappor.protocol.encodings import encoder
 from rappor.protocol.params import Params
 from rappor.protocol.randomizer import (

@@ -11,7 +11,7 @@ import json
 import pytest
 
 from rappor import encode_value
-from rappor.errors import MetricError, ParamsError
+from rappor.ground.errors import MetricError, ParamsError
 from rappor.protocol.params import Params
 from rappor.protocol.segments import Dimension, choose_segment, segment_name, segments_of
 from rappor.registry.metric import Metric

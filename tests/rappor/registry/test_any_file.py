@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rappor import encode_value
-from rappor.errors import MetricError, MissingExtraError, RapporError
+from rappor.ground.errors import MetricError, MissingExtraError, RapporError
 from rappor.protocol.encodings import ENCODINGS
 from rappor.protocol.normalizers import LONGEST, NORMALIZERS
 from rappor.registry.metric import Metric

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rappor.errors import MetricError
+from rappor.ground.errors import MetricError
 from rappor.protocol.loss import epsilon_inf, epsilon_n
 from rappor.protocol.params import Params
 from rappor.protocol.parts import Part

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rappor.errors import FileError, MetricError, RapporError
+from rappor.ground.errors import FileError, MetricError, RapporError
 from rappor.protocol.params import Params
 from rappor.protocol.parts import Part
 from rappor.registry.metric import Metric

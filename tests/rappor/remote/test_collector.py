@@ -11,8 +11,8 @@ import pytest
 
 from rappor import Collector, Counts, Params, ParamsError
 from rappor.counts.released import Period, Released
-from rappor.errors import CollectorError
-from rappor.remote.exchange import Answer, Ask
+from rappor.ground.errors import CollectorError
+from rappor.remote.exchange import Ask, Response
 
 TELLTALE = "rappor.0123.Telltale-7q"
 PARAMS = Params(k=2, m=2, f=0.5, p=0.25, q=0.75)
@@ -48,25 +48,25 @@ METRIC = {
 JOB = "/v1/analyses/" + "ab" * 16
 
 
-def answer(status: int, document: object, **headers: str) -> Answer:
+def answer(status: int, document: object, **headers: str) -> Response:
     """Return an answer of JSON."""
-    return Answer(status=status, headers=headers, body=json.dumps(document).encode())
+    return Response(status=status, headers=headers, body=json.dumps(document).encode())
 
 
 class Played:
     """A transport that plays answers in their order and keeps what was asked."""
 
-    def __init__(self, answers: Iterable[Answer]) -> None:
+    def __init__(self, answers: Iterable[Response]) -> None:
         self.answers = list(answers)
         self.asked: list[Ask] = []
 
-    def __call__(self, ask: Ask) -> Answer:
+    def __call__(self, ask: Ask) -> Response:
         """Keep a request and play the next answer."""
         self.asked.append(ask)
         return self.answers.pop(0)
 
 
-def collector_of(*answers: Answer) -> tuple[Collector, Played, list[float]]:
+def collector_of(*answers: Response) -> tuple[Collector, Played, list[float]]:
     """Return a collector that plays answers, what it was asked, and how long was slept."""
     played, slept = Played(answers), list[float]()
     collector = Collector("https://example.org", TELLTALE, transport=played, sleep=slept.append)
@@ -76,8 +76,8 @@ def collector_of(*answers: Answer) -> tuple[Collector, Played, list[float]]:
 def test_counts_are_asked_for_and_read() -> None:
     """Days and stretches go into the query, the token into a header; the record comes back."""
     collector, played, _ = collector_of(
-        Answer(status=200, headers={}, body=RELEASED.to_json()),
-        Answer(status=200, headers={}, body=RELEASED.to_json()),
+        Response(status=200, headers={}, body=RELEASED.to_json()),
+        Response(status=200, headers={}, body=RELEASED.to_json()),
     )
     assert collector.counts("page", DAY, NEXT, by="day") == RELEASED
     assert collector.counts("pa/ge ü", segments=True) == RELEASED

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from rappor.errors import CollectorError
-from rappor.remote.exchange import Ask, HttpTransport
+from rappor.ground.errors import CollectorError
+from rappor.remote.exchange import Ask, HttpExchange
 
 Handler = Callable[[http.server.BaseHTTPRequestHandler], None]
 
@@ -56,7 +56,7 @@ def test_an_answer_is_whole() -> None:
         request.wfile.write(b"tea")
 
     with serving(handle) as url:
-        answer = HttpTransport(url)(ask())
+        answer = HttpExchange(url)(ask())
     assert (answer.status, answer.headers["location"], answer.body) == (418, "/there", b"tea")
     assert seen == ["/base/v1/metrics", "Bearer x"]
 
@@ -73,7 +73,7 @@ def test_no_redirect_is_followed(status: int) -> None:
         request.end_headers()
 
     with serving(handle) as url:
-        assert HttpTransport(url)(ask()).status == status
+        assert HttpExchange(url)(ask()).status == status
     assert paths == ["/base/v1/metrics"]
 
 
@@ -94,9 +94,9 @@ def test_an_answer_without_end_is_refused() -> None:
             time.sleep(0.1)
 
     with serving(flood) as url, pytest.raises(CollectorError, match="at most 1,000,000 bytes"):
-        HttpTransport(url, most_bytes=1_000_000)(ask())
+        HttpExchange(url, most_bytes=1_000_000)(ask())
     with serving(drip) as url, pytest.raises(CollectorError, match="took too long"):
-        HttpTransport(url)(ask(0.5))
+        HttpExchange(url)(ask(0.5))
 
 
 def test_nobody_there_is_one_sentence() -> None:
@@ -108,6 +108,6 @@ def test_nobody_there_is_one_sentence() -> None:
     with socket.socket() as deaf:  # bound, and listening to nobody
         deaf.bind(("127.0.0.1", 0))
         with pytest.raises(CollectorError, match=r"was not reached: .*refused"):
-            HttpTransport(f"http://127.0.0.1:{deaf.getsockname()[1]}")(ask())
+            HttpExchange(f"http://127.0.0.1:{deaf.getsockname()[1]}")(ask())
     with serving(silent) as url, pytest.raises(CollectorError, match="was not reached: timed out"):
-        HttpTransport(url)(ask(0.3))
+        HttpExchange(url)(ask(0.3))

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from rappor.errors import CollectorError
+from rappor.ground.errors import CollectorError
 from rappor.protocol.wire import Report
-from rappor.remote.exchange import Answer, Ask
+from rappor.remote.exchange import Ask, Response
 from rappor.remote.sending import MOST_REPORTS, send_reports
 
 REPORTS = [Report(metric="a", params="0" * 16, cohort=0, bits=b"\x00")] * (2 * MOST_REPORTS + 1)
@@ -24,7 +24,7 @@ class Collecting:
         self.bodies: list[bytes] = []
         self.waits: list[float] = []
 
-    def __call__(self, ask: Ask) -> Answer:
+    def __call__(self, ask: Ask) -> Response:
         """Keep the attempt and answer it."""
         assert ask.body is not None
         self.bodies.append(ask.body)
@@ -35,7 +35,7 @@ class Collecting:
         if mood == "refused":
             rows[0] = REFUSED
         body = b"[]" if mood == "foreign" else json.dumps({"reports": rows}).encode()
-        return Answer(status=mood if isinstance(mood, int) else 200, headers={}, body=body)
+        return Response(status=mood if isinstance(mood, int) else 200, headers={}, body=body)
 
     def take(self) -> dict[str, int]:
         """Send all reports; return how many have each status."""

@@ -25,7 +25,7 @@ from rappor import (
 )
 from rappor.auditing import Audit, Check
 from rappor.counts.released import Period, Released
-from rappor.display import Displayed, draw
+from rappor.ground.display import Displayed, draw
 from rappor.planning.frequencies import Frequencies
 from rappor.planning.power import Question
 from rappor.privacy import PrivacyReport

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from rappor.protocol.params import Params
 from rappor.simulation import loops
-from rappor.simulation.channels import Channel, Noise, n_in_piece, threshold_words
+from rappor.simulation.channels import Channel, ChannelNoise, n_in_piece, threshold_words
 from rappor.simulation.keystream import Keystream
 
 NOISES = [
@@ -97,7 +97,7 @@ def test_a_report_is_what_its_coins_say(k: int) -> None:
     channel, n = Channel(2**61 + low, 2**63 + low), n_in_piece((k + 7) // 8) + 3
     true = np.random.default_rng(k).integers(0, 2, (n, k), dtype=np.uint8)
     packed = np.packbits(true, axis=1, bitorder="little")
-    answers = Noise(channel, Keystream(5), k)(packed)
+    answers = ChannelNoise(channel, Keystream(5), k)(packed)
     first, rest = Keystream(5).spawn(0), Keystream(5).spawn(1)
     got = np.unpackbits(answers, axis=1, bitorder="little")
     assert not got[:, k:].any()
@@ -120,4 +120,4 @@ def test_a_report_is_what_its_coins_say(k: int) -> None:
 
 def test_no_devices_have_no_answers() -> None:
     """An empty array is answered by one."""
-    assert Noise(Channel(1, 2), Keystream(1), 8)(np.empty((0, 1), np.uint8)).shape == (0, 1)
+    assert ChannelNoise(Channel(1, 2), Keystream(1), 8)(np.empty((0, 1), np.uint8)).shape == (0, 1)

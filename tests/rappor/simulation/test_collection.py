@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from rappor.counts.counts import Counts
-from rappor.errors import ParamsError
+from rappor.ground.errors import ParamsError
 from rappor.protocol.encodings import encoder
 from rappor.protocol.params import Params
 from rappor.simulation.collection import ReportBlock, simulate, simulate_counts, simulate_reports

@@ -12,7 +12,7 @@ import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from scipy import stats
 
-from rappor.errors import ParamsError
+from rappor.ground.errors import ParamsError
 from rappor.simulation.keystream import Keystream
 
 FALSE_ALARM = 1e-9
@@ -75,7 +75,7 @@ def test_a_seed_must_be_an_integer(seed: object) -> None:
 
 FORK = """
 import os
-from rappor.errors import RapporError
+from rappor.ground.errors import RapporError
 from rappor.simulation.keystream import Keystream
 
 stream = Keystream(5)

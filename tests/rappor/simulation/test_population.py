@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rappor.errors import FileError, ParamsError
+from rappor.ground.errors import FileError, ParamsError
 from rappor.simulation.population import Population, english_words
 
 

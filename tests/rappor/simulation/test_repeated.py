@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from rappor.errors import ParamsError
+from rappor.ground.errors import ParamsError
 from rappor.protocol.params import Params
 from rappor.simulation import Population, simulate_days, simulate_repeated
 

@@ -9,8 +9,8 @@ import opendp.prelude as dp
 import pytest
 from scipy import integrate, stats
 
-from rappor.errors import ParamsError
-from rappor.trust.noise import GaussianNoise, GeometricNoise, LaplaceNoise, LocalNoise, Noise
+from rappor.ground.errors import ParamsError
+from rappor.trust.noise import CountNoise, GaussianNoise, GeometricNoise, LaplaceNoise, LocalNoise
 
 FALSE_ALARM = 1e-9
 """Probability that one statistical check fails although the code is right."""
@@ -103,7 +103,7 @@ def test_tails(epsilon: float, delta: float) -> None:
 @pytest.mark.parametrize(
     "noise", [LocalNoise(0.25, 0.75), LaplaceNoise(2), GeometricNoise(2), GaussianNoise(2)], ids=str
 )
-def test_trials_exceed_the_tail_as_rarely(noise: Noise) -> None:
+def test_trials_exceed_the_tail_as_rarely(noise: CountNoise) -> None:
     """One in 20 of 20,000 trials; one in 16 would be seen."""
     far = noise.tail(0.05, 3000, 10_000)
     errors = np.abs(noise.draw(3000, 10_000, N, np.random.default_rng(3)) - 3000)

@@ -7,7 +7,7 @@ from collectors import TODAY, beside
 from rappor_server.analysis import candidate_lists
 from rappor_server.storage.store import Store
 
-from rappor.errors import ParamsError
+from rappor.ground.errors import ParamsError
 
 
 def test_of_two_lists_of_one_name_the_second_is_refused(store: Store) -> None:

@@ -16,7 +16,7 @@ from rappor_server.storage.store import Store
 
 from rappor import Counts, Registry
 from rappor.engines import aggregate_files, aggregate_parquet, count_statement
-from rappor.errors import FileError, MetricError, RapporError
+from rappor.ground.errors import FileError, MetricError, RapporError
 
 METRICS = Registry.loads(REGISTRY)
 

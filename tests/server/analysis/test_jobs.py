@@ -9,7 +9,7 @@ from typing import Any, Final
 import pytest
 from rappor_server.analysis.jobs import Job, Jobs
 
-from rappor.errors import DecodeError
+from rappor.ground.errors import DecodeError
 
 MEGABYTES: Final = 40_000_000
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import datetime
 
 from collectors import ACCEPTED, TODAY, commit, report_of, upload_of
-from rappor_server.analysis.metric_health import Health, HealthTask, Refused
+from rappor_server.analysis.metric_health import HealthReport, HealthTask, Refused
 from rappor_server.storage.store import Store
 
 DAY = datetime.timedelta(days=1)
 
 
-def health(store: Store, *names: str) -> Health:
+def health(store: Store, *names: str) -> HealthReport:
     """Look at metrics of the registry."""
     metrics = [ACCEPTED.registry[name] for name in names]
     return HealthTask(metrics=metrics, today=TODAY).run(store, lambda _: None)

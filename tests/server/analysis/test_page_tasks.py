@@ -10,13 +10,13 @@ import pytest
 from collectors import metric_of, put
 from rappor_server.analysis import candidate_lists
 from rappor_server.analysis.candidate_lists import KeptList
-from rappor_server.analysis.page_tasks import Answered, Asked, RankingTask
+from rappor_server.analysis.page_tasks import Asked, PageAnswer, RankingTask
 from rappor_server.analysis.tasks import Range
 from rappor_server.storage.store import Store
 
 from rappor import Counts, Params
 from rappor.decoding.detection import Detection
-from rappor.errors import ParamsError
+from rappor.ground.errors import ParamsError
 
 DAY = datetime.date(2026, 11, 20)
 PARAMS = Params(k=8, h=1, m=1, f=0.0, p=0.25, q=0.75)
@@ -73,7 +73,7 @@ def test_files_are_bounded(store: Store) -> None:
         range=Range(first=None, last=None),
         everything=True,
     )
-    found = msgspec.msgpack.decode(task.run(store, lambda _: None), type=Answered)
+    found = msgspec.msgpack.decode(task.run(store, lambda _: None), type=PageAnswer)
     assert "report.html" in found.files
     assert found.too_large == ["estimates.json"]
 

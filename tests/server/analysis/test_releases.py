@@ -28,7 +28,7 @@ from sqlalchemy import event
 
 from rappor import Counts, Metric, Registry
 from rappor.counts.released import Released
-from rappor.errors import DecodeError, ParamsError
+from rappor.ground.errors import DecodeError, ParamsError
 from rappor.protocol.segments import Dimension
 
 SMALL = Registry.loads(REGISTRY)["small"]
@@ -365,7 +365,7 @@ def test_json_of_one_parameter_set_is_read_by_counts(store: Store, tmp_path: Pat
 def read_by(store: Store, by: str, first: int, last: int) -> list[releases.Release]:
     """Return what is released by stretches of the days from first to last."""
     read(store)
-    return releases.releases_by(store, releases.Selection(SMALL, day(first), day(last)), by)
+    return releases.releases_by(store, releases.BlockQuery(SMALL, day(first), day(last)), by)
 
 
 def test_stretches_add_up_to_the_range(store: Store) -> None:
@@ -409,7 +409,7 @@ def test_stretches_of_one_answer_are_bounded(store: Store) -> None:
         send(store, *[0] * 6, on=i)
     for _ in range(2):
         with pytest.raises(ParamsError, match="by must give at most 2 days"):
-            releases.releases_by(store, releases.Selection(SMALL, day(0), day(9)), "day", most=2)
+            releases.releases_by(store, releases.BlockQuery(SMALL, day(0), day(9)), "day", most=2)
         read(store)
     assert len(read_by(store, "day", 0, 9)) == 3
 
@@ -460,7 +460,7 @@ def test_segments_are_one_sum_unless_they_are_asked_for(store: Store) -> None:
     assert np.array_equal(ones, together.ones)
     assert together.squares == 4 * 2 + 4 * 2 + 2 + 2
     by_day = releases.releases_by(
-        store, releases.Selection(SPLIT, day(0), day(1)), "day", segments=True
+        store, releases.BlockQuery(SPLIT, day(0), day(1)), "day", segments=True
     )
     assert [[each.n_reports for each in one.collections] for one in by_day] == [[6], [6]]
 

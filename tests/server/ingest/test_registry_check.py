@@ -112,7 +112,7 @@ def test_change_is_priced_as_the_accountant_prices_it(new: Metric, for_life: boo
     old = metric_of(params=Params(k=16, m=4, f=0.5, p=0.25, q=0.75))
     cost = change_cost(old.params, new.params, before=10, after=10, for_life=for_life)
     (finding,) = check_edit(registry_of(old), registry_of(new))
-    assert price_change(old, new, reports=10).told in finding.text
+    assert price_change(old, new, reports=10).summary in finding.text
     assert f"and 10 after lose {cost.epsilon:.4f} nats" in finding.text
     assert f"any number of reports loses {cost.epsilon_inf:.4f}." in finding.text
 
@@ -125,7 +125,7 @@ def test_change_that_is_not_of_the_parameters_is_told(key: str) -> None:
     new = dataclasses.replace(old, **{key: changed})
     first = check_edit(registry_of(old), registry_of(new))[0]
     assert f"{key} changes from {getattr(old, key)} to {changed}" in first.text
-    assert price_change(old, new, reports=10).told in first.text
+    assert price_change(old, new, reports=10).summary in first.text
 
 
 def test_new_segments_are_told_and_refuse_nobody() -> None:

@@ -19,7 +19,7 @@ from scipy import stats
 
 from rappor import Params
 from rappor.counts.popcounts import FALSE_ALARM, popcount_range
-from rappor.errors import ReportError
+from rappor.ground.errors import ReportError
 from rappor.protocol.parts import Part
 from rappor.protocol.wire import Report, parse_upload
 

@@ -72,7 +72,7 @@ def test_the_same_question_has_the_same_answer(reader: Visitor) -> None:
     again = reader.answer("/pages/metrics/home_page/ranking", to="2026-11-05")
     assert again.url != first.url
     assert tables(again.text) == tables(first.text)
-    assert "what 60,000 reports say" in first.text
+    assert "results from 60,000 reports" in first.text
 
 
 def test_hostile_candidates_are_harmless(reader: Visitor) -> None:

@@ -9,10 +9,10 @@ import anyio
 import pytest
 from rappor_server.pages.forms import Form, check_origin, read_form
 from rappor_server.problems import Problem
-from rappor_server.request_limits import Budget
+from rappor_server.request_limits import BodyBudget
 from starlette.requests import Request
 
-from rappor.errors import ParamsError
+from rappor.ground.errors import ParamsError
 
 BROWSERS = (
     b'--B\r\nContent-Disposition: form-data; name="name"\r\n\r\nmy \xc3\xa9\r\n'
@@ -47,7 +47,7 @@ def read(body: bytes, kind: str, *, most: int = 20_000) -> Form:
     """Read a body as a form."""
 
     async def run() -> Form:
-        with Budget(1_000_000).share() as share:
+        with BodyBudget(1_000_000).share() as share:
             return await read_form(request_of({"content-type": kind}, body), share, most=most)
 
     reading: Callable[[], Awaitable[Form]] = run

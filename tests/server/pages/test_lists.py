@@ -12,7 +12,7 @@ from rappor_server.analysis import candidate_lists
 from rappor_server.errors import LimitError
 from rappor_server.storage.store import Store
 
-from rappor.errors import ParamsError
+from rappor.ground.errors import ParamsError
 
 TODAY = datetime.date(2026, 11, 22)
 PAGE = "/pages/metrics/home_page"

@@ -16,7 +16,7 @@ from dashboards import Dashboard, Visitor, form_token
 from plain_http import NO_CERTIFICATES
 from rappor_server.pages.app import ROUTES, create
 from rappor_server.pages.signing import Desk
-from rappor_server.request_limits import Budget
+from rappor_server.request_limits import BodyBudget
 from rappor_server.storage import tokens
 from rappor_server.storage.store import Store
 
@@ -99,7 +99,7 @@ class NoTokens:
 
     def __init__(self) -> None:
         """Have room for forms."""
-        self.share_of_readers = Budget(100_000).share
+        self.share_of_readers = BodyBudget(100_000).share
 
     async def look_up(self, *_: object, **__: object) -> None:
         """Find nothing."""

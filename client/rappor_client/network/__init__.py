@@ -1,0 +1,1 @@
+"""The network as an argument, and HTTP."""

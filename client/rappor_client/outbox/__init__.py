@@ -1,0 +1,1 @@
+"""The way of waiting reports to the collector."""

@@ -1,0 +1,386 @@
+"""One step of sending at a time: which upload is due, what an answer means, when to try again.
+
+A step never sleeps and starts no thread; it says when the next one is due. Ledger and spool are
+on the disk before an upload leaves, so that no report ever leaves under two ids.
+
+An upload that fails waits while others go: longer after each failure, up to an hour. When the
+collector is not reached at all, or has failed twice in a row, the others wait as well. A claim
+keeps two processes from sending the same upload; it is short, so that a process that is killed
+holds nobody up, and where an exchange outlasts it the collector gets the same upload twice and
+counts it once.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Collection
+from typing import Final
+
+from rappor.protocol.params import ONE
+from rappor.protocol.randomizer import Coins
+from rappor_client.budget import budget_copy, reservoir
+from rappor_client.budget.budget_copy import BudgetCopy
+from rappor_client.errors import UploadError
+from rappor_client.folder import spool
+from rappor_client.folder.spool import CLAIM_SECONDS, GIVE_UP_SECONDS, Pending
+from rappor_client.folder.state import read_state, write_state
+from rappor_client.folder.store import Store
+from rappor_client.network.transport import Answer, Transport
+from rappor_client.outbox.flushed import FlushReason, Step
+from rappor_client.outbox.stops import Stops
+from rappor_client.periods import DAY, HOUR, WEEK, day_of
+from rappor_client.settings import Settings
+
+REQUEST_SECONDS: Final = 30.0
+_LEAST_SECONDS: Final = 0.001  # a socket takes 0 for "do not wait" and refuses less
+_FIRST_BACKOFF_SECONDS: Final = 5.0
+_LONGEST_BACKOFF_SECONDS: Final = HOUR
+_LONGEST_WAIT_SECONDS: Final = DAY
+_IMPLAUSIBLE_SECONDS: Final = 365 * DAY  # between two attempts: the clock was set
+_MOST_PENDING: Final = 20
+_SEVER_SECONDS: Final = 0.05
+_CLOSE_SECONDS: Final = 1.0
+_ASKED_UNTIL: Final = "asked_until"
+_PAUSE_UNTIL: Final = "pause_until"
+_FAILURES: Final = "failures_in_a_row"
+_DROPPED: Final = (400, 409, 413, 415, 422)
+"""Statuses that no repetition changes; after any other error the upload waits."""
+_REASON: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,63}")
+
+
+class Uploader:
+    """Sends the uploads of one store through one transport."""
+
+    def __init__(
+        self,
+        store: Store,
+        transport: Transport,
+        settings: Settings,
+        obstacle: Callable[[sqlite3.Connection], FlushReason | None],
+        stops: Stops,
+    ) -> None:
+        """Keep the store to send from, the transport to send through, and what bounds both.
+
+        `obstacle` is asked inside each transaction that claims an upload why none may leave.
+        `stops` follows what the collector's answers ask for.
+        """
+        self._store = store
+        self._transport = transport
+        self._settings = settings
+        self._obstacle = obstacle
+        self._copy = BudgetCopy(settings.folder)
+        self._stops = stops
+        self._clock = settings.clock
+        self._coins = settings.coins
+        self._one_step = threading.RLock()
+        self._stepping: int | None = None
+        self._is_closed = False
+
+    def step(
+        self,
+        *,
+        timeout: float = REQUEST_SECONDS,
+        tried: Collection[str] | None = None,
+        is_urgent: bool = False,
+    ) -> Step:
+        """Send the upload that is due, one at most, and say when the next step is.
+
+        A flush names the uploads that it has `tried`. It waits for no random time, and not for
+        the backoff of any other upload; if it is urgent, not for what the failures in a row have
+        set either. It still waits where the collector asked for it. Raises sqlite3.Error and
+        OSError where the disk fails, never for the network.
+        """
+        timeout = max(timeout, 0.0)
+        deadline = time.monotonic() + timeout
+        me = threading.get_ident()
+        if self._stepping == me:  # a signal's handler, in the middle of a step
+            return Step(due=self._clock(), reason=FlushReason.BUSY)
+        try:
+            if not self._one_step.acquire(timeout=min(timeout, threading.TIMEOUT_MAX)):
+                return Step(due=self._clock(), reason=FlushReason.BUSY)
+            self._stepping = me
+            return self._step(tried, deadline, is_urgent=is_urgent)
+        finally:
+            if self._stepping == me:
+                self._stepping = None
+            try:  # noqa: SIM105 - a call before it would be another moment for a signal
+                self._one_step.release()
+            except RuntimeError:  # it was not taken
+                pass
+
+    def _step(self, tried: Collection[str] | None, deadline: float, *, is_urgent: bool) -> Step:
+        if self._is_closed:
+            return Step(due=None)
+        upload = self._claim(tried, is_urgent=is_urgent)
+        if isinstance(upload, Step):
+            return upload
+        self._store.sync()
+        return self._attempt(upload, deadline)
+
+    def delay(self, *, at_most: float = math.inf) -> float:
+        """Draw a random wait in seconds, so that the moment of sending is not that of the event."""
+        return self._coins(1)[0] / ONE * min(self._settings.max_delay, at_most)
+
+    def close(self) -> bool:
+        """Sever the exchange under way and make no other; true if nothing can be sent any more."""
+        self._is_closed = True
+        deadline = time.monotonic() + _CLOSE_SECONDS
+        while True:
+            self._transport.close()
+            if self._stepping == threading.get_ident():
+                return False  # a signal's handler, in the middle of a step
+            if self._one_step.acquire(timeout=_SEVER_SECONDS):
+                self._one_step.release()
+                return True
+            if time.monotonic() > deadline:
+                return False
+
+    def _claim(self, tried: Collection[str] | None, *, is_urgent: bool) -> Pending | Step:
+        """Return the upload to send now, claimed in the store, or the step that says why none.
+
+        Where the budget's file must change, the disk is waited for between two transactions, so
+        that nobody else has to: see `budget_copy`.
+        """
+        now = self._clock()
+        self._store.give_way()
+        with self._store.transaction() as db:
+            if obstacle := self._obstacle(db):
+                return Step(due=None, reason=obstacle)
+            self._release(db, now)
+            version, stamp = self._copy.version(db), self._store.stamp(db)
+            if self._copy.holds(version):
+                return self._claim_in(db, now, tried, is_urgent=is_urgent)
+        self._store.sync()
+        with self._copy.laid_ready(version) as ready, self._store.transaction() as db:
+            if obstacle := self._obstacle(db):
+                return Step(due=None, reason=obstacle)
+            if self._store.stamp(db) != stamp and not budget_copy.is_of(db, version):
+                return Step(due=now)
+            self._copy.put_in_place(ready)
+            return self._claim_in(db, now, tried, is_urgent=is_urgent)
+
+    def _release(self, db: sqlite3.Connection, now: float) -> None:
+        """Release what was held for intervals that are over, and tidy up."""
+        reservoir.release(db, now, self._coins)
+        spool.trim(db, self._settings.limits)
+        spool.trim_log(db, self._settings.limits)
+        spool.hasten(db, latest=now + WEEK)
+
+    def _claim_in(
+        self, db: sqlite3.Connection, now: float, tried: Collection[str] | None, *, is_urgent: bool
+    ) -> Pending | Step:
+        self._stops.recall(db)  # another process may have had the newest answer
+        stopped = self._stops.names(day_of(now))
+        upload = _next(db, now, tried, stopped)
+        if upload is None:
+            moments = [reservoir.next_end(db), spool.next_due(db, stopped=stopped)]
+            is_all_stopped = moments[1] is None and bool(
+                spool.next_due(db) is not None or spool.uploads_of(db, stopped)
+            )
+            if is_all_stopped:
+                moments.append(self._stops.next_end(day_of(now)))
+            return Step(
+                due=min((each for each in moments if each is not None), default=None),
+                reason=FlushReason.ASKED_TO_WAIT if is_all_stopped else None,
+            )
+        is_untried = tried is not None and upload.id not in tried
+        backoff_until = 0.0 if is_untried else upload.backoff_until
+        if (pause := _pause(db, upload, now, backoff_until, is_urgent=is_urgent)) is not None:
+            return pause
+        first = now if _is_implausible(upload, now) else upload.first_attempt
+        until = now + CLAIM_SECONDS
+        spool.claim(db, upload, first_attempt=now if first is None else first, until=until)
+        return upload
+
+    def _attempt(self, upload: Pending, deadline: float) -> Step:
+        """Send an upload once and write down what came of it."""
+        timeout = min(max(deadline - time.monotonic(), _LEAST_SECONDS), REQUEST_SECONDS)
+        try:
+            statuses, stop = self._send(upload, timeout)
+        except UploadError as error:
+            is_cut_short = error.timed_out and timeout < REQUEST_SECONDS
+            return self._failed(upload, error, is_cut_short=is_cut_short)
+        self._store.give_way()
+        with self._store.transaction() as db:
+            spool.settle(db, upload.id, statuses)
+            self._stops.follow(db, stop, day_of(self._clock()))
+            _forgive(db)
+        refused = [status for status in statuses if status != spool.ACCEPTED]
+        return Step(
+            due=self._clock(),
+            reason=FlushReason.REFUSED if refused else FlushReason.SENT,
+            detail=f"the collector {refused[0]}" if refused else "",
+            upload_id=upload.id,
+        )
+
+    def _send(self, upload: Pending, timeout: float) -> tuple[list[str], object]:
+        """Return each report's status and what is to stop, or raise the UploadError that says why.
+
+        A host's own transport may raise anything.
+        """
+        try:
+            n_reports = len(json.loads(upload.body)["reports"])
+        except (ValueError, TypeError, KeyError):
+            raise UploadError("the upload is damaged", retryable=False) from None
+        try:
+            return _read(self._transport.send(upload.body, timeout=timeout), n_reports)
+        except UploadError:
+            raise
+        except Exception as error:  # noqa: BLE001 - also for an answer of any content
+            raise UploadError(f"the transport failed: {type(error).__name__}") from None
+
+    def _failed(self, upload: Pending, error: UploadError, *, is_cut_short: bool) -> Step:
+        """Drop an upload that no repetition helps; let any other one wait.
+
+        Where the caller's own deadline cut the attempt short, the collector has not failed.
+        """
+        now = self._clock()
+        wait = _wait_asked_for(error)
+        answered = error.status is not None
+        reason = FlushReason.COLLECTOR_ERROR if answered else FlushReason.UNREACHABLE
+        due = now
+        with self._store.transaction() as db:
+            if not error.retryable:
+                reason = FlushReason.REFUSED
+                spool.settle(db, upload.id, f"refused: status {error.status}")
+                _forgive(db)
+            elif is_cut_short:
+                spool.postpone(db, upload, until=now)
+            else:
+                due = self._postpone(db, upload, now + wait, answered=answered)
+        return Step(
+            due=due, reason=reason, status=error.status, detail=str(error), upload_id=upload.id
+        )
+
+    def _postpone(
+        self, db: sqlite3.Connection, upload: Pending, asked_until: float, *, answered: bool
+    ) -> float:
+        """Let an upload wait, and the others where they would fail too; say when one may go."""
+        until = asked_until + _backoff(upload.attempts, self._coins)
+        spool.postpone(db, upload, until=until)
+        failures = int(read_state(db, _FAILURES) or 0) + 1
+        write_state(db, _FAILURES, failures)
+        write_state(db, _ASKED_UNTIL, asked_until)
+        if answered and failures == 1:
+            return asked_until
+        pause_until = asked_until + _backoff(failures - 1, self._coins)
+        write_state(db, _PAUSE_UNTIL, pause_until)
+        return pause_until
+
+
+def _next(
+    db: sqlite3.Connection, now: float, tried: Collection[str] | None, stopped: Collection[str]
+) -> Pending | None:
+    """Return the oldest upload that is due, else a new one, else one that a flush has not tried.
+
+    Else it is the one that is due next. Those of stopped metrics wait.
+    """
+    waiting = []
+    of_stopped = spool.uploads_of(db, stopped)
+    for upload in spool.pending(db):
+        if _is_too_old(upload, now):
+            spool.settle(db, upload.id, "given_up")
+        elif upload.id in of_stopped:
+            continue
+        elif not _is_ahead(upload.backoff_until, now, _LONGEST_WAIT_SECONDS):
+            return upload
+        else:
+            waiting.append(upload)
+    due_by = now if tried is None else math.inf
+    if len(waiting) < _MOST_PENDING:
+        built = spool.build(db, due_by=due_by, stopped=stopped)
+        if built is not None:
+            return built
+    untried = [] if tried is None else [each for each in waiting if each.id not in tried]
+    if untried:
+        return untried[0]
+    return min(waiting, key=lambda upload: upload.backoff_until, default=None)
+
+
+def _pause(
+    db: sqlite3.Connection, upload: Pending, now: float, backoff_until: float, *, is_urgent: bool
+) -> Step | None:
+    """Return the step that waits for an upload, None if it may be sent now."""
+    asked_until = float(read_state(db, _ASKED_UNTIL) or 0.0)
+    pause_until = float(read_state(db, _PAUSE_UNTIL) or 0.0)
+    if _is_ahead(upload.claimed_until, now, CLAIM_SECONDS):
+        return Step(due=upload.claimed_until, reason=FlushReason.BUSY)
+    if _is_ahead(asked_until, now, _LONGEST_WAIT_SECONDS):
+        return Step(due=asked_until, reason=FlushReason.ASKED_TO_WAIT)
+    until = max(backoff_until, 0.0 if is_urgent else pause_until)
+    if _is_ahead(until, now, _LONGEST_WAIT_SECONDS):
+        return Step(due=until)
+    return None
+
+
+def _forgive(db: sqlite3.Connection) -> None:
+    """Forget the collector's failures: it has answered."""
+    if read_state(db, _FAILURES):
+        for name in (_FAILURES, _PAUSE_UNTIL, _ASKED_UNTIL):
+            write_state(db, name, 0)
+
+
+def _wait_asked_for(error: UploadError) -> float:
+    """Return the seconds that a collector asked for; a host's transport may tell it anything."""
+    try:
+        seconds = float(error.retry_after or 0.0)
+    except (TypeError, ValueError, OverflowError):
+        return 0.0
+    longest = _LONGEST_WAIT_SECONDS - _LONGEST_BACKOFF_SECONDS
+    return min(max(0.0, seconds), longest)  # a NaN is none
+
+
+def _is_ahead(moment: float, now: float, longest: float) -> bool:
+    """Return whether a moment is to come; one beyond the longest wait is of a clock set back."""
+    return now < moment <= now + longest
+
+
+def _is_too_old(upload: Pending, now: float) -> bool:
+    """Return whether an upload is given up: a week after its first attempt, by a sound clock."""
+    if upload.first_attempt is None or _is_implausible(upload, now):
+        return False
+    return now > upload.first_attempt + GIVE_UP_SECONDS
+
+
+def _is_implausible(upload: Pending, now: float) -> bool:
+    """Return whether the clock was wrong at the first attempt, or is now: the week starts again."""
+    first = upload.first_attempt
+    return first is not None and not 0 <= now - first <= _IMPLAUSIBLE_SECONDS
+
+
+def _backoff(attempts: int, coins: Coins) -> float:
+    """Return the seconds to wait after a number of attempts: exponential, with full jitter."""
+    ceiling = min(_FIRST_BACKOFF_SECONDS * 2.0 ** min(attempts, 32), _LONGEST_BACKOFF_SECONDS)
+    return coins(1)[0] / ONE * ceiling
+
+
+def _read(answer: Answer, n_reports: int) -> tuple[list[str], object]:
+    """Read each report's status and what is to stop, or raise the UploadError that says why."""
+    if not 200 <= answer.status < 300:
+        raise UploadError(
+            f"the collector answered with status {answer.status}",
+            status=answer.status,
+            retryable=answer.status not in _DROPPED,
+            retry_after=answer.retry_after,
+        )
+    try:
+        document = json.loads(answer.body)
+        statuses = [_status(entry) for entry in document["reports"]]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        document, statuses = {}, []
+    if len(statuses) != n_reports:  # cut on the way: asked again, the collector repeats it
+        raise UploadError("the collector's answer was not whole", status=answer.status)
+    return statuses, document.get("stop")
+
+
+def _status(entry: dict[str, object]) -> str:
+    if entry["status"] == spool.ACCEPTED:
+        return spool.ACCEPTED
+    reason = entry.get("reason")
+    is_plain = isinstance(reason, str) and _REASON.fullmatch(reason)
+    return f"refused: {reason if is_plain else 'no reason given'}"

@@ -1,0 +1,1 @@
+"""What everything stands on: errors, files, ranges, doors, and how records show themselves."""

@@ -1,0 +1,333 @@
+"""Forks and threads: nothing hangs, nothing is sent twice, and everybody goes on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import forking_child
+import interrupted_fork_child
+import pytest
+from devices import Opener
+from places import ROOT
+from rappor_client import Client
+from rappor_client.folder.failures import DamagedError, Failures
+from rappor_client.folder.forking import hold_over_forks, unforked
+from rappor_client.testing import MemoryTransport
+
+from rappor.protocol.normalizers import NORMALIZERS
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+
+
+def run_child(program: str, *arguments: str) -> str:
+    """Return what a program prints; it ends, or the time given to this test does."""
+    paths = [str(Path(program).parent), *filter(None, sys.path)]
+    ended = subprocess.run(
+        [sys.executable, program, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+    )
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
+def fork_while_recording(folder: Path, rounds: int, way: str) -> None:
+    """Run the host, whose threads fork and record."""
+    waiting = run_child(forking_child.__file__, str(folder), str(rounds), way)
+    assert int(waiting) >= 2 * rounds
+
+
+@pytest.mark.parametrize("way", ["os", "multiprocessing"])
+def test_two_threads_fork_while_a_third_records(way: str, tmp_path: Path) -> None:
+    """Parent and children go on recording: 20 forks of each thread."""
+    fork_while_recording(tmp_path / "device", 20, way)
+
+
+@pytest.mark.acceptance
+@pytest.mark.parametrize("way", ["os", "multiprocessing"])
+def test_two_threads_fork_while_a_third_records_in_full(way: str, tmp_path: Path) -> None:
+    """500 forks of each thread, a thousand rounds in all."""
+    fork_while_recording(tmp_path / "device", 500, way)
+
+
+def test_child_of_a_thread_beside_a_failing_one_notes_failures(tmp_path: Path) -> None:
+    """The fork waits for a thread that has the failures' lock: the child never finds it taken."""
+    is_inside, may_end = threading.Event(), threading.Event()
+
+    def clock() -> float:
+        is_inside.set()
+        may_end.wait(300)
+        return 0.0
+
+    failures = Failures(tmp_path, clock)
+    failing = threading.Thread(target=failures.is_to_mend, args=(DamagedError(),))
+    failing.start()
+    assert is_inside.wait(300)
+    threading.Timer(0.1, may_end.set).start()
+    child = os.fork()
+    if child == 0:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(60)  # ends a child that waits for a lock
+        failures.note(OSError())
+        os._exit(failures.n)
+    failing.join()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
+
+
+@pytest.mark.parametrize("normalizer", sorted(NORMALIZERS))
+def test_methods_of_an_open_client_load_nothing(normalizer: str, tmp_path: Path) -> None:
+    """A child of a fork could wait for the module that another thread was importing."""
+    program = (
+        "import sys\n"
+        "from rappor_client import Client\n"
+        "from rappor import Registry\n"
+        "choices = {'registry': Registry.load('metrics.toml'), 'consent': True}\n"
+        "address = 'http://127.0.0.1:9'\n"
+        "with Client.open('device', collector=address, background=False, **choices) as client:\n"
+        "    loaded = set(sys.modules)\n"
+        "    assert client.record('page', 'https://straße.example/')\n"
+        "    client.spent(), client.log(), client.counters(), client.waiting()\n"
+        "    client.opt_out('page')\n"
+        "    client.withdraw()\n"
+        "assert not set(sys.modules) - loaded, set(sys.modules) - loaded\n"
+    )
+    (tmp_path / "metrics.toml").write_text(registry_with(normalizer), encoding="utf-8")
+    ended = run(program, tmp_path)
+    assert ended.returncode == 0, ended.stderr
+
+
+def registry_with(normalizer: str) -> str:
+    """Return a registry of one metric."""
+    return (
+        "[budget]\ntotal = 100\n[metrics.page]\ndescription = 'a'\nowner = 'b'\n"
+        "expires = 2099-12-31\nepoch = 'life'\nencoding = 'bloom'\nprofile = 'balanced'\n"
+        f"normalize = '{normalizer}'\n"
+    )
+
+
+def run(program: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a program in a folder, in a process that has loaded nothing else."""
+    return subprocess.run(
+        [sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, check=False
+    )
+
+
+NORMALIZING = "normalize('host', 'straße.example')"
+OPENING = "Client.open(str(os.getpid()), registry='metrics.toml', consent=True)"
+
+
+@pytest.mark.parametrize(
+    ("late", "action"),
+    [
+        ("unicodedata", NORMALIZING),
+        ("encodings.idna", NORMALIZING),
+        ("tomllib", OPENING),
+        ("publicsuffixlist", OPENING),
+    ],
+)
+def test_fork_waits_for_what_another_thread_loads(late: str, action: str, tmp_path: Path) -> None:
+    """A child opens a device of its own, or normalizes for metrics that its host makes itself."""
+    program = (
+        "import importlib.util, os, signal, sys, threading, time\n"
+        "from rappor.protocol.normalizers import normalize\n"
+        "from rappor_client import Client\n"
+        "is_inside = threading.Event()\n"
+        "class Slow:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name != {late!r}:\n"
+        "            return None\n"
+        "        sys.meta_path.remove(self)\n"
+        "        spec = importlib.util.find_spec(name)\n"
+        "        self.create_module = spec.loader.create_module\n"
+        "        self.run, spec.loader = spec.loader.exec_module, self\n"
+        "        return spec\n"
+        "    def exec_module(self, module):\n"
+        "        is_inside.set()\n"
+        "        time.sleep(0.5)\n"
+        "        self.run(module)\n"
+        "sys.meta_path.insert(0, Slow())\n"
+        f"loading = threading.Thread(target=lambda: {action})\n"
+        "loading.start()\n"
+        "assert is_inside.wait(300)\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    signal.alarm(60)  # ends a child that waits for a module\n"
+        f"    {action}\n"
+        "    os._exit(0)\n"
+        "loading.join()\n"
+        "sys.exit(abs(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])))\n"
+    )
+    (tmp_path / "metrics.toml").write_text(registry_with("domain"), encoding="utf-8")
+    ended = run(program, tmp_path)
+    assert ended.returncode == 0, ended.stderr
+
+
+def test_fork_waits_for_a_late_import() -> None:
+    """Else the child would wait for the module that another thread was importing."""
+    steps: list[str] = []
+    is_inside = threading.Event()
+
+    def import_late() -> None:
+        with unforked() as is_kept:
+            assert is_kept
+            is_inside.set()
+            time.sleep(0.1)
+            steps.append("imported")
+
+    importing = threading.Thread(target=import_late)
+    importing.start()
+    assert is_inside.wait(300)
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    steps.append("forked")
+    importing.join()
+    os.waitpid(child, 0)
+    assert steps == ["imported", "forked"]
+
+
+def test_no_late_import_begins_beside_a_fork() -> None:
+    """It is left out: the line of the log for which it is meant is lost, and nothing waits."""
+    told: list[bool] = []
+
+    def look() -> None:
+        with unforked() as is_kept:
+            told.append(is_kept)
+
+    class Looking:
+        def before_fork(self) -> None:
+            other = threading.Thread(target=look)
+            other.start()
+            other.join()
+
+        def after_fork_in_parent(self) -> None:
+            pass
+
+        def after_fork_in_child(self) -> None:
+            pass
+
+    shared = Looking()
+    hold_over_forks(shared)
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+    look()
+    assert told == [False, True]
+
+
+def test_no_property_of_the_device_is_cached_under_a_lock() -> None:
+    """functools.cached_property holds one in Python 3.11, which a fork would leave taken."""
+    folders = ("rappor/protocol", "rappor/registry", "rappor/privacy", "client/rappor_client")
+    sources = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
+    assert len(sources) > 50
+    assert not [path for path in sources if "cached_property" in path.read_text(encoding="utf-8")]
+
+
+def test_threads_that_start_together_share_one_sender(open_client: Opener) -> None:
+    """However the interpreter switches between them: 20 clients, 8 threads each."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for i in range(20):
+            client = open_client(
+                folder=str(i), transport=MemoryTransport(), background=True, max_delay=3600.0
+            )
+            assert len(senders_of(client, n_threads=8)) == 1
+            client.close()
+    finally:
+        sys.setswitchinterval(before)
+    assert not [thread for thread in threading.enumerate() if thread.name == "rappor-sender"]
+
+
+def senders_of(client: Client, n_threads: int) -> set[int]:
+    """Let threads record at the same moment; return who would send for each."""
+    start = threading.Barrier(n_threads)
+    met: set[int] = set()
+
+    def work() -> None:
+        start.wait()
+        client.record("page", "x")
+        sending = client._sending()
+        assert sending is not None
+        met.add(id(sending.sender))
+
+    threads = [threading.Thread(target=work) for _ in range(n_threads)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return met
+
+
+class Interrupted:
+    """What threads share, in whose hook a signal's handler raises."""
+
+    def __init__(self, at: str) -> None:
+        self.at = at
+
+    def before_fork(self) -> None:
+        """Raise once, if that is where."""
+        self.happen("before")
+
+    def after_fork_in_parent(self) -> None:
+        """Raise once, if that is where."""
+        self.happen("after")
+
+    def after_fork_in_child(self) -> None:
+        """Do nothing."""
+
+    def happen(self, at: str) -> None:
+        """Raise as Ctrl-C does."""
+        if self.at == at:
+            self.at = "done"
+            raise KeyboardInterrupt
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("at", ["before", "after"])
+def test_signal_that_raises_in_a_fork_leaves_nothing_locked(
+    at: str, open_client: Opener, tmp_path: Path
+) -> None:
+    """Before it or after it: another thread records, opens a client and forks afterwards."""
+    client, interrupted = open_client(), Interrupted(at)
+    failures = [Failures(tmp_path) for _ in range(20)]
+    hold_over_forks(interrupted)
+    fork()
+    assert interrupted.at == "done"
+
+    def go_on() -> None:
+        client.record("page", "x")
+        for each in (*failures, Failures(tmp_path)):
+            each.note(OSError())
+        fork()
+
+    going_on = threading.Thread(target=go_on, daemon=True)
+    going_on.start()
+    going_on.join(60)
+    assert not going_on.is_alive()
+    assert client.waiting() == 1
+
+
+def test_signal_beside_the_fork_of_another_thread_leaves_nothing_locked(tmp_path: Path) -> None:
+    """What the other thread holds is let go of, although the signal's thread forks meanwhile.
+
+    In a program of its own: where more modules watch forks, the thread may wait for one of those.
+    """
+    run_child(interrupted_fork_child.__file__, str(tmp_path))
+
+
+def fork() -> None:
+    """Fork a child that ends at once."""
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)

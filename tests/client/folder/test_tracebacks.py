@@ -1,0 +1,247 @@
+"""Nothing true in a traceback with local variables: on errors, on Ctrl-C, on a timeout's signal.
+
+Ctrl-C is tried everywhere: under acceptance, each line of this package and of the method that
+`record` runs is interrupted once.
+"""
+
+from __future__ import annotations
+
+import pickle
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+import rappor_client
+from devices import DATABASE, Opener, locked, metric_of, secret_of
+from rappor_client import Client, Outcome
+from rappor_client.budget.prepared import prepare
+from rappor_client.testing import MemoryTransport
+
+import rappor
+from rappor import Metric, Params, RapporError
+from rappor.ground.errors import ReportError
+from rappor.protocol.encodings import encoder
+from rappor.protocol.randomizer import Secret, cohort, permanent, system_coins
+
+PACKAGES = tuple(str(Path(str(package.__file__)).parent) for package in (rappor, rappor_client))
+PARAMS = Params(k=256, h=16, m=8, f=0.3, p=0.2, q=0.7)
+"""Many bits are set, so that no Bloom filter is met by accident."""
+METRIC = metric_of(params=PARAMS)
+FLAGS = metric_of(
+    "flags", Params(k=2, encoding="flags", categories=("a", "b"), f=0.5, p=0.25, q=0.75)
+)
+VALUE = "telltale value"
+
+
+def frames_of(error: BaseException | None) -> Iterator[FrameType]:
+    """Yield the frames of these packages that an exception, or one behind it, has passed."""
+    while error is not None:
+        for frame, _ in traceback.walk_tb(error.__traceback__):
+            if frame.f_code.co_filename.startswith(PACKAGES):
+                yield frame
+        error = error.__cause__ or error.__context__
+
+
+def shown(error: BaseException) -> str:
+    """Return all that a tool which reads local variables would print of these packages."""
+    told = [repr(error), *map(repr, error.args)]
+    for each in (error.__context__, error.__cause__):
+        told += [] if each is None else [repr(each), repr(vars(each))]
+    for frame in frames_of(error):
+        told += [f"{name} = {value!r}" for name, value in frame.f_locals.items()]
+    return "\n".join(told)
+
+
+def true_things(folder: Path) -> list[str]:
+    """Return the value, the secret, the bits and the permanent response, as they are printed."""
+    secret = secret_of(folder)
+    own = cohort(secret, METRIC.name, "", PARAMS)
+    bits = encoder(PARAMS).encode(VALUE, own)
+    memoised = permanent(secret, METRIC.name, "", PARAMS, bits)
+    return [VALUE, *(each for data in (secret, bits, memoised) for each in spelled(data))]
+
+
+def spelled(data: bytes) -> list[str]:
+    """Return bytes as Python and people write them."""
+    return [repr(data)[2:-1], data.hex(), str(list(data))]
+
+
+class Interrupting:
+    """Raises KeyboardInterrupt at the n-th line of these packages below a method."""
+
+    def __init__(self, n: int, *, below: str) -> None:
+        self.left = n
+        self._below = below
+        self._is_below = False
+
+    def __call__(self, frame: FrameType, event: str, _: Any) -> Any:
+        """Trace the frames of these packages from the method on."""
+        if not frame.f_code.co_filename.startswith(PACKAGES):
+            return None
+        self._is_below = self._is_below or frame.f_code.co_name == self._below
+        if event == "line" and self._is_below:
+            self.left -= 1
+            if self.left == 0:
+                raise KeyboardInterrupt
+        return self
+
+
+def interrupted(work: Callable[[], object], n: int, *, below: str) -> BaseException | None:
+    """Return what the work raises when it is interrupted at its n-th line, None if it ends."""
+    before = sys.gettrace()
+    sys.settrace(Interrupting(n, below=below))
+    try:
+        work()
+    except (KeyboardInterrupt, RapporError) as error:
+        return error
+    finally:
+        sys.settrace(before)
+    return None
+
+
+def test_ctrl_c_in_record_shows_nothing_true(open_client: Opener, tmp_path: Path) -> None:
+    """At every eleventh line: no secret, value, bits or permanent response."""
+    interrupt_everywhere(open_client(METRIC), tmp_path / "device", step=11)
+
+
+@pytest.mark.acceptance
+def test_ctrl_c_anywhere_in_record_shows_nothing_true(open_client: Opener, tmp_path: Path) -> None:
+    """At every line."""
+    interrupt_everywhere(open_client(METRIC), tmp_path / "device", step=1)
+
+
+def interrupt_everywhere(client: Client, folder: Path, step: int) -> None:
+    """Interrupt a record at its lines, one after the other, and search what is shown."""
+    client.record("page", VALUE)
+    things = true_things(folder)
+    n = 1 - step
+    while True:
+        n += step
+        error = interrupted(lambda: client.record("page", VALUE), n, below="record")
+        if error is None:
+            break
+        assert isinstance(error, KeyboardInterrupt), repr(error)
+        text = shown(error)
+        assert not [thing for thing in things if thing in text], text
+    assert n > 100  # the lines of a whole record
+
+
+def test_ctrl_c_anywhere_in_a_first_record_shows_nothing_true(
+    open_client: Opener, tmp_path: Path
+) -> None:
+    """Also while the secret is read again, in every twentieth line: each needs a new client."""
+    open_client(METRIC, folder="0").record("page", VALUE)
+    things = true_things(tmp_path / "0")
+    for n in range(1, 600, 20):
+        client = open_client(METRIC, folder="0")
+        error = interrupted(lambda: client.record("page", VALUE), n, below="record")  # noqa: B023
+        client.close()
+        if error is not None:
+            text = shown(error)
+            assert not [thing for thing in things if thing in text], text
+
+
+@pytest.mark.parametrize("method", ["flush", "close", "spent", "log", "counters", "waiting"])
+def test_ctrl_c_in_another_method_shows_nothing_true(
+    method: str, open_client: Opener, tmp_path: Path
+) -> None:
+    """With a report on the disk, one in memory, and a database that is read, or not any more."""
+    folder = tmp_path / "device"
+    open_client(METRIC).record("page", VALUE)
+    things = true_things(folder)
+    for n in range(1, 400, 23):
+        client = open_client(METRIC, transport=MemoryTransport())
+        with locked(folder):
+            assert client.record("page", VALUE) is Outcome.QUEUED
+        if method == "spent":
+            client.close()
+            (folder / DATABASE).write_bytes(b"no database" * 100)
+        error = interrupted(getattr(client, method), n, below=method)
+        client.close()
+        if error is not None:
+            text = shown(error)
+            assert not [thing for thing in things if thing in text], text
+
+
+def test_the_search_finds_what_a_frame_shows(open_client: Opener, tmp_path: Path) -> None:
+    """Without the guard, an interrupted encoder shows value, bits and permanent response."""
+    client = open_client(METRIC)
+    client.record("page", VALUE)
+    secret = secret_of(tmp_path / "device")
+    things = true_things(tmp_path / "device")
+    found: set[str] = set()
+    for n in range(1, 2000, 4):
+        error = interrupted(
+            lambda: prepare(secret, METRIC, VALUE, epoch="", coins=system_coins), n, below="prepare"
+        )
+        if error is None:
+            break
+        found.update(thing for thing in things if thing in shown(error))
+    value, raw_secret, _, _, bits, _, _, memoised, _, _ = things
+    assert {value, raw_secret, bits, memoised} <= found
+
+
+@pytest.mark.parametrize(
+    ("metric", "value"),
+    [
+        (METRIC, VALUE.encode()),
+        (METRIC, VALUE + "\ud800"),
+        (METRIC, [VALUE]),
+        (FLAGS, VALUE),
+        (FLAGS, ["a", [VALUE]]),
+    ],
+    ids=range(5),
+)
+def test_wrong_value_shows_nothing_true(
+    metric: Metric, value: object, open_client: Opener, tmp_path: Path
+) -> None:
+    """Neither in a local variable nor in an exception behind the error."""
+    client = open_client(METRIC, FLAGS)
+    with pytest.raises(ReportError) as caught:
+        client.record(metric.name, value)
+    error = caught.value
+    assert error.__cause__ is None
+    assert error.__context__ is None
+    text = shown(error)
+    assert VALUE not in text
+    assert not [thing for thing in spelled(secret_of(tmp_path / "device")) if thing in text]
+    assert len(list(frames_of(error))) == 1
+
+
+def test_value_is_checked_before_the_secret_is_touched(open_client: Opener) -> None:
+    """Nothing that knows the secret sees a value of the wrong kind, or a name read only once."""
+    client = open_client(METRIC, FLAGS)
+    read = 0
+
+    def names() -> Iterator[str]:
+        nonlocal read
+        read += 1
+        yield "a"
+        raise ReportError("the host's own")
+
+    with pytest.raises(ReportError):
+        client.record("flags", names())
+    assert read == 1
+    assert client.counters() == {}
+
+
+def test_names_that_can_be_read_once_are_read_once(open_client: Opener) -> None:
+    """A generator of flags is one value, the same as a tuple of them."""
+    client = open_client(FLAGS, METRIC)
+    assert client.record("flags", ["a", "b"]) is Outcome.RECORDED
+    assert client.record("flags", iter(["b", "a"])) is Outcome.RECORDED
+    assert client.spent().metrics["flags"].patterns == 1
+    assert "unfit" not in client.counters()
+
+
+def test_secret_shows_nothing_of_itself() -> None:
+    """Not printed, not in an attribute's representation, not copied into a pickle."""
+    secret = Secret(bytes(range(32)))
+    told = repr(secret) + str(secret) + f"{secret}" + repr(secret._inner) + repr(secret._outer)
+    assert not [thing for thing in spelled(bytes(range(32))) if thing in told]
+    with pytest.raises(TypeError, match="a secret is not copied"):
+        pickle.dumps(secret)

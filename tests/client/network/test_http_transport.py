@@ -1,0 +1,521 @@
+"""The default transport, against real sockets: plain, over TLS, and through a proxy."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import http.server
+import json
+import re
+import signal
+import socket
+import socketserver
+import ssl
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from devices import Opener, metric_of
+from rappor_client import FlushReason, UploadError
+from rappor_client.network.address import parse_collector, parse_proxy
+from rappor_client.network.http_transport import HttpTransport
+from rappor_client.testing import FixedClock, constant_coins, peek
+from sockets import certificate, serving
+
+from rappor import Params
+from rappor.ground.errors import ParamsError
+
+ACCEPTED = b'{"reports":[{"status":"accepted"}]}'
+
+
+class Collector(http.server.ThreadingHTTPServer):
+    """Remembers requests and answers as told."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.requests: list[tuple[str, str, dict[str, str], bytes]] = []
+        self.connections: set[Any] = set()
+        self.status = 200
+        self.answer = ACCEPTED
+        self.headers: dict[str, str] = {}
+        self.pause = 0.0
+        self.hangs_up = False
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    """One connection."""
+
+    protocol_version = "HTTP/1.1"
+    server: Collector
+
+    def answer(self) -> None:
+        """Remember the request and answer it."""
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        self.server.requests.append((self.command, self.path, dict(self.headers), body))
+        self.server.connections.add(self.client_address)
+        time.sleep(self.server.pause)
+        self.send_response(self.server.status)
+        self.send_header("Content-Length", str(len(self.server.answer)))
+        for name, value in self.server.headers.items():
+            self.send_header(name, value)
+        with contextlib.suppress(BrokenPipeError):  # who is too slow is left alone
+            self.end_headers()
+            self.wfile.write(self.server.answer)
+        self.close_connection = self.server.hangs_up
+
+    do_GET = do_POST = answer  # noqa: N815 - the names that http.server calls
+
+    def log_message(self, *_: object) -> None:
+        """Keep quiet."""
+
+
+@pytest.fixture
+def collector() -> Iterator[Collector]:
+    """A collector on a port of its own."""
+    server = Collector()
+    with serving(server):
+        yield server
+
+
+def test_request_says_no_more_than_it_must(collector: Collector) -> None:
+    """Path, type, length, host, and the library's name and version: nothing else."""
+    collector.headers = {"Set-Cookie": "id=1"}
+    transport = HttpTransport(collector.url + "/telemetry/")
+    for _ in range(2):
+        assert transport.send(b"{}", timeout=5).body == ACCEPTED
+    transport.close()
+    for method, path, headers, body in collector.requests:
+        assert (method, path, body) == ("POST", "/telemetry/v1/reports", b"{}")
+        assert set(headers) == {
+            "Host",
+            "Connection",
+            "Accept-Encoding",
+            "Content-Length",
+            "Content-Type",
+            "User-Agent",
+        }
+        assert re.fullmatch(r"rappor-client/[0-9.]+", headers["User-Agent"])
+        assert headers["Accept-Encoding"] == "identity"
+        assert headers["Connection"] == "close"
+
+
+def test_no_two_requests_share_a_connection(collector: Collector) -> None:
+    """Each has its own, also where the collector would keep it; both sides close it."""
+    transport = HttpTransport(collector.url)
+    for n in range(1, 4):
+        assert transport.send(b"{}", timeout=5).status == 200
+        assert len(collector.connections) == n
+    transport.close()
+
+
+def test_client_sends_each_report_on_a_connection_of_its_own(
+    collector: Collector, open_client: Opener
+) -> None:
+    """Three reports that waited together are three uploads over three connections."""
+    client = open_client(metric_of("one"), metric_of("two"), collector=collector.url)
+    for name in ("one", "two", "one"):
+        client.record(name, "x")
+    assert client.flush()
+    uploads = [json.loads(body) for *_, body in collector.requests]
+    assert [len(upload["reports"]) for upload in uploads] == [1, 1, 1]
+    assert len({upload["id"] for upload in uploads}) == 3
+    assert len(collector.connections) == 3
+
+
+def test_gzip_where_it_pays(collector: Collector) -> None:
+    """Long uploads are compressed; short ones are not, nor what no collector would unpack."""
+    transport = HttpTransport(collector.url)
+    long = json.dumps([f"report {i}" for i in range(500)]).encode()
+    same = json.dumps(["report"] * 500).encode()
+    for body in (b"{}", long, same):
+        transport.send(body, timeout=5)
+    transport.close()
+    (_, _, plain, short_body), (_, _, packed, long_body), repeated = collector.requests
+    assert "Content-Encoding" not in plain
+    assert short_body == b"{}"
+    assert "Content-Encoding" not in repeated[2]
+    assert repeated[3] == same
+    assert packed["Content-Encoding"] == "gzip"
+    assert gzip.decompress(long_body) == long
+
+
+def test_key_is_sent_and_never_shown(collector: Collector) -> None:
+    """As a bearer token."""
+    transport = HttpTransport(collector.url, key="sesame")
+    transport.send(b"{}", timeout=5)
+    transport.close()
+    assert collector.requests[0][2]["Authorization"] == "Bearer sesame"
+    assert "sesame" not in repr(transport)
+
+
+@pytest.mark.parametrize(
+    ("written", "seconds"), [("120", 120), ("0", 0), ("soon", None), ("-5", None), (None, None)]
+)
+def test_retry_after_is_read(
+    written: str | None, seconds: float | None, collector: Collector
+) -> None:
+    """Seconds are; nonsense is not."""
+    collector.status = 503
+    collector.headers = {} if written is None else {"Retry-After": written}
+    transport = HttpTransport(collector.url)
+    answer = transport.send(b"{}", timeout=5)
+    transport.close()
+    assert (answer.status, answer.retry_after) == (503, seconds)
+
+
+def test_retry_after_may_be_a_date(collector: Collector) -> None:
+    """A date ahead is that many seconds from now; a past one is zero."""
+    transport = HttpTransport(collector.url)
+    collector.headers = {"Retry-After": "Fri, 01 Jan 2100 00:00:00 GMT"}
+    late = transport.send(b"{}", timeout=5).retry_after
+    collector.headers = {"Retry-After": "Fri, 01 Jan 1999 00:00:00 GMT"}
+    past = transport.send(b"{}", timeout=5).retry_after
+    transport.close()
+    assert late is not None
+    assert late > 1e8
+    assert past == 0
+
+
+def test_network_failures_are_upload_errors(collector: Collector) -> None:
+    """Refused, too slow, cut: each says only its kind."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with pytest.raises(UploadError, match="the collector was not reached: ConnectionRefused"):
+        HttpTransport(f"http://127.0.0.1:{port}").send(b"{}", timeout=5)
+    collector.pause = 1.0
+    slow = HttpTransport(collector.url)
+    with pytest.raises(UploadError, match="not reached: TimeoutError"):
+        slow.send(b"{}", timeout=0.05)
+    collector.pause = 0.0
+    assert slow.send(b"{}", timeout=5).status == 200
+    slow.close()
+
+
+def test_client_delivers_over_http(collector: Collector, open_client: Opener) -> None:
+    """The collector's address is all that Client.open needs."""
+    client = open_client(collector=collector.url, key="k")
+    client.record("page", "x")
+    assert client.flush()
+    assert client.counters()["accepted"] == 1
+    assert json.loads(collector.requests[0][3])["reports"][0]["metric"] == "page"
+
+
+# Addresses
+
+
+@pytest.mark.parametrize(
+    ("url", "host", "port", "path"),
+    [
+        ("https://example.org", "example.org", 443, ""),
+        ("https://example.org:8443/telemetry/", "example.org", 8443, "/telemetry"),
+        ("https://[2001:db8::5]", "2001:db8::5", 443, ""),
+        ("https://[2001:db8::5]:99", "2001:db8::5", 99, ""),
+        ("http://[::1]:8080", "::1", 8080, ""),
+        ("http://localhost", "localhost", 80, ""),
+        ("HTTPS://Example.ORG", "example.org", 443, ""),
+    ],
+)
+def test_right_addresses_are_read(url: str, host: str, port: int, path: str) -> None:
+    """IPv6 in brackets, ports, paths; names in small letters."""
+    address = parse_collector(url)
+    assert (address.host, address.port, address.path) == (host, port, path)
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("http://example.org", "collector must be an https address .*, got http"),
+        ("ftp://example.org", "collector must be an https address .*, got ftp"),
+        ("example.org", "collector must be an https address .*, got no scheme"),
+        ("https://", "collector must be an https address"),
+        ("", "collector must be an https address"),
+        ("https://me:secret@example.org", "collector must have no user name"),
+        ("https://example.org/?key=1", "collector must be an address without"),
+        ("https://example.org/?", "collector must be an address without"),
+        ("https://example.org#top", "collector must be an address without"),
+        ("https://example.org:99999", "collector must have a port in"),
+        ("https://example.org:0", "collector must have a port in"),
+        ("https://example.org:abc", "collector must have a port in"),
+        ("https://example.org:", "collector must have a port in"),
+        ("https://example.org\r\nX: y", "without spaces"),
+        (" https://example.org", "without spaces"),
+        ("https://b\u00fccher.example", "punycode"),
+        ("https://2001:db8::5", "collector must have a"),
+        ("https://[2001:db8::5", "IPv6 in brackets"),
+        ("https://[fe80::1%25eth0]", "IPv6 in brackets"),
+        ("https://[example.org]", "IPv6 in brackets"),
+    ],
+)
+def test_wrong_addresses_are_refused_at_opening(url: str, told: str, open_client: Opener) -> None:
+    """By one sentence, which shows no password."""
+    with pytest.raises(ParamsError, match=told) as caught:
+        open_client(collector=url)
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("key", ["", "two words", "line\n", "k\u00e9y"])
+def test_key_that_no_header_can_hold_is_refused(key: str, open_client: Opener) -> None:
+    """At opening, by one sentence that does not show it."""
+    with pytest.raises(ParamsError, match="key must be printable ASCII without spaces"):
+        open_client(collector="https://example.org", key=key)
+
+
+@pytest.mark.parametrize(
+    ("text", "authority"),
+    [
+        ("proxy", "proxy:80"),
+        ("http://proxy", "proxy:80"),
+        ("proxy:3128", "proxy:3128"),
+        ("http://[::1]:3128/", "[::1]:3128"),
+        ("http://me:pass@[::1]", "[::1]:80"),
+    ],
+)
+def test_proxies_are_read(text: str, authority: str) -> None:
+    """With or without a scheme; a proxy without a port has http's."""
+    assert parse_proxy(text).authority == authority
+
+
+@pytest.mark.parametrize("text", ["https://proxy", "socks5://proxy:1080", "http://proxy:abc"])
+def test_proxies_of_other_kinds_are_refused(text: str) -> None:
+    """They are not spoken to in plain text."""
+    with pytest.raises(ParamsError, match="the system's proxy must"):
+        parse_proxy(text)
+
+
+# Servers that never end
+
+
+class Endless(socketserver.ThreadingTCPServer):
+    """Says one thing, and then another again and again, until the test is over."""
+
+    daemon_threads = True
+
+    def __init__(self, once: bytes, again: bytes) -> None:
+        super().__init__(("127.0.0.1", 0), EndlessHandler)
+        self.once, self.again = once, again
+        self.is_over = threading.Event()
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+
+class EndlessHandler(socketserver.BaseRequestHandler):
+    """One connection."""
+
+    server: Endless
+
+    def handle(self) -> None:
+        """Never let a read wait for long, and never end."""
+        with contextlib.suppress(OSError):
+            self.request.sendall(self.server.once)
+            while not self.server.is_over.wait(0.01):
+                self.request.sendall(self.server.again)
+
+
+ENDLESS = {
+    "hang": (b"", b""),
+    "head": (b"HTTP/1.1 200 OK\r\nX-Long: ", b"x"),
+    "interim": (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+    "body": (b"HTTP/1.1 200 OK\r\nContent-Length: 900000\r\n\r\n", b"x"),
+    "chunks": (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\nx\r\n"),
+}
+
+
+@pytest.mark.parametrize("kind", ENDLESS)
+def test_flush_ends_with_its_time_whatever_the_server_does(kind: str, open_client: Opener) -> None:
+    """The server goes on until flush() has returned: it returns, or this test never ends."""
+    server = Endless(*ENDLESS[kind])
+    with serving(server):
+        client = open_client(collector=server.url)
+        client.record("page", "x")
+        flushed = client.flush(timeout=0.2)
+        server.is_over.set()
+    assert flushed.reason is FlushReason.UNREACHABLE
+    assert flushed.detail == "the collector was not reached: TimeoutError"
+    assert client.waiting() == 1
+
+
+def test_time_that_was_the_callers_own_earns_no_waiting(
+    open_client: Opener, tmp_path: Path
+) -> None:
+    """The collector did not fail within the time that a background upload has."""
+    server = Endless(b"", b"")
+    with serving(server):
+        client = open_client(collector=server.url, coins=constant_coins(2**32 - 1))
+        client.record("page", "x")
+        assert not client.flush(timeout=0.05)
+        server.is_over.set()
+    (pending,) = peek(tmp_path / "device").pending
+    assert pending.attempts == 1
+    assert pending.retry_at <= FixedClock("2026-11-18T12:00:00")()
+
+
+def test_closing_severs_the_exchange_under_way() -> None:
+    """A request that would never end ends when another thread closes the transport."""
+    server = Endless(b"", b"")
+    met: list[UploadError] = []
+    with serving(server):
+        transport = HttpTransport(server.url)
+
+        def ask() -> None:
+            with pytest.raises(UploadError) as caught:
+                transport.send(b"{}", timeout=1e6)
+            met.append(caught.value)
+
+        thread = threading.Thread(target=ask)
+        thread.start()
+        while thread.is_alive():
+            transport.close()
+            thread.join(0.01)
+        server.is_over.set()
+    assert len(met) == 1
+
+
+# TLS and proxies
+
+
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Ctrl-C raises, also where the tests were started in the background of a shell."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
+def test_exchange_whose_wait_a_signal_has_ended_is_severed() -> None:
+    """Ctrl-C while the collector is silent: its end is seen there, and no exchange goes on."""
+
+    def silent(listening: socket.socket) -> None:
+        connection, _ = listening.accept()
+        with connection:
+            received = b""
+            while not received.endswith(b"\r\n\r\nx"):  # its head and body may come apart
+                received += connection.recv(1 << 16)
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+            connection.settimeout(60)
+            ended.append(connection.recv(1 << 16))
+
+    ended: list[bytes] = []
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        serving = threading.Thread(target=silent, args=(listening,))
+        serving.start()
+        transport = HttpTransport(f"http://127.0.0.1:{listening.getsockname()[1]}")
+        with pytest.raises(KeyboardInterrupt):
+            transport.send(b"x", timeout=60.0)
+        serving.join(60)
+    assert ended == [b""]
+
+
+@pytest.fixture
+def secure(tmp_path: Path) -> Iterator[tuple[Collector, Path]]:
+    """A collector over TLS, and the certificate to trust."""
+    cert, key = certificate(tmp_path)
+    server = Collector()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(cert, key)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    with serving(server):
+        yield server, cert
+
+
+class Tunnel(socketserver.ThreadingTCPServer):
+    """A proxy that knows CONNECT and nothing else."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), TunnelHandler)
+        self.heads: list[bytes] = []
+
+
+class TunnelHandler(socketserver.StreamRequestHandler):
+    """One tunnel."""
+
+    server: Tunnel
+
+    def handle(self) -> None:
+        """Connect to where it says and carry bytes both ways."""
+        head = b""
+        while not head.endswith(b"\r\n\r\n"):
+            head += self.rfile.readline()
+        self.server.heads.append(head)
+        host, port = head.split()[1].decode().split(":")
+        with socket.create_connection((host, int(port))) as far:
+            self.wfile.write(b"HTTP/1.1 200 OK\r\n\r\n")
+            back = threading.Thread(target=pump, args=(far, self.connection), daemon=True)
+            back.start()
+            pump(self.connection, far)
+            back.join(5)
+
+
+def pump(source: socket.socket, target: socket.socket) -> None:
+    """Carry bytes until one side ends."""
+    with contextlib.suppress(OSError):
+        while data := source.recv(65536):
+            target.sendall(data)
+    with contextlib.suppress(OSError):
+        target.shutdown(socket.SHUT_WR)
+
+
+def test_https_checks_the_certificate(
+    secure: tuple[Collector, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An unknown one is a failure of the network, a trusted one is not."""
+    server, cert = secure
+    url = f"https://127.0.0.1:{server.server_address[1]}"
+    with pytest.raises(UploadError, match="SSLCertVerificationError"):
+        HttpTransport(url).send(b"{}", timeout=5)
+    monkeypatch.setenv("SSL_CERT_FILE", str(cert))
+    transport = HttpTransport(url)
+    assert transport.send(b"{}", timeout=5).body == ACCEPTED
+    transport.close()
+
+
+def test_proxy_of_the_system_is_used(
+    secure: tuple[Collector, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """HTTPS goes through its tunnel, with its login; no_proxy is heeded."""
+    server, cert = secure
+    url = f"https://127.0.0.1:{server.server_address[1]}"
+    monkeypatch.setenv("SSL_CERT_FILE", str(cert))
+    tunnel = Tunnel()
+    with serving(tunnel):
+        address = f"127.0.0.1:{tunnel.server_address[1]}"
+        monkeypatch.setenv("https_proxy", f"http://user:pa%20ss@{address}")
+        monkeypatch.setenv("no_proxy", "")
+        transport = HttpTransport(url)
+        assert transport.send(b"{}", timeout=5).body == ACCEPTED
+        assert transport.send(b"{}", timeout=5).body == ACCEPTED
+        transport.close()
+        assert len(tunnel.heads) == 2  # one for each upload
+        assert b"Proxy-Authorization: Basic dXNlcjpwYSBzcw==" in tunnel.heads[0]
+        monkeypatch.setenv("no_proxy", "127.0.0.1")
+        transport = HttpTransport(url)
+        assert transport.send(b"{}", timeout=5).body == ACCEPTED
+        transport.close()
+        assert len(tunnel.heads) == 2
+
+
+def test_upload_of_a_long_report_is_packed(collector: Collector, open_client: Opener) -> None:
+    """Whatever the size, the collector reads the same document."""
+    wide = Params(k=2040, m=1, f=0.5, p=0.01, q=0.3)  # few bits are set: worth packing
+    client = open_client(metric_of(params=wide), collector=collector.url)
+    client.record("page", "x")
+    assert client.flush()
+    _, _, headers, body = collector.requests[0]
+    packed = headers.get("Content-Encoding") == "gzip"
+    document = gzip.decompress(body) if packed else body
+    assert len(json.loads(document)["reports"]) == 1

@@ -1,0 +1,380 @@
+"""The background sender: when it starts, when it sends, and that nothing ends it for good."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+import threading
+import time
+from typing import Any
+
+import pytest
+from devices import Opener, metric_of
+from rappor_client import Answer, Client
+from rappor_client.outbox.background import wait
+from rappor_client.testing import FixedClock, MemoryTransport, constant_coins
+
+LATE = constant_coins(2**32 - 1)
+EARLY = constant_coins(0)
+
+
+@pytest.fixture
+def open_sending(open_client: Opener) -> Opener:
+    """Open clients with a background sender."""
+
+    def opener(*metrics: Any, **settings: Any) -> Client:
+        return open_client(*metrics, **({"background": True} | settings))
+
+    return opener
+
+
+def wait_until(condition: Any, seconds: float = 120.0) -> None:
+    """Poll a condition; fail if it does not come true."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.005)
+
+
+def senders() -> list[threading.Thread]:
+    """Return the sender threads that are alive."""
+    return [thread for thread in threading.enumerate() if thread.name == "rappor-sender"]
+
+
+def test_no_thread_until_something_is_recorded(open_sending: Opener) -> None:
+    """Opening, looking and refusing start none; closing ends it."""
+    before = len(senders())
+    client = open_sending(transport=MemoryTransport(), opted_out={"page"})
+    client.record("page", "x")
+    client.flush()
+    client.spent()
+    assert len(senders()) == before
+    client.close()
+    client = open_sending(transport=MemoryTransport())
+    client.record("page", "x")
+    assert len(senders()) == before + 1
+    client.record("page", "x")
+    assert len(senders()) == before + 1
+    client.close()
+    assert len(senders()) == before
+
+
+def test_background_sender_delivers(open_sending: Opener) -> None:
+    """Everything, one upload after the other, without flush()."""
+    transport = MemoryTransport([None, Answer(status=500)])
+    client = open_sending(transport=transport, max_delay=0.0, coins=EARLY)
+    for _ in range(5):
+        client.record("page", "x")
+    wait_until(lambda: client.waiting() == 0)
+    client.record("page", "x")
+    wait_until(lambda: client.waiting() == 0)
+    assert len(transport.reports) == 6
+
+
+def test_background_sender_waits_a_random_time_first(open_sending: Opener) -> None:
+    """With the largest coin and an hour of delay nothing leaves; with the smallest all does."""
+    late = MemoryTransport()
+    client = open_sending(transport=late, max_delay=3600.0, coins=LATE, folder="late")
+    client.record("page", "x")
+    early = MemoryTransport()
+    other = open_sending(transport=early, max_delay=3600.0, coins=EARLY, folder="early")
+    other.record("page", "x")
+    wait_until(lambda: other.waiting() == 0)
+    assert late.bodies == []
+
+
+def test_each_upload_waits_a_random_time_of_its_own(open_sending: Opener) -> None:
+    """The first delay is none, the second the longest: the second report does not follow."""
+    delays = iter([0])
+
+    def coins(n: int) -> list[int]:
+        return [next(delays, 2**32 - 1)] if n == 1 else [2**31] * n
+
+    transport = MemoryTransport()
+    client = open_sending(transport=transport, coins=coins)
+    for _ in range(3):
+        client.record("page", "x")
+    wait_until(lambda: client.waiting() == 2)
+    assert len(transport.bodies) == 1
+
+
+@pytest.mark.parametrize(
+    ("seconds", "delay", "expected"),
+    [(-5, 0, 0), (10, 0, 10), (1e9, 0, 3600), (0, 86_400, 86_400), (1e9, 7200, 10_800)],
+)
+def test_a_delay_longer_than_an_hour_is_kept(seconds: float, delay: float, expected: float) -> None:
+    """The hour bounds what a clock says that may be set, never the random delay."""
+    assert wait(seconds, delay=delay) == expected
+
+
+def test_background_sender_releases_held_reports(open_sending: Opener, clock: FixedClock) -> None:
+    """When the next interval is over at the latest, without another event."""
+    transport = MemoryTransport()
+    client = open_sending(
+        metric_of("held", interval="day"), metric_of(), transport=transport, max_delay=0.0
+    )
+    client.record("held", "x")
+    client.record("page", "x")
+    wait_until(lambda: len(transport.reports) == 1)
+    clock.advance(days=2)
+    client.record("page", "x")  # wakes the sender: the clock of this test does not tick
+    wait_until(lambda: len(transport.reports) == 3)
+    assert {report.metric for report in transport.reports} == {"held", "page"}
+
+
+@pytest.mark.parametrize(("hours", "n_sent"), [(18, 0), (19, 1)])
+def test_reports_of_an_interval_leave_spread_over_the_next_one(
+    hours: int, n_sent: int, open_sending: Opener, clock: FixedClock
+) -> None:
+    """With a coin of three quarters a day's report leaves at 18 o'clock (UTC) of the next day."""
+    transport = MemoryTransport()
+    coins = constant_coins(3 * 2**30)
+    metrics = (metric_of("held", interval="day"), metric_of())
+    client = open_sending(*metrics, transport=transport, coins=coins, max_delay=0.0)
+    client.record("held", "x")
+    clock.set("2026-11-19T00:00:00")
+    clock.advance(hours=hours, seconds=-1)
+    client.record("page", "x")  # wakes the sender, which sends this one
+    wait_until(lambda: (len(transport.reports), client.waiting()) == (1 + n_sent, 1 - n_sent))
+    assert client.flush()  # which waits for nothing
+    assert len(transport.reports) == 2
+
+
+def test_sender_keeps_the_wait_after_a_failure(open_sending: Opener, clock: FixedClock) -> None:
+    """Only a flush is urgent."""
+    transport = MemoryTransport([None])
+    first = open_sending(transport=transport, coins=LATE)
+    first.record("page", "x")
+    assert not first.flush(timeout=0.0)
+    first.close()
+    client = open_sending(transport=transport, coins=EARLY, max_delay=0.0)
+    client.record("page", "x")  # wakes the sender
+    deadline = time.monotonic() + 0.3
+    while time.monotonic() < deadline:
+        assert len(transport.bodies) == 1
+        time.sleep(0.01)
+    clock.advance(seconds=5)
+    client.record("page", "x")
+    wait_until(lambda: client.waiting() == 0)
+    assert len(transport.bodies) == 4
+
+
+def test_opening_sends_what_an_earlier_run_left(open_sending: Opener, open_client: Opener) -> None:
+    """Nothing is recorded and nothing flushed: opening alone wakes the sender."""
+    run = open_client()
+    for _ in range(3):
+        run.record("page", "x")
+    run.close()
+    transport = MemoryTransport()
+    client = open_sending(transport=transport, coins=EARLY)
+    wait_until(lambda: client.waiting() == 0)
+    assert len(transport.bodies) == 3
+
+
+def test_what_an_earlier_run_left_starts_at_once_and_is_spaced(
+    open_sending: Opener, open_client: Opener
+) -> None:
+    """However long the delays are, the first upload waits for none of them, each other for one."""
+    run = open_client()
+    for _ in range(2):
+        run.record("page", "x")
+    run.close()
+    drawn: list[int] = []
+
+    def coins(n: int) -> list[int]:
+        drawn.append(len(transport.bodies))
+        return [2**32 - 1] * n
+
+    transport = MemoryTransport()
+    client = open_sending(transport=transport, coins=coins)
+    wait_until(lambda: client.waiting() == 0)
+    assert drawn == [1, 2]  # none before the first upload, then one after each
+
+
+def test_sender_goes_on_after_whatever_its_transport_raises(open_sending: Opener) -> None:
+    """A host's own transport may be broken in an answer's very type."""
+
+    class Broken(MemoryTransport):
+        def send(self, body: bytes, *, timeout: float) -> Answer:
+            self.bodies.append(body)
+            if len(self.bodies) == 1:
+                return None  # type: ignore[return-value]
+            return super().send(body, timeout=timeout)
+
+    transport = Broken()
+    client = open_sending(transport=transport, max_delay=0.0, coins=EARLY)
+    for _ in range(3):
+        client.record("page", "x")
+        wait_until(lambda: client.waiting() == 0)
+    assert len(transport.reports) == 3
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_sender_that_ended_is_started_by_the_next_record(open_sending: Opener) -> None:
+    """A transport that ends the thread ends one attempt, not sending."""
+
+    class Deadly(MemoryTransport):
+        def send(self, body: bytes, *, timeout: float) -> Answer:
+            if not ended.is_set():
+                ended.set()
+                raise SystemExit  # a thread ends by it without a word
+            return super().send(body, timeout=timeout)
+
+    ended = threading.Event()
+    transport = Deadly()
+    client = open_sending(transport=transport, max_delay=0.0, coins=EARLY, clock=time.time)
+    before = set(senders())
+    client.record("page", "x")
+    assert ended.wait(20)
+    wait_until(lambda: not set(senders()) - before)
+    client.record("page", "x")
+    wait_until(lambda: client.waiting() == 0)
+
+
+NO_THREADS = """
+import resource, sys, tempfile, threading
+from devices import metric_of
+from registries import registry_of
+from rappor_client import Client
+from rappor_client.testing import MemoryTransport
+
+folder, transport = tempfile.mkdtemp(), MemoryTransport()
+client = Client.open(folder, registry=registry_of(metric_of()), transport=transport, consent=True,
+                     max_delay=0.0)
+resource.setrlimit(resource.RLIMIT_AS, (1 << 32, -1))
+threading.stack_size(1 << 33)  # no thread has room for its stack
+outcome = client.record("page", "x")
+assert outcome and client.waiting() == 1, outcome
+assert threading.active_count() == 1
+threading.stack_size(0)
+client.record("page", "x")
+while client.waiting():
+    pass
+client.close()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits of address space are Linux's")
+def test_record_works_where_no_thread_can_start() -> None:
+    """The report waits; the next record starts the thread, once there is room for one."""
+    ended = run_apart(NO_THREADS)
+    assert ended.returncode == 0, ended.stderr
+
+
+NO_EXCHANGE = """
+import http.server, resource, socket, sys, tempfile, threading, time
+from devices import metric_of
+from registries import registry_of
+from rappor_client import Client, FlushReason
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_POST(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.wfile.write(b"HTTP/1.1 200 OK\\r\\n\\r\\n" + b'{"reports":[{"status":"accepted"}]}')
+    def log_message(self, *words):
+        pass
+
+def drip():
+    connection, _ = dripping.accept()
+    connection.recv(1 << 16)
+    connection.sendall(b"HTTP/1.1 200 OK\\r\\nX: ")
+    while True:
+        connection.sendall(b"x")
+        time.sleep(0.01)
+
+def client_of(port):
+    client = Client.open(tempfile.mkdtemp(), registry=registry_of(metric_of()), consent=True,
+                         collector=f"http://127.0.0.1:{port}", background=False)
+    client.record("page", "x")
+    return client
+
+server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
+threading.Thread(target=server.serve_forever, daemon=True).start()
+dripping = socket.create_server(("127.0.0.1", 0))
+threading.Thread(target=drip, daemon=True).start()
+clients = [client_of(each) for each in (server.server_port, dripping.getsockname()[1])]
+resource.setrlimit(resource.RLIMIT_AS, (1 << 32, -1))
+threading.stack_size(1 << 33)  # no thread has room for its stack
+assert clients[0].flush(timeout=60.0).sent == 1
+flushed = clients[1].flush(timeout=0.5)
+assert flushed.reason is FlushReason.UNREACHABLE, flushed
+assert clients[1].waiting() == 1
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits of address space are Linux's")
+def test_flush_delivers_where_no_thread_can_start() -> None:
+    """The exchange runs in place; a collector that answers byte by byte is cut off all the same."""
+    ended = run_apart(NO_EXCHANGE)
+    assert ended.returncode == 0, ended.stderr
+
+
+AT_EXIT = """
+import atexit, sys, tempfile
+from devices import metric_of
+from registries import registry_of
+from rappor_client import Client
+from rappor_client.testing import MemoryTransport
+
+def late():
+    client = Client.open(tempfile.mkdtemp(), registry=registry_of(metric_of()), consent=True,
+                         transport=MemoryTransport(), max_delay=0.0)
+    assert client.record("page", "x")
+    assert client.flush(timeout=60.0)
+    client.close()
+    sys.stdout.write("done")
+
+atexit.register(late)
+"""
+
+
+def test_record_and_flush_work_while_the_interpreter_ends() -> None:
+    """Where threads cannot start any more, flush() still sends."""
+    ended = run_apart(AT_EXIT)
+    assert (ended.returncode, ended.stdout) == (0, "done"), ended.stderr
+
+
+IN_ANOTHER_INTERPRETER = """
+import sys
+import _xxsubinterpreters as interpreters
+
+interpreters.run_string(interpreters.create(), f"import sys; sys.path[:] = {sys.path}" + '''
+import tempfile
+from devices import metric_of
+from registries import registry_of
+from rappor_client import Client
+
+client = Client.open(tempfile.mkdtemp(), registry=registry_of(metric_of()), consent=True,
+                     collector="http://127.0.0.1:9")
+assert client.record("page", "x")
+flushed = client.flush(timeout=1.0)
+assert flushed.waiting == 1, flushed
+assert client.counters() == {"recorded": 1, "failures": 1}, client.counters()
+client.close()
+sys.stdout.write("done")
+''')
+"""
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("_xxsubinterpreters") is None, reason="another Python names it anew"
+)
+def test_record_and_flush_work_in_a_subinterpreter() -> None:
+    """Which has no daemon threads: the missing sender is a failure, and the report waits."""
+    ended = run_apart(IN_ANOTHER_INTERPRETER)
+    assert (ended.returncode, ended.stdout) == (0, "done"), ended.stderr
+
+
+def run_apart(program: str) -> subprocess.CompletedProcess[str]:
+    """Run a program in a process of its own."""
+    paths = os.pathsep.join(filter(None, sys.path))
+    return subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+        env={**os.environ, "PYTHONPATH": paths},
+    )
