@@ -51,13 +51,18 @@ def most_reports(metric: Metric) -> int | None:
             return 1 + math.ceil((days - 1) / 7)
 
 
+def pattern_loss(metric: Metric) -> float:
+    """Return the loss of all reports of one value that a scope may have, in nats."""
+    n = most_reports(metric)
+    return epsilon_inf(metric.params) if n is None else epsilon_n(metric.params, n)
+
+
 def scope_price(metric: Metric) -> float:
     """Return what one scope can cost at most, in nats, rounded up to a thousandth.
 
     The parts of a metric have the same noise, and a device answers for one.
     """
-    n = most_reports(metric)
-    loss = epsilon_inf(metric.params) if n is None else epsilon_n(metric.params, n)
+    loss = pattern_loss(metric)
     return metric.patterns * (math.ceil(1000 * loss) / 1000) if loss < math.inf else math.inf
 
 

@@ -65,8 +65,9 @@ export function offer(device, terms, scope, report, now, coins) {
  * @param {Coins} coins
  */
 export function release(device, spool, now, coins) {
+  const order = (/** @type {string} */ a, /** @type {string} */ b) => (a < b ? -1 : 1);
   const all = Object.values(device.held).sort((a, b) =>
-    a.metric === b.metric ? a.ends - b.ends : a.metric < b.metric ? -1 : 1,
+    a.metric === b.metric ? a.ends - b.ends || order(a.epoch, b.epoch) : order(a.metric, b.metric),
   );
   for (const held of all) {
     const { report, terms, ends, seconds } = held;

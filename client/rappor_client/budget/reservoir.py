@@ -111,7 +111,7 @@ def release(db: sqlite3.Connection, moment: Moment, coins: Coins) -> None:
     """Settle the held reports of intervals that have ended, or never were."""
     query = (
         "SELECT metric, epoch, ends, seconds, terms, params, cohort, bits, permanent, pattern, "
-        "closed FROM held WHERE bits IS NOT NULL ORDER BY metric, ends"
+        "closed FROM held WHERE bits IS NOT NULL ORDER BY metric, ends, epoch"
     )
     for row in db.execute(query).fetchall():
         name, epoch, ends, seconds, terms, *report, is_closed = row
