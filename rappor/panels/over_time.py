@@ -123,7 +123,9 @@ def _asked(decoded: Samples, described: Sequence[Sample]) -> Iterator[Asked]:
     if len(known) < 2:
         return
     precision = decoded.precision if decoded.precision.any() else one[known].sum(axis=0)
+    # From the first one, so that no digit is lost.
     days = np.array([(_day(each.first) + _day(each.last)) / 2 for each in described])
+    days -= days[0]
     n = max(len(known) // 3, 1)
     first, last = (one[part].sum(axis=0) * precision for part in (known[:n], known[-n:]))
     first, last = first / first.sum(), last / last.sum()

@@ -121,7 +121,7 @@ def test_unchanged_strings_cancel_though_they_are_no_candidates() -> None:
 
 
 def test_devices_that_are_the_same_make_differences_more_certain() -> None:
-    """Errors shrink with the overlap that is given or seen in the bits; only a given one is said."""
+    """Errors shrink with an overlap that is given or seen in the bits; a given one is said."""
     population = Population(NAMES, list(BEFORE))
     first, second = simulate_days(population, STEADY, n_devices=5e4, n_days=2, seed=12)
     samples = {"a": first, "b": second}

@@ -16,7 +16,7 @@ from sockets import serving
 from rappor import Estimates, Params, Population, decode, simulate_counts, trend
 from rappor.counts.released import Period, Released
 from rappor.reporting.page import estimates_page
-from rappor.reporting.trend_page import trend_page
+from rappor.reporting.panel_page import panel_page
 
 STRICT: Final = "default-src 'none'"
 """What build servers and wikis forbid: everything."""
@@ -92,7 +92,7 @@ def trends() -> Iterator[tuple[str, list[str]]]:
         for day, weight in zip(days, weights, strict=True)
     )
     counts = Released(metric="pet", first=days[0], last=days[1], periods=periods, withheld=())
-    with served(trend_page(trend(counts, ["cat", "dog"], smooth=2))) as found:
+    with served(panel_page(trend(counts, ["cat", "dog"], smooth=2))) as found:
         yield found
 
 
