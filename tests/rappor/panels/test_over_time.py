@@ -312,7 +312,7 @@ def test_questions_without_an_answer_are_refused() -> None:
     with pytest.raises(DecodeError, match="at least 1 report"):
         trend(nothing, NAMES)
     with pytest.raises(DecodeError, match="do not accept a stream"):
-        trend(released([(0, one)], n_days=1), stream)  # type: ignore[arg-type]
+        trend(released([(0, one)], n_days=1), stream)
     with pytest.raises(DecodeError, match="at most 1,000 days"):
         trend(released([(0, one)], n_days=1001), NAMES)
     with pytest.raises(DecodeError, match="smooth must be"):
