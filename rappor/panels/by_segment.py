@@ -68,7 +68,7 @@ def by_segment(
     ... )
     >>> found = by_segment([old, new], ["cat", "dog", "emu"])
     >>> [sample.name for sample in found.samples], [found.candidates[i] for i in found.shown]
-    (['version=1', 'version=2'], ['cat', 'dog'])
+    (['version=1', 'version=2'], ['dog', 'cat'])
     """
     grouped = _grouped([each for each in counts if each.n_reports], dimension)
     collections = list(grouped.values())

@@ -66,8 +66,7 @@ def trend(
     --------
     >>> import datetime
     >>> from rappor import Params, Population, trend
-    >>> from rappor.candidates.stream import CandidateStream
-    from rappor.counts.released import Period, Released
+    >>> from rappor.counts.released import Period, Released
     >>> from rappor.simulation import simulate_days
     >>> population = Population(["cat", "dog"], [3, 1])
     >>> counts = simulate_days(
