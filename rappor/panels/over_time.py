@@ -121,7 +121,7 @@ def _asked(decoded: Samples, described: Sequence[Sample]) -> Iterator[Asked]:
     known, one = decoded.known.tolist(), np.eye(len(described))
     if len(known) < 2:
         return
-    precision = decoded.precision if decoded.precision.any() else one[known].sum(axis=0)
+    precision = decoded.precision
     # From the first one, so that no digit is lost.
     days = np.array([(_day(each.first) + _day(each.last)) / 2 for each in described])
     days -= days[0]

@@ -192,7 +192,10 @@ class Panel(Displayed):
 
     @property
     def shown(self) -> NDArray[np.int64]:
-        """The rows that are shown unless all are: those that changed or, by time, were found."""
+        """The rows that are shown unless all are: those that changed.
+
+        Of periods and segments those that were found are shown too.
+        """
         return np.flatnonzero(self.changed if self.by == "sample" else self.changed | self.found)
 
     @property

@@ -37,6 +37,9 @@ _REASONS: Final = {
     "larger",
 }
 
+_ERRORS: Final = (1e-9, 1e6)
+"""Standard errors between which samples have weights, so that none is infinite or 0."""
+
 _NO_SUM: Final = 1e-9
 """Weights of a contrast sum to 0, to this part of the largest."""
 
@@ -96,7 +99,7 @@ class Samples:
         """What a sample weighs in a line through all: 1 over the variance of a usual string."""
         return np.array(
             [
-                0.0 if each is None else 1 / max(float(np.median(each.std_error)), 1e-9) ** 2
+                0.0 if each is None else float(np.median(each.std_error).clip(*_ERRORS)) ** -2
                 for each in self.apart.alone
             ]
         )
