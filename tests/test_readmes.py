@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -34,9 +35,15 @@ PAGES = [
 
 @pytest.mark.parametrize("path", PAGES, ids=str)
 def test_a_page_runs_as_pasted(path: Path, tmp_path: Path) -> None:
-    """In an empty folder, with what the page itself makes."""
+    """In an empty folder, with what the page itself makes; it shows what is printed and drawn."""
     shown = blocks(ROOT / path)
     if any("--engine spark" in each.text for each in shown):
         need("java")
     answer = run_script(script_of(shown), tmp_path)
     assert answer.returncode == 0, answer.stdout + answer.stderr
+    text = (ROOT / path).read_text(encoding="utf-8")
+    for output in re.findall(r"```text\n(.*?)```", text, re.DOTALL):
+        assert output in answer.stdout
+    for picture in re.findall(r"!\[.*?\]\((.*?)\)", text):
+        shown, drawn = (ROOT / path).parent / picture, tmp_path / Path(picture).name
+        assert shown.read_text(encoding="utf-8") == drawn.read_text(encoding="utf-8")
