@@ -153,8 +153,8 @@ def test_trend_is_accessible_and_fits(
         keep_picture(page, f"trend-{scheme}-{width}")
     with opened(browser, f"{address}/strict", color_scheme=scheme, viewport=window) as (page, said):
         assert len(said) == 2
-        assert page.locator("svg[role=img]:visible").count() == 2
-        assert page.locator("table tbody tr:visible").count() == 6
+        assert page.locator("svg[role=img]:visible").count() == 3  # the changes, and two strings
+        assert page.locator("table tbody tr:visible").count() == 2
         keep_picture(page, f"trend-strict-{scheme}")
 
 
