@@ -1,9 +1,9 @@
-"""How much the share of each string changed, from rows of differences.
+"""How much the share of each string changed, from the rows of a contrast.
 
-The selection and the fit are those of a decode (`rappor.decoding.selection`, `fit`), on rows of
-differences. Two things differ. A string may fall as well as rise: each candidate stands twice
-among those to select from, once with its bits as minus ones. And a row may be lifted or lowered by
-a string that is no candidate, so the taper sets aside both.
+The selection and the fit are those of a decode (`rappor.decoding.selection`, `fit`). Two things
+differ. A string may fall as well as rise: each candidate stands twice among those to select from,
+once with its bits as minus ones. And a row may be lifted or lowered by a string that is no
+candidate, so the taper sets aside both.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from scipy import sparse, special
 
 from rappor.candidates.candidates import Candidates
 from rappor.decoding.capacity import fit_every
-from rappor.decoding.comparison.differences import Differences
 from rappor.decoding.design import Design
 from rappor.decoding.fit import Fit
 from rappor.decoding.presence import p_values_of
@@ -27,8 +26,9 @@ from rappor.decoding.selection import Selection, select
 from rappor.decoding.significance import null_tail
 from rappor.decoding.ties import drop_ties, find_ties, spread_ties
 from rappor.ground.progress import Progress
+from rappor.panels.rows import ContrastRows, rows_p_value, with_estimated_part
 
-Interval = Callable[[float], tuple[NDArray[np.float64], NDArray[np.float64]]]
+Interval = Callable[[float], tuple[NDArray[np.float64], ...]]
 """Returns the ends, (c,) each, of two-sided intervals that miss with a probability."""
 
 _FILLED: Final = 1 / 6
@@ -44,21 +44,19 @@ class Changes:
 
     Attributes
     ----------
-    difference, std_error : (c,) float64; infinite errors where the counts say nothing.
+    estimate, std_error : (c,) float64; infinite errors where the counts say nothing.
     p_value : (c,) float64. Two-sided: how often an unchanged candidate looks like this.
     interval : returns the ends of two-sided intervals.
-    ties : groups of candidates that set the same bits and share one estimate.
-    how : "rows", "answers" or "apart", as in `Against`.
+    how : "rows", "answers" or "apart", as in `Contrast`.
     rows_p_value : the test that no row changed, whatever the candidates; None where there are
         no rows to compare.
     filled : whether changed strings fill the rows, so that some may be missed or blurred.
     """
 
-    difference: NDArray[np.float64]
+    estimate: NDArray[np.float64]
     std_error: NDArray[np.float64]
     p_value: NDArray[np.float64]
     interval: Interval
-    ties: list[list[int]]
     how: str
     rows_p_value: float | None = None
     filled: bool = False
@@ -91,21 +89,23 @@ class _Signed:
 
 
 def find_changes(
-    target: Differences,
+    target: ContrastRows,
     candidates: Candidates,
     sampling: NDArray[np.float64],
     progress: Progress,
-    *,
-    null: Differences,
 ) -> Changes:
     """Estimate the change of every candidate.
 
     Parameters
     ----------
+    target : the rows; at `part` 1 they have the largest errors that are possible, at which it is
+        tested whether nothing changed.
     sampling : (c,) float64. Variance that the rows of one string have in common and the rows' noise
-        leaves out.
-    null : the same rows with the largest errors that are possible, for the test that none changed.
+        leaves out, as the most that the devices can bring.
     """
+    nothing = rows_p_value(target)
+    if target.overlap is None:
+        target = with_estimated_part(target)
     params = [counts.params for counts in target.counts]
     design = Design(candidates, params)
     ties = find_ties(design, target.reports > 0, progress)
@@ -117,7 +117,7 @@ def find_changes(
     selection = every or selection
     p_value = _p_values(target, selection)
     kept = np.setdiff1d(np.arange(len(candidates)), [i for group in ties for i in group[1:]])
-    std_error = np.sqrt(selection.std_error**2 + sampling[kept])
+    std_error = np.sqrt(selection.std_error**2 + target.part * sampling[kept])
     place = spread_ties(len(candidates), ties)
     reach = _reach(target, selection.fit)
 
@@ -127,18 +127,17 @@ def find_changes(
         return low[place], (selection.estimate + above * std_error)[place]
 
     return Changes(
-        difference=selection.estimate[place],
+        estimate=selection.estimate[place],
         std_error=std_error[place],
         p_value=p_value[place],
         interval=interval,
-        ties=ties,
         how="rows",
-        rows_p_value=rows_p_value(null),
+        rows_p_value=nothing,
         filled=filled,
     )
 
 
-def _unsigned(selection: Selection, design: Design, target: Differences) -> Selection:
+def _unsigned(selection: Selection, design: Design, target: ContrastRows) -> Selection:
     """Return the same fit with columns of ones, and one estimate for each candidate."""
     n = design.n_candidates
     rises, falls = selection.estimate[:n], selection.estimate[n:]
@@ -168,17 +167,15 @@ def _unsigned(selection: Selection, design: Design, target: Differences) -> Sele
     )
 
 
-def _turned(target: Differences, fit: Fit) -> tuple[Differences, Fit]:
+def _turned(target: ContrastRows, fit: Fit) -> tuple[ContrastRows, Fit]:
     """Return what would have been seen if everything that rose had fallen."""
     turned = replace(
         fit, residual=-fit.residual, fitted=-fit.fitted, coefficients=-fit.coefficients
     )
-    mirrored = replace(target, proportions=-target.proportions, part=1 - target.part)
-    pairs = tuple(replace(pair, before=pair.after, after=pair.before) for pair in target.pairs)
-    return replace(mirrored, pairs=pairs), turned
+    return target.mirrored(), turned
 
 
-def _p_values(target: Differences, selection: Selection) -> NDArray[np.float64]:
+def _p_values(target: ContrastRows, selection: Selection) -> NDArray[np.float64]:
     """Return two-sided p-values, (c,): twice the smaller one of both tails."""
     known = np.isfinite(selection.std_error)
     z = np.where(known, selection.estimate / np.where(known, selection.std_error, 1.0), 0.0)
@@ -187,7 +184,7 @@ def _p_values(target: Differences, selection: Selection) -> NDArray[np.float64]:
     return np.where(known, np.minimum(2 * np.where(z > 0, rises, falls), 1.0), 1.0)
 
 
-def _reach(target: Differences, fit: Fit) -> Callable[[float], tuple[float, float]]:
+def _reach(target: ContrastRows, fit: Fit) -> Callable[[float], tuple[float, float]]:
     """Return how many standard errors an interval reaches below and above.
 
     It is the normal number, or that of the noise's own tails where they are longer.
@@ -200,32 +197,3 @@ def _reach(target: Differences, fit: Fit) -> Callable[[float], tuple[float, floa
         return max(normal, up.quantile(half)), max(normal, down.quantile(half))
 
     return reach
-
-
-def rows_p_value(target: Differences) -> float:
-    """Return how often rows differ as much or more if nothing at all changed.
-
-    The sum of squared differences, each over its variance at the mean of both samples, is compared
-    with a gamma distribution of the same mean and variance; few ones have a larger variance.
-    """
-    live = target.reports > 0
-    variance = target.noise(np.zeros(len(target)))
-    if not live.any():
-        return 1.0
-    n_groups = len(np.unique(target.group[live]))
-    middle = _group_means(target, variance)
-    squares = float(np.sum((target.proportions - middle)[live] ** 2 / variance[live]))
-    degrees = float(live.sum() - n_groups)
-    if degrees <= 0:
-        return 1.0
-    spread = 2 * degrees + float(np.sum((target.fourth() / variance**2)[live]))
-    shape = degrees**2 / spread
-    return float(special.gammaincc(shape, squares * shape / degrees))
-
-
-def _group_means(target: Differences, variance: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the weighted mean of each group's rows, at each row: the change of the background."""
-    weight = 1 / variance
-    total = np.bincount(target.group, weight)
-    sums = np.bincount(target.group, weight * target.proportions)
-    return np.asarray((sums / np.maximum(total, np.finfo(float).tiny))[target.group])

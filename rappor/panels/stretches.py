@@ -19,11 +19,14 @@ MOST: Final = 1000
 
 @dataclass(slots=True)
 class Stretch:
-    """A day, week or month: its counts, how many of its days have none, and how many wait."""
+    """A day, week or month: its counts, how many of its days have none, and how many wait.
+
+    `missing_days` is None where its counts do not keep days apart.
+    """
 
     first: datetime.date
     last: datetime.date
-    missing_days: int = 0
+    missing_days: int | None = None
     withheld: int = 0
     collections: list[Counts] = field(default_factory=list)
 
@@ -71,13 +74,14 @@ def stretches(released: Released, by: str | None) -> tuple[str, list[Stretch]]:
                 f"by must not be finer than the counts, got {by} for the period {period.name}"
             )
         places[first].collections += period.collections
-        places[first].missing_days -= daily
     for day in released.withheld:
         for each in found:
             each.withheld += each.first <= day <= each.last
+    days = {period.first for period in periods}
     for each in found:
-        n_days = (each.last - each.first).days + 1
-        each.missing_days += n_days if daily or not each.collections else 0
+        if daily or not each.collections:
+            n_days = (each.last - each.first).days + 1
+            each.missing_days = n_days - sum(each.first <= day <= each.last for day in days)
     return kind or "period", found
 
 

@@ -21,9 +21,9 @@ from typing import Any, Final
 
 from rappor.candidates.candidates import Candidates
 from rappor.counts.released import Released
-from rappor.decoding.trends.trend import Trend
 from rappor.ground.errors import DecodeError, FileError
 from rappor.ground.ranges import shown
+from rappor.panels.panel import Panel
 
 _ID_DIGITS: Final = 16
 EDITION_ID: Final = re.compile(rf"[0-9a-f]{{{_ID_DIGITS}}}")
@@ -70,7 +70,7 @@ class Edition:
     edition would answer another question.
     """
 
-    trend: Trend
+    trend: Panel
     released: Released
     candidates: Candidates | None
     notice: tuple[str, ...]
@@ -133,10 +133,10 @@ class Edition:
             id=self.id,
             metric=self.trend.metric,
             by=self.trend.by,
-            first=self.trend.periods[0].first,
-            last=self.trend.periods[-1].last,
+            first=self.trend.samples[0].first or self.released.first,
+            last=self.trend.samples[-1].last or self.released.last,
             reports=self.trend.reports,
-            strings=len(self.trend.candidates),
+            strings=len(self.trend.shown),
         )
 
     def files(self) -> dict[str, bytes]:
