@@ -172,7 +172,7 @@ class PartSource:
         if metric is not None:
             check_one_epoch(self.paths, metric)
         path = self.known_path or own_candidates(self.registry_path, metric)
-        return [] if path is None else _read_lines(path)
+        return [] if path is None else read_lines(path)
 
 
 def _checked_metric(
@@ -191,7 +191,7 @@ def own_candidates(registry_path: str | None, metric: Metric | None) -> str | No
     return str(Path(registry_path).parent / metric.candidates)
 
 
-def _read_lines(path: str) -> list[str]:
+def read_lines(path: str) -> list[str]:
     """Read one string a line; blank lines are skipped."""
     lines = read_text(path).split("\n")
     return [line.removesuffix("\r") for line in lines if line.strip()]
