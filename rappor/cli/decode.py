@@ -6,6 +6,7 @@ import dataclasses
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from rappor.decoding.contrasts import Contrast
     from rappor.decoding.estimates import Estimates
     from rappor.decoding.report import Origin
+    from rappor.decoding.weighted import Weighted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,6 +236,7 @@ def decode(
     number of reports.
     """
     from rappor.decoding.decoder import decode as decode_counts
+    from rappor.decoding.weighted import segments_of, weigh
     from rappor.reporting.text import estimates_text
 
     source = asked.source()
@@ -252,7 +255,15 @@ def decode(
     if together.weights_path is not None:
         refuse_beside("--weights", *_NOT_WEIGHTED)
         weights = _read_weights(together.weights_path)
-        _decode_weighted(counts, candidates, detection, weights, as_json=output.as_json)
+        decode_segment = partial(
+            decode_counts, detection=detection, complete=source.is_complete(counts)
+        )
+        with Slow() as slow:
+            found = {
+                name: decode_segment(some, candidates, progress=slow)
+                for name, some in segments_of(counts).items()
+            }
+        _show_weighted(weigh(found, weights), as_json=output.as_json)
         return
     with Slow() as slow:
         estimates = decode_counts(
@@ -262,6 +273,7 @@ def decode(
             distribution=distribution,
             devices=devices,
             reports_per_device=reports_per_device,
+            complete=source.is_complete(counts),
             progress=slow,
         )
     estimates = estimates.asking(_asked_together(estimates, together))
@@ -337,25 +349,9 @@ _NOT_WEIGHTED: Final = (
 """What cannot be said of weighted totals."""
 
 
-def _decode_weighted(
-    counts: list[Counts],
-    candidates: Candidates | CandidateStream | None,
-    detection: Detection,
-    weights: dict[str, float],
-    *,
-    as_json: bool,
-) -> None:
-    """Decode each segment and show their weighted total."""
-    from rappor.decoding.decoder import decode as decode_counts
-    from rappor.decoding.weighted import segments_of, weigh
+def _show_weighted(weighted: Weighted, *, as_json: bool) -> None:
     from rappor.reporting.text import weighted_text
 
-    with Slow() as slow:
-        found = {
-            name: decode_counts(some, candidates, detection=detection, progress=slow)
-            for name, some in segments_of(counts).items()
-        }
-    weighted = weigh(found, weights)
     click.echo(weighted.to_json() if as_json else weighted_text(weighted, width=width()))
 
 

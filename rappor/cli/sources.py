@@ -72,6 +72,11 @@ class Source:
             )
         return None
 
+    def is_complete(self, counts: list[Counts]) -> bool:
+        """Return whether the registry says that every value is in one of the answers."""
+        metric = find_metric(self.registry_path, self.metric_name, counts)
+        return metric is not None and metric.complete
+
     def files(self) -> tuple[InputFile, ...]:
         """Return the files that were read, each with its hash; standard input has none."""
         from rappor.decoding.report import InputFile
@@ -138,6 +143,10 @@ class GoogleSource(Source):
             )
         params = files.read_params(self.params_path, client=self.client)
         return [files.read_counts(path, params) for path in self.paths]
+
+    def is_complete(self, counts: list[Counts]) -> bool:  # noqa: ARG002  # of strings there is no end
+        """Return False: all counts are of strings."""
+        return False
 
     def candidates(self, *samples: list[Counts]) -> Candidates:
         """Read the candidates, or the map."""

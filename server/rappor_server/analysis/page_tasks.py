@@ -159,6 +159,7 @@ class RankingTask(PageTask[Release]):
             list(found.collections),
             candidates,
             detection=self.asked.detection,
+            complete=self.metric.complete,
             progress=progress,
         )
         progress("drawing", 0, None)

@@ -213,6 +213,7 @@ class EstimatesTask:
             candidates,
             detection=asked.detection,
             distribution=asked.distribution,
+            complete=self.metric.complete,
         )
         tell("writing")
         only = not asked.everything
