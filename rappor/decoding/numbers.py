@@ -112,7 +112,7 @@ def describe_numbers(
     inner = (edges[:-1] + edges[1:]) / 2
     (mean,), ((variance,),) = ratios(np.concatenate([edges[:1], inner, edges[-1:]])[None])
     confidence = estimates.detection.confidence
-    reach, together = normal_reach(confidence), _reach_of_all(below, 1 - confidence)
+    reach, together = normal_reach(confidence), reach_of_all(covariances, 1 - confidence)
     return (
         *(
             Contrast.around(f"below {edge:g}", value, own, together)
@@ -123,11 +123,11 @@ def describe_numbers(
     )
 
 
-def _reach_of_all(below: _Below, allowed: float) -> float:
+def reach_of_all(covariance: NDArray[np.float64], allowed: float) -> float:
     """Return how many standard errors a band reaches that misses with this probability."""
-    known = below.covariance.diagonal() > 0
-    scale = np.sqrt(below.covariance.diagonal()[known])
-    correlation = below.covariance[np.ix_(known, known)] / np.outer(scale, scale)
+    known = covariance.diagonal() > 0
+    scale = np.sqrt(covariance.diagonal()[known])
+    correlation = covariance[np.ix_(known, known)] / np.outer(scale, scale)
     next_ones = np.clip(correlation.diagonal(1), -1.0, 1.0)
     low, high = 0.0, _FARTHEST
     for _ in range(_HALVINGS):

@@ -141,13 +141,13 @@ class RankingTask(PageTask[Release]):
 
     def find(self, store: Store) -> Release:
         """Read what is released of the range."""
-        found = self.range.release(store, self.metric)
+        found = self.range.by_day(store, self.metric)
         check_decodable(found)
         return found
 
     def collections(self, found: Release) -> Sequence[Counts]:
         """Return the counts of each parameter set."""
-        return found.collections
+        return found.apart
 
     def answer(self, found: Release, candidates: Candidates | None, progress: Progress) -> Answered:
         """Decode, and draw the report."""
@@ -156,7 +156,7 @@ class RankingTask(PageTask[Release]):
         from rappor.reporting.page import estimates_content  # noqa: PLC0415
 
         estimates = decode(
-            list(found.collections),
+            list(found.apart),
             candidates,
             detection=self.asked.detection,
             complete=self.metric.complete,
