@@ -97,7 +97,7 @@ def describe_numbers(
     k = len(edges) + 1
     shares, covariance = estimates.related.contrasts(np.arange(k), np.eye(k))
     total = float(shares.sum())
-    if not total > _FEWEST * np.sqrt(covariance.sum()):
+    if not total > _FEWEST * np.sqrt(max(covariance.sum(), 0.0)):
         raise DecodeError(
             f"the reports with a number must be more than noise, got {total:.3g} of all"
         )

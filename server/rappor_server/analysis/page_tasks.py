@@ -147,7 +147,7 @@ class RankingTask(PageTask[Release]):
 
     def collections(self, found: Release) -> Sequence[Counts]:
         """Return the counts of each parameter set."""
-        return found.apart
+        return found.parts
 
     def answer(self, found: Release, candidates: Candidates | None, progress: Progress) -> Answered:
         """Decode, and draw the report."""
@@ -156,7 +156,7 @@ class RankingTask(PageTask[Release]):
         from rappor.reporting.page import estimates_content  # noqa: PLC0415
 
         estimates = decode(
-            list(found.apart),
+            list(found.parts),
             candidates,
             detection=self.asked.detection,
             complete=self.metric.complete,

@@ -69,7 +69,7 @@ class Release:
     collections: tuple[Counts, ...]
     days: tuple[DayReports, ...]
     withheld: tuple[datetime.date, ...]
-    apart: tuple[Counts, ...] = ()
+    parts: tuple[Counts, ...] = ()
     """The same reports by day, where `release_by_day` made it."""
 
     @property
@@ -203,17 +203,17 @@ def release_by_day(
         _add_rows(store, Selection(metric, first, last), days)
     except ParamsError:
         found = release(store, metric, first, last)
-        return replace(found, apart=found.collections)
+        return replace(found, parts=found.collections)
     whole = _Sums()
     for each in days.sums.values():
         whole.take(each, each.sets)
     found = whole.release(metric, first, last, segments=False)
     if any(params.segment for params in whole.sets.values()):
-        return replace(found, apart=found.collections)
+        return replace(found, parts=found.collections)
     ordered = [days.sums[day] for day in sorted(days.sums)]
     keys = [counts.params.fingerprint for counts in found.collections]
     return replace(
-        found, apart=tuple(counts for key in keys for counts in _parts(metric, key, ordered))
+        found, parts=tuple(counts for key in keys for counts in _parts(metric, key, ordered))
     )
 
 

@@ -203,7 +203,7 @@ class EstimatesTask:
         parts = [repr(self.metric).encode(), self.media_type.encode(), msgspec.json.encode(asked)]
         if asked.candidates is None and self.file is not None:
             parts.append(self.file.contents(store))
-        return key_of([*parts, *bytes_of(release.apart)])
+        return key_of([*parts, *bytes_of(release.parts)])
 
     def _answer(self, asked: EstimateBody, release: Release, store: Store, tell: Tell) -> bytes:
         """Decode, and write the estimates in the media type."""
@@ -213,7 +213,7 @@ class EstimatesTask:
         candidates = self._candidates(asked, store)
         tell("decoding")
         estimates = decode(
-            list(release.apart),
+            list(release.parts),
             candidates,
             detection=asked.detection,
             distribution=asked.distribution,

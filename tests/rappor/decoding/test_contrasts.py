@@ -20,11 +20,14 @@ from rappor.decoding.p_values import PValues
 from rappor.decoding.weighted import weigh
 from rappor.errors import DecodeError
 from rappor.protocol.params import Params
+from rappor.simulation.collection import simulate_counts
 
 if TYPE_CHECKING:
     from benchmarks import sums
+    from benchmarks.populations import POPULATIONS
 else:
     sums = benchmark("sums")
+    POPULATIONS = benchmark("populations").POPULATIONS
 
 FALSE_ALARM = 1e-9
 MANY = 200
@@ -103,8 +106,8 @@ def test_a_contrast_has_the_variance_of_the_mechanism() -> None:
 
 def test_what_is_unallocated_is_a_contrast_of_detected_rows() -> None:
     """One number, whether the table says it or somebody asks for it."""
-    collection = sums.POPULATIONS["ten"](1)
-    counts = sums.simulate_counts(collection.population, sums.BALANCED, n_reports=100_000, seed=1)
+    collection = POPULATIONS["ten"](1)
+    counts = simulate_counts(collection.population, sums.BALANCED, n_reports=100_000, seed=1)
     found = decode(counts, collection.candidates)
     asked = found.contrast(
         dict.fromkeys(found.detected_candidates, -1.0), constant=1.0, detected=True
