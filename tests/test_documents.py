@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import subprocess
 import sys
@@ -45,11 +46,13 @@ def test_python_example_runs_and_finds_both_engines() -> None:
     assert table[3].startswith("2 of 5 candidates detected in 100,000 reports")
 
 
-def test_demo_output_is_what_the_demo_prints() -> None:
-    """Shortened by one line of dots; the last digits may differ between versions of numpy."""
+def test_demo_output_is_what_the_demo_prints(tmp_path: Path) -> None:
+    """Table, shortened, and picture; last digits may differ between versions of numpy."""
     shown = block("text")
     head, tail = shown.split("...\n")
-    printed = run("-c", "from rappor.cli import main; main()", "demo", "--seed", "1").splitlines()
+    chart = tmp_path / "demo.svg"
+    words = ("demo", "--seed", "1", "--chart", str(chart))
+    printed = run("-c", "from rappor.cli import main; main()", *words).splitlines()
     n_head, n_tail = len(head.splitlines()), len(tail.splitlines())
     for ours, theirs in (
         (head.splitlines(), printed[:n_head]),
@@ -60,6 +63,9 @@ def test_demo_output_is_what_the_demo_prints() -> None:
         ]
     found = [line.split()[0] for line in head.splitlines()[4:]]
     assert found[1:7] == ["the", "to", "and", "of", "a", "in"]
+    pictures = (ROOT / ".github" / "pictures" / "demo.svg", chart)
+    shown, drawn = (re.sub(r"[\d.]+", "0", path.read_text(encoding="utf-8")) for path in pictures)
+    assert shown == drawn
 
 
 @pytest.mark.parametrize("name", PROFILES)
@@ -127,6 +133,18 @@ def test_the_front_page_is_short() -> None:
     """One screen that says what it is, and doors to the rest."""
     assert len(README.split()) < 1000
     assert README.count("](") > 15
+
+
+@pytest.mark.acceptance
+def test_the_reference_has_every_public_name(tmp_path: Path) -> None:
+    """The command of CONTRIBUTING writes a page for each door."""
+    page = (ROOT / ".github" / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    (doors,) = re.findall(r"`pdoc (.*?)`", page)
+    run("-W", "ignore", "-m", "pdoc", *doors.split(), "-o", str(tmp_path))
+    for door in doors.split():
+        written = (tmp_path / f"{door.replace('.', '/')}.html").read_text(encoding="utf-8")
+        for name in importlib.import_module(door).__all__:
+            assert f'id="{name}"' in written, f"{door}.{name}"
 
 
 def test_test_command_is_the_one_that_ci_runs() -> None:
