@@ -218,7 +218,7 @@ def release_by_day(
 
 
 def _parts(metric: Metric, key: str, days: Iterable[_Sums]) -> list[Counts]:
-    """Add days of one parameter set until each part has enough reports; the remainder goes to the last.
+    """Add days of one parameter set until each part has enough reports, the last one with the rest.
 
     Together they have enough.
     """
