@@ -164,8 +164,8 @@ def _complete(n_runs: int, pool: Executor) -> Table:
 
 def closed(seed: int, epsilon: float, k: int) -> list[float]:
     """Decode one collection of categories with and without `complete`, and let IBU estimate it."""
-    shares = 0.75 ** np.arange(k) * (np.arange(k) < k - k // 4)
-    shares /= shares.sum()
+    shares = np.power(0.75, np.arange(k)) * (np.arange(k) < k - k // 4)
+    shares = shares / shares.sum()
     names = tuple(f"c{i:02}" for i in range(k))
     low = 1 / (np.exp(epsilon) + 1)
     params = Params(k=k, f=0, p=low, q=0.5, encoding="onehot", categories=names)
