@@ -16,6 +16,7 @@ from rappor.decoding import closed_form, diagnostics
 from rappor.decoding.blas_threads import one_thread
 from rappor.decoding.breakdown import Breakdown, Found, answer_rows, break_down, string_rows
 from rappor.decoding.capacity import describe_capacity, fit_all, is_full, simplex_fit
+from rappor.decoding.closed_form import CompleteAnswers
 from rappor.decoding.collected import standardise
 from rappor.decoding.contrasts import add_sampling
 from rappor.decoding.debias import Target, debias
@@ -45,6 +46,7 @@ def decode(  # noqa: PLR0913 - all that a caller may know of the counts
     distribution: bool = False,
     devices: float | None = None,
     reports_per_device: float | None = None,
+    complete: bool = False,
     progress: Progress = no_progress,
 ) -> Estimates:
     """Estimate how many reports hold each candidate.
@@ -69,6 +71,8 @@ def decode(  # noqa: PLR0913 - all that a caller may know of the counts
     devices, reports_per_device : how many devices are behind all reports together, or how many
         reports each of them sent; at most one of both. Uneven ones are said by
         `Counts.squares`.
+    complete : every value is in one of the categories or buckets, as the metric's entry says, so
+        that their shares sum to one. Strings take no notice of it.
     progress : called with a stage, the steps done and the steps in all.
 
     Returns
@@ -101,7 +105,7 @@ def decode(  # noqa: PLR0913 - all that a caller may know of the counts
     if not all(encoding_of(collection.params).hashed for collection in collections):
         if candidates is not None:
             raise DecodeError("candidates must be omitted: this encoding answers for every bit")
-        return _decode_closed(target, detection, distribution=distribution)
+        return _decode_closed(target, detection, distribution=distribution, complete=complete)
     keep = len(target) + 2 * SCREENED
     listed = _listed(candidates, collections, keep)
     with one_thread():
@@ -428,18 +432,22 @@ def _covariance(
     return add_sampling(noise, estimate, np.array(1 / _devices(target, selection)))
 
 
-def _decode_closed(target: Target, detection: Detection, *, distribution: bool) -> Estimates:
+def _decode_closed(
+    target: Target, detection: Detection, *, distribution: bool, complete: bool
+) -> Estimates:
     """Decode categories, flags, booleans and buckets by the closed form."""
     answers = closed_form.read_answers(target, target.counts[0].params)
     encoding = encoding_of(target.counts[0].params)
+    found = diagnostics.describe_cohorts(target)
+    if complete:
+        if not encoding.exclusive:
+            raise DecodeError("complete must be false: a report may have several answers, or none")
+        answers = CompleteAnswers.of(target, answers)
+        found["complete"] = answers.describe()
     estimate, std_error = answers.estimate, answers.std_error
     thresholds = Thresholds(detection, PValues(rows=answers.proportions.p_values()))
     detected = np.flatnonzero(thresholds.p_values.rows <= thresholds.largest)
-    share = (
-        closed_form.simplex_shares(estimate, std_error)
-        if encoding.exclusive
-        else np.clip(estimate, 0, 1)
-    )
+    share = answers.shares(exclusive=encoding.exclusive)
     rows, hidden = answer_rows(target, answers.proportions, detected, threshold=thresholds.own)
     n = len(encoding.answers)
     return conclude(
@@ -448,7 +456,7 @@ def _decode_closed(target: Target, detection: Detection, *, distribution: bool) 
             estimate=estimate,
             std_error=std_error,
             p_values=thresholds.p_values,
-            interval=answers.proportions.interval,
+            interval=answers.interval,
             covariance=partial(closed_form.covariance, target, answers),
             shares=Shares(share=share, std_error=std_error) if distribution else None,
             residual=None,
@@ -459,5 +467,5 @@ def _decode_closed(target: Target, detection: Detection, *, distribution: bool) 
         detection,
         target=target,
         exclusive=encoding.exclusive,
-        diagnostics=diagnostics.describe_cohorts(target),
+        diagnostics=found,
     )

@@ -303,6 +303,7 @@ def warnings(diagnostics: Mapping[str, Any], n_reports: int) -> tuple[Caution, .
         "few_patterns": _few_patterns(diagnostics),
         "overfull": _too_full(diagnostics.get("capacity")),
         "odd_popcounts": _forged_cohorts(diagnostics.get("odd_popcounts", ())),
+        "incomplete": _incomplete(diagnostics.get("complete")),
     }
     return tuple(Caution(code, each) for code, some in found.items() for each in some)
 
@@ -340,6 +341,15 @@ def _too_full(capacity: Mapping[str, Any] | None) -> Iterator[str]:
             "Strings collide too often to be distinguished: a candidate has an effective number "
             f"of {capacity['rows_per_candidate']:,} of {capacity['rows']:,} bits. Intervals may "
             "cover less than stated, and detected strings may be absent. More cohorts would help."
+        )
+
+
+def _incomplete(complete: Mapping[str, Any] | None) -> Iterator[str]:
+    if complete is not None and complete["p_value"] < FIT_FALSE_ALARM:
+        yield (
+            f"The shares add up to {100 * complete['sum']:.3g} % (standard error "
+            f"{100 * complete['std_error']:.2g} %) by themselves, and were made to add up to "
+            "100 %. The metric is not complete: values fit nowhere, or reports are forged."
         )
 
 

@@ -14,6 +14,7 @@ from rappor.panels.panel import Panel
 from rappor.planning.plans import Plan
 from rappor.privacy.report import PrivacyReport
 from rappor.protocol.params import NOISE, Params
+from rappor.reporting.contrasts import contrasts_table
 from rappor.reporting.markup import Markup, tag
 from rappor.reporting.numbers import most_belief, nats, percent, short_percent
 from rappor.reporting.page import candidates_table
@@ -30,7 +31,8 @@ def estimates_html(estimates: Estimates) -> str:
     """Return the chart and the table of the first rows, and what belongs to them."""
     found = report(estimates)
     first = dataclasses.replace(found, rows=found.rows[:_TOP])
-    return _shown(estimates, [candidates_table(first)], remarks(estimates))
+    together = contrasts_table(estimates.contrasts, short_percent(estimates.detection.confidence))
+    return _shown(estimates, [candidates_table(first), *together], remarks(estimates))
 
 
 def panel_html(panel: Panel) -> str:

@@ -144,13 +144,13 @@ class RankingTask(PageTask[Release]):
 
     def find(self, store: Store) -> Release:
         """Read what is released of the range."""
-        found = self.range.release(store, self.metric)
+        found = self.range.by_day(store, self.metric)
         check_decodable(found)
         return found
 
     def collections(self, found: Release) -> Sequence[Counts]:
         """Return the counts of each parameter set."""
-        return found.collections
+        return found.parts
 
     def answer(
         self, found: Release, candidates: Candidates | None, progress: Progress
@@ -161,9 +161,10 @@ class RankingTask(PageTask[Release]):
         from rappor.reporting.page import estimates_content  # noqa: PLC0415
 
         estimates = decode(
-            list(found.collections),
+            list(found.parts),
             candidates,
             detection=self.asked.detection,
+            complete=self.metric.complete,
             progress=progress,
         )
         progress("drawing", 0, None)
