@@ -135,7 +135,8 @@ class Estimates(Displayed):
     @property
     def warnings(self) -> tuple[Caution, ...]:
         """What honest reports of these candidates would hardly give, and what few cannot."""
-        return warnings(self.diagnostics, self.reports)
+        known = all(each.repetition.source != "unknown" for each in self.collected)
+        return warnings(self.diagnostics, self.reports, devices_known=known)
 
     def rows(self, *, detected_only: bool = False) -> Iterator[dict[str, Any]]:
         """Yield each row as a dictionary.
