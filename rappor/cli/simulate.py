@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from rappor.cli.commands import Command
 from rappor.cli.console import Slow, print_json
 from rappor.cli.numbers import NUMBER, WholeNumber
 from rappor.cli.options import grouped, json_option, metric_option, registry_option, seed_option
+from rappor.errors import CollectorError
 from rappor.protocol.params import Params
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rappor.counts.counts import Counts
+    from rappor.protocol.wire import Report
     from rappor.simulation.collection import ReportBlock
     from rappor.simulation.population import Population
 
@@ -79,6 +82,24 @@ class _Size:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class _Target:
+    """Where what is drawn goes: a file or a folder, or a collector."""
+
+    out: str | None
+    to: str | None
+
+    def __post_init__(self) -> None:
+        """Ask for one of both."""
+        if (self.out is None) == (self.to is None):
+            raise click.UsageError("give either --out or --to")
+
+    @property
+    def as_reports(self) -> bool:
+        """Whether it takes single reports, not counts."""
+        return self.out is None or _is_folder(self.out) or Path(self.out).suffix == ".parquet"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Share:
     """Devices that answer for one part of the metric, or for all of it, and their file's suffix."""
 
@@ -100,6 +121,8 @@ class _Share:
         "rappor simulate --registry metrics.toml --metric search_engine \\\n"
         "  --population population.csv --devices 1e5 --days 7 --churn 0.1 \\\n"
         "  --out day.counts",
+        "rappor simulate --registry metrics.toml --metric search_engine \\\n"
+        "  --population population.csv --reports 1e5 --to http://127.0.0.1:8080",
     ),
 )
 @registry_option()
@@ -148,13 +171,21 @@ class _Share:
     ),
 )
 @seed_option
-@click.option(
-    "--out",
-    required=True,
-    type=click.Path(),
-    metavar="FILE",
-    help="Counts file to write. A name that ends in .parquet gives reports, one that ends in / a "
-    "folder of such files.",
+@grouped(
+    "target",
+    _Target,
+    click.option(
+        "--out",
+        type=click.Path(),
+        metavar="FILE",
+        help="Counts file to write. A name that ends in .parquet gives reports, one that ends in / "
+        "a folder of such files.",
+    ),
+    click.option(
+        "--to",
+        metavar="URL",
+        help="Address of a collector, which gets the reports over HTTP as from devices, today.",
+    ),
 )
 @json_option
 def simulate(
@@ -164,7 +195,7 @@ def simulate(
     population_path: str,
     size: _Size,
     seed: int | None,
-    out: str,
+    target: _Target,
     as_json: bool,
 ) -> None:
     """Simulate the counts or the reports of many devices.
@@ -172,7 +203,8 @@ def simulate(
     Each device draws a value of the population and sends one report, or several with the same value
     and permanent response. Counts are drawn exactly, take the same time for any number of devices,
     and include how often devices report. A .parquet file has single reports, one for each device; a
-    folder has files of four million. Files and folders are written completely or not at all. For a
+    folder has files of four million. Files and folders are written completely or not at all. A
+    collector gets single reports too, in uploads of 1,000, and counts them on its own day. For a
     metric with parts, each part has its own files, with the part in the name. For a metric with
     other and one report per device, both of its metrics are simulated, with the same devices.
     """
@@ -181,14 +213,19 @@ def simulate(
     registry = Registry.load(registry_path)
     metric = registry.metric(metric_name)
     population = Population.from_csv(population_path)
-    as_reports = _is_folder(out) or Path(out).suffix == ".parquet"
-    if as_reports and size.repeated:
-        raise click.UsageError("a .parquet file has one report per device: write counts")
+    if target.as_reports and size.repeated:
+        raise click.UsageError(
+            "a collector or a .parquet file gets one report per device: write counts"
+        )
     pair = [registry[name] for name in registry.together(metric_name)]
-    if as_reports or size.repeated or len(pair) == 1 or pair[0] is not metric:
+    if target.as_reports or size.repeated or len(pair) == 1 or pair[0] is not metric:
         pair = [metric]
     shares = _shares(metric, size, seed)
-    if as_reports:
+    if target.out is None:
+        _send(population, metric, shares, target, as_json=as_json)
+        return
+    out = target.out
+    if target.as_reports:
         drawn = _write_reports(population, metric, shares, out)
     elif len(pair) == 1:
         drawn = _save(_draw(population, metric, size, shares), out)
@@ -326,6 +363,52 @@ def _write_reports(
                 day=datetime.datetime.now(datetime.UTC).date(),
             )
         yield path, n
+
+
+def _send(
+    population: Population,
+    metric: Metric,
+    shares: Iterable[_Share],
+    target: _Target,
+    *,
+    as_json: bool,
+) -> None:
+    """Send each share's reports, and say what became of them."""
+    from rappor.remote.exchange import HttpTransport
+    from rappor.remote.sending import send_reports
+
+    statuses: Counter[str] = Counter()
+    with Slow() as slow:
+        transport = HttpTransport(str(target.to))
+        for share in shares:
+            reports = _reports(population, metric, share, slow)
+            statuses += send_reports(transport, reports)
+    refused = statuses.total() - statuses["accepted"]
+    if refused:
+        reasons = ", ".join(sorted(statuses.keys() - {"accepted"}))
+        raise CollectorError(
+            f"the collector refused {refused:,} of {statuses.total():,} reports: {reasons}"
+        )
+    if as_json:
+        print_json({"metric": metric.name, "reports": statuses.total()})
+    else:
+        click.echo(f"{statuses.total():,} reports of {metric.name} were accepted")
+
+
+def _reports(population: Population, metric: Metric, share: _Share, slow: Slow) -> Iterator[Report]:
+    """Yield the reports of a share's devices."""
+    from rappor.protocol.wire import Report
+    from rappor.simulation.collection import simulate_reports
+
+    n, fingerprint = share.n_devices, share.params.fingerprint
+    drawn = simulate_reports(
+        population, share.params, n_reports=n, seed=share.seed, block=_ROW_GROUP
+    )
+    for packed, cohorts in _counted(drawn, slow, n):
+        for bits, cohort in zip(packed, cohorts, strict=True):
+            yield Report(
+                metric=metric.name, params=fingerprint, cohort=int(cohort), bits=bits.tobytes()
+            )
 
 
 def _counted(

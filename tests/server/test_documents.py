@@ -6,48 +6,27 @@ import dataclasses
 import json
 import re
 import shlex
-from collections.abc import Sequence
 from pathlib import Path
 
 import click
 import pytest
-from collectors import free_port, run_script
+from collectors import run_script
 from places import ROOT
 from rappor_server.cli.app import server
 from rappor_server.settings import Settings
+from readers import blocks, script_of
 
 FOLDER = ROOT / "server"
 README = (FOLDER / "README.md").read_text(encoding="utf-8")
+BLOCKS = blocks(FOLDER / "README.md")
 POSTGRESQL = "postgresql://rappor:PASSWORD@db.example.org/rappor"
-
-
-def blocks() -> list[str]:
-    """Return the page's shell blocks in their order, those of lists too."""
-    found = re.findall(r"^( *)```sh\n(.*?)^ *```", README, flags=re.DOTALL | re.MULTILINE)
-    return [re.sub(rf"^{indent}", "", block, flags=re.MULTILINE) for indent, block in found]
-
-
-def as_script(shown: Sequence[str], port: int) -> str:
-    """Return blocks as one script, whose collector runs until the script ends."""
-    public, admin = "127.0.0.1:8080", "127.0.0.1:9090"
-    lines = [f"export RAPPOR_SERVER_PORT={port}", "trap 'kill $(jobs -p) 2> jobs.log' EXIT"]
-    for block in shown:
-        lines.append("echo")  # JSON ends without a new line
-        if "rappor-server serve" in block:
-            lines.append(block.rstrip() + " 2> serve.log &")
-            asked = admin if admin in block else public
-            lines.append(f"until curl -sf http://{asked}/readyz; do sleep 0.2; done")
-        else:
-            lines.append(block)
-    script = "\n".join(lines).replace(public, f"127.0.0.1:{port}")
-    return script.replace(admin, f"127.0.0.1:{free_port()}")
 
 
 def test_the_way_to_an_estimate_works_from_an_empty_folder(tmp_path: Path) -> None:
     """Every block but that of PostgreSQL, one after the other, as it stands."""
-    shown = [block for block in blocks() if POSTGRESQL not in block]
+    shown = [block for block in BLOCKS if POSTGRESQL not in block.text]
     assert len(shown) >= 9
-    answer = run_script(as_script(shown, free_port()), tmp_path)
+    answer = run_script(script_of(shown), tmp_path)
     assert answer.returncode == 0, answer.stderr + answer.stdout
     (estimates,) = [line for line in answer.stdout.splitlines() if line.startswith('{"estimates"')]
     document = json.loads(estimates)
@@ -66,9 +45,8 @@ def test_the_way_to_an_estimate_works_from_an_empty_folder(tmp_path: Path) -> No
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)
 def test_the_block_of_postgresql_works(tmp_path: Path, database: str) -> None:
     """Two workers on the database of the environment, with a real address in its place."""
-    (shown,) = [block for block in blocks() if POSTGRESQL in block]
-    entry = blocks()[0]
-    script = as_script([entry, shown], free_port()).replace(POSTGRESQL, shlex.quote(database))
+    (shown,) = [block for block in BLOCKS if POSTGRESQL in block.text]
+    script = script_of([BLOCKS[0], shown]).replace(POSTGRESQL, shlex.quote(database))
     answer = run_script(script, tmp_path)
     assert answer.returncode == 0, answer.stderr + answer.stdout
     assert "ready" in answer.stdout

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import os
+import shlex
 import shutil
 import signal
 import socket
@@ -271,6 +272,9 @@ def run_script(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
             "if __name__ == '__main__':\n    sys.exit(main())\n"
         )
         program.chmod(0o755)
+    python = own / "python3"
+    python.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
+    python.chmod(0o755)
     bash = shutil.which("bash")
     assert bash, "documents and examples are written for bash"
     return subprocess.run(

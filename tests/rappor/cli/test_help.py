@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import http.server
+import json
 import os
 import re
 import shlex
@@ -144,9 +145,11 @@ def test_one_option_has_one_name_everywhere() -> None:
                     seen.setdefault(name, set()).add(spelt)
     # --by is a property of devices, or a stretch of days; these are a number, or a file;
     # `convert --reports` says what a file holds; --client is a command to audit, or which of
-    # google/rappor's clients sent the counts; --out is a folder where a site is written.
+    # google/rappor's clients sent the counts; --out is a folder where a site is written; --to is
+    # the last day, or a collector's address.
     several = {name for name, spelt in seen.items() if len(spelt) > 1}
-    assert several == {"--by", "--candidates", "--values", "--reports", "--client", "--out"}
+    expected = {"--by", "--candidates", "--values", "--reports", "--client", "--out", "--to"}
+    assert several == expected
     assert seen["-k"] == {(("-k", "--bits"), "N")}
     assert not {"-h", "-m", "--h"} & set(seen)
 
@@ -248,13 +251,20 @@ def test_every_example_runs(example: str, folder: Path, capfd: pytest.CaptureFix
 
 @contextlib.contextmanager
 def collector_with(counts: bytes) -> Iterator[str]:
-    """Answer every question with these counts while the block runs; return the address."""
+    """Answer every question with these counts and accept uploads; return the address."""
 
     class Answering(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.send_response(200)
             self.end_headers()
             self.wfile.write(counts)
+
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            statuses = [{"status": "accepted"}] * len(json.loads(body)["reports"])
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(json.dumps({"reports": statuses}).encode())
 
         def log_message(self, *_: object) -> None:
             pass

@@ -1,9 +1,8 @@
-"""The protocol's document is the code: its excerpts are quoted, and its example runs."""
+"""The protocol's document is the code: its excerpts are quoted."""
 
 from __future__ import annotations
 
 import ast
-import doctest
 import re
 
 import pytest
@@ -38,14 +37,6 @@ def test_all_that_a_client_must_copy_is_quoted() -> None:
         "with_value",
         "instantaneous_response",
     ]
-
-
-def test_the_example_runs() -> None:
-    """Step by step, with the values that it prints."""
-    (example,) = re.findall(r"```python\n(>>>.*?)```", DOCUMENT, re.DOTALL)
-    test = doctest.DocTestParser().get_doctest(example, {}, "protocol", None, None)
-    assert len(test.examples) > 8
-    assert doctest.DocTestRunner().run(test).failed == 0
 
 
 def test_the_table_of_profiles_is_that_of_the_code() -> None:

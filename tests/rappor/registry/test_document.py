@@ -34,7 +34,7 @@ def test_the_example_is_a_registry_that_uses_its_whole_budget() -> None:
 def test_the_example_with_other_costs_what_is_written() -> None:
     """Two metrics, whose year of quarters is 32 nats."""
     _, text = re.findall(r"```toml\n(.*?)```", DOCUMENT, re.DOTALL)
-    registry = Registry.loads(f"[budget]\ntotal = 32\n{text}")
+    registry = Registry.loads(text)
     assert registry.together("editor") == ("editor", "editor.other")
     assert sum(each.total for each in registry.reserved) == 32
 

@@ -1,10 +1,8 @@
-"""The page about trust: its table is that of the models, and its examples run."""
+"""The page about trust: its table is that of the models."""
 
 from __future__ import annotations
 
-import doctest
 import math
-import re
 
 import pytest
 from places import ROOT
@@ -34,15 +32,3 @@ def test_the_loss_to_the_collector_is_that_of_the_table() -> None:
     """The text repeats a number of the table."""
     shuffled = next(model for model in trust_models(1.0, 100_000) if model.delta)
     assert f"learns up to {shuffled.epsilon_of_collector:.2f} nats" in DOCUMENT
-
-
-@pytest.mark.parametrize(
-    "example",
-    re.findall(r"```python\n(.*?)```", DOCUMENT, re.DOTALL),
-    ids=["trial", "survey", "sensitivity", "exact counts", "reports"],
-)
-def test_an_example_runs(example: str) -> None:
-    """It prints what is written below each line."""
-    test = doctest.DocTestParser().get_doctest(example, {}, "trust", None, None)
-    assert len(test.examples) >= 3
-    assert doctest.DocTestRunner().run(test).failed == 0

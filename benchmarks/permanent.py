@@ -1,0 +1,139 @@
+"""What the share of forced bits that become 1 earns: strings found by devices that report again.
+
+The 50,000 words of `rappor demo`, 100,000 devices, the 10,000 most frequent words asked about and
+as many absent strings. At equal losses and the same (p*, q*), the permanent response is [EPK14]'s
+(symmetric: as many forced ones as forced zeros) or the profile's.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.accuracy import LEVEL, TOP, run_many, start_pool
+from benchmarks.tables import Table
+from rappor.decoding.decoder import decode
+from rappor.decoding.detection import Detection
+from rappor.privacy.linkability import link
+from rappor.protocol.params import Params
+from rappor.simulation.population import english_words
+from rappor.simulation.repeated import simulate_repeated
+
+DEVICES: Final = 100_000
+ASKED: Final = 10_000
+RUNS: Final = 40
+
+
+def symmetric(epsilon_1: float, epsilon_inf: float) -> Params:
+    """Return the response of least variance at q* = 1/2 whose forced bits are evenly 0 and 1."""
+    p_star, f = 1 / (1 + math.exp(epsilon_1)), 2 / (1 + math.exp(epsilon_inf / 2))
+    gap = (0.5 - p_star) / (1 - f)
+    p = p_star - gap * f / 2
+    return Params(k=128, h=1, m=128, f=f, p=p, q=p + gap)
+
+
+LESS_NOISE: Final = Params(k=128, h=1, m=128, f=0.201341, g=0.006661, p=0.017177, q=0.620705)
+"""Losses of 4.00 and 8.00 nats."""
+
+CELLS: Final = {
+    "(2, 4), symmetric, 30": (symmetric(2, 4), 30),
+    "balanced, 30": (Params.profile("balanced"), 30),
+    "(2, 4), symmetric, 90": (symmetric(2, 4), 90),
+    "balanced, 90": (Params.profile("balanced"), 90),
+    "(4, 8), symmetric, 30": (symmetric(4, 8), 30),
+    "(4, 8), f0 = .2, 30": (LESS_NOISE, 30),
+    "(4, 8), symmetric, 90": (symmetric(4, 8), 90),
+    "(4, 8), f0 = .2, 90": (LESS_NOISE, 90),
+    "low-noise, 30": (Params.profile("low-noise"), 30),
+    "once, 1": (Params.profile("once"), 1),
+    "balanced, 1": (Params.profile("balanced"), 1),
+    "(2, 4), symmetric, 1": (symmetric(2, 4), 1),
+}
+"""Losses (one report, any number), which permanent response, and reports a device."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One collection: strings found, the error of an absent one, and intervals that hold."""
+
+    true: int
+    false: int
+    absent_error: float
+    held: tuple[float, float, float]
+
+
+def measure(seed: int, name: str) -> Run:
+    """Decode one collection of a cell. Ties among equal shares are broken at random."""
+    params, each = CELLS[name]
+    words = english_words()
+    counts = simulate_repeated(words, params, devices={each: DEVICES}, seed=seed).counts
+    order = np.argsort(-words.weights, kind="stable")[:ASKED]
+    truth = {words.values[i]: float(words.weights[i]) for i in order}
+    names = [*truth, *(f"{seed}/absent/{i}" for i in range(ASKED))]
+    found = decode(counts, names, detection=Detection(level=LEVEL))
+    shares = np.array([truth.get(text, 0.0) for text in found.candidates])
+    inside = (found.ci_low <= shares) & (shares <= found.ci_high)
+    ties = np.random.default_rng(seed).random(len(shares))
+    rank = np.empty(len(shares), dtype=np.int64)
+    rank[np.lexsort((ties, -shares))] = np.arange(len(shares))
+    absent = shares == 0
+    return Run(
+        true=int((found.detected & ~absent).sum()),
+        false=int((found.detected & absent).sum()),
+        absent_error=float(np.sqrt((found.proportion[absent] ** 2).mean())),
+        held=(
+            _mean(inside[absent]),
+            _mean(inside[~absent & (rank >= TOP)]),
+            _mean(inside[rank < TOP]),
+        ),
+    )
+
+
+def permanent(*, quick: bool) -> list[Table]:
+    """Decode collections of devices that report again, with both permanent responses."""
+    n_runs = 4 if quick else RUNS
+    table = Table(
+        title=f"permanent: {DEVICES:,} devices, 10,000 words and as many absent strings asked, "
+        f"{n_runs} collections a row, seeds 0 to {n_runs - 1}",
+        columns=(
+            "losses, response, reports",
+            "found",
+            "its error",
+            "false share",
+            "absent: error %",
+            "absent held",
+            "middle held",
+            "top 20 held",
+            "linked by two reports",
+        ),
+        note="Held: share of the 95 % intervals that hold the population's share. Linked: "
+        "probability that two sets of two reports of a device are found to be its own among all.",
+    )
+    with start_pool() as pool:
+        for name, (params, each) in CELLS.items():
+            runs = run_many(partial(measure, name=name), n_runs, pool)
+            linked = link(params, DEVICES, (2,)).recognised[0].probability
+            table.rows.append([name, *_summary(runs), linked if each > 1 else math.nan])
+    return [table]
+
+
+def _summary(runs: list[Run]) -> list[float]:
+    true = np.array([run.true for run in runs])
+    false = sum(run.false for run in runs)
+    held = np.array([run.held for run in runs]).mean(axis=0)
+    return [
+        float(true.mean()),
+        float(true.std(ddof=1) / math.sqrt(len(runs))),
+        false / max(false + int(true.sum()), 1),
+        100 * float(np.mean([run.absent_error for run in runs])),
+        *(float(each) for each in held),
+    ]
+
+
+def _mean(held: NDArray[np.bool_]) -> float:
+    return float(held.mean())
