@@ -15,7 +15,7 @@ from rappor.counts.counts import Counts
 from rappor.decoding import closed_form, diagnostics
 from rappor.decoding.blas_threads import one_thread
 from rappor.decoding.breakdown import Breakdown, Found, answer_rows, break_down, string_rows
-from rappor.decoding.capacity import describe_capacity, fit_all, is_full, simplex_fit
+from rappor.decoding.capacity import describe_capacity, fit_all
 from rappor.decoding.closed_form import CompleteAnswers
 from rappor.decoding.collected import standardise
 from rappor.decoding.contrasts import add_sampling
@@ -338,12 +338,8 @@ def _ones_variance(target: Target) -> float:
 
 
 def _shares(target: Target, selection: Selection) -> Shares:
-    """Return the distribution answer, which near capacity is the simplex fit."""
-    if is_full(selection):
-        share = simplex_fit(selection.fit)
-        found = Shares(share=share, std_error=selection.std_error)
-    else:
-        found = estimate_shares(selection.estimate, selection.std_error)
+    """Return the distribution answer."""
+    found = estimate_shares(selection.estimate, selection.std_error)
     error = _with_sampling(target, found.share, found.std_error)
     return Shares(share=found.share, std_error=error)
 

@@ -286,6 +286,12 @@ def _for_half(target: Target, *, coins: float, devices: float, tau2: float) -> d
     }
 
 
+_UNKNOWN_DEVICES: Final = (
+    "Nothing is known of how often a device reports: if devices reported several times, intervals "
+    "may cover half as often as stated; give devices, reports per device or counts by day.",
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Caution:
     """A finding that questions the whole table: a code, which never changes, and a sentence."""
@@ -294,10 +300,13 @@ class Caution:
     sentence: str
 
 
-def warnings(diagnostics: Mapping[str, Any], n_reports: int) -> tuple[Caution, ...]:
+def warnings(
+    diagnostics: Mapping[str, Any], n_reports: int, *, devices_known: bool = True
+) -> tuple[Caution, ...]:
     """Return what questions the whole table."""
     fit = diagnostics.get("goodness_of_fit")
     found = {
+        "unknown_devices": () if devices_known else _UNKNOWN_DEVICES,
         "few_reports": _few_reports(n_reports) if fit is not None else (),
         "bad_fit": _bad_fit(fit),
         "few_patterns": _few_patterns(diagnostics),

@@ -143,7 +143,8 @@ class Estimates(Displayed):
     @property
     def warnings(self) -> tuple[Caution, ...]:
         """What honest reports of these candidates would hardly give, and what few cannot."""
-        return warnings(self.diagnostics, self.reports)
+        known = all(each.repetition.source != "unknown" for each in self.collected)
+        return warnings(self.diagnostics, self.reports, devices_known=known)
 
     @property
     def detected_candidates(self) -> list[str]:
