@@ -20,12 +20,9 @@ from rappor.decoding.diagnostics import Caution
 from rappor.decoding.estimates import number_or_none
 from rappor.decoding.spreadsheet import csv_text
 from rappor.ground.display import Displayed, draw
-from rappor.ground.errors import DecodeError
 from rappor.ground.files import saved
-from rappor.ground.progress import Progress
 from rappor.panels.contrasts import Asked, Contrast, conclude
-from rappor.panels.levels import Levels
-from rappor.panels.regression import Changes
+from rappor.panels.levels import Levels, order_of
 from rappor.panels.samples import Samples
 from rappor.protocol.params import Params
 
@@ -96,23 +93,17 @@ class Sample:
         return ", ".join(self.segment.values()) or self.name
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it for JSON: days in ISO 8601, and nothing that no sample of its kind has."""
+        """Return it for JSON: days in ISO 8601, and null where nothing is known."""
         return {
             "name": self.name,
             "reports": self.reports,
             "devices": self.devices,
             "fingerprints": list(self.fingerprints),
-            **({"segment": dict(self.segment)} if self.segment else {}),
-            **(
-                {
-                    "first": str(self.first),
-                    "last": str(self.last),
-                    "missing_days": self.missing_days,
-                    "withheld": self.withheld,
-                }
-                if self.first
-                else {}
-            ),
+            "segment": dict(self.segment),
+            "first": self.first and str(self.first),
+            "last": self.last and str(self.last),
+            "missing_days": self.missing_days,
+            "withheld": self.withheld,
         }
 
 
@@ -327,14 +318,10 @@ def panel(
     **more: Any,
 ) -> Panel:
     """Answer the contrasts that are asked for, and put everything in order."""
-    if len(described) < 1:
-        raise DecodeError("samples must number at least 1, got 0")
-    order = np.arange(len(decoded.apart.names))
-    levels = decoded.apart.levels(order, decoded.apart.alone, _counted(described))
-    changes: list[Changes] = []
-    for number, each in enumerate(asked):
-        progress("comparing", number, len(asked))
-        changes.append(decoded.changes(each.weights, progress))
+    apart, counted = decoded.apart, [int(each.reports > 0) for each in described]
+    order = np.arange(len(apart.names))
+    levels = apart.levels(order, apart.alone, counted)
+    changes = [decoded.changes(each.weights, progress) for each in asked]
     contrasts: list[Contrast] = []
     for kind in dict.fromkeys(each.kind for each in asked):
         some = [(a, c) for a, c in zip(asked, changes, strict=True) if a.kind == kind]
@@ -347,16 +334,14 @@ def panel(
         )
     if decoded.candidates is not None:
         order = _order(decoded, [each for each in contrasts if each.kind == contrasts[0].kind])
-    whole = decoded.apart.whole
-    place = {name: i for i, name in enumerate(whole.candidates)}
     names = [each.name for each in described]
     filled = [each.name for each, found in zip(asked, changes, strict=True) if found.filled]
     return Panel(
         samples=tuple(described),
-        candidates=tuple(decoded.apart.names[i] for i in order),
-        group=whole.group[[place[decoded.apart.names[i]] for i in order]],
-        levels=decoded.apart.levels(order, decoded.apart.alone, _counted(described)),
-        found=decoded.apart.found[order],
+        candidates=tuple(apart.names[i] for i in order),
+        group=apart.whole.group[order_of(apart.whole, apart.names)][order],
+        levels=apart.levels(order, apart.alone, counted),
+        found=apart.found[order],
         contrasts=tuple(each.ordered(order) for each in contrasts),
         overlap=decoded.overlap,
         warnings=(*decoded.cautions(names), *map(_filled, filled)),
@@ -367,15 +352,9 @@ def panel(
     )
 
 
-def _counted(described: Sequence[Sample]) -> list[int]:
-    return [int(each.reports > 0) for each in described]
-
-
 def _order(decoded: Samples, main: Sequence[Contrast]) -> NDArray[np.int64]:
     """Return candidates in the order of their changes, then of their shares of all reports."""
-    whole = decoded.apart.whole
-    place = {name: i for i, name in enumerate(whole.candidates)}
-    by_share = np.array([place[name] for name in decoded.apart.names])
+    by_share = order_of(decoded.apart.whole, decoded.apart.names)
     if not main:
         return np.argsort(by_share)
     sizes = [np.where(each.changed, np.abs(each.estimate), 0.0) for each in main]
