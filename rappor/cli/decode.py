@@ -93,8 +93,8 @@ class _Together:
         "rappor decode week.counts --registry metrics.toml --reports-per-device 7",
         "rappor decode counts.json --registry metrics.toml --json",
         "rappor decode week.counts --registry metrics.toml --forged",
-        "rappor decode week.counts --registry metrics.toml --sum '[.]google[.]' --sum @shops.txt",
-        "rappor decode start.counts --registry metrics.toml --metric start_ms --quantiles",
+        "rappor decode week.counts --registry metrics.toml --sum '[.]google[.]'",
+        "rappor decode start.counts --registry metrics.toml --quantiles",
         "rappor decode week.json --registry metrics.toml --weights inhabitants.csv",
         "rappor decode google.counts --candidates candidates.txt",
         "rappor decode counts.csv --format google --params params.csv \\\n"
