@@ -8,12 +8,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from places import ROOT
 
+from rappor.auditing import observe
+from rappor.planning.answer_noise import Answers
 from rappor.privacy import belief_bound, link
 from rappor.privacy.notice import at_most
-from rappor.protocol.loss import epsilon_1, epsilon_inf
+from rappor.protocol.loss import epsilon_1, epsilon_inf, epsilon_n
 from rappor.protocol.params import Params
 from rappor.protocol.profiles import PROFILES
 from rappor.registry.budget import reserve
@@ -70,14 +73,39 @@ def test_demo_output_is_what_the_demo_prints(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", PROFILES)
 def test_the_guarantee_is_what_the_library_computes(name: str) -> None:
-    """Both losses, and what 50 % becomes, rounded up."""
+    """Both losses, what 50 % becomes, rounded up, and the share named within 5 standard errors."""
     (row,) = re.findall(rf"^\| `{name}` \| (.*) \|$", README, re.MULTILINE)
-    one, after_one, inf, after_all = row.split(" | ")
+    one, after_one, inf, after_all, named = row.split(" | ")
     params = Params.profile(name)
     assert epsilon_1(params) == pytest.approx(float(one), abs=1e-4)
     assert epsilon_inf(params) == pytest.approx(float(inf), abs=1e-4)
     assert at_most(belief_bound(float(one), 0.5)[1]) == after_one
     assert at_most(belief_bound(float(inf), 0.5)[1]) == after_all
+    (learned,) = observe(params, reports=(30,), devices=300, seed=1).memoised
+    assert abs(learned.values - float(named.split()[0]) / 100) < 5 * learned.std_error + 0.005
+
+
+def test_what_forced_bits_change_is_what_the_library_computes() -> None:
+    """Losses, links and error beside those of a symmetric response of the same p*, q* and bound."""
+    page = (ROOT / "rappor" / "privacy" / "README.md").read_text(encoding="utf-8")
+    both = Params.profile("balanced"), Params(k=128, m=128, f=0.238406, p=0.059601, q=0.559601)
+    for each in both:
+        assert (each.p_star, each.q_star) == pytest.approx(
+            (both[0].p_star, both[0].q_star), rel=1e-5
+        )
+        assert epsilon_inf(each) == pytest.approx(4, abs=1e-4)
+    losses = [", ".join(f"{epsilon_n(each, n):.2f}" for n in (2, 3)) for each in both]
+    linked = [f"{100 * link(each, reports=(2,)).recognised[0].probability:.0f} %" for each in both]
+    ours, theirs = (
+        Answers(params=each, n_reports=1, repeated=30).errors(np.array([0, 0.15, 0.17, 0.5]))
+        for each in both
+    )
+    rare, below, above, half = ours / theirs
+    assert below < 1 < above
+    assert f"after 2 and 3 reports | {losses[0]} | {losses[1]} |" in page
+    assert f"among a million | {linked[0]} | {linked[1]} |" in page
+    assert f"30 reports each | {half:.2f} | 1 |" in page
+    assert f"with {rare:.2f} times the error" in page
 
 
 def test_the_threat_model_is_what_the_library_computes() -> None:

@@ -15,12 +15,17 @@ from rappor.cli.console import Slow, print_json, show, width
 from rappor.cli.decode import say_skipped
 from rappor.cli.demo_other import SIZES, play, print_demo
 from rappor.cli.numbers import NUMBER, even_odds_become
-from rappor.cli.options import chart_option, json_option, save_chart, seed_option
+from rappor.cli.options import (
+    PROFILE_NAME,
+    chart_option,
+    json_option,
+    save_chart,
+    seed_option,
+)
 from rappor.errors import FileError
 from rappor.files import read_text
 from rappor.protocol.loss import epsilon_1, epsilon_inf
 from rappor.protocol.params import Params
-from rappor.protocol.profiles import PROFILES
 
 if TYPE_CHECKING:
     import numpy as np
@@ -118,7 +123,7 @@ class Demo:
 )
 @click.option(
     "--profile",
-    type=click.Choice(list(PROFILES)),
+    type=PROFILE_NAME,
     default="balanced",
     show_default=True,
     help="Named parameters: how much noise.",

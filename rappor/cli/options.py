@@ -6,7 +6,7 @@ import dataclasses
 import functools
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -15,8 +15,24 @@ from rappor.cli.numbers import WholeNumber
 from rappor.decoding.detection import CORRECTIONS, Detection
 from rappor.display import Displayed
 from rappor.errors import ParamsError
+from rappor.protocol.profiles import PROFILES, profile_named
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+class ProfileName(click.Choice):  # type: ignore[type-arg]  # generic in late versions only
+    """The name of a profile; any other is refused with the sentence of the library."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the name."""
+        try:
+            profile_named(value)
+        except ParamsError as error:
+            raise click.BadParameter(str(error), ctx, param) from None
+        return value
+
+
+PROFILE_NAME: Final = ProfileName(list(PROFILES))
 
 
 def grouped(name: str, record: type[Any], *options: Callable[[_Command], _Command]) -> Any:

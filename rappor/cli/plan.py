@@ -12,6 +12,7 @@ from rappor.cli.commands import Command
 from rappor.cli.console import print_json
 from rappor.cli.numbers import COUNT, NUMBER, WholeNumber
 from rappor.cli.options import (
+    PROFILE_NAME,
     chart_option,
     detection_options,
     grouped,
@@ -26,7 +27,6 @@ from rappor.cli.plan_tables import print_plan
 from rappor.decoding.detection import Detection
 from rappor.protocol.encodings import ENCODINGS
 from rappor.protocol.params import MAX_HASHES
-from rappor.protocol.profiles import PROFILES
 from rappor.registry.metric import EPOCHS, INTERVALS
 
 
@@ -87,7 +87,7 @@ class Output:
     ),
     click.option(
         "--profile",
-        type=click.Choice(list(PROFILES)),
+        type=PROFILE_NAME,
         help="Predict for these named parameters instead of choosing some.",
     ),
     click.option(

@@ -35,6 +35,7 @@ class Budget:
     def plan(self, subject: Subject, question: Question, size: Size) -> Plan:
         """Choose the parameters, or take given ones, and predict what they find."""
         from rappor import planning
+        from rappor.planning.noise import choose_noise
 
         reports = size.reports_of(question)
         given = self._given(subject)
@@ -47,6 +48,10 @@ class Budget:
         if subject.n_answers is not None:
             if self.max_bytes is not None or self.hashes is not None:
                 raise click.UsageError("--max-bytes and --hashes go with encoding bloom")
+            if subject.metric is not None and subject.metric.params.other:
+                strings = choose_noise(self.epsilon_1, self.epsilon_inf, symmetric=self.symmetric)
+                given = subject.of_strings(strings)
+                return planning.plan_for(given, question, reports=reports, share=size.share)
             return planning.plan_answers(
                 subject.encoding_name,
                 subject.answers,
@@ -141,9 +146,14 @@ class Subject:
     def of_profile(self, profile: str) -> Params:
         """Return the profile's noise for this encoding; that of strings where `other` has them."""
         if self.metric is not None and self.metric.params.other:
-            noise = {letter: getattr(Params.profile(profile), letter) for letter in NOISE}
-            return dataclasses.replace(self.metric.params, **noise, insecure=True)
+            return self.of_strings(Params.profile(profile))
         return Params.profile(profile, encoding=self.encoding_name, categories=self.answers)
+
+    def of_strings(self, strings: Params) -> Params:
+        """Return the parameters of the metric under the noise of these ones of strings."""
+        assert self.metric is not None
+        noise = {letter: getattr(strings, letter) for letter in NOISE}
+        return dataclasses.replace(self.metric.params, **noise, insecure=True)
 
     def write_numbers(self, params: Params) -> None:
         """Write the planned numbers into the metric's entry."""

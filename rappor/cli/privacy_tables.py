@@ -43,7 +43,8 @@ def print_report(report: PrivacyReport, error: JointError | None, limit: Detecta
     section(
         "What an observer can believe after reports of one value",
         _beliefs(report.losses),
-        "Each cell has the least and the most that the belief above it can become.",
+        "Each cell has the least and the most that the belief above it can become. How often an "
+        "average observer names the value is shown by `rappor attack longitudinal`.",
     )
     if report.promise is not None:
         section("What is promised", report.promise)

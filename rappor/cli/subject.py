@@ -11,9 +11,8 @@ from typing import Any, Final
 import click
 from click.core import ParameterSource
 
-from rappor.cli.options import grouped, metric_option, registry_option
+from rappor.cli.options import PROFILE_NAME, grouped, metric_option, registry_option
 from rappor.protocol.params import Params
-from rappor.protocol.profiles import PROFILES
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
 
@@ -22,7 +21,7 @@ _OPTIONS: Final = (
     metric_option(),
     click.option(
         "--profile",
-        type=click.Choice(list(PROFILES)),
+        type=PROFILE_NAME,
         help="Named parameters; their epsilon_1 and epsilon_inf are 1 and 2 nats (strict), "
         "2 and 4 (balanced), 4 and 6 (low-noise), 4 and 4 (once).",
     ),

@@ -32,7 +32,7 @@ from scipy import special
 
 from rappor.decoding.debias import Target
 from rappor.decoding.fit import Fit
-from rappor.decoding.proportions import binomial_tails
+from rappor.decoding.tails import upper_tail
 from rappor.protocol.encodings import encoding_of
 
 FALSE_ALARM: Final = 1e-9
@@ -234,7 +234,7 @@ def _unexplained(target: Target, fit: Fit) -> list[dict[str, Any]]:
     gap = target.q_star - target.p_star
     rows = np.flatnonzero((target.reports > 0) & (fit.robust < 1))
     ones = (target.p_star + gap * target.proportions)[rows] * n[rows]
-    p_values = binomial_tails(np.clip(ones, 0.0, n[rows]), n[rows], mean[rows])[0]
+    p_values = upper_tail(np.clip(ones, 0.0, n[rows]), n[rows], mean[rows])
     rows = rows[p_values <= UNEXPLAINED_FALSE_ALARM / (target.reports > 0).sum()]
     excess = np.zeros(len(target))
     excess[rows] = fit.residual[rows]

@@ -8,17 +8,13 @@ the two-sided interval holds every theta of which neither tail is smaller than h
 error (Clopper and Pearson, Biometrika 1934): both keep their promise for every N and theta, and
 become the normal ones as N grows.
 
-Where devices report again the variance is phi times the binomial one,
-
-    phi = 1 + (R - 1) (mu - p) (q - mu) / (mu (1 - mu)),
-
-(`rappor.decoding.debias`), and c / phi ones of N / phi reports have the mean and the variance of a
-binomial count. Its tails are taken at these numbers, which need not be whole, by the incomplete
-beta function. That is exact for R = 1 and a normal approximation's better relative otherwise.
+Where devices report again, their permanent ones come again, and the tails are sums over how many
+there are (`rappor.decoding.tails`), for every number of devices N / R.
 
 Where several parameter sets ask for the same answers, the sum with weights
-(q* - p*) / (phi mu (1 - mu)) is the most powerful one, and is taken for a binomial count of the
-same mean and variance.
+(q* - p*) / (phi mu (1 - mu)) is the most powerful one, phi = 1 + (R - 1) (mu - p) (q - mu) /
+(mu (1 - mu)). Its permanent ones, and its coins given them, are each taken for a binomial count
+of the same moments. A share outside [0, 1] moves the counts of the nearest share inside.
 """
 
 from __future__ import annotations
@@ -31,12 +27,16 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-_CERTAIN: Final = 1e-30
-"""Distance of a mean from 0 and 1 at which it is taken for random: no collection has as many
-reports that a difference showed."""
+from rappor.decoding.tails import LEAST, mixed
 
-_HALVINGS: Final = 42
-"""Halvings of the range of shares: to 1e-12 of a number between -1 and 1."""
+_STEPS: Final = 60
+"""Steps in which the end of an interval is sought; most need some ten."""
+
+_NEAR: Final = 1e-10
+"""Distance between shares, or normal scores, at which an end is found."""
+
+_FAR: Final = 8.0
+"""Normal score of a tail that is as good as 0 or 1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -65,7 +65,7 @@ class Proportions:
 
     def p_values(self) -> NDArray[np.float64]:
         """Return the probability, (k,), of as many ones or more if nobody gives the answer."""
-        return self._tails(np.zeros(self.ones.shape[1]))[0]
+        return self._tail(np.zeros(self.ones.shape[1]), upper=True)
 
     def interval(
         self, error: float | NDArray[np.float64]
@@ -74,40 +74,54 @@ class Proportions:
 
         They are shares, and not clipped to [0, 1]. Each answer may have a probability of its own.
         """
-        k = self.ones.shape[1]
-        twice = dataclasses.replace(self, ones=np.hstack([self.ones, self.ones]))
-        gap = self.q_star - self.p_star
-        ends = float((-self.p_star / gap).max()), float(((1 - self.p_star) / gap).min())
-        low, high = (np.full(2 * k, end) for end in ends)
-        for _ in range(_HALVINGS):
-            share = (low + high) / 2
-            above, below = twice._tails(share)
-            too_low = np.concatenate([above[:k] < error / 2, below[k:] > error / 2])
-            low, high = np.where(too_low, share, low), np.where(too_low, high, share)
-        return high[:k], low[k:]
+        return self._end(error, upper=True), self._end(error, upper=False)
 
-    def _tails(self, share: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return P(as many ones or more), P(as many or fewer) at these shares, (k,) each."""
-        gap = self.q_star - self.p_star
-        mean = np.clip(self.p_star + gap * share, _CERTAIN, 1.0)
-        inside = np.clip(self.p_star + gap * np.clip(share, 0, 1), _CERTAIN, 1 - 1e-16)
+    def _end(self, error: float | NDArray[np.float64], *, upper: bool) -> NDArray[np.float64]:
+        """Return the shares, (k,), at which the tail is half of the error, by the Illinois rule."""
+        gap, k = self.q_star - self.p_star, self.ones.shape[1]
+        low, high = float((-self.p_star / gap).max()), float(((1 - self.p_star) / gap).min())
+        wanted = special.ndtri(np.asarray(error) / 2)
+
+        def above(share: NDArray[np.float64]) -> NDArray[np.float64]:
+            score = np.clip(special.ndtri(self._tail(share, upper=upper)), -_FAR, _FAR)
+            excess = score - wanted if upper else wanted - score
+            return np.clip(
+                excess, np.where(share < high, -np.inf, 0.0), np.where(share > low, np.inf, 0.0)
+            )
+
+        old, new = np.full(k, low), np.full(k, high)
+        at_old, at_new = above(old), above(new)
+        for _ in range(_STEPS):
+            share = new - at_new * (new - old) / np.where(at_new == at_old, 1.0, at_new - at_old)
+            at_share = above(share)
+            crossed = at_share * at_new < 0
+            old, at_old = np.where(crossed, new, old), np.where(crossed, at_new, at_old / 2)
+            new, at_new = share, at_share
+            if np.all((np.abs(at_new) < _NEAR) | (np.abs(new - old) < _NEAR)):
+                break
+        return new
+
+    def _tail(self, share: NDArray[np.float64], *, upper: bool) -> NDArray[np.float64]:
+        """Return P(as many ones or more), or as many or fewer, at these shares, (k,)."""
+        gap, again = self.q_star - self.p_star, self.repeated > 1
+        mean = np.clip(self.p_star + gap * share, LEAST, 1.0)
+        inside = np.clip(self.p_star + gap * np.clip(share, 0, 1), LEAST, 1 - 1e-16)
         between = (inside - self.p) * (self.q - inside)
         phi = 1 + (self.repeated - 1) * between / (inside * (1 - inside))
-        one = phi * np.maximum(mean * (1 - mean), _CERTAIN)
-        weight = gap / one
-        reports = (weight * self.reports).sum(axis=0)
-        level = (weight * self.reports * mean).sum(axis=0) / reports
-        variance = (weight**2 * self.reports * one).sum(axis=0)
-        scale = variance / (reports * np.maximum(level * (1 - level), _CERTAIN))
-        ones = (weight * self.ones).sum(axis=0) / scale
-        return binomial_tails(ones, np.maximum(reports / scale, ones), level)
+        weight = gap / (phi * np.maximum(mean * (1 - mean), LEAST))
+        weight /= weight.max(axis=0)
+        level = np.where(again, (inside - self.p) / (self.q - self.p), 0.0)
+        zeros = _moments(weight, np.where(again, self.p, mean))
+        more = np.where(again, _moments(weight, self.q) - zeros, 0.0)
+        moments = (self.reports * (zeros + level * more)).sum(axis=1)
+        moments[0] = (weight * self.reports * mean).sum(axis=0)
+        mixture = mixed(moments, self.repeated * more, self.reports / self.repeated, level)
+        return mixture.tail((weight * self.ones).sum(axis=0), upper=upper)
 
 
-def binomial_tails(
-    ones: NDArray[np.float64], n: NDArray[np.float64], mean: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return P(X >= ones) and P(X <= ones) of Binomial(n, mean), (k,) each; n may be no integer."""
-    rest = n - ones
-    above = np.where(ones > 0, special.betainc(np.maximum(ones, _CERTAIN), rest + 1, mean), 1.0)
-    below = np.where(rest > 0, special.betaincc(ones + 1, np.maximum(rest, _CERTAIN), mean), 1.0)
-    return above, below
+def _moments(weight: NDArray[np.float64], coin: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the moments, (4, g, k), of a one of this probability and weight (`Mixture`)."""
+    variance = coin * (1 - coin)
+    return np.stack(
+        [weight * coin, weight**2 * variance, weight**3 * variance, weight**3 * variance * coin]
+    )

@@ -4,7 +4,7 @@ Theory of operation
 -------------------
 In a cohort of N_j devices, T_ij of which have a true bit i, the permanent response gives
 
-    P_ij = Binomial(T_ij, 1 - f/2) + Binomial(N_j - T_ij, f/2)
+    P_ij = Binomial(T_ij, 1 - f0) + Binomial(N_j - T_ij, f1)
 
 of them a 1 there, once; the bits are independent given the values. If each of these devices then
 sends n reports, the ones that arrive are Binomial(n P_ij, q) + Binomial(n (N_j - P_ij), p). So

@@ -62,6 +62,39 @@ def f_off(secret: bytes, name: str, params: Params, bits: bytes) -> bytes:
     return permanent(secret, name, "", other, bits)
 
 
+FORCED: dict[str, Callable[[Params], Sequence[tuple[int, int]]]] = {
+    "forced zeros come before forced ones": lambda params: (
+        (params.t_0, 0),
+        (params.t_1 + params.t_0, 1),
+    ),
+    "f0 is ignored": lambda params: ((params.t_1, 1), (2 * params.t_1, 0)),
+    "f0 and f1 are exchanged": lambda params: ((params.t_0, 1), (params.t_1 + params.t_0, 0)),
+    "g is lost": lambda params: (
+        ((params.t_1 + params.t_0) // 2, 1),
+        (params.t_1 + params.t_0, 0),
+    ),
+}
+"""Wrong thresholds of the permanent response, each with the bit that lower coins force."""
+
+
+def forced(fault: str, params: Params, bits: bytes, coins: Sequence[int]) -> bytes:
+    """Return the permanent response by wrong thresholds."""
+    truth, rules = int.from_bytes(bits, "little"), FORCED[fault](params)
+    answer = 0
+    for i, u in enumerate(coins):
+        answer |= next((bit for threshold, bit in rules if u < threshold), truth >> i & 1) << i
+    return answer.to_bytes(params.n_bytes, "little")
+
+
+def misforced(fault: str) -> Permanent:
+    """Respond by wrong thresholds."""
+
+    def permanently(secret: bytes, name: str, params: Params, bits: bytes) -> bytes:
+        return forced(fault, params, bits, permanent_coins(secret, name, "", params, bits))
+
+    return permanently
+
+
 def one_coin_for_all(secret: bytes, name: str, params: Params, bits: bytes) -> bytes:
     """Decide on every bit by the coin of the first."""
     u = permanent_coins(secret, name, "", params, bits)[0]

@@ -17,12 +17,14 @@ import numpy as np
 import pytest
 from audits import ENCODINGS, SMALL, checks_of, faults_of, metric, run_audit
 from planted_faults import (
+    FORCED,
     bare_canary,
     devices_unsent,
     f_off,
     far_bits_share,
     keyed_by_spelling,
     last_bit_skipped,
+    misforced,
     never_cleared,
     not_keyed_by_metric,
     one_coin_for_all,
@@ -231,6 +233,15 @@ def test_planted_fault_is_found(fault: str) -> None:
     result = run_audit(Function(lambda: make(SMALL)), SMALL)
     assert expected <= faults_of(result)
     assert not result.passed
+
+
+@pytest.mark.parametrize("fault", list(FORCED)[1:])
+def test_forced_bits_of_other_rates_are_found(fault: str) -> None:
+    """Of 1,000 devices .95 or .75 instead of .55 keep a one: 12 standard deviations."""
+    audited = metric(g=0.1)
+    result = run_audit(Function(partial(start, audited, permanently=misforced(fault))), audited)
+    assert "permanent: share of ones" in faults_of(result)
+    assert run_audit(shipped(audited), audited).passed
 
 
 def test_rare_faults_are_found_by_a_share_of_the_trials() -> None:

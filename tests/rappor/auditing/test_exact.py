@@ -11,6 +11,7 @@ import mmh3
 import pytest
 import reference
 from audits import SMALL
+from planted_faults import FORCED, forced
 
 from rappor import ReportError
 from rappor.auditing import JsonLines, audit_exactly, shipped_answer
@@ -84,6 +85,8 @@ def planted(
         drawn = read(expand(secret, info, 4 * params.k))
         noise = dataclasses.replace(params, f=params.f / 2) if fault == "f/2" else params
         memoised = permanent_response(bits, noise, lambda n: drawn[:n])
+        if fault in FORCED:
+            memoised = forced(fault, params, bits, drawn)
         # one less makes `<=` of `<`
         report = instantaneous_response(memoised, params, lambda n: [u - late for u in coins[:n]])
         return DeviceOutputs(cohort, bits, memoised, report)
@@ -101,8 +104,9 @@ def planted(
         (planted(fault="bit order"), "bits"),
         (planted(fault="f/2"), "permanent"),
         (planted(fault="secret"), "cohort"),
+        *((planted(fault=each), "permanent") for each in FORCED),
     ],
-    ids=["<=", "big-endian", "cohort's scope", "hash seed", "bit order", "f/2", "secret"],
+    ids=["<=", "big-endian", "cohort's scope", "hash seed", "bit order", "f/2", "secret", *FORCED],
 )
 def test_planted_faults_are_found_and_named(fault: Subject, field: str) -> None:
     """The first field that differs in any answer is told, with no word about the value."""

@@ -7,7 +7,9 @@ import json
 import pytest
 from shell import SECRET, Shell
 
-from rappor import Registry
+from rappor import Params, Registry
+from rappor.planning.noise import choose_noise
+from rappor.protocol.params import NOISE
 
 ENTRY = """
 [budget]
@@ -158,15 +160,27 @@ def test_a_plan_writes_an_entry_with_other(shop: Shell) -> None:
     assert "plan the metric whose other it names" in err
 
 
-def test_a_planned_profile_is_the_entry_s(shop: Shell) -> None:
-    """One noise for both metrics, that of strings, as `profile` in the registry gives it."""
+@pytest.mark.parametrize(
+    ("budget", "strings"),
+    [
+        (("--profile", "low-noise"), Params.profile("low-noise")),
+        (("--epsilon-1", "3", "--epsilon-inf", "5"), choose_noise(3, 5)),
+    ],
+    ids=["profile", "budget"],
+)
+def test_a_plan_has_one_noise_for_both(
+    shop: Shell, budget: tuple[str, ...], strings: Params
+) -> None:
+    """That of strings, which have the most to lose, under a profile and under a budget."""
     path = shop.place / "registry.toml"
-    before = dict(Registry.load(path))
     words = ("--registry", "registry.toml", "--metric", "editor", "--reports", "1e5")
-    code, _, err = shop("plan", *words, "--profile", "low-noise", "--write")
+    code, _, err = shop("plan", *words, *budget, "--write")
     assert (code, err) == (0, "")
     assert "profile" not in path.read_text()
-    assert dict(Registry.load(path)) == before
+    for metric in Registry.load(path).values():
+        assert [getattr(metric.params, letter) for letter in NOISE] == [
+            getattr(strings, letter) for letter in NOISE
+        ]
 
 
 def test_a_registry_for_javascript_is_refused(shop: Shell) -> None:

@@ -283,3 +283,11 @@ def test_privacy_without_noise_says_so(shell: Shell) -> None:
     words = ("privacy", "-f", "0", "-p", "0", "-q", "1")
     assert json.loads(shell(*words, "--json")[1])["losses"][0]["epsilon"] is None
     assert "infinite" in shell(*words)[1]
+
+
+@pytest.mark.parametrize("command", ["privacy", "plan", "demo"])
+def test_a_profile_that_went_away_names_its_successor(shell: Shell, command: str) -> None:
+    """In the sentence of the library, not in a list of choices."""
+    code, out, err = shell(command, "--profile", "accurate")
+    assert (code, out) == (2, "")
+    assert "got 'accurate': low-noise loses less" in " ".join(err.split())
