@@ -57,8 +57,8 @@ def test_decode_answers_for_several_rows(shell: Shell, counts: str) -> None:
     """A group by expression or by list, a difference; in text, JSON and page the same."""
     (shell.place / "group.txt").write_text("duckduckgo\nqwant\n", encoding="utf-8")
     listed = shell.path("group.txt")
-    words = ("decode", counts, "--candidates", "engines.txt", "--sum", "^(duck|qw)")
-    words += ("--sum", f"@{listed}", "--difference", "duckduckgo", "qwant")
+    words: tuple[str, ...] = ("decode", counts, "--candidates", "engines.txt")
+    words += ("--sum", "^(duck|qw)", "--sum", f"@{listed}", "--difference", "duckduckgo", "qwant")
     page = shell.path("page.html")
     code, out, _ = shell.metric(*words, "--json", "--html", page)
     assert code == 0
