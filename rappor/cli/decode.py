@@ -93,9 +93,7 @@ class _Together:
         "rappor decode week.counts --registry metrics.toml --reports-per-device 7",
         "rappor decode counts.json --registry metrics.toml --json",
         "rappor decode week.counts --registry metrics.toml --forged",
-        "rappor decode week.counts --registry metrics.toml --sum '[.]google[.]' --sum @shops.txt",
-        "rappor decode start.counts --registry metrics.toml --metric start_ms --quantiles",
-        "rappor decode week.json --registry metrics.toml --weights inhabitants.csv",
+        "rappor decode week.counts --registry metrics.toml --sum duck",
         "rappor decode google.counts --candidates candidates.txt",
         "rappor decode counts.csv --format google --params params.csv \\\n"
         "  --candidates candidates.txt",

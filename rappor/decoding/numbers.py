@@ -14,10 +14,11 @@ farther off than c standard errors,
 (Worsley, Biometrika 1982), and c is such that the right side is the error that is allowed. It
 counts how often the function leaves the band, which at these levels is hardly ever twice.
 
-A quantile's interval is where the distribution function, at its own interval around the level, has
-its ends (Woodruff, JASA 1952). Between two edges numbers are taken to be spread evenly. How far a
-number is beyond the outer edges nobody knows: such a quantile is infinite, and the mean counts
-these numbers as the edge.
+A quantile's interval has all numbers at which the distribution function does not differ from the
+level by more than its own errors there (Woodruff, JASA 1952, inverted as Francisco and Fuller do,
+Annals of Statistics 1991: an error at the estimate instead of the number covers less). Between two
+edges numbers are taken to be spread evenly. How far a number is beyond the outer edges nobody
+knows: such a quantile is infinite, and the mean counts these numbers as the edge.
 """
 
 from __future__ import annotations
@@ -61,24 +62,19 @@ class _Below:
     part: NDArray[np.float64]
     covariance: NDArray[np.float64]
 
-    def quantile(self, level: float) -> float:
+    def quantile(self, level: float, n_errors: float = 0.0) -> float:
         """Return the number below which this part is, infinite beyond the outer edges.
 
-        Noise makes the part fall in places; it is held between the most so far and the least to
-        come.
+        The part is taken so many standard errors higher. Noise makes it fall in places; it is
+        held between the most so far and the least to come.
         """
-        most = np.maximum.accumulate(self.part)
-        least = np.minimum.accumulate(self.part[::-1])[::-1]
+        part = self.part + n_errors * np.sqrt(np.maximum(self.covariance.diagonal(), 0.0))
+        most = np.maximum.accumulate(part)
+        least = np.minimum.accumulate(part[::-1])[::-1]
         rising = (most + least) / 2
         if level < rising[0]:
             return -np.inf
         return float(np.interp(level, rising, self.edges, right=np.inf))
-
-    def error_at(self, number: float) -> float:
-        """Return the standard error of the part below a number."""
-        place = np.interp(number, self.edges, np.arange(len(self.edges)))
-        near = np.maximum(1 - np.abs(np.arange(len(self.edges)) - place), 0.0)
-        return float(np.sqrt(max(near @ self.covariance @ near, 0.0)))
 
 
 def describe_numbers(
@@ -146,12 +142,10 @@ def _both_outside(limit: float, correlation: NDArray[np.float64]) -> NDArray[np.
 
 
 def _quantile(below: _Below, level: float, reach: float) -> Contrast:
-    number = below.quantile(level)
-    away = reach * below.error_at(number)
-    low, high = below.quantile(level - away), below.quantile(level + away)
+    low, high = below.quantile(level, reach), below.quantile(level, -reach)
     return Contrast(
         name="median" if level == 0.5 else f"quantile {level:g}",
-        estimate=number,
+        estimate=below.quantile(level),
         std_error=(high - low) / (2 * reach) if low < high else 0.0,
         ci_low=low,
         ci_high=high,

@@ -21,6 +21,7 @@ from rappor.decoding.estimates import number_or_none
 from rappor.decoding.spreadsheet import csv_text
 from rappor.ground.display import Displayed, draw
 from rappor.ground.files import saved
+from rappor.ground.progress import Progress
 from rappor.panels.contrasts import Asked, Contrast, conclude
 from rappor.panels.levels import Levels, order_of
 from rappor.panels.samples import Samples
