@@ -98,7 +98,8 @@ def test_a_metric_that_is_not_complete_is_told_so() -> None:
     names = ("a", "b")
     some, all_of_them = ([[4_900_000, 4_900_000]], [[5_000_000, 5_000_000]])
     for ones, codes in ((some, ["incomplete"]), (all_of_them, [])):
-        found = decode(Counts(one_hot(names), ones, [10_000_000]), complete=True)
+        counts = Counts(one_hot(names), ones, [10_000_000])
+        found = decode(counts, reports_per_device=1, complete=True)
         assert [each.code for each in found.warnings] == codes
     with pytest.raises(DecodeError, match="complete must be false"):
         decode(Counts(one_hot(names, "flags"), all_of_them, [10_000_000]), complete=True)
