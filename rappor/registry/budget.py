@@ -86,6 +86,13 @@ def check_budget(
     """Return what each metric reserves; MetricError, with the total that would do, if too much."""
     reserved = tuple(reserve(metric, year=year) for metric in metrics)
     needed = math.fsum(each.total for each in reserved)
+    if needed == math.inf > total:
+        names = ", ".join(each.metric for each in reserved if each.total == math.inf)
+        raise MetricError(
+            f"budget: total must be inf, got {total:g}: the loss of {names} has no limit. Unless "
+            "bits are forced both to 1 and to 0 (f above 0, g between 0 and 1), a limit needs a "
+            "bounded number of reports: an epoch that ends, and an interval"
+        )
     if needed > total + 1e-9:  # sums of thousandths
         parts = ", ".join(f"{each.metric} {each.total:g}" for each in reserved)
         raise MetricError(
