@@ -15,8 +15,8 @@ from rappor.planning.changed_params import decode_together
 from rappor.privacy.changing_params import price_change
 from rappor.privacy.small_cohorts import fill_cohorts
 from rappor.protocol.encodings import encoding_of
-from rappor.protocol.loss import epsilon_1, epsilon_inf
-from rappor.registry.budget import reserve
+from rappor.protocol.loss import epsilon_1
+from rappor.registry.budget import reserve, scope_loss
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
 
@@ -134,12 +134,12 @@ def _explain_cohorts(
 
 
 def _check(metric: Metric, today: datetime.date) -> Iterator[Finding]:
-    one, all_reports = epsilon_1(metric.params), epsilon_inf(metric.params)
+    one, all_reports = epsilon_1(metric.params), scope_loss(metric)
     if one > _WEAK_EPSILON_1 or all_reports > _WEAK_EPSILON_INF:
         yield Finding(
             "warning",
             f"{metric.name}: weak protection: epsilon is {one:.2f} for one report and "
-            f"{all_reports:.2f} for any number of reports of one value",
+            f"{all_reports:.2f} for all reports of one value",
         )
     if today > metric.expires:
         yield Finding("warning", f"{metric.name}: expired on {metric.expires}")

@@ -208,6 +208,7 @@ def test_weak_and_expiring_metrics_are_warned_of() -> None:
         metric_of("over", STRICT, expires=TODAY - datetime.timedelta(days=1)),
         metric_of("soon", STRICT, expires=TODAY + datetime.timedelta(days=30)),
         metric_of("fine", Params.profile("low-noise")),
+        metric_of("once", Params(k=4, f=0.2, g=0, p=0.25, q=0.75), epoch="year", interval="epoch"),
     )
     texts = [finding.text for finding in check_registry(registry, folder=Path(), today=TODAY)]
     assert len(texts) == 3
