@@ -30,6 +30,7 @@ from benchmarks import (
     speed,
     stream,
     sums,
+    trends,
 )
 from benchmarks.tables import Table
 
@@ -37,6 +38,7 @@ BENCHMARKS: dict[str, Callable[..., list[Table]]] = {
     "paper": accuracy.paper,
     "coverage": accuracy.coverage,
     "sums": sums.sums,
+    "trends": trends.trends,
     "permanent": permanent.permanent,
     "atlas": atlas.atlas,
     "tables": published.tables,

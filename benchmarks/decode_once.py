@@ -1,7 +1,8 @@
 """Decode once in a process of its own and print seconds and peak memory as JSON.
 
-Run as `python -m benchmarks.decode_once N_CANDIDATES`. Imports, compilation and the making
-of the data come first and are not timed.
+Run as `python -m benchmarks.decode_once N_CANDIDATES [N_TRUE N_REPORTS]`: with the last two,
+strings in 256 cohorts of little noise, most of which are found. Imports, compilation and the
+making of the data come first and are not timed.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import sys
 import time
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rappor.candidates.candidates import Candidates
 from rappor.counts.counts import Counts
@@ -24,19 +26,40 @@ from rappor.simulation.population import Population
 PARAMS = dataclasses.replace(Params.profile("balanced"), m=64)
 N_REPORTS = 10_000_000
 N_TRUE = 1000
+MUCH = dataclasses.replace(Params.profile("low-noise"), m=256)
 
 
 def measure(n_candidates: int) -> dict[str, float]:
     """Hash and decode a number of candidates, 1,000 of them present by Zipf's law."""
+    weights = 1 / np.arange(1.0, N_TRUE + 1)
+    return _measure(n_candidates, weights, PARAMS, N_REPORTS)
+
+
+def measure_found(n_candidates: int, n_true: int, n_reports: int) -> dict[str, float]:
+    """Hash and decode candidates of which many are found, falling as i^-0.6."""
+    weights = np.arange(1.0, n_true + 1) ** -0.6
+    return _measure(n_candidates, weights, MUCH, n_reports)
+
+
+def _measure(
+    n_candidates: int, weights: NDArray[np.float64], params: Params, n_reports: int
+) -> dict[str, float]:
     strings = [f"example.org/{i}" for i in range(n_candidates)]
-    population = Population(strings[:N_TRUE], 1 / np.arange(1.0, N_TRUE + 1))
-    counts = simulate_counts(population, PARAMS, n_reports=N_REPORTS, seed=1)
-    _decode(strings[:N_TRUE], counts)  # compiles and imports what is compiled and imported once
-    before = peak_bytes()
+    population = Population(strings[: len(weights)], weights)
+    counts = simulate_counts(population, params, n_reports=n_reports, seed=1)
+    # Compiles and imports what is compiled and imported once.
+    _decode(strings[:N_TRUE], simulate_counts(population, PARAMS, n_reports=N_REPORTS, seed=1))
+    before, cpu = peak_bytes(), time.process_time()
     start = time.perf_counter()
     n_found = _decode(strings, counts)
     seconds = time.perf_counter() - start
-    return {"seconds": seconds, "before": before, "peak": peak_bytes(), "found": n_found}
+    return {
+        "seconds": seconds,
+        "cpu": time.process_time() - cpu,
+        "before": before,
+        "peak": peak_bytes(),
+        "found": n_found,
+    }
 
 
 def _decode(strings: list[str], counts: Counts) -> int:
@@ -51,4 +74,5 @@ def peak_bytes() -> int:
 
 
 if __name__ == "__main__":
-    json.dump(measure(int(sys.argv[1])), sys.stdout)
+    n, *much = (int(float(each)) for each in sys.argv[1:])
+    json.dump(measure_found(n, *much) if much else measure(n), sys.stdout)

@@ -50,7 +50,7 @@ def measure(folder: Path) -> dict[str, Any]:
         "seconds": seconds,
         "peak": _peak_bytes(),
         "ours": _ours(estimates, truth),
-        "theirs": None if theirs is None else _theirs(theirs, truth),
+        "theirs": None if theirs is None else _theirs(theirs, truth, set(candidates.strings)),
         "their_seconds": document.get("user_s", np.nan) + document.get("system_s", np.nan),
         "their_peak": document.get("peak_kB", np.nan) * 1024,
         "at_their_false": None
@@ -87,21 +87,23 @@ def _ours(estimates: Estimates, truth: Shares) -> dict[str, float]:
     plain = _inside(names, estimates.ci_low[shown], estimates.ci_high[shown], truth)
     every = _inside(list(estimates.candidates), estimates.ci_low, estimates.ci_high, truth)
     return _figures(names, found, truth) | {
-        "distribution": total_variation(shares, truth),
+        "distribution": _with_rest(shares, truth, set(estimates.candidates)),
+        "listed": total_variation(shares, truth),
         "coverage": inside,
         "plain": plain,
         "every": every,
     }
 
 
-def _theirs(rows: list[dict[str, str]], truth: Shares) -> dict[str, float]:
+def _theirs(rows: list[dict[str, str]], truth: Shares, listed: set[str]) -> dict[str, float]:
     names = [row["string"] for row in rows]
     found = {row["string"]: float(row["proportion"]) for row in rows}
     low, high = (
         np.array([float(row[key]) for row in rows]) for key in ("prop_low_95", "prop_high_95")
     )
     return _figures(names, found, truth) | {
-        "distribution": total_variation(found, truth),
+        "distribution": _with_rest(found, truth, listed),
+        "listed": total_variation(found, truth),
         "coverage": _inside(names, low, high, truth),
     }
 
@@ -122,6 +124,13 @@ def total_variation(found: Shares, truth: Shares) -> float:
     """Return half the absolute error over all strings, those not found at 0."""
     names = found.keys() | truth.keys()
     return sum(abs(found.get(name, 0.0) - truth.get(name, 0.0)) for name in names) / 2
+
+
+def _with_rest(found: Shares, truth: Shares, listed: set[str]) -> float:
+    """Return the total variation in which all that is no candidate is one cell, the rest."""
+    rest = sum(share for name, share in truth.items() if name not in listed)
+    told = {name: share for name, share in truth.items() if name in listed}
+    return total_variation(found, told) + abs(1 - sum(found.values()) - rest) / 2
 
 
 def _inside(

@@ -1,24 +1,42 @@
-"""Sums of detected rows: what is unallocated, and what the rows after the first ten hold together.
+"""Several rows at once: what is unallocated, sums of groups, quantiles, weighted totals.
 
-Truth is what the population's shares say of the rows that were detected. Beside each is what a
-plain sum of the estimates says, with the root of the sum of their squared errors: rows are detected
-because they came out high, so it is too large.
+First what is unallocated, and what the rows after the first ten hold together. Truth is what the
+population's shares say of the rows that were detected. Beside each is what a plain sum of the
+estimates says, with the root of the sum of their squared errors: rows are detected because they
+came out high, so it is too large.
+
+Then contrasts of rows that are named in advance, each with how often its interval holds the truth.
+Last what it is worth to know that a metric is complete, beside the estimator of multi-freq-ldpy on
+the same bit sums of the same mechanism.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import importlib
+import importlib.util
+from collections.abc import Callable
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy import special
 
 from benchmarks.accuracy import DESIGNS, run_many, start_pool, true_shares
 from benchmarks.populations import POPULATIONS
 from benchmarks.tables import Table
+from rappor.counts.counts import Counts
+from rappor.decoding.contrasts import Contrast
 from rappor.decoding.decoder import decode
+from rappor.decoding.numbers import LEVELS, describe_numbers
+from rappor.decoding.weighted import weigh
+from rappor.protocol.encodings.buckets import edge_text
 from rappor.protocol.params import Params
 from rappor.simulation.collection import simulate_counts
+from rappor.simulation.population import Population
 
 WITHIN: Final = 1.96
 """Standard errors that hold the truth in 95 of 100 collections."""
@@ -72,8 +90,13 @@ def held(errors: list[tuple[float, float]]) -> float:
 
 
 def sums(*, quick: bool) -> list[Table]:
-    """Hold sums of detected rows and their errors to the truth."""
+    """Hold what is said of several rows to the truth."""
     n_runs = 40 if quick else 1000
+    with start_pool() as pool:
+        return [_detected(n_runs, pool), _contrasts(n_runs, pool), _complete(n_runs, pool)]
+
+
+def _detected(n_runs: int, pool: Executor) -> Table:
     table = Table(
         title=f"sums: what is unallocated, {n_runs} collections a row, seeds 0 to {n_runs - 1}",
         columns=(
@@ -88,19 +111,181 @@ def sums(*, quick: bool) -> list[Table]:
         note="Held: the truth is within 1.96 standard errors. Mean error: of the estimate, in "
         "percent of the reports. After ten: the detected rows after the first ten together.",
     )
-    with start_pool() as pool:
-        for name in CELLS:
-            runs = run_many(partial(measure, name=name), n_runs, pool)
-            rest = [run.rest for run in runs if run.rest is not None]
-            table.rows.append(
-                [
-                    name,
-                    held([run.unallocated for run in runs]),
-                    100 * float(np.mean([run.unallocated[0] for run in runs])),
-                    100 * float(np.mean([run.unallocated[1] for run in runs])),
-                    held(rest) if rest else float("nan"),
-                    held([run.plain for run in runs]),
-                    100 * float(np.mean([run.plain[0] for run in runs])),
-                ]
-            )
-    return [table]
+    for name in CELLS:
+        table.rows.append(_row(name, run_many(partial(measure, name=name), n_runs, pool)))
+    return table
+
+
+def _row(name: str, runs: list[Errors]) -> list[Any]:
+    rest = [run.rest for run in runs if run.rest is not None]
+    return [
+        name,
+        held([run.unallocated for run in runs]),
+        100 * float(np.mean([run.unallocated[0] for run in runs])),
+        100 * float(np.mean([run.unallocated[1] for run in runs])),
+        held(rest) if rest else float("nan"),
+        held([run.plain for run in runs]),
+        100 * float(np.mean([run.plain[0] for run in runs])),
+    ]
+
+
+def _contrasts(n_runs: int, pool: Executor) -> Table:
+    table = Table(
+        title=f"contrasts: {n_runs} collections a row, seeds 0 to {n_runs - 1}",
+        columns=("collection", "contrast", "interval holds"),
+        note="The band holds if it does at all edges. The truth of a quantile is that of numbers "
+        "spread evenly between the edges.",
+    )
+    for name, ask in ASKED.items():
+        runs = run_many(ask, n_runs, pool)
+        table.rows += [
+            [name, what, float(np.mean([run[what] for run in runs]))] for what in runs[0]
+        ]
+    return table
+
+
+def _complete(n_runs: int, pool: Executor) -> Table:
+    table = Table(
+        title=f"complete: 5,000 reports of OUE, {n_runs} collections a row, seeds 0 to "
+        f"{n_runs - 1}",
+        columns=(
+            *("epsilon", "categories", "standard error", "intervals hold"),
+            *("TV open", "TV complete", "TV of IBU", "complete / IBU"),
+        ),
+        note="Standard error: as a part of that without `complete`. TV: total variation with the "
+        "rest as a cell. IBU: UE_Aggregator_IBU of multi-freq-ldpy 0.2.5 (`pip install "
+        "multi-freq-ldpy`), nan where it is not installed.",
+    )
+    for epsilon, k in ((2.0, 5), (2.0, 12), (4.0, 12), (1.0, 12), (2.0, 50)):
+        runs = np.array(run_many(partial(closed, epsilon=epsilon, k=k), n_runs, pool)).mean(axis=0)
+        table.rows.append([epsilon, k, *map(float, runs), float(runs[3] / runs[4])])
+    return table
+
+
+def closed(seed: int, epsilon: float, k: int) -> list[float]:
+    """Decode one collection of categories with and without `complete`, and let IBU estimate it."""
+    shares = np.power(0.75, np.arange(k)) * (np.arange(k) < k - k // 4)
+    shares = shares / shares.sum()
+    names = tuple(f"c{i:02}" for i in range(k))
+    low = 1 / (np.exp(epsilon) + 1)
+    params = Params(k=k, f=0, p=low, q=0.5, encoding="onehot", categories=names)
+    present = [name for name, share in zip(names, shares, strict=True) if share]
+    population = Population(present, shares[shares > 0])
+    counts = simulate_counts(population, params, n_reports=5_000, seed=seed)
+    alone = decode(counts, distribution=True)
+    found = decode(counts, distribution=True, complete=True)
+    inside = (found.ci_low <= shares) & (shares <= found.ci_high)
+    peer: NDArray[np.float64] = np.full(k, np.nan)
+    if importlib.util.find_spec("multi_freq_ldpy"):
+        oracle = importlib.import_module("multi_freq_ldpy.pure_frequency_oracles.UE")
+        peer = oracle.UE_Aggregator_IBU([counts.ones[0].astype(float)], k, epsilon)
+    return [
+        float((found.std_error / alone.std_error).mean()),
+        float(inside.mean()),
+        *(_total_variation(each, shares) for each in (alone.share, found.share, peer)),
+    ]
+
+
+def _total_variation(found: NDArray[np.float64] | None, shares: NDArray[np.float64]) -> float:
+    assert found is not None
+    return float(np.abs(found - shares).sum() + abs(1 - found.sum())) / 2
+
+
+def strings(seed: int) -> dict[str, bool]:
+    """Ask for a group and a difference of strings of [EPK14] section 5.2."""
+    collection = POPULATIONS["exp"](seed)
+    counts = simulate_counts(
+        collection.population, DESIGNS["paper"], n_reports=1_000_000, seed=seed
+    )
+    found, names = decode(counts, collection.candidates), collection.candidates
+    shares = collection.shares
+    return {
+        "sum of every eighth": holds(found.total(names[::8]), shares[::8].sum()),
+        "sum of every second": holds(found.total(names[::2]), shares[::2].sum()),
+        "difference": holds(found.difference(names[3], names[7]), shares[3] - shares[7]),
+    }
+
+
+def categories(seed: int) -> dict[str, bool]:
+    """Ask for a group and a difference of twelve categories, a tenth of which fits nowhere."""
+    found = decode(_one_hot(_FALLING, 20_000, seed))
+    names = found.candidates
+    return {
+        "sum of four": holds(found.total(names[2:6]), _FALLING[2:6].sum()),
+        "difference": holds(found.difference(names[0], names[1]), _FALLING[0] - _FALLING[1]),
+        "none of them": holds(
+            found.contrast(dict.fromkeys(names, -1.0), constant=1.0), 1 - _FALLING.sum()
+        ),
+    }
+
+
+def segments(seed: int) -> dict[str, bool]:
+    """Weigh three segments of other sizes and shares than those meant."""
+    shares = {"x": _FALLING, "y": _FALLING[::-1], "z": np.full(12, 1 / 12)}
+    reports = {"x": 20_000, "y": 5_000, "z": 2_000}
+    weights = {"x": 0.2, "y": 0.5, "z": 0.3}
+    found = {
+        name: decode(_one_hot(shares[name], reports[name], 3 * seed + place))
+        for place, name in enumerate(shares)
+    }
+    truth = sum(weights[name] * shares[name] for name in shares)
+    weighted = weigh(found, weights)
+    return {
+        "largest": holds(weighted.contrasts[0], truth[0]),
+        "smallest": holds(weighted.contrasts[6], truth[6]),
+    }
+
+
+def buckets(seed: int, n_reports: int = 20_000) -> dict[str, bool]:
+    """Ask what twelve buckets say of normal numbers."""
+    edges = np.linspace(-2, 2, 11)
+    inner = (edges[:-1] + edges[1:]) / 2
+    below = special.ndtr(edges)
+    shares = np.diff(below, prepend=0.0, append=1.0)
+    values = [repr(float(each)) for each in (edges[0] - 1, *inner, edges[-1] + 1)]
+    params = dataclasses.replace(
+        CLOSED, k=12, encoding="buckets", categories=tuple(map(edge_text, edges))
+    )
+    counts = simulate_counts(Population(values, shares), params, n_reports=n_reports, seed=seed)
+    *band, mean = (asked := describe_numbers(decode(counts)))[: len(edges) + 1]
+    return {
+        "band": all(map(holds, band, below)),
+        "mean": holds(mean, float(shares @ np.array([edges[0], *inner, edges[-1]]))),
+        **{
+            each.name: holds(each, float(np.interp(level, below, edges)))
+            for level, each in zip(LEVELS, asked[len(edges) + 1 :], strict=True)
+        },
+    }
+
+
+def holds(contrast: Contrast, truth: float) -> bool:
+    """Return whether an interval holds the truth."""
+    return bool(contrast.ci_low <= truth <= contrast.ci_high)
+
+
+def _one_hot(shares: NDArray[np.float64], n_reports: int, seed: int) -> Counts:
+    """Collect categories with these shares; the rest of the devices fit nowhere."""
+    names = tuple(f"c{i:02}" for i in range(len(shares)))
+    params = dataclasses.replace(CLOSED, k=len(names), encoding="onehot", categories=names)
+    nowhere = 1 - shares.sum()
+    some = nowhere > _ROUNDING
+    population = Population(
+        [*names, *(["nowhere"] if some else [])], [*shares, *([nowhere] if some else [])]
+    )
+    return simulate_counts(population, params, n_reports=n_reports, seed=seed)
+
+
+CLOSED: Final = dataclasses.replace(BALANCED, h=1, m=1, k=2)
+"""Noise of the closed answers, whatever they are."""
+
+_FALLING: Final = 0.9 * 0.75 ** np.arange(12) / (0.75 ** np.arange(12)).sum()
+
+_ROUNDING: Final = 1e-9
+
+ASKED: Final[dict[str, Callable[[int], dict[str, bool]]]] = {
+    "[EPK14] 5.2": strings,
+    "12 categories, a tenth in none": categories,
+    "three segments": segments,
+    "12 buckets, 20,000 reports": buckets,
+    "12 buckets, 2,000 reports": partial(buckets, n_reports=2_000),
+}

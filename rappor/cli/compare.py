@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,14 +13,11 @@ from rappor.cli.commands import Command
 from rappor.cli.console import Slow
 from rappor.cli.count_files import read_counts
 from rappor.cli.options import (
-    chart_option,
-    csv_option,
+    Output,
     detection_options,
     grouped,
-    html_option,
-    json_option,
+    output_options,
     refuse_beside,
-    save_chart,
     source_options,
 )
 from rappor.cli.sources import Source
@@ -107,7 +104,7 @@ def _periods(path: str) -> dict[str, list[Counts]]:
     type=float,
     metavar="SHARE",
     help="How much the devices of two samples are the same: 0 for different devices, 1 for the "
-    "same ones with as many reports. Default: estimated from the bits if possible, else 0.",
+    "same ones with as many reports. Default: unknown, and errors follow the variance of bits.",
 )
 @click.option(
     "--baseline",
@@ -122,11 +119,13 @@ def _periods(path: str) -> dict[str, list[Counts]]:
     help="Compare groups of devices: split counts of segments by this public property, or by all "
     "properties with 'all'.",
 )
-@click.option("--all", "show_all", is_flag=True, help="Also list candidates that did not change.")
-@csv_option
-@html_option
-@chart_option
-@json_option
+@click.option(
+    "--all",
+    "show_all",
+    is_flag=True,
+    help="List all candidates, also those that were not found and did not change.",
+)
+@output_options
 def compare(
     *,
     files: _Samples,
@@ -135,10 +134,7 @@ def compare(
     baseline: str,
     by: str | None,
     show_all: bool,
-    csv_path: str | None,
-    html_path: str | None,
-    chart: str | None,
-    as_json: bool,
+    output: Output,
 ) -> None:
     """Show which shares differ between two or more samples.
 
@@ -152,73 +148,22 @@ def compare(
     round.
 
     With --by, COUNTS are files of `rappor pull --segments`, for a metric with public properties.
-    Each segment is decoded separately and compared with the largest one. The command refuses
+    Each segment is decoded separately and compared with all others together. The command refuses
     segments below the metric's minimum number of reports.
     """
-    from rappor.cli.comparison_table import print_comparison
-    from rappor.decoding.comparison.compare import compare as compare_samples
+    from rappor.cli.panel_table import give
+    from rappor.panels.by_segment import by_segment
+    from rappor.panels.compare import compare as compare_samples
 
     if by is not None:
-        refuse_beside("--by", "overlap", "baseline", "show_all")
-        _compare_segments(
-            files,
-            None if by == "all" else by,
-            detection,
-            _Output(csv_path, html_path, chart, as_json),
-        )
-        return
-    samples, candidates = files.samples()
-    with Slow() as slow:
-        found = compare_samples(
-            samples,
-            candidates,
-            detection=detection,
-            overlap=overlap,
-            baseline=baseline,
-            progress=slow,
-        )
-    if csv_path is not None:
-        found.to_csv(csv_path, changed_only=not show_all)
-    if html_path is not None:
-        found.to_html(html_path)
-    save_chart(found, chart)
-    if as_json:
-        click.echo(found.to_json(changed_only=not show_all))
+        refuse_beside("--by", "overlap", "baseline")
+        counts, candidates = files.segments()
     else:
-        print_comparison(found, changed_only=not show_all)
-
-
-class _Output(NamedTuple):
-    """Where segments go."""
-
-    csv_path: str | None
-    html_path: str | None
-    chart: str | None
-    as_json: bool
-
-
-def _compare_segments(
-    files: _Samples, dimension: str | None, detection: Detection, output: _Output
-) -> None:
-    """Estimate shares in each segment, and their differences from the largest one."""
-    from rappor.cli.segments_table import print_segments
-    from rappor.decoding.segments.by_segment import by_segment
-
-    counts, candidates = files.segments()
+        samples, candidates = files.samples()
     with Slow() as slow:
-        found = by_segment(
-            counts,
-            candidates,  # type: ignore[arg-type]  # a stream is refused with a sentence
-            dimension=dimension,
-            detection=detection,
-            progress=slow,
-        )
-    if output.csv_path is not None:
-        found.to_csv(output.csv_path)
-    if output.html_path is not None:
-        found.to_html(output.html_path)
-    save_chart(found, output.chart)
-    if output.as_json:
-        click.echo(found.to_json())
-    else:
-        print_segments(found)
+        sure: dict[str, Any] = {"detection": detection, "progress": slow}
+        if by is not None:
+            found = by_segment(counts, candidates, dimension=None if by == "all" else by, **sure)
+        else:
+            found = compare_samples(samples, candidates, overlap=overlap, baseline=baseline, **sure)
+    give(found, output, every=show_all)

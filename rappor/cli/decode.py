@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -21,18 +23,22 @@ from rappor.cli.options import (
     grouped,
     html_option,
     json_option,
+    refuse_beside,
     save_chart,
     source_options,
 )
-from rappor.cli.sources import GoogleSource, PartSource, Source
+from rappor.cli.sources import GoogleSource, PartSource, Source, read_lines
 from rappor.decoding.detection import Detection
+from rappor.ground.errors import FileError
 
 if TYPE_CHECKING:
     from rappor.candidates.candidates import Candidates
     from rappor.candidates.stream import CandidateStream
     from rappor.counts.counts import Counts
+    from rappor.decoding.contrasts import Contrast
     from rappor.decoding.estimates import Estimates
     from rappor.decoding.report import Origin
+    from rappor.decoding.weighted import Weighted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +72,16 @@ class _Output:
     as_json: bool
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Together:
+    """What the command line asks of several rows at once, or of several segments."""
+
+    sums: tuple[str, ...]
+    differences: tuple[tuple[str, str], ...]
+    quantiles: bool
+    weights_path: str | None
+
+
 @click.command(
     cls=Command,
     examples=(
@@ -77,6 +93,7 @@ class _Output:
         "rappor decode week.counts --registry metrics.toml --reports-per-device 7",
         "rappor decode counts.json --registry metrics.toml --json",
         "rappor decode week.counts --registry metrics.toml --forged",
+        "rappor decode week.counts --registry metrics.toml --sum duck",
         "rappor decode google.counts --candidates candidates.txt",
         "rappor decode counts.csv --format google --params params.csv \\\n"
         "  --candidates candidates.txt",
@@ -146,6 +163,41 @@ class _Output:
     help="Show how many forged reports would create and hide each row, instead of intervals.",
 )
 @grouped(
+    "together",
+    _Together,
+    click.option(
+        "--sum",
+        "sums",
+        multiple=True,
+        metavar="GROUP",
+        help="Also show the share of all candidates in which the regular expression GROUP is "
+        "found, or of those in the file @GROUP, one per line. Choose groups before you see "
+        "the counts. May be given several times.",
+    ),
+    click.option(
+        "--difference",
+        "differences",
+        nargs=2,
+        multiple=True,
+        metavar="A B",
+        help="Also show the share of candidate A less that of B. May be given several times.",
+    ),
+    click.option(
+        "--quantiles",
+        is_flag=True,
+        help="Also show for buckets which part of the numbers is below each edge, their mean and "
+        "quantiles.",
+    ),
+    click.option(
+        "--weights",
+        "weights_path",
+        type=click.Path(),
+        metavar="FILE",
+        help="Show weighted totals of the segments in COUNTS. FILE has a segment and its weight in "
+        "each line, such as country=DE,83; the names are those that `rappor compare` shows.",
+    ),
+)
+@grouped(
     "output",
     _Output,
     csv_option,
@@ -162,6 +214,7 @@ def decode(
     show_all: bool,
     distribution: bool,
     forged: bool,
+    together: _Together,
     output: _Output,
 ) -> None:
     """Estimate how many reports have each candidate.
@@ -183,6 +236,7 @@ def decode(
     number of reports.
     """
     from rappor.decoding.decoder import decode as decode_counts
+    from rappor.decoding.weighted import segments_of, weigh
     from rappor.reporting.text import estimates_text
 
     source = asked.source()
@@ -198,6 +252,19 @@ def decode(
         _decode_pair(counts, pair.known(counts), detection, as_json=output.as_json)
         return
     candidates = source.candidates(counts)
+    if together.weights_path is not None:
+        refuse_beside("--weights", *_NOT_WEIGHTED)
+        weights = _read_weights(together.weights_path)
+        decode_segment = partial(
+            decode_counts, detection=detection, complete=source.is_complete(counts)
+        )
+        with Slow() as slow:
+            found = {
+                name: decode_segment(some, candidates, progress=slow)
+                for name, some in segments_of(counts).items()
+            }
+        _show_weighted(weigh(found, weights), as_json=output.as_json)
+        return
     with Slow() as slow:
         estimates = decode_counts(
             source.by_epoch(counts),
@@ -206,8 +273,10 @@ def decode(
             distribution=distribution,
             devices=devices,
             reports_per_device=reports_per_device,
+            complete=source.is_complete(counts),
             progress=slow,
         )
+    estimates = estimates.asking(_asked_together(estimates, together))
     _write(estimates, output, source, detected_only=not show_all, forged=forged)
     if output.as_json:
         click.echo(estimates.to_json(detected_only=not show_all))
@@ -256,6 +325,51 @@ def _decode_pair(
         click.echo(found.to_json())
     else:
         print_other(found)
+
+
+def _asked_together(estimates: Estimates, together: _Together) -> Iterator[Contrast]:
+    """Yield what was asked of several rows."""
+    from rappor.decoding.numbers import describe_numbers
+
+    for group in together.sums:
+        if group.startswith("@"):
+            yield estimates.total(read_lines(group[1:]), name=group)
+        else:
+            yield estimates.total_like(group)
+    for first, second in together.differences:
+        yield estimates.difference(first, second)
+    if together.quantiles:
+        yield from describe_numbers(estimates)
+
+
+_NOT_WEIGHTED: Final = (
+    *("sums", "differences", "quantiles", "devices", "reports_per_device", "show_all"),
+    *("distribution", "forged", "csv_path", "html_path", "chart"),
+)
+"""What cannot be said of weighted totals."""
+
+
+def _show_weighted(weighted: Weighted, *, as_json: bool) -> None:
+    from rappor.reporting.text import weighted_text
+
+    click.echo(weighted.to_json() if as_json else weighted_text(weighted, width=width()))
+
+
+def _read_weights(path: str) -> dict[str, float]:
+    """Read a segment and its weight from each line; a first line of titles is skipped."""
+    weights: dict[str, float] = {}
+    for number, line in enumerate(read_lines(path)):
+        name, comma, weight = line.rpartition(",")
+        try:
+            value = float(weight)
+        except ValueError:
+            if number == 0:
+                continue
+            comma = ""
+        if not comma or name in weights:
+            raise FileError(path, f"each line must be a segment, a comma and a weight, got {line}")
+        weights[name.strip()] = value
+    return weights
 
 
 def _write(

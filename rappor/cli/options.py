@@ -167,6 +167,19 @@ def _field_name(field: dataclasses.Field[Any]) -> str:
     return field.name
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Output:
+    """Where a panel goes, beside the terminal."""
+
+    csv_path: str | None
+    html_path: str | None
+    chart: str | None
+    as_json: bool
+
+
+output_options = grouped("output", Output, csv_option, html_option, chart_option, json_option)
+
+
 def save_chart(record: Displayed, path: str | None) -> None:
     """Draw a record's chart into a file, if one was asked for."""
     if path is not None:

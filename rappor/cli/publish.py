@@ -25,7 +25,7 @@ from rappor.registry.registry import Registry
 
 if TYPE_CHECKING:
     from rappor.counts.released import Released
-    from rappor.decoding.trends.edition import Edition, EditionEntry
+    from rappor.panels.edition import Edition, EditionEntry
 
 _DRAFT: Final = re.compile(r"\.(index\.html|[0-9a-f]{16})\.[0-9a-f]{16}\.tmp")
 
@@ -71,8 +71,8 @@ def publish(
     Everything in the folder is public, including the list of candidates.
     """
     from rappor.candidates.candidates import Candidates
-    from rappor.decoding.trends.edition import Edition
-    from rappor.decoding.trends.over_time import trend
+    from rappor.panels.edition import Edition
+    from rappor.panels.over_time import trend
     from rappor.privacy.notice import describe
 
     if files.registry_path is None:
@@ -83,7 +83,7 @@ def publish(
     with Slow() as slow:
         found = trend(
             released,
-            candidates,  # type: ignore[arg-type]  # a stream is refused with a sentence
+            candidates,
             by=files.by,
             smooth=smooth,
             detection=detection,
@@ -115,7 +115,7 @@ def _under_other_params(released: Released, metric: Metric) -> Iterator[str]:
 
 def _write(site: Path, edition: Edition, notice: Sequence[str]) -> Published:
     """Write the edition unless it is there, and the lists above it; one process at a time."""
-    from rappor.decoding.trends.edition import newest_first
+    from rappor.panels.edition import newest_first
     from rappor.reporting.site import metric_page, site_page
 
     name = edition.trend.metric
@@ -157,7 +157,7 @@ def _write_edition(folder: Path, edition: Edition) -> bool:
 
 def _editions(site: Path) -> dict[str, list[EditionEntry]]:
     """Read what editions there are, by metric; FileError for one that is not where it says."""
-    from rappor.decoding.trends.edition import EDITION_ID, EditionEntry
+    from rappor.panels.edition import EDITION_ID, EditionEntry
 
     found: dict[str, list[EditionEntry]] = {}
     for path in sorted(site.glob("*/*/edition.json")):

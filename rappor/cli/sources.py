@@ -78,6 +78,11 @@ class Source:
             )
         return None
 
+    def is_complete(self, counts: list[Counts]) -> bool:
+        """Return whether the registry says that every value is in one of the answers."""
+        metric = find_metric(self.registry_path, self.metric_name, counts)
+        return metric is not None and metric.complete
+
     def files(self) -> tuple[InputFile, ...]:
         """Return the files that were read, each with its hash; standard input has none."""
         from rappor.decoding.report import InputFile
@@ -148,6 +153,10 @@ class GoogleSource(Source):
         """Return the counts: no metric is known."""
         return counts
 
+    def is_complete(self, counts: list[Counts]) -> bool:  # noqa: ARG002  # of strings there is no end
+        """Return False: all counts are of strings."""
+        return False
+
     def candidates(self, *samples: list[Counts]) -> Candidates:
         """Read the candidates, or the map."""
         from rappor.google import files
@@ -181,7 +190,7 @@ class PartSource:
         if metric is not None:
             check_one_epoch(self.paths, metric)
         path = self.known_path or own_candidates(self.registry_path, metric)
-        return [] if path is None else _read_lines(path)
+        return [] if path is None else read_lines(path)
 
 
 def _checked(listed: Candidates, path: str, params: Params) -> Candidates:
@@ -207,7 +216,7 @@ def own_candidates(registry_path: str | None, metric: Metric | None) -> str | No
     return str(Path(registry_path).parent / metric.candidates)
 
 
-def _read_lines(path: str) -> list[str]:
+def read_lines(path: str) -> list[str]:
     """Read one string a line; blank lines are skipped."""
     lines = read_text(path).split("\n")
     return [line.removesuffix("\r") for line in lines if line.strip()]

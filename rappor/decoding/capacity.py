@@ -11,8 +11,6 @@ from __future__ import annotations
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy import linalg, optimize
 
 from rappor.decoding.debias import Target
 from rappor.decoding.design import Design
@@ -54,9 +52,6 @@ others on both."""
 
 _MANY: Final = 0.5
 """Candidates for each row from which on their collisions may be what the selection missed."""
-
-_SUM: Final = 1e4
-"""Weight of the equation that shares sum to one, in the largest weight of the fit."""
 
 
 def fit_all(target: Target, design: Design, selection: Selection) -> Selection:
@@ -125,29 +120,23 @@ def count_rows(fit: Fit) -> float:
     return float(information.sum() ** 2 / (information**2).sum())
 
 
-def is_full(selection: Selection) -> bool:
-    """Return whether all candidates are fitted by least squares because they fill the rows."""
-    everyone = len(selection.chosen) == len(selection.estimate)
-    return (
-        everyone
-        and not isinstance(selection.fit, ShrunkenFit)
-        and len(selection.chosen) >= _FILLED * count_rows(selection.fit)
-    )
-
-
 def describe_capacity(target: Target, selection: Selection, *, misfit: bool) -> dict[str, Any]:
     """Return the rows that there are, what is fitted, and whether the strings are too many.
 
     They are where neither all nor a selection can be fitted: where too much is selected, or a
-    candidate has so few rows that collisions with strings that are not fitted do not average out.
+    candidate has so few rows that collisions with strings that are not fitted do not average out;
+    and where a shrunken fit had to search for strong ones.
     Such strings show in the variance of the rows, or in a bad fit (`misfit`). Intervals may cover
     less than they say then.
     """
     n_rows, draws = count_rows(selection.fit), count_draws(target, selection.fit)
-    if is_full(selection):
+    everyone = len(selection.chosen) == len(selection.estimate)
+    if isinstance(selection.fit, ShrunkenFit):
+        # The search for strong ones takes more from the residual than their columns.
+        unknown = draws < _FEWEST_COLLIDING or selection.fit.n_selected > 0
+        fitted = "shrunken"
+    elif everyone and len(selection.chosen) >= _FILLED * n_rows:
         fitted, unknown = "all", False
-    elif isinstance(selection.fit, ShrunkenFit):
-        fitted, unknown = "shrunken", draws < _FEWEST_COLLIDING
     else:
         colliding = misfit or collision_share(selection.fit) > _COLLIDING
         fitted = "selected"
@@ -158,27 +147,3 @@ def describe_capacity(target: Target, selection: Selection, *, misfit: bool) -> 
         "fitted": fitted,
         "overfull": bool(unknown),
     }
-
-
-def simplex_fit(fit: Fit) -> NDArray[np.float64]:
-    """Return the shares of the fitted, (s,), that fit best of those >= 0 that sum to at most one.
-
-    The squared distance from the coefficients is that of their covariance: candidates that
-    collide have errors in common. One of which nothing is known has no share.
-    """
-    every, std_error = fit.selected()
-    known = np.flatnonzero(np.isfinite(std_error))
-    places = known + len(fit.coefficients) - len(every)
-    every[known] = _nearest(every[known], fit.inverse[np.ix_(places, places)])
-    return every
-
-
-def _nearest(estimate: NDArray[np.float64], covariance: NDArray[np.float64]) -> NDArray[np.float64]:
-    root = linalg.cholesky(linalg.inv(covariance))
-    shares, _ = optimize.nnls(root, root @ estimate)
-    if shares.sum() > 1:
-        heavy = _SUM * np.abs(root).max()
-        table = np.vstack([root, np.full(len(estimate), heavy)])
-        shares, _ = optimize.nnls(table, np.append(root @ estimate, heavy))
-        shares /= max(shares.sum(), 1.0)
-    return np.asarray(shares)

@@ -1,12 +1,29 @@
-"""Closed forms: where each bit is one answer there is no regression."""
+"""Closed forms: where each bit is one answer there is no regression.
+
+Theory of operation
+-------------------
+Bits get noise of their own, so their estimates b are independent but for what a device says: one
+answer, and not another. Their covariance V is that of the noise and of a multinomial sample. What
+fits nowhere is one more cell, 1 - sum b, which is free: it tells nothing about the others.
+
+Where the metric is complete there is no such cell, and the shares sum to one. Generalised least
+squares then give (Rao, Linear statistical inference, 4a)
+
+    b - V1 (1'b - 1) / 1'V1,    covariance V - V1 1'V / 1'V1
+
+With k answers of the same noise the standard errors are sqrt(1 - 1/k) of those before. Tests stay
+those of each bit alone, which are exact for few reports, and so do the intervals: they are moved
+to the new estimate and shrink as its error does.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import special
 
 from rappor.decoding.contrasts import add_sampling
 from rappor.decoding.debias import Target
@@ -36,6 +53,74 @@ class Answers:
     std_error: NDArray[np.float64]
     weight: NDArray[np.float64]
     proportions: Proportions
+
+    def shares(self, *, exclusive: bool) -> NDArray[np.float64]:
+        """Return the distribution answer, (k,)."""
+        if not exclusive:
+            return np.clip(self.estimate, 0, 1)
+        if self.estimate[self.estimate > 0].sum() <= 1:
+            return np.maximum(0.0, self.estimate)
+        return simplex_shares(self.estimate, self.std_error**2)
+
+    def interval(
+        self, error: float | NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return the ends, (k,) each, of the intervals that miss with this probability."""
+        return self.proportions.interval(error)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CompleteAnswers(Answers):
+    """Answers whose shares sum to one.
+
+    Attributes
+    ----------
+    alone : the answers without that.
+    covariance : (k, k) float64.
+    common : (k,) float64. Covariance of each answer alone with the sum of all.
+    """
+
+    alone: Answers
+    covariance: NDArray[np.float64]
+    common: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, target: Target, alone: Answers) -> CompleteAnswers:
+        """Fit the answers together."""
+        whole = covariance(target, alone, np.arange(len(alone.estimate)))
+        common = np.maximum(whole.sum(axis=1), _LEAST_NOISE)
+        total = common.sum()
+        whole -= np.outer(common, common) / total
+        return cls(
+            estimate=alone.estimate - common * (alone.estimate.sum() - 1) / total,
+            std_error=np.sqrt(np.maximum(whole.diagonal(), 0.0)),
+            weight=alone.weight,
+            proportions=alone.proportions,
+            alone=alone,
+            covariance=whole,
+            common=common,
+        )
+
+    def shares(self, *, exclusive: bool) -> NDArray[np.float64]:  # noqa: ARG002  # they are
+        """Return the distribution answer, (k,), which sums to one."""
+        return simplex_shares(self.alone.estimate, self.common)
+
+    def interval(
+        self, error: float | NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return the ends, (k,) each, of the intervals that miss with this probability."""
+        shrunk = self.std_error / np.maximum(self.alone.std_error, _LEAST_NOISE)
+        low, high = (shrunk * (end - self.alone.estimate) for end in self.alone.interval(error))
+        return self.estimate + low, self.estimate + high
+
+    def describe(self) -> dict[str, Any]:
+        """Say what the answers alone add up to, for the diagnostics."""
+        total, error = float(self.alone.estimate.sum()), float(np.sqrt(self.common.sum()))
+        return {
+            "sum": total,
+            "std_error": error,
+            "p_value": float(2 * special.ndtr(-abs(total - 1) / error)),
+        }
 
 
 def read_answers(target: Target, params: Params) -> Answers:
@@ -69,6 +154,8 @@ def read_answers(target: Target, params: Params) -> Answers:
 
 def covariance(target: Target, answers: Answers, entries: NDArray[np.int64]) -> NDArray[np.float64]:
     """Return the covariance of the shares of these answers, (r, r), of which a device gives one."""
+    if isinstance(answers, CompleteAnswers):
+        return answers.covariance[np.ix_(entries, entries)]
     weight = answers.weight[:, entries]
     devices = [
         counts.n_reports / each.reports_per_device
@@ -91,19 +178,14 @@ def pool(
 
 
 def simplex_shares(
-    estimate: NDArray[np.float64], std_error: NDArray[np.float64]
+    estimate: NDArray[np.float64], variance: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Return the shares that sum to at most one nearest to the estimates, in standard errors.
-
-    Values that fit nowhere are the rest.
+    """Return the shares that sum to one nearest to the estimates, in standard errors.
 
     The likelihood is normal, so this is its maximum on the simplex: shares are
-    max(0, estimate - mu std_error^2) with mu such that they sum to one. Share i is positive
-    while mu < estimate_i / std_error_i^2, so mu is found among these ends, sorted.
+    max(0, estimate - mu variance) with mu such that they sum to one. Share i is positive
+    while mu < estimate_i / variance_i, so mu is found among these ends, sorted.
     """
-    if (positive := np.maximum(0.0, estimate)).sum() <= 1:
-        return positive
-    variance = std_error**2
     ends = estimate / variance
     order = np.argsort(-ends)
     levels = (np.cumsum(estimate[order]) - 1) / np.cumsum(variance[order])

@@ -15,7 +15,8 @@ from rappor.counts.counts import Counts
 from rappor.decoding import closed_form, diagnostics
 from rappor.decoding.blas_threads import one_thread
 from rappor.decoding.breakdown import Breakdown, Found, answer_rows, break_down, string_rows
-from rappor.decoding.capacity import describe_capacity, fit_all, is_full, simplex_fit
+from rappor.decoding.capacity import describe_capacity, fit_all
+from rappor.decoding.closed_form import CompleteAnswers
 from rappor.decoding.collected import standardise
 from rappor.decoding.contrasts import add_sampling
 from rappor.decoding.debias import Target, debias
@@ -45,6 +46,7 @@ def decode(  # noqa: PLR0913 - all that a caller may know of the counts
     distribution: bool = False,
     devices: float | None = None,
     reports_per_device: float | None = None,
+    complete: bool = False,
     progress: Progress = no_progress,
 ) -> Estimates:
     """Estimate how many reports hold each candidate.
@@ -69,6 +71,8 @@ def decode(  # noqa: PLR0913 - all that a caller may know of the counts
     devices, reports_per_device : how many devices are behind all reports together, or how many
         reports each of them sent; at most one of both. Uneven ones are said by
         `Counts.squares`.
+    complete : every value is in one of the categories or buckets, as the metric's entry says, so
+        that their shares sum to one. Strings take no notice of it.
     progress : called with a stage, the steps done and the steps in all.
 
     Returns
@@ -101,7 +105,7 @@ def decode(  # noqa: PLR0913 - all that a caller may know of the counts
     if not all(encoding_of(collection.params).hashed for collection in collections):
         if candidates is not None:
             raise DecodeError("candidates must be omitted: this encoding answers for every bit")
-        return _decode_closed(target, detection, distribution=distribution)
+        return _decode_closed(target, detection, distribution=distribution, complete=complete)
     keep = len(target) + 2 * SCREENED
     listed = _listed(candidates, collections, keep)
     with one_thread():
@@ -334,12 +338,8 @@ def _ones_variance(target: Target) -> float:
 
 
 def _shares(target: Target, selection: Selection) -> Shares:
-    """Return the distribution answer, which near capacity is the simplex fit."""
-    if is_full(selection):
-        share = simplex_fit(selection.fit)
-        found = Shares(share=share, std_error=selection.std_error)
-    else:
-        found = estimate_shares(selection.estimate, selection.std_error)
+    """Return the distribution answer."""
+    found = estimate_shares(selection.estimate, selection.std_error)
     error = _with_sampling(target, found.share, found.std_error)
     return Shares(share=found.share, std_error=error)
 
@@ -428,18 +428,22 @@ def _covariance(
     return add_sampling(noise, estimate, np.array(1 / _devices(target, selection)))
 
 
-def _decode_closed(target: Target, detection: Detection, *, distribution: bool) -> Estimates:
+def _decode_closed(
+    target: Target, detection: Detection, *, distribution: bool, complete: bool
+) -> Estimates:
     """Decode categories, flags, booleans and buckets by the closed form."""
     answers = closed_form.read_answers(target, target.counts[0].params)
     encoding = encoding_of(target.counts[0].params)
+    found = diagnostics.describe_cohorts(target)
+    if complete:
+        if not encoding.exclusive:
+            raise DecodeError("complete must be false: a report may have several answers, or none")
+        answers = CompleteAnswers.of(target, answers)
+        found["complete"] = answers.describe()
     estimate, std_error = answers.estimate, answers.std_error
     thresholds = Thresholds(detection, PValues(rows=answers.proportions.p_values()))
     detected = np.flatnonzero(thresholds.p_values.rows <= thresholds.largest)
-    share = (
-        closed_form.simplex_shares(estimate, std_error)
-        if encoding.exclusive
-        else np.clip(estimate, 0, 1)
-    )
+    share = answers.shares(exclusive=encoding.exclusive)
     rows, hidden = answer_rows(target, answers.proportions, detected, threshold=thresholds.own)
     n = len(encoding.answers)
     return conclude(
@@ -448,7 +452,7 @@ def _decode_closed(target: Target, detection: Detection, *, distribution: bool) 
             estimate=estimate,
             std_error=std_error,
             p_values=thresholds.p_values,
-            interval=answers.proportions.interval,
+            interval=answers.interval,
             covariance=partial(closed_form.covariance, target, answers),
             shares=Shares(share=share, std_error=std_error) if distribution else None,
             residual=None,
@@ -459,5 +463,5 @@ def _decode_closed(target: Target, detection: Detection, *, distribution: bool) 
         detection,
         target=target,
         exclusive=encoding.exclusive,
-        diagnostics=diagnostics.describe_cohorts(target),
+        diagnostics=found,
     )

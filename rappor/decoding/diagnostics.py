@@ -286,6 +286,12 @@ def _for_half(target: Target, *, coins: float, devices: float, tau2: float) -> d
     }
 
 
+_UNKNOWN_DEVICES: Final = (
+    "Nothing is known of how often a device reports: if devices reported several times, intervals "
+    "may cover half as often as stated; give devices, reports per device or counts by day.",
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Caution:
     """A finding that questions the whole table: a code, which never changes, and a sentence."""
@@ -294,15 +300,19 @@ class Caution:
     sentence: str
 
 
-def warnings(diagnostics: Mapping[str, Any], n_reports: int) -> tuple[Caution, ...]:
+def warnings(
+    diagnostics: Mapping[str, Any], n_reports: int, *, devices_known: bool = True
+) -> tuple[Caution, ...]:
     """Return what questions the whole table."""
     fit = diagnostics.get("goodness_of_fit")
     found = {
+        "unknown_devices": () if devices_known else _UNKNOWN_DEVICES,
         "few_reports": _few_reports(n_reports) if fit is not None else (),
         "bad_fit": _bad_fit(fit),
         "few_patterns": _few_patterns(diagnostics),
         "overfull": _too_full(diagnostics.get("capacity")),
         "odd_popcounts": _forged_cohorts(diagnostics.get("odd_popcounts", ())),
+        "incomplete": _incomplete(diagnostics.get("complete")),
     }
     return tuple(Caution(code, each) for code, some in found.items() for each in some)
 
@@ -340,6 +350,15 @@ def _too_full(capacity: Mapping[str, Any] | None) -> Iterator[str]:
             "Strings collide too often to be distinguished: a candidate has an effective number "
             f"of {capacity['rows_per_candidate']:,} of {capacity['rows']:,} bits. Intervals may "
             "cover less than stated, and detected strings may be absent. More cohorts would help."
+        )
+
+
+def _incomplete(complete: Mapping[str, Any] | None) -> Iterator[str]:
+    if complete is not None and complete["p_value"] < FIT_FALSE_ALARM:
+        yield (
+            f"The shares add up to {100 * complete['sum']:.3g} % (standard error "
+            f"{100 * complete['std_error']:.2g} %) by themselves, and were made to add up to "
+            "100 %. The metric is not complete: values fit nowhere, or reports are forged."
         )
 
 

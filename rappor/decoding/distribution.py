@@ -2,11 +2,15 @@
 
 Theory of operation
 -------------------
-This is another question than detection: which shares, for all candidates and the rest, have
-the smallest total absolute error? For absolute error the best answer for a string is a quantile
-of its posterior: the median if a report given to a wrong string cost as much as one left out.
-One left out costs more, because it is missing from its string and turns up again in the rest:
-so the quantile is a higher one.
+This is another question than detection: which shares, of all candidates and of the rest, have the
+smallest expected total variation? With s_i the shares, T their sum and q_i the answer, that is
+
+    E sum |q_i - s_i| + E |sum q_i - T|,    so    P(s_i <= q_i) = u = P(T >= sum q_i)
+
+for every i: the answer is a quantile of each posterior, the same one for all, at which the
+probability that more is missing is that of the quantile. Where much mass is spread over strings of
+which each is doubtful, a string that is left out is missing twice, from its own share and from the
+rest's, and u is well above one half. No constant is chosen.
 
 The prior is learnt from all candidates together (empirical Bayes, Johnstone and Silverman,
 Annals of Statistics 2004): a portion of them is absent, and the others follow a mixture of
@@ -17,11 +21,8 @@ mixture's weights are fitted, by maximum likelihood, which is a concave problem 
 frequent strings near the limit, the answer is less sharp than it could be, but its threshold
 still follows the data.
 
-The sum of all strings is known better than each of them. The 60 % quantiles (`MIDDLE`) add up to
-it with little bias, and it is one at most. So the answer starts from the 70 % quantiles
-(`QUANTILE`), which leave out less, and lowers all of them by the same amount until they add up to
-that sum and two of its standard errors, or to one (`project`): doubtful strings lose most of their
-share, heavy ones little.
+T is at most one. Before that is known it is normal: its mean is the sum of the posterior means,
+its variance that of the posteriors and of the prior's own weights, which move all means together.
 
 Estimates are divided by their standard errors (z scores), so that one curve from z to share
 answers for all candidates. The standard error of a share is the root of its mean squared error
@@ -30,24 +31,13 @@ under the posterior: the posterior's variance, and the squared distance from its
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import linalg, special
-
-MIDDLE: Final = 0.6
-"""Quantile of the posteriors whose sum over the strings stands for their total."""
-
-QUANTILE: Final = 0.7
-"""Quantile of the posterior from which all shares are lowered to that total: .65 or .75 change the
-total variation by 2 %. README.md, "Distribution", compares the rules."""
-
-LEEWAY: Final = 2.0
-"""Standard errors by which the shares may add up to more than the total, but never to more than
-one. With 1 the total variation is 2 % less where a quarter belongs to other strings, and 3 % more
-where nothing does."""
+from scipy import linalg, optimize, special
 
 _ABSENT: Final = 2.0
 """Absent candidates that are added to the fit, so that a list without any does not make absence
@@ -66,6 +56,9 @@ NO_NOISE: Final = 1e-12
 
 _STEPS: Final = 100
 """Steps of expectation and maximisation; 30 or 400 change the total variation by less than .5 %."""
+
+_FINE: Final = 1e-4
+"""Error of the quantile: it moves a share by a thousandth of its error at most."""
 
 _HALVINGS: Final = 40
 """Halvings of an interval of z scores: 2^-40 of its length is far below the width of a bin."""
@@ -129,18 +122,31 @@ def estimate_shares(estimate: NDArray[np.float64], std_error: NDArray[np.float64
     prior = fit_prior(rounded, counts)
     mean, variance = (moment[place] for moment in posterior_moments(prior, rounded))
     off = z - rounded[place]
+    moves = scale @ posterior_slopes(prior, rounded)[place]
+    spread = variance @ scale**2 + moves @ prior_covariance(prior, rounded, counts) @ moves
+    total = float((mean + off) @ scale), max(math.sqrt(max(spread, 0.0)), NO_NOISE)
 
     def quantiles(quantile: float) -> NDArray[np.float64]:
         curve = posterior_quantile(prior, rounded, quantile)[place]
         # Where the curve is not zero its slope is near one, so what rounding took is added back.
         return np.asarray(np.where(curve > 0, np.maximum(curve + off, 0.0), 0.0) * scale)
 
-    reach = LEEWAY * float(np.sqrt(variance @ scale**2))
-    total = min(float(quantiles(MIDDLE).sum()) + reach, 1.0)
-    share[known] = project(quantiles(QUANTILE), total)
+    level = optimize.brentq(
+        lambda u: u - _exceeds(*total, float(quantiles(u).sum())), 0.0, 1.0, xtol=_FINE
+    )
+    share[known] = quantiles(level)
+    share /= max(float(share.sum()), 1.0)
     away = (mean + off) * scale - share[known]
     error[known] = np.sqrt(variance * scale**2 + away**2)
     return Shares(share=share, std_error=error)
+
+
+def _exceeds(mean: float, spread: float, value: float) -> float:
+    """Return the probability that a normal total which is at most one exceeds a value."""
+    if value >= 1:
+        return 0.0
+    below, most = (special.log_ndtr((end - mean) / spread) for end in (value, 1.0))
+    return float(-np.expm1(below - most))
 
 
 def fit_prior(z: NDArray[np.float64], counts: NDArray[np.int64]) -> Prior:
@@ -242,17 +248,3 @@ def _likelihood(means: NDArray[np.float64], z: NDArray[np.float64]) -> NDArray[n
     logs = np.hstack([absent, present])
     scaled: NDArray[np.float64] = np.exp(logs - logs.max(axis=1, keepdims=True))
     return scaled
-
-
-def project(shares: NDArray[np.float64], total: float = 1.0) -> NDArray[np.float64]:
-    """Move shares >= 0 to the nearest ones whose sum is at most `total`.
-
-    Nearest in squares (Duchi et al., ICML 2008, figure 1): all lose the same amount, and stop
-    at zero.
-    """
-    if shares.sum() <= total:
-        return shares
-    ordered = np.sort(shares)[::-1]
-    excess = (np.cumsum(ordered) - total) / np.arange(1, len(shares) + 1)
-    last = int(np.flatnonzero(ordered > excess)[-1])
-    return np.asarray(np.maximum(shares - excess[last], 0.0))

@@ -6,7 +6,8 @@ import dataclasses
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
@@ -14,11 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rappor.decoding.collected import Collected
+from rappor.decoding.contrasts import Contrast, Related, normal_reach
 from rappor.decoding.detection import Detection
 from rappor.decoding.diagnostics import Caution, warnings
 from rappor.decoding.spreadsheet import csv_text
 from rappor.ground.display import Displayed, draw
+from rappor.ground.errors import DecodeError
 from rappor.ground.files import saved
+from rappor.ground.ranges import shown
 
 COLUMNS: Final = (
     "candidate",
@@ -94,6 +98,8 @@ class Estimates(Displayed):
     collected : what the counts say of each parameter set.
     detection : the argument of `decode`; its correction is the one that was applied, "bh" where
         "adaptive" had too few reports.
+    related : how the rows belong together, for `contrast`.
+    contrasts : what was asked of several rows at once; `asking` adds to it.
     """
 
     _drawn_as: ClassVar[str] = "estimates"
@@ -122,6 +128,8 @@ class Estimates(Displayed):
     diagnostics: dict[str, Any]
     collected: tuple[Collected, ...]
     detection: Detection
+    related: Related
+    contrasts: tuple[Contrast, ...] = ()
 
     def __len__(self) -> int:
         return len(self.candidates)
@@ -135,7 +143,87 @@ class Estimates(Displayed):
     @property
     def warnings(self) -> tuple[Caution, ...]:
         """What honest reports of these candidates would hardly give, and what few cannot."""
-        return warnings(self.diagnostics, self.reports)
+        known = all(each.repetition.source != "unknown" for each in self.collected)
+        return warnings(self.diagnostics, self.reports, devices_known=known)
+
+    @property
+    def detected_candidates(self) -> list[str]:
+        """The candidates that are detected, in the order of their rows."""
+        return [self.candidates[i] for i in np.flatnonzero(self.detected)]
+
+    def contrast(
+        self,
+        weights: Mapping[str, float],
+        *,
+        constant: float = 0.0,
+        name: str = "",
+        detected: bool = False,
+    ) -> Contrast:
+        """Return a constant and the weighted sum of the shares of these candidates, with its error.
+
+        Parameters
+        ----------
+        weights : by candidate. They must not have been chosen by their estimates: a sum of rows
+            that came out high is too large.
+        detected : the rows were chosen because they are detected. Their shares are posterior means
+            then, which add up to what is true.
+
+        Raises
+        ------
+        DecodeError
+            A candidate has no row, or the counts do not say it (`Related.contrasts`).
+        """
+        values = np.array(list(weights.values()), dtype=float)
+        (value,), ((variance,),) = self.related.contrasts(
+            self.places(weights), values[None], detected=detected
+        )
+        reach = normal_reach(self.detection.confidence)
+        return Contrast.around(name, constant + value, variance, reach, tested=True)
+
+    def total(self, candidates: Iterable[str], *, name: str = "") -> Contrast:
+        """Return the share of reports with one of these candidates, chosen in advance."""
+        return self.contrast(dict.fromkeys(candidates, 1.0), name=name)
+
+    def total_like(self, pattern: str) -> Contrast:
+        """Return the share of reports with a candidate in which a regular expression is found.
+
+        Raises
+        ------
+        DecodeError
+            No candidate is like that, only the best of a stream have rows, or it is no regular
+            expression.
+        """
+        if self.n_candidates > len(self):
+            raise DecodeError(
+                f"{pattern!r} must be searched in all candidates, and of a stream only the best "
+                "have rows: give a list of names"
+            )
+        try:
+            found = [each for each in self.candidates if re.search(pattern, each)]
+        except re.error as error:
+            raise DecodeError(f"{pattern!r} must be a regular expression: {error}") from None
+        if not found:
+            raise DecodeError(f"{pattern!r} must be found in a candidate, and is in none")
+        return self.total(found, name=f"{pattern} ({len(found):,} candidates)")
+
+    def difference(self, first: str, second: str) -> Contrast:
+        """Return the share of one candidate less that of another, both chosen in advance."""
+        return self.contrast({first: 1.0, second: -1.0}, name=f"{first} - {second}")
+
+    def asking(self, contrasts: Iterable[Contrast]) -> Estimates:
+        """Return these estimates with more contrasts to show."""
+        return dataclasses.replace(self, contrasts=(*self.contrasts, *contrasts))
+
+    def places(self, candidates: Iterable[str]) -> NDArray[np.int64]:
+        """Return the number of each candidate's row; DecodeError for one that has none."""
+        rows = {name: number for number, name in enumerate(self.candidates)}
+        asked = list(candidates)
+        if unknown := [name for name in asked if name not in rows]:
+            raise DecodeError(
+                f"candidates must have rows, got {len(unknown):,} that have none, such as "
+                f"{shown(unknown[0])}"
+            )
+        return np.array([rows[name] for name in asked], dtype=np.int64)
 
     def rows(self, *, detected_only: bool = False) -> Iterator[dict[str, Any]]:
         """Yield each row as a dictionary.
@@ -182,6 +270,9 @@ class Estimates(Displayed):
             "reports": self.reports,
             "unallocated": number_or_none(self.unallocated),
             "unallocated_std_error": number_or_none(self.unallocated_std_error),
+            **(
+                {"contrasts": [each.to_dict() for each in self.contrasts]} if self.contrasts else {}
+            ),
             "assumed": self.assumed,
             "warnings": [dataclasses.asdict(each) for each in self.warnings],
             "diagnostics": self.diagnostics,

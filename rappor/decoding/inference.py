@@ -13,7 +13,7 @@ from scipy import special
 
 from rappor.decoding.breakdown import Breakdown
 from rappor.decoding.collected import describe_collected
-from rappor.decoding.contrasts import Covariance, Joint
+from rappor.decoding.contrasts import Covariance, Joint, Related
 from rappor.decoding.debias import Target
 from rappor.decoding.detection import Detection
 from rappor.decoding.devices import assumption
@@ -117,7 +117,8 @@ def conclude(
     chosen_share = max(int(detected.sum()), 1) / raw.p_values.n
     low_adjusted, high_adjusted = raw.interval((1 - detection.confidence) * chosen_share)
     entry = listing.entries
-    whole, *rests = _rests(raw, entry[detected[entry]], detected) if exclusive else [_UNKNOWN]
+    joint = _joint(raw, detected, exclusive=exclusive)
+    whole, *rests = _rests(joint, raw, entry[detected[entry]]) if exclusive else [_UNKNOWN]
     return Estimates(
         candidates=tuple(listing.names[i] for i in listing.order),
         proportion=raw.estimate[entry],
@@ -143,22 +144,35 @@ def conclude(
         diagnostics=diagnostics,
         collected=describe_collected(target, raw.residual),
         detection=detection,
+        related=Related(
+            entry=entry,
+            estimate=raw.estimate,
+            std_error=raw.std_error,
+            covariance=raw.covariance,
+            detected=joint,
+            exclusive=exclusive,
+        ),
     )
 
 
-def _rests(raw: Raw, rows: NDArray[np.int64], detected: NDArray[np.bool_]) -> tuple[Rest, ...]:
+def _joint(raw: Raw, detected: NDArray[np.bool_], *, exclusive: bool) -> Joint:
+    """Return the posterior of what is detected or given; of nothing where answers may meet."""
+    explained = np.union1d(np.flatnonzero(detected), raw.given)
+    if not exclusive:
+        return Joint(entries=explained[:0], mean=np.zeros(0), covariance=np.zeros((0, 0)))
+    return Joint.of(explained, raw.estimate, raw.std_error, raw.p_values, raw.covariance)
+
+
+def _rests(joint: Joint, raw: Raw, rows: NDArray[np.int64]) -> tuple[Rest, ...]:
     """Return what is explained in all, and what is detected after the first 10, 20, ... rows.
 
     Rows of one group share an entry of `raw`, which counts once, with the first of them.
     """
-    found = np.flatnonzero(detected)
-    tops = [0, *(top for top in _TOPS if top < len(rows))]
-    left = [np.setdiff1d(found, rows[:top]) for top in tops]
-    left[0] = np.union1d(found, raw.given)
-    joint = Joint.of(left[0], raw.estimate, raw.std_error, raw.p_values, raw.covariance)
+    tops = [top for top in _TOPS if top < len(rows)]
+    left = [np.setdiff1d(np.setdiff1d(joint.entries, raw.given), rows[:top]) for top in tops]
     return tuple(
         Rest(after=top, rows=len(rows) - top, proportion=proportion, std_error=std_error)
-        for top, entries in zip(tops, left, strict=True)
+        for top, entries in zip([0, *tops], [joint.entries, *left], strict=True)
         for proportion, std_error in [joint.sum_of(entries)]
     )
 

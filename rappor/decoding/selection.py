@@ -66,6 +66,10 @@ _DEPENDENT: Final = 1e-6
 """Information, relative to the usual, below which a candidate has none of its own: all that
 the ridge of the fit and rounding leave of a combination of selected columns is less."""
 
+_NEAR: Final = 0.75
+"""Z score, with the mean leverage, from which on a candidate's own is computed while the selection
+is refined. Lower ones do not matter: those that enter, or are counted near the edge, exceed 1.1."""
+
 _EDGE: Final = 0.5
 """Half width, in standard errors, of the window in which scores near the edge are counted. Half of
 it does as well; with 1 the window takes in strong strings beyond the edge, and where hundreds of
@@ -117,14 +121,11 @@ class _Refined(NamedTuple):
     ----------
     fit : the fit on the selected candidates.
     inside : (s,) bool. The selected ones of the screened candidates.
-    estimate, std_error : (s,) float64, of every screened candidate.
     enter : the p-value at which one more would enter.
     """
 
     fit: Fit
     inside: NDArray[np.bool_]
-    estimate: NDArray[np.float64]
-    std_error: NDArray[np.float64]
     enter: float
 
 
@@ -165,7 +166,9 @@ def select(target: Target, pool: Pool, progress: Progress) -> Selection:
         if not np.any(p_values <= refined.enter):
             break
     place = np.searchsorted(screening.index, looked_at)
-    screening.estimate[place], screening.std_error[place] = refined.estimate, refined.std_error
+    screening.estimate[place], screening.std_error[place] = _all_estimates(
+        screened.columns, fit, refined.inside
+    )
     return Selection(
         chosen=np.searchsorted(screening.index, chosen),
         fit=fit,
@@ -180,16 +183,13 @@ def _screen(
     target: Target, pool: Pool, fit: Fit, always: NDArray[np.int64], progress: Progress
 ) -> Screening:
     """De-bias every candidate as if it were outside the selection, with the mean leverage."""
-    total = fit.weight.sum()
-    # The background takes own^2 / sum of weights, each selected candidate as much as one row.
-    share_left = max(1 - fit.n_selected / len(fit.residual), _LEAST_LEFT)
     # A candidate's rows in the mean over all strings: which ones are asked about does not matter.
-    usual = float(target.density @ fit.weight) * share_left
+    usual = float(target.density @ fit.weight) * _share_left(fit)
 
     def judge(
         score: NDArray[np.float64], own: NDArray[np.float64]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        return _debiased(score, own * (1 - own / total) * share_left, fit, usual)
+        return _debiased(score, _usual_information(own, fit), fit, usual)
 
     task = Task(
         scores=round_for_sums(fit.weight * fit.residual, pool.n_terms),
@@ -198,6 +198,17 @@ def _screen(
         tail=lambda: absent_tail(target, fit),
     )
     return pool.screen(task, always, progress)
+
+
+def _share_left(fit: Fit) -> float:
+    """Return the part of a candidate's information that the selected ones leave: each has a row."""
+    return max(1 - fit.n_selected / len(fit.residual), _LEAST_LEFT)
+
+
+def _usual_information(own: NDArray[np.float64], fit: Fit) -> NDArray[np.float64]:
+    """Return the information of candidates, (c,), whose rows weigh this, with the mean leverage."""
+    # The background takes own^2 / sum of weights.
+    return np.asarray(own * (1 - own / fit.weight.sum()) * _share_left(fit))
 
 
 def _debiased(
@@ -301,8 +312,7 @@ def _refine(
             taper=taper,
             search_degrees=search_degrees,
         )
-        estimate, std_error = _all_estimates(screened.columns, fit, inside)
-        z = estimate / std_error
+        z = _z_scores(screened.columns, fit, inside)
         p_values = null_tail(screened.target, fit, most_values=0).p_values(z)
         enter, stay = (
             threshold(p_values, Detection(level=level), n_candidates=screened.n_candidates)
@@ -318,16 +328,30 @@ def _refine(
             break
         if step < _REFINEMENTS - 1:
             inside = wanted
-    return _Refined(fit, inside, estimate, std_error, enter)
+    return _Refined(fit, inside, enter)
+
+
+def _z_scores(
+    columns: sparse.csc_array, fit: Fit, inside: NDArray[np.bool_]
+) -> NDArray[np.float64]:
+    """Return the z score of every candidate, (s,), those below `_NEAR` with the mean leverage."""
+    score = columns.T @ (fit.weight * fit.residual)
+    information = _usual_information(abs(columns).T @ fit.weight, fit)
+    z = score / np.sqrt(np.where(information > 0, information, np.inf))
+    near = np.flatnonzero(inside | (z > _NEAR))
+    estimate, std_error = _all_estimates(columns[:, near], fit, inside[near])
+    z[near] = estimate / std_error
+    return np.asarray(z)
 
 
 def _all_estimates(
     columns: sparse.csc_array, fit: Fit, inside: NDArray[np.bool_]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the coefficient of every candidate: fitted inside, one-step outside."""
-    score, information = fit.scores(columns)
+    estimate, std_error = np.empty((2, len(inside)))
+    score, information = fit.scores(columns[:, ~inside])
     usual = float(np.max(information, initial=0.0))
-    estimate, std_error = _debiased(score, information, fit, usual)
+    estimate[~inside], std_error[~inside] = _debiased(score, information, fit, usual)
     estimate[inside], std_error[inside] = fit.selected()
     return estimate, std_error
 

@@ -34,9 +34,10 @@ from scipy import sparse
 from rappor.decoding.debias import Target
 from rappor.decoding.fit import LEAST_NOISE, Fit
 
-STRONG: Final = 5.0
-"""Standard errors from which on a candidate is no longer taken for one of many: normal noise has
-one in 3 million."""
+STRONG: Final = 8.0
+"""Standard errors from which on a candidate is no longer taken for one of many. With 5 the search
+fits collisions: of 300 equal and 300 absent strings on 512 rows 85 % of the intervals hold, with 8
+94 %. Without it all hold, and of 500 falling ones 40 are found instead of 170."""
 
 _ROUNDS: Final = 4
 """Fits at most, after each of which the strong ones leave the others."""

@@ -14,7 +14,7 @@ from typing import Final
 
 from rappor.ground.errors import MetricError, ParamsError
 from rappor.ground.ranges import shown
-from rappor.protocol.encodings import encoder
+from rappor.protocol.encodings import encoder, encoding_of
 from rappor.protocol.normalizers import NORMALIZERS
 from rappor.protocol.params import Params, threshold
 from rappor.protocol.parts import Part, check_parts
@@ -56,6 +56,7 @@ class Metric:
     properties that devices tell in the clear. `candidates` is a path
     relative to the registry's file. The collector shows nothing below `min_reports`, and no sum
     of fewer than `min_cohort` reports of a cohort; without a `min_reports` it shows everything.
+    `complete` says that every value is in one of the categories or buckets.
 
     Raises MetricError, one sentence, for whatever is not as it should be, and MissingExtraError
     where the normalizer needs what is not installed: a metric that exists can be recorded.
@@ -76,6 +77,7 @@ class Metric:
     min_reports: int = 100
     min_cohort: int = MIN_COHORT
     keep_reports: bool = False
+    complete: bool = False
 
     def __post_init__(self) -> None:
         """Check every field once."""
@@ -103,6 +105,7 @@ class Metric:
         self._check_whole("min_cohort", self.min_cohort, 1)
         if not isinstance(self.keep_reports, bool):
             raise fault(self.name, "keep_reports", "true or false", self.keep_reports)
+        self._check_complete()
 
     def __hash__(self) -> int:
         """Hash the name, in which the metrics of a registry differ."""
@@ -206,6 +209,16 @@ class Metric:
         is_number = isinstance(share, int | float) and not isinstance(share, bool)
         if not is_number or not 0 < share <= 1 or threshold(share) == 0:
             raise fault(self.name, "sample", "a share of devices in (0, 1]", share)
+
+    def _check_complete(self) -> None:
+        if not isinstance(self.complete, bool):
+            raise fault(self.name, "complete", "true or false", self.complete)
+        encoding = encoding_of(self.params)
+        if self.complete and (encoding.hashed or not encoding.exclusive):
+            raise MetricError(
+                f"metric {self.name!r}: complete must be false unless each value is in one of its "
+                "categories or buckets"
+            )
 
     def _check_segments(self) -> None:
         try:

@@ -21,6 +21,7 @@ candidates = "pages.txt"        # beside this file
 min_reports = 100
 min_cohort = 10
 keep_reports = false
+complete = false                # of onehot and buckets: true if every value is in one of them
 insecure = false
 """
 
@@ -56,6 +57,7 @@ _OPTIONAL: Final = (
     "min_reports",
     "min_cohort",
     "keep_reports",
+    "complete",
 )
 KEYS: Final = (
     *_REQUIRED,

@@ -6,25 +6,22 @@ import dataclasses
 from collections.abc import Iterable
 from typing import Any, Final
 
-from rappor.decoding.comparison.comparison import Comparison
 from rappor.decoding.estimates import Estimates
 from rappor.decoding.report import report
-from rappor.decoding.segments.segments import Segments
-from rappor.decoding.trends.trend import Trend
 from rappor.ground.display import Displayed
 from rappor.ground.plurals import counted
+from rappor.panels.panel import Panel
 from rappor.planning.plans import Plan
 from rappor.privacy.report import PrivacyReport
 from rappor.protocol.params import NOISE, Params
-from rappor.reporting.columns import Columns
-from rappor.reporting.comparison_page import comparison_columns
+from rappor.reporting.contrasts import contrasts_table
 from rappor.reporting.markup import Markup, tag
 from rappor.reporting.numbers import most_belief, nats, percent, short_percent
 from rappor.reporting.page import candidates_table
-from rappor.reporting.remarks import changes, in_segments, over_time, remarks
-from rappor.reporting.segments_page import segment_columns
+from rappor.reporting.panel_page import change_columns
+from rappor.reporting.plots import sorted_rows
+from rappor.reporting.remarks import in_panel, remarks
 from rappor.reporting.tables import listing, pairs, table
-from rappor.reporting.trend_page import trend_columns
 
 _TOP: Final = 20
 """Rows in a notebook, of the detected ones and of the others together."""
@@ -34,31 +31,16 @@ def estimates_html(estimates: Estimates) -> str:
     """Return the chart and the table of the first rows, and what belongs to them."""
     found = report(estimates)
     first = dataclasses.replace(found, rows=found.rows[:_TOP])
-    return _shown(estimates, [candidates_table(first)], remarks(estimates))
+    together = contrasts_table(estimates.contrasts, short_percent(estimates.detection.confidence))
+    return _shown(estimates, [candidates_table(first), *together], remarks(estimates))
 
 
-def comparison_html(comparison: Comparison) -> str:
-    """Return the first changes as a chart and a table, and what belongs to them."""
-    name, *others = comparison_columns(comparison).items()
-    columns: Columns = dict([name, ("sample", lambda row: row["sample"]), *others])
-    rows = list(comparison.rows(changed_only=True))[:_TOP]
-    shown = listing(f"Changes from {comparison.before}", columns, rows)
-    return _shown(comparison, shown, changes(comparison))
-
-
-def trend_html(trend: Trend) -> str:
-    """Return a panel for each of the first strings, the last shares, and what belongs to them."""
-    last = [period for period in trend.periods if period.reports][-1]
-    rows = [row for row in trend.rows() if row["first"] == str(last.first)][:_TOP]
-    shown = listing(f"Shares of the reports of {last.name}", trend_columns(trend), rows)
-    return _shown(trend, shown, over_time(trend))
-
-
-def segments_html(found: Segments) -> str:
-    """Return a panel for each of the first strings, the first rows, and what belongs to them."""
-    rows = list(found.rows())[:_TOP]
-    shown = listing("Shares of the reports in each segment", segment_columns(found), rows)
-    return _shown(found, shown, in_segments(found))
+def panel_html(panel: Panel) -> str:
+    """Return the chart, the first changes as a table, and what belongs to them."""
+    rows = sorted_rows(panel)
+    rows = ([row for row in rows if row["changed"]] or rows)[:_TOP]
+    shown = listing("Changes, or the nearest to one", change_columns(panel), rows)
+    return _shown(panel, shown, in_panel(panel))
 
 
 def _shown(record: Displayed, tables: Iterable[Markup], sentences: Iterable[str]) -> str:

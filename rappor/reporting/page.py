@@ -18,6 +18,7 @@ from rappor.ground.plurals import counted
 from rappor.protocol.encodings import encoding_of
 from rappor.reporting.cohort_charts import cohort_bits, cohort_reports, residuals
 from rappor.reporting.columns import Columns, candidate
+from rappor.reporting.contrasts import contrasts_table
 from rappor.reporting.document import Content, header
 from rappor.reporting.markup import Markup, join, shorten, tag
 from rappor.reporting.numbers import (
@@ -56,6 +57,7 @@ def estimates_content(found: EstimatesReport, *, forged: bool = False) -> Conten
             warnings=[each.sentence for each in estimates.warnings],
         ),
         _estimates(found, forged=forged),
+        *contrasts_table(estimates.contrasts, short_percent(estimates.detection.confidence)),
         *_masses(found),
         _question(found),
         _diagnostics(found),

@@ -9,12 +9,10 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from rappor.decoding.comparison.comparison import Against, Comparison
 from rappor.decoding.estimates import Estimates, adjusted_interval
 from rappor.decoding.report import Mass, masses
-from rappor.decoding.segments.segments import Segments
-from rappor.decoding.trends.trend import Trend
 from rappor.ground.plurals import counted
+from rappor.panels.panel import Panel
 from rappor.planning.plans import Plan
 from rappor.privacy.report import Loss, PrivacyReport
 from rappor.protocol.loss import belief_bound
@@ -26,6 +24,9 @@ from rappor.reporting.numbers import measured, moved, short_percent, span, span_
 from rappor.reporting.time_panel import time_panel
 
 _NAME_COLUMNS: Final = 40
+_CHANGES: Final = 20
+"""Changes that are drawn of samples without an order."""
+
 SEGMENTS: Final = 24
 """Segments that are drawn, the largest ones."""
 
@@ -116,54 +117,67 @@ def _found_beside_truth(title: str, rows: Sequence[Mapping[str, Any]]) -> Chart:
     return dots(title, {"": list(shown.values())}, kinds=kinds)
 
 
-def comparison_plot(comparison: Comparison, *, top: int = 20) -> Chart:
-    """Draw the largest changes with their adjusted intervals, by sample.
+def panel_plot(panel: Panel, *, top: int = 6) -> Chart | Panels:
+    """Draw the shares of the top strings in each period or segment, a part each.
 
-    Where nothing changed the candidates with the smallest p-values are drawn.
+    Of samples without an order the largest changes are drawn.
     """
-    found = list(comparison.rows(changed_only=True))
-    rows = sorted(found or comparison.rows(), key=_order)[:top]
-    parts: dict[str, list[Row]] = {each.sample.name: [] for each in comparison.against}
-    for row in rows:
-        parts[row["sample"]].append(_difference(row))
-    n = comparison.n_changed
-    title = f"{counted(n, 'change')} from {shorten(comparison.before, 40)}, points"
-    return dots(title if n else "No significant change; the nearest candidates, points", {
-        name: some for name, some in parts.items() if some
-    }, write=_points)  # fmt: skip
-
-
-def changes_chart(each: Against, rows: Sequence[Mapping[str, Any]]) -> Chart:
-    """Draw rows of one sample."""
-    title = f"Differences from {each.baseline} to {each.sample.name}, in percentage points."
-    return dots(title, {"": [_difference(row) for row in rows]}, write=_points)
-
-
-def sorted_rows(comparison: Comparison, each: Against) -> list[dict[str, Any]]:
-    """Return the rows of a sample: changed ones by their size, then the others by p-value."""
-    return sorted(
-        (row for row in comparison.rows() if row["sample"] == each.sample.name), key=_order
+    if panel.by == "sample":
+        return changes_chart(panel, top=_CHANGES)
+    rows = panel.shown[:top].tolist()
+    return Panels(
+        title=f"Shares of the reports by {panel.by}" if rows else "No candidate is detected",
+        charts=[shares_of(panel, i) for i in rows],
     )
 
 
+def shares_of(panel: Panel, i: int) -> Chart:
+    """Draw the shares of one candidate in all samples."""
+    title = shorten(panel.candidates[i], _NAME_COLUMNS)
+    return _samples(panel, i, title) if panel.by == "segment" else time_panel(panel, i, title)
+
+
+def changes_chart(panel: Panel, *, top: int) -> Chart:
+    """Draw the largest changes with their adjusted intervals, under the name of their contrast.
+
+    Where nothing changed the candidates with the smallest p-values are drawn, in hollow.
+    """
+    rows = sorted_rows(panel)
+    changed = [row for row in rows if row["changed"]]
+    parts: dict[str, list[Row]] = {each.name: [] for each in panel.main}
+    for row in [row for row in changed or rows if row["estimate"] is not None][:top]:
+        parts[row["name"]].append(_difference(row))
+    n = len(changed)
+    title = f"{n} change{'' if n == 1 else 's'}, in percentage points"
+    if not n:
+        title = "No significant change; the nearest candidates, in percentage points"
+    return dots(title, {name: some for name, some in parts.items() if some}, write=_points)
+
+
+def sorted_rows(panel: Panel) -> list[dict[str, Any]]:
+    """Return the rows of the main contrasts: changed ones by size, then the others by p-value."""
+    every = range(len(panel.candidates))
+    return sorted((panel.contrast_row(each, i) for each in panel.main for i in every), key=_order)
+
+
 def _order(row: Mapping[str, Any]) -> tuple[bool, float, str]:
-    number = -abs(row["difference"]) if row["changed"] else row["p_value"]
+    number = -abs(row["estimate"]) if row["changed"] else row["p_value"]
     return (not row["changed"], math.inf if number is None else number, row["candidate"])
 
 
-def difference_interval(row: Mapping[str, Any]) -> tuple[float | None, float | None]:
-    """Return the interval that is shown of a difference: the adjusted one of a change."""
+def contrast_interval(row: Mapping[str, Any]) -> tuple[float | None, float | None]:
+    """Return the interval that is shown of a contrast: the adjusted one of a change."""
     suffix = "_adjusted" if row["changed"] else ""
     return row[f"ci_low{suffix}"], row[f"ci_high{suffix}"]
 
 
 def _difference(row: Mapping[str, Any]) -> Row:
-    low, high = difference_interval(row)
-    number = moved(row["difference"], row["std_error"])
+    low, high = contrast_interval(row)
+    number = moved(row["estimate"], row["std_error"])
     return Row(
         row["candidate"],
         number,
-        (Dot(row["difference"], low, high, row["changed"]),),
+        (Dot(row["estimate"], low, high, row["changed"]),),
         f"{number}, {span_of_points(low, high, row['std_error'])}",
     )
 
@@ -172,42 +186,18 @@ def _points(difference: float) -> str:
     return f"{100 * difference:+.6g}" if difference else "0"
 
 
-def trend_plot(trend: Trend, *, top: int = 6) -> Panels:
-    """Draw how the shares of the top strings run, a panel each."""
-    names = trend.candidates[:top]
-    return Panels(
-        title=f"Shares of the reports by {trend.by}" if names else "No candidate is detected",
-        charts=[
-            time_panel(trend, column, shorten(name, _NAME_COLUMNS))
-            for column, name in enumerate(names)
-        ],
-    )
-
-
-def segments_plot(found: Segments, *, top: int = 6) -> Panels:
-    """Draw the shares of the top strings in each segment, a panel each."""
-    names = found.candidates[:top]
-    by = ", ".join(found.dimensions)
-    return Panels(
-        title=f"Shares of the reports by {by}" if names else "No candidate is detected",
-        charts=[_segments(found, column) for column in range(len(names))],
-    )
-
-
-def _segments(found: Segments, column: int) -> Chart:
-    """Draw the share of one string in each of the largest segments."""
-    levels, rows = found.levels, []
-    for number, segment in enumerate(found.segments[:SEGMENTS]):
-        share, error, low, high = (
-            float(each[number, column])
-            for each in (levels.proportion, levels.std_error, levels.ci_low, levels.ci_high)
-        )
-        full = bool(levels.detected[number, column])
-        ends = (low, high) if math.isfinite(low + high) else (None, None)
-        number_shown = measured(share, error)
-        told = f"{number_shown}, {span(low, high, error)}"
-        rows.append(Row(segment.label, number_shown, (Dot(share, ends[0], ends[1], full),), told))
-    return dots(shorten(found.candidates[column], _NAME_COLUMNS), {"": rows})
+def _samples(panel: Panel, i: int, title: str) -> Chart:
+    """Draw the share of one string in each of the first samples."""
+    rows = []
+    for number, sample in enumerate(panel.samples[:SEGMENTS]):
+        row = panel.share_row(number, i)
+        shown = measured(row["estimate"], row["std_error"])
+        known = row["ci_low"] is not None and row["ci_high"] is not None
+        low, high = (row["ci_low"], row["ci_high"]) if known else (None, None)
+        dot = Dot(row["estimate"], low, high, row["detected"])
+        told = f"{shown}, {span(row['ci_low'], row['ci_high'], row['std_error'])}"
+        rows.append(Row(sample.label, shown, (dot,), told))
+    return dots(title, {"": rows})
 
 
 def plan_plot(plan: Plan) -> Chart:

@@ -6,16 +6,23 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from rappor.decoding.comparison.comparison import Against, Comparison
 from rappor.decoding.diagnostics import IMBALANCE
 from rappor.decoding.estimates import Estimates
-from rappor.decoding.segments.segments import Segments
-from rappor.decoding.trends.trend import InUse, Trend, TrendPeriod
 from rappor.ground.plurals import counted
+from rappor.panels.contrasts import Contrast
+from rappor.panels.panel import Panel, Sample
+from rappor.protocol.loss import epsilon_1
 from rappor.reporting.numbers import nats, p_value, percent, short_percent
 
 _SURELY: Final = 0.01
 """P-value below which a test is read as an answer."""
+
+_ASKED: Final = {
+    "sample": "differences are significant, at",
+    "segment": "differences of a segment from the rest are significant, at",
+} | dict.fromkeys(
+    ("day", "week", "month", "period"), "values changed over the range, by the line through all, at"
+)
 
 
 def remarks(estimates: Estimates) -> Iterator[str]:
@@ -27,113 +34,93 @@ def remarks(estimates: Estimates) -> Iterator[str]:
     yield from (each.sentence for each in estimates.warnings)
 
 
-def changes(comparison: Comparison) -> Iterator[str]:
-    """Yield what changed at which error rate, and what an analyst should know of."""
-    yield (
-        f"{comparison.n_changed:,} of {comparison.n_tests:,} differences from "
-        f"{comparison.before} are significant, at {error_rate(comparison)}."
-    )
-    yield unchanged(comparison.against)
-    yield comparison.assumed
-    yield from comparison.warnings
+def in_panel(panel: Panel) -> Iterator[str]:
+    """Yield what changed at which error rate, what was found, and what to know of it."""
+    if panel.main:
+        n = len(panel.candidates) * len(panel.main)
+        yield f"{panel.n_changed:,} of {n:,} {_ASKED[panel.by]} {error_rate(panel)}."
+        yield unchanged(panel.main)
+    yield from beside(panel)
+    if panel.by != "sample":
+        yield (
+            f"{int(panel.found.sum()):,} of {len(panel.candidates):,} listed values were found in "
+            f"{panel.reports:,} reports from {len(panel.samples):,} {panel.by}s: all {panel.by}s "
+            f"together or at least one {panel.by} detects them."
+        )
+    yield from gaps(panel)
+    for before, after in panel.params_changes:
+        yield (
+            f"From {after.name} on, reports have other parameters: {_in_use(after)} instead of "
+            f"{_in_use(before)}."
+        )
+    if panel.smoothed is not None:
+        yield smoothing(panel)
+    yield panel.assumed
+    yield from (each.sentence for each in panel.warnings)
 
 
-def unchanged(against: Sequence[Against]) -> str:
-    """Say in which samples the overall test found a change."""
+def beside(panel: Panel) -> Iterator[str]:
+    """Yield how many steps from one period to the next are significant."""
+    steps = [each for each in panel.contrasts if each.kind == "step"]
+    if steps:
+        yield (
+            f"{sum(each.n_changed for each in steps):,} of {len(steps) * len(panel.candidates):,} "
+            f"steps from one {panel.by} to the next are significant, at {error_rate(panel)}."
+        )
+
+
+def unchanged(main: Sequence[Contrast]) -> str:
+    """Say in which contrasts the overall test found a change."""
     some, none = (
         ", ".join(
-            f"{each.sample.name} (p = {p_value(each.unchanged_p_value)})"
-            for each in against
+            f"{each.name} (p = {p_value(each.unchanged_p_value)})"
+            for each in main
             if (each.unchanged_p_value < _SURELY) == surely
         )
         for surely in (True, False)
     )
-    tested = "all bits and candidates" if against[0].rows_p_value is not None else "all candidates"
-    found = [f"a significant change in {some}"] if some else []
-    found += [f"no significant change in {none}"] if none else []
+    tested = "all bits and candidates" if main[0].rows_p_value is not None else "all candidates"
+    found = [f"a significant change {some}"] if some else []
+    found += [f"no significant change {none}"] if none else []
     return f"Overall test ({tested}): {', and '.join(found)}."
 
 
-def error_rate(estimates: Estimates | Comparison | Trend | Segments) -> str:
+def error_rate(estimates: Estimates | Panel) -> str:
     """Say which error rate the detections have."""
     bonferroni = estimates.detection.correction == "bonferroni"
     kind = "a probability of any false one" if bonferroni else "a false discovery rate"
     return f"{kind} of {short_percent(estimates.detection.level)}"
 
 
-def over_time(trend: Trend) -> Iterator[str]:
-    """Yield what a trend shows, where reports are missing, and which parameters changed."""
-    yield (
-        f"{len(trend.candidates):,} of {trend.n_candidates:,} listed values were found in "
-        f"{trend.reports:,} reports from {len(trend.periods):,} {trend.by}s."
-    )
-    yield (
-        f"A value is found if all {trend.by}s together or at least one {trend.by} detects it, at "
-        f"{error_rate(trend)}."
-    )
-    yield from gaps(trend)
-    for each in trend.params_changes:
-        yield (
-            f"From {each.period} on, reports have other parameters: {_in_use(each.after)} instead "
-            f"of {_in_use(each.before)}."
-        )
-    if trend.steps is not None:
-        yield (
-            f"{trend.n_changed:,} of {trend.steps.n_tests:,} steps from one {trend.by} to the next "
-            f"are significant, at {error_rate(trend)}."
-        )
-    if trend.smoothed is not None:
-        yield smoothing(trend)
-    yield trend.assumed
-    yield from trend.warnings
-
-
-def gaps(trend: Trend) -> Iterator[str]:
+def gaps(panel: Panel) -> Iterator[str]:
     """Yield which periods have no reports, lack days, or have reports not yet released."""
-    lacking = [each for each in trend.periods if each.reports and each.missing_days]
-    waiting = [each for each in trend.periods if each.withheld]
-    if trend.missing:
-        yield f"There are no reports for {_named(trend.missing)}."
+    lacking = [each for each in panel.samples if each.reports and each.missing_days]
+    waiting = [each for each in panel.samples if each.withheld]
+    if panel.missing:
+        yield f"There are no reports for {_named(panel.missing)}."
     if lacking:
         yield f"Some days have no reports in {_named(lacking)}."
     if waiting:
         yield f"Some reports are not yet released for {_named(waiting)}."
 
 
-def smoothing(trend: Trend) -> str:
+def smoothing(panel: Panel) -> str:
     """Say what smoothed estimates are of."""
     return (
-        f"Smoothed estimates are of {trend.window} {trend.by}s together: the named {trend.by} and "
-        f"the {trend.window - 1} before it. They follow a change late."
+        f"Smoothed estimates are of {panel.window} {panel.by}s together: the named {panel.by} and "
+        f"the {panel.window - 1} before it. They follow a change late."
     )
 
 
-def in_segments(found: Segments) -> Iterator[str]:
-    """Yield what segments show, and what an analyst should know of."""
-    yield (
-        f"{len(found.candidates):,} of {found.n_candidates:,} listed values were found in "
-        f"{found.reports:,} reports from {len(found.segments):,} segments."
-    )
-    yield (
-        "A value is found if all segments together or at least one segment detects it, at "
-        f"{error_rate(found)}."
-    )
-    if found.differences is not None:
-        yield (
-            f"{found.n_differing:,} of {found.differences.n_tests:,} differences from "
-            f"{found.segments[0].name} are significant (*), at {error_rate(found)}."
-        )
-    yield found.assumed
-    yield from found.warnings
-
-
-def _named(periods: Sequence[TrendPeriod]) -> str:
+def _named(periods: Sequence[Sample]) -> str:
     few = ", ".join(period.name for period in periods[:5])
     return few if len(periods) <= 5 else f"{few} and {len(periods) - 5:,} more"
 
 
-def _in_use(sets: Sequence[InUse]) -> str:
-    return " and ".join(f"{each.fingerprint} (epsilon_1 = {nats(each.epsilon_1)})" for each in sets)
+def _in_use(sample: Sample) -> str:
+    return " and ".join(
+        f"{each.fingerprint} (epsilon_1 = {nats(epsilon_1(each))})" for each in sample.params
+    )
 
 
 def findings(diagnostics: Mapping[str, Any]) -> Iterator[str]:

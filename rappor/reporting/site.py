@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from rappor.decoding.trends.edition import Edition, EditionEntry
+from rappor.panels.edition import Edition, EditionEntry
 from rappor.reporting.document import document, header
 from rappor.reporting.markup import Markup, join, tag
-from rappor.reporting.remarks import over_time
+from rappor.reporting.panel_page import panel_sections
+from rappor.reporting.remarks import in_panel
 from rappor.reporting.tables import pairs, section, table
-from rappor.reporting.trend_page import trend_sections
 
 _FILES: Final = {
     "counts.json": "the counts: sums of noisy reports, never a report",
@@ -28,8 +28,8 @@ def edition_page(edition: Edition) -> str:
     above = tag("a", f"All editions of {entry.metric}", href="../index.html")
     return document(
         title,
-        header(title, next(over_time(edition.trend)), above=above),
-        *trend_sections(edition.trend),
+        header(title, next(in_panel(edition.trend)), above=above),
+        *panel_sections(edition.trend),
         _collected(edition.notice),
         _again(edition),
     )

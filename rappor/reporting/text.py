@@ -5,12 +5,15 @@ from __future__ import annotations
 import itertools
 import textwrap
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
+from rappor.decoding.contrasts import Contrast
 from rappor.decoding.estimates import Estimates, adjusted_interval
+from rappor.decoding.weighted import Weighted
+from rappor.reporting.contrasts import contrast_cells, contrast_titles
 from rappor.reporting.markup import shorten
-from rappor.reporting.numbers import measured, short_percent, span
+from rappor.reporting.numbers import measured, percent, short_percent, span
 from rappor.reporting.remarks import remarks
 
 _FORGED: Final = (
@@ -38,8 +41,31 @@ def estimates_text(
     """
     sentences = [*([_FORGED] if forged else []), *remarks(estimates)]
     rows = _rows(estimates, detected_only=detected_only, truth=truth, forged=forged)
-    lines = _table(list(rows), width)
+    lines = [*_table(list(rows), width)]
+    if estimates.contrasts:
+        lines += ["", *_contrasts(estimates.contrasts, estimates.detection.confidence, width)]
     return "\n".join([*lines, *(wrap(sentence, width) for sentence in sentences)])
+
+
+def weighted_text(weighted: Weighted, *, width: int = 100) -> str:
+    """Write the weighted totals, and what belongs to their segments."""
+    weights = ", ".join(f"{name} {percent(part)}" for name, part in weighted.weights.items())
+    sentences = [
+        f"Weighted shares of {len(weighted.weights):,} segments with {weighted.reports:,} reports: "
+        f"{weights}. Listed are {len(weighted.contrasts):,} of {weighted.n_candidates:,} "
+        "candidates.",
+        *weighted.assumed,
+        *(each.sentence for each in weighted.warnings),
+    ]
+    lines = _contrasts(weighted.contrasts, weighted.detection.confidence, width, "candidate")
+    return "\n".join([*lines, *(wrap(sentence, width) for sentence in sentences)])
+
+
+def _contrasts(
+    contrasts: Iterable[Contrast], confidence: float, width: int, what: str = "together"
+) -> Iterator[str]:
+    titles = contrast_titles(short_percent(confidence), what)
+    return _table([titles, *map(contrast_cells, contrasts)], width)
 
 
 def detected_table(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import datetime
 import itertools
 import math
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
-from rappor.decoding.side_by_side import Levels
-from rappor.decoding.trends.trend import Trend, TrendPeriod
+from rappor.panels.levels import Levels
+from rappor.panels.panel import Panel, Sample
 from rappor.reporting.charts import COLORS, Chart
 from rappor.reporting.dots import marker
 from rappor.reporting.markup import Markup, join, tag
@@ -27,30 +28,31 @@ _FAR: Final = 3
 """The axis begins at 0 unless all that is drawn is this many times its own height away."""
 
 
-def time_panel(trend: Trend, column: int, title: str) -> Chart:
+def time_panel(panel: Panel, column: int, title: str) -> Chart:
     """Draw how the share of one string runs, with its intervals, gaps and changes."""
-    periods = trend.periods
-    across = Scale.over([period.first.toordinal() for period in periods], start=_LEFT, end=_RIGHT)
-    places = [across(period.first.toordinal()) for period in periods]
-    shares = _shares(trend, column)
-    changed = {each.period for each in trend.params_changes}
+    periods = panel.samples
+    days = [period.first for period in periods if period.first is not None]
+    across = Scale.over([day.toordinal() for day in days], start=_LEFT, end=_RIGHT)
+    places = [across(day.toordinal()) for day in days]
+    shares = _shares(panel, column)
+    changed = {each.name for _, each in panel.params_changes}
     borders = [
         _border(period, place)
         for period, place in zip(periods, places, strict=True)
         if period.name in changed
     ]
-    line = trend.levels if trend.smoothed is None else trend.smoothed
-    marks = [_mark(trend, number, column, place, shares) for number, place in enumerate(places)]
+    line = panel.levels if panel.smoothed is None else panel.smoothed
+    marks = [_mark(panel, number, column, place, shares) for number, place in enumerate(places)]
     content = join(
-        _grid(shares), _dates(periods, places), *borders,
+        _grid(shares), _dates(days, places), *borders,
         *_run(line, column, places, shares), *marks,
     )  # fmt: skip
     return Chart(title=title, content=content, height=_FLOOR + (66 if shares.low > 0 else 48))
 
 
-def _shares(trend: Trend, column: int) -> Scale:
+def _shares(panel: Panel, column: int) -> Scale:
     least, most = _MOST
-    both = [trend.levels] if trend.smoothed is None else [trend.levels, trend.smoothed]
+    both = [panel.levels] if panel.smoothed is None else [panel.levels, panel.smoothed]
     ends = [
         min(max(end, least), most)
         for levels in both
@@ -76,12 +78,12 @@ def _grid(shares: Scale) -> Markup:
     return join(*parts)
 
 
-def _dates(periods: Sequence[TrendPeriod], places: Sequence[float]) -> Markup:
+def _dates(days: Sequence[datetime.date], places: Sequence[float]) -> Markup:
     """Draw a tick at each period, and name the first day of some, with each new year."""
-    step = math.ceil(len(periods) / _DATES)
+    step = math.ceil(len(days) / _DATES)
     parts, year = [], None
-    for number, (period, place) in enumerate(zip(periods, places, strict=True)):
-        x, day = f"{place:g}%", period.first
+    for number, (day, place) in enumerate(zip(days, places, strict=True)):
+        x = f"{place:g}%"
         named = number % step == 0
         parts.append(tag("line", x1=x, x2=x, y1=_FLOOR, y2=_FLOOR + (7 if named else 4),
                          stroke="currentColor"))  # fmt: skip
@@ -96,7 +98,7 @@ def _dates(periods: Sequence[TrendPeriod], places: Sequence[float]) -> Markup:
     return join(*parts)
 
 
-def _border(period: TrendPeriod, place: float) -> Markup:
+def _border(period: Sample, place: float) -> Markup:
     """Mark the first period of other parameters."""
     line = tag("line", x1=f"{place:g}%", x2=f"{place:g}%", y1=4, y2=_FLOOR, stroke="currentColor",
                stroke_dasharray="2 3")  # fmt: skip
@@ -128,9 +130,9 @@ def _run(levels: Levels, column: int, places: Sequence[float], shares: Scale) ->
     return drawn
 
 
-def _mark(trend: Trend, number: int, column: int, place: float, shares: Scale) -> Markup:
+def _mark(panel: Panel, number: int, column: int, place: float, shares: Scale) -> Markup:
     """Draw a dot with its interval, or a cross on the axis where there are no reports."""
-    period, levels, x = trend.periods[number], trend.levels, f"{place:g}%"
+    period, levels, x = panel.samples[number], panel.levels, f"{place:g}%"
     if not period.reports:
         cross = tag("path", d="M-4 -4L4 4M-4 4L4 -4", stroke="currentColor")
         return tag("g", tag("title", f"{period.name}: no reports"),
@@ -142,19 +144,26 @@ def _mark(trend: Trend, number: int, column: int, place: float, shares: Scale) -
     told = f"{period.name}: {measured(share, error)}, {span(low, high, error)}"
     if not math.isfinite(low + high):
         return tag("g", tag("title", told))
-    step = trend.step(number, column)
-    changed = step is not None and step["changed"]
-    if step is not None and changed:
-        told += f"; step of {moved(step['difference'], step['std_error'])} points"
+    step = _step(panel, number, column)
+    if step is not None:
+        told += f"; step of {moved(step['estimate'], step['std_error'])} points"
     parts = [
         tag("title", told),
         tag("line", x1=x, x2=x, y1=shares(low), y2=shares(high), stroke=COLORS[0],
             stroke_opacity=0.6, stroke_width=2),
         marker(0, x, shares(share), full=bool(levels.detected[number, column])),
     ]  # fmt: skip
-    if step is not None and changed:
-        rises = step["difference"] > 0
+    if step is not None:
+        rises = step["estimate"] > 0
         triangle = tag("path", d="M-5 4L0 -5L5 4Z" if rises else "M-5 -5L0 4L5 -5Z",
                        fill="currentColor" if rises else "none", stroke="currentColor")  # fmt: skip
         parts.append(tag("svg", triangle, x=x, y=_TOP - 13, overflow="visible"))
     return tag("g", *parts)
+
+
+def _step(panel: Panel, number: int, column: int) -> Mapping[str, Any] | None:
+    """Return the significant step to a period, None where there is none."""
+    for each in panel.contrasts:
+        if each.kind == "step" and each.weights[number] > 0 and each.changed[column]:
+            return each.row(column)
+    return None

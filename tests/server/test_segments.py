@@ -73,4 +73,4 @@ def test_what_devices_tell_is_counted_apart(tmp_path: Path, database: str) -> No
     assert (together.n_reports, together.params.segment) == (7, ())
     assert decode(whole.collections).reports == 7
     found = by_segment(apart.collections)
-    assert json.loads(found.to_json())["segments"][0]["values"] == {"version": "1"}
+    assert json.loads(found.to_json())["samples"][0]["segment"] == {"version": "1"}

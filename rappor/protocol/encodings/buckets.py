@@ -39,7 +39,7 @@ class Buckets(Encoding):
 
     def bits(self, value: object, cohort: int) -> list[int]:  # noqa: ARG002  (one cohort)
         """Return the bit of the bucket that holds a number; NaN lies in none."""
-        return [bisect.bisect_right(self._edges, _number(value))] if self.fits(value) else []
+        return [bisect.bisect_right(self.edges, _number(value))] if self.fits(value) else []
 
     def fits(self, value: object) -> bool:
         """Return whether a number is not NaN."""
@@ -71,13 +71,14 @@ class Buckets(Encoding):
     @property
     def contrasts(self) -> list[tuple[str, str]]:
         """A number of each bucket, beside one of the next."""
-        edges = self._edges
+        edges = self.edges
         inner = [low + (high - low) / 2 for low, high in itertools.pairwise(edges)]
         return neighbours([repr(number) for number in (edges[0] - 1, *inner, edges[-1])])
 
     @property
-    def _edges(self) -> list[float]:
-        return [float(edge) for edge in self.params.categories]
+    def edges(self) -> tuple[float, ...]:
+        """The numbers between the ranges."""
+        return tuple(float(edge) for edge in self.params.categories)
 
 
 def _number(value: object) -> int | float:

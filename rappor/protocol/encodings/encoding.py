@@ -147,6 +147,11 @@ class Encoding(ABC):
         return self.params.categories
 
     @property
+    def edges(self) -> tuple[float, ...]:
+        """The numbers that divide the answers, increasing; empty where answers are no ranges."""
+        return ()
+
+    @property
     @abstractmethod
     def described(self) -> str:
         """What is collected of a device, for the people concerned."""

@@ -31,6 +31,7 @@ from rappor_server.storage.store import Store
 
 if TYPE_CHECKING:
     from rappor.candidates.candidates import Candidates
+    from rappor.panels.panel import Panel
     from rappor.reporting.document import Content
 
 PARTS: Final = "application/vnd.rappor.parts"
@@ -143,13 +144,13 @@ class RankingTask(PageTask[Release]):
 
     def find(self, store: Store) -> Release:
         """Read what is released of the range."""
-        found = self.range.release(store, self.metric)
+        found = self.range.by_day(store, self.metric)
         check_decodable(found)
         return found
 
     def collections(self, found: Release) -> Sequence[Counts]:
         """Return the counts of each parameter set."""
-        return found.collections
+        return found.parts
 
     def answer(
         self, found: Release, candidates: Candidates | None, progress: Progress
@@ -160,9 +161,10 @@ class RankingTask(PageTask[Release]):
         from rappor.reporting.page import estimates_content  # noqa: PLC0415
 
         estimates = decode(
-            list(found.collections),
+            list(found.parts),
             candidates,
             detection=self.asked.detection,
+            complete=self.metric.complete,
             progress=progress,
         )
         progress("drawing", 0, None)
@@ -215,8 +217,7 @@ class TrendTask(PageTask[Released]):
         self, found: Released, candidates: Candidates | None, progress: Progress
     ) -> PageAnswer:
         """Decode each stretch and each step, and draw them."""
-        from rappor.decoding.trends.over_time import trend  # noqa: PLC0415
-        from rappor.reporting.trend_page import trend_content  # noqa: PLC0415
+        from rappor.panels.over_time import trend  # noqa: PLC0415 - only where it is decoded
 
         run = trend(
             found,
@@ -226,7 +227,7 @@ class TrendTask(PageTask[Released]):
             detection=self.asked.detection,
             progress=progress,
         )
-        return _drawn(trend_content(run), "trend", as_csv=run.to_csv(), as_json=run.to_json())
+        return _drawn_panel(run, "trend")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,8 +262,7 @@ class CompareTask(PageTask[tuple[Release, Release]]):
         progress: Progress,
     ) -> PageAnswer:
         """Compare the ranges, and draw the differences."""
-        from rappor.decoding.comparison.compare import compare  # noqa: PLC0415
-        from rappor.reporting.comparison_page import comparison_content  # noqa: PLC0415
+        from rappor.panels.compare import compare  # noqa: PLC0415 - only where it is decoded
 
         changes = compare(
             {
@@ -273,13 +273,7 @@ class CompareTask(PageTask[tuple[Release, Release]]):
             detection=self.asked.detection,
             progress=progress,
         )
-        only = not self.everything
-        return _drawn(
-            comparison_content(changes),
-            "comparison",
-            as_csv=changes.to_csv(changed_only=only),
-            as_json=changes.to_json(changed_only=only),
-        )
+        return _drawn_panel(changes, "comparison", every=self.everything)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -304,8 +298,7 @@ class SegmentsTask(PageTask[Release]):
         self, found: Release, candidates: Candidates | None, progress: Progress
     ) -> PageAnswer:
         """Decode each segment, and draw them."""
-        from rappor.decoding.segments.by_segment import by_segment  # noqa: PLC0415
-        from rappor.reporting.segments_page import segments_content  # noqa: PLC0415
+        from rappor.panels.by_segment import by_segment  # noqa: PLC0415 - only where it is decoded
 
         apart = by_segment(
             found.collections,
@@ -314,9 +307,19 @@ class SegmentsTask(PageTask[Release]):
             detection=self.asked.detection,
             progress=progress,
         )
-        return _drawn(
-            segments_content(apart), "segments", as_csv=apart.to_csv(), as_json=apart.to_json()
-        )
+        return _drawn_panel(apart, "segments")
+
+
+def _drawn_panel(panel: Panel, name: str, *, every: bool = False) -> PageAnswer:
+    """Return the parts of the page about a panel, and its numbers of `every` candidate."""
+    from rappor.reporting.panel_page import panel_content  # noqa: PLC0415 - only where it is drawn
+
+    return _drawn(
+        panel_content(panel),
+        name,
+        as_csv=panel.to_csv(every=every),
+        as_json=panel.to_json(every=every),
+    )
 
 
 def _drawn(content: Content, name: str, *, as_csv: str, as_json: str) -> PageAnswer:

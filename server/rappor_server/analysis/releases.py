@@ -11,7 +11,7 @@ from __future__ import annotations
 import datetime
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -69,6 +69,8 @@ class Release:
     collections: tuple[Counts, ...]
     days: tuple[DayReports, ...]
     withheld: tuple[datetime.date, ...]
+    parts: tuple[Counts, ...] = ()
+    """The same reports by day, where `release_by_day` made it."""
 
     @property
     def n_reports(self) -> int:
@@ -186,6 +188,50 @@ def release(
     _add_rows(store, BlockQuery(metric, first, last, params), whole)
     apart = segments or params is not None
     return whole.of(first).release(metric, first, last, segments=apart)
+
+
+def release_by_day(
+    store: Store, metric: Metric, first: datetime.date, last: datetime.date
+) -> Release:
+    """Return what `release` does, and the same reports by day: they tell how often devices repeat.
+
+    Days are added until they have `min_reports` reports, so that each part may be read by itself.
+    Segments are added up, and more than `MOST_STRETCHES` days too: one sum stands for them.
+    """
+    days = _Stretches(lambda day: (day, day), most=MOST_STRETCHES)
+    try:
+        _add_rows(store, BlockQuery(metric, first, last), days)
+    except ParamsError:
+        found = release(store, metric, first, last)
+        return replace(found, parts=found.collections)
+    whole = _Sums()
+    for each in days.sums.values():
+        whole.take(each, each.sets)
+    found = whole.release(metric, first, last, segments=False)
+    if any(params.segment for params in whole.sets.values()):
+        return replace(found, parts=found.collections)
+    ordered = [days.sums[day] for day in sorted(days.sums)]
+    keys = [counts.params.fingerprint for counts in found.collections]
+    return replace(
+        found, parts=tuple(counts for key in keys for counts in _parts(metric, key, ordered))
+    )
+
+
+def _parts(metric: Metric, key: str, days: Iterable[_Sums]) -> list[Counts]:
+    """Add days of one parameter set until each part has enough reports, the last one with the rest.
+
+    Together they have enough.
+    """
+    parts = [_Sums()]
+    for day in days:
+        if key in day.sets:
+            if parts[-1].n_reports(key) >= max(metric.min_reports, 1):
+                parts.append(_Sums())
+            parts[-1].take(day, [key])
+    if len(parts) > 1 and parts[-1].n_reports(key) < max(metric.min_reports, 1):
+        last = parts.pop()
+        parts[-1].take(last, [key])
+    return [part.counts_of(metric, key) for part in parts]
 
 
 def release_ended(
@@ -325,6 +371,30 @@ class _Sums:
         self.reports[key][cohort] += number
         self.ones[key][cohort] += Tally.from_bytes(number, data).ones
         self.periods[key][cohort].append(period)
+
+    def take(self, other: _Sums, keys: Iterable[str]) -> None:
+        """Add what another one has of some parameter sets, and its days not yet released."""
+        self.waiting |= other.waiting
+        for key in keys:
+            if key not in self.sets:
+                params = self.sets[key] = other.sets[key]
+                self.reports[key] = np.zeros(params.m, dtype=np.int64)
+                self.ones[key] = np.zeros((params.m, params.k), dtype=np.int64)
+                self.periods[key] = defaultdict(list)
+            self.reports[key] += other.reports[key]
+            self.ones[key] += other.ones[key]
+            for cohort, periods in other.periods[key].items():
+                self.periods[key][cohort] += periods
+                for _, day, number in periods:
+                    self.days[key, day] += number
+
+    def n_reports(self, key: str) -> int:
+        """Return how many reports there are of a parameter set."""
+        return int(self.reports[key].sum()) if key in self.reports else 0
+
+    def counts_of(self, metric: Metric, key: str) -> Counts:
+        """Return the counts of a parameter set."""
+        return self._counts(metric, self.sets[key], [key])
 
     def release(
         self, metric: Metric, first: datetime.date, last: datetime.date, *, segments: bool

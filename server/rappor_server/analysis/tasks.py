@@ -80,6 +80,10 @@ class Range:
         """Return what is released of a metric, of one parameter set if its fingerprint is named."""
         return releases.release(store, metric, *self.days(), params=params, segments=segments)
 
+    def by_day(self, store: Store, metric: Metric) -> Release:
+        """Return what is released of a metric, and the same reports by day."""
+        return releases.release_by_day(store, metric, *self.days())
+
     def days(self) -> tuple[datetime.date, datetime.date]:
         """Return the first and the last day."""
         first = read_day("from", self.first, datetime.date.min)
@@ -181,7 +185,7 @@ class EstimatesTask:
         tell("reading")
         asked = self._asked()
         days = Range(first=asked.first, last=asked.last)
-        release = days.release(store, self.metric)
+        release = days.by_day(store, self.metric)
         self._check(asked)
         if not release.collections:
             raise ParamsError(no_results(self.metric))
@@ -199,7 +203,7 @@ class EstimatesTask:
         parts = [repr(self.metric).encode(), self.media_type.encode(), msgspec.json.encode(asked)]
         if asked.candidates is None and self.file is not None:
             parts.append(self.file.contents(store))
-        return key_of([*parts, *bytes_of(release.collections)])
+        return key_of([*parts, *bytes_of(release.parts)])
 
     def _answer(self, asked: EstimateBody, release: Release, store: Store, tell: Tell) -> bytes:
         """Decode, and write the estimates in the media type."""
@@ -209,10 +213,11 @@ class EstimatesTask:
         candidates = self._candidates(asked, store)
         tell("decoding")
         estimates = decode(
-            list(release.collections),
+            list(release.parts),
             candidates,
             detection=asked.detection,
             distribution=asked.distribution,
+            complete=self.metric.complete,
         )
         tell("writing")
         only = not asked.everything

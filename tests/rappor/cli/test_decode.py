@@ -53,6 +53,62 @@ def test_decode_lists_the_detected_unless_asked_for_all(shell: Shell, counts: st
     assert (shell.place / "rows.csv").read_text().count("\n") == 3
 
 
+def test_decode_answers_for_several_rows(shell: Shell, counts: str) -> None:
+    """A group by expression or by list, a difference; in text, JSON and page the same."""
+    (shell.place / "group.txt").write_text("duckduckgo\nqwant\n", encoding="utf-8")
+    listed = shell.path("group.txt")
+    words: tuple[str, ...] = ("decode", counts, "--candidates", "engines.txt")
+    words += ("--sum", "^(duck|qw)", "--sum", f"@{listed}", "--difference", "duckduckgo", "qwant")
+    page = shell.path("page.html")
+    code, out, _ = shell.metric(*words, "--json", "--html", page)
+    assert code == 0
+    group, same, difference = json.loads(out)["contrasts"]
+    assert group["name"] == "^(duck|qw) (2 candidates)"
+    assert {**group, "name": f"@{listed}"} == same
+    assert difference["name"] == "duckduckgo - qwant"
+    text = shell.metric(*words)[1]
+    for each in (group, difference):
+        written = measured(each["estimate"], each["std_error"])
+        assert written in text
+        assert written in Path(page).read_text(encoding="utf-8")
+    code, _, err = shell.metric("decode", counts, "--candidates", "engines.txt", "--quantiles")
+    assert code == 1
+    assert "counts must be of buckets" in err
+
+
+def test_decode_weighs_segments(shell: Shell, counts: str) -> None:
+    """Two segments with weights 3 to 1, of the same counts: the total is what each says."""
+    whole = Counts.load(counts)
+    for name in ("1", "2"):
+        params = whole.params.in_segment((("version", name),))
+        Counts(params, whole.ones, whole.reports, whole.metric, whole.squares).save(
+            shell.path(f"{name}.counts")
+        )
+    weights = shell.place / "weights.csv"
+    weights.write_text("segment,weight\nversion=1,30\nversion=2,10\n", encoding="utf-8")
+    words = ("decode", *(shell.path(f"{name}.counts") for name in "12"), "--weights", str(weights))
+    words += ("--candidates", "engines.txt")
+    code, out, err = shell.metric(*words, "--json")
+    assert code == 0, err
+    answer = json.loads(out)
+    assert answer["weights"] == {"version=1": 0.75, "version=2": 0.25}
+    alone = json.loads(shell.metric("decode", counts, "--candidates", "engines.txt", "--json")[1])[
+        "estimates"
+    ]
+    for row, found in zip(alone, answer["contrasts"], strict=True):
+        assert (found["name"], found["estimate"]) == (
+            row["candidate"],
+            pytest.approx(row["proportion"]),
+        )
+        expected = (0.75**2 + 0.25**2) ** 0.5 * row["std_error"] / 50_000
+        assert found["std_error"] == pytest.approx(expected)
+    assert "version=1 75.0 %" in shell.metric(*words)[1]
+    code, _, err = shell.metric(*words, "--sum", "x")
+    assert (code, "--sum must be omitted with --weights" in err) == (2, True)
+    weights.write_text("version=1,a\nversion=1,1\nversion=1,2\n", encoding="utf-8")
+    assert "each line must be a segment, a comma and a weight" in shell.metric(*words)[2]
+
+
 def test_decode_streams_what_it_is_told_to(shell: Shell, counts: str) -> None:
     """A short stream, plain or packed, has the answer of the list; standard input is no stream."""
     packed = shell.path("engines.gz")

@@ -22,8 +22,8 @@ from shell import Shell
 
 from rappor import Counts, Population, Registry, describe, simulate_counts
 from rappor.counts.released import Period, Released
-from rappor.decoding.trends.edition import EditionEntry, newest_first
 from rappor.ground.files import alone
+from rappor.panels.edition import EditionEntry, newest_first
 from rappor.simulation import simulate_days
 
 MONDAY = datetime.date(2026, 11, 2)

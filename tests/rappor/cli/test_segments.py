@@ -43,20 +43,24 @@ def segments(shell: Shell) -> Shell:
 
 
 def test_shares_and_differences_are_printed(segments: Shell) -> None:
-    """A row a string and segment; what differs has a star."""
+    """A table a segment with a row a string, whose share is more or less than in the rest."""
     code, out, _ = segments(
         "compare", "segments.json", "--by", "version", "--candidates", "engines.txt"
     )
     assert code == 0
-    rows = [line.split() for line in out.splitlines()[1:5]]
-    assert [row[:2] for row in rows] == [
-        [name, f"version={version}"]
-        for name in ("duckduckgo", "qwant")
-        for version in ("1", HOSTILE)
+    lines = out.splitlines()
+    titles = [number for number, line in enumerate(lines) if line.endswith("against the rest")]
+    assert [lines[number] for number in titles] == [
+        f"version={version} against the rest" for version in ("1", HOSTILE)
     ]
-    assert [row[-1] == "*" for row in rows] == [False, True, False, True]
+    changes = [
+        {line.split()[0]: line.split()[-1] for line in lines[number + 2 : number + 4]}
+        for number in titles
+    ]
+    assert changes[0] == {"duckduckgo": "more", "qwant": "less"}
+    assert changes[1] == {"duckduckgo": "less", "qwant": "more"}
     words = " ".join(out.split())
-    assert "2 of 2 differences from version=1 are significant (*)" in words
+    assert "4 of 6 differences of a segment from the rest are significant" in words
     assert "Those of two segments are other devices." in words
 
 
@@ -68,7 +72,7 @@ def test_json_csv_page_and_chart_have_the_same_segments(segments: Shell) -> None
     code, out, _ = segments("compare", "segments.json", "--by", "version", *words, *files)
     assert code == 0
     found = json.loads(out)
-    assert [each["values"] for each in found["segments"]] == [
+    assert [each["segment"] for each in found["samples"]] == [
         {"version": "1"},
         {"version": HOSTILE},
     ]
@@ -78,13 +82,14 @@ def test_json_csv_page_and_chart_have_the_same_segments(segments: Shell) -> None
     text = Path(page).read_text()
     assert HOSTILE not in text
     (shown,) = [rows for caption, rows in tables(text).items() if caption.startswith("Shares of")]
+    shares = [row for row in found["rows"] if row["what"] == "share"]
     assert [cells[2] for cells in shown[1:]] == [
-        measured(row["proportion"], row["std_error"]) for row in found["rows"]
+        measured(row["estimate"], row["std_error"]) for row in shares
     ]
-    panels = drawings(text)
-    assert len(panels) == 2
-    for panel in panels.values():
-        assert len(list(panel.iter("{http://www.w3.org/2000/svg}circle"))) == 2
+    _, *parts = drawings(text).values()
+    assert len(parts) == 2
+    for part in parts:
+        assert len(list(part.iter("{http://www.w3.org/2000/svg}circle"))) == 2
     assert "duckduckgo" in Path(chart).read_text()
 
 
@@ -108,10 +113,10 @@ def test_segments_without_reports_are_left_out(segments: Shell) -> None:
 
 
 def test_what_goes_with_samples_only_is_refused(segments: Shell) -> None:
-    """The largest segment is the baseline, and no device is in two."""
-    words = ("compare", "segments.json", "--by", "all", "--overlap", "1", "--all")
+    """No device is in two segments."""
+    words = ("compare", "segments.json", "--by", "all", "--overlap", "1")
     code, _, err = segments(*words)
-    assert (code, "--overlap, --all must be omitted with --by" in err) == (2, True)
+    assert (code, "--overlap must be omitted with --by" in err) == (2, True)
 
 
 def test_a_segment_below_the_minimum_is_refused(segments: Shell) -> None:

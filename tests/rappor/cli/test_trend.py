@@ -6,6 +6,7 @@ import csv
 import dataclasses
 import datetime
 import json
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -49,15 +50,16 @@ def days(shell: Shell) -> Shell:
 
 
 def test_shares_gaps_and_the_course_are_printed(days: Shell) -> None:
-    """A row a string with the first and the last day, a dot where there are no reports."""
+    """A row a string with the first and the last third, a dot where there are no reports."""
     code, out, _ = days("trend", "days.json", "--candidates", "engines.txt")
     assert code == 0
     lines = out.splitlines()
-    assert lines[0].split() == [
-        *("candidate", "2026-11-02", "2026-11-06", "adjusted", "95", "%", "interval"),
-        *("5", "days"),
+    assert lines[0] == "from 2026-11-02 to 2026-11-06, by the line"
+    assert lines[1].split() == [
+        *("candidate", "first", "third", "last", "third", "points", "95", "%", "interval"),
+        *("p-value", "change", "days"),
     ]
-    rows = {line.split()[0]: line.split() for line in lines[1:3]}
+    rows = {line.split()[0]: line.split() for line in lines[2:4]}
     assert set(rows) == {"duckduckgo", "qwant"}
     assert [len(row[-1]) for row in rows.values()] == [5, 5]
     assert [row[-1][2] for row in rows.values()] == ["\u00b7", "\u00b7"]
@@ -80,7 +82,8 @@ def test_json_csv_page_and_chart_have_the_same_trend(days: Shell) -> None:
     with Path(table).open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["candidate"] for row in rows] == [row["candidate"] for row in found["rows"]]
-    assert len(rows) == 10
+    kinds = {"share": 5, "smoothed": 5, "slope": 1, "thirds": 1, "step": 3}
+    assert Counter(row["what"] for row in rows) == {key: 2 * n for key, n in kinds.items()}
     assert "2026-11-04: no reports" in Path(page).read_text()
     assert "duckduckgo" in Path(chart).read_text()
 
@@ -91,13 +94,13 @@ def test_files_without_days_are_given_theirs(days: Shell) -> None:
     code, out, _ = days("trend", "0.counts", "1.counts", *words)
     assert code == 0
     found = json.loads(out)
-    assert [each["first"] for each in found["periods"]] == ["2026-11-02", "2026-12-01"]
-    assert [each["last"] for each in found["periods"]] == ["2026-11-30", "2026-12-31"]
+    assert [each["first"] for each in found["samples"]] == ["2026-11-02", "2026-12-01"]
+    assert [each["last"] for each in found["samples"]] == ["2026-11-30", "2026-12-31"]
     code, out, _ = days("trend", "0.counts", "1.counts", "--from", "2026-11-02", "--json")
     assert code == 0
     found = json.loads(out)
     assert (found["metric"], found["by"]) == ("theme", "day")
-    assert [each["first"] for each in found["periods"]] == ["2026-11-02", "2026-11-03"]
+    assert [each["first"] for each in found["samples"]] == ["2026-11-02", "2026-11-03"]
     code, _, err = days("trend", "0.counts", "1.counts")
     assert (code, "has no days: give --from" in err) == (2, True)
     code, _, err = days("trend", "themes.json", "--from", "2026-11-02")
@@ -111,7 +114,7 @@ def test_answers_of_several_ranges_are_joined(days: Shell) -> None:
     released(5, 7, shell=days).save(days.place / "later.json")
     code, out, _ = days("trend", "later.json", "themes.json", "--json")
     assert code == 0
-    found = json.loads(out)["periods"]
+    found = json.loads(out)["samples"]
     missing = [number for number, each in enumerate(found) if not each["reports"]]
     assert (len(found), missing) == (8, [2, 6])
     code, _, err = days("trend", "themes.json", "themes.json", "--json")
@@ -144,7 +147,7 @@ def test_stretches_that_share_a_day_are_refused(days: Shell, first: int, last: i
     stretch(days, (7, 13)).save(days.place / "other.json")
     code, out, _ = days("trend", "other.json", "week.json", "--json")
     assert code == 0
-    assert [(each["first"], each["last"]) for each in json.loads(out)["periods"]] == [
+    assert [(each["first"], each["last"]) for each in json.loads(out)["samples"]] == [
         ("2026-11-02", "2026-11-08"),
         ("2026-11-09", "2026-11-15"),
     ]
@@ -161,7 +164,7 @@ def test_all_days_that_wait_are_told(days: Shell) -> None:
     released(5, 7, shell=days).save(days.place / "later.json")
     code, out, _ = days("trend", "later.json", "themes.json", "--json")
     assert code == 0
-    waiting = {each["first"] for each in json.loads(out)["periods"] if each["withheld"]}
+    waiting = {each["first"] for each in json.loads(out)["samples"] if each["withheld"]}
     assert waiting == {"2026-11-06", "2026-11-09"}
 
 

@@ -5,13 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rappor.candidates.candidates import Candidates
-from rappor.decoding.capacity import simplex_fit
-from rappor.decoding.debias import debias
 from rappor.decoding.decoder import decode
-from rappor.decoding.design import Design
-from rappor.decoding.devices import merge
-from rappor.decoding.fit import Fit, fit_rows
 from rappor.protocol.params import Params
 from rappor.simulation.collection import simulate_counts
 from rappor.simulation.population import Population
@@ -47,27 +41,6 @@ def test_few_strings_among_many_rows_are_selected() -> None:
     population = Population(names(1)[:20], WEIGHTS[:20])
     counts = simulate_counts(population, params, n_reports=10**6, seed=1)
     assert decode(counts, names(1)).diagnostics["capacity"]["fitted"] == "selected"
-
-
-def full_fit(seed: int) -> Fit:
-    population = Population(names(seed), WEIGHTS)
-    counts = simulate_counts(population, SMALL, n_reports=10**6, seed=seed)
-    target = debias(*merge([counts]))
-    design = Design(Candidates.from_list(names(seed)), [SMALL])
-    return fit_rows(target, design.columns(np.arange(300)))
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_the_simplex_fit_is_the_nearest_point_of_the_simplex(seed: int) -> None:
-    """No step towards a corner of the simplex, or towards zero, comes nearer."""
-    fit = full_fit(seed)
-    shares = simplex_fit(fit)
-    precision = np.linalg.inv(fit.inverse[-300:, -300:])
-    slope = precision @ (shares - fit.coefficients[-300:])
-    assert shares.min() >= 0
-    assert shares.sum() <= 1 + 1e-9
-    corners = np.append(slope, 0.0)
-    assert corners.min() >= slope @ shares - 1e-4 * np.abs(slope).max()
 
 
 def test_a_heavy_string_that_is_no_candidate_leaves_the_selection() -> None:

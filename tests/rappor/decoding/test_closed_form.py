@@ -10,6 +10,7 @@ from scipy import stats
 
 from rappor.counts.counts import Counts
 from rappor.decoding.decoder import decode
+from rappor.ground.errors import DecodeError
 from rappor.protocol.params import Params
 
 
@@ -69,6 +70,39 @@ def test_one_hot_shares_below_one_leave_a_rest() -> None:
     )
     assert estimates.share is not None
     assert estimates.share.tolist() == pytest.approx([0.1, 0.5, 0.0])
+
+
+def test_complete_shares_are_a_fit_that_sums_to_one() -> None:
+    """Generalised least squares of b = s + error, 1's = 1, by its normal equations."""
+    counts = Counts(one_hot(("a", "b", "c")), [[4400, 5000, 3700]], [10_000])
+    alone, found = decode(counts), decode(counts, complete=True, distribution=True)
+    covariance = alone.related.covariance(np.arange(3))
+    precision = np.linalg.inv(covariance)
+    free = np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, -1.0]])
+    information = free.T @ precision @ free
+    last = np.array([0.0, 0.0, 1.0])
+    solved = np.linalg.solve(information, free.T @ precision @ (alone.proportion - last))
+    assert found.proportion.tolist() == pytest.approx((last + free @ solved).tolist())
+    spread = free @ np.linalg.inv(information) @ free.T
+    assert found.std_error.tolist() == pytest.approx(np.sqrt(spread.diagonal()).tolist())
+    assert found.total("abc").std_error == pytest.approx(0, abs=1e-9)
+    assert found.p_value.tolist() == alone.p_value.tolist()
+    assert found.share is not None
+    assert found.share.sum() == pytest.approx(1)
+    width = (alone.ci_high - alone.ci_low) / alone.std_error
+    assert ((found.ci_high - found.ci_low) / found.std_error).tolist() == pytest.approx(width)
+
+
+def test_a_metric_that_is_not_complete_is_told_so() -> None:
+    """A tenth of the devices in no category is 5 standard errors here, no tenth is none."""
+    names = ("a", "b")
+    some, all_of_them = ([[4_900_000, 4_900_000]], [[5_000_000, 5_000_000]])
+    for ones, codes in ((some, ["incomplete"]), (all_of_them, [])):
+        counts = Counts(one_hot(names), ones, [10_000_000])
+        found = decode(counts, reports_per_device=1, complete=True)
+        assert [each.code for each in found.warnings] == codes
+    with pytest.raises(DecodeError, match="complete must be false"):
+        decode(Counts(one_hot(names, "flags"), all_of_them, [10_000_000]), complete=True)
 
 
 def test_a_boolean_is_one_proportion() -> None:

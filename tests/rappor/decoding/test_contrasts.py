@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import re
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,13 +12,22 @@ import pytest
 from benchmark_modules import benchmark
 from scipy import stats
 
+from rappor.counts.counts import Counts
 from rappor.decoding.contrasts import Joint, add_sampling
+from rappor.decoding.decoder import decode
+from rappor.decoding.numbers import describe_numbers, reach_of_all
 from rappor.decoding.p_values import PValues
+from rappor.decoding.weighted import weigh
+from rappor.ground.errors import DecodeError
+from rappor.protocol.params import Params
+from rappor.simulation.collection import simulate_counts
 
 if TYPE_CHECKING:
     from benchmarks import sums
+    from benchmarks.populations import POPULATIONS
 else:
     sums = benchmark("sums")
+    POPULATIONS = benchmark("populations").POPULATIONS
 
 FALSE_ALARM = 1e-9
 MANY = 200
@@ -59,6 +71,123 @@ def test_a_sum_has_the_mean_and_the_error_of_its_posterior() -> None:
     assert abs(np.mean(errors)) < 0.31 + 0.1
     assert stats.chi2.isf(1 - FALSE_ALARM, 400) < np.square(errors).sum() * 1.1
     assert np.square(errors).sum() < stats.chi2.isf(FALSE_ALARM, 400) * 1.1
+
+
+@pytest.mark.acceptance
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("name", sums.ASKED)
+def test_contrasts_are_held(name: str) -> None:
+    """Intervals of rows that are named in advance hold the truth in 90 to 99 of 100 collections."""
+    runs = [sums.ASKED[name](seed) for seed in range(MANY)]
+    for what in runs[0]:
+        assert 0.90 <= np.mean([run[what] for run in runs]) <= 0.99, what
+
+
+def test_a_contrast_has_the_variance_of_the_mechanism() -> None:
+    """Enumerated: a value, then a coin for each bit; estimates and errors of every contrast."""
+    low, high, n = 0.25, 0.75, 4000
+    share = np.array([0.5, 0.25, 0.25])
+    one, both = np.zeros(3), np.zeros((3, 3))
+    for value, bits in itertools.product(range(3), itertools.product((0, 1), repeat=3)):
+        report = np.array(bits)
+        sent = np.where(np.arange(3) == value, high, low)
+        probability = share[value] * np.prod(np.where(report, sent, 1 - sent))
+        one += probability * report
+        both += probability * np.outer(report, report)
+    exact = (both - np.outer(one, one)) / n / (high - low) ** 2
+    params = Params(k=3, f=0, p=low, q=high, encoding="onehot", categories=("a", "b", "c"))
+    estimates = decode(Counts(params, [n * one], [n]))
+    for weights in itertools.product((-1.0, 0.0, 0.5), repeat=3):
+        found = estimates.contrast(dict(zip("abc", weights, strict=True)), constant=2.0)
+        assert found.estimate == pytest.approx(2 + share @ weights)
+        expected = np.sqrt(np.array(weights) @ exact @ weights)
+        assert found.std_error == pytest.approx(expected, rel=1e-9, abs=1e-12)
+
+
+def test_what_is_unallocated_is_a_contrast_of_detected_rows() -> None:
+    """One number, whether the table says it or somebody asks for it."""
+    collection = POPULATIONS["ten"](1)
+    counts = simulate_counts(collection.population, sums.BALANCED, n_reports=100_000, seed=1)
+    found = decode(counts, collection.candidates)
+    asked = found.contrast(
+        dict.fromkeys(found.detected_candidates, -1.0), constant=1.0, detected=True
+    )
+    assert asked.estimate == pytest.approx(found.unallocated)
+    assert asked.std_error == pytest.approx(found.unallocated_std_error)
+    assert found.to_dict().get("contrasts") is None
+    assert found.asking([asked]).to_dict()["contrasts"] == [asked.to_dict()]
+
+
+def test_contrasts_that_the_counts_do_not_say_are_refused() -> None:
+    """Parts of groups, answers that come together, rows that are missing or not detected."""
+    params = Params(k=16, h=1, m=1, f=0, p=0.25, q=0.75)
+    names = [f"s{i}" for i in range(40)]
+    counts = Counts(params, [np.full(16, 300)], [1000])
+    strings = decode(counts, names)
+    tied = [name for name, group in zip(strings.candidates, strings.group, strict=True) if group]
+    flags = decode(
+        Counts(
+            Params(k=2, f=0, p=0.25, q=0.75, encoding="flags", categories=("x", "y")),
+            [[300, 500]],
+            [1000],
+        )
+    )
+    refused: list[tuple[Callable[[], object], str]] = [
+        (lambda: strings.total(tied[:1]), "all members of a group"),
+        (lambda: strings.total(["nobody"]), "got 1 that have none, such as 'nobody'"),
+        (lambda: strings.contrast({names[0]: 1.0}, detected=True), "must all be detected"),
+        (lambda: strings.total_like("["), "must be a regular expression"),
+        (lambda: strings.total_like("z"), "is in none"),
+        (lambda: flags.difference("x", "y"), "how often two come together"),
+        (lambda: describe_numbers(flags), "must be of buckets"),
+        (lambda: weigh({"a": flags}, {"b": 1.0}), "must have the same names"),
+        (lambda: weigh({"a": flags}, {"a": 0.0}), "one of them more"),
+    ]
+    for ask, reason in refused:
+        with pytest.raises(DecodeError, match=re.escape(reason)):
+            ask()
+
+
+def test_numbers_without_noise_are_exact() -> None:
+    """Half of 1,000 numbers below 10, and a quarter each in [10, 20) and above."""
+    params = Params(k=3, f=0, p=0, q=1, encoding="buckets", categories=("10", "20"), insecure=True)
+    found = describe_numbers(decode(Counts(params, [[500, 250, 250]], [1000])))
+    numbers = {each.name: each for each in found}
+    assert numbers["below 10"].estimate == pytest.approx(0.5)
+    assert numbers["below 20"].estimate == pytest.approx(0.75)
+    assert numbers["mean"].estimate == pytest.approx(0.5 * 10 + 0.25 * 15 + 0.25 * 20)
+    assert numbers["quantile 0.1"].estimate == -np.inf
+    assert numbers["quantile 0.1"].to_dict()["estimate"] is None
+    assert numbers["quantile 0.75"].estimate == pytest.approx(20)
+    assert numbers["quantile 0.9"].ci_high == np.inf
+
+
+def test_a_band_reaches_as_far_as_all_edges_need() -> None:
+    """Equal edges need one interval, independent ones nearly Bonferroni's, two as integrated."""
+    one, four = np.ones((4, 4)), np.eye(4)
+    assert reach_of_all(one, 0.05) == pytest.approx(1.959964, abs=1e-5)
+    assert 2.4 < reach_of_all(four, 0.05) <= stats.norm.isf(0.05 / 8)
+    half = np.array([[1.0, 0.5], [0.5, 1.0]])
+    c = reach_of_all(half, 0.05)
+    inside = stats.multivariate_normal(cov=half).cdf([c, c], lower_limit=[-c, -c])
+    assert inside == pytest.approx(0.95, abs=1e-4)
+
+
+def test_weights_add_up_segments() -> None:
+    """By hand: means and variances of two segments with weights 3 to 1."""
+    params = Params(k=2, f=0, p=0.25, q=0.75, encoding="onehot", categories=("a", "b"))
+    segments = {
+        "x": decode(Counts(params, [[500, 300]], [1000])),
+        "y": decode(Counts(params, [[900, 700]], [2000])),
+    }
+    found = weigh(segments, {"x": 30, "y": 10})
+    assert found.weights == {"x": 0.75, "y": 0.25}
+    first = found.contrasts[0]
+    x, y = segments["x"], segments["y"]
+    assert first.estimate == pytest.approx(0.75 * x.proportion[0] + 0.25 * y.proportion[0])
+    expected = np.hypot(0.75 * x.std_error[0], 0.25 * y.std_error[0])
+    assert first.std_error == pytest.approx(expected)
+    assert found.to_dict()["reports"] == 3000
 
 
 def test_values_that_exclude_each_other_have_errors_that_do() -> None:

@@ -26,6 +26,7 @@ from rappor.decoding.diagnostics import (
 from rappor.protocol.params import Params
 from rappor.simulation import simulate_repeated
 from rappor.simulation.collection import simulate_counts
+from rappor.simulation.population import Population
 
 
 def test_an_honest_collection_raises_no_alarm() -> None:
@@ -173,3 +174,15 @@ def test_a_likely_fit_warns_of_nothing(p_value: float) -> None:
     """The sentence comes below the threshold only; a closed form has no fit to warn about."""
     assert warnings({"goodness_of_fit": {"chi2_per_degree": 1.0, "p_value": p_value}}, N) == ()
     assert warnings({}, 1) == ()
+
+
+def test_devices_of_which_nothing_is_known_warn() -> None:
+    """Only where neither the counts nor the analyst say how often they report."""
+    params = Params.profile("balanced", encoding="boolean")
+    known = simulate_counts(Population(["true", "false"], [1, 1]), params, n_reports=N, seed=1)
+    plain = Counts(params, known.ones, known.reports)
+    codes = [
+        {each.code for each in decode(counts, reports_per_device=given).warnings}
+        for counts, given in ((plain, None), (plain, 1), (known, None))
+    ]
+    assert codes == [{"unknown_devices"}, set(), set()]

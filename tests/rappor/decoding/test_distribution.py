@@ -13,15 +13,14 @@ from scipy import integrate, stats
 
 from rappor import Params, Population, decode, simulate_counts
 from rappor.decoding.distribution import (
-    QUANTILE,
     Prior,
     estimate_shares,
     fit_prior,
     posterior_moments,
     posterior_quantile,
-    project,
 )
 
+QUANTILE = 0.7
 PARAMS = Params(k=32, h=2, m=8, f=0.25, p=0.2, q=0.6)
 PRIOR = Prior(means=np.array([0.5, 4.0, 30.0]), weights=np.array([0.6, 0.1, 0.2, 0.1]))
 
@@ -41,7 +40,7 @@ def above(share: float, z: float) -> float:
 
 
 @pytest.mark.parametrize("z", [-6.0, -1.0, 0.0, 1.0, 2.0, 2.5, 3.0, 5.0, 9.0, 20.0])
-def test_the_share_is_the_quantile_of_the_posterior(z: float) -> None:
+def test_the_quantile_of_the_posterior(z: float) -> None:
     """Where the posterior puts more than the quantile on zero it is zero, else it splits there."""
     share = float(posterior_quantile(PRIOR, np.array([z]), QUANTILE)[0])
     if share == 0:
@@ -123,19 +122,21 @@ def test_shares_are_shares(estimates: list[float], error: float) -> None:
     assert shares.sum() <= 1 + 1e-9
 
 
-@given(st.lists(st.floats(0, 3), min_size=1, max_size=20), st.sampled_from([1.0, 0.25]))
-def test_projection_takes_the_same_from_all(given_shares: list[float], total: float) -> None:
-    """The conditions of the nearest point with this sum: equal losses, or nothing left."""
-    shares = np.array(given_shares)
-    moved = project(shares, total)
-    if shares.sum() <= total:
-        assert (moved == shares).all()
-        return
-    assert moved.sum() == pytest.approx(total)
-    lost = shares - moved
-    held = moved > 0
-    assert np.ptp(lost[held]) < 1e-9
-    assert (shares[~held] <= lost[held].max() + 1e-9).all()
+def test_no_other_quantile_has_a_smaller_expected_total_variation() -> None:
+    """Over 60 lists drawn as the prior says, the rest counted, by three standard errors."""
+    rng = np.random.default_rng(5)
+    losses = []
+    for _ in range(60):
+        truth = np.where(rng.random(600) < 0.8, 0.0, rng.exponential(2e-3, 600))
+        estimate, error = truth + rng.normal(size=600) * 1e-3, np.full(600, 1e-3)
+        z, counts = estimate / error, np.ones(600, dtype=np.int64)
+        prior = fit_prior(z, counts)
+        others = [posterior_quantile(prior, z, q) * error for q in (0.5, 0.6, 0.7, 0.8, 0.9)]
+        answers = [estimate_shares(estimate, error).share, *others]
+        losses.append([np.abs(each - truth).sum() + abs((each - truth).sum()) for each in answers])
+    more = np.array(losses)[:, 1:] - np.array(losses)[:, :1]
+    assert (more.mean(axis=0) > -3 * more.std(axis=0) / np.sqrt(len(more))).all()
+    assert (more.mean(axis=0)[[0, 2, 3, 4]] > 3 * more.std(axis=0)[[0, 2, 3, 4]] / 60**0.5).all()
 
 
 def test_what_the_data_say_nothing_about_gets_nothing() -> None:
@@ -150,9 +151,9 @@ def test_what_the_data_say_nothing_about_gets_nothing() -> None:
 
 
 def test_only_absent_candidates_get_hardly_anything() -> None:
-    """Of 10,000 estimates of nothing, the shares together stay under ten standard errors."""
+    """Of 10,000 estimates of nothing, whose upper halves sum to .4, shares together get .03."""
     noise = np.random.default_rng(7).normal(size=10_000) * 1e-4
-    assert estimate_shares(noise, np.full(10_000, 1e-4)).share.sum() < 10e-4
+    assert estimate_shares(noise, np.full(10_000, 1e-4)).share.sum() < 0.03
 
 
 def test_shares_approach_the_truth() -> None:

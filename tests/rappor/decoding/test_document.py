@@ -7,7 +7,7 @@ import re
 import pytest
 from places import ROOT
 
-from rappor.decoding import distribution, fit, selection, significance
+from rappor.decoding import fit, selection, significance
 
 DOCUMENT = (ROOT / "rappor" / "decoding" / "README.md").read_text(encoding="utf-8")
 
@@ -38,4 +38,3 @@ def test_the_text_has_the_numbers_of_the_code() -> None:
     assert f"from 1 at {low:g} standard deviations above the fit to 0 at {high:g}" in DOCUMENT
     assert f"The {selection.SCREENED:,} best are looked at." in DOCUMENT
     assert f"lasso on the {selection.LASSO_SCREENED:,} best" in DOCUMENT
-    assert f"the {distribution.QUANTILE:.0%} quantile".replace("%", " %") in DOCUMENT

@@ -14,9 +14,11 @@ from decodings import (
     standardised_errors,
 )
 from numpy.typing import NDArray
+from scipy import sparse
 
 from rappor.counts.counts import Counts
 from rappor.decoding.decoder import decode
+from rappor.decoding.fit import Equations
 from rappor.protocol.params import Params
 from rappor.simulation.collection import simulate_counts
 from rappor.simulation.population import Population
@@ -73,6 +75,24 @@ def dense_least_squares(
         beta = inverse @ (columns.T @ (weight * proportions))
         fitted = columns @ beta
     return beta[1:], np.sqrt(inverse.diagonal())[1:]
+
+
+def test_many_coefficients_are_those_of_the_inverse() -> None:
+    """To 1e-9 of their errors; rough leverages have the sum of the others."""
+    rng = np.random.default_rng(1)
+    m, k, s = 64, 32, 500
+    rows = (rng.integers(0, k, (s, m)) + np.arange(m) * k).ravel()
+    columns = sparse.csc_array((np.ones(s * m), rows, np.arange(s + 1) * m), shape=(m * k, s))
+    basis = sparse.csr_array(sparse.hstack([sparse.csc_array(np.ones((m * k, 1))), columns]))
+    weight = np.where(rng.random(m * k) < 0.01, 0.0, rng.uniform(1e8, 3e8, m * k))
+    proportions = basis @ rng.exponential(1e-3, s + 1) + 1e-4 * rng.standard_normal(m * k)
+    equations = Equations(basis, weight)
+    iterated = equations.solve(proportions, np.zeros(s + 1))
+    inverse = equations.inverse
+    inverted = inverse @ (basis.T @ (weight * proportions))
+    assert np.abs((iterated - inverted) / np.sqrt(inverse.diagonal())).max() < 1e-9
+    assert equations.rough_leverage(weight).sum() == pytest.approx(s + 1)
+    assert equations.leverage(weight).sum() == pytest.approx(s + 1)
 
 
 @pytest.mark.parametrize("h", [1, 2])

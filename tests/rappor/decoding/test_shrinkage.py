@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -44,6 +46,16 @@ def decoded(params: Params, seed: int) -> tuple[Estimates, NDArray[np.float64]]:
     truth = dict(zip(population.values, population.weights, strict=True))
     found = decode(counts, candidates)
     return found, np.array([truth.get(name, 0.0) for name in found.candidates])
+
+
+def test_a_fit_that_had_to_search_for_strong_strings_is_unsure() -> None:
+    """Of 300 Zipf strings and 200 absent ones on 512 rows; 12 of 12 collections said so."""
+    params = replace(Params.profile("low-noise"), k=64, m=8)
+    population = Population([f"s{i}" for i in range(300)], 1 / (np.arange(300) + 2.7))
+    counts = simulate_counts(population, params, n_reports=10**7, seed=1)
+    found = decode(counts, [*population.values, *(f"absent{i}" for i in range(200))])
+    assert found.diagnostics["capacity"]["fitted"] == "shrunken"
+    assert "overfull" in {each.code for each in found.warnings}
 
 
 @pytest.mark.parametrize(("params", "unsure"), [(FEW_BITS, False), (TWO_COHORTS, True)])

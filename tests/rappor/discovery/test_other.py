@@ -155,12 +155,12 @@ def test_the_empty_text_is_compared_and_never_announced() -> None:
     before, after = ({"vscode": 80.0, "kate": 20.0}, {"vscode": 55.0, "kate": 30.0, "nano": 15.0})
     samples = {"before": collect(before)[-1], "after": collect(after, seed=2)[-1]}
     found = compare(samples, ["kate", "nano", "zed"])
-    changed = {row["candidate"]: row["kind"] for row in found.rows(changed_only=True)}
-    assert changed == {"kate": "rise", "nano": "newcomer"}
+    (each,) = found.contrasts
+    kinds = dict(zip(found.candidates, each.direction.tolist(), strict=True))
+    assert kinds == {"kate": "rise", "nano": "newcomer", "zed": "", "": ""}
     i = found.candidates.index("")
-    (against,) = found.against
-    assert (against.p_value[i], against.changed[i]) == (1.0, False)
-    assert against.difference[i] == pytest.approx(-0.25, abs=0.03)
+    assert (each.p_value[i], each.changed[i]) == (1.0, False)
+    assert each.estimate[i] == pytest.approx(-0.25, abs=0.03)
     assert found.warnings == ()
 
 
@@ -180,7 +180,8 @@ def test_the_empty_text_is_in_trends_and_segments_and_never_announced() -> None:
     ]
     for candidates in (["kate", "zed"], ["zed", "", "kate"]):
         for found in (trend(released, candidates), by_segment(segments, candidates)):
-            assert (found.candidates, found.n_candidates) == (("kate",), 3)
+            assert [found.candidates[i] for i in found.shown] == ["kate"]
+            assert len(found.candidates) == 3
 
 
 def test_the_empty_text_is_explained_in_a_stream() -> None:

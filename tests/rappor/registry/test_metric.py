@@ -214,6 +214,8 @@ BUCKETS = f'{HEAD}encoding = "buckets"\nprofile = "strict"\n'
         (BLOOM + "min_reports = true", "min_reports must be an integer of at least 0, got True"),
         (BLOOM + "min_reports = 1.5", "min_reports must be an integer of at least 0, got 1.5"),
         (BLOOM + "min_cohort = 0", "min_cohort must be an integer of at least 1, got 0"),
+        (BLOOM + "complete = true", "complete must be false unless each value is in one"),
+        (BLOOM + "complete = 1", "complete must be true or false, got 1"),
         (BLOOM + "keep_reports = 1", "keep_reports must be true or false, got 1"),
         (BLOOM + "sample = 0", r"sample must be a share of devices in \(0, 1\], got 0"),
         (BLOOM + "sample = 1.5", r"sample must be a share of devices in \(0, 1\], got 1.5"),

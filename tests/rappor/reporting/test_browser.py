@@ -16,7 +16,7 @@ from sockets import serving
 from rappor import Estimates, Params, Population, decode, simulate_counts, trend
 from rappor.counts.released import Period, Released
 from rappor.reporting.page import estimates_page
-from rappor.reporting.trend_page import trend_page
+from rappor.reporting.panel_page import panel_page
 
 STRICT: Final = "default-src 'none'"
 """What build servers and wikis forbid: everything."""
@@ -92,7 +92,7 @@ def trends() -> Iterator[tuple[str, list[str]]]:
         for day, weight in zip(days, weights, strict=True)
     )
     counts = Released(metric="pet", first=days[0], last=days[1], periods=periods, withheld=())
-    with served(trend_page(trend(counts, ["cat", "dog"], smooth=2))) as found:
+    with served(panel_page(trend(counts, ["cat", "dog"], smooth=2))) as found:
         yield found
 
 
@@ -153,8 +153,8 @@ def test_trend_is_accessible_and_fits(
         keep_picture(page, f"trend-{scheme}-{width}")
     with opened(browser, f"{address}/strict", color_scheme=scheme, viewport=window) as (page, said):
         assert len(said) == 2
-        assert page.locator("svg[role=img]:visible").count() == 2
-        assert page.locator("table tbody tr:visible").count() == 6
+        assert page.locator("svg[role=img]:visible").count() == 3  # the changes, and two strings
+        assert page.locator("table tbody tr:visible").count() == 2
         keep_picture(page, f"trend-strict-{scheme}")
 
 

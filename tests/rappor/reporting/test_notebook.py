@@ -11,13 +11,12 @@ import pytest
 from pages import SVG, drawings, tables, tags
 
 from rappor import (
-    Comparison,
     Estimates,
     MissingExtraError,
+    Panel,
     Params,
     Plan,
     Population,
-    Trend,
     compare,
     plan_for,
     simulate_counts,
@@ -32,6 +31,7 @@ from rappor.privacy import PrivacyReport
 from rappor.privacy.report import privacy_report_of
 from rappor.registry.metric import Metric
 from rappor.reporting.numbers import measured, moved
+from rappor.reporting.plots import sorted_rows
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +70,7 @@ def audit() -> Audit:
 
 
 @pytest.fixture(scope="module")
-def comparison() -> Comparison:
+def comparison() -> Panel:
     params = Params.profile("low-noise")
     samples = {
         f"<i>{name}</i>": simulate_counts(
@@ -82,7 +82,7 @@ def comparison() -> Comparison:
 
 
 @pytest.fixture(scope="module")
-def over_days() -> Trend:
+def over_days() -> Panel:
     """Two days of the pets, and one without reports between them."""
     params = dataclasses.replace(Params.profile("low-noise"), k=32, m=8)
     population = Population(["<b>cat</b>", "dog"], [5, 3])
@@ -194,14 +194,14 @@ def test_beliefs_in_a_notebook_are_rounded_up(privacy: PrivacyReport) -> None:
     assert rows[-1][0] == "any number"
 
 
-def test_changes_in_a_notebook_are_the_record(comparison: Comparison) -> None:
+def test_changes_in_a_notebook_are_the_record(comparison: Panel) -> None:
     """The largest first, as points with their intervals, in the chart and in the table."""
-    rows = list(comparison.rows(changed_only=True))
+    rows = [row for row in sorted_rows(comparison) if row["changed"]]
     assert len(rows) >= 2
-    numbers = [(row["candidate"], moved(row["difference"], row["std_error"])) for row in rows[:2]]
+    numbers = [(row["candidate"], moved(row["estimate"], row["std_error"])) for row in rows[:2]]
     assert drawn(comparison, top=2) == numbers
     shown = comparison._repr_html_()
     (cells,) = tables(shown).values()
-    assert [(line[0], line[3]) for line in cells[1:3]] == numbers
-    assert cells[1][2] == rows[0]["kind"]
-    assert "a significant change in" in shown
+    assert [(line[0], line[2]) for line in cells[1:3]] == numbers
+    assert cells[1][1] == rows[0]["direction"]
+    assert "a significant change from" in shown

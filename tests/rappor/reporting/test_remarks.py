@@ -45,15 +45,15 @@ def test_what_is_left_is_told_where_a_report_has_one_answer(left: float, told: l
     assert all(sentence.startswith(start) for sentence, start in zip(sentences, told, strict=True))
 
 
-def test_a_sample_has_changed_only_where_that_is_sure() -> None:
+def test_a_contrast_has_changed_only_where_that_is_sure() -> None:
     """At one in a hundred; a p-value below is an answer."""
     against: Any = [
-        SimpleNamespace(sample=SimpleNamespace(name=name), unchanged_p_value=p, rows_p_value=None)
-        for name, p in (("may", 0.02), ("june", 0.0099), ("july", 0.01))
+        SimpleNamespace(name=f"to {name}", unchanged_p_value=p, rows_p_value=None)
+        for name, p in (("May", 0.02), ("June", 0.0099), ("July", 0.01))
     ]
     told = unchanged(against)
-    assert "a significant change in june (p = 0.0099)" in told
-    assert "no significant change in may (p = 0.02), july (p = 0.01)." in told
+    assert "a significant change to June (p = 0.0099)" in told
+    assert "no significant change to May (p = 0.02), to July (p = 0.01)." in told
     assert (p_value(1e-98), p_value(1e-100)) == ("1e-98", "less than 1e-99")
 
 
@@ -65,7 +65,7 @@ def test_gaps_name_five_periods_and_count_the_others() -> None:
     """A period without reports is told once, not as one that lacks days."""
     empty = [period(f"day {n}", 0, missing=1) for n in range(7)]
     found: Any = SimpleNamespace(
-        periods=[*empty, period("half", 10, missing=2), period("late", 10, withheld=1)],
+        samples=[*empty, period("half", 10, missing=2), period("late", 10, withheld=1)],
         missing=empty,
     )
     assert list(gaps(found)) == [
@@ -73,7 +73,7 @@ def test_gaps_name_five_periods_and_count_the_others() -> None:
         "Some days have no reports in half.",
         "Some reports are not yet released for late.",
     ]
-    some: Any = SimpleNamespace(periods=empty[:5], missing=empty[:5])
+    some: Any = SimpleNamespace(samples=empty[:5], missing=empty[:5])
     assert next(iter(gaps(some))).endswith("day 3, day 4.")
 
 

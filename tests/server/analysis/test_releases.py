@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import itertools
+import json
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from rappor_server.analysis import closing, releases
 from rappor_server.analysis.release_json import write_release, write_releases
 from rappor_server.analysis.releases import DayReports
-from rappor_server.analysis.tasks import JSON, CountsTask, Range
+from rappor_server.analysis.tasks import JSON, CountsTask, EstimatesTask, Range
 from rappor_server.analysis.warning_signs import n_quarantined
 from rappor_server.errors import StoreError
 from rappor_server.ingest.accepted_params import AcceptedParams
@@ -26,7 +27,7 @@ from rappor_server.storage.store import Store
 from registries import registry_of
 from sqlalchemy import event
 
-from rappor import Counts, Metric, Registry
+from rappor import Counts, Metric, Registry, decode
 from rappor.counts.released import Released
 from rappor.ground.errors import DecodeError, ParamsError
 from rappor.protocol.segments import Dimension
@@ -380,6 +381,41 @@ def test_stretches_add_up_to_the_range(store: Store) -> None:
     assert by_day[2].withheld == (day(2),)
     whole = read(store, 0, 1).collections[0]
     assert sum(each.collections[0] for each in by_day[:2]) == whole
+
+
+def test_a_range_by_day_is_the_same_reports(store: Store) -> None:
+    """Days are parts where they have the minimum of five; others are added to their neighbours."""
+    sizes = {0: 6, 1: 2, 2: 4, 4: 8, 5: 2}
+    for offset, number in sizes.items():
+        send(store, *[0] * number, on=offset)
+    found = read(store, metric=DAILY)
+    by_day = releases.release_by_day(store, DAILY, *ALL_DAYS)
+    assert dataclasses.replace(by_day, collections=(), parts=()) == dataclasses.replace(
+        found, collections=()
+    )
+    (whole,) = found.collections
+    assert [counts.sha256 for counts in by_day.collections] == [whole.sha256]
+    assert [counts.n_reports for counts in by_day.parts] == [6, 6, 10]
+    assert sum((counts.ones for counts in by_day.parts), 0 * whole.ones).tolist() == (
+        whole.ones.tolist()
+    )
+
+
+def test_estimates_of_a_range_are_those_of_its_days(store: Store) -> None:
+    """What the endpoint says is what days that were read apart say."""
+    for offset in range(6):
+        send(store, *[0, 1, 2, 3] * 10, on=offset, bits=0x0F0F if offset % 2 else 0x0FF0)
+    read(store, metric=DAILY)
+    days = releases.releases_by(store, releases.BlockQuery(DAILY, *ALL_DAYS), "day")
+    apart = decode([counts for each in days for counts in each.collections], ["a", "b"])
+    together = decode(releases.release(store, DAILY, *ALL_DAYS).collections, ["a", "b"])
+    body = b'{"candidates": ["a", "b"], "all": true}'
+    task = EstimatesTask(
+        metric=DAILY, body=body, beside=None, media_type=JSON, file=None, max_candidates=10
+    )
+    answer = json.loads(task.run(store, lambda _: None))
+    assert answer["assumed"] == apart.assumed != together.assumed
+    assert answer["estimates"] == apart.to_dict()["estimates"]
 
 
 def test_weeks_begin_on_monday_and_end_with_the_range(store: Store) -> None:

@@ -79,11 +79,11 @@ def test_an_analyst_finds_the_way(
         comparison.locator("input[name=to]").fill(str(DAYS[2]))
         comparison.locator("input[name=from_after]").fill(str(DAYS[3]))
         comparison.get_by_role("button", name="Compare").click()
-        change = page.locator("table#differences-0 tbody tr").first
+        change = page.locator("table#changes-of-all tbody tr").first
         assert change.inner_text().split("\t")[:2] == [NAMES[3], "rise"]
         with page.expect_download() as download:
             page.get_by_role("link", name="comparison.json").click()
-        assert json.loads(download.value.path().read_bytes())["changes"]
+        assert json.loads(download.value.path().read_bytes())["rows"]
         page.get_by_role("button", name="Sign out").click()
         page.get_by_label("Token").wait_for()
         page.goto(f"{dashboard.url}{HOME}")
@@ -93,8 +93,8 @@ def test_an_analyst_finds_the_way(
 LOOKS = [("light", 390), ("dark", 1280), ("dark", 390), ("light", 1280)]
 ANSWERS = {
     "Decode": "table#candidates",
-    "Show over time": "table#shares-by-period",
-    "Show segments": "table#shares-by-segment",
+    "Show over time": "table#changes-of-all",
+    "Show segments": "table#changes-of-all",
 }
 
 
@@ -138,7 +138,7 @@ def test_everything_works_without_scripts(browser: Any, dashboard: Dashboard, to
         trend = page.locator("form[action$=trend]")
         trend.get_by_label("By").select_option("week")
         trend.get_by_role("button", name="Show over time").click()
-        page.locator("table#shares-by-period").wait_for()
+        page.locator("table#changes-of-all").wait_for()
         assert page.locator("main button").count() == 0
         page.get_by_role("link", name="home_page").click()
         page.get_by_label("or type the candidates").fill("site 0.example\nsite 1.example")

@@ -25,10 +25,10 @@ def test_shares_run_over_days(reader: Visitor) -> None:
     """Each day has its reports, days without any are named, and a panel is drawn."""
     page = reader.answer("/pages/metrics/theme/trend", by="day", smooth="2")
     found = record(reader, page, "trend")
-    assert [each["first"] for each in found["periods"] if each["reports"]] == [
+    assert [each["first"] for each in found["samples"] if each["reports"]] == [
         str(day) for day in DAYS
     ]
-    assert len(found["periods"]) == (DAYS[-1] - DAYS[0]).days + 1
+    assert len(found["samples"]) == (DAYS[-1] - DAYS[0]).days + 1
     assert "There are no reports for 2026-11-04, " in page.text
     assert drawings(page.text)
 
@@ -39,10 +39,10 @@ def test_two_ranges_are_compared(reader: Visitor) -> None:
         "/pages/metrics/home_page/comparison", to=str(DAYS[2]), from_after=str(DAYS[3])
     )
     found = record(reader, page, "comparison")
-    kinds = {row["candidate"]: row["kind"] for row in found["changes"]}
+    kinds = {row["candidate"]: row.get("direction") for row in found["rows"]}
     assert kinds[NAMES[3]] == "rise"
     assert "What changed from 2026-11-02/2026-11-05 to 2026-11-09/2026-11-10" in page.text
-    (shown,) = [rows for caption, rows in tables(page.text).items() if caption.startswith("From")]
+    (shown,) = [rows for caption, rows in tables(page.text).items() if "by their p" in caption]
     assert len(shown) - 1 == found["candidates"]
 
 
@@ -50,7 +50,7 @@ def test_segments_are_shown_apart(reader: Visitor) -> None:
     """Of the one dimension that there is."""
     page = reader.answer("/pages/metrics/theme/segments", dimension="version")
     found = record(reader, page, "segments")
-    assert [each["name"] for each in found["segments"]] == ["version=1", "version=2"]
+    assert [each["name"] for each in found["samples"]] == ["version=1", "version=2"]
     assert "theme by segment" in page.text
 
 

@@ -1,0 +1,114 @@
+"""A trend that is a trend: a share that falls from 5 % to 4 % over twelve weeks.
+
+Each week has 100,000 devices that no other week has, under `balanced`. 40 other strings keep their
+shares, and 100 candidates are absent. `trend` decides by the slope, over all 141 strings.
+"""
+
+from __future__ import annotations
+
+import datetime
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.accuracy import run_many, start_pool
+from benchmarks.tables import Cell, Table
+from rappor.counts.released import Period, Released
+from rappor.panels.over_time import trend
+from rappor.panels.panel import Panel
+from rappor.protocol.params import Params
+from rappor.simulation.collection import simulate_counts
+from rappor.simulation.population import Population
+
+BALANCED: Final = Params.profile("balanced")
+MONDAY: Final = datetime.date(2026, 8, 3)
+N_WEEKS: Final = 12
+FALLING: Final = "falling"
+STEADY: Final = tuple(f"s{i}" for i in range(40))
+UNASKED: Final = tuple(f"u{i}" for i in range(500))
+"""Strings that are no candidates and take up what the falling one loses."""
+
+ABSENT: Final = tuple(f"x{i}" for i in range(100))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One collection: whether the fall was found, false changes, and what the slopes were.
+
+    `z` are the slopes of the absent strings over their errors, `fall` is the error of the falling
+    one over its standard error. `steps` says whether any step called the falling string changed.
+    """
+
+    found: bool
+    false: int
+    n_changed: int
+    z: NDArray[np.float64]
+    fall: float
+    steps: bool
+
+
+def weeks(seed: int, *, params: Params = BALANCED, n_devices: float = 1e5) -> Released:
+    """Draw the weeks, each of other devices."""
+    rest = np.exp(-np.arange(len(STEADY)) / 10)
+    periods = []
+    for week, share in enumerate(np.linspace(0.05, 0.04, N_WEEKS)):
+        weights = [
+            share,
+            *(0.9 * rest / rest.sum()),
+            *((0.1 - share) / len(UNASKED) for _ in UNASKED),
+        ]
+        population = Population([FALLING, *STEADY, *UNASKED], weights)
+        first = MONDAY + datetime.timedelta(7 * week)
+        counts = simulate_counts(population, params, n_reports=n_devices, seed=100 * seed + week)
+        periods.append(
+            Period(first=first, last=first + datetime.timedelta(6), collections=(counts,))
+        )
+    return Released(
+        metric="", first=MONDAY, last=periods[-1].last, periods=tuple(periods), withheld=()
+    )
+
+
+def read(panel: Panel) -> Run:
+    """Read what a trend says of the fall from 5 % to 4 %."""
+    slope = panel.contrasts[0]
+    names = np.array(panel.candidates)
+    falling, absent = names == FALLING, np.isin(names, ABSENT)
+    return Run(
+        found=bool(slope.changed[falling][0]),
+        false=int(slope.changed[~falling].sum()),
+        n_changed=slope.n_changed,
+        z=(slope.estimate / slope.std_error)[absent],
+        fall=float(((slope.estimate + 0.01) / slope.std_error)[falling][0]),
+        steps=any(each.changed[falling][0] for each in panel.contrasts if each.kind == "step"),
+    )
+
+
+def measure(seed: int) -> Run:
+    """Ask one collection whether shares changed over the range."""
+    return read(trend(weeks(seed), [FALLING, *STEADY, *ABSENT]))
+
+
+def trends(*, quick: bool) -> list[Table]:
+    """Count how often the fall is found, and what else is called a change."""
+    n_runs = 8 if quick else 200
+    with start_pool() as pool:
+        runs = run_many(measure, n_runs, pool)
+    numbers: dict[str, Cell] = {
+        "the slope finds the fall": float(np.mean([run.found for run in runs])),
+        "a step finds it": float(np.mean([run.steps for run in runs])),
+        "false share of changes": float(
+            np.mean([run.false / max(run.n_changed, 1) for run in runs])
+        ),
+        "sd of z of absent strings": float(np.concatenate([run.z for run in runs]).std()),
+        "fall within 1.96 errors": float(np.mean([abs(run.fall) <= 1.96 for run in runs])),
+    }
+    return [
+        Table(
+            title=f"trends: 5 % to 4 % over {N_WEEKS} weeks, {n_runs} collections from seed 0",
+            columns=("what", "measured"),
+            rows=[[name, number] for name, number in numbers.items()],
+            note="141 strings, the false discovery rate is to be 5 %. Wanted: the slope finds .55.",
+        )
+    ]

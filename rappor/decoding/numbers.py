@@ -1,0 +1,154 @@
+"""What buckets say of the numbers in them: the parts below each edge, the mean and quantiles.
+
+Theory of operation
+-------------------
+All of it is of the reports whose number is in a bucket: shares over their sum S. Such a ratio
+r = a's / S moves with the shares s as (a - r) / S, so it is a contrast with these weights, and has
+its error by the joint covariance.
+
+The band of the distribution function holds at all edges at once. With A_j the event that edge j is
+farther off than c standard errors,
+
+    P(any A_j) <= sum P(A_j) - sum P(A_j and A_j+1)
+
+(Worsley, Biometrika 1982), and c is such that the right side is the error that is allowed. It
+counts how often the function leaves the band, which at these levels is hardly ever twice.
+
+A quantile's interval has all numbers at which the distribution function does not differ from the
+level by more than its own errors there (Woodruff, JASA 1952, inverted as Francisco and Fuller do,
+Annals of Statistics 1991: an error at the estimate instead of the number covers less). Between two
+edges numbers are taken to be spread evenly. How far a number is beyond the outer edges nobody
+knows: such a quantile is infinite, and the mean counts these numbers as the edge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+from rappor.decoding.contrasts import Contrast, normal_reach
+from rappor.decoding.estimates import Estimates
+from rappor.ground.errors import DecodeError
+from rappor.protocol.encodings import encoding_of
+
+LEVELS: Final = (0.1, 0.25, 0.5, 0.75, 0.9)
+"""Quantiles that are shown."""
+
+_FEWEST: Final = 5.0
+"""Standard errors of S below which a ratio to it is not nearly normal."""
+
+_FARTHEST: Final = 40.0
+"""Standard errors beyond which a normal distribution has nothing."""
+
+_HALVINGS: Final = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Below:
+    """The part of the numbers below each of e edges.
+
+    Attributes
+    ----------
+    edges, part : (e,) float64.
+    covariance : (e, e) float64.
+    """
+
+    edges: NDArray[np.float64]
+    part: NDArray[np.float64]
+    covariance: NDArray[np.float64]
+
+    def quantile(self, level: float, n_errors: float = 0.0) -> float:
+        """Return the number below which this part is, infinite beyond the outer edges.
+
+        The part is taken so many standard errors higher. Noise makes it fall in places; it is
+        held between the most so far and the least to come.
+        """
+        part = self.part + n_errors * np.sqrt(np.maximum(self.covariance.diagonal(), 0.0))
+        most = np.maximum.accumulate(part)
+        least = np.minimum.accumulate(part[::-1])[::-1]
+        rising = (most + least) / 2
+        if level < rising[0]:
+            return -np.inf
+        return float(np.interp(level, rising, self.edges, right=np.inf))
+
+
+def describe_numbers(
+    estimates: Estimates, levels: Sequence[float] = LEVELS
+) -> tuple[Contrast, ...]:
+    """Return the distribution function with a band, the mean, and quantiles of buckets.
+
+    Raises
+    ------
+    DecodeError
+        The answers are no buckets, or hardly any report has a number in one.
+    """
+    edges = np.array(encoding_of(estimates.collected[0].params).edges)
+    if not len(edges):
+        raise DecodeError("counts must be of buckets: other values have no quantiles")
+    k = len(edges) + 1
+    shares, covariance = estimates.related.contrasts(np.arange(k), np.eye(k))
+    total = float(shares.sum())
+    if not total > _FEWEST * np.sqrt(max(covariance.sum(), 0.0)):
+        raise DecodeError(
+            f"the reports with a number must be more than noise, got {total:.3g} of all"
+        )
+
+    def ratios(weights: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        value = weights @ shares / total
+        moved = (weights - value[:, None]) / total
+        return value, moved @ covariance @ moved.T
+
+    part, covariances = ratios(np.tri(k)[:-1])
+    below = _Below(edges=edges, part=part, covariance=covariances)
+    inner = (edges[:-1] + edges[1:]) / 2
+    (mean,), ((variance,),) = ratios(np.concatenate([edges[:1], inner, edges[-1:]])[None])
+    confidence = estimates.detection.confidence
+    reach, together = normal_reach(confidence), reach_of_all(covariances, 1 - confidence)
+    return (
+        *(
+            Contrast.around(f"below {edge:g}", value, own, together)
+            for edge, value, own in zip(edges, part, covariances.diagonal(), strict=True)
+        ),
+        Contrast.around("mean", mean, variance, reach, is_share=False),
+        *(_quantile(below, level, reach) for level in levels),
+    )
+
+
+def reach_of_all(covariance: NDArray[np.float64], allowed: float) -> float:
+    """Return how many standard errors a band reaches that misses with this probability."""
+    known = covariance.diagonal() > 0
+    scale = np.sqrt(covariance.diagonal()[known])
+    correlation = covariance[np.ix_(known, known)] / np.outer(scale, scale)
+    next_ones = np.clip(correlation.diagonal(1), -1.0, 1.0)
+    low, high = 0.0, _FARTHEST
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        outside = 2 * len(scale) * special.ndtr(-middle) - _both_outside(middle, next_ones).sum()
+        low, high = (middle, high) if outside > allowed else (low, middle)
+    return high
+
+
+def _both_outside(limit: float, correlation: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return how often two normal numbers of each correlation are both beyond +-limit (Owen)."""
+    with np.errstate(divide="ignore"):
+        slope = np.sqrt((1 - correlation) / (1 + correlation))
+        away = special.owens_t(limit, slope) + special.owens_t(limit, 1 / slope)
+    return np.asarray(4 * special.ndtr(-limit) - 4 * away)
+
+
+def _quantile(below: _Below, level: float, reach: float) -> Contrast:
+    low, high = below.quantile(level, reach), below.quantile(level, -reach)
+    return Contrast(
+        name="median" if level == 0.5 else f"quantile {level:g}",
+        estimate=below.quantile(level),
+        std_error=(high - low) / (2 * reach) if low < high else 0.0,
+        ci_low=low,
+        ci_high=high,
+        p_value=None,
+        is_share=False,
+    )

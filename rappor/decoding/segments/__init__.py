@@ -1,1 +1,0 @@
-"""Shares in segments: groups of devices that tell a public property."""

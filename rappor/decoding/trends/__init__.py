@@ -1,1 +1,0 @@
-"""How shares run over days, weeks or months."""

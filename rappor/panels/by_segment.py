@@ -1,0 +1,128 @@
+"""`by_segment`: the share of each string in each segment, and how it differs from the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from rappor.candidates.candidates import Candidates
+from rappor.candidates.stream import CandidateStream
+from rappor.counts.counts import Counts
+from rappor.decoding.detection import Detection
+from rappor.ground.errors import DecodeError
+from rappor.ground.progress import Progress, no_progress
+from rappor.panels.contrasts import Asked
+from rappor.panels.panel import Panel, Sample, panel
+from rappor.panels.samples import Samples
+from rappor.protocol.segments import Segment, segment_name
+
+_UNTOLD = "not told"
+"""The segment of devices that tell none, because their program does not know of segments yet."""
+
+
+def by_segment(
+    counts: Sequence[Counts],
+    candidates: Candidates | CandidateStream | Iterable[str] | None = None,
+    *,
+    dimension: str | None = None,
+    detection: Detection = Detection(),
+    progress: Progress = no_progress,
+) -> Panel:
+    """Estimate the share of each string in each segment, and its difference from all others.
+
+    Every segment is decoded on its own. README.md in this folder says which strings are found and
+    what the intervals hold for.
+
+    Parameters
+    ----------
+    counts : counts of segments, as `Collector.counts(..., segments=True)` has them. Those of one
+        segment and parameter set are added.
+    candidates : the strings to look for, as for `decode`, but no stream; other encodings take none.
+    dimension : the one property that segments are split by; others are added up. All of them
+        if omitted.
+    detection : how sure to be; its level is that of the strings that are found, and of the
+        differences that are called changes. For the strings "adaptive" is applied as "bh".
+
+    Returns
+    -------
+    Panel: segments, the largest first, each against the rest. Deterministic.
+
+    Raises
+    ------
+    DecodeError
+        There are no reports, no segments or no candidates, or the counts do not go together.
+
+    Examples
+    --------
+    >>> from rappor import Params, Population, by_segment, simulate_counts
+    >>> params = Params.profile("balanced")
+    >>> old, new = (
+    ...     simulate_counts(
+    ...         Population(["cat", "dog"], weights),
+    ...         params.in_segment((("version", version),)),
+    ...         n_reports=1e5,
+    ...         seed=1,
+    ...     )
+    ...     for version, weights in (("1", [3, 1]), ("2", [1, 2]))
+    ... )
+    >>> found = by_segment([old, new], ["cat", "dog", "emu"])
+    >>> [sample.name for sample in found.samples], [found.candidates[i] for i in found.shown]
+    (['version=1', 'version=2'], ['dog', 'cat'])
+    """
+    grouped = _grouped([each for each in counts if each.n_reports], dimension)
+    collections = list(grouped.values())
+    decoded = Samples.decoded(collections, candidates, detection, overlap=0.0, progress=progress)
+    described = [
+        Sample.of(segment_name(segment) or _UNTOLD, some, merged.n_devices, segment=dict(segment))
+        for (segment, some), merged in zip(grouped.items(), decoded.merged, strict=True)
+        if merged is not None
+    ]
+    return panel(
+        decoded,
+        described,
+        _against_the_rest(described),
+        progress,
+        metric=collections[0][0].metric,
+        by="segment",
+        window=1,
+        smoothed=None,
+        assumed=decoded.assumed("segment", "Those of two segments are other devices."),
+    )
+
+
+def _against_the_rest(described: Sequence[Sample]) -> list[Asked]:
+    """Ask for each segment against all others, which weigh as their reports."""
+    reports = np.array([each.reports for each in described], dtype=float)
+    asked = []
+    for number, each in enumerate(described if len(described) > 1 else ()):
+        weights = -reports / (reports.sum() - reports[number])
+        weights[number] = 1.0
+        asked.append(Asked.of("rest", f"{each.name} against the rest", weights))
+    return asked
+
+
+def _grouped(counts: Sequence[Counts], dimension: str | None) -> dict[Segment, list[Counts]]:
+    """Return the counts of each segment without its name, the segment with most reports first."""
+    if not counts:
+        raise DecodeError("counts must have at least 1 report, got 0")
+    names = {name for each in counts for name, _ in each.params.segment}
+    if not names:
+        raise DecodeError(
+            "counts must be of segments, got none: pull them with --segments, of a metric whose "
+            "entry has some"
+        )
+    if dimension is not None and dimension not in names:
+        raise DecodeError(f"dimension must be one of {', '.join(sorted(names))}, got {dimension}")
+    found: dict[Segment, list[Counts]] = {}
+    for each in counts:
+        segment = tuple(
+            pair for pair in each.params.segment if dimension is None or pair[0] == dimension
+        )
+        found.setdefault(segment, []).append(each.unsegmented)
+    ordered = sorted(found, key=lambda segment: (-_n_reports(found[segment]), segment))
+    return {segment: found[segment] for segment in ordered}
+
+
+def _n_reports(counts: Sequence[Counts]) -> int:
+    return sum(each.n_reports for each in counts)

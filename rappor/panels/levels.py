@@ -1,0 +1,188 @@
+"""Several samples decoded apart, and the strings that all together, or any one of them, show.
+
+A string has T + 1 tests: all samples together, and each of T. README.md of this folder says how
+they become one p-value, and what the intervals of the strings that are found hold for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rappor.candidates.candidates import Candidates
+from rappor.candidates.stream import CandidateStream
+from rappor.counts.counts import Counts
+from rappor.decoding.decoder import decode, is_told_elsewhere
+from rappor.decoding.detection import Detection
+from rappor.decoding.estimates import Estimates
+from rappor.decoding.p_values import PValues
+from rappor.decoding.thresholds import Thresholds
+from rappor.ground.errors import DecodeError
+from rappor.ground.progress import Progress
+from rappor.protocol.encodings import encoding_of
+
+_COLUMNS: Final = ("proportion", "std_error", "ci_low", "ci_high", "p_value")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Levels:
+    """Shares of c strings in t samples; NaN where there are no reports.
+
+    Attributes
+    ----------
+    proportion, std_error : (t, c) float64. Shares of all reports of the sample, unclipped.
+    ci_low, ci_high : (t, c) float64. They hold for the strings that are found as a whole.
+    detected : (t, c) bool. Whether the sample alone detects the string.
+    unallocated, unallocated_std_error : (t,) float64, as of `Estimates`.
+    counted : samples with reports behind each estimate, t of them.
+    """
+
+    proportion: NDArray[np.float64]
+    std_error: NDArray[np.float64]
+    ci_low: NDArray[np.float64]
+    ci_high: NDArray[np.float64]
+    detected: NDArray[np.bool_]
+    unallocated: NDArray[np.float64]
+    unallocated_std_error: NDArray[np.float64]
+    counted: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Apart:
+    """What samples say alone (None of those without reports), and what all say together.
+
+    Attributes
+    ----------
+    names : c candidates, in the order in which `found` has them.
+    found : (c,) bool. Whether all samples together or any one of them shows the string.
+    detection : how sure each sample was asked to be: its intervals are wider than asked for, as
+        they hold for the strings that were found.
+    level : at which one sample detects a string.
+    """
+
+    names: tuple[str, ...]
+    alone: tuple[Estimates | None, ...]
+    whole: Estimates
+    found: NDArray[np.bool_]
+    detection: Detection
+    level: float
+
+    def levels(
+        self, order: NDArray[np.int64], estimates: Sequence[Estimates | None], counted: list[int]
+    ) -> Levels:
+        """Put estimates of every sample into tables, (t, c) each, of the names in an order."""
+        names = [self.names[i] for i in order]
+        tables = {name: np.full((len(estimates), len(names)), np.nan) for name in _COLUMNS}
+        for number, each in enumerate(estimates):
+            if each is not None:
+                rows = order_of(each, names)
+                for name, table in tables.items():
+                    table[number] = getattr(each, name)[rows]
+        p_value = np.nan_to_num(tables.pop("p_value"), nan=1.0)
+        left = [
+            np.array([np.nan if each is None else getattr(each, name) for each in estimates])
+            for name in ("unallocated", "unallocated_std_error")
+        ]
+        return Levels(
+            **tables,
+            detected=p_value <= self.level,
+            unallocated=left[0],
+            unallocated_std_error=left[1],
+            counted=tuple(counted),
+        )
+
+
+def decode_apart(
+    samples: Sequence[Sequence[Counts]],
+    listed: Candidates | None,
+    detection: Detection,
+    progress: Progress,
+) -> Apart:
+    """Decode all samples together, then each on its own, and find the strings that they show."""
+    detection = detection.for_several_tests()
+    together = [counts.unsegmented for each in samples for counts in each]
+    # Half of the level is for strings that all samples together show: see _found.
+    whole = decode(together, listed, detection=replace(detection, level=detection.level / 2))
+    part = 1.0 if listed is None else _share_of_candidates(whole)
+    each_alone = replace(detection, confidence=1 - (1 - detection.confidence) * part)
+    alone: list[Estimates | None] = []
+    for number, collections in enumerate(samples):
+        progress("decoding", number, len(samples))
+        known = any(counts.n_reports for counts in collections)
+        alone.append(decode(collections, listed, detection=each_alone) if known else None)
+    names = whole.candidates if listed is None else listed.strings
+    return Apart(
+        names=names,
+        alone=tuple(alone),
+        whole=whole,
+        found=np.ones(len(names), dtype=bool)
+        if listed is None
+        else _found(names, whole, [each for each in alone if each is not None], detection),
+        detection=each_alone,
+        level=detection.level * part,
+    )
+
+
+def listed_candidates(
+    candidates: Candidates | CandidateStream | Iterable[str] | None, counts: Sequence[Counts]
+) -> Candidates | None:
+    """Return the candidates, normalised as the devices did; None where bits are answers."""
+    hashed = {encoding_of(each.params).hashed for each in counts}
+    if len(hashed) > 1:
+        raise DecodeError("samples must have the same kind of values: strings or answers")
+    if hashed == {False}:
+        if candidates is not None:
+            raise DecodeError("candidates must be omitted: this encoding answers for every bit")
+        return None
+    normalizers = sorted({each.params.normalize for each in counts})
+    if len(normalizers) > 1:
+        raise DecodeError(f"samples must share one normalizer, got {normalizers}")
+    if isinstance(candidates, str | CandidateStream):
+        raise DecodeError(
+            "candidates must be a list of strings; several samples do not accept a stream"
+        )
+    if not isinstance(candidates, Candidates):
+        candidates = Candidates.from_list(candidates or (), normalize=normalizers[0])
+    if len(candidates) == 0:
+        raise DecodeError("candidates must number at least 1, got 0; give a list of strings")
+    # Where a category stands for the empty text, decoding asks for that too.
+    return candidates.with_empty() if is_told_elsewhere(counts) else candidates
+
+
+def order_of(estimates: Estimates, names: Iterable[str]) -> NDArray[np.int64]:
+    """Return the rows of estimates in the order of names."""
+    place = {name: i for i, name in enumerate(estimates.candidates)}
+    return np.array([place[name] for name in names], dtype=np.int64)
+
+
+def distinct(estimates: Estimates) -> NDArray[np.bool_]:
+    """Return which rows, (c,), are the first one of each group of equal ones."""
+    group = estimates.group
+    first = np.zeros(len(group), dtype=bool)
+    first[np.unique(group, return_index=True)[1]] = True
+    return np.asarray((group == 0) | first)
+
+
+def _share_of_candidates(whole: Estimates) -> float:
+    """Return how large a part of the candidates is found, at least."""
+    first = distinct(whole)
+    return max(int((whole.detected & first).sum()), 1) / int(first.sum())
+
+
+def _found(
+    names: Sequence[str], whole: Estimates, alone: Sequence[Estimates], detection: Detection
+) -> NDArray[np.bool_]:
+    """Return which strings are found: those that all samples together show, or any one of them.
+
+    The p-value of a string is twice the smaller one of two: that of all samples together, and
+    T times the least of T samples. Whatever all together detect at half the level passes, so that
+    as many strings pass as the intervals were widened for.
+    """
+    least = np.min([each.p_value[order_of(each, whole.candidates)] for each in alone], axis=0)
+    p_value = np.minimum(2 * np.minimum(whole.p_value, len(alone) * least), 1.0)
+    threshold = Thresholds(detection, PValues(rows=p_value[distinct(whole)])).largest
+    return np.asarray(p_value <= threshold)[order_of(whole, names)]

@@ -1,0 +1,164 @@
+"""`trend`: how the share of each string runs over days, weeks or months."""
+
+from __future__ import annotations
+
+import datetime
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from rappor.candidates.candidates import Candidates
+from rappor.candidates.stream import CandidateStream
+from rappor.counts.released import Released
+from rappor.decoding.decoder import decode
+from rappor.decoding.detection import Detection
+from rappor.decoding.estimates import Estimates
+from rappor.ground.errors import DecodeError
+from rappor.ground.progress import Progress, no_progress
+from rappor.ground.ranges import check_integer
+from rappor.panels.compare import UNKNOWN
+from rappor.panels.contrasts import Asked
+from rappor.panels.levels import Levels
+from rappor.panels.panel import Panel, Sample, panel
+from rappor.panels.samples import Samples
+from rappor.panels.stretches import Stretch, stretches
+
+
+def trend(
+    released: Released,
+    candidates: Candidates | CandidateStream | Iterable[str] | None = None,
+    *,
+    by: str | None = None,
+    smooth: int = 1,
+    detection: Detection = Detection(),
+    progress: Progress = no_progress,
+) -> Panel:
+    """Estimate the share of each string on each day, week or month, and how it moved.
+
+    The question is whether a share changed over the whole range: a line through all stretches of
+    days decides it, weighted by their precision. The last third against the first describes it,
+    and steps from one stretch to the next are tested too. README.md in this folder says how.
+
+    Parameters
+    ----------
+    released : counts with their days, as `Collector.counts(..., by="day")` and `Released.load`
+        return them.
+    candidates : the strings to look for, as for `decode`, but no stream; other encodings take none.
+    by : "day", "week" or "month", no finer than the counts; what the counts have if omitted.
+    smooth : number of stretches that are decoded together, each with the ones before it, for
+        estimates beside those of single stretches; 1 for none.
+    detection : how sure to be; its level is that of the strings that are found, of the slopes that
+        are called changes, and of the steps. For the strings "adaptive" is applied as "bh".
+
+    Returns
+    -------
+    Panel. Its contrast "slope" is the change over the range by the line, "thirds" that of the last
+    third, each "step" that of one stretch. Deterministic.
+
+    Raises
+    ------
+    DecodeError
+        There are no reports or no candidates, or the counts do not go together.
+
+    Examples
+    --------
+    >>> import datetime
+    >>> from rappor import Params, Population, trend
+    >>> from rappor.counts.released import Period, Released
+    >>> from rappor.simulation import simulate_days
+    >>> population = Population(["cat", "dog"], [3, 1])
+    >>> counts = simulate_days(
+    ...     population, Params.profile("balanced"), n_devices=1e5, n_days=3, seed=1
+    ... )
+    >>> days = [datetime.date(2026, 11, day) for day in (1, 2, 4)]
+    >>> periods = tuple(
+    ...     Period(first=day, last=day, collections=(each,))
+    ...     for day, each in zip(days, counts, strict=True)
+    ... )
+    >>> found = trend(
+    ...     Released(metric="", first=days[0], last=days[-1], periods=periods, withheld=()),
+    ...     ["cat", "dog", "emu"],
+    ... )
+    >>> [found.candidates[i] for i in found.shown], [each.reports for each in found.samples]
+    (['cat', 'dog'], [100000, 100000, 0, 100000])
+    """
+    check_integer("smooth", smooth, 1, error=DecodeError)
+    kind, found = stretches(released, by)
+    collections = [each.collections for each in found]
+    decoded = Samples.decoded(collections, candidates, detection, overlap=None, progress=progress)
+    described = [
+        Sample.of(
+            each.name,
+            each.collections,
+            0.0 if merged is None else merged.n_devices,
+            first=each.first,
+            last=each.last,
+            missing_days=each.missing_days,
+            withheld=each.withheld,
+        )
+        for each, merged in zip(found, decoded.merged, strict=True)
+    ]
+    answer = panel(
+        decoded,
+        described,
+        list(_asked(decoded, described)),
+        progress,
+        metric=released.metric,
+        by=kind,
+        window=smooth,
+        smoothed=None,
+        assumed=decoded.assumed(kind, UNKNOWN),
+    )
+    if smooth == 1:
+        return answer
+    return replace(answer, smoothed=_smoothed(found, decoded, answer, smooth))
+
+
+def _asked(decoded: Samples, described: Sequence[Sample]) -> Iterator[Asked]:
+    """Ask for the slope, the last third against the first, and steps from period to period."""
+    known, one = decoded.known.tolist(), np.eye(len(described))
+    if len(known) < 2:
+        return
+    precision = decoded.precision
+    # From the first one, so that no digit is lost.
+    days = np.array([(_day(each.first) + _day(each.last)) / 2 for each in described])
+    days -= days[0]
+    n = max(len(known) // 3, 1)
+    first, last = (one[part].sum(axis=0) * precision for part in (known[:n], known[-n:]))
+    first, last = first / first.sum(), last / last.sum()
+    # Generalised least squares: the line through all shares, each by its precision.
+    away = days - np.average(days, weights=precision)
+    slope = precision * away / (precision * away**2).sum()
+    yield Asked(
+        kind="slope",
+        name=f"from {described[known[0]].name} to {described[known[-1]].name}, by the line",
+        weights=slope * (days[known[-1]] - days[known[0]]),
+        before=first,
+        after=last,
+    )
+    if len(known) > 2:
+        yield Asked.of("thirds", "from the first third to the last", last - first)
+        for a, b in itertools.pairwise(known):
+            name = f"from {described[a].name} to {described[b].name}"
+            yield Asked.of("step", name, one[b] - one[a])
+
+
+def _day(day: datetime.date | None) -> int:
+    assert day is not None
+    return day.toordinal()
+
+
+def _smoothed(found: Sequence[Stretch], decoded: Samples, answer: Panel, smooth: int) -> Levels:
+    """Decode each stretch with reports together with the ones before it, if these are enough."""
+    together: list[Estimates | None] = []
+    counted: list[int] = []
+    for last, stretch in enumerate(found):
+        window = found[max(last - smooth + 1, 0) : last + 1]
+        collections = [counts for each in window for counts in each.collections]
+        known = len(window) == smooth and stretch.n_reports > 0
+        sure = decoded.apart.detection
+        together.append(decode(collections, decoded.candidates, detection=sure) if known else None)
+        counted.append(sum(each.n_reports > 0 for each in window) if known else 0)
+    return decoded.apart.levels(answer._order, together, counted)

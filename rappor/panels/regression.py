@@ -1,0 +1,199 @@
+"""How much the share of each string changed, from the rows of a contrast.
+
+The selection and the fit are those of a decode (`rappor.decoding.selection`, `fit`). Two things
+differ. A string may fall as well as rise: each candidate stands twice among those to select from,
+once with its bits as minus ones. And a row may be lifted or lowered by a string that is no
+candidate, so the taper sets aside both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse, special
+
+from rappor.candidates.candidates import Candidates
+from rappor.decoding.capacity import fit_every
+from rappor.decoding.design import Design
+from rappor.decoding.fit import Fit
+from rappor.decoding.presence import p_values_of
+from rappor.decoding.screening import Screening, Task
+from rappor.decoding.selection import Selection, select
+from rappor.decoding.significance import null_tail
+from rappor.decoding.ties import drop_ties, find_ties, spread_ties
+from rappor.ground.progress import Progress
+from rappor.panels.rows import ContrastRows, rows_p_value, with_estimated_part
+
+Interval = Callable[[float], tuple[NDArray[np.float64], ...]]
+"""Returns the ends, (c,) each, of two-sided intervals that miss with a probability."""
+
+_FILLED: Final = 1 / 6
+"""Part of the rows that changed strings may fill, as in `capacity`."""
+
+_DEEPEST: Final = 1e-300
+"""Probability below which the normal quantile is not asked for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Changes:
+    """The change of each of c candidates, as a share of all reports.
+
+    Attributes
+    ----------
+    estimate, std_error : (c,) float64; infinite errors where the counts say nothing.
+    p_value : (c,) float64. Two-sided: how often an unchanged candidate looks like this.
+    interval : returns the ends of two-sided intervals.
+    how : "rows", "answers" or "apart", as in `Contrast`.
+    rows_p_value : the test that no row changed, whatever the candidates; None where there are
+        no rows to compare.
+    filled : whether changed strings fill the rows, so that some may be missed or blurred.
+    """
+
+    estimate: NDArray[np.float64]
+    std_error: NDArray[np.float64]
+    p_value: NDArray[np.float64]
+    interval: Interval
+    how: str
+    rows_p_value: float | None = None
+    filled: bool = False
+
+
+class _Signed:
+    """A pool of candidates that may rise, and after them the same ones that may fall."""
+
+    def __init__(self, design: Design) -> None:
+        """Take the candidates of a design."""
+        self._design = design
+        self.n_candidates = 2 * design.n_candidates
+        self.n_terms = design.n_terms
+
+    def screen(self, task: Task, always: NDArray[np.int64], progress: Progress) -> Screening:
+        """Estimate every candidate, with both signs."""
+        found = self._design.screen(task, always, progress)
+        return Screening(
+            index=np.arange(self.n_candidates),
+            estimate=np.concatenate([found.estimate, -found.estimate]),
+            std_error=np.concatenate([found.std_error, found.std_error]),
+        )
+
+    def columns(self, chosen: NDArray[np.int64]) -> sparse.csc_array:
+        """Return their columns: ones for what rises, minus ones for what falls."""
+        n = self._design.n_candidates
+        columns = self._design.columns(chosen % n)
+        columns.data *= np.repeat(np.where(chosen < n, 1.0, -1.0), np.diff(columns.indptr))
+        return columns
+
+
+def find_changes(
+    target: ContrastRows,
+    candidates: Candidates,
+    sampling: NDArray[np.float64],
+    progress: Progress,
+) -> Changes:
+    """Estimate the change of every candidate.
+
+    Parameters
+    ----------
+    target : the rows; at `part` 1 they have the largest errors that are possible, at which it is
+        tested whether nothing changed.
+    sampling : (c,) float64. Variance that the rows of one string have in common and the rows' noise
+        leaves out, as the most that the devices can bring.
+    """
+    nothing = rows_p_value(target)
+    if target.overlap is None:
+        target = with_estimated_part(target)
+    params = [counts.params for counts in target.counts]
+    design = Design(candidates, params)
+    ties = find_ties(design, target.reports > 0, progress)
+    if ties:
+        design = Design(drop_ties(candidates, ties), params)
+    selection = _unsigned(select(target, _Signed(design), progress), design, target)
+    every = fit_every(target, design, selection)
+    filled = every is None and len(selection.chosen) > _FILLED * len(target)
+    selection = every or selection
+    p_value = _p_values(target, selection)
+    kept = np.setdiff1d(np.arange(len(candidates)), [i for group in ties for i in group[1:]])
+    std_error = np.sqrt(selection.std_error**2 + target.part * sampling[kept])
+    place = spread_ties(len(candidates), ties)
+    reach = _reach(target, selection.fit)
+
+    def interval(error: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        below, above = reach(error)
+        low = selection.estimate - below * std_error
+        return low[place], (selection.estimate + above * std_error)[place]
+
+    return Changes(
+        estimate=selection.estimate[place],
+        std_error=std_error[place],
+        p_value=p_value[place],
+        interval=interval,
+        how="rows",
+        rows_p_value=nothing,
+        filled=filled,
+    )
+
+
+def _unsigned(selection: Selection, design: Design, target: ContrastRows) -> Selection:
+    """Return the same fit with columns of ones, and one estimate for each candidate."""
+    n = design.n_candidates
+    rises, falls = selection.estimate[:n], selection.estimate[n:]
+    with np.errstate(invalid="ignore"):
+        z_rise, z_fall = (
+            np.nan_to_num(part / error)
+            for part, error in ((rises, selection.std_error[:n]), (falls, selection.std_error[n:]))
+        )
+    # The sign that was looked at more closely, or is in the fit, has the larger score.
+    fell = z_fall > z_rise
+    order = np.argsort(selection.chosen % n, kind="stable")
+    chosen = selection.chosen[order]
+    sign = np.concatenate([np.ones(len(target.counts)), np.where(chosen < n, 1.0, -1.0)])
+    places = np.concatenate([np.arange(len(target.counts)), len(target.counts) + order])
+    fit = selection.fit
+    basis = abs(fit.basis.tocsc()[:, places]).tocsr()
+    return Selection(
+        chosen=chosen % n,
+        fit=replace(
+            fit,
+            basis=basis,
+            inverse=fit.inverse[np.ix_(places, places)] * np.outer(sign, sign),
+            coefficients=fit.coefficients[places] * sign,
+        ),
+        estimate=np.where(fell, -falls, rises),
+        std_error=np.where(fell, selection.std_error[n:], selection.std_error[:n]),
+    )
+
+
+def _turned(target: ContrastRows, fit: Fit) -> tuple[ContrastRows, Fit]:
+    """Return what would have been seen if everything that rose had fallen."""
+    turned = replace(
+        fit, residual=-fit.residual, fitted=-fit.fitted, coefficients=-fit.coefficients
+    )
+    return target.mirrored(), turned
+
+
+def _p_values(target: ContrastRows, selection: Selection) -> NDArray[np.float64]:
+    """Return two-sided p-values, (c,): twice the smaller one of both tails."""
+    known = np.isfinite(selection.std_error)
+    z = np.where(known, selection.estimate / np.where(known, selection.std_error, 1.0), 0.0)
+    rises = p_values_of(target, selection.fit, z, selection.chosen)
+    falls = p_values_of(*_turned(target, selection.fit), -z, selection.chosen)
+    return np.where(known, np.minimum(2 * np.where(z > 0, rises, falls), 1.0), 1.0)
+
+
+def _reach(target: ContrastRows, fit: Fit) -> Callable[[float], tuple[float, float]]:
+    """Return how many standard errors an interval reaches below and above.
+
+    It is the normal number, or that of the noise's own tails where they are longer.
+    """
+    up, down = null_tail(target, fit), null_tail(*_turned(target, fit))
+
+    def reach(error: float) -> tuple[float, float]:
+        half = max(error / 2, _DEEPEST)
+        normal = float(-special.ndtri(half))
+        return max(normal, up.quantile(half)), max(normal, down.quantile(half))
+
+    return reach

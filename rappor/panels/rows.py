@@ -1,0 +1,373 @@
+"""Rows of a contrast: what each bit of each cohort shows of a weighted sum of samples.
+
+Theory of operation
+-------------------
+A string sets the same bits of a cohort in every collection of the same k, h and m, whatever f, p
+and q. So the de-biased proportions of the samples, y_t, are measurements of the same row, and with
+weights w_t that sum to 0
+
+    sum over t of w_t y_t = sum over strings of (sum over t of w_t beta_t) x + noise
+
+holds only strings whose share changed. Whatever stayed as it was is gone, candidate or not, and
+with it all collisions that it makes.
+
+The variance of one row of one sample is within + between: what fresh coins add to each report, and
+what differs between devices (`rappor.decoding.debias`). Devices in several samples bring the same
+between (`rappor.panels.shared_devices`). How large its part is of the most that it can be is one
+number for all rows. If no overlap is known, the rows' own variance says it, plus one standard
+error: bits that frequent strings set are left out, and those whose contrast is beyond noise.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+from rappor.counts.counts import Counts
+from rappor.decoding.debias import Target, debias
+from rappor.decoding.devices import Repetition
+from rappor.panels.shared_devices import devices_variance
+from rappor.protocol.params import Params
+
+_LEAST_VARIANCE: Final = 1e-18
+"""Variance of a row that stands for none: that of one report of 10^9."""
+
+_FEWEST_ROWS: Final = 256
+"""Rows that are needed to estimate the devices' part: one row is the contrast itself."""
+
+_HEAVY: Final = 3.0
+"""Standard deviations above the median from which a bit is set by a frequent string: noise alone
+leaves out one bit in 700."""
+
+_OUTLIER: Final = float(-special.ndtri(0.5e-4))
+"""Standard deviations from which a row is no noise: noise alone leaves out one in 10,000."""
+
+_ROUNDS: Final = 4
+"""Rounds in which the devices' part and the rows that are left out settle."""
+
+Shape = tuple[int, int, int, str, str]
+"""k, h, m, hash layout and normalizer: what decides which bits a string sets."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Merged:
+    """The collections of a sample, each under a parameter set of its own."""
+
+    counts: tuple[Counts, ...]
+    repetitions: tuple[Repetition, ...]
+
+    @property
+    def n_devices(self) -> float:
+        """Effective number of devices: as many reports of different devices have the same error."""
+        pairs = zip(self.counts, self.repetitions, strict=True)
+        return sum(counts.n_reports / each.reports_per_device for counts, each in pairs)
+
+    @property
+    def shapes(self) -> set[Shape]:
+        """The shapes of its collections."""
+        return {shape_of(counts.params) for counts in self.counts}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Pooled:
+    """The rows of one sample under parameter sets of one shape: their weighted mean.
+
+    Attributes
+    ----------
+    targets : one for each parameter set, n rows each.
+    weights : (g, n) float64, of each in the mean; 0 for empty cohorts. They do not depend on the
+        ones that were counted.
+    """
+
+    targets: tuple[Target, ...]
+    weights: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, sample: Merged, shape: Shape) -> Pooled:
+        """Take the collections of a shape."""
+        pairs = zip(sample.counts, sample.repetitions, strict=True)
+        targets = tuple(
+            debias([counts], [each]) for counts, each in pairs if shape_of(counts.params) == shape
+        )
+        precision = np.array([1 / target.noise(target.density) for target in targets])
+        total = precision.sum(axis=0)
+        weights = np.divide(precision, total, out=np.zeros_like(precision), where=total > 0)
+        return cls(targets=targets, weights=weights)
+
+    @property
+    def live(self) -> NDArray[np.bool_]:
+        """Return which rows, (n,), have reports."""
+        return np.asarray(self.weights.sum(axis=0) > 0)
+
+    @property
+    def proportions(self) -> NDArray[np.float64]:
+        """The de-biased proportion of each row, (n,)."""
+        return sum_over(
+            weight * target.proportions
+            for weight, target in zip(self.weights, self.targets, strict=True)
+        )
+
+    def noise(self, theta: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the variance of each row, (n,), at true proportions; 0 for empty cohorts."""
+        return self._squared("noise", theta)
+
+    def between(self, theta: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the part of it that is of the devices."""
+        return self._squared("devices_noise", theta)
+
+    def fourth(self, theta: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return a bound on the fourth cumulant of each row: that of a binomial count of few ones.
+
+        With n reports of gap g = q* - p*, a row of variance v has at most v / (n g)^2.
+        """
+        parts = []
+        for weight, target in zip(self.weights, self.targets, strict=True):
+            one = np.maximum(target.reports * (target.q_star - target.p_star), 1e-9)
+            noise = np.where(weight > 0, target.noise(theta), 0.0)
+            parts.append(weight**4 * noise / one**2)
+        return sum_over(parts)
+
+    def _squared(self, name: str, theta: NDArray[np.float64]) -> NDArray[np.float64]:
+        return sum_over(
+            weight**2 * np.where(weight > 0, getattr(target, name)(theta), 0.0)
+            for weight, target in zip(self.weights, self.targets, strict=True)
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ContrastRows(Target):
+    """The rows of a contrast for the regression of `fit`, all shapes that its samples share.
+
+    Attributes
+    ----------
+    samples : the t samples of each shape.
+    weights : (t,) float64, none of them 0.
+    overlap : rho; None if it is not known.
+    part : of the most that devices can bring; 1 if the overlap is known.
+    mean : (n,) float64. The mean of all samples, smoothed, which says how noisy a row is; its noise
+        is independent of that of the contrast.
+    slope : (t, n) float64. By how much the level of each sample is above it if the contrast is 1.
+    """
+
+    samples: tuple[tuple[Pooled, ...], ...]
+    weights: NDArray[np.float64]
+    overlap: float | None
+    part: float
+    mean: NDArray[np.float64]
+    slope: NDArray[np.float64]
+
+    def noise(self, theta: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the variance of each row if the true contrasts were `theta`."""
+        fresh, devices = self.variances(theta)
+        variance = np.maximum(fresh + self.part * devices, _LEAST_VARIANCE)
+        return np.where(self.reports > 0, variance, np.inf)
+
+    def variances(
+        self, theta: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return the variance of the fresh coins, (n,), and the most that is of the devices."""
+        levels = self.mean + self.slope * theta
+        noise, between = (self._of_samples(name, levels) for name in ("noise", "between"))
+        between = np.maximum(between, 0.0)
+        fresh = (self.weights[:, None] ** 2 * np.maximum(noise - between, 0.0)).sum(axis=0)
+        devices = self.weights[:, None] * np.sqrt(between)
+        return np.asarray(fresh), devices_variance(devices, self.overlap)
+
+    def fourth(self) -> NDArray[np.float64]:
+        """Return a bound on the fourth cumulant of each row, (n,), if nothing changed."""
+        levels = np.tile(self.mean, (len(self.weights), 1))
+        return np.asarray(self.weights**4 @ self._of_samples("fourth", levels))
+
+    def mirrored(self) -> ContrastRows:
+        """Return the rows of the weights with the other sign."""
+        return replace(
+            self, proportions=-self.proportions, weights=-self.weights, slope=-self.slope
+        )
+
+    def excess(
+        self, fitted: NDArray[np.float64], variance: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """Return how far each row is from a fit, in standard deviations: strings rise and fall."""
+        return np.asarray(np.abs(self.proportions - fitted) / np.sqrt(variance))
+
+    def _of_samples(self, name: str, levels: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return what each sample's rows have by this name at its levels, (t, n)."""
+        ends = np.cumsum([len(some[0].targets[0]) for some in self.samples])[:-1]
+        return np.concatenate(
+            [
+                np.array([getattr(each, name)(level) for each, level in zip(some, at, strict=True)])
+                for some, at in zip(self.samples, np.split(levels, ends, axis=1), strict=True)
+            ],
+            axis=1,
+        )
+
+
+def shape_of(params: Params) -> Shape:
+    """Return what decides which bits a string sets."""
+    return params.k, params.h, params.m, params.layout, params.normalize
+
+
+def shared_params(samples: Sequence[Merged]) -> list[Params]:
+    """Return parameters of each shape that all samples share, in the order of their rows."""
+    shapes = {shape_of(counts.params): counts.params for counts in samples[0].counts}
+    shared = set.intersection(*(each.shapes for each in samples))
+    return [shapes[shape] for shape in sorted(shared)]
+
+
+def contrast_rows(
+    samples: Sequence[Merged],
+    weights: NDArray[np.float64],
+    explained: NDArray[np.float64],
+    *,
+    overlap: float | None,
+) -> ContrastRows:
+    """Stack the rows of a contrast of samples that share a shape; `part` is 1, the most.
+
+    Parameters
+    ----------
+    weights : (t,) float64, none of them 0; they sum to 0.
+    explained : (t, n) float64. What the detected strings of each sample set in each row.
+    """
+    shapes = [shape_of(params) for params in shared_params(samples)]
+    pooled = tuple(tuple(Pooled.of(each, shape) for each in samples) for shape in shapes)
+    firsts = [[each.targets[0] for each in some] for some in pooled]
+    group = np.repeat(np.arange(len(pooled)), [len(some[0]) for some in firsts])
+
+    def stacked(name: str, choose: np.ufunc = np.minimum) -> NDArray[np.float64]:
+        parts = [
+            functools.reduce(choose, (getattr(each, name) for each in some)) for some in firsts
+        ]
+        return np.concatenate(parts)
+
+    def of_samples(some: tuple[Pooled, ...], name: str) -> NDArray[np.float64]:
+        density = some[0].targets[0].density
+        found = [getattr(each, name) for each in some]
+        return np.array([each(density) if callable(each) else each for each in found])
+
+    live, proportions, noise = (
+        np.concatenate([of_samples(some, name) for some in pooled], axis=1)
+        for name in ("live", "proportions", "noise")
+    )
+    alive = live.all(axis=0)
+    noise = np.where(alive, np.maximum(noise, _LEAST_VARIANCE), 1.0)
+    shares = (1 / noise) / (1 / noise).sum(axis=0)
+    known = (shares * explained).sum(axis=0)
+    mean = np.where(alive, (shares * proportions).sum(axis=0), 0.0)
+    spread = np.where(alive, (shares**2 * noise).sum(axis=0), np.inf)
+    pull = weights[:, None] * noise
+    return ContrastRows(
+        proportions=np.where(alive, weights @ proportions, 0.0),
+        reports=np.where(alive, stacked("reports"), 0.0),
+        p_star=stacked("p_star"),
+        q_star=stacked("q_star", np.maximum),
+        p=stacked("p"),
+        q=stacked("q", np.maximum),
+        repeated=np.ones(len(group)),
+        group=group,
+        density=stacked("density"),
+        n_reports=sum(counts.n_reports for each in samples for counts in each.counts),
+        counts=tuple(some[0].counts[0] for some in firsts),
+        repetitions=tuple(some[0].repetitions[0] for some in firsts),
+        samples=pooled,
+        weights=weights,
+        overlap=overlap,
+        part=1.0,
+        mean=known + _smoothed(np.where(alive, mean - known, 0.0), spread, group),
+        slope=pull / (weights[:, None] * pull).sum(axis=0),
+    )
+
+
+def _smoothed(
+    rows: NDArray[np.float64], variance: NDArray[np.float64], group: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Return what rows, (n,), are without their noise: shrunken to the mean of their group.
+
+    Raw rows would tie weights to noise: where reports are few, a row with more ones by luck would
+    have a larger variance and a smaller weight, and every change would come out too small. How
+    much stays is their variance beyond the noise (James and Stein): of rare strings nothing, of
+    heavy strings that are no candidates nearly all.
+    """
+    weight = 1 / variance
+    total = np.maximum(np.bincount(group, weight), np.finfo(float).tiny)
+    level = (np.bincount(group, weight * rows) / total)[group]
+    beyond = np.bincount(group, weight * ((rows - level) ** 2 - np.minimum(variance, 1e300)))
+    spread = np.maximum(beyond / total, 0.0)[group]
+    return np.asarray(level + spread / (spread + variance) * (rows - level))
+
+
+def with_estimated_part(target: ContrastRows) -> ContrastRows:
+    """Return the rows with the devices' part that their variance shows, plus one standard error.
+
+    It stays the most that is possible where there are too few rows to tell.
+    """
+    nothing = np.zeros(len(target))
+    fresh, devices = target.variances(nothing)
+    squares = (target.proportions - group_means(target, target.noise(nothing))) ** 2
+    usual = (target.reports > 0) & (devices > 0) & ~_heavy(target)
+    if usual.sum() < _FEWEST_ROWS:
+        return target
+    part, error = 1.0, 0.0
+    for _ in range(_ROUNDS):
+        expected = fresh + min(max(part, 0.0), 1.0) * devices
+        used = usual & (squares <= _OUTLIER**2 * expected)
+        total = float(devices[used].sum())
+        if not total > 0:
+            return target
+        part = float((squares - fresh)[used].sum()) / total
+        rest = (squares - fresh - part * devices)[used]
+        normal = 2 * expected[used] ** 2
+        error = math.sqrt(max(float((rest**2).sum()), float(normal.sum()))) / total
+    return replace(target, part=min(max(part + error, 0.0), 1.0))
+
+
+def _heavy(target: ContrastRows) -> NDArray[np.bool_]:
+    """Return which rows, (n,), frequent strings set: their mean is above noise."""
+    levels = np.tile(target.mean, (len(target.weights), 1))
+    noise = np.maximum(target._of_samples("noise", levels), _LEAST_VARIANCE)
+    spread = np.sqrt(1 / (1 / noise).sum(axis=0))
+    heavy = np.zeros(len(target), dtype=bool)
+    for number in range(len(target.counts)):
+        rows = (target.group == number) & (target.reports > 0)
+        if rows.any():
+            heavy[rows] = target.mean[rows] > np.median(target.mean[rows]) + _HEAVY * spread[rows]
+    return heavy
+
+
+def rows_p_value(target: ContrastRows) -> float:
+    """Return how often rows differ as much or more if nothing at all changed.
+
+    The sum of squared rows, each over its variance at the mean of all samples, is compared with a
+    gamma distribution of the same mean and variance; few ones have a larger variance.
+    """
+    live = target.reports > 0
+    variance = target.noise(np.zeros(len(target)))
+    if not live.any():
+        return 1.0
+    middle = group_means(target, variance)
+    squares = float(np.sum((target.proportions - middle)[live] ** 2 / variance[live]))
+    degrees = float(live.sum() - len(np.unique(target.group[live])))
+    if degrees <= 0:
+        return 1.0
+    spread = 2 * degrees + float(np.sum((target.fourth() / variance**2)[live]))
+    shape = degrees**2 / spread
+    return float(special.gammaincc(shape, squares * shape / degrees))
+
+
+def group_means(target: ContrastRows, variance: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the weighted mean of each group's rows, at each row: the change of the background."""
+    weight = 1 / variance
+    total = np.bincount(target.group, weight)
+    sums = np.bincount(target.group, weight * target.proportions)
+    return np.asarray((sums / np.maximum(total, np.finfo(float).tiny))[target.group])
+
+
+def sum_over(arrays: Iterable[NDArray[np.float64]]) -> NDArray[np.float64]:
+    """Add up arrays of one shape."""
+    return np.asarray(np.sum(list(arrays), axis=0))

@@ -1,0 +1,51 @@
+"""What is said of several rows at once, as the cells of a table."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from rappor.decoding.contrasts import Contrast
+from rappor.reporting.markup import Markup
+from rappor.reporting.numbers import measured, p_value, span
+from rappor.reporting.tables import name_of, table
+
+_DIGITS: Final = 4
+"""Digits of a number that is no share: what its standard error leaves is fewer."""
+
+
+def contrast_titles(confidence: str, what: str = "together") -> tuple[str, ...]:
+    """Return the titles of the columns."""
+    return what, "estimate", "std error", f"{confidence} interval", "p-value"
+
+
+def contrast_cells(each: Contrast) -> tuple[str, ...]:
+    """Return the cells of one contrast."""
+    error = each.std_error
+    if each.is_share:
+        numbers = (
+            measured(each.estimate, error),
+            measured(error, error),
+            span(each.ci_low, each.ci_high, error),
+        )
+    else:
+        numbers = (
+            _number(each.estimate),
+            f"{error:.2g}" if math.isfinite(error) else "unknown",
+            f"{_number(each.ci_low)} to {_number(each.ci_high)}",
+        )
+    return each.name, *numbers, "" if each.p_value is None else p_value(each.p_value)
+
+
+def contrasts_table(contrasts: Iterable[Contrast], confidence: str) -> Iterator[Markup]:
+    """Yield the table of what was asked of several rows, if anything was."""
+    rows = [contrast_cells(each) for each in contrasts]
+    if rows:
+        cells = ((name_of(name), *numbers) for name, *numbers in rows)
+        yield table("Several rows together", contrast_titles(confidence), cells)
+
+
+def _number(value: float) -> str:
+    """Write a number; one that is infinite is beyond the outer edges."""
+    return f"{value:.{_DIGITS}g}" if math.isfinite(value) else "beyond the edges"

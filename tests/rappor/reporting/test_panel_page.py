@@ -1,0 +1,233 @@
+"""The page of a panel: equal to the record, whole, and harmless."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from pages import SVG, drawings, tables, tags
+
+from rappor import (
+    Detection,
+    Panel,
+    Params,
+    Population,
+    by_segment,
+    compare,
+    simulate_counts,
+    trend,
+)
+from rappor.counts.released import Period, Released
+from rappor.reporting.numbers import measured, moved, span, span_of_points
+from rappor.reporting.panel_page import n_panels, panel_page
+from rappor.reporting.plots import contrast_interval, sorted_rows
+from rappor.reporting.remarks import in_panel
+
+PARAMS = Params(k=32, h=1, m=8, f=0.1, p=0.1, q=0.9)
+NAMES = ["</script><script>alert(1)</script>", "\u202egpj.exe", "=1+1", "plain"]
+FIRST = datetime.date(2026, 11, 2)
+SAME, OTHER = [2.0, 2.0, 2.0, 2.0], [1.0, 1.0, 1.0, 5.0]
+
+
+def compared() -> Panel:
+    """Three samples: the second differs from the first, the third does not."""
+    samples = {
+        name: simulate_counts(Population(NAMES, weights), PARAMS, n_reports=2e4, seed=number)
+        for number, (name, weights) in enumerate((("May", SAME), ("<June>", OTHER), ("July", SAME)))
+    }
+    return compare(samples, [*NAMES, "absent"])
+
+
+def over_days() -> Panel:
+    """Six days, of which the third has no reports; shares change on the last, parameters before."""
+    other = dataclasses.replace(PARAMS, p=0.2)
+    periods = []
+    for number, params in ((0, PARAMS), (1, PARAMS), (3, PARAMS), (4, other), (5, other)):
+        population = Population(NAMES, OTHER if number == 5 else SAME)
+        counts = simulate_counts(population, params, n_reports=2e4, seed=number, metric="m")
+        day = FIRST + datetime.timedelta(number)
+        periods.append(Period(first=day, last=day, collections=(counts,)))
+    last = periods[-1].last
+    released = Released(metric="m", first=FIRST, last=last, periods=tuple(periods), withheld=())
+    return trend(released, [*NAMES, "absent"], smooth=2)
+
+
+def in_segments() -> Panel:
+    """Two versions that differ."""
+    counts = [
+        simulate_counts(
+            Population(NAMES, weights),
+            PARAMS.in_segment((("version", version),)),
+            n_reports=2e4,
+            seed=1,
+        )
+        for version, weights in (("<1>", SAME), ("2", OTHER))
+    ]
+    return by_segment(counts, [*NAMES, "absent"])
+
+
+@pytest.fixture(scope="module", params=[compared, over_days, in_segments])
+def found(request: pytest.FixtureRequest) -> Panel:
+    panel: Panel = request.param()
+    return panel
+
+
+@pytest.fixture(scope="module")
+def days() -> Panel:
+    return over_days()
+
+
+def titles(root: ElementTree.Element) -> list[str]:
+    """Return the titles of the marks of a drawing."""
+    return [str(each.findtext(f"{SVG}title")) for each in root.iter(f"{SVG}g")]
+
+
+def test_changes_are_drawn_as_in_the_record(found: Panel) -> None:
+    """Each significant change with its adjusted interval, and nothing else."""
+    first, *shares = drawings(panel_page(found)).values()
+    expected = [row for row in sorted_rows(found) if row["changed"]]
+    assert len(expected) == found.n_changed > 1
+    for row in expected:
+        ends = span_of_points(*contrast_interval(row), row["std_error"])
+        numbers = f"{moved(row['estimate'], row['std_error'])}, {ends}"
+        assert any(title.endswith(f": {numbers}") for title in titles(first))
+    assert len(titles(first)) == len(expected)
+    assert len(shares) == n_panels(found)
+
+
+def test_the_nearest_are_drawn_where_nothing_changed() -> None:
+    """Hollow, with the interval of each alone."""
+    samples = {
+        name: simulate_counts(Population(NAMES, SAME), PARAMS, n_reports=2e4, seed=seed)
+        for seed, name in enumerate(("May", "June"))
+    }
+    same = compare(samples, NAMES, detection=Detection(level=1e-6))
+    assert not same.n_changed
+    (drawing,) = drawings(panel_page(same)).values()
+    assert [dot.get("fill") for dot in drawing.iter(f"{SVG}circle")] == ["none"] * 4
+
+
+def test_the_tables_are_the_record(found: Panel) -> None:
+    """Every row of the contrasts, changes first; every share of what is shown; every sample."""
+    shown = tables(panel_page(found))
+    changes, *others = shown.values()
+    rows = sorted_rows(found)
+    assert len(changes) - 1 == len(rows) == 5 * len(found.main)
+    offset = len(found.main) > 1
+    for cells, row in zip(changes[1:], rows, strict=True):
+        assert cells[1 + offset : 4 + offset] == [
+            row["direction"],
+            moved(row["estimate"], row["std_error"]),
+            span_of_points(*contrast_interval(row), row["std_error"]),
+        ]
+    levels = [row for row in found.rows() if row["what"] in ("share", "smoothed")]
+    for cells, row in zip(others[0][1:], levels, strict=True):
+        assert cells[2] == (measured(row["estimate"], row["std_error"]) or "no reports")
+    assert [cells[1] for cells in others[1][1:]] == [f"{each.reports:,}" for each in found.samples]
+    unknown = "0" if found.by == "day" else ""
+    assert [cells[3] for cells in others[1][1:] if cells[1] != "0"] == [unknown] * sum(
+        each.reports > 0 for each in found.samples
+    )
+
+
+def test_the_sentences_are_those_of_the_terminal(found: Panel) -> None:
+    """What was tested and assumed, escaped."""
+    page = panel_page(found)
+    for sentence in in_panel(found):
+        assert sentence.replace("<", "&lt;").replace(">", "&gt;") in page
+
+
+def test_the_page_needs_nothing_and_runs_nothing_of_a_string(found: Panel) -> None:
+    """One style sheet, one script, no address; strings are text, their hidden letters named."""
+    page = panel_page(found)
+    names = [name for name, _ in tags(page)]
+    assert names.count("script") == names.count("style") == 1
+    assert not {"link", "img", "iframe", "form"} & set(names)
+    assert "alert(1)</script>" not in page
+    assert "\u202e" not in page
+    assert "[U+202E]gpj.exe" in page
+
+
+def test_every_mark_of_time_has_the_numbers_of_the_record(days: Panel) -> None:
+    """Dots and intervals of every period in every part, and a cross where there are none."""
+    _, *parts = drawings(panel_page(days)).values()
+    steps = [each for each in days.contrasts if each.kind == "step"]
+    for i, part in zip(days.shown.tolist(), parts, strict=True):
+        for number, sample in enumerate(days.samples):
+            (mark,) = [each for each in titles(part) if each.startswith(f"{sample.name}: ")]
+            if not sample.reports:
+                assert mark == f"{sample.name}: no reports"
+                continue
+            row = days.share_row(number, i)
+            told = f"{sample.name}: {measured(row['estimate'], row['std_error'])}"
+            told += f", {span(row['ci_low'], row['ci_high'], row['std_error'])}"
+            for each in steps:
+                if each.weights[number] > 0 and each.changed[i]:
+                    points = moved(float(each.estimate[i]), float(each.std_error[i]))
+                    told += f"; step of {points} points"
+            assert mark == told
+
+
+def test_dots_lie_where_the_axis_says(days: Panel) -> None:
+    """Shares and heights are in one line; full dots are detected; uprights end at the intervals."""
+    known = [number for number, sample in enumerate(days.samples) if sample.reports]
+    _, *parts = drawings(panel_page(days)).values()
+    for i, root in zip(days.shown.tolist(), parts, strict=True):
+        groups = [each for each in root.iter(f"{SVG}g") if each.find(f"{SVG}circle") is not None]
+        heights, shares = [], []
+        for number, group in zip(known, groups, strict=True):
+            (circle,), (line,) = group.findall(f"{SVG}circle"), group.findall(f"{SVG}line")
+            heights += [float(circle.attrib["cy"]), float(line.attrib["y1"])]
+            heights.append(float(line.attrib["y2"]))
+            both = (days.levels.ci_low, days.levels.ci_high)
+            shares += [float(t[number, i]) for t in (days.levels.proportion, *both)]
+            assert (circle.attrib["fill"] != "none") == days.levels.detected[number, i]
+        slope, offset = np.polyfit(shares, heights, 1)
+        assert slope < 0
+        assert np.abs(np.array(shares) * slope + offset - heights).max() < 0.02
+
+
+def test_ticks_are_the_first_days_and_a_far_axis_is_told(days: Panel) -> None:
+    """Every period has a tick; an axis that does not begin at 0 says so, and no other does."""
+    assert days.smoothed is not None
+    _, *parts = drawings(panel_page(days)).values()
+    for i, root in zip(days.shown.tolist(), parts, strict=True):
+        words = [str(text.text) for text in root.findall(f"{SVG}text")]
+        assert [word for word in words if word.startswith("Nov")] == ["Nov 2", "Nov 4", "Nov 6"]
+        floor = [line for line in root.findall(f"{SVG}line") if line.get("y1") == "170"]
+        assert len([line for line in floor if float(str(line.get("y2"))) > 170]) == 6
+        both = (days.levels, days.smoothed)
+        ends = np.concatenate([(each.ci_low[:, i], each.ci_high[:, i]) for each in both])
+        far = np.nanmin(ends) > 3 * (np.nanmax(ends) - np.nanmin(ends))
+        assert ("The axis does not begin at 0." in words) is bool(far)
+        assert ("0 %" in words) is not bool(far)
+
+
+def test_the_line_is_interrupted_where_there_is_no_estimate(days: Panel) -> None:
+    """Two periods together: none for the first, nor for the one without reports."""
+    _, root, *_ = drawings(panel_page(days)).values()
+    bands = [each for each in root.findall(f"{SVG}svg") if each.find(f"{SVG}polygon") is not None]
+    assert len(bands) == 2  # between the last three periods; the second has no neighbour
+
+
+def test_gaps_smoothing_and_new_parameters_are_told(days: Panel) -> None:
+    """In the sentences, and in the table of periods."""
+    told = " ".join(in_panel(days))
+    assert "There are no reports for 2026-11-04." in told
+    other = days.samples[4].fingerprints[0]
+    assert f"From 2026-11-06 on, reports have other parameters: {other}" in told
+    assert "Smoothed estimates are of 2 days together" in told
+    *_, periods = tables(panel_page(days)).values()
+    assert [cells[-1].endswith("(changed)") for cells in periods[1:]] == [
+        each.name == "2026-11-06" for each in days.samples
+    ]
+
+
+def test_the_chart_of_a_trend_has_the_same_parts(days: Panel) -> None:
+    """The first of them, with the same marks."""
+    chart = ElementTree.fromstring(days.plot(top=2)._repr_svg_())  # noqa: S314  # ours
+    _, first, second, *_ = drawings(panel_page(days)).values()
+    assert titles(chart) == titles(first) + titles(second)
