@@ -54,7 +54,7 @@ def most_reports(metric: Metric) -> int | None:
 
 
 def scope_loss(metric: Metric, reports: int | None = None) -> float:
-    """Return the loss of so many reports of one value in a scope, of all that it can have if None.
+    """Return the loss of this number of reports of one value in a scope; of all, if None.
 
     In nats. No more reports are counted than `most_reports`.
     """
