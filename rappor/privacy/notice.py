@@ -13,7 +13,7 @@ from rappor.privacy.small_cohorts import fill_cohorts
 from rappor.protocol.encodings import encoding_of
 from rappor.protocol.loss import belief_bound, epsilon_1, epsilon_inf
 from rappor.protocol.params import Params
-from rappor.registry.budget import most_reports, pattern_loss
+from rappor.registry.budget import most_reports, scope_loss
 from rappor.registry.metric import Metric
 
 _EVEN_ODDS: Final = 0.5
@@ -58,7 +58,7 @@ def describe_together(metrics: Sequence[Metric]) -> str:
     )
     if all(most_reports(metric) == 1 for metric in metrics):
         return text
-    every = math.fsum(pattern_loss(metric) for metric in metrics)
+    every = math.fsum(scope_loss(metric) for metric in metrics)
     return f"{text} All reports of one value{_span(metrics[0])}: {observer_belief(every)}."
 
 
@@ -129,7 +129,7 @@ def _losses(metric: Metric) -> Iterator[str]:
     """Say what one report reveals, and what all reports that a scope may have reveal."""
     yield _one_report(metric.params)
     if most_reports(metric) != 1:
-        yield _all_reports(pattern_loss(metric), _span(metric))
+        yield _all_reports(scope_loss(metric), _span(metric))
 
 
 def _all_reports(epsilon: float, span: str) -> str:

@@ -142,13 +142,21 @@ def test_it_needs_an_epoch_that_ends_and_one_pattern(fields: dict[str, Any]) -> 
         once(BOOLEAN, **fields)
 
 
-def test_the_profile_once_is_for_it() -> None:
+@pytest.mark.parametrize(
+    ("noise", "said"),
+    [
+        ("profile = 'once'", "profile = 'once'"),
+        ("k = 128\nm = 128\nf = 0.5\ng = 0.1\np = 0\nq = 1", "p = 0 with q = 1"),
+    ],
+)
+def test_a_bare_permanent_response_is_for_it(noise: str, said: str) -> None:
     """A daily metric would send the permanent response itself every day."""
     text = (
         "[budget]\ntotal = 100\n[metrics.page]\ndescription = 'a'\nowner = 'b'\n"
-        "expires = 2099-12-31\nepoch = 'month'\nencoding = 'bloom'\nprofile = 'once'\n"
+        f"expires = 2099-12-31\nepoch = 'month'\nencoding = 'bloom'\n{noise}\n"
     )
-    with pytest.raises(MetricError, match="profile = 'once' needs interval = 'epoch'"):
+    with pytest.raises(MetricError, match=f"{said} needs interval = 'epoch'"):
         Registry.loads(text)
-    today = datetime.date(2026, 1, 1)
-    assert Registry.loads(f"{text}interval = 'epoch'\n", today=today)["page"].params == ONCE
+    for allowed in ("interval = 'epoch'\n", "insecure = true\n"):
+        metric = Registry.loads(text + allowed, today=datetime.date(2026, 1, 1))["page"]
+        assert metric.params.is_bare

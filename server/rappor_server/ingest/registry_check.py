@@ -17,7 +17,7 @@ from rappor.privacy.notice import late_days
 from rappor.privacy.small_cohorts import fill_cohorts
 from rappor.protocol.encodings import encoding_of
 from rappor.protocol.loss import epsilon_1
-from rappor.registry.budget import pattern_loss, reserve
+from rappor.registry.budget import reserve, scope_loss
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
 
@@ -135,7 +135,7 @@ def _explain_cohorts(
 
 
 def _check(metric: Metric, today: datetime.date) -> Iterator[Finding]:
-    one, all_reports = epsilon_1(metric.params), pattern_loss(metric)
+    one, all_reports = epsilon_1(metric.params), scope_loss(metric)
     if one > _WEAK_EPSILON_1 or all_reports > _WEAK_EPSILON_INF:
         yield Finding(
             "warning",

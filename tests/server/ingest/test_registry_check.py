@@ -214,6 +214,7 @@ def test_weak_and_expiring_metrics_are_warned_of() -> None:
             "gone", STRICT, epoch="month", interval="epoch", expires=datetime.date(2026, 6, 3)
         ),
         metric_of("fine", Params.profile("low-noise")),
+        metric_of("once", Params(k=4, f=0.2, g=0, p=0.25, q=0.75), epoch="year", interval="epoch"),
     )
     texts = [finding.text for finding in check_registry(registry, folder=Path(), today=TODAY)]
     assert texts[0].startswith("weak: weak protection: epsilon is 8.")
