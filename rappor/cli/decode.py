@@ -360,6 +360,7 @@ def _read_weights(path: str) -> dict[str, float]:
     weights: dict[str, float] = {}
     for number, line in enumerate(read_lines(path)):
         name, comma, weight = line.rpartition(",")
+        name = name.strip()
         try:
             value = float(weight)
         except ValueError:
@@ -368,7 +369,7 @@ def _read_weights(path: str) -> dict[str, float]:
             comma = ""
         if not comma or name in weights:
             raise FileError(path, f"each line must be a segment, a comma and a weight, got {line}")
-        weights[name.strip()] = value
+        weights[name] = value
     return weights
 
 

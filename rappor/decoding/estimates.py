@@ -22,6 +22,7 @@ from rappor.decoding.spreadsheet import csv_text
 from rappor.ground.display import Displayed, draw
 from rappor.ground.errors import DecodeError
 from rappor.ground.files import saved
+from rappor.ground.plurals import counted
 from rappor.ground.ranges import shown
 
 COLUMNS: Final = (
@@ -182,7 +183,10 @@ class Estimates(Displayed):
 
     def total(self, candidates: Iterable[str], *, name: str = "") -> Contrast:
         """Return the share of reports with one of these candidates, chosen in advance."""
-        return self.contrast(dict.fromkeys(candidates, 1.0), name=name)
+        weights = dict.fromkeys(candidates, 1.0)
+        if not weights:
+            raise DecodeError("candidates must be at least 1, got 0")
+        return self.contrast(weights, name=name)
 
     def total_like(self, pattern: str) -> Contrast:
         """Return the share of reports with a candidate in which a regular expression is found.
@@ -204,10 +208,12 @@ class Estimates(Displayed):
             raise DecodeError(f"{pattern!r} must be a regular expression: {error}") from None
         if not found:
             raise DecodeError(f"{pattern!r} must be found in a candidate, and is in none")
-        return self.total(found, name=f"{pattern} ({len(found):,} candidates)")
+        return self.total(found, name=f"{pattern} ({counted(len(found), 'candidate')})")
 
     def difference(self, first: str, second: str) -> Contrast:
         """Return the share of one candidate less that of another, both chosen in advance."""
+        if first == second:
+            raise DecodeError(f"candidates must be two different ones, got {shown(first)} twice")
         return self.contrast({first: 1.0, second: -1.0}, name=f"{first} - {second}")
 
     def asking(self, contrasts: Iterable[Contrast]) -> Estimates:

@@ -114,7 +114,12 @@ def describe_numbers(
             Contrast.around(f"below {edge:g}", value, own, together)
             for edge, value, own in zip(edges, part, covariances.diagonal(), strict=True)
         ),
-        Contrast.around("mean", mean, variance, reach, is_share=False),
+        # Of one edge every number counts as that edge, which is no mean.
+        *(
+            [Contrast.around("mean", mean, variance, reach, is_share=False)]
+            if len(edges) > 1
+            else []
+        ),
         *(_quantile(below, level, reach) for level in levels),
     )
 
@@ -146,7 +151,7 @@ def _quantile(below: _Below, level: float, reach: float) -> Contrast:
     return Contrast(
         name="median" if level == 0.5 else f"quantile {level:g}",
         estimate=below.quantile(level),
-        std_error=(high - low) / (2 * reach) if low < high else 0.0,
+        std_error=(high - low) / (2 * reach) if np.isfinite([low, high]).all() else np.inf,
         ci_low=low,
         ci_high=high,
         p_value=None,

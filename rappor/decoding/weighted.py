@@ -128,7 +128,7 @@ def _check(segments: Mapping[str, Estimates], weights: Mapping[str, float]) -> N
             f"{', '.join(missing[:5])}"
         )
     values = list(weights.values())
-    if not all(math.isfinite(each) and each >= 0 for each in values) or not sum(values) > 0:
-        raise DecodeError("weights must be numbers of at least 0, and one of them more")
+    if not all(each >= 0 for each in values) or not 0 < sum(values) < math.inf:
+        raise DecodeError("weights must be finite numbers of at least 0, and one of them more")
     if len({each.n_candidates for each in segments.values()}) > 1:
         raise DecodeError("segments must have been asked for the same candidates")

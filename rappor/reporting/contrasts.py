@@ -48,4 +48,6 @@ def contrasts_table(contrasts: Iterable[Contrast], confidence: str) -> Iterator[
 
 def _number(value: float) -> str:
     """Write a number; one that is infinite is beyond the outer edges."""
-    return f"{value:.{_DIGITS}g}" if math.isfinite(value) else "beyond the edges"
+    if math.isfinite(value):
+        return f"{value:.{_DIGITS}g}"
+    return "above the edges" if value > 0 else "below the edges"

@@ -136,12 +136,15 @@ def test_contrasts_that_the_counts_do_not_say_are_refused() -> None:
         (lambda: strings.total(tied[:1]), "all members of a group"),
         (lambda: strings.total(["nobody"]), "got 1 that have none, such as 'nobody'"),
         (lambda: strings.contrast({names[0]: 1.0}, detected=True), "must all be detected"),
+        (lambda: strings.total([]), "must be at least 1, got 0"),
+        (lambda: strings.difference(names[0], names[0]), "must be two different ones"),
         (lambda: strings.total_like("["), "must be a regular expression"),
         (lambda: strings.total_like("z"), "is in none"),
         (lambda: flags.difference("x", "y"), "how often two come together"),
         (lambda: describe_numbers(flags), "must be of buckets"),
         (lambda: weigh({"a": flags}, {"b": 1.0}), "must have the same names"),
         (lambda: weigh({"a": flags}, {"a": 0.0}), "one of them more"),
+        (lambda: weigh({"a": flags, "b": flags}, {"a": 1e308, "b": 1e308}), "must be finite"),
     ]
     for ask, reason in refused:
         with pytest.raises(DecodeError, match=re.escape(reason)):
@@ -160,6 +163,14 @@ def test_numbers_without_noise_are_exact() -> None:
     assert numbers["quantile 0.1"].to_dict()["estimate"] is None
     assert numbers["quantile 0.75"].estimate == pytest.approx(20)
     assert numbers["quantile 0.9"].ci_high == np.inf
+    assert numbers["quantile 0.9"].std_error == np.inf
+
+
+def test_one_edge_has_no_mean() -> None:
+    """Two buckets say which part is below their edge, and nothing of how far."""
+    params = Params(k=2, f=0, p=0, q=1, encoding="buckets", categories=("10",), insecure=True)
+    found = describe_numbers(decode(Counts(params, [[600, 400]], [1000])))
+    assert [each.name for each in found][:2] == ["below 10", "quantile 0.1"]
 
 
 def test_a_band_reaches_as_far_as_all_edges_need() -> None:
