@@ -34,7 +34,13 @@ EXPIRES = datetime.date(2030, 12, 31)
 
 def metric(params: Params) -> Metric:
     return Metric(
-        name="page", params=params, description="d", owner="o", expires=EXPIRES, epoch="quarter"
+        name="page",
+        params=params,
+        description="d",
+        owner="o",
+        expires=EXPIRES,
+        epoch="quarter",
+        interval="epoch" if params.is_bare else "day",
     )
 
 
@@ -45,8 +51,7 @@ def entry(params: Params) -> str:
 def of_profile(name: str, params: Params) -> str:
     """Write the entry with a profile in place of its numbers."""
     lines = [line for line in entry(params).split("\n") if line[:4] not in LETTERS]
-    text = "\n".join([*lines, f'profile = "{name}"'])
-    return text.replace('interval = "day"', 'interval = "epoch"') if name == "once" else text
+    return "\n".join([*lines, f'profile = "{name}"'])
 
 
 LETTERS = {f"{letter} = " for letter in "khmfgpq"}

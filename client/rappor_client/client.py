@@ -24,6 +24,7 @@ from rappor_client.budget.budget_copy import BudgetCopy
 from rappor_client.budget.ledger import Spent
 from rappor_client.budget.prepared import Prepared, is_early, prepare
 from rappor_client.budget.reservation import Limits
+from rappor_client.budget.reservoir import Moment
 from rappor_client.budget.scope_memory import Memory, Terms
 from rappor_client.errors import IdentityError
 from rappor_client.folder import spool
@@ -504,10 +505,11 @@ class Client:
         self._stops.recall(db)  # another process may have been asked
         if self._stops.is_stopped(metrics[0].name, day):
             return Outcome.SILENT
-        # intervals go on while a report waits in memory
+        # intervals go on while a report waits in memory; a day of an epoch keeps its own events
         now = max(late.now, self._settings.clock())
-        reservoir.release(db, now, self._settings.coins)
-        outcome = self._admit(db, late.answers, day=day, now=now)
+        moment = Moment(late.now if metrics[0].interval == "epoch" else now, now)
+        reservoir.release(db, moment, self._settings.coins)
+        outcome = self._admit(db, late.answers, day=day, moment=moment)
         spool.trim(db, self._settings.limits)
         return outcome
 
@@ -517,7 +519,7 @@ class Client:
         answers: Sequence[tuple[Metric, Prepared]],
         *,
         day: datetime.date,
-        now: float,
+        moment: Moment,
     ) -> Outcome:
         """Settle the reports of an event, or let them take part in the choice of their interval."""
         coins = self._settings.coins
@@ -529,7 +531,7 @@ class Client:
             memory = scope_memory.answer(db, terms, prepared, coins)
             (at_once if memory.interval == "none" else held).append((terms, memory))
             repeats |= memory.last.pattern != prepared.pattern
-        if not reservoir.offer(db, held, now=now, coins=coins):
+        if not reservoir.offer(db, held, moment=moment, coins=coins):
             return Outcome.CLOSED
         for terms, memory in at_once:
             reservoir.settle(db, terms, memory)

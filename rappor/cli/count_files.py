@@ -129,9 +129,26 @@ def check_pair(
     return metrics[1]
 
 
+def add_by_epoch(paths: Sequence[str], metric: Metric | None, counts: list[Counts]) -> list[Counts]:
+    """Add counts of one epoch in which a device reports once: no two reports are of one device.
+
+    Files without days are taken for one epoch's. All other counts stay as they are.
+    """
+    from rappor.decoding.devices import add_different
+
+    if metric is None or metric.interval != "epoch" or len(_epochs(paths, metric)) > 1:
+        return counts
+    return add_different(counts)
+
+
+def _epochs(paths: Sequence[str], metric: Metric) -> list[str]:
+    """Return the epochs that the first and last days of some files are in."""
+    return sorted({metric.epoch_at(day) for path in paths for day in days_of(path)})
+
+
 def check_one_epoch(paths: Sequence[str], metric: Metric) -> None:
     """Refuse days of several epochs: in each of them a device answers for another part."""
-    epochs = sorted({metric.epoch_at(day) for path in paths for day in days_of(path)})
+    epochs = _epochs(paths, metric)
     if len(epochs) > 1:
         raise DecodeError(
             f"counts must be of one epoch of {metric.name}, got days of {' and '.join(epochs)}: "

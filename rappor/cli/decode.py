@@ -221,7 +221,9 @@ def decode(
 
     COUNTS are one or more files: from `rappor simulate`, `rappor aggregate` or `rappor convert`, or
     the JSON that a collector returns. Files with the same parameters are added, as days on which
-    the same devices may have reported. Files with different parameters are decoded together.
+    the same devices may have reported. Where the metric of --registry has interval = "epoch", files
+    are of one epoch, in which no device reports twice, unless their days say otherwise. Files with
+    different parameters are decoded together.
 
     Nothing in a report proves that a device sent it. --forged shows for each detected row how many
     forged reports would create it, and how many more would hide it. A row that few reports can
@@ -265,7 +267,7 @@ def decode(
         return
     with Slow() as slow:
         estimates = decode_counts(
-            counts,
+            source.by_epoch(counts),
             candidates,
             detection=detection,
             distribution=distribution,

@@ -187,7 +187,9 @@ def _search_list(
         raise click.UsageError("known strings must be fewer: give the long list as --list")
     listed = CandidateStream.from_file(list_path, normalize=known.normalize)
     with Slow() as slow:
-        found = suggest(counts, known.strings, listed, detection=detection, progress=slow)
+        found = suggest(
+            of_one.by_epoch(counts), known.strings, listed, detection=detection, progress=slow
+        )
     if as_json:
         click.echo(found.to_json())
     else:

@@ -19,6 +19,7 @@ from rappor.cli.options import grouped, json_option, registry_option
 from rappor.encode import encode_value
 from rappor.ground.errors import FileError, ParamsError
 from rappor.protocol.encodings import encoder, parse_value
+from rappor.protocol.params import ONE, Params
 from rappor.protocol.randomizer import SECRET_BYTES
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
@@ -109,8 +110,9 @@ def encode(
 
     The command prints cohort, true bits, permanent response and one report of the VALUE for a
     METRIC of the registry. Separate flags by commas. With the same secret, a second run changes
-    only the report. If VALUE is -, every line of standard input is a value, and each is answered
-    by a line of JSON. For a metric with other, both reports are shown.
+    only the report, and nothing where p = 0 and q = 1. If VALUE is -, every line of standard input
+    is a value, and each is answered by a line of JSON. For a metric with other, both reports are
+    shown.
     """
     if source.secret_hex is not None:
         click.echo(_SEEN, err=True)
@@ -130,6 +132,7 @@ def encode(
         _print_line(metric, beside, value, secret, epoch)
     else:
         _print(_encode(each, value, secret, epoch) for each in (metric, *beside))
+        click.echo(_explain(metric.params))
     if not encoder(metric.params).fits(parse_value(metric.params, value)):
         click.echo(f"warning: {name} has no place for this value, and reports that", err=True)
 
@@ -164,9 +167,18 @@ def _print(reports: Iterable[ShownEncoding]) -> None:
     for shown in reports:
         for field in dataclasses.fields(shown):
             click.echo(f"{field.name:<10} {getattr(shown, field.name)}")
-    click.echo(
+
+
+def _explain(params: Params) -> str:
+    """Say what leaves; where no noise is added to the permanent response, it is the report."""
+    response = "permanent response stays the same for this value, "
+    if params.t_p == 0 and params.t_q == ONE:
+        response += "and the report shows it as it is."
+    else:
+        response += "the report is drawn anew each time."
+    return (
         "\nOnly metric, params, cohort and report leave the device; bit 0 comes first. The\n"
-        "permanent response stays the same for this value, the report is drawn anew each time."
+        + response
     )
 
 

@@ -139,12 +139,14 @@ class Output:
         "--days",
         type=WholeNumber(1, 36_500),
         metavar="N",
-        help="Days of collection. A device reports once in each interval.",
+        help="Days of collection, from the first day of an epoch on. A device reports once in each "
+        "interval.",
     ),
     click.option(
         "--interval",
         type=click.Choice([name for name in INTERVALS if name != "none"]),
-        help="Time in which a device reports once.  [default: the metric's, or day]",
+        help="Time in which a device reports once.  [default: the metric's, or day; epoch "
+        "where both losses are equal]",
     ),
     click.option(
         "--epoch",
@@ -243,10 +245,11 @@ def plan(
     of the devices, bits and cohorts. It predicts how many strings `rappor discover` will find.
     """
     from rappor.planning.entry import with_numbers
-    from rappor.planning.repeats import compare_repeats
+    from rappor.planning.repeats import compare_repeats, describe_once
 
     metric = subject.metric
-    each = repeats.each(metric)
+    pace = repeats.settled(metric, bare=budget.is_bare)
+    size, each = size.answered(min(1, pace.each)), max(1, pace.each)
     if search.discover:
         if metric is not None or subject.n_answers is not None or output.chart is not None:
             raise click.UsageError("--discover plans a new metric of strings, without a chart")
@@ -257,8 +260,8 @@ def plan(
                 reports=size.of_discovery(),
             ),
             name=output.name,
-            epoch=repeats.epoch_of(None),
-            interval=repeats.interval_of(None),
+            epoch=pace.epoch,
+            interval=pace.interval,
             as_json=output.as_json,
         )
         return
@@ -266,14 +269,14 @@ def plan(
     if metric is not None:
         params = with_numbers(metric.params, planned.params)
         planned = dataclasses.replace(planned, params=params)
-    compared = compare_repeats(planned, epochs=repeats.n_epochs(metric)) if each > 1 else ()
+    compared = compare_repeats(planned, epochs=pace.epochs, once=pace.once) if each > 1 else ()
     # The library has no clock; a year is a term that somebody will think about again.
     today = datetime.datetime.now(datetime.UTC).date()
     entry = planned.to_toml(
         output.name if metric is None else metric.name,
         expires=today + datetime.timedelta(days=365),
-        epoch=repeats.epoch_of(metric),
-        interval=repeats.interval_of(metric),
+        epoch=pace.epoch,
+        interval=pace.interval,
     )
     if subject.write:
         subject.write_numbers(planned.params)
@@ -281,4 +284,4 @@ def plan(
     if output.as_json:
         print_json(planned.to_dict(), toml=entry, **({"repeats": compared} if compared else {}))
     else:
-        print_plan(planned, compared, entry)
+        print_plan(planned, compared, entry, describe_once(pace.epoch) if pace.once else None)

@@ -73,6 +73,13 @@ class BudgetOptions:
             symmetric=self.symmetric,
         )
 
+    @property
+    def is_bare(self) -> bool:
+        """Whether a report will be the permanent response itself: both losses are equal."""
+        if self.profile is not None:
+            return Params.profile(self.profile).is_bare
+        return self.epsilon_1 is not None and self.epsilon_1 == self.epsilon_inf
+
     def of_discovery(self) -> tuple[float, float]:
         """Return both losses of a discovery, which chooses its bits and noise itself."""
         if self.max_bytes is not None or self.hashes is not None or self.symmetric:
@@ -179,6 +186,14 @@ class Size:
         if [self.reports, self.devices, self.share].count(None) != 2:
             raise click.UsageError("give either --reports or --devices or --share")
 
+    def answered(self, share: float) -> Size:
+        """Return the size of the part of the devices that has answered, the reports as given."""
+        return (
+            self
+            if self.devices is None
+            else dataclasses.replace(self, devices=round(share * self.devices))
+        )
+
     def of_discovery(self) -> int:
         """Return the reports of a discovery, one a device."""
         number = self.devices if self.reports is None else self.reports
@@ -202,36 +217,65 @@ class RepeatOptions:
     interval: str | None
     epoch: str | None
 
-    def each(self, metric: Metric | None) -> int:
-        """Return the reports a device."""
-        from rappor.planning.repeats import EPOCH_DAYS, reports_in
+    def settled(self, metric: Metric | None, *, bare: bool) -> Repeats:
+        """Return what is said, else what the metric has, else a day in a quarter.
+
+        A bare permanent response is reported once in an epoch.
+        """
+        usual = "epoch" if bare else "day"
+        interval = self.interval or (metric.interval if metric else usual)
+        epoch = self.epoch or (metric.epoch if metric else "quarter")
+        if self.days is not None and self.reports_per_device is not None:
+            raise click.UsageError("give either --reports-per-device or --days")
+        if bare and interval != "epoch":
+            raise click.UsageError(
+                f"--interval must be epoch where both losses are equal, got {interval}: each "
+                "report would be the permanent response itself"
+            )
+        if interval == "epoch" and epoch == "life":
+            raise click.UsageError(
+                "--epoch must be year, quarter or month under interval epoch, got life"
+            )
+        if interval == "epoch" and (self.reports_per_device or 1) > 1:
+            raise click.UsageError(
+                "--reports-per-device must be 1 under interval epoch: give --days of several epochs"
+            )
+        return Repeats(
+            interval=interval, epoch=epoch, days=self.days, reports=self.reports_per_device or 1
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repeats:
+    """How often each device reports, with nothing left open; `reports` where there are no days."""
+
+    interval: str
+    epoch: str
+    days: int | None
+    reports: int
+
+    @property
+    def once(self) -> bool:
+        """Whether a device reports once in an epoch, on a day that its secret draws."""
+        return self.interval == "epoch"
+
+    @property
+    def each(self) -> float:
+        """The reports of a device in the mean; less than 1 where some have not answered yet."""
+        from rappor.planning.repeats import answers_in, reports_in
 
         if self.days is None:
-            return 1 if self.reports_per_device is None else self.reports_per_device
-        if self.reports_per_device is not None:
-            raise click.UsageError("give either --reports-per-device or --days")
-        if (interval := self.interval_of(metric)) != "epoch":
-            return reports_in(self.days, interval)
-        if self.days < (least := EPOCH_DAYS[self.epoch_of(metric)]):
-            raise click.UsageError(
-                f"--days must be at least {least} under interval = epoch: before that only "
-                "a part of the devices has answered"
-            )
-        return self.n_epochs(metric)
+            return self.reports
+        if self.once:
+            return answers_in(self.days, self.epoch)
+        return reports_in(self.days, self.interval)
 
-    def interval_of(self, metric: Metric | None) -> str:
-        """Return the interval that is said, the metric's own, or a day."""
-        return self.interval or (metric.interval if metric else "day")
-
-    def epoch_of(self, metric: Metric | None) -> str:
-        """Return the epoch that is said, the metric's own, or a quarter."""
-        return self.epoch or (metric.epoch if metric else "quarter")
-
-    def n_epochs(self, metric: Metric | None) -> int:
-        """Return how many permanent responses of a device answer."""
+    @property
+    def epochs(self) -> int:
+        """How many permanent responses of a device answer at most."""
         from rappor.planning.repeats import epochs_in
 
-        return 1 if self.days is None else epochs_in(self.days, self.epoch_of(metric))
+        return 1 if self.days is None else epochs_in(self.days, self.epoch)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,7 +286,9 @@ class Strings:
     zipf: float | None
     table: str | None
 
-    def question(self, detection: Detection, power: float, subject: Subject, each: int) -> Question:
+    def question(
+        self, detection: Detection, power: float, subject: Subject, each: float
+    ) -> Question:
         """Return what the planner is asked."""
         from rappor.planning.frequencies import Frequencies
         from rappor.planning.power import Question

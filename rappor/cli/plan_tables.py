@@ -35,9 +35,11 @@ _PARTS: Final = {
 }
 
 
-def print_plan(planned: Plan, compared: tuple[Repeat, ...], entry: str) -> None:
-    """Print the summary, the repeats, other designs, and the entry for the registry."""
+def print_plan(planned: Plan, compared: tuple[Repeat, ...], entry: str, remark: str | None) -> None:
+    """Print the summary, a remark, the repeats, other designs, and the entry for the registry."""
     show(_summary(planned))
+    if remark is not None:
+        show(f"\n{remark}")
     if compared:
         show("\nWhat repeated reports of the same devices bring:\n", _repeated(compared))
     show(
@@ -53,12 +55,18 @@ def _repeated(compared: tuple[Repeat, ...]) -> Table:
     for each in compared:
         number = each.reports_per_device
         shown.add_row(
-            "any number" if number is None else f"{number:,}",
+            "any number" if number is None else _number(number),
             "nothing" if each.share is None else percent(each.share, 3),
             percent(each.rare_error, 3),
             f"{each.epsilon:.2f}",
         )
     return shown
+
+
+def _number(reports: float) -> str:
+    """Write a number of reports; where it is a mean, also the most of a device."""
+    most = math.ceil(reports)
+    return f"{most:,}" if reports == most else f"{reports:.2f} in the mean, at most {most:,}"
 
 
 def _summary(planned: Plan) -> Table:

@@ -177,7 +177,7 @@ def _account(person: PersonLoss) -> Table:
         "metric",
         "promise",
         "epsilon (nats)",
-        "any number of reports",
+        "all reports",
         "observer at most",
         left=2,
     )

@@ -19,6 +19,7 @@ from rappor.cli.options import grouped, json_option, metric_option, registry_opt
 from rappor.ground.errors import CollectorError
 from rappor.ground.plurals import counted
 from rappor.protocol.params import Params
+from rappor.registry.budget import MOST_DAYS
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
 
@@ -161,8 +162,9 @@ class _Share:
         "--days",
         type=WholeNumber(1, _MOST_DAYS),
         metavar="N",
-        help="Days on which each device reports once; on one of them alone where the metric's "
-        "interval is an epoch. Each day has its own file, with its number in the name.",
+        help="Days on which each device reports once. Where the metric's interval is an epoch, "
+        "the first day begins one, and a device reports on one drawn day of each epoch. Each day "
+        "has its own file, with its number in the name.",
     ),
     click.option(
         "--churn",
@@ -217,6 +219,11 @@ def simulate(
     if target.as_reports and size.repeated:
         raise click.UsageError(
             "a collector or a .parquet file gets one report per device: write counts"
+        )
+    if metric.interval == "epoch" and (size.reports_per_device or 1) > 1:
+        raise click.UsageError(
+            f"--reports-per-device must be 1: a device reports {metric.name} once in an epoch; "
+            "give --days of several epochs"
         )
     pair = [registry[name] for name in registry.together(metric_name)]
     if target.as_reports or size.repeated or len(pair) == 1 or pair[0] is not metric:
@@ -318,7 +325,7 @@ def _draw(
                 n_devices=share.n_devices,
                 n_days=size.days,
                 churn=size.churn or 0.0,
-                once=metric.interval == "epoch",
+                once_in=MOST_DAYS[metric.epoch] if metric.interval == "epoch" else None,
                 seed=share.seed,
                 metric=metric.name,
             )

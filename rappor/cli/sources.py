@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from rappor.cli.count_files import (
+    add_by_epoch,
     check_counts,
     check_one_epoch,
     check_pair,
@@ -52,6 +53,11 @@ class Source:
         if not counts:
             raise DecodeError("counts must have at least 1 report, got 0")
         return counts
+
+    def by_epoch(self, counts: list[Counts]) -> list[Counts]:
+        """Add the counts where the metric says that no device reported twice."""
+        metric = find_metric(self.registry_path, self.metric_name, counts)
+        return add_by_epoch(self.paths, metric, counts)
 
     def candidates(self, *samples: list[Counts]) -> Candidates | CandidateStream | None:
         """Check the counts of each sample against the registry, and read the candidates.
@@ -142,6 +148,10 @@ class GoogleSource(Source):
             )
         params = files.read_params(self.params_path, client=self.client)
         return [files.read_counts(path, params) for path in self.paths]
+
+    def by_epoch(self, counts: list[Counts]) -> list[Counts]:
+        """Return the counts: no metric is known."""
+        return counts
 
     def is_complete(self, counts: list[Counts]) -> bool:  # noqa: ARG002  # of strings there is no end
         """Return False: all counts are of strings."""

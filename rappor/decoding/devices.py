@@ -91,26 +91,47 @@ def merge(
     ------
     DecodeError: there are no reports at all, or a number is impossible.
     """
-    groups: dict[tuple[str, str], list[Counts]] = {}
-    for counts in collections:
-        if counts.n_reports:
-            groups.setdefault((counts.metric, counts.params.fingerprint), []).append(counts)
+    groups = _groups(collections)
     if not groups:
         raise DecodeError("counts must have at least 1 report, got 0")
-    merged = [_add(group) for group in groups.values()]
+    merged = [_add(group) for group in groups]
     each = _given(sum(counts.n_reports for counts in merged), devices, reports_per_device)
     if each is not None:
         return merged, [
             Repetition(reports_per_device=min(each, counts.n_reports), source="given")
             for counts in merged
         ]
-    return merged, [_repetition(group) for group in groups.values()]
+    return merged, [_repetition(group) for group in groups]
 
 
-def _add(group: Sequence[Counts]) -> Counts:
+def add_different(collections: Iterable[Counts]) -> list[Counts]:
+    """Add collections as `merge` does, each report of which comes from another device.
+
+    Where counts know of devices that reported again in one collection, the sum knows it too.
+    """
+    return [
+        _add([_once(counts) for counts in group], same_devices=False)
+        for group in _groups(collections)
+    ]
+
+
+def _once(counts: Counts) -> Counts:
+    return counts.of_devices(reports_per_device=1) if counts.squares is None else counts
+
+
+def _groups(collections: Iterable[Counts]) -> list[list[Counts]]:
+    """Return the collections with reports, those of one metric and parameter set together."""
+    groups: dict[tuple[str, str], list[Counts]] = {}
+    for counts in collections:
+        if counts.n_reports:
+            groups.setdefault((counts.metric, counts.params.fingerprint), []).append(counts)
+    return list(groups.values())
+
+
+def _add(group: Sequence[Counts], *, same_devices: bool = True) -> Counts:
     total = group[0]
     for counts in group[1:]:
-        total += counts
+        total = total.add(counts, same_devices=same_devices)
     return total
 
 

@@ -65,7 +65,7 @@ class _Below:
     def quantile(self, level: float, n_errors: float = 0.0) -> float:
         """Return the number below which this part is, infinite beyond the outer edges.
 
-        The part is taken so many standard errors higher. Noise makes it fall in places; it is
+        The part is taken `n_errors` standard errors higher. Noise makes it fall in places; it is
         held between the most so far and the least to come.
         """
         part = self.part + n_errors * np.sqrt(np.maximum(self.covariance.diagonal(), 0.0))

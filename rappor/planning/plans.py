@@ -107,9 +107,11 @@ class Plan(Displayed):
         description: str = DESCRIPTION,
         owner: str = OWNER,
         epoch: str = _EPOCH,
-        interval: str = "day",
+        interval: str | None = None,
     ) -> str:
         """Write a registry of the metric alone; its parameters read back to the last bit.
+
+        The interval is a day unless told; an epoch where a report is the permanent response itself.
 
         Raises
         ------
@@ -124,7 +126,7 @@ class Plan(Displayed):
                 description=description,
                 owner=owner,
                 epoch=epoch,
-                interval=interval,
+                interval=interval or ("epoch" if self.params.is_bare else "day"),
             )
         )
 

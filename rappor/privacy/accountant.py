@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from rappor.ground.ranges import check_integer
-from rappor.protocol.loss import epsilon_inf, epsilon_n
+from rappor.registry.budget import scope_loss
 from rappor.registry.metric import Metric
 
 
@@ -46,15 +46,14 @@ class Account:
 def account(metrics: Iterable[Metric], *, values: int = 1, reports: int | None = None) -> Account:
     """Add up what a device loses that reports this many distinct values for each metric.
 
-    Each value is reported `reports` times, or without limit if that is None. For a metric
-    with epochs `values` counts the epochs.
+    Each value is reported `reports` times, or as often as can be if that is None, and never more
+    often than epoch and interval allow. For a metric with epochs `values` counts the epochs.
     """
     check_integer("values", values, 1)
     if reports is not None:
         check_integer("reports", reports, 1)
     items = []
     for metric in metrics:
-        params = metric.params
-        each = epsilon_inf(params) if reports is None else epsilon_n(params, reports)
+        each = scope_loss(metric, reports)
         items.append(Item(metric=metric.name, epoch=metric.epoch, each=each, epsilon=values * each))
     return Account(items=tuple(items))

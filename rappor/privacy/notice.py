@@ -13,10 +13,12 @@ from rappor.privacy.small_cohorts import fill_cohorts
 from rappor.protocol.encodings import encoding_of
 from rappor.protocol.loss import belief_bound, epsilon_1, epsilon_inf
 from rappor.protocol.params import Params
+from rappor.registry.budget import most_reports, scope_loss
 from rappor.registry.metric import Metric
 
 _EVEN_ODDS: Final = 0.5
 _NEAR_CERTAINTY: Final = 0.99
+_YEAR: Final = 366
 _LINKED_REPORTS: Final = 2
 """Reports in each set that an observer compares: the fewest that many devices stand out by."""
 
@@ -28,9 +30,9 @@ def describe(metric: Metric, *, today: datetime.date | None = None) -> str:
         f"Collected by {metric.owner} {_until(metric, today)}.",
         f"Recorded{_pace(metric)}{_sample(metric)}: "
         f"{encoding_of(metric.params).described}.{_noise(metric.params)}",
+        *late_days(metric),
         *told_beside(metric),
-        _one_report(metric.params),
-        _all_reports(metric.params, "" if metric.epoch == "life" else f" in one {metric.epoch}"),
+        *_losses(metric),
         promise(metric),
         _linking(metric),
         _keeping(metric),
@@ -42,20 +44,22 @@ def describe_other(params: Params) -> str:
     """Say what protects reports that were made under other parameters than a metric's own."""
     return (
         f"Some of these reports have other parameters ({params.fingerprint}). "
-        f"{_one_report(params)} {_all_reports(params, ' under them')}"
+        f"{_one_report(params)} {_all_reports(epsilon_inf(params), ' under them')}"
     )
 
 
 def describe_together(metrics: Sequence[Metric]) -> str:
     """Say what the answers to several metrics reveal together, of one value."""
     one = math.fsum(epsilon_1(metric.params) for metric in metrics)
-    every = math.fsum(epsilon_inf(metric.params) for metric in metrics)
     names = " and ".join(metric.name for metric in metrics)
-    return (
+    text = (
         f"{names}: a device answers both or neither, in separate reports, whatever the value is. "
-        f"Both reports of one value together: {observer_belief(one)}. "
-        f"All reports of one value: {observer_belief(every)}."
+        f"Both reports of one value together: {observer_belief(one)}."
     )
+    if all(most_reports(metric) == 1 for metric in metrics):
+        return text
+    every = math.fsum(scope_loss(metric) for metric in metrics)
+    return f"{text} All reports of one value{_span(metrics[0])}: {observer_belief(every)}."
 
 
 def _until(metric: Metric, today: datetime.date | None) -> str:
@@ -68,6 +72,21 @@ def _pace(metric: Metric) -> str:
     if metric.interval == "epoch":
         return f" once a {metric.epoch}, from a day on that the device draws at random"
     return f" at most once a {metric.interval}" if metric.interval != "none" else " at every event"
+
+
+def late_days(metric: Metric) -> Iterator[str]:
+    """Say which devices never answer, because the metric expires before the day that they draw."""
+    if metric.interval != "epoch":
+        return
+    expiry, epoch = metric.expires.toordinal(), metric.epoch_at(metric.expires)
+    near = range(max(expiry - _YEAR, 1), min(expiry + _YEAR, datetime.date.max.toordinal()) + 1)
+    days = [n for n in near if metric.epoch_at(datetime.date.fromordinal(n)) == epoch]
+    if late := sum(n > expiry for n in days):
+        yield (
+            f"It expires on {metric.expires}, before the {metric.epoch} ends: the "
+            f"{100 * late / len(days):.2g} % of the devices that draw a later day do not answer in "
+            f"that {metric.epoch}."
+        )
 
 
 def _noise(params: Params) -> str:
@@ -106,11 +125,21 @@ def _one_report(params: Params) -> str:
     return f"One report: {observer_belief(epsilon)}."
 
 
-def _all_reports(params: Params, span: str) -> str:
-    epsilon = epsilon_inf(params)
+def _losses(metric: Metric) -> Iterator[str]:
+    """Say what one report reveals, and what all reports that a scope may have reveal."""
+    yield _one_report(metric.params)
+    if most_reports(metric) != 1:
+        yield _all_reports(scope_loss(metric), _span(metric))
+
+
+def _all_reports(epsilon: float, span: str) -> str:
     if math.isinf(epsilon):
         return "WARNING: many reports can reveal the value with certainty."
     return f"All reports of one value{span}: {observer_belief(epsilon)}."
+
+
+def _span(metric: Metric) -> str:
+    return "" if metric.epoch == "life" else f" in one {metric.epoch}"
 
 
 def observer_belief(epsilon: float) -> str:
@@ -138,6 +167,11 @@ def promise(metric: Metric) -> str:
     span = "its whole life" if metric.epoch == "life" else f"each {metric.epoch}"
     what = ", and its properties, do" if metric.segments else " does"
     condition = f"as long as when and how often a device reports{what} not depend on its values"
+    if most_reports(metric) == 1:
+        return (
+            f"Promise: in {span} a device sends one report at most. The limit on the loss of that "
+            f"report holds for any two histories of values, {condition}."
+        )
     if metric.patterns == 1:
         return (
             f"Promise: in {span} a device repeats the value of its first report, even if its value "
@@ -153,11 +187,16 @@ def promise(metric: Metric) -> str:
 
 def _linking(metric: Metric) -> str:
     """Say in numbers what links the reports of one device."""
+    others = ("its properties, " if metric.segments else "") + "its network address"
+    if most_reports(metric) == 1:
+        return (
+            f"Linking: a device sends one report a {metric.epoch}, and draws its noise anew for "
+            f"each. Only {others} or the time of sending can link those of several {metric.epoch}s."
+        )
     linked = link(metric.params, reports=(_LINKED_REPORTS,))
     found = f"{100 * linked.recognised[0].probability:.0f} %"
     cohorts = metric.params.m
     own, alike = ("its properties, ", " with the same properties") if metric.segments else ("", "")
-    others = ("its properties, " if metric.segments else "") + "its network address"
     if cohorts == 1 and found == "0 %":
         return f"In practice only {others} or the time of sending can link a device's reports."
     span = "all its reports" if metric.epoch == "life" else f"its reports of one {metric.epoch}"

@@ -20,11 +20,12 @@ from rappor.privacy.notice import promise, told_beside
 from rappor.privacy.shuffling import likely_smallest_cohort, shuffled_epsilon
 from rappor.protocol.loss import belief_bound, epsilon_1, epsilon_inf, epsilon_n
 from rappor.protocol.params import Params
+from rappor.registry.budget import most_reports, scope_loss
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
 
 REPORTS: Final = (1, 2, 3, 5, 10, 100)
-"""Numbers of reports whose loss is told; then comes any number."""
+"""Numbers of reports whose loss is told; then comes any number, or the most that there can be."""
 
 PRIORS: Final = (0.01, 0.1, 0.5, 0.9)
 """An observer's beliefs before the reports."""
@@ -91,7 +92,10 @@ class Shuffling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricLoss:
-    """One metric's part of an account: after some reports of each value, and after any number."""
+    """One metric's part of an account: after some reports of each value, and after all it can have.
+
+    `epsilon_inf` counts as many reports as the price of a scope does.
+    """
 
     metric: str
     epoch: str
@@ -232,6 +236,7 @@ def privacy_report(
     return replace(
         report,
         metric=metric.name,
+        losses=losses_of(metric.params, most_reports(metric)),
         promise=promise(metric),
         without_noise=next(told_beside(metric), None),
         value_changes=() if metric.patterns == 1 else report.value_changes,
@@ -254,9 +259,10 @@ def privacy_report_of(params: Params, *, batch: Batch = _BATCH) -> PrivacyReport
     )
 
 
-def losses_of(params: Params) -> tuple[Loss, ...]:
-    """Return the losses of more and more reports of one value, any number last."""
-    return tuple(_loss(params, n) for n in (*REPORTS, None))
+def losses_of(params: Params, most: int | None = None) -> tuple[Loss, ...]:
+    """Return the losses of more and more reports of one value; any number last, or the most."""
+    fewer = (n for n in REPORTS if most is None or n < most)
+    return tuple(_loss(params, n) for n in (*fewer, most))
 
 
 def _loss(params: Params, n: int | None) -> Loss:
@@ -308,11 +314,11 @@ def _together(registry: Registry, name: str) -> Together | None:
     names = registry.together(name)
     if len(names) == 1:
         return None
-    params = [registry[each].params for each in names]
+    metrics = [registry[each] for each in names]
     return Together(
         metrics=names,
-        epsilon_1=sum(map(epsilon_1, params)),
-        epsilon_inf=sum(map(epsilon_inf, params)),
+        epsilon_1=sum(epsilon_1(metric.params) for metric in metrics),
+        epsilon_inf=sum(map(scope_loss, metrics)),
     )
 
 

@@ -198,6 +198,11 @@ class Params:
         return (self.k + 7) // 8
 
     @property
+    def is_bare(self) -> bool:
+        """Whether a report is the permanent response itself, without fresh noise."""
+        return self.t_p == 0 and self.t_q == ONE
+
+    @property
     def density(self) -> float:
         """Probability that a random string sets a given bit, 1 - (1 - 1/k)^h."""
         return float(-math.expm1(self.h * math.log1p(-1 / self.k))) if self.k > 1 else 1.0

@@ -17,7 +17,9 @@ from rappor.ground.errors import MetricError
 from rappor.protocol.loss import epsilon_inf, epsilon_n
 from rappor.registry.metric import Metric
 
-_MOST_DAYS: Final = {"year": 366, "quarter": 92, "month": 31}
+MOST_DAYS: Final = {"year": 366, "quarter": 92, "month": 31}
+"""Days of an epoch at most."""
+
 _EPOCHS_A_YEAR: Final = {"life": 1, "year": 1, "quarter": 4, "month": 12}
 _HOURS_A_DAY: Final = 24
 
@@ -39,7 +41,7 @@ def most_reports(metric: Metric) -> int | None:
     """Return the most reports that a device sends in one epoch; None if nothing bounds them."""
     if metric.epoch == "life" or metric.interval == "none":
         return None
-    days = _MOST_DAYS[metric.epoch]
+    days = MOST_DAYS[metric.epoch]
     match metric.interval:
         case "epoch":
             return 1
@@ -51,13 +53,21 @@ def most_reports(metric: Metric) -> int | None:
             return 1 + math.ceil((days - 1) / 7)
 
 
+def scope_loss(metric: Metric, reports: int | None = None) -> float:
+    """Return the loss of this number of reports of one value in a scope; of all, if None.
+
+    In nats. No more reports are counted than `most_reports`.
+    """
+    n = min((each for each in (reports, most_reports(metric)) if each is not None), default=None)
+    return epsilon_inf(metric.params) if n is None else epsilon_n(metric.params, n)
+
+
 def scope_price(metric: Metric) -> float:
     """Return what one scope can cost at most, in nats, rounded up to a thousandth.
 
     The parts of a metric have the same noise, and a device answers for one.
     """
-    n = most_reports(metric)
-    loss = epsilon_inf(metric.params) if n is None else epsilon_n(metric.params, n)
+    loss = scope_loss(metric)
     return metric.patterns * (math.ceil(1000 * loss) / 1000) if loss < math.inf else math.inf
 
 
@@ -86,6 +96,13 @@ def check_budget(
     """Return what each metric reserves; MetricError, with the total that would do, if too much."""
     reserved = tuple(reserve(metric, year=year) for metric in metrics)
     needed = math.fsum(each.total for each in reserved)
+    if needed == math.inf > total:
+        names = ", ".join(each.metric for each in reserved if each.total == math.inf)
+        raise MetricError(
+            f"budget: total must be inf, got {total:g}: the loss of {names} has no limit. Unless "
+            "bits are forced both to 1 and to 0 (f above 0, g between 0 and 1), a limit needs a "
+            "bounded number of reports: an epoch that ends, and an interval"
+        )
     if needed > total + 1e-9:  # sums of thousandths
         parts = ", ".join(f"{each.metric} {each.total:g}" for each in reserved)
         raise MetricError(

@@ -154,12 +154,13 @@ def _read_entry(name: str, entry: object) -> dict[str, Any]:
             f"metric {shown(name)} must be a table [metrics.NAME], got {shown(entry)}"
         )
     _check_keys(name, entry)
-    if entry.get("profile") == "once" and entry.get("interval") != "epoch":
-        raise MetricError(f"metric {shown(name)}: profile = 'once' needs interval = 'epoch'")
     try:
         params = _read_params(name, entry)
     except ParamsError as error:
         raise MetricError(f"metric {shown(name)}: {error}") from None
+    if params.is_bare and entry.get("interval") != "epoch" and not entry.get("insecure"):
+        noise = "profile = 'once'" if entry.get("profile") == "once" else "p = 0 with q = 1"
+        raise MetricError(f"metric {shown(name)}: {noise} needs interval = 'epoch'")
     fields = {
         "name": name,
         "params": params,

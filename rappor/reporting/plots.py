@@ -30,7 +30,7 @@ _CHANGES: Final = 20
 SEGMENTS: Final = 24
 """Segments that are drawn, the largest ones."""
 
-_DRAWN: Final = {1: "1 report", 10: "10 reports", None: "any number"}
+_DRAWN: Final = (1, 10)
 _STEPS: Final = 60
 
 
@@ -228,8 +228,9 @@ def privacy_plot(report: PrivacyReport) -> Chart:
 
 
 def losses_plot(losses: Sequence[Loss]) -> Chart:
-    """Draw what losses of 1, 10 and any number of reports make of a belief."""
-    rows = [row for loss in losses if loss.reports in _DRAWN for row in _curve(loss)]
+    """Draw what losses of 1, 10 and all reports make of a belief."""
+    drawn = [loss for loss in losses if loss.reports in _DRAWN or loss is losses[-1]]
+    rows = [row for loss in drawn for row in _curve(loss)]
     labels = shared_labels(rows, value="after", series="reports")
     return line_chart(
         [row | {"reports": labels[row["reports"]]} for row in rows],
@@ -242,7 +243,8 @@ def losses_plot(losses: Sequence[Loss]) -> Chart:
 
 
 def _curve(loss: Loss) -> list[dict[str, Any]]:
-    label = f"{_DRAWN[loss.reports]}: epsilon = {loss.epsilon:.3g}"
+    number = "any number" if loss.reports is None else counted(loss.reports, "report")
+    label = f"{number}: epsilon = {loss.epsilon:.3g}"
     return [
         {"prior": prior, "after": belief, "end": end, "reports": label}
         for prior in (step / _STEPS for step in range(_STEPS + 1))

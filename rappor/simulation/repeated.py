@@ -83,7 +83,7 @@ def simulate_days(  # noqa: PLR0913 - devices, days and how they change
     n_devices: float,
     n_days: int,
     churn: float = 0.0,
-    once: bool = False,
+    once_in: int | None = None,
     seed: int | None = None,
     metric: str = "",
 ) -> list[Counts]:
@@ -93,8 +93,9 @@ def simulate_days(  # noqa: PLR0913 - devices, days and how they change
     ----------
     n_devices : devices on each day, a whole number as 1e6.
     churn : probability that a device has left by the next day; as many new ones come.
-    once : whether a device reports on one of the days alone, as under `interval = "epoch"`: the
-        first of its own from a drawn day on. Who leaves before the drawn day never reports.
+    once_in : days of an epoch, the first of which is the first day, if a device reports once in
+        each, as under `interval = "epoch"`: on its first day from a drawn day of the epoch on. Who
+        leaves before the drawn day does not report. Its value is drawn anew with each epoch.
 
     Raises
     ------
@@ -104,12 +105,14 @@ def simulate_days(  # noqa: PLR0913 - devices, days and how they change
     people = People(population, params)
     n = read_count("n_devices", n_devices, 0, MOST_DEVICES)
     check_integer("n_days", n_days, 1)
+    if once_in is not None:
+        check_integer("once_in", once_in, 1)
     check_number("churn", churn, "[0, 1]")
     rng = Keystream(seed).generator()
     reports = np.zeros((n_days, params.m), dtype=np.int64)
     permanent = np.zeros((n_days, params.m, params.k), dtype=np.int64)
     stays = _stays(rng, n, n_days, churn)
-    for first, last, n_group in _answers(rng, stays, n_days) if once else stays:
+    for first, last, n_group in stays if once_in is None else _answers(rng, stays, n_days, once_in):
         _, cohorts, true_ones = people.draw(rng, n_group)
         reports[first:last] += cohorts
         permanent[first:last] += _permanent_ones(rng, params, cohorts, true_ones)
@@ -138,14 +141,16 @@ def _stays(
 
 
 def _answers(
-    rng: np.random.Generator, stays: Iterable[tuple[int, int, int]], n_days: int
+    rng: np.random.Generator, stays: Iterable[tuple[int, int, int]], n_days: int, once_in: int
 ) -> Iterator[tuple[int, int, int]]:
-    """Yield the days on which devices report once, and how many do; some have left before."""
+    """Yield the days on which devices report once in an epoch, and how many do."""
     on_day = np.zeros(n_days, dtype=np.int64)
     for first, last, n_group in stays:
-        drawn = rng.multinomial(n_group, np.full(n_days, 1 / n_days))
-        on_day[first] += drawn[:first].sum()  # their day is over: they report at once
-        on_day[first:last] += drawn[first:last]
+        for epoch in range(first - first % once_in, last, once_in):
+            begin, end = max(first, epoch), min(last, epoch + once_in)
+            drawn = rng.multinomial(n_group, np.full(once_in, 1 / once_in))
+            on_day[begin] += drawn[: begin - epoch].sum()  # their day is over: they report at once
+            on_day[begin:end] += drawn[begin - epoch : end - epoch]
     yield from ((day, day + 1, int(n)) for day, n in enumerate(on_day) if n)
 
 

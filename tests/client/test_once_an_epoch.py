@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
+import itertools
 from pathlib import Path
 from typing import Any
 
 import pytest
-from devices import BOOLEAN, Opener, lose, metric_of, secret_of
+from devices import BOOLEAN, Opener, locked, metric_of, write_device
 from rappor_client import Client, Outcome
-from rappor_client.testing import FixedClock, MemoryTransport
+from rappor_client.periods import HOUR
+from rappor_client.testing import FixedClock, MemoryTransport, peek
 
 from rappor import Metric, MetricError, Params, Registry, epsilon_1
 from rappor.protocol.randomizer import drawn_day
@@ -24,11 +25,23 @@ def once(params: Params = ONCE, **fields: Any) -> Metric:
     return metric_of(params=params, **{"epoch": "quarter", "interval": "epoch"} | fields)
 
 
+def drawn(secret: bytes) -> int:
+    """Return the day of the quarter that a secret draws."""
+    return drawn_day(secret, "page", "2026-Q4", ONCE, DAYS)
+
+
+def secret_that_draws(day: int) -> bytes:
+    """Return the first of the secrets 0, 1, ... that draws a day."""
+    secrets = (number.to_bytes(32, "big") for number in itertools.count())
+    return next(secret for secret in secrets if drawn(secret) == day)
+
+
 class Quarter:
     """A device that records a value each day of a quarter, in some way."""
 
-    def __init__(self, opener: Opener, clock: FixedClock, base: Path, name: str) -> None:
-        self.opener, self.clock, self.folder = opener, clock, base / name
+    def __init__(self, opener: Opener, clock: FixedClock, folder: Path, day: int) -> None:
+        write_device(folder, secret_that_draws(day))
+        self.opener, self.clock, self.folder, self.drawn = opener, clock, folder, day
         self.transport = MemoryTransport()
         self.clock.set(START)
         self.client = self.open(once())
@@ -37,11 +50,6 @@ class Quarter:
         """Open the device."""
         settings: dict[str, Any] = {"transport": self.transport, "folder": self.folder.name}
         return self.opener(*metrics, **settings)
-
-    @property
-    def drawn(self) -> int:
-        """The day that its secret draws."""
-        return drawn_day(secret_of(self.folder), "page", "2026-Q4", ONCE, DAYS)
 
     def live(self, days: range) -> list[Outcome]:
         """Record a value on each of these days of the quarter, and send what may go."""
@@ -55,16 +63,21 @@ class Quarter:
 
 
 @pytest.fixture
-def quarter(open_client: Opener, clock: FixedClock, tmp_path: Path) -> Quarter:
-    return Quarter(open_client, clock, tmp_path, "device")
+def quarter(
+    request: pytest.FixtureRequest, open_client: Opener, clock: FixedClock, tmp_path: Path
+) -> Quarter:
+    return Quarter(open_client, clock, tmp_path / "device", getattr(request, "param", 40))
 
 
+@pytest.mark.parametrize("quarter", [0, 40, DAYS - 1], indirect=True)
 def test_one_report_from_the_drawn_day_on(quarter: Quarter) -> None:
     """Nothing before it, one on it that leaves on the next day, and nothing after it."""
-    told = quarter.live(range(DAYS))
-    drawn = quarter.drawn
-    held = [Outcome.HELD] * (drawn < DAYS)
-    assert told == [*[Outcome.SILENT] * drawn, *held, *[Outcome.CLOSED] * (DAYS - 1 - drawn)]
+    told, day = quarter.live(range(DAYS)), quarter.drawn
+    assert told == [
+        *[Outcome.SILENT] * day,
+        Outcome.HELD,
+        *[Outcome.CLOSED] * (DAYS - 1 - day),
+    ]
     quarter.clock.set("2027-01-03T12:00:00")
     quarter.client.flush()
     assert len(quarter.transport.reports) == 1
@@ -73,14 +86,12 @@ def test_one_report_from_the_drawn_day_on(quarter: Quarter) -> None:
 
 def test_who_comes_late_answers_on_the_first_day(quarter: Quarter) -> None:
     """From the drawn day on, the first day with an event is the one."""
-    quarter.live(range(1))
     late = quarter.drawn + 1
-    assert quarter.live(range(late, min(late + 3, DAYS)))[:1] == [Outcome.HELD]
+    assert quarter.live(range(late, late + 3)) == [Outcome.HELD, *[Outcome.CLOSED] * 2]
 
 
 def test_one_event_of_the_day_is_chosen(quarter: Quarter) -> None:
     """Others of that day take part in the choice; those of the next day do not."""
-    quarter.live(range(1))
     day = quarter.drawn
     assert quarter.live(range(day, day + 1)) == [Outcome.HELD]
     quarter.clock.advance(hours=3)
@@ -89,31 +100,29 @@ def test_one_event_of_the_day_is_chosen(quarter: Quarter) -> None:
     assert quarter.client.record("page", "later") is Outcome.CLOSED
 
 
-@pytest.mark.parametrize(
-    "later",
-    [{"interval": "day"}, {"interval": "none"}, {"params": dataclasses.replace(ONCE, p=0.1)}],
-)
-@pytest.mark.parametrize("is_lost", [False, True])
-def test_no_registry_opens_it_again(quarter: Quarter, later: dict[str, Any], is_lost: bool) -> None:
-    """Nor a lost database, nor a clock that is set back; the next epoch is another one."""
-    quarter.live(range(1))
-    quarter.live(range(quarter.drawn, min(quarter.drawn + 3, DAYS)))
-    quarter.clock.set("2026-12-31T23:00:00")
-    quarter.client.flush()
+@pytest.mark.parametrize("of_the_day", [1, 2])
+@pytest.mark.parametrize("of_the_next", [0, 1])
+def test_what_is_stored_after_midnight_belongs_to_its_own_day(
+    of_the_day: int, of_the_next: int, quarter: Quarter
+) -> None:
+    """Neither an event that another program has on the next day nor a later one takes its place."""
+    other = quarter.open(once())
+    quarter.clock.set(START)
+    quarter.clock.advance(days=quarter.drawn)
+    with locked(quarter.folder):
+        for _ in range(of_the_day):
+            assert quarter.client.record("page", "own day") is Outcome.QUEUED
+    quarter.clock.advance(days=1)
+    for _ in range(of_the_next):
+        assert other.record("page", "next day") is Outcome.HELD
     quarter.client.close()
-    if is_lost:
-        lose(quarter.folder)
-    quarter.client = quarter.open(once(**later))
-    for moment in ("2026-12-31T23:30:00", "2026-11-15T00:00:00", "2026-10-02T00:00:00"):
-        quarter.clock.set(moment)
-        assert not quarter.client.record("page", "again") or is_lost
-        quarter.clock.advance(days=2)
-        quarter.client.flush()
-    quarter.clock.set("2027-01-05T12:00:00")
-    quarter.client.flush()
-    patterns = {report.params for report in quarter.transport.reports}
-    assert len(patterns) <= 1
-    assert len(quarter.transport.reports) <= 1
+    (held,) = peek(quarter.folder).held
+    assert held.ends == quarter.clock() - 12 * HOUR
+    assert held.n_events == of_the_day
+    assert other.record("page", "next day") is Outcome.CLOSED
+    quarter.clock.advance(days=2)
+    other.flush()
+    assert len(quarter.transport.reports) == 1
 
 
 def test_its_price_is_that_of_one_report() -> None:
@@ -133,13 +142,21 @@ def test_it_needs_an_epoch_that_ends_and_one_pattern(fields: dict[str, Any]) -> 
         once(BOOLEAN, **fields)
 
 
-def test_the_profile_once_is_for_it() -> None:
+@pytest.mark.parametrize(
+    ("noise", "said"),
+    [
+        ("profile = 'once'", "profile = 'once'"),
+        ("k = 128\nm = 128\nf = 0.5\ng = 0.1\np = 0\nq = 1", "p = 0 with q = 1"),
+    ],
+)
+def test_a_bare_permanent_response_is_for_it(noise: str, said: str) -> None:
     """A daily metric would send the permanent response itself every day."""
     text = (
         "[budget]\ntotal = 100\n[metrics.page]\ndescription = 'a'\nowner = 'b'\n"
-        "expires = 2099-12-31\nepoch = 'month'\nencoding = 'bloom'\nprofile = 'once'\n"
+        f"expires = 2099-12-31\nepoch = 'month'\nencoding = 'bloom'\n{noise}\n"
     )
-    with pytest.raises(MetricError, match="profile = 'once' needs interval = 'epoch'"):
+    with pytest.raises(MetricError, match=f"{said} needs interval = 'epoch'"):
         Registry.loads(text)
-    today = datetime.date(2026, 1, 1)
-    assert Registry.loads(f"{text}interval = 'epoch'\n", today=today)["page"].params == ONCE
+    for allowed in ("interval = 'epoch'\n", "insecure = true\n"):
+        metric = Registry.loads(text + allowed, today=datetime.date(2026, 1, 1))["page"]
+        assert metric.params.is_bare

@@ -1,7 +1,8 @@
 // At most one report in an interval: a uniform choice among its events, as they come (algorithm R
 // with a reservoir of one). Only what is held when the interval ends is admitted to its scope and
 // charged, and leaves at a random time of the next one; other events leave no trace. An interval
-// belongs to one epoch and ends with it at the latest. A clock that is set back reopens none.
+// belongs to one epoch and ends with it at the latest. A clock that is set back reopens none. A
+// scope never has more reports than its price counts on, whatever clocks and registries do.
 
 import { DAY, intervalEnd, intervalSeconds } from "./calendar.js";
 import { chargeAndSpool, nReports } from "./ledger.js";
@@ -40,16 +41,15 @@ export function settleReport(device, spool, { scope, params }, report, due) {
  * @param {Coins} coins
  */
 export function offer(device, terms, scope, report, now, coins) {
-  const { metric, epoch, interval, end, most, permanent, closed } = scope;
+  const { metric, epoch, interval, end, permanent, closed } = scope;
   const key = `${metric} ${epoch}`;
   const before = device.held[key];
   const held = { metric, epoch, terms, report: { ...report, permanent, closed } };
-  if (!before || now >= before.ends || isFarAhead(before, now)) {
-    if (nReports(device, metric, epoch) >= most) return false;
-    const ends = Math.min(intervalEnd(interval, now), Date.parse(end) / 1000 + DAY);
+  const ends = Math.min(intervalEnd(interval, now), Date.parse(end) / 1000 + DAY);
+  const isOver = !before || now >= before.ends || isFarAhead(before, now);
+  if (isOver ? isFull(device, scope) : !before.report) return false;
+  if (isOver || isOfFirstDay(interval, ends, before)) {
     device.held[key] = { ...held, ends, seconds: intervalSeconds(interval), events: 1 };
-  } else if (!before.report) {
-    return false;
   } else {
     before.events += 1;
     if (coins(1)[0] * before.events < ONE) Object.assign(before, held); // probability 1/n
@@ -65,8 +65,9 @@ export function offer(device, terms, scope, report, now, coins) {
  * @param {Coins} coins
  */
 export function release(device, spool, now, coins) {
+  const order = (/** @type {string} */ a, /** @type {string} */ b) => (a < b ? -1 : 1);
   const all = Object.values(device.held).sort((a, b) =>
-    a.metric === b.metric ? a.ends - b.ends : a.metric < b.metric ? -1 : 1,
+    a.metric === b.metric ? a.ends - b.ends || order(a.epoch, b.epoch) : order(a.metric, b.metric),
   );
   for (const held of all) {
     const { report, terms, ends, seconds } = held;
@@ -76,10 +77,12 @@ export function release(device, spool, now, coins) {
     const answered = answer(device, terms, entering);
     if (!answered) continue; // it never is: the permanent response is there
     const { scope, params } = answered;
-    scope.closed ||= closed;
-    const isSame = scope.last === report.pattern && params.fingerprint === report.params;
-    const due = Math.min(ends, now) + (coins(1)[0] / ONE) * seconds;
-    settleReport(device, spool, answered, isSame ? prepared : draw(scope, params, coins), due);
+    if (!isFull(device, scope)) {
+      scope.closed ||= closed;
+      const isSame = scope.last === report.pattern && params.fingerprint === report.params;
+      const due = Math.min(ends, now) + (coins(1)[0] / ONE) * seconds;
+      settleReport(device, spool, answered, isSame ? prepared : draw(scope, params, coins), due);
+    }
     forget(held);
   }
 }
@@ -100,6 +103,25 @@ export function forget(held) {
 export function nextEnd(device) {
   const held = Object.values(device.held).filter(({ report }) => report);
   return Math.min(...held.map(({ ends }) => ends));
+}
+
+/**
+ * Return whether a scope has had all reports that its price counts on.
+ * @param {Device} device
+ * @param {Scope} scope
+ */
+function isFull(device, { metric, epoch, most }) {
+  return nReports(device, metric, epoch) >= most;
+}
+
+/**
+ * Return whether an event is of an earlier day than the one held: once an epoch, the first counts.
+ * @param {Scope["interval"]} interval
+ * @param {number} dayEnd
+ * @param {{ ends: number, seconds: number }} held
+ */
+function isOfFirstDay(interval, dayEnd, { ends, seconds }) {
+  return interval === "epoch" && dayEnd <= ends - seconds;
 }
 
 /**

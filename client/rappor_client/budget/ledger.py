@@ -31,6 +31,10 @@ ONE_PATTERN: Final = (
     "limits everything that your reports reveal about your values, if the number and the times of "
     "the reports do not depend on them."
 )
+ONE_REPORT: Final = (
+    "Your device sends one report at most in each year, quarter or month. This limits everything "
+    "that your reports reveal about your values, if the time of a report does not depend on them."
+)
 SEVERAL_PATTERNS: Final = (
     "This limits what your reports reveal about WHICH values you had. It does not hide WHEN a "
     "value changed or came back, nor that two values share all their bits: over many reports, that "
@@ -205,7 +209,8 @@ def spent(db: sqlite3.Connection) -> Spent:
     """Return what was spent, metric by metric; DamagedError for what cannot be."""
     query = (
         "SELECT metric, TOTAL(nats), COUNT(*), SUM(reports), COUNT(*) > COUNT(DISTINCT epoch) "
-        "OR metric IN (SELECT metric FROM scope WHERE patterns > 1) "
+        "OR metric IN (SELECT metric FROM scope WHERE patterns > 1), "
+        "metric IN (SELECT metric FROM scope GROUP BY metric HAVING MAX(interval <> 'epoch') = 0) "
         "FROM pattern GROUP BY metric ORDER BY metric"
     )
     metrics = {
@@ -213,9 +218,9 @@ def spent(db: sqlite3.Connection) -> Spent:
             nats=nats,
             patterns=n_patterns,
             reports=n_reports,
-            promise=SEVERAL_PATTERNS if several else ONE_PATTERN,
+            promise=SEVERAL_PATTERNS if several else ONE_REPORT if is_once else ONE_PATTERN,
         )
-        for name, nats, n_patterns, n_reports, several in db.execute(query)
+        for name, nats, n_patterns, n_reports, several, is_once in db.execute(query)
     }
     spent = Spent(
         nats=total(db), carried=carried(db), metrics=metrics, reserved=reservation.by_year(db)

@@ -7,8 +7,12 @@ event that was not chosen leaves no trace: no scope answers for it.
 
 An interval belongs to one epoch and ends with it at the latest. A clock that is set back does not
 reopen an interval that has had its report. Where the held interval begins more than its own length
-ahead, the clock was wrong when it began: its report goes at once. An epoch never has more reports
-than its price counts on, however the clock jumps.
+ahead, the clock was wrong when it began: its report goes at once. A scope never has more reports
+than its price counts on, however the clock jumps and registries change: a held report that finds
+its scope full is dropped.
+
+With `interval = "epoch"` the first day with an event has the report: an event that is stored
+after its day takes part in the choice of its own day, not of the day that has begun since.
 """
 
 from __future__ import annotations
@@ -34,6 +38,16 @@ _EMPTY: Final = (
 )
 _NEVER: Final = (-math.inf, 0.0, 0, True)
 """The interval of an epoch that had none."""
+
+
+class Moment(NamedTuple):
+    """When intervals are looked at, in seconds since 1970: `at` is as of when, `now` the clock's.
+
+    They differ for an event that is entered after the day on which it happened.
+    """
+
+    at: float
+    now: float
 
 
 class _Interval(NamedTuple):
@@ -63,18 +77,22 @@ def settle(db: sqlite3.Connection, terms: Terms, memory: Memory, *, due: float =
 
 
 def offer(
-    db: sqlite3.Connection, answers: Sequence[tuple[Terms, Memory]], *, now: float, coins: Coins
+    db: sqlite3.Connection,
+    answers: Sequence[tuple[Terms, Memory]],
+    *,
+    moment: Moment,
+    coins: Coins,
 ) -> bool:
     """Enter the reports of an event into the choice of the open interval, all of them or none.
 
     False if one of their metrics has had its report. Each memory is what its scope would be after
-    this event. Intervals that are over must have been released. Where the metrics have met other
-    numbers of events, because an earlier registry had one of them alone, they begin anew with this
-    one: what is held is of one event.
+    this event. Intervals that were over at the moment must have been released. Where the metrics
+    have met other numbers of events, because an earlier registry had one of them alone, they begin
+    anew with this one: what is held is of one event.
     """
     intervals = []
     for _, memory in answers:
-        if (interval := _open_interval(db, memory, now)) is None:
+        if (interval := _open_interval(db, memory, moment)) is None:
             return False
         intervals.append(interval)
     met = {interval.n_events for interval in intervals}
@@ -89,20 +107,21 @@ def offer(
     return True
 
 
-def release(db: sqlite3.Connection, now: float, coins: Coins) -> None:
+def release(db: sqlite3.Connection, moment: Moment, coins: Coins) -> None:
     """Settle the held reports of intervals that have ended, or never were."""
     query = (
         "SELECT metric, epoch, ends, seconds, terms, params, cohort, bits, permanent, pattern, "
-        "closed FROM held WHERE bits IS NOT NULL ORDER BY metric, ends"
+        "closed FROM held WHERE bits IS NOT NULL ORDER BY metric, ends, epoch"
     )
     for row in db.execute(query).fetchall():
         name, epoch, ends, seconds, terms, *report, is_closed = row
-        if now < ends and not _is_far_ahead(ends, seconds, now):
+        if moment.at < ends and not _is_far_ahead(ends, seconds, moment):
             continue
         settled = Terms.from_json(terms)
         memory = answer(db, settled, _prepared(db, name, epoch, report), coins)
-        due = min(ends, now) + coins(1)[0] / ONE * seconds
-        settle(db, settled, memory.closed() if is_closed else memory, due=due)
+        if not _is_full(db, memory):
+            due = min(ends, moment.now) + coins(1)[0] / ONE * seconds
+            settle(db, settled, memory.closed() if is_closed else memory, due=due)
         db.execute(f"{_EMPTY} WHERE metric = ? AND epoch = ?", (name, epoch))
 
 
@@ -134,22 +153,30 @@ def next_end(db: sqlite3.Connection) -> float | None:
     return None if ends is None else float(ends)
 
 
-def _open_interval(db: sqlite3.Connection, memory: Memory, now: float) -> _Interval | None:
+def _open_interval(db: sqlite3.Connection, memory: Memory, moment: Moment) -> _Interval | None:
     """Return the interval that an event falls into; None if that has had its report."""
     seconds = interval_seconds(memory.interval)
-    ends = min(interval_end(memory.interval, now), after_day(memory.last_day))
+    ends = min(interval_end(memory.interval, moment.at), after_day(memory.last_day))
     query = "SELECT ends, seconds, events, bits IS NULL FROM held WHERE metric = ? AND epoch = ?"
     key = memory.last.report.metric, memory.last.epoch
     open_until, length, events, is_released = db.execute(query, key).fetchone() or _NEVER
-    if now >= open_until or _is_far_ahead(open_until, length, now):
-        is_full = memory.most is not None and n_charged(db, *key) >= memory.most
-        return None if is_full else _Interval(ends, seconds, 0)
-    return None if is_released else _Interval(open_until, length, events)
+    if moment.at >= open_until or _is_far_ahead(open_until, length, moment):
+        return None if _is_full(db, memory) else _Interval(ends, seconds, 0)
+    if is_released:
+        return None
+    is_of_first_day = memory.interval == "epoch" and ends <= open_until - length
+    return _Interval(ends, seconds, 0) if is_of_first_day else _Interval(open_until, length, events)
 
 
-def _is_far_ahead(ends: float, seconds: float, now: float) -> bool:
+def _is_full(db: sqlite3.Connection, memory: Memory) -> bool:
+    """Return whether a scope has had all reports that its price counts on."""
+    key = memory.last.report.metric, memory.last.epoch
+    return memory.most is not None and n_charged(db, *key) >= memory.most
+
+
+def _is_far_ahead(ends: float, seconds: float, moment: Moment) -> bool:
     """Return whether an interval begins so late that the clock must have been wrong."""
-    return ends > now + 2 * seconds
+    return ends > moment.now + 2 * seconds
 
 
 def _prepared(db: sqlite3.Connection, metric: str, epoch: str, held: Sequence[Any]) -> Prepared:

@@ -25,6 +25,7 @@ from rappor.protocol.params import ONE
 from rappor.protocol.randomizer import Coins
 from rappor_client.budget import budget_copy, reservoir
 from rappor_client.budget.budget_copy import BudgetCopy
+from rappor_client.budget.reservoir import Moment
 from rappor_client.errors import UploadError
 from rappor_client.folder import spool
 from rappor_client.folder.spool import CLAIM_SECONDS, GIVE_UP_SECONDS, Pending
@@ -166,7 +167,7 @@ class Uploader:
 
     def _release(self, db: sqlite3.Connection, now: float) -> None:
         """Release what was held for intervals that are over, and tidy up."""
-        reservoir.release(db, now, self._coins)
+        reservoir.release(db, Moment(now, now), self._coins)
         spool.trim(db, self._settings.limits)
         spool.trim_log(db, self._settings.limits)
         spool.hasten(db, latest=now + WEEK)

@@ -15,6 +15,7 @@ from typing import Final
 
 from rappor.protocol.randomizer import system_coins
 from rappor_client.budget import budget_copy, ledger, reservoir
+from rappor_client.budget.reservoir import Moment
 from rappor_client.folder import spool
 from rappor_client.folder.failures import DamagedError, is_damage
 from rappor_client.folder.state import counters, read_state
@@ -75,7 +76,7 @@ def _check(db: sqlite3.Connection, shape: list[tuple[str, str]]) -> None:
     ledger.patterns(db)
     ledger.check_charges(db)
     counters(db)
-    reservoir.release(db, math.inf, system_coins)
+    reservoir.release(db, Moment(math.inf, math.inf), system_coins)
     while spool.build(db, due_by=math.inf):
         pass
     spool.waiting_reports(db)

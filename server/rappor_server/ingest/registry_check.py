@@ -13,16 +13,17 @@ from rappor.candidates.candidates import Candidates
 from rappor.ground.errors import FileError, MissingExtraError
 from rappor.planning.changed_params import decode_together
 from rappor.privacy.changing_params import price_change
+from rappor.privacy.notice import late_days
 from rappor.privacy.small_cohorts import fill_cohorts
 from rappor.protocol.encodings import encoding_of
-from rappor.protocol.loss import epsilon_1, epsilon_inf
-from rappor.registry.budget import reserve
+from rappor.protocol.loss import epsilon_1
+from rappor.registry.budget import reserve, scope_loss
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
 
 _WEAK_EPSILON_1: Final = 4.01
-_WEAK_EPSILON_INF: Final = 8.01
-"""Nats; the named profile with the least noise, at 4 and 8, is not called weak."""
+_WEAK_EPSILON_INF: Final = 6.01
+"""Nats; the named profile with the least noise, at 4 and 6, is not called weak."""
 _SOON_DAYS: Final = 30
 _REPORTS: Final = 10
 """Reports of a value before and after a change, as `rappor privacy` counts unless told."""
@@ -134,17 +135,19 @@ def _explain_cohorts(
 
 
 def _check(metric: Metric, today: datetime.date) -> Iterator[Finding]:
-    one, all_reports = epsilon_1(metric.params), epsilon_inf(metric.params)
+    one, all_reports = epsilon_1(metric.params), scope_loss(metric)
     if one > _WEAK_EPSILON_1 or all_reports > _WEAK_EPSILON_INF:
         yield Finding(
             "warning",
             f"{metric.name}: weak protection: epsilon is {one:.2f} for one report and "
-            f"{all_reports:.2f} for any number of reports of one value",
+            f"{all_reports:.2f} for all reports of one value",
         )
     if today > metric.expires:
         yield Finding("warning", f"{metric.name}: expired on {metric.expires}")
     elif (metric.expires - today).days <= _SOON_DAYS:
         yield Finding("warning", f"{metric.name}: expires on {metric.expires}")
+    for told in late_days(metric) if today <= metric.expires else ():
+        yield Finding("warning", f"{metric.name}: {told[:1].lower()}{told[1:-1]}")
 
 
 def _check_candidates(metric: Metric, folder: Path) -> Iterator[Finding]:

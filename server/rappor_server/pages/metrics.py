@@ -8,7 +8,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from rappor.protocol.encodings import encoding_of
-from rappor.protocol.loss import epsilon_1, epsilon_inf
+from rappor.protocol.loss import epsilon_1
+from rappor.registry.budget import scope_loss
 from rappor_server.access import while_connected
 from rappor_server.analysis import candidate_lists
 from rappor_server.analysis.metric_health import HealthReport, HealthTask
@@ -33,7 +34,7 @@ async def metric(request: Request, reader: Reader) -> Response:
         health=health.metrics[0],
         is_hashed=encoding_of(params).hashed,
         epsilon_1=epsilon_1(params),
-        epsilon_inf=epsilon_inf(params),
+        epsilon_all=scope_loss(found),
         lists=await collector.look_up(candidate_lists.list_all, collector.store, found.name),
         most_lists=candidate_lists.MOST_LISTS,
         under_way=under_way(reader),

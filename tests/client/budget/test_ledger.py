@@ -116,24 +116,28 @@ def test_parameters_that_promise_nothing_cost_everything(open_client: Opener) ->
 
 
 def test_spent_says_which_promise_each_metric_has(open_client: Opener, clock: FixedClock) -> None:
-    """Printed, it holds the loss, the belief and the two promises in words."""
-    client = open_client(metric_of("page", patterns=2), metric_of("theme", epoch="month"))
+    """Printed, it holds the loss, the belief and the promises in words."""
+    once = metric_of("once", epoch="month", interval="epoch")
+    client = open_client(metric_of("page", patterns=2), metric_of("theme", epoch="month"), once)
     for value in "xy":
         client.record("page", value)
     client.record("theme", "x")
-    clock.advance(days=20)
+    clock.set("2026-11-30T12:00:00")  # no device draws a later day
+    client.record("once", "x")
+    clock.advance(days=8)
     client.record("theme", "x")
     text = str(client.spent())
     assert max(map(len, text.splitlines())) <= 80
     text = " ".join(text.split())
     assert text.startswith(
-        "Privacy loss so far: epsilon = 8.00 (nats). Somebody who thought it 50 % "
-        "likely that this device has some value is at most 99.967 % sure after all of its reports. "
+        "Privacy loss so far: epsilon = 10.00 (nats). Somebody who thought it 50 % "
+        "likely that this device has some value is at most 99.996 % sure after all of its reports. "
     )
     assert " page: epsilon = 4.00, 2 reports of 2 bit patterns. " in text
     assert " theme: epsilon = 4.00, 2 reports of 2 bit patterns. " in text
     assert text.count("It does not hide WHEN a value changed or came back") == 1
     assert text.count("keeps repeating the value of its first report") == 1
+    assert text.count("sends one report at most in each year, quarter or month") == 1
 
 
 def test_promise_of_several_patterns_does_not_wait_for_the_second(open_client: Opener) -> None:

@@ -339,6 +339,29 @@ def test_a_device_that_has_answered_stays_in_its_sample(tmp_path: Path) -> None:
     assert compare({0: history}, tmp_path) == [["recorded", "recorded", "silent"]]
 
 
+@pytest.mark.parametrize("first", ["year", "quarter", "month"])
+@pytest.mark.parametrize("second", ["year", "quarter", "month"])
+def test_a_changed_epoch_has_no_second_report(first: str, second: str, tmp_path: Path) -> None:
+    """Of what two registries hold on one day, only one leaves for the scope that it begins."""
+    params = Params.profile("once")
+    metrics = [metric_of("page", params, epoch=each, interval="epoch") for each in (first, second)]
+    last = START + 41 * DAY  # of all epochs: no device draws a later day
+    history = {
+        "secret": bytes(range(32)),
+        "registries": [Registry([metric], total=math.inf) for metric in metrics],
+        "events": [
+            {"now": last, "open": 0, "caps": {}},
+            {"now": last, "metric": "page", "value": "a"},
+            {"now": last, "open": 1, "caps": {}},
+            {"now": last, "metric": "page", "value": "b"},
+            *({"now": last + days * DAY, "flush": [200]} for days in (2, 2, 3)),
+        ],
+        "coin": 0,
+    }
+    (told,) = compare({0: history}, tmp_path)
+    assert told == ["held", "held", "sent", *["nothing waiting"] * 2]
+
+
 def test_a_stop_holds_in_both_what_waits(tmp_path: Path) -> None:
     """Reports of the stopped metric wait until its day is over; others leave meanwhile."""
     params = Params(k=16, h=2, m=8, f=0.25, p=0.25, q=0.75)

@@ -34,6 +34,25 @@ def test_encode_contract(shell: Shell) -> None:
     assert again["report"] != first["report"]  # equal with probability 2^-60 at most
 
 
+@pytest.mark.parametrize("profile", ["once", "balanced"])
+def test_encode_says_whether_the_report_is_the_permanent_response(
+    profile: str, shell: Shell
+) -> None:
+    """Where p = 0 and q = 1 it is."""
+    (shell.place / "once.toml").write_text(
+        "[budget]\ntotal = 50\n[metrics.page]\ndescription = 'a'\nowner = 'b'\n"
+        "expires = 2099-12-31\nencoding = 'bloom'\nepoch = 'year'\ninterval = 'epoch'\n"
+        f"profile = '{profile}'\n"
+    )
+    code, out, err = shell("encode", "page", "a", "--registry", "once.toml")
+    assert code == 0, err
+    shown = dict(line.split() for line in out.splitlines()[:6])
+    is_bare = shown["permanent"] == shown["report"]
+    assert is_bare is (profile == "once")
+    assert ("and the report shows it as it is" in out) is is_bare
+    assert ("is drawn anew" in out) is not is_bare
+
+
 def test_encode_reads_a_secret_file(shell: Shell) -> None:
     """A file of 32 bytes serves as the secret; one of 31 is refused unseen."""
     (shell.place / "secret").write_bytes(bytes.fromhex(SECRET))

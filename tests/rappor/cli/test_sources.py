@@ -338,3 +338,33 @@ def test_standard_input_is_read_as_a_file_is(
     names = {row["candidate"] for row in json.loads(listed)["estimates"]}
     assert ("" in names, "duckduckgo" in names) == (params.other, True)
     assert ("QWANT".casefold() in names) == (params.normalize == "casefold")
+
+
+@pytest.mark.parametrize(
+    ("interval", "months", "alone"),
+    [("epoch", (), True), ("epoch", (10, 11), True), ("epoch", (9, 10), False), ("day", (), False)],
+)
+def test_files_of_one_epoch_are_of_different_devices(
+    shell: Shell, interval: str, months: tuple[int, ...], alone: bool
+) -> None:
+    """So a metric says that asks once in an epoch, unless the days are of two epochs."""
+    params = Params(k=1, encoding="boolean", f=0.5, p=0.25, q=0.75)
+    (shell.place / "once.toml").write_text(
+        "[budget]\ntotal = 99\n[metrics.b]\ndescription = 'd'\nowner = 'o'\nexpires = 2099-12-31\n"
+        f"encoding = 'boolean'\nf = 0.5\np = 0.25\nq = 0.75\ninterval = '{interval}'\n"
+        "epoch = 'quarter'\n"
+    )
+    files = []
+    for number in range(2):
+        ones, reports = np.array([[500 + number]]), np.array([1000])
+        document = json.loads(as_answered(Counts(params, ones, reports, "b", 1000)))
+        document["collections"][0]["squares"] = 1000
+        if months:
+            day = f"2026-{months[number]:02}-01"
+            document |= {"from": day, "to": day}
+        files.append(shell.path(f"{number}.json"))
+        Path(files[-1]).write_text(json.dumps(document))
+    code, out, _ = shell("decode", *files, "--registry", "once.toml", "--json")
+    assert code == 0
+    assumed = json.loads(out)["assumed"]
+    assert ("each of 2,000 reports comes from a different device" in assumed) == alone

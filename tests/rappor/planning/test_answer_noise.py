@@ -19,7 +19,7 @@ from rappor.planning import Frequencies, Question, compare_repeats, plan_answers
 from rappor.planning.entry import replace_numbers
 from rappor.planning.noise import optimum
 from rappor.planning.plans import Plan
-from rappor.planning.repeats import epochs_in, reports_in
+from rappor.planning.repeats import answers_in, epochs_in, reports_in
 from rappor.protocol.encodings import encoding_of
 from rappor.protocol.loss import epsilon_1, epsilon_inf, epsilon_n
 from rappor.protocol.params import Params
@@ -212,9 +212,18 @@ def test_interval_and_days_tell_the_reports(days: int, interval: str, reports: i
         reports_in(days, "none")
 
 
-def test_days_tell_the_epochs() -> None:
-    """Thirty days of a month, a hundred of two quarters, ten years of a life."""
-    assert [epochs_in(30, "month"), epochs_in(100, "quarter"), epochs_in(3650, "life")] == [1, 2, 1]
+@pytest.mark.parametrize(
+    ("epoch", "lengths", "days", "touched"),
+    [("month", (30, 31), 40, 2), ("quarter", (90, 92), 200, 3), ("year", (365, 366), 1000, 3)],
+)
+def test_days_tell_the_epochs(
+    epoch: str, lengths: tuple[int, int], days: int, touched: int
+) -> None:
+    """A whole epoch is one, however long it is; of other days the mean and the most differ."""
+    assert {answers_in(n, epoch) for n in lengths} == {1}
+    assert {epochs_in(n, epoch) for n in (1, *lengths)} == {1}
+    assert touched - 1 < answers_in(days, epoch) < touched == epochs_in(days, epoch)
+    assert epochs_in(days, "life") == 1
 
 
 @pytest.mark.parametrize("encoding", KINDS)

@@ -412,6 +412,7 @@ def command(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, 
 
 
 BUDGET = ("--epsilon-1", "2", "--epsilon-inf", "4")
+ONCE = ("--profile", "once", "--devices", "1e6")
 
 
 def test_command_prints_the_plan_for_scripts(capsys: pytest.CaptureFixture[str]) -> None:
@@ -444,6 +445,35 @@ def test_command_prints_the_plan_for_people(
     assert "with 3 reports, 0 % of 128 cohorts have at least 10" in out
 
 
+@pytest.mark.parametrize("budget", [ONCE, ("--epsilon-1=4", "--epsilon-inf=4", "--devices=1e6")])
+@pytest.mark.parametrize(
+    ("days", "reports", "losses"),
+    [(7, 76_660, None), (90, 10**6, None), (92, 10**6, None), (200, 2_190_281, [4, 12])],
+)
+def test_a_bare_permanent_response_is_planned_once_in_an_epoch(
+    capsys: pytest.CaptureFixture[str],
+    budget: tuple[str, ...],
+    days: int,
+    reports: int,
+    losses: list[float] | None,
+) -> None:
+    """Errors count the mean number of reports, losses the most; the entry says the interval."""
+    _, out, _ = command(capsys, *budget, "--days", str(days), "--json")
+    answer = json.loads(out)
+    assert answer["reports"] == reports
+    assert Registry.loads(answer["toml"])["my_metric"].interval == "epoch"
+    repeats = answer.get("repeats")
+    assert (repeats and [round(each["epsilon"], 4) for each in repeats]) == losses
+
+
+def test_once_in_an_epoch_says_what_it_is_for(capsys: pytest.CaptureFixture[str]) -> None:
+    """It shows the part that a week has, and the most reports beside their mean."""
+    _, out, _ = command(capsys, *ONCE, "--days", "200")
+    said = " ".join(out.split())
+    assert "better for answers of a quarter, not of a week, after which only 8 % of" in said
+    assert "2.19 in the mean, at most 3" in said
+
+
 @pytest.mark.parametrize(
     ("words", "code", "reason"),
     [
@@ -454,11 +484,9 @@ def test_command_prints_the_plan_for_people(
         ((*BUDGET, "--reports", "9", "--zipf", "1", "--table", "x"), 2, "--zipf or --table"),
         ((*BUDGET, "--reports", "9", "--table", "/nowhere"), 2, "/nowhere"),
         ((*BUDGET, "--reports", "0"), 2, "reports must be an integer in"),
-        (
-            (*BUDGET, "--devices", "9", "--days", "7", "--interval", "epoch"),
-            2,
-            "--days must be at least 91 under interval = epoch",
-        ),
+        ((*ONCE, "--epoch", "life"), 2, "--epoch must be year, quarter or month"),
+        ((*ONCE, "--interval", "day"), 2, "--interval must be epoch where both losses are equal"),
+        ((*ONCE, "--reports-per-device", "5"), 2, "--reports-per-device must be 1"),
         ((*BUDGET, "--reports", "9", "--name", "X"), 2, "name must match"),
         ((*BUDGET, "--share", "1e-12"), 1, "share must be larger"),
         ((*BUDGET, "--share", "1e-300"), 1, "share must be larger"),

@@ -21,8 +21,10 @@ from rappor.planning.changed_params import decode_together, joint_error
 from rappor.planning.detection_limit import standard_error
 from rappor.privacy.accountant import account
 from rappor.privacy.changing_params import change_cost
-from rappor.protocol.loss import epsilon_inf, epsilon_n
+from rappor.privacy.report import privacy_report
+from rappor.protocol.loss import epsilon_1, epsilon_inf, epsilon_n
 from rappor.protocol.params import ONE, Params
+from rappor.registry.budget import scope_price
 from rappor.registry.metric import Metric
 
 BALANCED, STRICT = Params.profile("balanced"), Params.profile("strict")
@@ -60,6 +62,15 @@ def test_without_a_number_of_reports_it_is_for_ever() -> None:
     endless = Params(k=4, f=0.0, p=0.25, q=0.75)
     assert account([named("a", endless), named("b", STRICT)]).epsilon == math.inf
     assert account([]).epsilon == 0
+
+
+@pytest.mark.parametrize("params", [BALANCED, Params(k=4, f=0.2, g=0.0, p=0.25, q=0.75)])
+def test_no_more_reports_are_charged_than_the_price_counts_on(params: Params) -> None:
+    """Once in a quarter it is epsilon_1, whatever is asked, as the registry reserves."""
+    once = dataclasses.replace(named("a", params, "quarter"), interval="epoch")
+    assert account([once]).epsilon == account([once], reports=10).epsilon == epsilon_1(params)
+    assert 0 <= scope_price(once) - epsilon_1(params) < 0.001
+    assert [each.reports for each in privacy_report(once).losses] == [1]
 
 
 @pytest.mark.parametrize("bad", [0, -1, 1.5, True, "1"])

@@ -9,12 +9,15 @@ from typing import Any
 import pytest
 
 from rappor.privacy.linkability import link
-from rappor.privacy.notice import at_most, describe
+from rappor.privacy.notice import at_most, describe, observer_belief
+from rappor.protocol.loss import epsilon_n
 from rappor.protocol.params import Params
 from rappor.protocol.segments import Dimension
 from rappor.registry.metric import Metric
 
 DAY = datetime.date(2026, 11, 30)
+LAST_DAY = datetime.date(2026, 12, 31)
+"""Of a quarter."""
 
 
 def make(params: Params, **changes: Any) -> Metric:
@@ -64,6 +67,55 @@ def test_epochs_are_named_in_the_promise() -> None:
     assert "All reports of one value in one quarter: somebody" in text
     assert "Promise: in each quarter a device repeats the value of its first report" in text
     assert "whole life" not in text
+
+
+@pytest.mark.parametrize(
+    ("params", "bounds"),
+    [
+        (Params.profile("balanced"), "11.9 % and 88.1 %"),
+        (Params(k=128, m=128, f=0.5, g=0, p=0.05, q=0.6), "9.8 % and 90.2 %"),
+    ],
+)
+def test_one_report_an_epoch_repeats_and_links_nothing(params: Params, bounds: str) -> None:
+    """The bound of one report is that of all, also where many would have none."""
+    text = describe(make(params, epoch="quarter", interval="epoch", expires=LAST_DAY))
+    assert text.count("sure of it") == text.count(bounds) == 1
+    assert "in each quarter a device sends one report at most." in text
+    assert "draws its noise anew for each. Only its network address" in text
+    assert not re.search("WARNING|All reports|repeats|with .* probability", text)
+
+
+def test_all_reports_are_those_that_the_price_counts_on() -> None:
+    """Six weeks touch a month; where nothing bounds their number, it is the limit of many."""
+    params = Params(k=128, m=128, f=0.5, g=0, p=0.05, q=0.6)
+    weekly = describe(make(params, epoch="month", interval="week"))
+    bound = observer_belief(epsilon_n(params, 6))
+    assert f"All reports of one value in one month: {bound}." in weekly.splitlines()
+    assert "WARNING: many reports" in describe(make(params, epoch="month", interval="none"))
+
+
+@pytest.mark.parametrize(
+    ("expires", "share"),
+    [
+        (LAST_DAY, None),
+        (LAST_DAY - datetime.timedelta(days=1), "1.1"),
+        (datetime.date(2026, 11, 15), "50"),
+        (datetime.date(2026, 10, 1), "99"),
+        (datetime.date.max, None),
+    ],
+)
+def test_devices_whose_day_comes_after_the_end_are_told(
+    expires: datetime.date, share: str | None
+) -> None:
+    """Of the 92 days of the quarter; a metric that reports every day loses none."""
+    own = {"epoch": "quarter", "expires": expires}
+    assert "later day" not in describe(make(PAPER, interval="day", **own))
+    text = describe(make(PAPER, interval="epoch", **own))
+    sentence = (
+        f"It expires on {expires}, before the quarter ends: the {share} % of the devices that draw "
+        "a later day do not answer in that quarter."
+    )
+    assert (sentence in text.splitlines()) is ("later day" in text) is (share is not None)
 
 
 def test_several_patterns_promise_less() -> None:

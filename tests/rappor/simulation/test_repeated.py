@@ -89,7 +89,9 @@ def test_days_have_as_many_devices_each(churn: float) -> None:
 def test_once_every_device_reports_on_one_day(churn: float) -> None:
     """A part of the devices each day; those that leave before their day never report."""
     n, n_days = 90_000, 90
-    days = simulate_days(WORDS, BLOOM, n_devices=n, n_days=n_days, churn=churn, once=True, seed=4)
+    days = simulate_days(
+        WORDS, BLOOM, n_devices=n, n_days=n_days, churn=churn, once_in=n_days, seed=4
+    )
     assert [day.squares for day in days] == [day.n_reports for day in days]
     # Of devices that come on one day: those whose day is over, and those that stay until it.
     answering = [
@@ -100,6 +102,15 @@ def test_once_every_device_reports_on_one_day(churn: float) -> None:
     bound = stats.norm.isf(FALSE_ALARM / 2) * math.sqrt(expected)  # wider than any binomial
     assert abs(sum(day.n_reports for day in days) - expected) <= bound
     assert 700 < days[0].n_reports < 1300
+
+
+@pytest.mark.parametrize(("n_days", "answers"), [(7, 7 / 92), (92, 1), (200, 2 + 16 / 92)])
+def test_days_hold_their_part_of_the_epochs(n_days: int, answers: float) -> None:
+    """A week of a quarter has a thirteenth of the devices, 200 days 2.17 reports of each."""
+    n = 92_000
+    days = simulate_days(WORDS, BLOOM, n_devices=n, n_days=n_days, once_in=92, seed=5)
+    bound = stats.norm.isf(FALSE_ALARM / 2) * math.sqrt(n * (answers % 1))
+    assert abs(sum(day.n_reports for day in days) - n * answers) <= bound
 
 
 @pytest.mark.parametrize("churn", [0.0, 0.25])

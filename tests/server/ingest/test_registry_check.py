@@ -207,12 +207,24 @@ def test_weak_and_expiring_metrics_are_warned_of() -> None:
         metric_of("weak", weak),
         metric_of("over", STRICT, expires=TODAY - datetime.timedelta(days=1)),
         metric_of("soon", STRICT, expires=TODAY + datetime.timedelta(days=30)),
+        metric_of(
+            "once", STRICT, epoch="month", interval="epoch", expires=datetime.date(2027, 6, 3)
+        ),
+        metric_of(
+            "gone", STRICT, epoch="month", interval="epoch", expires=datetime.date(2026, 6, 3)
+        ),
         metric_of("fine", Params.profile("low-noise")),
+        metric_of("once", Params(k=4, f=0.2, g=0, p=0.25, q=0.75), epoch="year", interval="epoch"),
     )
     texts = [finding.text for finding in check_registry(registry, folder=Path(), today=TODAY)]
-    assert len(texts) == 3
     assert texts[0].startswith("weak: weak protection: epsilon is 8.")
-    assert texts[1:] == ["over: expired on 2026-11-20", "soon: expires on 2026-12-21"]
+    assert texts[1:] == [
+        "over: expired on 2026-11-20",
+        "soon: expires on 2026-12-21",
+        "once: it expires on 2027-06-03, before the month ends: the 90 % of the devices that draw "
+        "a later day do not answer in that month",
+        "gone: expired on 2026-06-03",
+    ]
 
 
 @pytest.mark.parametrize(
