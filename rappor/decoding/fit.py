@@ -73,11 +73,8 @@ _MANY: Final = 400
 _ITERATIONS: Final = 100
 """Iterations at most: with an eighth of the rows filled some 30 are usual."""
 
-_SETTLED: Final = 1e-8
+_SETTLED: Final = 1e-10
 """Residual of the equations, relative to their right side, at which iterations end."""
-
-_CORRECTIONS: Final = 2
-"""Times that they are made, each for what the one before left: to 1e-16 of the right side."""
 
 _ROUNDING: Final = 1e-13
 """Relative difference that is rounding."""
@@ -112,9 +109,10 @@ class Fit:
         is tapered.
     basis : (n, g + s) sparse, by rows. One background column a collection, then the selected
         ones.
-    inverse : (g + s, g + s) float64. Inverse of basis' W basis.
+    equations : the normal equations of basis and weight.
     coefficients : (g + s,) float64. Background levels, then proportions of the selected.
     n_selected : s.
+    rough : whether tau2 is from rough leverages.
     """
 
     residual: NDArray[np.float64]
@@ -125,9 +123,15 @@ class Fit:
     weight: NDArray[np.float64]
     kappa: float
     basis: sparse.csr_array
-    inverse: NDArray[np.float64]
+    equations: Equations
     coefficients: NDArray[np.float64]
     n_selected: int
+    rough: bool = False
+
+    @property
+    def inverse(self) -> NDArray[np.float64]:
+        """Inverse of basis' W basis, (g + s, g + s)."""
+        return self.equations.inverse
 
     @property
     def degrees_of_freedom(self) -> float:
@@ -149,18 +153,22 @@ class Fit:
         score = columns.T @ (self.weight * self.residual)
         cross = weighted_products(columns, self.weight, self.basis)
         own = abs(columns).T @ self.weight
-        information = own - np.einsum("ij,ij->i", cross @ self.inverse, cross)
+        information = own - self.equations.forms(cross)
         return score, np.where(information > _DEPENDENT * own, information, 0.0)
 
-    def selected(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def selected(
+        self, some: NDArray[np.int64] | None = None
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return the estimates of the selected ones and their standard errors, (s,) each.
 
+        Only `some` of them are computed if their numbers, (s,), are given.
         Where all rows of one are set aside, or it is a combination of others, nothing is known: its
         estimate is 0 and its error infinite.
         """
-        places = slice(len(self.coefficients) - self.n_selected, None)
+        first = len(self.coefficients) - self.n_selected
+        places = first + (np.arange(self.n_selected) if some is None else some)
         own = (abs(self.basis).T @ self.weight)[places]
-        variance = self.inverse.diagonal()[places]
+        variance = self.equations.variances(places)
         known = (own > 0) & (own * variance * _DEPENDENT < 1)
         error = np.sqrt(np.maximum(variance, 0.0)) / self.kappa
         return np.where(known, self.coefficients[places], 0.0), np.where(known, error, np.inf)
@@ -194,7 +202,7 @@ class Fit:
         """
         n_backgrounds = len(self.coefficients) - self.n_selected
         basis = sparse.hstack([self.basis[:, :n_backgrounds], columns], format="csc")
-        inverse = _inverse(weighted_products(basis, self.weight, basis.tocsr()))
+        inverse = Equations(basis.tocsr(), self.weight).inverse
         return np.asarray(inverse[n_backgrounds:, n_backgrounds:] / self.kappa**2)
 
 
@@ -205,6 +213,7 @@ def fit_rows(
     start: Fit | None = None,
     taper: bool = True,
     search_degrees: float = 0.0,
+    exact: bool = True,
 ) -> Fit:
     """Fit background and selected columns by iterated weighted least squares.
 
@@ -218,6 +227,7 @@ def fit_rows(
         keeps its own rows.
     search_degrees : degrees of freedom that the search for the selection has used up beyond
         its size (Tibshirani, Statistica Sinica 2015, section 5).
+    exact : False takes rough leverages where coefficients are many, which needs no inverse.
     """
     basis = sparse.hstack([_backgrounds(target), selected], format="csr")
     noise = start.noise if start else target.noise(target.density)
@@ -225,12 +235,13 @@ def fit_rows(
     robust = start.robust if start and taper else np.ones(len(target))
     slope = np.ones(len(target))
     psi = redescend if taper else huber
-    last = Equations(start.basis, start.weight, start.inverse) if start else None
+    last = start.equations if start else None
+    rough = False
     coefficients = np.zeros(basis.shape[1])
     n_free = max(len(target) - len(coefficients), 2)
     used = n_free / max(n_free - search_degrees, n_free * _MOST_SEARCHED)
     for _ in range(_REWEIGHTINGS):
-        last = Equations(basis, robust / (noise + tau2)).unless_equal(last, whole=tau2 > 0)
+        last = Equations(basis, robust / (noise + tau2)).unless_equal(last)
         coefficients = last.solve(target.proportions, coefficients)
         fitted = basis @ coefficients
         residual = target.proportions - fitted
@@ -239,14 +250,17 @@ def fit_rows(
         # The fit bends towards the rows: their squares are scaled up by what its coefficients took
         # (leverage), and by what choosing the columns took (the search).
         squares, weight = robust**2 * residual**2 * used, robust / (noise + tau2)
-        rough = last.rough_leverage(weight) if last.many else None
-        if rough is None or _collisions(squares, robust, noise, tau2, rough, least=_SURELY):
+        guess = math.inf
+        if last.many:
+            shared = last.rough_leverage(weight)
+            guess = _collisions(squares, robust, noise, tau2, shared, least=_SURELY)
+        if guess > 0 and (exact or not last.many):
             tau2 = _collisions(squares, robust, noise, tau2, last.leverage(weight))
         else:
-            tau2 = 0.0
+            tau2, rough = guess, rough or guess > 0
     weight = robust / (noise + tau2)
-    last = Equations(basis, weight).unless_equal(last, whole=True)
-    coefficients = last.solve(target.proportions, coefficients)
+    last = Equations(basis, weight).unless_equal(last)
+    coefficients = last.solve_whole(target.proportions)
     fitted = basis @ coefficients
     return Fit(
         residual=target.proportions - fitted,
@@ -257,9 +271,10 @@ def fit_rows(
         weight=weight,
         kappa=max(float(np.sum(slope / (noise + tau2)) / np.sum(weight)), _LEAST_KAPPA),
         basis=basis,
-        inverse=last.inverse,
+        equations=last,
         coefficients=coefficients,
         n_selected=selected.shape[1],
+        rough=rough,
     )
 
 
@@ -274,8 +289,8 @@ class Equations:
     """The normal equations of a basis, (n, p), and weights, (n,): basis' W basis beta = basis' W y.
 
     Candidates hash at random, so these are well conditioned, and where coefficients are many
-    conjugate gradients find them sooner than the inverse, which is made once the error of a
-    coefficient, or the leverage of a row, is asked for.
+    conjugate gradients find them sooner than the inverse, which is made once the leverage of a row
+    is asked for. Errors of some coefficients need the factor only.
     """
 
     def __init__(
@@ -286,6 +301,7 @@ class Equations:
     ) -> None:
         """Take the equations, and their inverse if it is known."""
         self.basis, self.weight, self._inverse = basis, weight, inverse
+        self._factor: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None
 
     @property
     def many(self) -> bool:
@@ -296,12 +312,36 @@ class Equations:
     def inverse(self) -> NDArray[np.float64]:
         """Inverse of basis' W basis, (p, p)."""
         if self._inverse is None:
-            gram = weighted_products(self.basis.tocsc(), self.weight, self.basis)
-            self._inverse = _inverse(gram)
+            self._inverse = _inverse(*self.factor)
         return self._inverse
 
-    def unless_equal(self, last: Equations | None, *, whole: bool) -> Equations:
-        """Return these, or the equations before them if they are the same; `whole`: inverted."""
+    @property
+    def factor(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Lower Cholesky factor of basis' W basis, scaled to ones, (p, p), and the scale, (p,)."""
+        if self._factor is None:
+            self._factor = _factor(weighted_products(self.basis.tocsc(), self.weight, self.basis))
+        return self._factor
+
+    def forms(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return x' (basis' W basis)^-1 x of each row x, (r,), of (r, p)."""
+        if self._inverse is not None and self._factor is None:
+            return np.asarray(np.einsum("ij,ij->i", rows @ self._inverse, rows))
+        lower, scale = self.factor
+        half = linalg.solve_triangular(
+            lower, (rows * scale).T, lower=True, overwrite_b=True, check_finite=False
+        )
+        return np.asarray(np.einsum("ij,ij->j", half, half))
+
+    def variances(self, places: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return the diagonal of the inverse at these places, (r,)."""
+        if self._inverse is None and self.many and 2 * len(places) < self.basis.shape[1]:
+            units = np.zeros((len(places), self.basis.shape[1]))
+            units[np.arange(len(places)), places] = 1.0
+            return self.forms(units)
+        return np.asarray(self.inverse.diagonal()[places])
+
+    def unless_equal(self, last: Equations | None) -> Equations:
+        """Return these, or the equations before them if they are the same."""
         same = (
             last is not None
             and last.basis.shape == self.basis.shape
@@ -310,23 +350,26 @@ class Equations:
             and np.array_equal(last.basis.data, self.basis.data)
             and np.allclose(self.weight, last.weight, rtol=_ROUNDING, atol=0)
         )
-        either = last if last is not None and same else self
-        if whole:
-            _ = either.inverse
-        return either
+        return last if last is not None and same else self
 
     def solve(
         self, proportions: NDArray[np.float64], near: NDArray[np.float64]
     ) -> NDArray[np.float64]:
         """Return the coefficients, (p,); the search begins at those of similar weights."""
-        if self.many and self._inverse is None:
+        if self.many and self._factor is None:
             found = self._iterate(proportions, near)
             if found is not None:
                 return found
-        return np.asarray(self.inverse @ (self.basis.T @ (self.weight * proportions)))
+        return self.solve_whole(proportions)
+
+    def solve_whole(self, proportions: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the coefficients, (p,), by the factor."""
+        lower, scale = self.factor
+        right = scale * (self.basis.T @ (self.weight * proportions))
+        return np.asarray(scale * linalg.cho_solve((lower, True), right, check_finite=False))
 
     def _iterate(
-        self, proportions: NDArray[np.float64], found: NDArray[np.float64]
+        self, proportions: NDArray[np.float64], near: NDArray[np.float64]
     ) -> NDArray[np.float64] | None:
         """Return the coefficients by conjugate gradients; None if they do not settle."""
         own = abs(self.basis).T @ self.weight
@@ -337,13 +380,9 @@ class Equations:
             matvec=lambda beta: half.T @ (half @ beta) + _RIDGE * beta,
             dtype=np.float64,
         )
-        for _ in range(_CORRECTIONS):
-            left = half.T @ (root * (proportions - self.basis @ found)) - _RIDGE * found / scale
-            more, failed = cg(gram, left, rtol=_SETTLED, maxiter=_ITERATIONS)
-            if failed:
-                return None
-            found = found + more * scale
-        return found
+        left = half.T @ (root * (proportions - self.basis @ near)) - _RIDGE * near / scale
+        more, failed = cg(gram, left, rtol=_SETTLED, maxiter=_ITERATIONS)
+        return None if failed else near + more * scale
 
     def leverage(self, weight: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the part of each row's variance, at these weights, that its own fit explains."""
@@ -356,18 +395,22 @@ class Equations:
         return np.asarray(np.minimum(weight * shared, 1.0))
 
 
-def _inverse(gram: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Invert the normal equations, scaled to ones and a ridge on the diagonal; they are written to.
+def _factor(gram: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Factor the normal equations, scaled to ones and a ridge on the diagonal; they are written to.
 
-    A column without weight has no coefficient and no variance.
+    A column without weight has scale 0: no coefficient and no variance.
     """
     diagonal = gram.diagonal()
     scale = np.where(diagonal > 0, 1 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0)), 0.0)
     gram *= scale
     gram *= scale[:, None]
     gram[np.diag_indices_from(gram)] = 1 + _RIDGE
-    factor = linalg.cholesky(gram.T, lower=True, overwrite_a=True, check_finite=False)
-    lower, _ = linalg.lapack.dpotri(factor, lower=True, overwrite_c=True)
+    return linalg.cholesky(gram.T, lower=True, overwrite_a=True, check_finite=False), scale
+
+
+def _inverse(factor: NDArray[np.float64], scale: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the inverse of what was factored."""
+    lower, _ = linalg.lapack.dpotri(factor, lower=True)
     inverse = np.tril(lower)
     inverse += np.tril(lower, -1).T
     inverse *= scale

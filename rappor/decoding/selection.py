@@ -21,7 +21,7 @@ from rappor.decoding.detection import Detection
 from rappor.decoding.fit import Fit, fit_rows
 from rappor.decoding.presence import absent_tail
 from rappor.decoding.screening import Pool, Screening, Task, round_for_sums
-from rappor.decoding.significance import null_tail, threshold
+from rappor.decoding.significance import NullTail, null_tail, threshold
 from rappor.decoding.sparse_products import weighted_products
 from rappor.ground.progress import Progress
 
@@ -69,6 +69,13 @@ the ridge of the fit and rounding leave of a combination of selected columns is 
 _NEAR: Final = 0.75
 """Z score, with the mean leverage, from which on a candidate's own is computed while the selection
 is refined. Lower ones do not matter: those that enter, or are counted near the edge, exceed 1.1."""
+
+_USUAL: Final = 0.1
+"""Part of a z score by which a candidate's own leverage moves it less, where the selected ones fill
+less than `_MOST_USUAL` of the rows."""
+
+_MOST_USUAL: Final = 0.25
+"""Part of the rows beyond which leverages differ too much to take their mean."""
 
 _EDGE: Final = 0.5
 """Half width, in standard errors, of the window in which scores near the edge are counted. Half of
@@ -302,7 +309,7 @@ def _refine(
 
     `taper` as in `fit_rows`: False keeps every row at full weight.
     """
-    search_degrees = 0.0
+    search_degrees, exact = 0.0, False
     for step in range(_REFINEMENTS):
         screened.progress("selecting candidates", step, _REFINEMENTS)
         fit = fit_rows(
@@ -311,13 +318,12 @@ def _refine(
             start=fit,
             taper=taper,
             search_degrees=search_degrees,
+            exact=exact,
         )
-        z = _z_scores(screened.columns, fit, inside)
-        p_values = null_tail(screened.target, fit, most_values=0).p_values(z)
-        enter, stay = (
-            threshold(p_values, Detection(level=level), n_candidates=screened.n_candidates)
-            for level in (ENTER, STAY)
-        )
+        tail = null_tail(screened.target, fit, most_values=0)
+        z = _z_scores(screened, fit, inside, tail)
+        p_values = tail.p_values(z)
+        enter, stay = _thresholds(screened, p_values)
         n_rows = int((fit.weight > 0).sum())
         staying = _strongest(inside & (p_values <= stay), z, n_rows // _MOST_SELECTED)
         # Few at a time: one that enters may explain what others would have entered for.
@@ -325,23 +331,62 @@ def _refine(
         wanted = staying | entering
         search_degrees = _search_degrees(z, p_values <= enter)
         if step > 0 and np.array_equal(wanted, inside):
-            break
+            if not (fit.rough and taper):
+                break
+            exact = True
         if step < _REFINEMENTS - 1:
             inside = wanted
+        exact |= taper and step == _REFINEMENTS - 2
     return _Refined(fit, inside, enter)
 
 
+def _thresholds(screened: _Screened, p_values: NDArray[np.float64]) -> tuple[float, float]:
+    """Return the p-values up to which a candidate enters, and stays."""
+    enter, stay = (
+        threshold(p_values, Detection(level=level), n_candidates=screened.n_candidates)
+        for level in (ENTER, STAY)
+    )
+    return enter, stay
+
+
 def _z_scores(
-    columns: sparse.csc_array, fit: Fit, inside: NDArray[np.bool_]
+    screened: _Screened, fit: Fit, inside: NDArray[np.bool_], tail: NullTail
 ) -> NDArray[np.float64]:
-    """Return the z score of every candidate, (s,), those below `_NEAR` with the mean leverage."""
+    """Return the z score of every candidate, (s,), those far from the edge with the mean leverage.
+
+    Where coefficients are few, only low ones outside the selection count as far.
+    """
+    columns = screened.columns
     score = columns.T @ (fit.weight * fit.residual)
     information = _usual_information(abs(columns).T @ fit.weight, fit)
-    z = score / np.sqrt(np.where(information > 0, information, np.inf))
-    near = np.flatnonzero(inside | (z > _NEAR))
-    estimate, std_error = _all_estimates(columns[:, near], fit, inside[near])
-    z[near] = estimate / std_error
+    safe = np.where(information > 0, information, np.inf)
+    z = score / np.sqrt(safe)
+    near = inside | (z > _NEAR)
+    if fit.equations.many and fit.n_selected < _MOST_USUAL * len(fit.residual):
+        shares = fit.coefficients[-fit.n_selected :]
+        z[inside] = shares * np.sqrt(safe[inside]) * fit.kappa
+        low, high = _window(z, tail.p_values(z), *_thresholds(screened, tail.p_values(z)))
+        near = (z > low) & (z < high)
+    places = np.flatnonzero(near & inside)
+    estimate, std_error = fit.selected(np.searchsorted(np.flatnonzero(inside), places))
+    z[places] = estimate / std_error
+    outside = np.flatnonzero(near & ~inside)
+    score, information = fit.scores(columns[:, outside])
+    usual = float(np.max(information, initial=0.0))
+    estimate, std_error = _debiased(score, information, fit, usual)
+    z[outside] = estimate / std_error
     return np.asarray(z)
+
+
+def _window(
+    z: NDArray[np.float64], p_values: NDArray[np.float64], enter: float, stay: float
+) -> tuple[float, float]:
+    """Return the z scores between which a candidate's own leverage may decide something."""
+    if not np.any(p_values <= enter):
+        return -np.inf, np.inf
+    edge = float(z[p_values <= enter].min())
+    low = min(float(z[p_values <= stay].min()), edge - _EDGE)
+    return low * (1 - _USUAL), (edge + _EDGE) * (1 + _USUAL)
 
 
 def _all_estimates(

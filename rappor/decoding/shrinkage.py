@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from rappor.decoding.debias import Target
-from rappor.decoding.fit import LEAST_NOISE, Fit
+from rappor.decoding.fit import LEAST_NOISE, Equations, Fit
 
 STRONG: Final = 8.0
 """Standard errors from which on a candidate is no longer taken for one of many. With 5 the search
@@ -174,16 +174,18 @@ def _fit_once(
     std_error[known] = np.sqrt(np.maximum(1 / safe[known] - s2, LEAST_NOISE))
     std_error[strong] = np.sqrt(found.inverse.diagonal()[backgrounds.shape[1] :])
     residual = (rows + tau2) * (projection @ y)
+    weight = np.where(np.isfinite(noise), start.robust / (noise + tau2), 0.0)
+    basis = sparse.csr_array(fixed)
     return ShrunkenFit(
         residual=residual,
         fitted=y - residual,
         noise=noise,
         tau2=tau2,
         robust=start.robust,
-        weight=np.where(np.isfinite(noise), start.robust / (noise + tau2), 0.0),
+        weight=weight,
         kappa=1.0,
-        basis=sparse.csr_array(fixed),
-        inverse=found.inverse,
+        basis=basis,
+        equations=Equations(basis, weight, found.inverse),
         coefficients=found.inverse @ (found.fixed.T @ y),
         n_selected=int(strong.sum()),
         estimate=moved.T @ y,

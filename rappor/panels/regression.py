@@ -19,7 +19,7 @@ from scipy import sparse, special
 from rappor.candidates.candidates import Candidates
 from rappor.decoding.capacity import fit_every
 from rappor.decoding.design import Design
-from rappor.decoding.fit import Fit
+from rappor.decoding.fit import Equations, Fit
 from rappor.decoding.presence import p_values_of
 from rappor.decoding.screening import Screening, Task
 from rappor.decoding.selection import Selection, select
@@ -154,12 +154,13 @@ def _unsigned(selection: Selection, design: Design, target: ContrastRows) -> Sel
     places = np.concatenate([np.arange(len(target.counts)), len(target.counts) + order])
     fit = selection.fit
     basis = abs(fit.basis.tocsc()[:, places]).tocsr()
+    inverse = fit.inverse[np.ix_(places, places)] * np.outer(sign, sign)
     return Selection(
         chosen=chosen % n,
         fit=replace(
             fit,
             basis=basis,
-            inverse=fit.inverse[np.ix_(places, places)] * np.outer(sign, sign),
+            equations=Equations(basis, fit.weight, inverse),
             coefficients=fit.coefficients[places] * sign,
         ),
         estimate=np.where(fell, -falls, rises),

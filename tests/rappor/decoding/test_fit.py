@@ -87,10 +87,13 @@ def test_many_coefficients_are_those_of_the_inverse() -> None:
     weight = np.where(rng.random(m * k) < 0.01, 0.0, rng.uniform(1e8, 3e8, m * k))
     proportions = basis @ rng.exponential(1e-3, s + 1) + 1e-4 * rng.standard_normal(m * k)
     equations = Equations(basis, weight)
-    iterated = equations.solve(proportions, np.zeros(s + 1))
+    iterated = equations.solve(proportions, equations.solve(proportions, np.zeros(s + 1)))
     inverse = equations.inverse
     inverted = inverse @ (basis.T @ (weight * proportions))
-    assert np.abs((iterated - inverted) / np.sqrt(inverse.diagonal())).max() < 1e-9
+    for found in (iterated, equations.solve_whole(proportions)):
+        assert np.abs((found - inverted) / np.sqrt(inverse.diagonal())).max() < 1e-9
+    some = np.arange(0, s, 7)
+    assert Equations(basis, weight).variances(some) == pytest.approx(inverse.diagonal()[some])
     assert equations.rough_leverage(weight).sum() == pytest.approx(s + 1)
     assert equations.leverage(weight).sum() == pytest.approx(s + 1)
 

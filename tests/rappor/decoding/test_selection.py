@@ -15,7 +15,7 @@ from rappor.decoding.debias import debias
 from rappor.decoding.decoder import decode
 from rappor.decoding.design import Design
 from rappor.decoding.devices import merge
-from rappor.decoding.fit import Fit, fit_rows
+from rappor.decoding.fit import Equations, Fit, fit_rows
 from rappor.decoding.selection import LASSO_PENALTY, SCREENED, lasso
 from rappor.decoding.sparse_products import weighted_products
 
@@ -31,7 +31,8 @@ def first_fit(seed: int, sharper: float) -> tuple[Design, Fit]:
     design = Design(Candidates.from_list(names), [PARAMS])
     none = design.columns(np.array([], dtype=np.int64))
     fit = fit_rows(debias(*merge([counts])), none, taper=False)
-    return design, replace(fit, weight=fit.weight * sharper, inverse=fit.inverse / sharper)
+    weight = fit.weight * sharper
+    return design, replace(fit, weight=weight, equations=Equations(fit.basis, weight))
 
 
 def whole_lasso(design: Design, fit: Fit) -> NDArray[np.bool_]:
