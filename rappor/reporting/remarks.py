@@ -40,12 +40,14 @@ def in_panel(panel: Panel) -> Iterator[str]:
         n = len(panel.candidates) * len(panel.main)
         yield f"{panel.n_changed:,} of {n:,} {_ASKED[panel.by]} {error_rate(panel)}."
         yield unchanged(panel.main)
+    else:
+        yield f"Nothing was compared: only one {panel.by} has reports."
     yield from beside(panel)
     if panel.by != "sample":
         yield (
             f"{int(panel.found.sum()):,} of {len(panel.candidates):,} listed values were found in "
-            f"{panel.reports:,} reports from {len(panel.samples):,} {panel.by}s: all {panel.by}s "
-            f"together or at least one {panel.by} detects them."
+            f"{counted(panel.reports, 'report')} from {counted(len(panel.samples), panel.by)}: all "
+            f"{panel.by}s together or at least one {panel.by} detects them."
         )
     yield from gaps(panel)
     for before, after in panel.params_changes:

@@ -24,6 +24,7 @@ from rappor.counts.released import Period, Released
 from rappor.decoding.detection import Detection
 from rappor.ground.errors import DecodeError
 from rappor.panels.stretches import stretches
+from rappor.reporting.remarks import in_panel
 from rappor.simulation import simulate_days
 
 PARAMS = Params(k=32, h=1, m=16, f=0.5, p=0.1, q=0.9)
@@ -235,6 +236,8 @@ def test_answers_are_all_shown() -> None:
     found = trend(released(list(enumerate(days)), n_days=2))
     assert found.candidates == ("no", "yes")
     assert found.levels.ci_low[1].tolist() == decode(days[1]).ci_low.tolist()
+    alone = trend(released([(0, days[0])], n_days=1))
+    assert next(in_panel(alone)) == "Nothing was compared: only one day has reports."
 
 
 def test_periods_of_other_lengths_stay_as_they_are() -> None:
