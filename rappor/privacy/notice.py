@@ -84,7 +84,7 @@ def late_days(metric: Metric) -> Iterator[str]:
     if late := sum(n > expiry for n in days):
         yield (
             f"It expires on {metric.expires}, before the {metric.epoch} ends: the "
-            f"{100 * late / len(days):.2g} % of the devices that draw a later day do not answer in "
+            f"{100 * late / len(days):.3g} % of the devices that draw a later day do not answer in "
             f"that {metric.epoch}."
         )
 

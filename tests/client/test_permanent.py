@@ -109,7 +109,7 @@ def test_response_outlives_processes_restarts_and_changes_of_p_and_q(
         "print(prepared.permanent.hex())\n"
     )
     seen = set()
-    for p, q in ((0.25, 0.75), (0.4, 0.6), (0.0, 1.0)):
+    for p, q in ((0.25, 0.75), (0.4, 0.6), (0.01, 0.99)):
         metric = Registry.loads(registry.format(p=p, q=q))["page"]
         client = open_client(metric)
         prepared = prepare(secret_of(folder), metric, "x", epoch="", coins=lambda n: [2**31] * n)

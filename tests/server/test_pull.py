@@ -39,7 +39,7 @@ def token(running: Running, shared_database: str) -> str:  # noqa: ARG001 - it m
 
 
 def test_counts_metrics_and_estimates_are_read(running: Running, token: str) -> None:
-    """By day and by week, with the same sums; what is pulled decodes as the collector decodes."""
+    """By day and by week, with the same sums; days decode as the collector decodes them."""
     collector = Collector(running.admin_url, token)
     by_day = collector.counts("page", DAYS[0], DAYS[-1], by="day")
     by_week = collector.counts("page", DAYS[0], DAYS[-1], by="week")
@@ -54,7 +54,7 @@ def test_counts_metrics_and_estimates_are_read(running: Running, token: str) -> 
     (metric,) = collector.metrics()
     assert (metric.name, metric.n_reports) == ("page", 40)
     there = collector.estimates("page", ["a", "b"])
-    here = decode(whole.collections, ["a", "b"]).to_dict()
+    here = decode(by_day.collections, ["a", "b"]).to_dict()
     for ours, theirs in zip(here["estimates"], there["estimates"], strict=True):
         assert theirs == pytest.approx(ours)
     assert collector.estimates("page")["reports"] == 40

@@ -172,17 +172,19 @@ def test_text_of_strangers_is_printed_and_never_obeyed(capsys: pytest.CaptureFix
     )
 
 
-@pytest.mark.parametrize("words", [("decode",), ("trend", "--from", "2026-11-02")])
+@pytest.mark.parametrize(
+    "words", [("decode", "0"), ("trend", "0", "1", "--from", "2026-11-02")], ids=["decode", "trend"]
+)
 def test_candidates_reach_no_terminal_as_they_are(shell: Shell, words: tuple[str, ...]) -> None:
     """Not even where nothing is cut or aligned."""
     params = Registry.load(shell.place / "metrics.toml")["engine"].params
     hostile = "\x1b[31mred\u202e"
-    simulate_counts(Population([hostile], [1]), params, n_reports=1e5, seed=1).save(
-        shell.path("hostile.counts")
-    )
+    for seed in range(2):
+        drawn = simulate_counts(Population([hostile], [1]), params, n_reports=1e5, seed=seed)
+        drawn.save(shell.path(str(seed)))
     (shell.place / "hostile.txt").write_text(f"{hostile}\n")
     command, *options = words
-    code, out, _ = shell(command, "hostile.counts", "--candidates", "hostile.txt", *options)
+    code, out, _ = shell(command, "--candidates", "hostile.txt", *options)
     assert code == 0
     assert "\N{SYMBOL FOR ESCAPE}[31mred[U+202E]" in out
     assert not {"\x1b", "\u202e"} & set(out)

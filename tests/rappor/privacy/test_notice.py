@@ -98,9 +98,9 @@ def test_all_reports_are_those_that_the_price_counts_on() -> None:
     ("expires", "share"),
     [
         (LAST_DAY, None),
-        (LAST_DAY - datetime.timedelta(days=1), "1.1"),
+        (LAST_DAY - datetime.timedelta(days=1), "1.09"),
         (datetime.date(2026, 11, 15), "50"),
-        (datetime.date(2026, 10, 1), "99"),
+        (datetime.date(2026, 10, 1), "98.9"),
         (datetime.date.max, None),
     ],
 )

@@ -203,6 +203,7 @@ def test_devices_that_fill_a_block_alone_are_warned_of(interval: str, told: str)
 def test_weak_and_expiring_metrics_are_warned_of() -> None:
     """Warnings name the losses of weak metrics and the days of expiring ones."""
     weak = Params(k=16, m=4, f=0.01, p=0.01, q=0.99)
+    no_forced_ones = Params(k=4, f=0.2, g=0, p=0.25, q=0.75)
     registry = registry_of(
         metric_of("weak", weak),
         metric_of("over", STRICT, expires=TODAY - datetime.timedelta(days=1)),
@@ -214,7 +215,7 @@ def test_weak_and_expiring_metrics_are_warned_of() -> None:
             "gone", STRICT, epoch="month", interval="epoch", expires=datetime.date(2026, 6, 3)
         ),
         metric_of("fine", Params.profile("low-noise")),
-        metric_of("once", Params(k=4, f=0.2, g=0, p=0.25, q=0.75), epoch="year", interval="epoch"),
+        metric_of("bare", no_forced_ones, epoch="year", interval="epoch"),
     )
     texts = [finding.text for finding in check_registry(registry, folder=Path(), today=TODAY)]
     assert texts[0].startswith("weak: weak protection: epsilon is 8.")
@@ -224,6 +225,8 @@ def test_weak_and_expiring_metrics_are_warned_of() -> None:
         "once: it expires on 2027-06-03, before the month ends: the 90 % of the devices that draw "
         "a later day do not answer in that month",
         "gone: expired on 2026-06-03",
+        "bare: it expires on 2030-01-01, before the year ends: the 99.7 % of the devices that draw "
+        "a later day do not answer in that year",
     ]
 
 
