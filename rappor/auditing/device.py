@@ -132,7 +132,7 @@ def audit_client(
             events = list(_events(Path(place), declared, metric, each, texts))
             lines = run_lines(command, events)[_EVENTS_A_DAY - 1 :: _EVENTS_A_DAY]
             lives.append([_read(line, metric.params) for line in lines])
-        on_disk = [*_folder_checks(Path(place), truth.values)]
+        on_disk = [*_folder_checks(Path(place), truth.values, metric.params)]
     found = _Found(metric, lives, truth, values)
     return Audit(
         metric=metric,
@@ -403,8 +403,11 @@ def _exact(name: str, counted: tuple[int, int]) -> Check:
     return Check(name=name, verdict="fault" if wrong else "pass", detail=detail)
 
 
-def _folder_checks(place: Path, texts: Sequence[str]) -> Iterator[Check]:
-    """Look at what devices have left on the disk: for whom, and whether a value is in it."""
+def _folder_checks(place: Path, texts: Sequence[str], params: Params) -> Iterator[Check]:
+    """Look at what devices have left on the disk: for whom, and whether a value is in it.
+
+    The list of all categories is no value: it is in the registry, and alike for every device.
+    """
     files = [path for path in place.rglob("*") if path.is_file()]
     if os.name == "posix":
         others = stat.S_IRWXG | stat.S_IRWXO
@@ -413,7 +416,9 @@ def _folder_checks(place: Path, texts: Sequence[str]) -> Iterator[Check]:
         readable = sum(bool(path.stat().st_mode & others) for path in open_files)
         yield _exact("folder: only its user can read it", (readable, len(files)))
     forms = [form for text in texts for form in _forms(text)]
-    named = sum(any(form in path.read_bytes() for form in forms) for path in files)
+    categories = json.dumps(params.categories, separators=(",", ":"), ensure_ascii=False).encode()
+    contents = (path.read_bytes().replace(categories, b"") for path in files)
+    named = sum(any(form in content for form in forms) for content in contents)
     yield _exact("folder: no value is in it", (named, len(files)))
 
 

@@ -272,9 +272,10 @@ def run_script(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
             "if __name__ == '__main__':\n    sys.exit(main())\n"
         )
         program.chmod(0o755)
-    python = own / "python3"
-    python.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
-    python.chmod(0o755)
+    for name in ("python", "python3"):
+        python = own / name
+        python.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
+        python.chmod(0o755)
     bash = shutil.which("bash")
     assert bash, "documents and examples are written for bash"
     return subprocess.run(

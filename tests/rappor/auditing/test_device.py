@@ -59,6 +59,17 @@ def test_the_shipped_client_passes(tmp_path: Path, epoch: str, interval: str) ->
     assert any("Consent" in sentence for sentence in found.not_examined)
 
 
+def test_the_list_of_categories_is_no_value(tmp_path: Path) -> None:
+    """A device keeps its parameters, whatever its value is."""
+    path = tmp_path / "metrics.toml"
+    own = 'encoding = "onehot"\ncategories = ["quite long", "short"]'
+    text = REGISTRY.format(epoch="month", interval="day")
+    path.write_text(text.replace('encoding = "bloom"\nk = 128\nm = 128', own))
+    client = [sys.executable, "-m", "rappor_client.audited"]
+    found = audit_client(client, Registry.load(path).metric("page"), path, devices=20)
+    assert "folder: no value is in it" not in faults_of(found)
+
+
 FAULTS = {
     "": set(),
     "forgets": {"client: one cohort in an epoch"},
