@@ -139,7 +139,7 @@ def string_rows(
     for start in range(0, len(share), _CHUNK):
         some = slice(start, start + _CHUNK)
         influence = fit.influence(found.columns[:, some], found.places[some])
-        lifted[some], taken[some] = (_most(sign * influence, target) for sign in (1, -1))
+        lifted[some], taken[some] = _most(influence, target)
     spread = _spread(target)
     even = np.full(len(share), spread)
     variance = np.vstack([even, -2 * even, fit.tau2 + spread + second, third])
@@ -169,20 +169,23 @@ def _spread(target: Target) -> float:
 
 
 def _most(influence: NDArray[np.float64], target: Target) -> NDArray[np.float64]:
-    """Return what a report moves estimates by that has the best bits of those that pass, (c,).
+    """Return what a report lifts and lowers estimates by that has the best bits, (2, c).
 
-    Each cohort of each collection has a best report; forged ones fall into all as honest ones do.
+    Each cohort of each collection has a best report of those that pass; forged ones fall into all
+    as honest ones do. `influence` is (c, n).
     """
-    best = np.zeros(influence.shape[1])
+    best = np.zeros((2, len(influence)))
     for number, counts in enumerate(target.counts):
         params = counts.params
-        own = influence[target.group == number].reshape(params.m, params.k, -1)
+        rows = slice(*np.searchsorted(target.group, [number, number + 1]))
+        ranked = np.sort(influence[:, rows].reshape(-1, params.m, params.k), axis=2)
         least, most = popcount_range(params)
-        ends = [end for end in (params.k - most, params.k - least) if end < params.k]
-        ranked = np.partition(own, ends, axis=1)
-        sure, free = ranked[:, params.k - least :], ranked[:, params.k - most : params.k - least]
-        set_bits = sure.sum(axis=(0, 1)) + np.maximum(free, 0).sum(axis=(0, 1))
-        best += (set_bits - params.p_star * own.sum(axis=(0, 1))) / (params.q_star - params.p_star)
+        noise = params.p_star * ranked.sum(axis=(1, 2))
+        for side, sign in enumerate((1, -1)):
+            bits = sign * ranked[..., ::-sign][..., :most]
+            set_bits = bits[..., :least].sum(axis=(1, 2))
+            set_bits += np.maximum(bits[..., least:], 0).sum(axis=(1, 2))
+            best[side] += (set_bits - sign * noise) / (params.q_star - params.p_star)
     return best
 
 

@@ -422,7 +422,9 @@ def _covariance(
     else:
         fitted = np.union1d(selection.chosen, entries)
         own = np.isin(fitted, entries)
-        noise = selection.fit.covariance(design.columns(fitted))[np.ix_(own, own)]
+        more = len(fitted) > len(selection.chosen)
+        every = selection.fit.covariance(design.columns(fitted) if more else None)
+        noise = every[np.ix_(own, own)]
     estimate, each = selection.estimate[entries], np.diag_indices_from(noise)
     noise[each] = _with_sampling(target, estimate, np.sqrt(np.maximum(noise[each], 0.0))) ** 2
     return add_sampling(noise, estimate, np.array(1 / _devices(target, selection)))

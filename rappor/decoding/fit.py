@@ -79,9 +79,8 @@ _SETTLED: Final = 1e-10
 _ROUNDING: Final = 1e-13
 """Relative difference that is rounding."""
 
-_SURELY: Final = 0.9
-"""Standard errors of tau^2 up to which it is 0 although leverages are rough: they move it by .02 of
-one with 16 cohorts, by .003 with 256."""
+_LEVERAGE_STEPS: Final = 12
+"""Steps of Newton's method that find the leverages' common factor; six to ten are usual."""
 
 _MAD: Final = 1.4826
 """Standard deviations in a median absolute deviation of normal noise: 1 / Phi^-1(3/4)."""
@@ -112,7 +111,6 @@ class Fit:
     equations : the normal equations of basis and weight.
     coefficients : (g + s,) float64. Background levels, then proportions of the selected.
     n_selected : s.
-    rough : whether tau2 is from rough leverages.
     """
 
     residual: NDArray[np.float64]
@@ -126,7 +124,6 @@ class Fit:
     equations: Equations
     coefficients: NDArray[np.float64]
     n_selected: int
-    rough: bool = False
 
     @property
     def inverse(self) -> NDArray[np.float64]:
@@ -156,19 +153,15 @@ class Fit:
         information = own - self.equations.forms(cross)
         return score, np.where(information > _DEPENDENT * own, information, 0.0)
 
-    def selected(
-        self, some: NDArray[np.int64] | None = None
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def selected(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return the estimates of the selected ones and their standard errors, (s,) each.
 
-        Only `some` of them are computed if their numbers, (s,), are given.
         Where all rows of one are set aside, or it is a combination of others, nothing is known: its
         estimate is 0 and its error infinite.
         """
-        first = len(self.coefficients) - self.n_selected
-        places = first + (np.arange(self.n_selected) if some is None else some)
+        places = slice(len(self.coefficients) - self.n_selected, None)
         own = (abs(self.basis).T @ self.weight)[places]
-        variance = self.equations.variances(places)
+        variance = self.inverse.diagonal()[places]
         known = (own > 0) & (own * variance * _DEPENDENT < 1)
         error = np.sqrt(np.maximum(variance, 0.0)) / self.kappa
         return np.where(known, self.coefficients[places], 0.0), np.where(known, error, np.inf)
@@ -176,7 +169,7 @@ class Fit:
     def influence(
         self, columns: sparse.csc_array, places: NDArray[np.int64]
     ) -> NDArray[np.float64]:
-        """Return how far each row's proportion moves the estimates of candidates, (n, c) float64.
+        """Return how far each row's proportion moves the estimates of candidates, (c, n) float64.
 
         Parameters
         ----------
@@ -184,25 +177,29 @@ class Fit:
         places : (c,) int64. The candidates' columns in the basis, -1 outside the selection.
         """
         inside = places >= 0
-        moved = np.empty(columns.shape)
-        moved[:, inside] = self.basis @ self.inverse[:, places[inside]]
-        outside = columns[:, ~inside]
-        cross = weighted_products(outside, self.weight, self.basis) @ self.inverse
-        rest = outside.toarray() - self.basis @ cross.T
-        information = np.asarray(outside.multiply(self.weight[:, None] * rest).sum(axis=0)).ravel()
-        moved[:, ~inside] = rest / (np.maximum(information, _TINY) * self.kappa)
-        return moved * self.weight[:, None]
+        moved = np.empty(columns.shape[::-1])
+        moved[inside] = (self.basis @ self.inverse[:, places[inside]]).T
+        if not inside.all():
+            outside = columns[:, ~inside]
+            cross = weighted_products(outside, self.weight, self.basis) @ self.inverse
+            rest = outside.toarray() - self.basis @ cross.T
+            own = np.asarray(outside.multiply(self.weight[:, None] * rest).sum(axis=0)).ravel()
+            moved[~inside] = (rest / (np.maximum(own, _TINY) * self.kappa)).T
+        moved *= self.weight
+        return moved
 
-    def covariance(self, columns: sparse.csc_array) -> NDArray[np.float64]:
-        """Return the covariance of the coefficients, (s, s), if just these columns are fitted.
+    def covariance(self, columns: sparse.csc_array | None = None) -> NDArray[np.float64]:
+        """Return the covariance of the selected ones' coefficients, (s, s).
 
         Parameters
         ----------
-        columns : (n, s) sparse, without the backgrounds.
+        columns : (n, s) sparse, without the backgrounds, if just these are to be fitted instead.
         """
         n_backgrounds = len(self.coefficients) - self.n_selected
-        basis = sparse.hstack([self.basis[:, :n_backgrounds], columns], format="csc")
-        inverse = Equations(basis.tocsr(), self.weight).inverse
+        inverse = self.inverse
+        if columns is not None:
+            basis = sparse.hstack([self.basis[:, :n_backgrounds], columns], format="csr")
+            inverse = Equations(basis, self.weight).inverse
         return np.asarray(inverse[n_backgrounds:, n_backgrounds:] / self.kappa**2)
 
 
@@ -211,9 +208,9 @@ def fit_rows(
     selected: sparse.csc_array,
     *,
     start: Fit | None = None,
+    near: NDArray[np.float64] | None = None,
     taper: bool = True,
     search_degrees: float = 0.0,
-    exact: bool = True,
 ) -> Fit:
     """Fit background and selected columns by iterated weighted least squares.
 
@@ -223,11 +220,11 @@ def fit_rows(
     selected : (n, s) sparse columns.
     start : a fit to take noise, collisions and weights from; without one they start from
         the background alone.
+    near : (g + s,) float64. Coefficients from which those of many are sought.
     taper : False lets no row's weight fall to nothing, so that a string that is not selected yet
         keeps its own rows.
     search_degrees : degrees of freedom that the search for the selection has used up beyond
         its size (Tibshirani, Statistica Sinica 2015, section 5).
-    exact : False takes rough leverages where coefficients are many, which needs no inverse.
     """
     basis = sparse.hstack([_backgrounds(target), selected], format="csr")
     noise = start.noise if start else target.noise(target.density)
@@ -236,8 +233,7 @@ def fit_rows(
     slope = np.ones(len(target))
     psi = redescend if taper else huber
     last = start.equations if start else None
-    rough = False
-    coefficients = np.zeros(basis.shape[1])
+    coefficients = np.zeros(basis.shape[1]) if near is None else near
     n_free = max(len(target) - len(coefficients), 2)
     used = n_free / max(n_free - search_degrees, n_free * _MOST_SEARCHED)
     for _ in range(_REWEIGHTINGS):
@@ -249,18 +245,11 @@ def fit_rows(
         robust, slope = psi(target.excess(fitted, noise + tau2))
         # The fit bends towards the rows: their squares are scaled up by what its coefficients took
         # (leverage), and by what choosing the columns took (the search).
-        squares, weight = robust**2 * residual**2 * used, robust / (noise + tau2)
-        guess = math.inf
-        if last.many:
-            shared = last.rough_leverage(weight)
-            guess = _collisions(squares, robust, noise, tau2, shared, least=_SURELY)
-        if guess > 0 and (exact or not last.many):
-            tau2 = _collisions(squares, robust, noise, tau2, last.leverage(weight))
-        else:
-            tau2, rough = guess, rough or guess > 0
+        leverage = last.leverage(robust / (noise + tau2))
+        tau2 = _collisions(robust**2 * residual**2 * used, robust, noise, tau2, leverage)
     weight = robust / (noise + tau2)
     last = Equations(basis, weight).unless_equal(last)
-    coefficients = last.solve_whole(target.proportions)
+    coefficients = last.solve(target.proportions, coefficients)
     fitted = basis @ coefficients
     return Fit(
         residual=target.proportions - fitted,
@@ -274,7 +263,6 @@ def fit_rows(
         equations=last,
         coefficients=coefficients,
         n_selected=selected.shape[1],
-        rough=rough,
     )
 
 
@@ -289,8 +277,7 @@ class Equations:
     """The normal equations of a basis, (n, p), and weights, (n,): basis' W basis beta = basis' W y.
 
     Candidates hash at random, so these are well conditioned, and where coefficients are many
-    conjugate gradients find them sooner than the inverse, which is made once the leverage of a row
-    is asked for. Errors of some coefficients need the factor only.
+    conjugate gradients find them sooner than the factor, which is made once errors are asked for.
     """
 
     def __init__(
@@ -332,14 +319,6 @@ class Equations:
         )
         return np.asarray(np.einsum("ij,ij->j", half, half))
 
-    def variances(self, places: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return the diagonal of the inverse at these places, (r,)."""
-        if self._inverse is None and self.many and 2 * len(places) < self.basis.shape[1]:
-            units = np.zeros((len(places), self.basis.shape[1]))
-            units[np.arange(len(places)), places] = 1.0
-            return self.forms(units)
-        return np.asarray(self.inverse.diagonal()[places])
-
     def unless_equal(self, last: Equations | None) -> Equations:
         """Return these, or the equations before them if they are the same."""
         same = (
@@ -360,10 +339,6 @@ class Equations:
             found = self._iterate(proportions, near)
             if found is not None:
                 return found
-        return self.solve_whole(proportions)
-
-    def solve_whole(self, proportions: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the coefficients, (p,), by the factor."""
         lower, scale = self.factor
         right = scale * (self.basis.T @ (self.weight * proportions))
         return np.asarray(scale * linalg.cho_solve((lower, True), right, check_finite=False))
@@ -374,25 +349,38 @@ class Equations:
         """Return the coefficients by conjugate gradients; None if they do not settle."""
         own = abs(self.basis).T @ self.weight
         scale, root = 1 / np.sqrt(np.where(own > 0, own, 1.0)), np.sqrt(self.weight)
-        half = (self.basis * scale).multiply(root[:, None]).tocsr()
+        basis = self.basis
+        values = basis.data * scale[basis.indices] * np.repeat(root, np.diff(basis.indptr))
+        half = sparse.csr_array((values, basis.indices, basis.indptr), shape=basis.shape)
         gram = LinearOperator(
             (len(scale), len(scale)),
             matvec=lambda beta: half.T @ (half @ beta) + _RIDGE * beta,
             dtype=np.float64,
         )
-        left = half.T @ (root * (proportions - self.basis @ near)) - _RIDGE * near / scale
-        more, failed = cg(gram, left, rtol=_SETTLED, maxiter=_ITERATIONS)
+        left = half.T @ (root * (proportions - basis @ near)) - _RIDGE * near / scale
+        settled = _SETTLED * float(np.linalg.norm(half.T @ (root * proportions)))
+        more, failed = cg(gram, left, rtol=0.0, atol=settled, maxiter=_ITERATIONS)
         return None if failed else near + more * scale
 
     def leverage(self, weight: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the part of each row's variance, at these weights, that its own fit explains."""
-        return np.asarray(np.minimum(weight * quadratic_forms(self.basis, self.inverse), 1.0))
+        """Return the part of each row's variance, at these weights, that its own fit explains.
 
-    def rough_leverage(self, weight: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the same as if columns had no row in common: its sum is right, each is not."""
-        own = abs(self.basis).T @ self.weight
-        shared = abs(self.basis) @ (1 / np.where(own > 0, own, np.inf))
-        return np.asarray(np.minimum(weight * shared, 1.0))
+        That is q / (1 + q), q being the weighted variance of the row's value in a fit of all other
+        rows. Where coefficients are many, q is taken for c sum w / own over the row's columns, with
+        one c for all rows, so that the leverages add up to the number of coefficients: the
+        leading term for columns that are drawn at random.
+        """
+        if not self.many:
+            return np.asarray(np.minimum(weight * quadratic_forms(self.basis, self.inverse), 1.0))
+        own = abs(self.basis).T @ weight
+        shared = weight * (abs(self.basis) @ (1 / np.where(own > 0, own, np.inf)))
+        factor, degrees = 1.0, float((own > 0).sum())
+        for _ in range(_LEVERAGE_STEPS):
+            # The sum is concave and below the line through its beginning: no step goes too far.
+            whole = 1 + factor * shared
+            gap = degrees - float((factor * shared / whole).sum())
+            factor += gap / float((shared / whole**2).sum())
+        return np.asarray(factor * shared / (1 + factor * shared))
 
 
 def _factor(gram: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -469,8 +457,6 @@ def _collisions(
     noise: NDArray[np.float64],
     tau2: float,
     leverage: NDArray[np.float64],
-    *,
-    least: float = 1.0,
 ) -> float:
     """Solve sum squares / (v + tau2)^2 = sum robust free / (v + tau2) for tau2 >= 0, by Newton.
 
@@ -488,4 +474,4 @@ def _collisions(
         curvature = max(float(np.sum(robust / total**2)), _TINY)
         gap = np.sum(squares / total**2) - np.sum(robust / total)
         tau2 = max(0.0, tau2 + float(gap) / curvature)
-    return tau2 if tau2 > least * math.sqrt(2 / curvature) else 0.0
+    return tau2 if tau2 > math.sqrt(2 / curvature) else 0.0

@@ -21,7 +21,7 @@ from rappor.decoding.detection import Detection
 from rappor.decoding.fit import Fit, fit_rows
 from rappor.decoding.presence import absent_tail
 from rappor.decoding.screening import Pool, Screening, Task, round_for_sums
-from rappor.decoding.significance import NullTail, null_tail, threshold
+from rappor.decoding.significance import null_tail, threshold
 from rappor.decoding.sparse_products import weighted_products
 from rappor.ground.progress import Progress
 
@@ -70,12 +70,9 @@ _NEAR: Final = 0.75
 """Z score, with the mean leverage, from which on a candidate's own is computed while the selection
 is refined. Lower ones do not matter: those that enter, or are counted near the edge, exceed 1.1."""
 
-_USUAL: Final = 0.1
-"""Part of a z score by which a candidate's own leverage moves it less, where the selected ones fill
-less than `_MOST_USUAL` of the rows."""
-
 _MOST_USUAL: Final = 0.25
-"""Part of the rows beyond which leverages differ too much to take their mean."""
+"""Part of the rows up to which, of many columns, the leverage of a candidate's rows tells what is
+left of its information."""
 
 _EDGE: Final = 0.5
 """Half width, in standard errors, of the window in which scores near the edge are counted. Half of
@@ -112,11 +109,13 @@ class _Screened:
     ----------
     target : n rows.
     columns : (n, s) sparse, the rows that each of s candidates sets.
+    rows : their absolute values.
     n_candidates : number of all candidates, screened or not.
     """
 
     target: Target
     columns: sparse.csc_array
+    rows: sparse.csc_array
     n_candidates: int
     progress: Progress
 
@@ -151,9 +150,11 @@ def select(target: Target, pool: Pool, progress: Progress) -> Selection:
         z[np.isin(screening.index, chosen)] = np.inf
         best = np.sort(np.argsort(-z, kind="stable")[: SCREENED + len(chosen)])
         looked_at = screening.index[best]
+        columns = pool.columns(looked_at)
         screened = _Screened(
             target=target,
-            columns=pool.columns(looked_at),
+            columns=columns,
+            rows=abs(columns),
             n_candidates=pool.n_candidates,
             progress=progress,
         )
@@ -309,21 +310,25 @@ def _refine(
 
     `taper` as in `fit_rows`: False keeps every row at full weight.
     """
-    search_degrees, exact = 0.0, False
+    search_degrees, n_backgrounds = 0.0, len(screened.target.counts)
+    shares = np.zeros(len(inside))
     for step in range(_REFINEMENTS):
         screened.progress("selecting candidates", step, _REFINEMENTS)
         fit = fit_rows(
             screened.target,
             screened.columns[:, inside],
             start=fit,
+            near=np.concatenate([fit.coefficients[:n_backgrounds], shares[inside]]),
             taper=taper,
             search_degrees=search_degrees,
-            exact=exact,
         )
-        tail = null_tail(screened.target, fit, most_values=0)
-        z = _z_scores(screened, fit, inside, tail)
-        p_values = tail.p_values(z)
-        enter, stay = _thresholds(screened, p_values)
+        shares[inside] = fit.coefficients[n_backgrounds:]
+        z = _z_scores(screened, fit, inside)
+        p_values = null_tail(screened.target, fit, most_values=0).p_values(z)
+        enter, stay = (
+            threshold(p_values, Detection(level=level), n_candidates=screened.n_candidates)
+            for level in (ENTER, STAY)
+        )
         n_rows = int((fit.weight > 0).sum())
         staying = _strongest(inside & (p_values <= stay), z, n_rows // _MOST_SELECTED)
         # Few at a time: one that enters may explain what others would have entered for.
@@ -331,62 +336,42 @@ def _refine(
         wanted = staying | entering
         search_degrees = _search_degrees(z, p_values <= enter)
         if step > 0 and np.array_equal(wanted, inside):
-            if not (fit.rough and taper):
-                break
-            exact = True
+            break
         if step < _REFINEMENTS - 1:
             inside = wanted
-        exact |= taper and step == _REFINEMENTS - 2
     return _Refined(fit, inside, enter)
 
 
-def _thresholds(screened: _Screened, p_values: NDArray[np.float64]) -> tuple[float, float]:
-    """Return the p-values up to which a candidate enters, and stays."""
-    enter, stay = (
-        threshold(p_values, Detection(level=level), n_candidates=screened.n_candidates)
-        for level in (ENTER, STAY)
-    )
-    return enter, stay
+def _z_scores(screened: _Screened, fit: Fit, inside: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Return the z score of every candidate, (s,), as far as it may decide who is selected.
 
-
-def _z_scores(
-    screened: _Screened, fit: Fit, inside: NDArray[np.bool_], tail: NullTail
-) -> NDArray[np.float64]:
-    """Return the z score of every candidate, (s,), those far from the edge with the mean leverage.
-
-    Where coefficients are few, only low ones outside the selection count as far.
+    Where coefficients are many no information is exact, and where they are few that of low scores
+    outside the selection is not.
     """
-    columns = screened.columns
+    columns, own = screened.columns, screened.rows.T @ fit.weight
     score = columns.T @ (fit.weight * fit.residual)
-    information = _usual_information(abs(columns).T @ fit.weight, fit)
+    many = fit.equations.many and fit.n_selected < _MOST_USUAL * len(fit.residual)
+    if many:
+        left = screened.rows.T @ (fit.weight * (1 - fit.equations.leverage(fit.weight)))
+        # Those inside are part of that leverage themselves.
+        itself = screened.rows.T @ fit.weight**2 / np.where(own > 0, own, np.inf)
+        left += np.where(inside, itself, 0.0)
+        information = left * (1 - left / fit.weight.sum())
+    else:
+        information = _usual_information(own, fit)
     safe = np.where(information > 0, information, np.inf)
     z = score / np.sqrt(safe)
-    near = inside | (z > _NEAR)
-    if fit.equations.many and fit.n_selected < _MOST_USUAL * len(fit.residual):
-        shares = fit.coefficients[-fit.n_selected :]
-        z[inside] = shares * np.sqrt(safe[inside]) * fit.kappa
-        low, high = _window(z, tail.p_values(z), *_thresholds(screened, tail.p_values(z)))
-        near = (z > low) & (z < high)
-    places = np.flatnonzero(near & inside)
-    estimate, std_error = fit.selected(np.searchsorted(np.flatnonzero(inside), places))
-    z[places] = estimate / std_error
-    outside = np.flatnonzero(near & ~inside)
+    if many:
+        z[inside] = fit.coefficients[-fit.n_selected :] * np.sqrt(safe[inside]) * fit.kappa
+        return np.asarray(z)
+    estimate, std_error = fit.selected()
+    z[inside] = estimate / std_error
+    outside = np.flatnonzero(~inside & (z > _NEAR))
     score, information = fit.scores(columns[:, outside])
     usual = float(np.max(information, initial=0.0))
     estimate, std_error = _debiased(score, information, fit, usual)
     z[outside] = estimate / std_error
     return np.asarray(z)
-
-
-def _window(
-    z: NDArray[np.float64], p_values: NDArray[np.float64], enter: float, stay: float
-) -> tuple[float, float]:
-    """Return the z scores between which a candidate's own leverage may decide something."""
-    if not np.any(p_values <= enter):
-        return -np.inf, np.inf
-    edge = float(z[p_values <= enter].min())
-    low = min(float(z[p_values <= stay].min()), edge - _EDGE)
-    return low * (1 - _USUAL), (edge + _EDGE) * (1 + _USUAL)
 
 
 def _all_estimates(

@@ -108,8 +108,8 @@ class ShrunkenFit(Fit):
         columns: sparse.csc_array,  # noqa: ARG002  # of the interface; they are those of the places
         places: NDArray[np.int64],
     ) -> NDArray[np.float64]:
-        """Return how far each row's proportion moves the estimates of these candidates, (n, c)."""
-        return self.moved[:, places]
+        """Return how far each row's proportion moves the estimates of these candidates, (c, n)."""
+        return np.ascontiguousarray(self.moved[:, places].T)
 
     def covariance_of(self, candidates: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return the covariance of the estimates of these candidates, (s, s)."""

@@ -106,8 +106,9 @@ def null_tail(target: Target, fit: Fit, *, most_values: int = MOST_VALUES) -> Nu
     Up to `most_values` distinct residuals the distribution is computed whole.
     """
     pieces, scale = _cohorts(target, fit)
-    values = [(draws, *_distinct(row)) for draws, table in pieces for row in table]
-    if sum(draws * len(each) for draws, each, _ in values if len(each) > 1) <= most_values:
+    rows = [(draws, row) for draws, table in pieces for row in table] if most_values else []
+    values = [(draws, *_distinct(row)) for draws, row in rows]
+    if rows and sum(draws * len(each) for draws, each, _ in values if len(each) > 1) <= most_values:
         # Residuals that a fit has nearly used up are no smaller noise than the model's.
         return _whole_tail(values, max(scale / _information(target, fit) ** 0.5, 1.0))
     tilts, first, second, cumulants = TILTS, *np.zeros((3, len(TILTS)))

@@ -133,5 +133,5 @@ def test_influences_are_those_of_the_estimates() -> None:
     target, columns, fit = fitted(4, strong_apart=True)
     places = np.array([0, 7, 150])
     moved = fit.influence(fit.basis[:, :0].tocsc(), places)
-    assert moved.T @ target.proportions == pytest.approx(fit.estimate[places])
-    assert np.einsum("ij,ij->j", moved, columns[:, places]) == pytest.approx(np.ones(3), abs=1e-4)
+    assert moved @ target.proportions == pytest.approx(fit.estimate[places])
+    assert np.einsum("ij,ji->i", moved, columns[:, places]) == pytest.approx(np.ones(3), abs=1e-4)
