@@ -54,8 +54,22 @@ candidates cost as much as a few thousand."""
 NO_NOISE: Final = 1e-12
 """Standard error that stands for none: an estimate with less is its own answer."""
 
-_STEPS: Final = 100
-"""Steps of expectation and maximisation; 30 or 400 change the total variation by less than .5 %."""
+_STEPS: Final = 50
+"""Steps of Newton's method at most that fit the mixture's weights; ten to twenty are usual."""
+
+_SETTLED: Final = 1e-9
+"""Rise of the log-likelihood by a step, for each candidate, where weights have settled."""
+
+_KEPT: Final = 0.01
+"""Part of each weight that a step keeps, so that none is zero before all have settled."""
+
+_RIDGE: Final = 1e-9
+"""On the diagonal, and relative to it: neighbouring parts of the mixture are nearly the same, and
+some explain no estimate."""
+
+_LEAST_KNOWN: Final = 0.01
+"""Information on the logarithm of a weight at least: what the estimates do not tell at all is known
+to within a factor of e^10. With 1 the error of a sum lacks a fifth of what the prior brings."""
 
 _FINE: Final = 1e-4
 """Error of the quantile: it moves a share by a thousandth of its error at most."""
@@ -150,7 +164,10 @@ def _exceeds(mean: float, spread: float, value: float) -> float:
 
 
 def fit_prior(z: NDArray[np.float64], counts: NDArray[np.int64]) -> Prior:
-    """Fit the mixture's weights by expectation and maximisation.
+    """Fit the mixture's weights by Newton's method, each step a non-negative least squares.
+
+    The logarithm is concave in the weights, so a step of half the length is taken where a whole one
+    lowers it ([KCS20], mix-SQP).
 
     Parameters
     ----------
@@ -160,13 +177,35 @@ def fit_prior(z: NDArray[np.float64], counts: NDArray[np.int64]) -> Prior:
     largest = max(float(z.max()), 2 * _SMALLEST)
     n_parts = int(np.ceil(np.log2(largest / _SMALLEST))) + 1
     means = np.ldexp(_SMALLEST, np.arange(n_parts))
-    likelihood = _likelihood(means, z)
+    likelihood = np.vstack([_likelihood(means, z), np.eye(1, 1 + n_parts)])
+    parts = np.append(counts, _ABSENT) / (counts.sum() + _ABSENT)
+
+    def loss(weights: NDArray[np.float64]) -> float:
+        return float(weights.sum() - parts @ np.log(likelihood @ weights))
+
     weights = np.full(1 + n_parts, 1 / (1 + n_parts))
     for _ in range(_STEPS):
-        weights = weights * (likelihood.T @ (counts / (likelihood @ weights)))
-        weights[0] += _ABSENT
-        weights /= weights.sum()
+        found = (1 - _KEPT) * _newton_step(likelihood, parts, weights) + _KEPT * weights
+        while (gain := loss(weights) - loss(found)) < 0:
+            found = (weights + found) / 2
+        weights = found / found.sum()
+        if gain < _SETTLED:
+            break
     return Prior(means=means, weights=weights)
+
+
+def _newton_step(
+    likelihood: NDArray[np.float64], parts: NDArray[np.float64], weights: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return the weights, (t,), at which the second order expansion of the loss is least."""
+    odds = likelihood / (likelihood @ weights)[:, None]
+    curvature = (odds * parts[:, None]).T @ odds
+    curvature[np.diag_indices_from(curvature)] += _RIDGE * (1 + curvature.diagonal())
+    root = linalg.cholesky(curvature)
+    # The slope is 1 - odds' parts, and odds' parts is the curvature times the weights.
+    right = 2 * curvature @ weights - 1
+    found, _ = optimize.nnls(root, linalg.solve_triangular(root, right, trans="T"))
+    return np.asarray(found)
 
 
 def posterior_quantile(
@@ -209,12 +248,13 @@ def prior_covariance(
 ) -> NDArray[np.float64]:
     """Return the covariance, (1 + t, 1 + t), of the logarithms of the fitted weights.
 
-    It is the inverse of their information, of weights that add up to one. Each is known to within
-    its own size at least, as none is negative.
+    It is the inverse of their information, of weights that add up to one.
     """
     parts, _ = _posterior(prior, z)
     odds = np.hstack([1 - parts.sum(axis=1, keepdims=True), parts])
-    inverse = linalg.inv((odds * counts[:, None]).T @ odds + np.eye(len(prior.weights)))
+    information = (odds * counts[:, None]).T @ odds
+    information[np.diag_indices_from(information)] += _LEAST_KNOWN
+    inverse = linalg.inv(information)
     sums = inverse @ prior.weights
     return np.asarray(inverse - np.outer(sums, sums) / (prior.weights @ sums))
 
