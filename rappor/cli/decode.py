@@ -332,6 +332,10 @@ def _asked_together(estimates: Estimates, together: _Together) -> Iterator[Contr
     from rappor.decoding.numbers import describe_numbers
 
     for group in together.sums:
+        if group in {"", "@"}:
+            raise click.UsageError(
+                f"--sum must be a regular expression, or @ and the name of a file, got '{group}'"
+            )
         if group.startswith("@"):
             yield estimates.total(read_lines(group[1:]), name=group)
         else:
@@ -356,7 +360,12 @@ def _show_weighted(weighted: Weighted, *, as_json: bool) -> None:
 
 
 def _read_weights(path: str) -> dict[str, float]:
-    """Read a segment and its weight from each line; a first line of titles is skipped."""
+    """Read a segment and its weight from each line; a first line of titles is skipped.
+
+    A title is no segment: those have a dimension and its value.
+    """
+    from rappor.decoding.weighted import UNTOLD
+
     weights: dict[str, float] = {}
     for number, line in enumerate(read_lines(path)):
         name, comma, weight = line.rpartition(",")
@@ -364,7 +373,7 @@ def _read_weights(path: str) -> dict[str, float]:
         try:
             value = float(weight)
         except ValueError:
-            if number == 0:
+            if number == 0 and "=" not in name and name != UNTOLD:
                 continue
             comma = ""
         if not comma or name in weights:

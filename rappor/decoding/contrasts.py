@@ -95,10 +95,22 @@ class Contrast:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything, ready for JSON: a number that is not finite is None."""
+        """Return everything, ready for JSON: a number that is not finite is None.
+
+        `beyond` says of infinite numbers on which side of all edges they are.
+        """
+        fields = dataclasses.asdict(self)
+        infinite = {
+            key: "above" if fields[key] > 0 else "below"
+            for key in ("estimate", "ci_low", "ci_high")
+            if math.isinf(fields[key])
+        }
         return {
-            key: None if isinstance(value, float) and not math.isfinite(value) else value
-            for key, value in dataclasses.asdict(self).items()
+            **{
+                key: None if isinstance(value, float) and not math.isfinite(value) else value
+                for key, value in fields.items()
+            },
+            **({"beyond": infinite} if infinite else {}),
         }
 
 

@@ -68,10 +68,18 @@ class Weighted:
 
 
 def segments_of(counts: Sequence[Counts]) -> dict[str, list[Counts]]:
-    """Return the counts of each segment by its name, to be decoded alone."""
+    """Return the counts of each segment by its name, to be decoded alone.
+
+    Raises DecodeError for a segment without reports: nothing is known of its shares.
+    """
     found: dict[str, list[Counts]] = {}
     for each in counts:
         found.setdefault(segment_name(each.params.segment) or UNTOLD, []).append(each.unsegmented)
+    if empty := [name for name, some in found.items() if not any(each.n_reports for each in some)]:
+        raise DecodeError(
+            f"segments must have at least 1 report each, got 0 of {', '.join(empty[:5])}: leave "
+            "their counts and weights out, and the total is of the others"
+        )
     return found
 
 

@@ -105,8 +105,18 @@ def test_decode_weighs_segments(shell: Shell, counts: str) -> None:
     assert "version=1 75.0 %" in shell.metric(*words)[1]
     code, _, err = shell.metric(*words, "--sum", "x")
     assert (code, "--sum must be omitted with --weights" in err) == (2, True)
-    weights.write_text("version=1,a\nversion=1,1\nversion=1,2\n", encoding="utf-8")
-    assert "each line must be a segment, a comma and a weight" in shell.metric(*words)[2]
+    Counts.zero(params, whole.metric).save(shell.path("2.counts"))
+    assert "at least 1 report each, got 0 of version=2" in shell.metric(*words)[2]
+    for lines in ("version=1,a\nversion=2,1\n", "version=1,1\nversion=1,2\n"):
+        weights.write_text(lines, encoding="utf-8")
+        assert "each line must be a segment, a comma and a weight" in shell.metric(*words)[2]
+
+
+@pytest.mark.parametrize("group", ["", "@"])
+def test_decode_refuses_a_sum_of_nothing(shell: Shell, counts: str, group: str) -> None:
+    """An empty expression is found in every candidate, and a file needs a name."""
+    code, _, err = shell.metric("decode", counts, "--candidates", "engines.txt", "--sum", group)
+    assert (code, f"or @ and the name of a file, got '{group}'" in err) == (2, True)
 
 
 def test_decode_streams_what_it_is_told_to(shell: Shell, counts: str) -> None:

@@ -160,10 +160,14 @@ def test_numbers_without_noise_are_exact() -> None:
     assert numbers["below 20"].estimate == pytest.approx(0.75)
     assert numbers["mean"].estimate == pytest.approx(0.5 * 10 + 0.25 * 15 + 0.25 * 20)
     assert numbers["quantile 0.1"].estimate == -np.inf
-    assert numbers["quantile 0.1"].to_dict()["estimate"] is None
+    shown = numbers["quantile 0.1"].to_dict()
+    assert shown["estimate"] is None
+    assert shown["beyond"] == {"estimate": "below", "ci_low": "below", "ci_high": "below"}
     assert numbers["quantile 0.75"].estimate == pytest.approx(20)
     assert numbers["quantile 0.9"].ci_high == np.inf
     assert numbers["quantile 0.9"].std_error == np.inf
+    assert numbers["quantile 0.9"].to_dict()["beyond"]["ci_high"] == "above"
+    assert "beyond" not in numbers["mean"].to_dict()
 
 
 def test_one_edge_has_no_mean() -> None:
