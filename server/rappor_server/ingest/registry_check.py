@@ -110,7 +110,7 @@ def _explain_cohorts(metric: Metric, devices: int | None) -> Iterator[tuple[_Lev
         return
     if metric.pace == "none" and metric.min_cohort <= MIN_COHORT:
         yield (
-            "refused",
+            "warning",
             'interval = "none" lets a device report every event, so one device may fill a block '
             f"of {metric.min_cohort:,} reports. Write a larger min_cohort: {MIN_COHORT} times what "
             "a device reports on the days of a block",
