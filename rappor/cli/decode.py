@@ -364,7 +364,7 @@ def _read_weights(path: str) -> dict[str, float]:
 
     A title is no segment: those have a dimension and its value.
     """
-    from rappor.decoding.weighted import UNTOLD
+    from rappor.protocol.segments import segment_name
 
     weights: dict[str, float] = {}
     for number, line in enumerate(read_lines(path)):
@@ -373,7 +373,7 @@ def _read_weights(path: str) -> dict[str, float]:
         try:
             value = float(weight)
         except ValueError:
-            if number == 0 and "=" not in name and name != UNTOLD:
+            if number == 0 and "=" not in name and name != segment_name(()):
                 continue
             comma = ""
         if not comma or name in weights:
