@@ -15,7 +15,7 @@ import pytest
 from browsers import PATIENCE, browsing
 from collectors import PATIENT
 from node import CLIENT
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Route
 from tools import need
 from websites import Site, the_readmes_site
 
@@ -167,6 +167,24 @@ def test_the_panel_speaks_to_everybody(profile: BrowserContext) -> None:
     assert panel.get_by_role("heading", name="What was sent").count() == 1
     panel.get_by_role("button", name="Stop and erase").press("Enter")
     panel.get_by_role("status").filter(has_text="erased").wait_for()
+
+
+def test_the_panel_is_styled_where_no_style_element_may_be(profile: BrowserContext) -> None:
+    """Its sheet is no element of the page, so `style-src 'self'` does not forbid it."""
+    page = profile.new_page()
+
+    def strict(route: Route) -> None:
+        answer = route.fetch()
+        headers = answer.headers | {"content-security-policy": "style-src 'self'"}
+        route.fulfill(response=answer, headers=headers)
+
+    page.route(f"**{BARE}", strict)
+    page.goto(BARE)
+    page.evaluate(OPEN, {})
+    page.evaluate(PANEL)
+    padding = "getComputedStyle(panel.shadowRoot.querySelector('button')).padding"
+    page.get_by_role("button", name="Stop and erase").wait_for()
+    assert page.evaluate(padding) == "8px 16px"
 
 
 def test_a_panel_goes_on_with_its_page(profile: BrowserContext) -> None:

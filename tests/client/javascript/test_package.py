@@ -18,7 +18,7 @@ from tools import need
 from rappor import Registry
 from rappor.registry.sealed_json import sealed_json
 
-MOST_BYTES: Final = 12_100
+MOST_BYTES: Final = 16_000
 
 
 def bundled(door: str) -> bytes:
@@ -34,7 +34,7 @@ def bundled(door: str) -> bytes:
 
 
 def test_a_page_loads_little() -> None:
-    """Without panel and registry, 12 kB."""
+    """Without panel and registry, at most 16 kB."""
     assert 5_000 < len(bundled("index.js")) < MOST_BYTES
 
 
