@@ -264,11 +264,13 @@ export interface OpenOptions {
 /** One device's telemetry in one store, which tabs share. */
 export class Client {
   /**
-   * Open a device; it is created at the first use. Where storage is blocked, it records nothing
-   * and says so. ParamsError or MetricError for mistakes of the program; ParamsError also in a page
-   * without a secure context, which has no WebCrypto.
+   * Open a device within two seconds; it is created at the first use. ParamsError or MetricError for
+   * mistakes of the program, and nothing else: where storage is blocked or does not answer, and in a
+   * page without a secure context, which has no WebCrypto, the client is disabled.
    */
   static open(options: OpenOptions): Promise<Client>;
+  /** Why nothing is recorded, undefined if it is; a store that answers again ends it. */
+  readonly disabled: string | undefined;
   /** The metrics by name, with what they say to people. */
   readonly metrics: ReadonlyMap<string, Metric>;
   /**
@@ -286,7 +288,7 @@ export class Client {
   counters(): Promise<Record<string, number>>;
   /** Refuse a metric from now on, in all tabs, and drop its waiting reports; the page keeps the choice. */
   optOut(name: string): Promise<void>;
-  /** End consent: erase everything but the nats spent and reserved. */
+  /** End consent: erase everything but the nats spent and reserved, and say within five seconds what is left. */
   withdraw(): Promise<Withdrawal>;
   /** End the background sender; what waits stays in the store. */
   close(): Promise<void>;

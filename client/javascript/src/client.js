@@ -2,6 +2,7 @@
 
 import { base64url, concat, fromBase64url, utf8 } from "./bytes.js";
 import { DAY, bounded, dayOf, epochAt, yearOf } from "./calendar.js";
+import { within } from "./deadline.js";
 import { Damaged, VERSION, count, newDevice, remainder } from "./device.js";
 import { encode, fits, readValue } from "./encodings.js";
 import { ParamsError, RapporError } from "./errors.js";
@@ -38,6 +39,8 @@ const CHANGING = /** @type {(keyof Documents)[]} */ (["device", "spool", "log"])
 const ALL = /** @type {(keyof Documents)[]} */ (["identity", ...CHANGING]);
 const PATTERN_BYTES = 16; // two patterns share a name with probability 2^-128
 const WARN_EVERY = 60;
+const PATIENCE = 2; // seconds that anybody waits for a store
+const GRACE = 0.5; // seconds for the store beside the timeout of a flush
 const DONE = ["nothing waiting", "sent", "refused"];
 const SAFE = ["recorded", "held", "repeated"];
 
@@ -57,7 +60,9 @@ export class Client {
   #seen;
   /** @type {import("../documents.js").Pending | undefined} what leaves if the page ends now */
   #atHand;
-  #isDisabled = false;
+  #isDamaged = false;
+  /** @type {string | undefined} */ #disabled;
+  /** @type {Promise<{ secret: CryptoKey, mark: string }> | undefined} */ #beginning;
   #failures = 0;
   #warned = -Infinity;
   /** @type {import("./tabs.js").Tabs} */ #tabs;
@@ -110,12 +115,20 @@ export class Client {
   static async open(options) {
     const { name = "telemetry", consent, store = indexedDbStore(name), collector, key } = options;
     demand(typeof consent === "boolean", "consent must be true or false");
-    if (!consent) await erased(store, options.clock); // before what may be wrong with the program
-    demand(globalThis.crypto?.subtle, "a page must be of https or of localhost");
+    // before what may be wrong with the program
+    if (!consent) await within(PATIENCE, erased(store, options.clock)).catch(() => {}); // it goes on
     const transport = options.transport ?? (collector ? httpTransport(collector, key) : undefined);
-    const client = new Client(await readRegistry(options.registry), options, store, transport);
-    if (consent) await client.#safely(() => client.#begin(), undefined);
+    const isSecure = Boolean(globalThis.crypto?.subtle);
+    const registry = isSecure ? await readRegistry(options.registry) : { total: 0, metrics: new Map() };
+    const client = new Client(registry, options, store, transport);
+    if (!isSecure) client.#disable("a page must be of https or of localhost");
+    else if (consent) await client.#safely(() => client.#begin(), undefined);
     return client;
+  }
+
+  /** Why nothing is recorded, undefined if it is; a store that answers again ends it. */
+  get disabled() {
+    return this.#disabled;
   }
 
   /** The metrics, by name, with what they say to people. */
@@ -130,6 +143,7 @@ export class Client {
    * @returns {Promise<Outcome>}
    */
   async record(name, value) {
+    if (this.#disabled && !this.#registry.metrics.size) return "disabled"; // none could be read
     const metric = metricOf(this.#registry, name);
     /** @type {Outcome} */
     const failed = "failed";
@@ -146,8 +160,9 @@ export class Client {
    */
   async flush({ timeout = 10 } = {}) {
     demand(timeout >= 0, "timeout must be seconds, at least 0");
-    const deadline = elapsed() + timeout;
-    return this.#safely(() => this.#flushed(deadline), flushed("failed"));
+    const hurry = { deadline: elapsed() + timeout, tried: new Set(), isOver: false };
+    const whole = this.#safely(() => this.#flushed(hurry), flushed("failed"), timeout + GRACE);
+    return whole.finally(() => (hurry.isOver = true));
   }
 
   /** Return how many finished reports have no answer yet. */
@@ -192,7 +207,7 @@ export class Client {
   async close() {
     this.#stopSending();
     this.#tabs.close();
-    await this.#safely(() => this.#store.close(), undefined);
+    await this.#safely(() => this.#store.close(), undefined, PATIENCE / 2);
   }
 
   /**
@@ -201,7 +216,7 @@ export class Client {
    */
   #refusal(metric) {
     if (!this.#consent) return "no consent";
-    if (this.#isDisabled) return "disabled";
+    if (this.#isDamaged) return "disabled";
     if (this.#optedOut.has(metric.name)) return "opted out";
     const today = dayOf(this.#settings.clock());
     return today > metric.expires ? "expired" : undefined;
@@ -300,13 +315,14 @@ export class Client {
     return interval === "none" ? "recorded" : "held";
   }
 
-  /** @param {number} deadline */
-  async #flushed(deadline) {
+  /** @param {Required<import("./uploader.js").Hurry>} hurry */
+  async #flushed(hurry) {
     /** @type {Step[]} */
     const steps = [];
-    const tried = new Set();
-    while (this.#consent && this.#uploader) {
-      const step = await this.#step({ deadline, tried });
+    const { deadline, tried } = hurry;
+    if (this.#consent && !this.#identity) await this.#begin();
+    while (this.#consent && this.#uploader && !hurry.isOver) {
+      const step = await this.#step(hurry);
       steps.push(step);
       if (step.id) tried.add(step.id);
       const waiting = await this.waiting();
@@ -347,8 +363,14 @@ export class Client {
     this.#safely(async () => this.#uploader?.leave(seen, upload), undefined);
   }
 
-  /** Become the store's device, or a new one, and bring it in line with the person's choices. */
-  async #begin() {
+  /** Become the store's device, or a new one, once at a time. */
+  #begin() {
+    this.#beginning ??= this.#begun().finally(() => (this.#beginning = undefined));
+    return this.#beginning;
+  }
+
+  /** Find the device, or make one, and bring it in line with the person's choices. */
+  async #begun() {
     const bytes = crypto.getRandomValues(new Uint8Array(SECRET_BYTES));
     const fresh = {
       mark: newId(),
@@ -373,6 +395,7 @@ export class Client {
     );
     this.#seen = device;
     this.#identity = { secret: await keyOf(identity.secret), mark: identity.mark };
+    this.#disabled = undefined;
     const waiting = spool.reports.length + spool.uploads.length;
     if (waiting || nextEnd(device) < Infinity) this.#sender?.catchUp(waiting);
     const silent = [...silentMetrics(device, this.#registry, this.#limits(), year)];
@@ -407,6 +430,7 @@ export class Client {
    * @returns {Promise<T>}
    */
   async #update(names, work, strict = false) {
+    if (this.#consent && !this.#identity) await this.#begin();
     const [result, device, upload] = await this.#store.update(
       names,
       (all) => {
@@ -443,11 +467,12 @@ export class Client {
    * @template T
    * @param {() => Promise<T>} action
    * @param {T} otherwise
+   * @param {number} [seconds]
    * @returns {Promise<T>}
    */
-  async #safely(action, otherwise) {
+  async #safely(action, otherwise, seconds = PATIENCE) {
     try {
-      return await action();
+      return await within(seconds, action());
     } catch (error) {
       if (error instanceof RapporError) throw error;
       if (error instanceof Changed) {
@@ -455,10 +480,18 @@ export class Client {
         return otherwise;
       }
       this.#failures += 1;
-      this.#isDisabled ||= error instanceof Damaged;
-      this.#warn(`telemetry failed: ${error instanceof Error ? error.name : "error"}`);
+      this.#isDamaged ||= error instanceof Damaged;
+      const name = error instanceof Error ? error.name : "error";
+      if (this.#identity) this.#warn(`telemetry failed: ${name}`);
+      else this.#disable(this.#isDamaged ? "the device is damaged" : `its store failed: ${name}`);
       return otherwise;
     }
+  }
+
+  /** @param {string} reason */
+  #disable(reason) {
+    this.#disabled = reason;
+    this.#warn(`telemetry is disabled: ${reason}`);
   }
 
   /** @param {string} text */
@@ -503,12 +536,12 @@ async function erased(store, clock) {
   const lost = { ...newDevice(), lost: yearOf(bounded(clock)()) };
   tabs.tell();
   const eraseAnyhow = () => erase().catch(() => store.clear({ device: lost }));
-  let left = await leftIn(store);
-  if (left.length) {
-    const isQuiet = await tabs.whenQuiet(eraseAnyhow).catch(() => true); // what failed is left
-    left = await leftIn(store);
-    if (!isQuiet) left.push("an upload under way");
-  }
+  const erasing = async () => {
+    const isQuiet = !(await leftIn(store)).length || (await tabs.whenQuiet(eraseAnyhow));
+    return isQuiet ? [] : ["an upload under way"];
+  };
+  const underWay = await within(2 * PATIENCE, erasing()).catch(() => []); // what failed is left
+  const left = [...(await leftIn(store)), ...underWay];
   tabs.close();
   return { done: !left.length, secretGone: !left.includes("identity"), left };
 }
@@ -520,7 +553,7 @@ async function erased(store, clock) {
  */
 async function leftIn(store) {
   try {
-    const all = await store.read(ALL);
+    const all = await within(PATIENCE / 2, store.read(ALL));
     return ALL.filter((name) => (name === "device" ? all.device?.mark : all[name]));
   } catch {
     return [...ALL];

@@ -23,7 +23,7 @@ import { NAME, follow, silentUntil } from "./stops.js";
  * @typedef {{ due: number, reason?: FlushReason, status?: number, detail?: string, id?: string }} Step
  */
 
-/** @typedef {{ deadline?: number, tried?: Set<string> }} Hurry of a flush, whose first attempt is urgent */
+/** @typedef {{ deadline?: number, tried?: Set<string>, isOver?: boolean }} Hurry of a flush, whose first attempt is urgent */
 
 /**
  * What the client lends to its uploader.
@@ -67,10 +67,11 @@ export class Uploader {
    * @param {Hurry} hurry
    * @returns {Promise<Step>}
    */
-  async step({ deadline = Infinity, tried } = {}) {
+  async step(hurry = {}) {
+    const { deadline = Infinity, tried } = hurry;
     if (this.#severing.signal.aborted) return { due: Infinity };
     const claimed = await this.#at.update((documents) => this.#claim(documents, tried), true);
-    if (this.#severing.signal.aborted) return { due: Infinity }; // it was closed meanwhile
+    if (this.#severing.signal.aborted || hurry.isOver) return { due: Infinity }; // meanwhile
     if (!("body" in claimed)) return claimed;
     const timeout = Math.min(Math.max(deadline - elapsed(), 0.001), REQUEST);
     const { answer, failure } = await this.#send(claimed.body, timeout);

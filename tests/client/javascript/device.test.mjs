@@ -609,8 +609,69 @@ test("a store that fails records nothing, raises nothing and says so once", asyn
     assert.equal(await client.record("page", "hidden"), "failed");
     assert.equal(await client.record("page", "hidden"), "failed");
     assert.equal((await client.counters()).failures, 4);
-    assert.deepEqual(said, ["rappor: telemetry failed: SecurityError"]);
+    assert.equal(client.disabled, "its store failed: SecurityError");
+    assert.deepEqual(said, [`rappor: telemetry is disabled: ${client.disabled}`]);
     assert.equal((await client.withdraw()).done, false);
+  } finally {
+    console.warn = silently.warn;
+  }
+});
+
+/** Return a store that holds each call until `free` is called, and then answers it. */
+function held() {
+  const store = memoryStore();
+  let free;
+  const freed = new Promise((resolve) => (free = resolve));
+  const hold = (call) => async (...words) => (await freed, call(...words));
+  const [read, update, clear] = [store.read, store.update, store.clear].map(hold);
+  return { store: Object.assign(store, { read, update, clear }), free };
+}
+
+test("a store that does not answer holds nobody up, and ends no consent", async () => {
+  console.warn = () => {};
+  try {
+    const { store, free } = held();
+    const { client, sent } = await open({ store });
+    assert.equal(client.disabled, "its store failed: TimeoutError");
+    assert.equal((await client.flush({ timeout: 0.1 })).reason, "failed");
+    free();
+    await eventually(async () => !client.disabled);
+    assert.equal(await client.record("page", "a"), "recorded");
+    assert.ok((await client.flush()).done);
+    assert.equal(sent.length, 1);
+    await client.close();
+  } finally {
+    console.warn = silently.warn;
+  }
+});
+
+test("a withdrawal from a store that does not answer says what is left, and erases it later", async () => {
+  console.warn = () => {};
+  try {
+    const { store, free } = held();
+    const { client } = await open({ store, consent: false });
+    const { done, secretGone } = await client.withdraw();
+    assert.deepEqual([done, secretGone], [false, false]);
+    Object.assign(store.documents, { identity: { mark: "m", secret: "s" }, log: [] });
+    free();
+    await eventually(() => !store.documents.identity);
+  } finally {
+    console.warn = silently.warn;
+  }
+});
+
+test("a flush after an opening that failed ends no consent", async () => {
+  const store = memoryStore();
+  const { update } = store;
+  store.update = () => Promise.reject(new DOMException("full", "QuotaExceededError"));
+  console.warn = () => {};
+  try {
+    const { client } = await open({ store });
+    assert.equal((await client.flush()).reason, "failed");
+    store.update = update;
+    assert.ok((await client.flush()).done);
+    assert.equal(await client.record("page", "a"), "recorded");
+    assert.equal(client.disabled, undefined);
   } finally {
     console.warn = silently.warn;
   }

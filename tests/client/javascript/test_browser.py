@@ -282,6 +282,36 @@ def test_a_withdrawal_does_not_wait_for_a_tab_that_hangs(profile: BrowserContext
     assert set(second.evaluate(DOCUMENTS)) == {"device"}
 
 
+HOLD = """() => new Promise((resolve) => {
+  const request = indexedDB.open("rappor telemetry");
+  request.onsuccess = () => {
+    const table = request.result.transaction("documents", "readwrite").objectStore("documents");
+    const again = () => { globalThis.isOver || (table.get("device").onsuccess = again); };
+    again();
+    resolve();
+  };
+})"""
+
+
+def test_another_tab_that_keeps_the_store_holds_nobody_up(profile: BrowserContext) -> None:
+    """Opening, sending and withdrawing come to their ends, and the store is used when it is free."""
+    first, second = tab(profile), profile.new_page()
+    first.evaluate(HOLD)
+    second.goto(BARE)
+    second.evaluate(OPEN, {})
+    assert second.evaluate("client.disabled") == "its store failed: TimeoutError"
+    assert second.evaluate("client.flush({ timeout: 0.5 })")["reason"] == "failed"
+    first.evaluate("globalThis.isOver = true")
+    second.wait_for_function("!client.disabled")
+    assert second.evaluate(RECORD, ["qwant"]) == ["recorded"]
+    first.evaluate("globalThis.isOver = false")
+    first.evaluate(HOLD)
+    told = second.evaluate("client.withdraw()")
+    assert not told["done"]
+    first.evaluate("globalThis.isOver = true")
+    eventually(lambda: set(first.evaluate(DOCUMENTS)) == {"device"})
+
+
 def test_a_withdrawal_needs_no_newer_browser(profile: BrowserContext) -> None:
     """Browsers had Web Locks before signals of a timeout."""
     profile.add_init_script("delete AbortSignal.timeout")
@@ -426,7 +456,7 @@ def test_opting_out_reaches_the_other_tab(profile: BrowserContext, the_site: Sit
 
 
 def test_a_page_without_a_secure_context_is_told_so(profile: BrowserContext) -> None:
-    """There is no WebCrypto: the program's mistake has one error, which says what is needed."""
+    """There is no WebCrypto: the client is disabled and says what is needed; nothing is raised."""
     page = profile.new_page()
     page.route("http://shop.test/", lambda route: route.fulfill(body="<title>-</title>"))
     page.route(
@@ -438,12 +468,13 @@ def test_a_page_without_a_secure_context_is_told_so(profile: BrowserContext) -> 
     )
     page.goto("http://shop.test/")
     opening = """async (consent) => {
-      const { Client, ParamsError } = await import("/rappor-client/index.js");
-      const opened = Client.open({ registry: {}, consent });
-      return opened.catch((error) => [error instanceof ParamsError, error.message]);
+      const { Client } = await import("/rappor-client/index.js");
+      const client = await Client.open({ registry: {}, consent });
+      return [client.disabled, await client.record("page", "a")];
     }"""
     for consent in (True, False):
-        assert page.evaluate(opening, consent) == [True, "a page must be of https or of localhost"]
+        told = page.evaluate(opening, consent)
+        assert told == ["a page must be of https or of localhost", "disabled"]
 
 
 def test_storage_that_is_cleared_under_a_page(profile: BrowserContext) -> None:
@@ -493,12 +524,12 @@ def test_blocked_storage_records_nothing_and_says_so(profile: BrowserContext) ->
           const client = await rappor.Client.open({ registry, consent: true, collector });
           const outcome = await client.record("search_engine", "qwant");
           const withdrawal = await client.withdraw();
-          return [outcome, (await client.counters()).failures > 0, withdrawal.done];
+          return [outcome, client.disabled, withdrawal.done];
         }""",
         registry,
     )
-    assert told == ["failed", True, False]
-    assert any("rappor: telemetry failed: SecurityError" in text for text in warned)
+    assert told == ["failed", "its store failed: SecurityError", False]
+    assert any("disabled: its store failed: SecurityError" in text for text in warned)
     assert not any("qwant" in text for text in warned)
 
 
