@@ -11,6 +11,8 @@ import { readParams } from "./params.js";
 /** @typedef {import("../index.js").Registry} Registry */
 /** @typedef {import("../index.js").RegistryDocument} RegistryDocument */
 
+const OTHER = ".other";
+
 /**
  * Read a registry; MetricError for one that was changed, or that this client cannot follow.
  * @param {RegistryDocument} document
@@ -24,6 +26,47 @@ export async function readRegistry(document) {
   const metrics = new Map();
   for (const entry of rest.metrics) metrics.set(entry.name, await readMetric(entry));
   return { total: Number(rest.total), metrics };
+}
+
+/**
+ * Return the metrics that are answered together with one, or it alone; the first is what programs
+ * record. MetricError for a name that the registry does not have.
+ * @param {Registry} registry
+ * @param {string} name
+ * @returns {Metric[]}
+ */
+export function recordedBy(registry, name) {
+  const [first, ...others] = together(registry, metricOf(registry, name).name);
+  if (first !== name) throw new MetricError(`${name} is answered together with ${first}: record that`);
+  return [first, ...others].map((each) => metricOf(registry, each));
+}
+
+/**
+ * Return the names of what is answered together with a metric, known or not: categories, and what is
+ * in their `other`.
+ * @param {Registry} registry
+ * @param {string} name
+ */
+export function together({ metrics }, name) {
+  const first = name.endsWith(OTHER) ? name.slice(0, -OTHER.length) : name;
+  const pair = [first, first + OTHER];
+  return pair.every((each) => metrics.get(each)?.params.other) ? pair : [name];
+}
+
+/**
+ * Return the names that a person refuses with one: also what another version of the registry answers
+ * together with it, whose reports may wait.
+ * @param {Registry} registry
+ * @param {string} name
+ */
+export function refusedWith(registry, name) {
+  const names = new Set(together(registry, name));
+  const stem = name.endsWith(OTHER) ? name.slice(0, -OTHER.length) : name;
+  for (const first of new Set([name, stem])) {
+    const pair = [first, first + OTHER];
+    if (!pair.every((each) => registry.metrics.has(each))) pair.forEach((each) => names.add(each));
+  }
+  return [...names];
 }
 
 /**

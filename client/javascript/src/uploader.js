@@ -20,7 +20,7 @@ import { NAME, follow, silentUntil } from "./stops.js";
 
 /**
  * What one step met, and when the next one is due: infinity if none is.
- * @typedef {{ due: number, reason?: FlushReason, status?: number, detail?: string, id?: string }} Step
+ * @typedef {{ due: number, reason?: FlushReason, detail?: string, id?: string, waiting?: number }} Step
  */
 
 /** @typedef {{ deadline?: number, tried?: Set<string>, isOver?: boolean }} Hurry of a flush, whose first attempt is urgent */
@@ -35,6 +35,7 @@ import { NAME, follow, silentUntil } from "./stops.js";
  * @property {import("../index.js").Coins} coins
  * @property {import("../index.js").Limits} limits
  * @property {(documents: Required<Documents>) => void} prepare runs before an upload is claimed
+ * @property {(metric: string) => string[]} together names what is answered together with a metric
  */
 
 const REQUEST = 30;
@@ -77,9 +78,11 @@ export class Uploader {
     const { answer, failure } = await this.#send(claimed.body, timeout);
     if (this.#severing.signal.aborted) return { due: Infinity };
     const isCutShort = failure === "TimeoutError" && timeout < REQUEST;
-    return this.#at.update((documents) =>
-      this.#settle(documents, claimed, answer, failure, isCutShort),
-    );
+    return this.#at.update((documents) => {
+      const step = this.#settle(documents, claimed, answer, failure, isCutShort);
+      const { reports, uploads } = documents.spool;
+      return { ...step, waiting: reports.length + uploads.length };
+    });
   }
 
   /**
@@ -88,11 +91,28 @@ export class Uploader {
    * @param {Pending} upload
    */
   async leave(device, upload) {
-    const { clock, transport } = this.#at;
+    const { clock, transport, together } = this.#at;
     const now = clock();
-    const isHeld = isTooOld(upload, now) || !leaving(device, now)(upload);
+    const isHeld = isTooOld(upload, now) || silentUntil(device, together(upload.metric), now);
     if (isHeld || pause(device, upload, now, 0, false)) return;
     await transport.send(upload.body, {});
+  }
+
+  /**
+   * Return the upload that leaves if a page ends now: the one it had, or a new one. No page can write
+   * down that it ends, so the upload's week begins at once.
+   * @param {Required<Documents>} documents
+   * @param {Pending | undefined} before
+   * @returns {Pending | undefined}
+   */
+  atHand({ device, spool }, before) {
+    const { clock, together } = this.#at;
+    const now = clock();
+    const own = spool.uploads.find(({ id, attempts }) => id === before?.id && !attempts);
+    if (own || spool.uploads.length >= MOST_PENDING) return own;
+    const upload = build(spool, now, ({ metric }) => !silentUntil(device, together(metric), now));
+    if (upload) upload.first = now;
+    return upload;
   }
 
   /**
@@ -130,22 +150,22 @@ export class Uploader {
    */
   #claim(documents, tried) {
     const { device, spool, log } = documents;
-    const { clock, coins, limits, prepare } = this.#at;
+    const { clock, coins, limits, prepare, together } = this.#at;
     const now = clock();
     prepare(documents);
     release(device, spool, now, coins);
     trim(device, spool, limits);
     hasten(spool, now + WEEK);
-    const mayLeave = leaving(device, now);
+    const stoppedUntil = (/** @type {{ metric: string }} */ { metric }) =>
+      silentUntil(device, together(metric), now);
+    const mayLeave = (/** @type {{ metric: string }} */ of) => !stoppedUntil(of);
     const upload = next(spool, now, tried, mayLeave, ({ id }) =>
       settle(device, spool, log, id, "given_up", { now, limits }),
     );
     if (!upload) {
       /** @type {{ metric: string, due?: number }[]} */
       const waiting = [...spool.reports, ...spool.uploads];
-      const moments = waiting.map(({ metric, due = 0 }) =>
-        Math.max(due, silentUntil(device, metric, now)),
-      );
+      const moments = waiting.map((each) => Math.max(each.due ?? 0, stoppedUntil(each)));
       const reason = waiting.some(mayLeave) ? undefined : "asked to wait";
       return { due: Math.min(nextEnd(device), ...moments), reason };
     }
@@ -183,13 +203,13 @@ export class Uploader {
     const status = answer?.status;
     if (status && DROPPED.includes(status)) {
       close(`refused: status ${status}`);
-      return { due: now, reason: "refused", status, id };
+      return { due: now, reason: "refused", detail: `status ${status}`, id };
     }
     const upload = spool.uploads.find((each) => each.id === id);
     if (upload) Object.assign(upload, { claimed: 0, backoff: now });
     const due = isCutShort ? now : this.#postpone(device, upload, answer, now);
-    const reason = status === undefined ? "unreachable" : "collector error";
-    return { due, reason, status, detail: failure, id };
+    if (!status) return { due, reason: "unreachable", detail: failure, id };
+    return { due, reason: "collector error", detail: `status ${status}`, id };
   }
 
   /**
@@ -217,22 +237,6 @@ export class Uploader {
 }
 
 /**
- * Return the upload that leaves if a page ends now: the one it had, or a new one. No page can write
- * down that it ends, so the upload's week begins at once.
- * @param {{ device: Device, spool: Spool }} documents
- * @param {Pending | undefined} before
- * @param {number} now
- * @returns {Pending | undefined}
- */
-export function atHand({ device, spool }, before, now) {
-  const own = spool.uploads.find(({ id, attempts }) => id === before?.id && !attempts);
-  if (own || spool.uploads.length >= MOST_PENDING) return own;
-  const upload = build(spool, now, leaving(device, now));
-  if (upload) upload.first = now;
-  return upload;
-}
-
-/**
  * Return the oldest upload that is due, else a new one, else one that a flush has not tried, else
  * the one that is due next. What is stopped waits.
  * @param {Spool} spool
@@ -252,16 +256,6 @@ function next(spool, now, tried, mayLeave, giveUp) {
   if (fresh) return fresh;
   const untried = tried && uploads.find(({ id }) => !tried.has(id));
   return untried ?? uploads.sort((a, b) => a.backoff - b.backoff)[0];
-}
-
-/**
- * Return what tells whether a report or an upload may leave: not of a metric that is stopped.
- * @param {Device} device
- * @param {number} now
- * @returns {(of: { metric: string }) => boolean}
- */
-function leaving(device, now) {
-  return ({ metric }) => !silentUntil(device, metric, now);
 }
 
 /**

@@ -22,7 +22,7 @@ async function answer({ secret: hex, metric, epoch, value, params: document, coi
   const params = await readParams(document);
   const scope = scopeName(metric, epoch, params);
   const cohort = await cohortOf(secret, scope, params);
-  const bits = await encode(params, readValue(params, parsed(params, value)), cohort);
+  const bits = await encode(params, readValue(params, parsed(params, value)).told, cohort);
   const permanent = await permanentOf(secret, scope, params, bits);
   const drawn = coins ? () => coins : systemCoins;
   const report = instantaneousResponse(permanent, params, drawn);
