@@ -1,6 +1,6 @@
 // What a store holds: plain records, which only this package writes.
 
-import type { Interval, Params, Sent } from "./index.js";
+import type { Dimension, Interval, Params, Sent } from "./index.js";
 
 /** What the registry says of a metric on the day of an event; a scope that begins keeps to it. */
 export interface Terms {
@@ -15,6 +15,7 @@ export interface Terms {
   interval: Interval;
   /** Reports that the epoch may have; infinity for any number. */
   most: number;
+  segments: readonly Dimension[];
 }
 
 /**
@@ -22,7 +23,7 @@ export interface Terms {
  * by its keyed name and their fingerprints; `last` is the name of the last one, and `permanent` its
  * permanent response.
  */
-export interface Scope extends Omit<Terms, "day" | "accepted"> {
+export interface Scope extends Omit<Terms, "day" | "accepted" | "segments"> {
   metric: string;
   epoch: string;
   /** The permanent fingerprint. */

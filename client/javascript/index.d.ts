@@ -50,9 +50,15 @@ export interface Params {
   readonly normalize: string;
   readonly part: string;
   readonly other?: boolean;
+  /** What is told in the clear, and the fingerprint without it. */
+  readonly segment?: Readonly<Record<string, string>>;
+  readonly plain?: string;
   readonly fingerprint: string;
   readonly permanentFingerprint: string;
 }
+
+/** A public property of devices, and the values that may be told; all others are told as "other". */
+export type Dimension = readonly [name: string, values: readonly string[]];
 
 export interface MetricDocument {
   readonly name: string;
@@ -73,6 +79,7 @@ export interface MetricDocument {
     readonly threshold?: number;
     readonly fingerprint: string;
   }[];
+  readonly segments: readonly Dimension[];
   /** What the metric collects, in plain words. */
   readonly notice: string;
 }
@@ -265,6 +272,13 @@ export interface OpenOptions {
   /** A lower limit than the registry's total, in nats, for each year or for all together. */
   caps?: { total?: number; per?: "year" | "life" };
   limits?: Partial<Limits>;
+  /** Public properties of this device by name, sent in the clear where the registry lists them. */
+  segment?: Record<string, string>;
+  /**
+   * The program's own functions in place of the tables of hosts and public suffixes, which a page
+   * loads if a metric asks for them: of a text, the host or domain as candidates are written.
+   */
+  normalizers?: { host?: (text: string) => string; domain?: (text: string) => string };
   /** The longest random wait before an upload, in seconds; 60 unless written. */
   maxDelay?: number;
   /** Whether reports are sent in the background; without it only `flush` sends. */

@@ -16,6 +16,7 @@ import { indexedDbStore } from "./indexed_db_store.js";
 import { keepAll } from "./keeping.js";
 import { spentOf } from "./ledger.js";
 import { Maker } from "./making.js";
+import { loadNormalizers } from "./normalizers.js";
 import { FAILED, KEPT, silent } from "./outcomes.js";
 import { metricOf, readRegistry, recordedBy, refusedWith, together } from "./registry.js";
 import { followClock, silentMetrics } from "./reservation.js";
@@ -58,7 +59,7 @@ class Changed extends Error {}
 export class Client {
   /** @type {Registry} */ #registry;
   /** @type {import("../index.js").Store} */ #store;
-  /** @type {{ coins: import("../index.js").Coins, clock: import("../index.js").Clock, limits: import("../index.js").Limits, caps: { total: number, per: "year" | "life" } }} */
+  /** @type {{ coins: import("../index.js").Coins, clock: import("../index.js").Clock, limits: import("../index.js").Limits, caps: { total: number, per: "year" | "life" }, normalizers: OpenOptions["normalizers"] }} */
   #settings;
   /** @type {boolean} */ #consent;
   /** @type {Set<string>} */ #optedOut = new Set();
@@ -92,7 +93,7 @@ export class Client {
    * @param {import("../index.js").Transport} [transport]
    */
   constructor(registry, options, store, transport) {
-    const { caps, clock, coins = systemCoins, limits, optedOut = [] } = options;
+    const { caps, clock, coins = systemCoins, limits, normalizers, optedOut = [] } = options;
     this.#registry = registry;
     this.#store = store;
     this.#consent = options.consent;
@@ -101,6 +102,7 @@ export class Client {
       clock: bounded(clock),
       limits: { reports: 200, bytes: 200_000, log: 200, ...limits },
       caps: { total: Infinity, per: "year", ...caps },
+      normalizers,
     };
     check(this.#settings);
     demand(typeof optedOut !== "string", "optedOut must be a list of names");
@@ -130,12 +132,15 @@ export class Client {
    */
   static async open(options) {
     const { name = "telemetry", consent, store = indexedDbStore(name), collector, key } = options;
+    const { segment = {} } = options;
     demand(typeof consent === "boolean", "consent must be true or false");
+    const isNamed = Object.values(segment).every((value) => typeof value === "string");
+    demand(isNamed, "segment must be texts by name");
     // before what may be wrong with the program
     if (!consent) await within(PATIENCE, erased(store, options.clock)).catch(() => {}); // it goes on
     const transport = options.transport ?? (collector ? httpTransport(collector, key) : undefined);
     const isSecure = Boolean(globalThis.crypto?.subtle);
-    const registry = isSecure ? await readRegistry(options.registry) : { total: 0, metrics: new Map() };
+    const registry = isSecure ? await readRegistry(options.registry, segment) : { total: 0, metrics: new Map() };
     const client = new Client(registry, options, store, transport);
     if (!isSecure) client.#disable("a page must be of https or of localhost");
     else if (consent) await client.#safely(() => client.#begin(), undefined);
@@ -276,7 +281,7 @@ export class Client {
     if (!this.#hasRoom(device, metrics, now)) return silent("budget");
     const silence = maker.silence(device, asked, day);
     if (silence) return silent(silence);
-    if (asked.interval === "none") return undefined;
+    if (asked.interval === "none" || nextEnd(device) <= now) return undefined; // a held report may go
     const smallest = smallestTag(device, metrics, now);
     if (smallest === undefined) return silent("interval");
     return tag >= smallest ? KEPT : undefined;
@@ -450,6 +455,8 @@ export class Client {
       { strict: true },
     );
     const secret = await keyOf(identity.secret);
+    const normalizers = new Set(metrics.map(({ params }) => params.normalize));
+    await loadNormalizers(normalizers, this.#settings.normalizers);
     const maker = new Maker(secret);
     await Promise.all(metrics.map((metric) => maker.standing(device, metric, dayOf(now))));
     if (this.#store.shelf) {

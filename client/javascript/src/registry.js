@@ -4,7 +4,8 @@
 import { hex, utf8 } from "./bytes.js";
 import { MetricError } from "./errors.js";
 import { sha256 } from "./hashes.js";
-import { readParams } from "./params.js";
+import { inSegment, readParams } from "./params.js";
+import { segmentOf } from "./segments.js";
 
 /** @typedef {import("../index.js").Metric} Metric */
 /** @typedef {import("../index.js").MetricDocument} MetricDocument */
@@ -16,15 +17,16 @@ const OTHER = ".other";
 /**
  * Read a registry; MetricError for one that was changed, or that this client cannot follow.
  * @param {RegistryDocument} document
+ * @param {Record<string, string>} [own] public properties of the device
  * @returns {Promise<Registry>}
  */
-export async function readRegistry(document) {
-  const { seal, ...rest } = document;
+export async function readRegistry(document, own = {}) {
+  const { seal, ...rest } = document ?? {};
   if (seal !== hex(await sha256(utf8(JSON.stringify(rest)))) || rest.v !== 1) {
     throw notWritten();
   }
   const metrics = new Map();
-  for (const entry of rest.metrics) metrics.set(entry.name, await readMetric(entry));
+  for (const entry of rest.metrics) metrics.set(entry.name, await readMetric(entry, own));
   return { total: Number(rest.total), metrics };
 }
 
@@ -85,13 +87,15 @@ export function metricOf({ metrics }, name) {
 
 /**
  * @param {MetricDocument} entry
+ * @param {Record<string, string>} own
  * @returns {Promise<Metric>}
  */
-async function readMetric(entry) {
+async function readMetric(entry, own) {
+  const segment = entry.segments.length ? segmentOf(entry.segments, own) : undefined;
   const read = async (/** @type {string} */ fingerprint, /** @type {string} */ part) => {
     const params = await readParams(entry.params, part);
-    if (params.fingerprint === fingerprint) return params;
-    throw notWritten();
+    if (params.fingerprint !== fingerprint) throw notWritten();
+    return segment ? inSegment(entry.params, part, segment) : params;
   };
   const parts = entry.parts.map(async (part) => ({
     ...part,

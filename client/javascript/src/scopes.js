@@ -9,6 +9,7 @@ import { epochDays } from "./calendar.js";
 import { mostReports } from "./loss.js";
 import { acceptedParams } from "./registry.js";
 import { instantaneousResponse } from "./responses.js";
+import { isListed } from "./segments.js";
 
 /** @typedef {import("../index.js").Coins} Coins */
 /** @typedef {import("../index.js").Metric} Metric */
@@ -38,9 +39,9 @@ import { instantaneousResponse } from "./responses.js";
  */
 export function termsOf(metric, day) {
   const [first, end] = epochDays(metric.epoch, day);
-  const { patterns, interval } = metric;
+  const { patterns, interval, segments } = metric;
   const accepted = acceptedParams(metric).map(({ fingerprint }) => fingerprint);
-  return { day, first, end, accepted, patterns, interval, most: mostReports(metric) };
+  return { day, first, end, accepted, patterns, interval, most: mostReports(metric), segments };
 }
 
 /**
@@ -50,6 +51,8 @@ export function termsOf(metric, day) {
  */
 export function keepParams(device, metrics) {
   for (const params of [...metrics].flatMap(acceptedParams)) {
+    const { plain = params.fingerprint, segment, ...rest } = params;
+    device.params[plain] = { ...rest, fingerprint: plain };
     device.params[params.fingerprint] = params;
   }
 }
@@ -141,18 +144,21 @@ export function latchedPart(device, metric, epoch) {
 
 /**
  * Return the scope that is in force with the parameters of its reports, undefined if a new one
- * begins. For life it is one whose permanent responses are the metric's; p and q may change.
+ * begins. A segment that is not listed any more is not told any more. For life it is one whose permanent responses are the metric's; p and q may change.
  * @param {Device} device
- * @param {Pick<Terms, "day" | "accepted">} terms
+ * @param {Pick<Terms, "day" | "accepted" | "segments">} terms
  * @param {Pick<Entering, "metric" | "epoch">} entering
  */
-export function inForce(device, { day, accepted }, { metric, epoch }) {
+export function inForce(device, { day, accepted, segments }, { metric, epoch }) {
   const known = scopesOn(device, metric, day);
   known.sort((a, b) => (order(a) < order(b) ? -1 : 1));
   for (const scope of known) {
     const own = accepted.find((each) => device.params[each].permanentFingerprint === scope.response);
     const fingerprint = scope.epoch ? scope.params : epoch ? undefined : own;
-    if (fingerprint) return { scope, params: device.params[fingerprint] };
+    if (!fingerprint) continue;
+    const { plain = fingerprint, segment } = device.params[fingerprint];
+    const isTold = isListed(segment, segments);
+    return { scope, params: device.params[isTold ? fingerprint : plain] };
   }
   return undefined;
 }
@@ -193,7 +199,7 @@ function order({ end, first, response }) {
  */
 function begun(terms, { metric, params, epoch, cohort, pattern, permanent }) {
   if (permanent === undefined) return null;
-  const { day, accepted, ...kept } = terms;
+  const { day, accepted, segments, ...kept } = terms;
   /** @type {Scope} */
   const scope = {
     ...kept,

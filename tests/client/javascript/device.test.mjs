@@ -27,6 +27,7 @@ import { Client, MetricError, ParamsError, ReportError } from "../../../client/j
 import { PLACE } from "../../../client/javascript/src/file_store.js";
 import { httpTransport } from "../../../client/javascript/src/http_transport.js";
 import { memoryStore } from "../../../client/javascript/testing.js";
+import { metricOf, registryOf } from "./registries.mjs";
 import { told } from "./told.mjs";
 
 const REGISTRY = JSON.parse(readFileSync(new URL("registry.json", import.meta.url), "utf8"));
@@ -1130,5 +1131,22 @@ test("a lock that is held is respected, also another container's", async (t) => 
     const { client } = await open({ store: fileStore(path) });
     assert.ok(!isHeld);
     assert.equal(await told(client, "page", "a"), "kept");
+  }
+});
+
+/** Return a registry of one metric of texts under a normalizer. */
+async function hostsOf(normalize) {
+  const params = { v: 1, encoding: "bloom", k: 64, h: 1, m: 1, f: 0, p: 2 ** 30, q: 2 ** 31, normalize };
+  return registryOf([await metricOf("home_page", params)]);
+}
+
+test("a metric may ask for domains, and a program may bring its own function", async () => {
+  const registry = await hostsOf("domain");
+  for (const normalizers of [undefined, { domain: () => "example.co.uk" }]) {
+    const { client, store } = await open({ registry, normalizers });
+    await told(client, "home_page", "https://www.Example.co.uk/x");
+    await told(client, "home_page", "example.co.uk");
+    const [{ admitted }] = store.documents.device.scopes;
+    assert.deepEqual(Object.values(admitted).map(Object.values), [[2]]);
   }
 });

@@ -21,12 +21,13 @@ async function replay({ secret, registries, events, coin }) {
   let now = 0;
   let stop;
   const statuses = [];
-  const sent = [];
+  const sent = {};
   const transport = {
     send: async (written) => {
       const status = statuses.shift() ?? 200;
-      const [{ metric, params, cohort, bits }] = JSON.parse(written).reports;
-      sent.push([status, metric, params, cohort, bits]);
+      const { id, reports } = JSON.parse(written);
+      const [{ metric, params, cohort, bits }] = reports;
+      sent[id] = [metric, params, cohort, bits];
       return { status, body: JSON.stringify({ reports: [{ status: "accepted" }], stop }) };
     },
   };
@@ -57,7 +58,7 @@ async function replay({ secret, registries, events, coin }) {
     if (event.withdraw) await client.withdraw();
   }
   const { reserved } = await client.spent();
-  return { kept, sent, reserved };
+  return { kept, sent: Object.values(sent), reserved };
 }
 
 function valueOf(value) {

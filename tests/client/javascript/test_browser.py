@@ -339,7 +339,7 @@ HOLD = """() => new Promise((resolve) => {
 
 
 def test_another_tab_that_keeps_the_store_holds_nobody_up(profile: BrowserContext) -> None:
-    """Opening, sending and withdrawing come to their ends, and the store is used when it is free."""
+    """Opening, sending and withdrawing end, and the store is used when it is free."""
     first, second = tab(profile), profile.new_page()
     first.evaluate(HOLD)
     second.goto(BARE)
