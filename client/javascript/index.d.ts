@@ -321,7 +321,7 @@ export class Client {
   counters(): Promise<Record<string, number>>;
   /** Refuse a metric from now on, in all tabs, and drop its waiting reports; the page keeps the choice. */
   optOut(name: string): Promise<void>;
-  /** End consent: erase everything but the nats reserved, and say within five seconds what is left. */
+  /** End consent: erase everything but the nats reserved, and say within five seconds what remains. */
   withdraw(): Promise<Withdrawal>;
   /** Store what is in memory and end the background sender; what waits stays in the store. */
   close(): Promise<void>;

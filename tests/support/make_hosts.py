@@ -17,7 +17,7 @@ from typing import Any
 
 from publicsuffixlist import PSLFILE
 
-SOURCES = Path(__file__).resolve().parents[2] / "client" / "javascript" / "src"
+DATA = Path(__file__).resolve().parents[2] / "client" / "javascript" / "data"
 _OLD = unicodedata.ucd_3_2_0
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 _PROHIBITED = (
@@ -127,4 +127,4 @@ FILES = {"idna_table.js": idna_table, "suffixes.js": suffixes}
 
 if __name__ == "__main__":
     for name, written in FILES.items():
-        (SOURCES / name).write_text(written(), encoding="utf-8")
+        (DATA / name).write_text(written(), encoding="utf-8")

@@ -349,7 +349,7 @@ export class Client {
     const metrics = names.flatMap((name) => this.#registry.metrics.get(name) ?? []);
     const day = dayOf(event.now);
     const isSame = metrics.map(({ fingerprint }) => fingerprint).join() === event.params.join();
-    if (isSame && metrics.length) await maker.standing(device, metrics[0], day);
+    if (isSame && metrics.length) await maker.place(device, metrics[0], day);
     if (!isSame || !metrics.length || maker.silence(device, metrics[0], day)) {
       return { event, metrics: [], answers: [] };
     }
@@ -458,7 +458,7 @@ export class Client {
     const normalizers = new Set(metrics.map(({ params }) => params.normalize));
     await loadNormalizers(normalizers, this.#settings.normalizers);
     const maker = new Maker(secret);
-    await Promise.all(metrics.map((metric) => maker.standing(device, metric, dayOf(now))));
+    await Promise.all(metrics.map((metric) => maker.place(device, metric, dayOf(now))));
     if (this.#store.shelf) {
       this.#page = newId();
       const found = await this.#handover.found(secret);

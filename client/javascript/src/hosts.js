@@ -3,7 +3,7 @@
 // loaded where a metric asks for hosts.
 
 import { own } from "./device.js";
-import { LATER, LEFT, MAPPED, PROHIBITED, RIGHT } from "./idna_table.js";
+import { LATER, LEFT, MAPPED, PROHIBITED, RIGHT } from "../data/idna_table.js";
 
 const AUTHORITY_END = /[/?#\\]/;
 const DOTS = /[.\u3002\uff0e\uff61]/;

@@ -17,7 +17,7 @@ import { expand } from "./secret.js";
 /**
  * What the secret says of a metric in an epoch: the parameters of its part, their scope and cohort,
  * and its coins for sample and day.
- * @typedef {object} Standing
+ * @typedef {object} Place
  * @property {Params} params
  * @property {string} scope
  * @property {number} cohort
@@ -32,7 +32,7 @@ const PATTERN_BYTES = 16; // two patterns share a name with probability 2^-128
 /** Makes what one secret answers. */
 export class Maker {
   #secret;
-  /** @type {Map<string, Standing>} */ #standings = new Map();
+  /** @type {Map<string, Place>} */ #places = new Map();
 
   /** @param {CryptoKey} secret */
   constructor(secret) {
@@ -40,7 +40,7 @@ export class Maker {
   }
 
   /**
-   * Return why a metric is silent on a day, whatever is recorded; undefined also where its standing
+   * Return why a metric is silent on a day, whatever is recorded; undefined also where its place
    * is not known yet.
    * @param {Device} device
    * @param {Metric} metric
@@ -48,12 +48,12 @@ export class Maker {
    * @returns {"sample" | "day" | undefined}
    */
   silence(device, metric, day) {
-    const standing = this.#standings.get(nameOf(metric, day));
-    if (!standing || isBegun(device, metric.name, day)) return undefined;
-    if (standing.sample >= metric.sample) return "sample";
+    const place = this.#places.get(nameOf(metric, day));
+    if (!place || isBegun(device, metric.name, day)) return undefined;
+    if (place.sample >= metric.sample) return "sample";
     const { first, end } = termsOf(metric, day);
     const until = (/** @type {string} */ last) => (Date.parse(last) - Date.parse(first)) / 1000 + DAY;
-    const isEarly = until(day) * ONE <= until(end) * standing.day;
+    const isEarly = until(day) * ONE <= until(end) * place.day;
     return metric.interval === "epoch" && isEarly ? "day" : undefined;
   }
 
@@ -62,10 +62,10 @@ export class Maker {
    * @param {Device} device
    * @param {Metric} metric
    * @param {string} day
-   * @returns {Promise<Standing>}
+   * @returns {Promise<Place>}
    */
-  async standing(device, metric, day) {
-    const known = this.#standings.get(nameOf(metric, day));
+  async place(device, metric, day) {
+    const known = this.#places.get(nameOf(metric, day));
     if (known) return known;
     const epoch = epochAt(metric.epoch, day);
     const coin = (/** @type {string} */ use, /** @type {string} */ scope) =>
@@ -78,9 +78,9 @@ export class Maker {
     const cohort = await cohortOf(this.#secret, scope, params);
     const sample = metric.sample < ONE ? await coin("sample", base) : 0;
     const drawn = metric.interval === "epoch" ? await coin("day", scope) : 0;
-    const standing = { params, scope, cohort, sample, day: drawn };
-    this.#standings.set(nameOf(metric, day), standing);
-    return standing;
+    const place = { params, scope, cohort, sample, day: drawn };
+    this.#places.set(nameOf(metric, day), place);
+    return place;
   }
 
   /**
@@ -93,7 +93,7 @@ export class Maker {
    * @returns {Promise<Made>}
    */
   async entering(device, metric, told, day) {
-    const { params, scope, cohort } = await this.standing(device, metric, day);
+    const { params, scope, cohort } = await this.place(device, metric, day);
     const epoch = epochAt(metric.epoch, day);
     const bits = await encode(params, told, cohort);
     const named = concat(utf8(`rappor-client/1/pattern\0${scope}\0`), bits);

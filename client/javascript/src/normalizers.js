@@ -42,7 +42,7 @@ export async function loadNormalizers(names, own = {}) {
   if (!isNeeded("host") && !isNeeded("domain")) return;
   const { domainOf, hostOf, readSuffixes } = await import("./hosts.js");
   if (isNeeded("domain")) {
-    const suffixes = readSuffixes((await import("./suffixes.js")).SUFFIXES);
+    const suffixes = readSuffixes((await import("../data/suffixes.js")).SUFFIXES);
     REWRITES.domain = (text) => domainOf(REWRITES.strip(text), suffixes);
   }
   if (isNeeded("host")) REWRITES.host = (text) => hostOf(REWRITES.strip(text));

@@ -97,7 +97,7 @@ def test_the_tables_are_pythons_and_small() -> None:
     """`python tests/support/make_hosts.py` writes them; both are below 50 kB compressed."""
     sizes = {}
     for name, written in make_hosts.FILES.items():
-        path = CLIENT / "src" / name
+        path = CLIENT / "data" / name
         assert path.read_text(encoding="utf-8") == written(), name
         sizes[name] = len(gzip.compress(path.read_bytes(), 9))
     assert sum(sizes.values()) < 50_000, sizes
