@@ -6,7 +6,7 @@
 import { base64url, fromBase64url } from "./bytes.js";
 import { bounded, dayOf, yearOf } from "./calendar.js";
 import { within } from "./deadline.js";
-import { Damaged, count, newDevice } from "./device.js";
+import { Damaged, count, newDevice, takenOver } from "./device.js";
 import { readValue } from "./encodings.js";
 import { ALL, PATIENCE, erased, isSound } from "./erasing.js";
 import { ParamsError, RapporError } from "./errors.js";
@@ -403,6 +403,7 @@ export class Client {
   /** @param {string} name */
   #refuse(name) {
     for (const each of refusedWith(this.#registry, name)) this.#optedOut.add(each);
+    this.#uploader?.drop();
     this.#queue = this.#queue.filter((event) => !this.#optedOut.has(event.name));
   }
 
@@ -442,6 +443,7 @@ export class Client {
       ALL,
       (all) => {
         if (!this.#consent) throw new Changed(); // it was withdrawn meanwhile
+        all.device = takenOver(all.device);
         if (!all.identity && !all.device?.mark) {
           Object.assign(all, { identity: fresh, device: newDevice(fresh.mark, all.device) });
         }

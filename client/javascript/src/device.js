@@ -38,6 +38,37 @@ export function newDevice(mark, earlier) {
 }
 
 /**
+ * Take over the records of the version before, which counted reports beside the scopes.
+ * @param {any} device
+ * @returns {Device | undefined}
+ */
+export function takenOver(device) {
+  if (device?.v !== 1) return device;
+  const { patterns, carried, ...kept } = device;
+  /** @param {any} scope */
+  const counted = (scope) => {
+    /** @type {[string, Record<string, number>][]} */
+    const reports = scope.admitted.map((/** @type {string} */ name) => [
+      name,
+      own(/** @type {Record<string, any>} */ (patterns), name)?.reports ?? {},
+    ]);
+    return { ...scope, admitted: Object.fromEntries(reports) };
+  };
+  const tag = "0"; // what is held stays
+  const held = Object.entries(device.held).map(([name, each]) => [
+    name,
+    { ...each, tag, terms: each.terms && { segments: [], ...each.terms } },
+  ]);
+  return {
+    ...kept,
+    v: VERSION,
+    scopes: device.scopes.map(counted),
+    held: Object.fromEntries(held),
+    done: {},
+  };
+}
+
+/**
  * Return what outlives an identity: the nats reserved by year; nothing if there are none.
  * @param {Device | undefined} device
  * @returns {Device | undefined}

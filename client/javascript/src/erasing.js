@@ -2,7 +2,7 @@
 
 import { bounded, yearOf } from "./calendar.js";
 import { within } from "./deadline.js";
-import { Damaged, newDevice, remainder, VERSION } from "./device.js";
+import { Damaged, VERSION, newDevice, remainder, takenOver } from "./device.js";
 import { Handover } from "./handover.js";
 import { tabsOf } from "./tabs.js";
 
@@ -47,8 +47,9 @@ export function isSound({ identity, device }) {
 
 /** @param {Documents} all */
 function erasedAll(all) {
-  if (all.device && !isSound({ device: all.device })) throw new Damaged();
-  const device = remainder(all.device);
+  const before = takenOver(all.device);
+  if (before && !isSound({ device: before })) throw new Damaged();
+  const device = remainder(before);
   Object.assign(all, { identity: undefined, spool: undefined, log: undefined, device });
 }
 

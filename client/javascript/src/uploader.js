@@ -52,6 +52,8 @@ export class Uploader {
   /** @type {Surroundings} */
   #at;
   #severing = new AbortController();
+  /** @type {Pending | undefined} what a flush sends next: it was claimed as the one before was settled */
+  #claimed;
 
   /** @param {Surroundings} surroundings */
   constructor(surroundings) {
@@ -71,18 +73,32 @@ export class Uploader {
   async step(hurry = {}) {
     const { deadline = Infinity, tried } = hurry;
     if (this.#severing.signal.aborted) return { due: Infinity };
-    const claimed = await this.#at.update((documents) => this.#claim(documents, tried), true);
+    const isClaimed = this.#claimed && this.#at.clock() < this.#claimed.claimed;
+    const claim = (/** @type {Required<Documents>} */ documents) => this.#claim(documents, tried);
+    const claimed = (isClaimed && this.#claimed) || (await this.#at.update(claim, true));
+    this.#claimed = undefined;
     if (this.#severing.signal.aborted || hurry.isOver) return { due: Infinity }; // meanwhile
     if (!("body" in claimed)) return claimed;
     const timeout = Math.min(Math.max(deadline - elapsed(), 0.001), REQUEST);
     const { answer, failure } = await this.#send(claimed.body, timeout);
     if (this.#severing.signal.aborted) return { due: Infinity };
     const isCutShort = failure === "TimeoutError" && timeout < REQUEST;
-    return this.#at.update((documents) => {
+    const goesOn = tried && deadline - elapsed() > CLAIM; // one change of the store for two
+    const [step, next] = await this.#at.update((documents) => {
       const step = this.#settle(documents, claimed, answer, failure, isCutShort);
       const { reports, uploads } = documents.spool;
-      return { ...step, waiting: reports.length + uploads.length };
-    });
+      const waiting = reports.length + uploads.length;
+      const isNext = goesOn && waiting && step.reason === "sent" && !hurry.isOver;
+      const next = isNext ? this.#claim(documents, new Set([...tried, claimed.id])) : undefined;
+      return /** @type {const} */ ([{ ...step, waiting }, next]);
+    }, goesOn);
+    if (next && "body" in next) this.#claimed = next;
+    return step;
+  }
+
+  /** Forget what was claimed: a metric is refused. */
+  drop() {
+    this.#claimed = undefined;
   }
 
   /**

@@ -676,6 +676,41 @@ test("values wait in memory while the store does not answer, up to a thousand, a
   assert.deepEqual([recorded, dropped], [1001, 100]);
 });
 
+test("a flush changes the store once for each upload", async () => {
+  const { store, written } = counted();
+  const { client, sent } = await open({ store });
+  for (let i = 0; i < 20; i++) client.record("page", "a");
+  await client.waiting();
+  const n = written.length;
+  assert.equal((await client.flush({ timeout: 60 })).sent, 20);
+  assert.deepEqual([sent.length, written.length], [20, n + 21]);
+});
+
+test("a metric that is refused while a flush sends does not leave after it", async () => {
+  const { client, sent } = await open();
+  for (let i = 0; i < 3; i++) client.record("page", "a");
+  const flushing = client.flush({ timeout: 60 });
+  await eventually(() => sent.length);
+  await client.optOut("page");
+  await flushing;
+  assert.ok(sent.length < 3);
+  assert.equal(await client.waiting(), 0);
+});
+
+test("a store of the version before keeps its secret, its latch, its budget and what waits", async () => {
+  const old = JSON.parse(readFileSync(new URL("version_1.json", import.meta.url), "utf8"));
+  const { client, store } = await open({ store: Object.assign(memoryStore(), { documents: old }) });
+  const [page] = store.documents.device.scopes;
+  assert.equal(await told(client, "page", "b"), "kept");
+  const [again] = store.documents.device.scopes;
+  assert.deepEqual([again.permanent, again.cohort], [page.permanent, page.cohort]);
+  assert.deepEqual(store.documents.identity, old.identity);
+  assert.equal(await client.waiting(), 3); // two of them are of the version before
+  const { metrics, reserved } = await client.spent();
+  assert.deepEqual([metrics.page.reports, Object.keys(reserved)], [3, ["2026"]]);
+  assert.equal(Object.values(store.documents.device.held)[0].tag, "0");
+});
+
 test("what is recorded in one go is one change", async () => {
   const { store, written } = counted();
   const { client } = await open({ store });
