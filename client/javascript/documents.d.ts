@@ -1,6 +1,6 @@
 // What a store holds: plain records, which only this package writes.
 
-import type { Interval, Params, Sent } from "./index.js";
+import type { Dimension, Interval, Params, Sent } from "./index.js";
 
 /** What the registry says of a metric on the day of an event; a scope that begins keeps to it. */
 export interface Terms {
@@ -15,13 +15,15 @@ export interface Terms {
   interval: Interval;
   /** Reports that the epoch may have; infinity for any number. */
   most: number;
+  segments: readonly Dimension[];
 }
 
 /**
- * One scope: what it has answered for, never a value. `admitted` and `last` are keyed names of bit
- * patterns, `permanent` is the permanent response of the last one.
+ * One scope: what it has answered for, never a value. `admitted` has the reports of each bit pattern,
+ * by its keyed name and their fingerprints; `last` is the name of the last one, and `permanent` its
+ * permanent response.
  */
-export interface Scope extends Omit<Terms, "day" | "accepted"> {
+export interface Scope extends Omit<Terms, "day" | "accepted" | "segments"> {
   metric: string;
   epoch: string;
   /** The permanent fingerprint. */
@@ -30,20 +32,27 @@ export interface Scope extends Omit<Terms, "day" | "accepted"> {
   params: string;
   cohort: number;
   permanent: string;
-  admitted: string[];
+  admitted: Record<string, Record<string, number>>;
   last: string;
   closed: boolean;
 }
 
-/** A permanent response in the ledger, with its reports by fingerprint, and their loss. */
-export interface Pattern {
-  metric: string;
-  epoch: string;
-  nats: number;
-  reports: Record<string, number>;
+/**
+ * A value on its way into the store: what its metrics tell of it, and their fingerprints. The page is
+ * named, and the event numbered in it, where pages leave events to each other.
+ */
+export interface Recorded {
+  page: string;
+  seq: number;
+  name: string;
+  told: (string | number[])[];
+  params: string[];
+  now: number;
+  tag: string;
+  isFit: boolean;
 }
 
-/** A noisy report, with what the ledger must know of it. */
+/** A noisy report, with the keyed name of its bit pattern. */
 export interface Prepared {
   metric: string;
   epoch: string;
@@ -53,13 +62,13 @@ export interface Prepared {
   pattern: string;
 }
 
-/** The open interval of a metric in an epoch; without `report` it has had its one. */
+/** The open interval of a metric in an epoch, and its smallest tag; without `report` it has had its one. */
 export interface Held {
   metric: string;
   epoch: string;
   ends: number;
   seconds: number;
-  events: number;
+  tag: string;
   terms?: Terms;
   report?: Prepared & { permanent: string; closed: boolean };
 }
@@ -71,14 +80,13 @@ export interface Device {
   /** Year, metric, scopes, nats. */
   reserved: [number, string, string, number][];
   scopes: Scope[];
-  patterns: Record<string, Pattern>;
   /** By fingerprint. */
   params: Record<string, Params>;
   /** By metric and epoch. */
   held: Record<string, Held>;
+  /** By page, the last event that is in the store. */
+  done: Record<string, number>;
   counters: Record<string, number>;
-  /** Nats of earlier identities. */
-  carried: number;
   /** The last year of which it is not known what was reserved. */
   lost?: number;
   /** Whether that year was seen to end. */
@@ -93,7 +101,6 @@ export interface Waiting {
   params: string;
   cohort: number;
   bits: string;
-  nats: number;
   due: number;
 }
 
@@ -101,7 +108,6 @@ export interface Pending {
   id: string;
   body: string;
   metric: string;
-  nats: number;
   attempts: number;
   /** The moment of the first attempt, or when it was made ready to leave with its page. */
   first: number;

@@ -31,6 +31,7 @@ export interface ParamsDocument {
   readonly categories?: readonly string[];
   readonly normalize?: string;
   readonly part?: string;
+  readonly other?: boolean;
 }
 
 /**
@@ -48,9 +49,16 @@ export interface Params {
   readonly categories: readonly string[];
   readonly normalize: string;
   readonly part: string;
+  readonly other?: boolean;
+  /** What is told in the clear, and the fingerprint without it. */
+  readonly segment?: Readonly<Record<string, string>>;
+  readonly plain?: string;
   readonly fingerprint: string;
   readonly permanentFingerprint: string;
 }
+
+/** A public property of devices, and the values that may be told; all others are told as "other". */
+export type Dimension = readonly [name: string, values: readonly string[]];
 
 export interface MetricDocument {
   readonly name: string;
@@ -71,6 +79,7 @@ export interface MetricDocument {
     readonly threshold?: number;
     readonly fingerprint: string;
   }[];
+  readonly segments: readonly Dimension[];
   /** What the metric collects, in plain words. */
   readonly notice: string;
 }
@@ -110,18 +119,27 @@ export interface Report {
   readonly bits: string;
 }
 
-/** What became of a value; a report is safe in the store after the first three. */
-export type Outcome =
-  | "recorded"
-  | "held"
-  | "repeated"
-  | "closed"
-  | "silent"
+/** Why a value has no report; the first five are said before the value is looked at. */
+export type SilentReason =
   | "no consent"
+  | "disabled"
   | "opted out"
   | "expired"
-  | "disabled"
-  | "failed";
+  | "stopped"
+  | "budget"
+  | "sample"
+  | "day"
+  | "interval";
+
+/**
+ * What became of a value: "kept" in memory, or in the store, from where it leaves; "silent", because
+ * nothing that its value decides; or "failed", because nothing can be stored and memory is full.
+ */
+export interface Outcome {
+  readonly outcome: "kept" | "silent" | "failed";
+  /** Empty for what is kept. */
+  readonly reason: "" | SilentReason | "memory is full";
+}
 
 /** Why a flush ended; the first three leave nothing waiting. */
 export type FlushReason =
@@ -143,8 +161,7 @@ export interface Flushed {
   readonly reason: FlushReason;
   readonly sent: number;
   readonly waiting: number;
-  /** The collector's HTTP status where it answered with an error. */
-  readonly status?: number;
+  /** The collector's HTTP status or reason, or the name of what failed. */
   readonly detail?: string;
   /** The moment of the next attempt, in seconds since 1970. */
   readonly retryAt?: number;
@@ -160,8 +177,6 @@ export interface MetricSpent {
 /** What a device has spent, in nats. */
 export interface Spent {
   readonly nats: number;
-  /** Before consent was last withdrawn. */
-  readonly carried: number;
   readonly metrics: Record<string, MetricSpent>;
   /** By calendar year. */
   readonly reserved: Record<number, number>;
@@ -173,7 +188,6 @@ export interface Sent {
   readonly id: string;
   readonly body: string;
   readonly metric: string;
-  readonly nats: number;
   readonly attempts: number;
   readonly status: string;
 }
@@ -210,12 +224,23 @@ export interface Limits {
   readonly log: number;
 }
 
+/** What a page can write at once, as `localStorage`. */
+export interface Shelf {
+  readonly length: number;
+  key(index: number): string | null;
+  getItem(key: string): string | null;
+  setItem(key: string, value: string): void;
+  removeItem(key: string): void;
+}
+
 /** Where a device's documents are; see indexedDbStore, memoryStore, and fileStore for Node. */
 export interface Store {
   /** Whether it can hold a CryptoKey. */
   readonly holdsKeys: boolean;
   /** What tabs that share the store have in common; undefined without tabs. */
   readonly channel: string | undefined;
+  /** Where pages that end leave to the next one what is not stored yet. */
+  readonly shelf?: Shelf;
   /** Return documents as they are at one moment. */
   read(names: (keyof Documents)[]): Promise<Documents>;
   /** Let `work` change documents, all of it or nothing, and nobody else at the same time. */
@@ -247,6 +272,13 @@ export interface OpenOptions {
   /** A lower limit than the registry's total, in nats, for each year or for all together. */
   caps?: { total?: number; per?: "year" | "life" };
   limits?: Partial<Limits>;
+  /** Public properties of this device by name, sent in the clear where the registry lists them. */
+  segment?: Record<string, string>;
+  /**
+   * The program's own functions in place of the tables of hosts and public suffixes, which a page
+   * loads if a metric asks for them: of a text, the host or domain as candidates are written.
+   */
+  normalizers?: { host?: (text: string) => string; domain?: (text: string) => string };
   /** The longest random wait before an upload, in seconds; 60 unless written. */
   maxDelay?: number;
   /** Whether reports are sent in the background; without it only `flush` sends. */
@@ -264,19 +296,22 @@ export interface OpenOptions {
 /** One device's telemetry in one store, which tabs share. */
 export class Client {
   /**
-   * Open a device; it is created at the first use. Where storage is blocked, it records nothing
-   * and says so. ParamsError or MetricError for mistakes of the program; ParamsError also in a page
-   * without a secure context, which has no WebCrypto.
+   * Open a device within two seconds; it is created at the first use. ParamsError or MetricError for
+   * mistakes of the program, and nothing else: where storage is blocked or does not answer, and in a
+   * page without a secure context, which has no WebCrypto, the client is disabled.
    */
   static open(options: OpenOptions): Promise<Client>;
+  /** Why nothing is recorded, undefined if it is; a store that answers again ends it. */
+  readonly disabled: string | undefined;
   /** The metrics by name, with what they say to people. */
   readonly metrics: ReadonlyMap<string, Metric>;
   /**
-   * Prepare a noisy report of a value and keep it for sending. MetricError for a metric that is
-   * not in the registry, ReportError for a value that is not of its kind.
+   * Keep a noisy report of a value for sending. It returns at once: what must be stored is stored soon
+   * after, and a page that ends leaves it to the next one. MetricError for a metric that is not in the
+   * registry, ReportError for a value that is not of its kind.
    */
-  record(name: string, value: unknown): Promise<Outcome>;
-  /** Send what waits now, within `timeout` seconds, 10 unless written. */
+  record(name: string, value: unknown): Outcome;
+  /** Store what is in memory and send what waits now, within `timeout` seconds, 10 unless written. */
   flush(options?: { timeout?: number }): Promise<Flushed>;
   /** How many finished reports have no answer yet. */
   waiting(): Promise<number>;
@@ -286,9 +321,9 @@ export class Client {
   counters(): Promise<Record<string, number>>;
   /** Refuse a metric from now on, in all tabs, and drop its waiting reports; the page keeps the choice. */
   optOut(name: string): Promise<void>;
-  /** End consent: erase everything but the nats spent and reserved. */
+  /** End consent: erase everything but the nats reserved, and say within five seconds what remains. */
   withdraw(): Promise<Withdrawal>;
-  /** End the background sender; what waits stays in the store. */
+  /** Store what is in memory and end the background sender; what waits stays in the store. */
   close(): Promise<void>;
 }
 

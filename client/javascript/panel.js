@@ -4,7 +4,8 @@
 /** @typedef {import("./index.js").Client} Client */
 /** @typedef {import("./index.js").Sent} Sent */
 
-const STYLE = `
+const STYLE = new CSSStyleSheet(); // no style element: a page's policy may forbid those
+STYLE.replaceSync(`
   :host { display: block; font: 1rem/1.5 system-ui, sans-serif; color: CanvasText; background: Canvas; }
   h2 { font-size: 1.25rem; margin: 0 0 0.5rem; }
   h3 { font-size: 1rem; margin: 1rem 0 0.25rem; }
@@ -14,7 +15,7 @@ const STYLE = `
   td:first-child { white-space: nowrap; }
   pre { white-space: pre-wrap; overflow-wrap: anywhere; margin: 0.25rem 0; font-size: 0.875rem; }
   button { font: inherit; padding: 0.5rem 1rem; margin-block: 1rem 0.25rem; }
-`;
+`);
 
 /** What this browser reports to a collector, for the person whose browser it is. */
 export class RapporPanel extends HTMLElement {
@@ -30,7 +31,7 @@ export class RapporPanel extends HTMLElement {
 
   constructor() {
     super();
-    this.attachShadow({ mode: "open" });
+    this.attachShadow({ mode: "open" }).adoptedStyleSheets = [STYLE];
     this.#stop.addEventListener("click", () => this.#withdraw());
   }
 
@@ -55,7 +56,7 @@ export class RapporPanel extends HTMLElement {
     this.#client = client;
     this.#stop.hidden = false;
     this.#status.textContent = "";
-    this.shadowRoot?.replaceChildren(...(client ? [element("style", {}, STYLE), this.#section(client)] : []));
+    this.shadowRoot?.replaceChildren(...(client ? [this.#section(client)] : []));
     this.refresh();
   }
 

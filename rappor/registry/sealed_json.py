@@ -13,9 +13,9 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from rappor.ground.errors import MetricError
 from rappor.protocol.encodings.buckets import edge_text
 from rappor.protocol.params import threshold
+from rappor.protocol.segments import Dimension
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
 
@@ -26,15 +26,7 @@ def sealed_json(registry: Registry, notices: Mapping[str, str]) -> str:
     """Return one line of JSON; `notices` say by name what each metric collects, for people.
 
     The total is a text, as ECMAScript writes numbers, and `Infinity` where nothing bounds it.
-
-    Raises MetricError for a metric with `other`: devices in JavaScript cannot answer it.
     """
-    for name, metric in registry.items():
-        if metric.params.other:
-            raise MetricError(
-                f"metric {name!r}: other must be absent in a registry for devices in JavaScript, "
-                "which cannot answer it"
-            )
     document = {
         "v": 1,
         "total": "Infinity" if math.isinf(registry.total) else edge_text(registry.total),
@@ -57,8 +49,13 @@ def _metric(metric: Metric, notice: str) -> _Document:
         "params": json.loads(metric.params.to_json()),
         "fingerprint": metric.fingerprint,
         "parts": _parts(metric),
+        "segments": [[each.name, each.values] for each in sorted(metric.segments, key=_name)],
         "notice": notice,
     }
+
+
+def _name(dimension: Dimension) -> str:
+    return dimension.name
 
 
 def _parts(metric: Metric) -> list[_Document]:

@@ -1,25 +1,34 @@
 // What a program embeds: record values, look at what was sent and spent, withdraw.
+//
+// A value is judged and kept in memory at once; what is there goes into the store soon, one transaction
+// after another, and nothing leaves before that. A page that ends leaves the rest to the next one.
 
-import { base64url, concat, fromBase64url, utf8 } from "./bytes.js";
-import { DAY, bounded, dayOf, epochAt, yearOf } from "./calendar.js";
-import { Damaged, VERSION, count, newDevice, remainder } from "./device.js";
-import { encode, fits, readValue } from "./encodings.js";
+import { base64url, fromBase64url } from "./bytes.js";
+import { bounded, dayOf, yearOf } from "./calendar.js";
+import { within } from "./deadline.js";
+import { Damaged, count, newDevice, takenOver } from "./device.js";
+import { readValue } from "./encodings.js";
+import { ALL, PATIENCE, erased, isSound } from "./erasing.js";
 import { ParamsError, RapporError } from "./errors.js";
+import { Handover } from "./handover.js";
 import { httpTransport } from "./http_transport.js";
 import { indexedDbStore } from "./indexed_db_store.js";
+import { keepAll } from "./keeping.js";
 import { spentOf } from "./ledger.js";
-import { ONE } from "./params.js";
-import { metricOf, readRegistry } from "./registry.js";
-import { followClock, keepReserved, silentMetrics } from "./reservation.js";
-import { nextEnd, offer, release, settleReport } from "./reservoir.js";
-import { choosePart, cohortOf, permanentOf, scopeCoin, scopeName, systemCoins } from "./responses.js";
-import { answer, draw, inForce, isBegun, latchedPart, termsOf } from "./scopes.js";
-import { SECRET_BYTES, expand, secretOf } from "./secret.js";
+import { Maker } from "./making.js";
+import { loadNormalizers } from "./normalizers.js";
+import { FAILED, KEPT, silent } from "./outcomes.js";
+import { metricOf, readRegistry, recordedBy, refusedWith, together } from "./registry.js";
+import { followClock, silentMetrics } from "./reservation.js";
+import { nextEnd, smallestTag, tagOf } from "./reservoir.js";
+import { systemCoins } from "./responses.js";
+import { keepParams, termsOf } from "./scopes.js";
+import { SECRET_BYTES, secretOf } from "./secret.js";
 import { LONGEST_SLEEP, Sender, elapsed } from "./sender.js";
-import { dropMetrics, sentOf, trim } from "./spool.js";
+import { dropMetrics, sentOf } from "./spool.js";
 import { silentUntil } from "./stops.js";
 import { tabsOf } from "./tabs.js";
-import { Uploader, atHand } from "./uploader.js";
+import { Uploader } from "./uploader.js";
 import { newId } from "./wire.js";
 
 /** @typedef {import("../index.js").Flushed} Flushed */
@@ -27,19 +36,21 @@ import { newId } from "./wire.js";
 /** @typedef {import("../index.js").Metric} Metric */
 /** @typedef {import("../index.js").OpenOptions} OpenOptions */
 /** @typedef {import("../index.js").Outcome} Outcome */
-/** @typedef {import("../index.js").Params} Params */
 /** @typedef {import("../index.js").Registry} Registry */
+/** @typedef {import("../index.js").SilentReason} SilentReason */
 /** @typedef {import("../documents.js").Device} Device */
 /** @typedef {import("../documents.js").Documents} Documents */
-/** @typedef {import("./scopes.js").Entering} Entering */
+/** @typedef {import("../documents.js").Recorded} Recorded */
+/** @typedef {import("./keeping.js").Ready} Ready */
 /** @typedef {import("./uploader.js").Step} Step */
+/** @typedef {{ secret: CryptoKey, mark: string, maker: Maker }} Identity */
 
 const CHANGING = /** @type {(keyof Documents)[]} */ (["device", "spool", "log"]);
-const ALL = /** @type {(keyof Documents)[]} */ (["identity", ...CHANGING]);
-const PATTERN_BYTES = 16; // two patterns share a name with probability 2^-128
+const MOST_EVENTS = 1000; // in memory
+const RETRY = 10; // seconds until a store that failed is tried again
 const WARN_EVERY = 60;
+const GRACE = 0.5; // seconds for the store beside the timeout of a flush
 const DONE = ["nothing waiting", "sent", "refused"];
-const SAFE = ["recorded", "held", "repeated"];
 
 /** The identity has gone, or is another one, since it was read. */
 class Changed extends Error {}
@@ -48,21 +59,31 @@ class Changed extends Error {}
 export class Client {
   /** @type {Registry} */ #registry;
   /** @type {import("../index.js").Store} */ #store;
-  /** @type {{ coins: import("../index.js").Coins, clock: import("../index.js").Clock, limits: import("../index.js").Limits, caps: { total: number, per: "year" | "life" } }} */
+  /** @type {{ coins: import("../index.js").Coins, clock: import("../index.js").Clock, limits: import("../index.js").Limits, caps: { total: number, per: "year" | "life" }, normalizers: OpenOptions["normalizers"] }} */
   #settings;
   /** @type {boolean} */ #consent;
-  /** @type {Set<string>} */ #optedOut;
-  /** @type {{ secret: CryptoKey, mark: string } | undefined} */ #identity;
+  /** @type {Set<string>} */ #optedOut = new Set();
+  /** @type {Identity | undefined} */ #identity;
   /** @type {Device | undefined} as it was last seen; another tab may have changed it since */
   #seen;
+  /** @type {{ device?: Device, year?: number, names: Set<string> }} who has no room in the budget */
+  #silent = { names: new Set() };
   /** @type {import("../documents.js").Pending | undefined} what leaves if the page ends now */
   #atHand;
-  #isDisabled = false;
+  /** @type {string | undefined} */ #disabled;
   #failures = 0;
   #warned = -Infinity;
+  /** @type {Recorded[]} */ #queue = [];
+  #page = "";
+  #seq = 0;
+  #dropped = 0;
+  /** @type {Handover} */ #handover;
+  /** @type {Promise<unknown> | undefined} */ #committing;
+  /** @type {Promise<Identity> | undefined} */ #beginning;
   /** @type {import("./tabs.js").Tabs} */ #tabs;
   /** @type {Uploader | undefined} */ #uploader;
   /** @type {Sender | undefined} */ #sender;
+  #onHide = () => this.#handOver();
   #onPageHide = () => this.#leave();
 
   /**
@@ -72,34 +93,36 @@ export class Client {
    * @param {import("../index.js").Transport} [transport]
    */
   constructor(registry, options, store, transport) {
-    const { caps, clock, coins = systemCoins, limits, optedOut } = options;
+    const { caps, clock, coins = systemCoins, limits, normalizers, optedOut = [] } = options;
     this.#registry = registry;
     this.#store = store;
     this.#consent = options.consent;
-    this.#optedOut = new Set(optedOut);
     this.#settings = {
       coins,
       clock: bounded(clock),
       limits: { reports: 200, bytes: 200_000, log: 200, ...limits },
       caps: { total: Infinity, per: "year", ...caps },
+      normalizers,
     };
     check(this.#settings);
     demand(typeof optedOut !== "string", "optedOut must be a list of names");
-    this.#tabs = tabsOf(store.channel, (name) => (name ? this.#optedOut.add(name) : this.#forget()));
+    for (const name of optedOut) this.#refuse(name);
+    this.#tabs = tabsOf(store.channel, (name) => (name ? this.#refuse(name) : this.#forget()));
+    this.#handover = new Handover(store);
     if (transport) {
       this.#uploader = new Uploader({
         ...this.#settings,
         transport,
         update: (work, strict) => this.#update(CHANGING, work, strict),
         prepare: (documents) => this.#dropOptedOut(documents),
+        together: (name) => together(registry, name),
       });
       const { maxDelay = 60, background = true } = options;
       demand(maxDelay >= 0 && maxDelay < Infinity, "maxDelay must be seconds, at least 0");
-      if (background) {
-        this.#sender = new Sender(() => this.#step(), { ...this.#settings, maxDelay });
-        globalThis.addEventListener?.("pagehide", this.#onPageHide);
-      }
+      if (background) this.#sender = new Sender(() => this.#step(), { ...this.#settings, maxDelay });
     }
+    globalThis.addEventListener?.("pagehide", this.#onPageHide);
+    globalThis.document?.addEventListener("visibilitychange", this.#onHide);
   }
 
   /**
@@ -109,13 +132,24 @@ export class Client {
    */
   static async open(options) {
     const { name = "telemetry", consent, store = indexedDbStore(name), collector, key } = options;
+    const { segment = {} } = options;
     demand(typeof consent === "boolean", "consent must be true or false");
-    if (!consent) await erased(store, options.clock); // before what may be wrong with the program
-    demand(globalThis.crypto?.subtle, "a page must be of https or of localhost");
+    const isNamed = Object.values(segment).every((value) => typeof value === "string");
+    demand(isNamed, "segment must be texts by name");
+    // before what may be wrong with the program
+    if (!consent) await within(PATIENCE, erased(store, options.clock)).catch(() => {}); // it goes on
     const transport = options.transport ?? (collector ? httpTransport(collector, key) : undefined);
-    const client = new Client(await readRegistry(options.registry), options, store, transport);
-    if (consent) await client.#safely(() => client.#begin(), undefined);
+    const isSecure = Boolean(globalThis.crypto?.subtle);
+    const registry = isSecure ? await readRegistry(options.registry, segment) : { total: 0, metrics: new Map() };
+    const client = new Client(registry, options, store, transport);
+    if (!isSecure) client.#disable("a page must be of https or of localhost");
+    else if (consent) await client.#safely(() => client.#begin(), undefined);
     return client;
+  }
+
+  /** Why nothing is recorded, undefined if it is; a store that answers again ends it. */
+  get disabled() {
+    return this.#disabled;
   }
 
   /** The metrics, by name, with what they say to people. */
@@ -124,19 +158,38 @@ export class Client {
   }
 
   /**
-   * Prepare a noisy report of a value and keep it for sending.
+   * Keep a noisy report of a value for sending.
    * @param {string} name
    * @param {unknown} value
-   * @returns {Promise<Outcome>}
+   * @returns {Outcome}
    */
-  async record(name, value) {
-    const metric = metricOf(this.#registry, name);
-    /** @type {Outcome} */
-    const failed = "failed";
-    let outcome = await this.#safely(() => this.#recorded(metric, value), failed);
-    if (outcome === failed) outcome = this.#refusal(metric) ?? failed;
-    if (SAFE.includes(outcome)) this.#sender?.nudge();
-    return outcome;
+  record(name, value) {
+    if (this.#disabled && !this.#registry.metrics.size) return silent("disabled"); // none could be read
+    const metrics = recordedBy(this.#registry, name);
+    const now = this.#settings.clock();
+    const refusal = this.#refusal(metrics[0], dayOf(now));
+    if (refusal) return silent(refusal);
+    const read = metrics.map(({ params }) => readValue(params, value)); // before the secret is touched
+    const event = {
+      page: this.#page,
+      seq: this.#seq,
+      name,
+      told: read.map(({ told }) => told),
+      params: metrics.map(({ fingerprint }) => fingerprint),
+      now,
+      tag: tagOf(this.#settings.coins),
+      isFit: read[0].isFit,
+    };
+    const outcome = this.#judged(metrics, event);
+    if (outcome) return outcome;
+    if (this.#queue.length >= MOST_EVENTS) {
+      this.#dropped += 1;
+      return FAILED;
+    }
+    this.#seq += 1;
+    this.#queue.push(event);
+    this.#commit();
+    return KEPT;
   }
 
   /**
@@ -146,8 +199,9 @@ export class Client {
    */
   async flush({ timeout = 10 } = {}) {
     demand(timeout >= 0, "timeout must be seconds, at least 0");
-    const deadline = elapsed() + timeout;
-    return this.#safely(() => this.#flushed(deadline), flushed("failed"));
+    const hurry = { deadline: elapsed() + timeout, tried: new Set(), isOver: false };
+    const whole = this.#safely(() => this.#flushed(hurry), flushed("failed"), timeout + GRACE);
+    return whole.finally(() => (hurry.isOver = true));
   }
 
   /** Return how many finished reports have no answer yet. */
@@ -176,140 +230,153 @@ export class Client {
    * @param {string} name
    */
   async optOut(name) {
-    metricOf(this.#registry, name);
-    this.#optedOut.add(name);
+    this.#refuse(metricOf(this.#registry, name).name);
     this.#tabs.tell(name);
     await this.#safely(() => this.#update(CHANGING, (all) => this.#dropOptedOut(all)), undefined);
   }
 
-  /** End consent: erase everything but the nats spent and reserved, and say what was verified. */
+  /** End consent: erase everything but the nats reserved, and say what was verified. */
   async withdraw() {
     this.#forget();
     return erased(this.#store, this.#settings.clock);
   }
 
-  /** End the background sender; what waits stays in the store. */
+  /** Store what is in memory and end the background sender; what waits stays in the store. */
   async close() {
     this.#stopSending();
+    await this.#safely(() => this.#commit(), undefined);
+    this.#handOver();
+    this.#stopListening();
     this.#tabs.close();
-    await this.#safely(() => this.#store.close(), undefined);
+    await this.#safely(() => this.#store.close(), undefined, PATIENCE / 2);
   }
 
   /**
+   * Return why nothing of a metric is looked at.
    * @param {Metric} metric
-   * @returns {Outcome | undefined}
+   * @param {string} today
+   * @returns {SilentReason | undefined}
    */
-  #refusal(metric) {
+  #refusal(metric, today) {
     if (!this.#consent) return "no consent";
-    if (this.#isDisabled) return "disabled";
+    if (!this.#identity) this.#safely(() => this.#begin(), undefined); // the store may answer by now
+    if (this.#disabled) return "disabled";
     if (this.#optedOut.has(metric.name)) return "opted out";
-    const today = dayOf(this.#settings.clock());
     return today > metric.expires ? "expired" : undefined;
   }
 
   /**
-   * @param {Metric} metric
-   * @param {unknown} value
-   * @returns {Promise<Outcome>}
+   * Return what becomes of a value that the store need not know of: its metric is silent, or another
+   * report of the interval leaves in any case. undefined if the store must know.
+   * @param {Metric[]} metrics
+   * @param {Recorded} event
+   * @returns {Outcome | undefined}
    */
-  async #recorded(metric, value) {
-    const refusal = this.#refusal(metric);
-    if (refusal) return refusal;
-    const now = this.#settings.clock();
-    const read = readValue(metric.params, value); // before the secret is touched
-    const { secret } = this.#identity ?? (await this.#begin());
-    const seen = /** @type {Device} */ (this.#seen); // there is one where there is an identity
-    if (!this.#speaks(seen, metric, now)) return "silent";
+  #judged(metrics, { now, tag }) {
+    const [device, maker] = [this.#seen, this.#identity?.maker];
+    if (!device || !maker) return undefined;
+    const [asked] = metrics;
     const day = dayOf(now);
-    const epoch = epochAt(metric.epoch, day);
-    const base = scopeName(metric.name, epoch, metric.params);
-    const { sample } = metric;
-    if (sample < ONE && !isBegun(seen, metric.name, day)) {
-      if ((await scopeCoin(secret, "sample", base)) >= sample) return "silent";
-    }
-    const entering = await this.#entering(secret, seen, metric, read, { epoch, base, day });
-    if (!entering) return "silent";
-    for (;;) {
-      const kept = await this.#update(["device", "spool"], (all) =>
-        this.#keep(all, metric, entering, now, fits(metric.params, read)),
-      );
-      if (kept) return kept;
-      entering.permanent = await entering.respond();
+    if (silentUntil(device, together(this.#registry, asked.name), now)) return silent("stopped");
+    if (!this.#hasRoom(device, metrics, now)) return silent("budget");
+    const silence = maker.silence(device, asked, day);
+    if (silence) return silent(silence);
+    if (asked.interval === "none" || nextEnd(device) <= now) return undefined; // a held report may go
+    const smallest = smallestTag(device, metrics, now);
+    if (smallest === undefined) return silent("interval");
+    return tag >= smallest ? KEPT : undefined;
+  }
+
+  /** Bring what is in memory into the store, one batch after another; it never rejects. */
+  #commit() {
+    this.#committing ??= this.#committed();
+    return this.#committing;
+  }
+
+  async #committed() {
+    try {
+      await undefined; // what is recorded in one go is one batch
+      /** @type {Map<Recorded, Ready>} */
+      const ready = new Map();
+      while (this.#consent && this.#queue.length) {
+        const { maker } = this.#identity ?? (await this.#begin());
+        const fresh = this.#queue.filter((event) => !ready.has(event));
+        for (const each of await Promise.all(fresh.map((event) => this.#made(maker, event)))) {
+          ready.set(each.event, each);
+        }
+        const batch = this.#queue.flatMap((event) => ready.get(event) ?? []);
+        const n = await this.#stored(batch);
+        if (n < batch.length) await maker.complete(batch[n].answers);
+        const stored = new Set(batch.slice(0, n).map(({ event }) => event));
+        this.#queue = this.#queue.filter((event) => !stored.has(event));
+        this.#handover.settle(stored);
+        if (n) this.#sender?.nudge();
+      }
+    } catch (error) {
+      this.#failed(error);
+      const again = setTimeout(() => this.#commit(), 1000 * RETRY);
+      /** @type {any} */ (again).unref?.(); // in Node it keeps no program alive
+    } finally {
+      this.#committing = undefined;
     }
   }
 
   /**
-   * Return a value as it enters its scope, undefined before the day that is drawn in an epoch. A
-   * permanent response takes time: none is computed that the device, as it was last seen, needs not.
-   * @param {CryptoKey} secret
-   * @param {Device} seen
-   * @param {Metric} metric
-   * @param {unknown} value
-   * @param {{ epoch: string, base: string, day: string }} at
-   * @returns {Promise<(Entering & { respond: () => Promise<string> }) | undefined>}
+   * Store the first values of some, and return how many.
+   * @param {Ready[]} batch
+   * @returns {Promise<number>}
    */
-  async #entering(secret, seen, metric, value, { epoch, base, day }) {
-    const params = await partParams(secret, seen, metric, epoch, base);
-    const scope = scopeName(metric.name, epoch, params);
-    const cohort = await cohortOf(secret, scope, params);
-    const bits = await encode(params, value, cohort);
-    const named = concat(utf8(`rappor-client/1/pattern\0${scope}\0`), bits);
-    const pattern = base64url(await expand(secret, named, PATTERN_BYTES));
-    const respond = async () => base64url(await permanentOf(secret, scope, params, bits));
-    const held = seen.held[`${metric.name} ${epoch}`]?.report;
-    const isHeld = held?.pattern === pattern;
-    const terms = termsOf(seen, metric, day);
-    const known = inForce(seen, terms, { metric: metric.name, epoch });
-    if (metric.interval === "epoch" && !known) {
-      const until = (/** @type {string} */ last) =>
-        Date.parse(last) / 1000 + DAY - Date.parse(terms.first) / 1000;
-      const u = await scopeCoin(secret, "day", scope);
-      if (until(day) * ONE <= until(terms.end) * u) return undefined;
-    }
-    const permanent = isHeld ? held.permanent : known ? undefined : await respond();
-    return { metric: metric.name, params, epoch, cohort, pattern, permanent, respond };
+  async #stored(batch) {
+    const dropped = this.#dropped;
+    const n = await this.#update(["device", "spool"], (all) => {
+      if (dropped) count(all.device, "dropped_full", dropped);
+      return keepAll(all, batch, this.#settings, (own, metrics, now) => this.#speaks(own, metrics, now));
+    });
+    this.#dropped -= dropped;
+    return n;
   }
 
   /**
-   * Latch, choose, charge and spool, all of it or nothing; null if the permanent response is
-   * needed after all.
-   * @param {Required<Documents>} documents
-   * @param {Metric} metric
-   * @param {Entering} entering
-   * @param {number} now
-   * @param {boolean} isFit
-   * @returns {Outcome | null}
+   * Make what may enter the scopes of a value's metrics; nothing where they are silent by now, or
+   * others than when it was recorded.
+   * @param {Maker} maker
+   * @param {Recorded} event
+   * @returns {Promise<Ready>}
    */
-  #keep({ device, spool }, metric, entering, now, isFit) {
-    const { coins, limits } = this.#settings;
-    const speaks = this.#speaks(device, metric, now);
-    if (speaks) release(device, spool, now, coins);
-    const terms = termsOf(device, metric, dayOf(now));
-    const answered = speaks ? answer(device, terms, entering) : undefined;
-    if (answered === null) return null;
-    if (!isFit) count(device, "unfit");
-    if (!answered) return "silent";
-    const { scope, params } = answered;
-    const report = draw(scope, params, coins);
-    const { interval } = scope;
-    if (interval === "none") settleReport(device, spool, answered, report);
-    else if (!offer(device, terms, scope, report, now, coins)) return "closed";
-    keepReserved(device, metric, yearOf(now));
-    trim(device, spool, limits);
-    if (scope.last !== entering.pattern) return "repeated";
-    return interval === "none" ? "recorded" : "held";
+  async #made(maker, event) {
+    const device = /** @type {Device} */ (this.#seen); // there is one where there is an identity
+    const names = together(this.#registry, event.name);
+    const metrics = names.flatMap((name) => this.#registry.metrics.get(name) ?? []);
+    const day = dayOf(event.now);
+    const isSame = metrics.map(({ fingerprint }) => fingerprint).join() === event.params.join();
+    if (isSame && metrics.length) await maker.place(device, metrics[0], day);
+    if (!isSame || !metrics.length || maker.silence(device, metrics[0], day)) {
+      return { event, metrics: [], answers: [] };
+    }
+    const entering = metrics.map((metric, i) => maker.entering(device, metric, event.told[i], day));
+    return { event, metrics, answers: await Promise.all(entering) };
   }
 
-  /** @param {number} deadline */
-  async #flushed(deadline) {
+  /** Leave what is not in the store yet to the next page, for this one may end. */
+  #handOver() {
+    const secret = this.#identity?.secret;
+    if (secret && this.#handover.leave(this.#queue)) {
+      this.#safely(() => this.#handover.prepare(secret), undefined); // if the page goes on
+    }
+  }
+
+  /** @param {Required<import("./uploader.js").Hurry>} hurry */
+  async #flushed(hurry) {
     /** @type {Step[]} */
     const steps = [];
-    const tried = new Set();
-    while (this.#consent && this.#uploader) {
-      const step = await this.#step({ deadline, tried });
+    const { deadline, tried } = hurry;
+    if (this.#consent && !this.#identity) await this.#begin();
+    await this.#commit();
+    while (this.#consent && this.#uploader && !hurry.isOver) {
+      const step = await this.#step(hurry);
       steps.push(step);
       if (step.id) tried.add(step.id);
-      const waiting = await this.waiting();
+      const { waiting = await this.waiting() } = step;
       const pause = Math.max(step.due - this.#settings.clock(), 0);
       if (!waiting || pause >= deadline - elapsed()) return summedUp(steps, waiting);
       const sleep = 1000 * Math.min(pause, LONGEST_SLEEP); // no timer takes more than 24 days
@@ -329,7 +396,15 @@ export class Client {
     const uploader = /** @type {Uploader} */ (this.#uploader);
     const busy = { due: this.#settings.clock() + 1, reason: /** @type {const} */ ("busy") };
     const step = () => this.#tabs.alone(() => uploader.step(hurry), busy);
-    return this.#safely(step, { due: this.#settings.clock() + 3600, reason: "failed" });
+    const failed = { due: this.#settings.clock() + 3600, reason: /** @type {const} */ ("failed") };
+    return this.#safely(step, failed, Infinity);
+  }
+
+  /** @param {string} name */
+  #refuse(name) {
+    for (const each of refusedWith(this.#registry, name)) this.#optedOut.add(each);
+    this.#uploader?.drop();
+    this.#queue = this.#queue.filter((event) => !this.#optedOut.has(event.name));
   }
 
   /** @param {Required<Documents>} documents */
@@ -341,54 +416,92 @@ export class Client {
 
   /** Send the upload at hand while the page ends. If no answer is seen, it is sent once more. */
   #leave() {
+    this.#handOver();
     const [upload, seen] = [this.#atHand, this.#seen];
     this.#atHand = undefined;
     if (!upload || !seen || this.#optedOut.has(upload.metric)) return;
     this.#safely(async () => this.#uploader?.leave(seen, upload), undefined);
   }
 
-  /** Become the store's device, or a new one, and bring it in line with the person's choices. */
-  async #begin() {
+  /** Become the store's device, or a new one, once at a time. */
+  #begin() {
+    this.#beginning ??= this.#begun().finally(() => (this.#beginning = undefined));
+    return this.#beginning;
+  }
+
+  /** Find the device, or make one, and bring it in line with the person's choices. */
+  async #begun() {
     const bytes = crypto.getRandomValues(new Uint8Array(SECRET_BYTES));
     const fresh = {
       mark: newId(),
       secret: this.#store.holdsKeys ? await secretOf(bytes) : base64url(bytes),
     };
     bytes.fill(0);
-    const year = yearOf(this.#settings.clock());
+    const now = this.#settings.clock();
+    const metrics = [...this.#registry.metrics.values()];
     const { identity, device, spool } = await this.#store.update(
       ALL,
       (all) => {
         if (!this.#consent) throw new Changed(); // it was withdrawn meanwhile
+        all.device = takenOver(all.device);
         if (!all.identity && !all.device?.mark) {
           Object.assign(all, { identity: fresh, device: newDevice(fresh.mark, all.device) });
         }
         if (!all.identity || !isSound(all)) throw new Damaged();
         const documents = whole(all);
         this.#dropOptedOut(documents);
-        followClock(documents.device, year);
+        followClock(documents.device, yearOf(now));
+        keepParams(documents.device, metrics);
         return documents;
       },
       { strict: true },
     );
+    const secret = await keyOf(identity.secret);
+    const normalizers = new Set(metrics.map(({ params }) => params.normalize));
+    await loadNormalizers(normalizers, this.#settings.normalizers);
+    const maker = new Maker(secret);
+    await Promise.all(metrics.map((metric) => maker.place(device, metric, dayOf(now))));
+    if (this.#store.shelf) {
+      this.#page = newId();
+      const found = await this.#handover.found(secret);
+      this.#queue.unshift(...found.filter(({ name }) => !this.#optedOut.has(name)));
+      await this.#handover.prepare(secret);
+    }
+    if (!this.#consent) throw new Changed();
     this.#seen = device;
-    this.#identity = { secret: await keyOf(identity.secret), mark: identity.mark };
+    this.#identity = { secret, mark: identity.mark, maker };
+    this.#disabled = undefined;
     const waiting = spool.reports.length + spool.uploads.length;
-    if (waiting || nextEnd(device) < Infinity) this.#sender?.catchUp(waiting);
-    const silent = [...silentMetrics(device, this.#registry, this.#limits(), year)];
-    if (silent.length) this.#warn(`no room in the budget for ${silent}`);
+    const isLeft = waiting || this.#queue.length || nextEnd(device) < Infinity;
+    this.#commit().then(() => isLeft && this.#sender?.catchUp(waiting));
+    const without = metrics.filter((metric) => !this.#hasRoom(device, [metric], now));
+    if (without.length) this.#warn(`no room in the budget for ${without.map(({ name }) => name)}`);
     return this.#identity;
   }
 
   /**
-   * Return whether a metric has room in the budget and is not stopped; values do not matter.
+   * Return whether metrics have room in the budget and are not stopped; values do not matter.
    * @param {Device} device
-   * @param {Metric} metric
+   * @param {Metric[]} metrics
    * @param {number} now
    */
-  #speaks(device, metric, now) {
-    const silent = silentMetrics(device, this.#registry, this.#limits(), yearOf(now));
-    return !silent.has(metric.name) && !silentUntil(device, metric.name, now);
+  #speaks(device, metrics, now) {
+    const names = metrics.map(({ name }) => name);
+    return this.#hasRoom(device, metrics, now) && !silentUntil(device, names, now);
+  }
+
+  /**
+   * @param {Device} device
+   * @param {Metric[]} metrics
+   * @param {number} now
+   */
+  #hasRoom(device, metrics, now) {
+    const year = yearOf(now);
+    if (this.#silent.device !== device || this.#silent.year !== year) {
+      const names = silentMetrics(device, this.#registry, this.#limits(), year);
+      this.#silent = { device, year, names };
+    }
+    return !metrics.some(({ name }) => this.#silent.names.has(name));
   }
 
   #limits() {
@@ -407,6 +520,7 @@ export class Client {
    * @returns {Promise<T>}
    */
   async #update(names, work, strict = false) {
+    if (this.#consent && !this.#identity) await this.#begin();
     const [result, device, upload] = await this.#store.update(
       names,
       (all) => {
@@ -415,7 +529,7 @@ export class Client {
         const documents = /** @type {Required<Documents>} */ (all); // #begin has written each
         const result = work(documents);
         const isPage = this.#sender && this.#store.channel !== undefined;
-        const upload = isPage && atHand(documents, this.#atHand, this.#settings.clock());
+        const upload = isPage && this.#uploader?.atHand(documents, this.#atHand);
         return /** @type {const} */ ([result, documents.device, upload || undefined]);
       },
       { strict },
@@ -425,7 +539,8 @@ export class Client {
   }
 
   /**
-   * Ask the store; answer with `otherwise` where there is nothing, or it cannot be read.
+   * Ask the store, after what is in memory is there; answer with `otherwise` where there is nothing,
+   * or it cannot be read.
    * @template T
    * @param {(documents: Required<Documents>) => T} question
    * @param {T} otherwise
@@ -433,6 +548,7 @@ export class Client {
    */
   #look(question, otherwise) {
     return this.#safely(async () => {
+      if (this.#queue.length) await this.#commit();
       const all = await this.#store.read(ALL);
       return all.device ? question(whole(all)) : otherwise;
     }, otherwise);
@@ -443,22 +559,34 @@ export class Client {
    * @template T
    * @param {() => Promise<T>} action
    * @param {T} otherwise
+   * @param {number} [seconds]
    * @returns {Promise<T>}
    */
-  async #safely(action, otherwise) {
+  async #safely(action, otherwise, seconds = PATIENCE) {
     try {
-      return await action();
+      return await within(seconds, action());
     } catch (error) {
       if (error instanceof RapporError) throw error;
-      if (error instanceof Changed) {
-        this.#forget(); // another tab withdrew consent, or the person cleared the site's data
-        return otherwise;
-      }
-      this.#failures += 1;
-      this.#isDisabled ||= error instanceof Damaged;
-      this.#warn(`telemetry failed: ${error instanceof Error ? error.name : "error"}`);
+      this.#failed(error);
       return otherwise;
     }
+  }
+
+  /** @param {unknown} error */
+  #failed(error) {
+    if (error instanceof Changed) return this.#forget(); // by another tab, or with the site's data
+    this.#failures += 1;
+    const isDamaged = error instanceof Damaged;
+    if (isDamaged) this.#identity = this.#seen = this.#atHand = undefined;
+    const name = error instanceof Error ? error.name : "error";
+    if (this.#identity) this.#warn(`telemetry failed: ${name}`);
+    else this.#disable(isDamaged ? "the device is damaged" : `its store failed: ${name}`);
+  }
+
+  /** @param {string} reason */
+  #disable(reason) {
+    this.#disabled = reason;
+    this.#warn(`telemetry is disabled: ${reason}`);
   }
 
   /** @param {string} text */
@@ -472,58 +600,21 @@ export class Client {
   /** Forget everything true, and send nothing more. */
   #forget() {
     this.#consent = false;
-    this.#identity = this.#seen = this.#atHand = undefined;
+    this.#identity = this.#seen = this.#atHand = this.#disabled = undefined;
+    this.#queue = [];
     this.#stopSending();
+    this.#stopListening();
   }
 
   #stopSending() {
-    globalThis.removeEventListener?.("pagehide", this.#onPageHide);
     this.#sender?.stop();
     this.#uploader?.close();
+    this.#sender = undefined;
   }
-}
 
-/**
- * Erase a store once no tab sends any more, and check that nothing remains.
- * @param {import("../index.js").Store} store
- * @param {import("../index.js").Clock} [clock]
- */
-async function erased(store, clock) {
-  const tabs = tabsOf(store.channel, () => {});
-  const erase = () =>
-    store.update(
-      ALL,
-      (all) => {
-        if (all.device && !isSound({ device: all.device })) throw new Damaged();
-        const device = remainder(all.device);
-        Object.assign(all, { identity: undefined, spool: undefined, log: undefined, device });
-      },
-      { strict: true },
-    );
-  const lost = { ...newDevice(), lost: yearOf(bounded(clock)()) };
-  tabs.tell();
-  const eraseAnyhow = () => erase().catch(() => store.clear({ device: lost }));
-  let left = await leftIn(store);
-  if (left.length) {
-    const isQuiet = await tabs.whenQuiet(eraseAnyhow).catch(() => true); // what failed is left
-    left = await leftIn(store);
-    if (!isQuiet) left.push("an upload under way");
-  }
-  tabs.close();
-  return { done: !left.length, secretGone: !left.includes("identity"), left };
-}
-
-/**
- * Return the names of the documents that an erasure must not leave; all if none can be read.
- * @param {import("../index.js").Store} store
- * @returns {Promise<string[]>}
- */
-async function leftIn(store) {
-  try {
-    const all = await store.read(ALL);
-    return ALL.filter((name) => (name === "device" ? all.device?.mark : all[name]));
-  } catch {
-    return [...ALL];
+  #stopListening() {
+    globalThis.removeEventListener?.("pagehide", this.#onPageHide);
+    globalThis.document?.removeEventListener("visibilitychange", this.#onHide);
   }
 }
 
@@ -539,14 +630,6 @@ function whole(all) {
 }
 
 /**
- * Return whether identity and device belong together and are of this version.
- * @param {Documents} all
- */
-function isSound({ identity, device }) {
-  return device?.v === VERSION && (!identity || identity.mark === device.mark);
-}
-
-/**
  * @param {object | string} secret
  * @returns {Promise<CryptoKey>}
  */
@@ -555,21 +638,6 @@ async function keyOf(secret) {
   const bytes = fromBase64url(secret);
   if (bytes.length !== SECRET_BYTES) throw new Damaged();
   return secretOf(bytes);
-}
-
-/**
- * Return the parameters of the part that a device answers for.
- * @param {CryptoKey} secret
- * @param {Device} device
- * @param {Metric} metric
- * @param {string} epoch
- * @param {string} base
- */
-async function partParams(secret, device, metric, epoch, base) {
-  if (!metric.parts.length) return metric.params;
-  const latched = latchedPart(device, metric, epoch);
-  const part = latched ?? choosePart(metric.parts, await scopeCoin(secret, "part", base));
-  return (part ?? metric).params;
 }
 
 /** @param {{ limits: import("../index.js").Limits, caps: { total: number, per: string } }} settings */
@@ -609,7 +677,7 @@ function summedUp(steps, waiting) {
     if (!waiting) return reason === "refused";
     return reason && !DONE.includes(reason) && !DONE.includes(last.reason ?? "");
   });
-  const { reason = waiting ? "timeout" : n ? "sent" : "nothing waiting", status, detail } = told ?? {};
+  const { reason = waiting ? "timeout" : n ? "sent" : "nothing waiting", detail } = told ?? {};
   const retryAt = waiting && told ? last.due : undefined;
-  return flushed(reason, { sent: n, waiting, status, detail, retryAt });
+  return flushed(reason, { sent: n, waiting, detail, retryAt });
 }

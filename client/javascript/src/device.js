@@ -1,6 +1,5 @@
 // What a device remembers, in plain records that a store keeps, and the end of an identity.
 
-import { sum } from "./numbers.js";
 import { reservedByYear } from "./reservation.js";
 
 /** @typedef {import("../documents.js").Device} Device */
@@ -11,10 +10,12 @@ export class Damaged extends Error {
 }
 
 /** The version of these records; a store of another one is left alone. */
-export const VERSION = 1;
+export const VERSION = 2;
+
+const MOST_PAGES = 50;
 
 /**
- * Return the records of a new identity; what was spent and reserved before stays.
+ * Return the records of a new identity; what was reserved before stays.
  * @param {string} [mark]
  * @param {Device} [earlier]
  * @returns {Device}
@@ -25,11 +26,10 @@ export function newDevice(mark, earlier) {
     mark,
     reserved: earlier?.reserved ?? [],
     scopes: [],
-    patterns: {},
     params: {},
     held: {},
+    done: {},
     counters: {},
-    carried: earlier?.carried ?? 0,
     lost: earlier?.lost,
     lostIsOver: earlier?.lostIsOver,
     sending: { failures: 0, asked: 0, pause: 0 },
@@ -38,27 +38,69 @@ export function newDevice(mark, earlier) {
 }
 
 /**
- * Return what outlives an identity: nats spent, and reserved by year; nothing if there are none.
+ * Take over the records of the version before, which counted reports beside the scopes.
+ * @param {any} device
+ * @returns {Device | undefined}
+ */
+export function takenOver(device) {
+  if (device?.v !== 1) return device;
+  const { patterns, carried, ...kept } = device;
+  /** @param {any} scope */
+  const counted = (scope) => {
+    /** @type {[string, Record<string, number>][]} */
+    const reports = scope.admitted.map((/** @type {string} */ name) => [
+      name,
+      own(/** @type {Record<string, any>} */ (patterns), name)?.reports ?? {},
+    ]);
+    return { ...scope, admitted: Object.fromEntries(reports) };
+  };
+  const tag = "0"; // what is held stays
+  const held = Object.entries(device.held).map(([name, each]) => [
+    name,
+    { ...each, tag, terms: each.terms && { segments: [], ...each.terms } },
+  ]);
+  return {
+    ...kept,
+    v: VERSION,
+    scopes: device.scopes.map(counted),
+    held: Object.fromEntries(held),
+    done: {},
+  };
+}
+
+/**
+ * Return what outlives an identity: the nats reserved by year; nothing if there are none.
  * @param {Device | undefined} device
  * @returns {Device | undefined}
  */
 export function remainder(device) {
   if (!device) return undefined;
   const { lost, ...rest } = device;
-  const carried = nats(device);
   const years = Object.entries(reservedByYear(rest));
-  if (!carried && !years.length && lost === undefined) return undefined;
+  if (!years.length && lost === undefined) return undefined;
   /** @type {Device["reserved"]} */
   const reserved = years.map(([year, nats]) => [Number(year), "", "", nats]);
-  return { ...newDevice(undefined, device), carried, reserved };
+  return { ...newDevice(undefined, device), reserved };
 }
 
 /**
- * Return the nats spent in all, earlier identities included.
+ * Return whether an event of a page is in the store: its pages, and the next ones, may bring it twice.
  * @param {Device} device
+ * @param {{ page: string, seq: number }} event
  */
-export function nats(device) {
-  return device.carried + sum(Object.values(device.patterns).map((each) => each.nats));
+export function isDone({ done }, { page, seq }) {
+  return seq <= (own(done, page) ?? -1);
+}
+
+/**
+ * Note that an event is in the store, and those before it; the pages of long ago are forgotten.
+ * @param {Device} device
+ * @param {{ page: string, seq: number }} event
+ */
+export function markDone(device, { page, seq }) {
+  if (!page) return; // it leaves nothing to the next one
+  const { [page]: _, ...others } = device.done;
+  device.done = Object.fromEntries([...Object.entries(others), [page, seq]].slice(-MOST_PAGES));
 }
 
 /**

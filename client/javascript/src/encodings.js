@@ -1,4 +1,5 @@
 // Which bits of a report a value sets. A value that fits nowhere sets none: silence would speak.
+// What is kept of a value until its report is made is what the report tells: bits, or a text to hash.
 
 import { integers, utf8 } from "./bytes.js";
 import { ReportError, entryOf } from "./errors.js";
@@ -6,16 +7,17 @@ import { murmur3, sha256 } from "./hashes.js";
 import { normalize } from "./normalizers.js";
 
 /** @typedef {import("../index.js").Params} Params */
-/** @typedef {Pick<Params, "categories" | "encoding" | "h" | "k" | "m" | "normalize" | "part">} Shape */
+/** @typedef {Pick<Params, "categories" | "encoding" | "h" | "k" | "m" | "normalize" | "other" | "part">} Shape */
+/** @typedef {{ told: string | number[], isFit: boolean }} Read what is told of a value, and whether it can be */
 
 const MOST_FLAGS = 10_000;
+/** @type {WeakMap<Shape, Map<string, number>>} */
+const NAMES = new WeakMap();
 
 /**
  * @typedef {object} Encoding
- * @property {(value: unknown, shape: Shape) => unknown} read returns a value that can be read
- *   twice, normalized; ReportError for one of the wrong kind, which it does not show
- * @property {(value: any, shape: Shape) => boolean} fits
- * @property {(value: any, cohort: number, shape: Shape) => number[] | Promise<number[]>} bits
+ * @property {(value: any, shape: Shape) => Read} read raises ReportError for a value of the wrong
+ *   kind, which it does not show
  * @property {(up: number, down: number, shape: Shape) => number} worst the loss, in nats, of the
  *   two values whose bits differ most
  */
@@ -28,9 +30,11 @@ const eachBit = (up, down, { k }) => k * Math.max(up, down);
 /** @type {Record<string, Encoding>} */
 const ENCODINGS = {
   bloom: {
-    read: text,
-    fits: (value, shape) => shape.normalize === "none" || value !== "",
-    bits: hashed,
+    read: (value, shape) => {
+      const normal = text(value, shape);
+      const isElsewhere = shape.other && namesOf(shape).has(normal);
+      return { told: isElsewhere ? "" : normal, isFit: shape.normalize === "none" || normal !== "" };
+    },
     worst: (up, down, { h, k }) => {
       const more = Math.min(h, k - 1); // the other filter is not empty
       const fewer = Math.min(h, k - more);
@@ -38,29 +42,35 @@ const ENCODINGS = {
     },
   },
   onehot: {
-    read: text,
-    fits: (value, shape) => indices([value], shape).length === 1,
-    bits: (value, _, shape) => indices([value], shape),
+    read: (value, shape) => {
+      const normal = text(value, shape);
+      const found = indices([normal], shape);
+      const told = !found.length && shape.other && normal ? [shape.k - 1] : found;
+      return { told, isFit: told.length === 1 };
+    },
     worst: bothWays,
   },
   boolean: {
-    read: (value) => (typeof value === "boolean" ? value : refuse("true or false", value)),
-    fits: () => true,
-    bits: (value) => (value ? [0] : []),
+    read: (value) => {
+      if (typeof value !== "boolean") refuse("true or false", value);
+      return { told: value ? [0] : [], isFit: true };
+    },
     worst: eachBit,
   },
   flags: {
-    read: flagNames,
-    fits: (names, shape) => indices(names, shape).length === names.length,
-    bits: (names, _, shape) => indices(names, shape),
+    read: (value, shape) => {
+      const names = flagNames(value, shape);
+      const found = indices(names, shape);
+      return { told: [...new Set(found)], isFit: found.length === names.length };
+    },
     worst: eachBit,
   },
   buckets: {
-    read: (value) =>
-      typeof value === "number" || typeof value === "bigint" ? value : refuse("a number", value),
-    fits: (value) => value === value,
-    bits: (value, _, { categories }) =>
-      value === value ? [categories.filter((edge) => Number(edge) <= value).length] : [],
+    read: (value, { categories }) => {
+      if (typeof value !== "number" && typeof value !== "bigint") refuse("a number", value);
+      const isFit = value === value;
+      return { told: isFit ? [categories.filter((edge) => Number(edge) <= value).length] : [], isFit };
+    },
     worst: bothWays,
   },
 };
@@ -74,8 +84,7 @@ export function checkEncoding(encoding) {
 }
 
 /**
- * Return a value, normalized, that can be read twice; ReportError for one of the wrong kind.
- * It needs no secret.
+ * Return what is told of a value; ReportError for one of the wrong kind. It needs no secret.
  * @param {Shape} shape
  * @param {unknown} value
  */
@@ -84,25 +93,15 @@ export function readValue(shape, value) {
 }
 
 /**
- * Return whether a value that was read is one that the encoding can tell.
+ * Return the packed bits of what is told: bit i is bit i mod 8 of byte i div 8.
  * @param {Shape} shape
- * @param {unknown} value
- */
-export function fits(shape, value) {
-  return ENCODINGS[shape.encoding].fits(value, shape);
-}
-
-/**
- * Return the packed bits of a value that was read: bit i is bit i mod 8 of byte i div 8.
- * @param {Shape} shape
- * @param {unknown} value
+ * @param {string | number[]} told
  * @param {number} cohort
  */
-export async function encode(shape, value, cohort) {
+export async function encode(shape, told, cohort) {
   const packed = new Uint8Array(Math.ceil(shape.k / 8));
-  for (const bit of await ENCODINGS[shape.encoding].bits(value, cohort, shape)) {
-    packed[bit >> 3] |= 1 << (bit & 7);
-  }
+  const bits = typeof told === "string" ? await hashed(told, cohort, shape) : told;
+  for (const bit of bits) packed[bit >> 3] |= 1 << (bit & 7);
   return packed;
 }
 
@@ -126,8 +125,8 @@ export function worstDifference(shape, up, down) {
 async function hashed(value, cohort, { h, k, part }) {
   const [, length] = part.split(":");
   const n = Number(length);
-  const told = length ? Array.from(value.slice(0, 2 * n)).slice(0, n).join("") : value;
-  const words = integers((await sha256(utf8(told))).subarray(0, 16));
+  const cut = length ? Array.from(value.slice(0, 2 * n)).slice(0, n).join("") : value;
+  const words = integers((await sha256(utf8(cut))).subarray(0, 16));
   return Array.from({ length: h }, (_, j) =>
     Math.floor((murmur3(words, cohort * h + j) * k) / 2 ** 32),
   );
@@ -161,8 +160,24 @@ function flagNames(value, shape) {
  * @param {Shape} shape
  */
 function indices(names, shape) {
-  const known = shape.categories.map((category) => normalize(shape.normalize, category));
-  return names.map((name) => known.indexOf(name)).filter((bit) => bit >= 0);
+  return names.map((name) => namesOf(shape).get(name) ?? -1).filter((bit) => bit >= 0);
+}
+
+/**
+ * Return the bits of categories by their normalized names.
+ * @param {Shape} shape
+ */
+function namesOf(shape) {
+  const known = NAMES.get(shape);
+  if (known) return known;
+  /** @type {Map<string, number>} */
+  const names = new Map();
+  for (const [bit, category] of shape.categories.entries()) {
+    const name = normalize(shape.normalize, category);
+    if (!names.has(name)) names.set(name, bit);
+  }
+  NAMES.set(shape, names);
+  return names;
 }
 
 /**

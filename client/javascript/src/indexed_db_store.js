@@ -54,6 +54,7 @@ export function indexedDbStore(name) {
   return {
     holdsKeys: true,
     channel: name,
+    shelf: shelfOf(),
     read: async (names) => {
       try {
         return await run("readonly", false, (table) => documentsOf(table, names));
@@ -83,6 +84,16 @@ export function indexedDbStore(name) {
     close,
   };
 }
+
+/** Return the origin's localStorage, if there is one and it is not blocked. */
+function shelfOf() {
+  try {
+    return globalThis.localStorage ?? undefined;
+  } catch {
+    return undefined;
+  }
+}
+
 /**
  * @param {string} name
  * @param {boolean} mayCreate whether a database may come to be: to look is no reason

@@ -1,7 +1,7 @@
-// The normalizers that JavaScript can do to the letter: what is the same value.
+// What is the same value, to the letter as in Python. Hosts need tables, which are loaded on demand.
 
 import { utf8 } from "./bytes.js";
-import { entryOf } from "./errors.js";
+import { ParamsError, entryOf } from "./errors.js";
 
 /** Bytes of UTF-8 that a normalizer takes; a longer text fits nowhere. */
 const LONGEST = 8192;
@@ -10,20 +10,47 @@ const LONGEST = 8192;
 // From the first other character to the last one, in one pass.
 const INNER = /(?![\x1c-\x1f\x85])[\S\ufeff](?:[^]*(?![\x1c-\x1f\x85])[\S\ufeff])?/;
 
-/** @type {Record<string, (text: string) => string>} */
+/** @typedef {(text: string) => string} Rewrite */
+
+/** @type {Record<string, Rewrite>} */
 const REWRITES = {
   none: (text) => text,
   nfc: (text) => text.normalize(),
   casefold: (text) => Array.from(text.normalize(), folded).join("").normalize(),
   strip: (text) => INNER.exec(text)?.[0] ?? "",
+  host: needsTables,
+  domain: needsTables,
 };
 
 /**
- * Refuse a normalizer that JavaScript does otherwise: browsers map hosts by later tables.
+ * Refuse a normalizer that this version does not know.
  * @param {string} name
  */
 export function checkNormalizer(name) {
   entryOf(REWRITES, "normalize", name);
+}
+
+/**
+ * Load what normalizers need, or take the program's own functions.
+ * @param {Set<string>} names
+ * @param {{ host?: Rewrite, domain?: Rewrite }} [own]
+ */
+export async function loadNormalizers(names, own = {}) {
+  Object.assign(REWRITES, own);
+  const isNeeded = (/** @type {"host" | "domain"} */ name) =>
+    names.has(name) && REWRITES[name] === needsTables;
+  if (!isNeeded("host") && !isNeeded("domain")) return;
+  const { domainOf, hostOf, readSuffixes } = await import("./hosts.js");
+  if (isNeeded("domain")) {
+    const suffixes = readSuffixes((await import("../data/suffixes.js")).SUFFIXES);
+    REWRITES.domain = (text) => domainOf(REWRITES.strip(text), suffixes);
+  }
+  if (isNeeded("host")) REWRITES.host = (text) => hostOf(REWRITES.strip(text));
+}
+
+/** @returns {never} */
+function needsTables() {
+  throw new ParamsError("the tables of hosts must be loaded first");
 }
 
 /**

@@ -27,7 +27,7 @@ export async function readParams(document, part = document.part ?? "") {
 
 /**
  * Return both fingerprints of a parameter set, also of one that this client cannot follow.
- * @param {ParamsDocument & { layout?: string }} document
+ * @param {ParamsDocument & { layout?: string, segment?: Readonly<Record<string, string>> }} document
  */
 export async function fingerprints(document) {
   const { categories = [], normalize, part } = document;
@@ -37,11 +37,28 @@ export async function fingerprints(document) {
     normalize: normalize === "none" ? undefined : normalize,
     part: part || undefined,
   }; // keys without a value are not written
-  const { p, q, ...kept } = identity;
-  const named = async (/** @type {{}} */ whole) =>
-    hex(await sha256(utf8(JSON.stringify(whole, Object.keys(whole).sort()))));
+  const { p, q, segment, ...kept } = identity;
+  const named = async (/** @type {{}} */ whole) => hex(await sha256(utf8(canonical(whole))));
   return {
     fingerprint: (await named(identity)).slice(0, 16),
     permanentFingerprint: await named(kept),
   };
+}
+
+/**
+ * Return the parameters of devices that tell a segment.
+ * @param {ParamsDocument} document
+ * @param {string} part
+ * @param {Readonly<Record<string, string>>} segment
+ * @returns {Promise<Params>}
+ */
+export async function inSegment(document, part, segment) {
+  const plain = await readParams(document, part);
+  const { fingerprint } = await fingerprints({ ...document, part, segment });
+  return { ...plain, segment, fingerprint, plain: plain.fingerprint };
+}
+
+/** @param {{}} record */
+function canonical(record) {
+  return JSON.stringify(Object.fromEntries(Object.entries(record).sort(([a], [b]) => (a < b ? -1 : 1))));
 }

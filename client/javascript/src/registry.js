@@ -4,26 +4,71 @@
 import { hex, utf8 } from "./bytes.js";
 import { MetricError } from "./errors.js";
 import { sha256 } from "./hashes.js";
-import { readParams } from "./params.js";
+import { inSegment, readParams } from "./params.js";
+import { segmentOf } from "./segments.js";
 
 /** @typedef {import("../index.js").Metric} Metric */
 /** @typedef {import("../index.js").MetricDocument} MetricDocument */
 /** @typedef {import("../index.js").Registry} Registry */
 /** @typedef {import("../index.js").RegistryDocument} RegistryDocument */
 
+const OTHER = ".other";
+
 /**
  * Read a registry; MetricError for one that was changed, or that this client cannot follow.
  * @param {RegistryDocument} document
+ * @param {Record<string, string>} [own] public properties of the device
  * @returns {Promise<Registry>}
  */
-export async function readRegistry(document) {
-  const { seal, ...rest } = document;
+export async function readRegistry(document, own = {}) {
+  const { seal, ...rest } = document ?? {};
   if (seal !== hex(await sha256(utf8(JSON.stringify(rest)))) || rest.v !== 1) {
     throw notWritten();
   }
   const metrics = new Map();
-  for (const entry of rest.metrics) metrics.set(entry.name, await readMetric(entry));
+  for (const entry of rest.metrics) metrics.set(entry.name, await readMetric(entry, own));
   return { total: Number(rest.total), metrics };
+}
+
+/**
+ * Return the metrics that are answered together with one, or it alone; the first is what programs
+ * record. MetricError for a name that the registry does not have.
+ * @param {Registry} registry
+ * @param {string} name
+ * @returns {Metric[]}
+ */
+export function recordedBy(registry, name) {
+  const [first, ...others] = together(registry, metricOf(registry, name).name);
+  if (first !== name) throw new MetricError(`${name} is answered together with ${first}: record that`);
+  return [first, ...others].map((each) => metricOf(registry, each));
+}
+
+/**
+ * Return the names of what is answered together with a metric, known or not: categories, and what is
+ * in their `other`.
+ * @param {Registry} registry
+ * @param {string} name
+ */
+export function together({ metrics }, name) {
+  const first = name.endsWith(OTHER) ? name.slice(0, -OTHER.length) : name;
+  const pair = [first, first + OTHER];
+  return pair.every((each) => metrics.get(each)?.params.other) ? pair : [name];
+}
+
+/**
+ * Return the names that a person refuses with one: also what another version of the registry answers
+ * together with it, whose reports may wait.
+ * @param {Registry} registry
+ * @param {string} name
+ */
+export function refusedWith(registry, name) {
+  const names = new Set(together(registry, name));
+  const stem = name.endsWith(OTHER) ? name.slice(0, -OTHER.length) : name;
+  for (const first of new Set([name, stem])) {
+    const pair = [first, first + OTHER];
+    if (!pair.every((each) => registry.metrics.has(each))) pair.forEach((each) => names.add(each));
+  }
+  return [...names];
 }
 
 /**
@@ -42,13 +87,15 @@ export function metricOf({ metrics }, name) {
 
 /**
  * @param {MetricDocument} entry
+ * @param {Record<string, string>} own
  * @returns {Promise<Metric>}
  */
-async function readMetric(entry) {
+async function readMetric(entry, own) {
+  const segment = entry.segments.length ? segmentOf(entry.segments, own) : undefined;
   const read = async (/** @type {string} */ fingerprint, /** @type {string} */ part) => {
     const params = await readParams(entry.params, part);
-    if (params.fingerprint === fingerprint) return params;
-    throw notWritten();
+    if (params.fingerprint !== fingerprint) throw notWritten();
+    return segment ? inSegment(entry.params, part, segment) : params;
   };
   const parts = entry.parts.map(async (part) => ({
     ...part,

@@ -3,7 +3,7 @@
 
 import { yearPrice } from "./loss.js";
 import { sum } from "./numbers.js";
-import { acceptedParams } from "./registry.js";
+import { acceptedParams, together } from "./registry.js";
 
 /** @typedef {import("../index.js").Metric} Metric */
 /** @typedef {import("../index.js").Registry} Registry */
@@ -29,17 +29,21 @@ export function silentMetrics(device, registry, limits, year) {
   const inYear = reserved(device.reserved.filter(([of]) => of === year));
   const silent = (/** @type {Map<string, number>} */ found, /** @type {number} */ total) => {
     if (total === Infinity) return [];
-    /** @type {Row[]} */
-    const rows = [];
+    /** @type {Map<string, Row>} by what is recorded: all of it has room, or nothing */
+    const rows = new Map();
     for (const metric of registry.metrics.values()) {
       const key = `${metric.name} ${dependsOn(metric)}`;
-      const had = found.get(key) ?? 0;
-      const before = metric.epoch === "life" ? had : (inYear.get(key) ?? 0);
-      rows.push([metric.name, had, above(yearPrice(metric, year), before)]);
+      const own = found.get(key) ?? 0;
+      const before = metric.epoch === "life" ? own : (inYear.get(key) ?? 0);
+      const [asked] = together(registry, metric.name);
+      const [, had, extra] = rows.get(asked) ?? [asked, 0, 0];
+      rows.set(asked, [asked, had + own, extra + above(yearPrice(metric, year), before)]);
     }
-    return withoutRoom(rows, total, found);
+    return withoutRoom([...rows.values()], total, found);
   };
-  return new Set([...silent(inYear, limits.year), ...silent(reserved(device.reserved), limits.life)]);
+  const inAll = reserved(device.reserved);
+  const asked = [...silent(inYear, limits.year), ...silent(inAll, limits.life)];
+  return new Set(asked.flatMap((name) => together(registry, name)));
 }
 
 /**

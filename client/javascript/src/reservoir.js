@@ -1,60 +1,98 @@
-// At most one report in an interval: a uniform choice among its events, as they come (algorithm R
-// with a reservoir of one). Only what is held when the interval ends is admitted to its scope and
-// charged, and leaves at a random time of the next one; other events leave no trace. An interval
-// belongs to one epoch and ends with it at the latest. A clock that is set back reopens none. A
-// scope never has more reports than its price counts on, whatever clocks and registries do.
+// At most one report in an interval: a uniform choice among its events, of which each draws a random
+// tag, and the smallest is held. Only what is held when the interval ends is admitted to its scope,
+// and leaves at a random time of the next one; other events leave no trace. An interval belongs to
+// one epoch and ends with it at the latest. A clock that is set back reopens none. A scope never has
+// more reports than its price counts on, whatever clocks and registries do.
 
-import { DAY, intervalEnd, intervalSeconds } from "./calendar.js";
-import { chargeAndSpool, nReports } from "./ledger.js";
+import { DAY, dayOf, epochAt, intervalEnd, intervalSeconds } from "./calendar.js";
+import { count } from "./device.js";
+import { nReports } from "./ledger.js";
 import { ONE } from "./params.js";
-import { answer, draw, remember } from "./scopes.js";
+import { answer, draw, inForce, isLatched, remember, termsOf } from "./scopes.js";
 
 /** @typedef {import("../index.js").Coins} Coins */
+/** @typedef {import("../index.js").Metric} Metric */
 /** @typedef {import("../index.js").Params} Params */
 /** @typedef {import("../documents.js").Device} Device */
+/** @typedef {import("../documents.js").Held} Held */
 /** @typedef {import("../documents.js").Scope} Scope */
 /** @typedef {import("../documents.js").Spool} Spool */
 /** @typedef {import("../documents.js").Prepared} Prepared */
 /** @typedef {import("../documents.js").Terms} Terms */
+/** @typedef {{ terms: Terms, scope: Scope, params: Params }} Offer what a scope would be after a report */
+/** @typedef {{ ends: number, seconds: number, tag: string }} Open an open interval, and its smallest tag */
+
+const NO_TAG = "~"; // it is above all tags
 
 /**
- * Remember what a scope has answered for, charge its report and let it wait.
- * @param {Device} device
- * @param {Spool} spool
- * @param {{ scope: Scope, params: Params }} answered
- * @param {Prepared} report
- * @param {number} [due]
+ * Draw the tag of an event: 64 bits, so that two events share one with probability 2^-64.
+ * @param {Coins} coins
  */
-export function settleReport(device, spool, { scope, params }, report, due) {
-  remember(device, scope, params);
-  chargeAndSpool(device, spool, report, due);
+export function tagOf(coins) {
+  return Array.from(coins(2), (half) => half.toString(16).padStart(8, "0")).join("");
 }
 
 /**
- * Enter a report into the choice of the open interval; false if that has had its report. `scope`
- * is what it would be after this report. Intervals that are over must have been released.
+ * Remember what a scope has answered for, and let its report wait.
  * @param {Device} device
- * @param {Terms} terms
- * @param {Scope} scope
+ * @param {Spool} spool
+ * @param {Pick<Offer, "scope" | "params">} answered
  * @param {Prepared} report
- * @param {number} now
+ * @param {number} [due]
+ */
+export function settleReport(device, spool, { scope }, report, due = 0) {
+  const { epoch, pattern, ...waiting } = report;
+  remember(device, scope);
+  spool.reports.push({ ...waiting, due });
+  count(device, "recorded");
+}
+
+/**
+ * Enter the reports of one event into the choice of the open interval, all of them or none; false if
+ * that has had its report. Intervals that are over must have been released. Metrics whose events differ, because an earlier registry had
+ * one of them alone, begin anew with this event.
+ * @param {Device} device
+ * @param {Offer[]} offers
+ * @param {{ now: number, tag: string }} event
  * @param {Coins} coins
  */
-export function offer(device, terms, scope, report, now, coins) {
-  const { metric, epoch, interval, end, permanent, closed } = scope;
-  const key = `${metric} ${epoch}`;
-  const before = device.held[key];
-  const held = { metric, epoch, terms, report: { ...report, permanent, closed } };
-  const ends = Math.min(intervalEnd(interval, now), Date.parse(end) / 1000 + DAY);
-  const isOver = !before || now >= before.ends || isFarAhead(before, now);
-  if (isOver ? isFull(device, scope) : !before.report) return false;
-  if (isOver || isOfFirstDay(interval, ends, before)) {
-    device.held[key] = { ...held, ends, seconds: intervalSeconds(interval), events: 1 };
-  } else {
-    before.events += 1;
-    if (coins(1)[0] * before.events < ONE) Object.assign(before, held); // probability 1/n
+export function offer(device, offers, { now, tag }, coins) {
+  const open = offers.map(({ scope }) => openInterval(device, scope, now));
+  if (!open.every((each) => each)) return false;
+  const tags = new Set(open.map((each) => each?.tag ?? ""));
+  if (tags.size === 1 && tag >= [...tags][0]) return true;
+  for (const [i, { terms, scope, params }] of offers.entries()) {
+    const { metric, epoch, permanent, closed } = scope;
+    const { ends, seconds } = /** @type {Open} */ (open[i]);
+    const report = { ...draw(scope, params, coins), permanent, closed };
+    device.held[`${metric} ${epoch}`] = { metric, epoch, terms, ends, seconds, tag, report };
   }
   return true;
+}
+
+/**
+ * Return the smallest tag so far of the open interval of metrics that are answered together: an event
+ * with a larger one changes nothing, and none does where the tag is empty, because all scopes have
+ * their latch. NO_TAG is for an event that must be looked at, undefined for an interval that is over.
+ * @param {Device} device
+ * @param {Metric[]} metrics
+ * @param {number} now
+ * @returns {string | undefined}
+ */
+export function smallestTag(device, metrics, now) {
+  const tags = new Set();
+  let isFixed = true;
+  for (const metric of metrics) {
+    const terms = termsOf(metric, dayOf(now));
+    const named = { metric: metric.name, epoch: epochAt(metric.epoch, dayOf(now)) };
+    const scope = inForce(device, terms, named)?.scope;
+    const open = openInterval(device, scope?.epoch ? scope : { ...terms, ...named }, now);
+    if (!open) return undefined;
+    tags.add(open.tag);
+    isFixed &&= Boolean(scope && isLatched(scope, terms.patterns));
+  }
+  if (tags.size > 1 || tags.has(NO_TAG)) return NO_TAG;
+  return isFixed ? "" : [...tags][0];
 }
 
 /**
@@ -89,10 +127,9 @@ export function release(device, spool, now, coins) {
 
 /**
  * Drop what is held, but not the record that the interval was entered.
- * @param {import("../documents.js").Held} held
+ * @param {Held} held
  */
 export function forget(held) {
-  held.events = 0;
   delete held.report;
 }
 
@@ -106,22 +143,33 @@ export function nextEnd(device) {
 }
 
 /**
- * Return whether a scope has had all reports that its price counts on.
+ * Return the interval that an event falls into, undefined if that has had its report. Once an epoch,
+ * the first day with an event counts.
  * @param {Device} device
- * @param {Scope} scope
+ * @param {Pick<Scope, "metric" | "epoch" | "interval" | "end" | "most">} scope
+ * @param {number} now
+ * @returns {Open | undefined}
  */
-function isFull(device, { metric, epoch, most }) {
-  return nReports(device, metric, epoch) >= most;
+function openInterval(device, scope, now) {
+  const { metric, epoch, interval, end } = scope;
+  const before = device.held[`${metric} ${epoch}`];
+  const ends = Math.min(intervalEnd(interval, now), Date.parse(end) / 1000 + DAY);
+  const fresh = { ends, seconds: intervalSeconds(interval), tag: NO_TAG };
+  if (!before || now >= before.ends || isFarAhead(before, now)) {
+    return isFull(device, scope) ? undefined : fresh;
+  }
+  if (!before.report) return undefined;
+  const isOfFirstDay = interval === "epoch" && ends <= before.ends - before.seconds;
+  return isOfFirstDay ? fresh : before;
 }
 
 /**
- * Return whether an event is of an earlier day than the one held: once an epoch, the first counts.
- * @param {Scope["interval"]} interval
- * @param {number} dayEnd
- * @param {{ ends: number, seconds: number }} held
+ * Return whether a scope's epoch has had all reports that its price counts on.
+ * @param {Device} device
+ * @param {Pick<Scope, "metric" | "epoch" | "most">} scope
  */
-function isOfFirstDay(interval, dayEnd, { ends, seconds }) {
-  return interval === "epoch" && dayEnd <= ends - seconds;
+function isFull({ scopes }, { metric, epoch, most }) {
+  return nReports(scopes.filter((each) => each.metric === metric && each.epoch === epoch)) >= most;
 }
 
 /**

@@ -9,6 +9,7 @@ import { epochDays } from "./calendar.js";
 import { mostReports } from "./loss.js";
 import { acceptedParams } from "./registry.js";
 import { instantaneousResponse } from "./responses.js";
+import { isListed } from "./segments.js";
 
 /** @typedef {import("../index.js").Coins} Coins */
 /** @typedef {import("../index.js").Metric} Metric */
@@ -31,20 +32,29 @@ import { instantaneousResponse } from "./responses.js";
  */
 
 /**
- * Return what the registry says on a day, and keep the parameters that it names.
- * @param {Device} device
+ * Return what the registry says on a day.
  * @param {Metric} metric
  * @param {string} day
  * @returns {Terms}
  */
-export function termsOf(device, metric, day) {
+export function termsOf(metric, day) {
   const [first, end] = epochDays(metric.epoch, day);
-  const { patterns, interval } = metric;
-  const accepted = acceptedParams(metric).map((params) => {
+  const { patterns, interval, segments } = metric;
+  const accepted = acceptedParams(metric).map(({ fingerprint }) => fingerprint);
+  return { day, first, end, accepted, patterns, interval, most: mostReports(metric), segments };
+}
+
+/**
+ * Keep the parameters that a registry names.
+ * @param {Device} device
+ * @param {Iterable<Metric>} metrics
+ */
+export function keepParams(device, metrics) {
+  for (const params of [...metrics].flatMap(acceptedParams)) {
+    const { plain = params.fingerprint, segment, ...rest } = params;
+    device.params[plain] = { ...rest, fingerprint: plain };
     device.params[params.fingerprint] = params;
-    return params.fingerprint;
-  });
-  return { day, first, end, accepted, patterns, interval, most: mostReports(metric) };
+  }
 }
 
 /**
@@ -63,35 +73,46 @@ export function answer(device, terms, entering) {
   const { patterns, interval, most } = terms;
   if (!scope.epoch) Object.assign(scope, { patterns, interval, most });
   scope.patterns = Math.min(scope.patterns, patterns);
-  scope.closed ||= scope.admitted.length > scope.patterns; // the registry asks for fewer than before
+  const { admitted } = scope;
+  scope.closed ||= sizeOf(admitted) > scope.patterns; // the registry asks for fewer than before
   const isOfScope =
     entering.epoch === scope.epoch && entering.params.permanentFingerprint === scope.response;
   if (isOfScope && !scope.closed && entering.pattern !== scope.last) {
     const { pattern, permanent } = entering;
-    const isAdmitted = scope.admitted.includes(pattern);
-    if (!isAdmitted && scope.admitted.length >= scope.patterns) scope.closed = true;
+    const isAdmitted = Object.hasOwn(admitted, pattern);
+    if (!isAdmitted && sizeOf(admitted) >= scope.patterns) scope.closed = true;
     else if (permanent === undefined) return null;
     else {
-      const admitted = isAdmitted ? scope.admitted : [...scope.admitted, pattern];
-      Object.assign(scope, { admitted, last: pattern, permanent });
+      scope.admitted = { ...admitted, [pattern]: admitted[pattern] ?? {} };
+      Object.assign(scope, { last: pattern, permanent });
     }
   }
   return { scope, params };
 }
 
 /**
- * Keep what a scope has answered for.
+ * Keep what a scope has answered for, with one report more.
  * @param {Device} device
  * @param {Scope} scope
- * @param {Params} params
  */
-export function remember(device, scope, params) {
-  const { metric, epoch, response } = scope;
+export function remember(device, scope) {
+  const { metric, epoch, response, params, last } = scope;
   const at = device.scopes.findIndex(
     (each) => each.metric === metric && each.epoch === epoch && each.response === response,
   );
+  const reports = { ...scope.admitted[last] };
+  reports[params] = (reports[params] ?? 0) + 1;
+  scope.admitted = { ...scope.admitted, [last]: reports };
   device.scopes[at < 0 ? device.scopes.length : at] = scope;
-  device.params[params.fingerprint] = params;
+}
+
+/**
+ * Return whether no other value can change what a scope answers.
+ * @param {Scope} scope
+ * @param {number} patterns as the registry says by now
+ */
+export function isLatched({ closed, admitted, patterns: most }, patterns) {
+  return closed || Math.min(patterns, most) === 1 || sizeOf(admitted) > patterns;
 }
 
 /**
@@ -123,18 +144,21 @@ export function latchedPart(device, metric, epoch) {
 
 /**
  * Return the scope that is in force with the parameters of its reports, undefined if a new one
- * begins. For life it is one whose permanent responses are the metric's; p and q may change.
+ * begins. A segment that is not listed any more is not told any more. For life it is one whose permanent responses are the metric's; p and q may change.
  * @param {Device} device
- * @param {Pick<Terms, "day" | "accepted">} terms
+ * @param {Pick<Terms, "day" | "accepted" | "segments">} terms
  * @param {Pick<Entering, "metric" | "epoch">} entering
  */
-export function inForce(device, { day, accepted }, { metric, epoch }) {
+export function inForce(device, { day, accepted, segments }, { metric, epoch }) {
   const known = scopesOn(device, metric, day);
   known.sort((a, b) => (order(a) < order(b) ? -1 : 1));
   for (const scope of known) {
     const own = accepted.find((each) => device.params[each].permanentFingerprint === scope.response);
     const fingerprint = scope.epoch ? scope.params : epoch ? undefined : own;
-    if (fingerprint) return { scope, params: device.params[fingerprint] };
+    if (!fingerprint) continue;
+    const { plain = fingerprint, segment } = device.params[fingerprint];
+    const isTold = isListed(segment, segments);
+    return { scope, params: device.params[isTold ? fingerprint : plain] };
   }
   return undefined;
 }
@@ -159,6 +183,11 @@ function scopesOn({ scopes }, metric, day) {
   return scopes.filter((each) => each.metric === metric && each.first <= day && day <= each.end);
 }
 
+/** @param {Record<string, unknown>} record */
+function sizeOf(record) {
+  return Object.keys(record).length;
+}
+
 /** @param {Scope} scope */
 function order({ end, first, response }) {
   return `${end} ${first} ${response}`;
@@ -170,7 +199,7 @@ function order({ end, first, response }) {
  */
 function begun(terms, { metric, params, epoch, cohort, pattern, permanent }) {
   if (permanent === undefined) return null;
-  const { day, accepted, ...kept } = terms;
+  const { day, accepted, segments, ...kept } = terms;
   /** @type {Scope} */
   const scope = {
     ...kept,
@@ -180,7 +209,7 @@ function begun(terms, { metric, params, epoch, cohort, pattern, permanent }) {
     params: params.fingerprint,
     cohort,
     permanent,
-    admitted: [pattern],
+    admitted: { [pattern]: {} },
     last: pattern,
     closed: false,
   };

@@ -47,7 +47,6 @@ export function build(spool, dueBy, mayLeave) {
     id,
     body: uploadJson(id, [report]),
     metric: report.metric,
-    nats: report.nats,
     attempts: 0,
     first: 0,
     claimed: 0,

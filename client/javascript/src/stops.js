@@ -28,16 +28,17 @@ export function follow(device, asked, today) {
 }
 
 /**
- * Return the moment when a metric's silence ends, 0 if it is not silent; a stop beyond 30 days is of
- * a clock that was wrong.
+ * Return the moment when the silence of metrics that are answered together ends, 0 if none of them
+ * is silent; a stop beyond 30 days is of a clock that was wrong.
  * @param {Device} device
- * @param {string} name
+ * @param {string[]} names
  * @param {number} now
  */
-export function silentUntil({ stopped }, name, now) {
-  const until = own(stopped, name) ?? "";
+export function silentUntil({ stopped }, names, now) {
   const today = dayOf(now);
-  return today <= until && until <= latest(today) ? Date.parse(until) / 1000 + DAY : 0;
+  const days = names.map((name) => own(stopped, name) ?? "");
+  const valid = days.filter((until) => today <= until && until <= latest(today));
+  return Math.max(0, ...valid.map((until) => Date.parse(until) / 1000 + DAY));
 }
 
 /** @param {string} today */

@@ -20,10 +20,10 @@ import { NAME, follow, silentUntil } from "./stops.js";
 
 /**
  * What one step met, and when the next one is due: infinity if none is.
- * @typedef {{ due: number, reason?: FlushReason, status?: number, detail?: string, id?: string }} Step
+ * @typedef {{ due: number, reason?: FlushReason, detail?: string, id?: string, waiting?: number }} Step
  */
 
-/** @typedef {{ deadline?: number, tried?: Set<string> }} Hurry of a flush, whose first attempt is urgent */
+/** @typedef {{ deadline?: number, tried?: Set<string>, isOver?: boolean }} Hurry of a flush, whose first attempt is urgent */
 
 /**
  * What the client lends to its uploader.
@@ -35,6 +35,7 @@ import { NAME, follow, silentUntil } from "./stops.js";
  * @property {import("../index.js").Coins} coins
  * @property {import("../index.js").Limits} limits
  * @property {(documents: Required<Documents>) => void} prepare runs before an upload is claimed
+ * @property {(metric: string) => string[]} together names what is answered together with a metric
  */
 
 const REQUEST = 30;
@@ -51,6 +52,8 @@ export class Uploader {
   /** @type {Surroundings} */
   #at;
   #severing = new AbortController();
+  /** @type {Pending | undefined} what a flush sends next: it was claimed as the one before was settled */
+  #claimed;
 
   /** @param {Surroundings} surroundings */
   constructor(surroundings) {
@@ -67,18 +70,35 @@ export class Uploader {
    * @param {Hurry} hurry
    * @returns {Promise<Step>}
    */
-  async step({ deadline = Infinity, tried } = {}) {
+  async step(hurry = {}) {
+    const { deadline = Infinity, tried } = hurry;
     if (this.#severing.signal.aborted) return { due: Infinity };
-    const claimed = await this.#at.update((documents) => this.#claim(documents, tried), true);
-    if (this.#severing.signal.aborted) return { due: Infinity }; // it was closed meanwhile
+    const isClaimed = this.#claimed && this.#at.clock() < this.#claimed.claimed;
+    const claim = (/** @type {Required<Documents>} */ documents) => this.#claim(documents, tried);
+    const claimed = (isClaimed && this.#claimed) || (await this.#at.update(claim, true));
+    this.#claimed = undefined;
+    if (this.#severing.signal.aborted || hurry.isOver) return { due: Infinity }; // meanwhile
     if (!("body" in claimed)) return claimed;
     const timeout = Math.min(Math.max(deadline - elapsed(), 0.001), REQUEST);
     const { answer, failure } = await this.#send(claimed.body, timeout);
     if (this.#severing.signal.aborted) return { due: Infinity };
     const isCutShort = failure === "TimeoutError" && timeout < REQUEST;
-    return this.#at.update((documents) =>
-      this.#settle(documents, claimed, answer, failure, isCutShort),
-    );
+    const goesOn = tried && deadline - elapsed() > CLAIM; // one change of the store for two
+    const [step, next] = await this.#at.update((documents) => {
+      const step = this.#settle(documents, claimed, answer, failure, isCutShort);
+      const { reports, uploads } = documents.spool;
+      const waiting = reports.length + uploads.length;
+      const isNext = goesOn && waiting && step.reason === "sent" && !hurry.isOver;
+      const next = isNext ? this.#claim(documents, new Set([...tried, claimed.id])) : undefined;
+      return /** @type {const} */ ([{ ...step, waiting }, next]);
+    }, goesOn);
+    if (next && "body" in next) this.#claimed = next;
+    return step;
+  }
+
+  /** Forget what was claimed: a metric is refused. */
+  drop() {
+    this.#claimed = undefined;
   }
 
   /**
@@ -87,11 +107,28 @@ export class Uploader {
    * @param {Pending} upload
    */
   async leave(device, upload) {
-    const { clock, transport } = this.#at;
+    const { clock, transport, together } = this.#at;
     const now = clock();
-    const isHeld = isTooOld(upload, now) || !leaving(device, now)(upload);
+    const isHeld = isTooOld(upload, now) || silentUntil(device, together(upload.metric), now);
     if (isHeld || pause(device, upload, now, 0, false)) return;
     await transport.send(upload.body, {});
+  }
+
+  /**
+   * Return the upload that leaves if a page ends now: the one it had, or a new one. No page can write
+   * down that it ends, so the upload's week begins at once.
+   * @param {Required<Documents>} documents
+   * @param {Pending | undefined} before
+   * @returns {Pending | undefined}
+   */
+  atHand({ device, spool }, before) {
+    const { clock, together } = this.#at;
+    const now = clock();
+    const own = spool.uploads.find(({ id, attempts }) => id === before?.id && !attempts);
+    if (own || spool.uploads.length >= MOST_PENDING) return own;
+    const upload = build(spool, now, ({ metric }) => !silentUntil(device, together(metric), now));
+    if (upload) upload.first = now;
+    return upload;
   }
 
   /**
@@ -129,22 +166,22 @@ export class Uploader {
    */
   #claim(documents, tried) {
     const { device, spool, log } = documents;
-    const { clock, coins, limits, prepare } = this.#at;
+    const { clock, coins, limits, prepare, together } = this.#at;
     const now = clock();
     prepare(documents);
     release(device, spool, now, coins);
     trim(device, spool, limits);
     hasten(spool, now + WEEK);
-    const mayLeave = leaving(device, now);
+    const stoppedUntil = (/** @type {{ metric: string }} */ { metric }) =>
+      silentUntil(device, together(metric), now);
+    const mayLeave = (/** @type {{ metric: string }} */ of) => !stoppedUntil(of);
     const upload = next(spool, now, tried, mayLeave, ({ id }) =>
       settle(device, spool, log, id, "given_up", { now, limits }),
     );
     if (!upload) {
       /** @type {{ metric: string, due?: number }[]} */
       const waiting = [...spool.reports, ...spool.uploads];
-      const moments = waiting.map(({ metric, due = 0 }) =>
-        Math.max(due, silentUntil(device, metric, now)),
-      );
+      const moments = waiting.map((each) => Math.max(each.due ?? 0, stoppedUntil(each)));
       const reason = waiting.some(mayLeave) ? undefined : "asked to wait";
       return { due: Math.min(nextEnd(device), ...moments), reason };
     }
@@ -182,13 +219,13 @@ export class Uploader {
     const status = answer?.status;
     if (status && DROPPED.includes(status)) {
       close(`refused: status ${status}`);
-      return { due: now, reason: "refused", status, id };
+      return { due: now, reason: "refused", detail: `status ${status}`, id };
     }
     const upload = spool.uploads.find((each) => each.id === id);
     if (upload) Object.assign(upload, { claimed: 0, backoff: now });
     const due = isCutShort ? now : this.#postpone(device, upload, answer, now);
-    const reason = status === undefined ? "unreachable" : "collector error";
-    return { due, reason, status, detail: failure, id };
+    if (!status) return { due, reason: "unreachable", detail: failure, id };
+    return { due, reason: "collector error", detail: `status ${status}`, id };
   }
 
   /**
@@ -216,22 +253,6 @@ export class Uploader {
 }
 
 /**
- * Return the upload that leaves if a page ends now: the one it had, or a new one. No page can write
- * down that it ends, so the upload's week begins at once.
- * @param {{ device: Device, spool: Spool }} documents
- * @param {Pending | undefined} before
- * @param {number} now
- * @returns {Pending | undefined}
- */
-export function atHand({ device, spool }, before, now) {
-  const own = spool.uploads.find(({ id, attempts }) => id === before?.id && !attempts);
-  if (own || spool.uploads.length >= MOST_PENDING) return own;
-  const upload = build(spool, now, leaving(device, now));
-  if (upload) upload.first = now;
-  return upload;
-}
-
-/**
  * Return the oldest upload that is due, else a new one, else one that a flush has not tried, else
  * the one that is due next. What is stopped waits.
  * @param {Spool} spool
@@ -251,16 +272,6 @@ function next(spool, now, tried, mayLeave, giveUp) {
   if (fresh) return fresh;
   const untried = tried && uploads.find(({ id }) => !tried.has(id));
   return untried ?? uploads.sort((a, b) => a.backoff - b.backoff)[0];
-}
-
-/**
- * Return what tells whether a report or an upload may leave: not of a metric that is stopped.
- * @param {Device} device
- * @param {number} now
- * @returns {(of: { metric: string }) => boolean}
- */
-function leaving(device, now) {
-  return ({ metric }) => !silentUntil(device, metric, now);
 }
 
 /**

@@ -6,6 +6,7 @@ import { createInterface } from "node:readline";
 
 import { fileStore } from "../../../client/javascript/file.js";
 import { Client } from "../../../client/javascript/index.js";
+import { told } from "./told.mjs";
 
 for await (const line of createInterface({ input: process.stdin })) {
   console.log(JSON.stringify(await answer(JSON.parse(line))));
@@ -16,7 +17,7 @@ async function answer({ folder, registry, metric, value, now }) {
   const store = fileStore(join(folder, "telemetry.json"));
   const document = JSON.parse(readFileSync(registry.replace(/\.toml$/, ".json"), "utf8"));
   const client = await Client.open({ registry: document, consent: true, store, clock: () => now });
-  await client.record(metric, value);
+  await told(client, metric, value);
   const { spool } = await store.read(["spool"]);
   const sent = spool.uploads.map(({ body }) => JSON.parse(body).reports[0]);
   const waiting = [...sent, ...spool.reports].map(({ params, cohort, bits }) => ({ params, cohort, bits }));

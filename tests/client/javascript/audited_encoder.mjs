@@ -3,6 +3,7 @@
 import { createInterface } from "node:readline";
 
 import { encode, readValue } from "../../../client/javascript/src/encodings.js";
+import { loadNormalizers } from "../../../client/javascript/src/normalizers.js";
 import { readParams } from "../../../client/javascript/src/params.js";
 import {
   cohortOf,
@@ -13,6 +14,7 @@ import {
 } from "../../../client/javascript/src/responses.js";
 import { secretOf } from "../../../client/javascript/src/secret.js";
 
+await loadNormalizers(new Set(["host", "domain"]));
 for await (const line of createInterface({ input: process.stdin })) {
   console.log(JSON.stringify(await answer(JSON.parse(line))));
 }
@@ -22,7 +24,7 @@ async function answer({ secret: hex, metric, epoch, value, params: document, coi
   const params = await readParams(document);
   const scope = scopeName(metric, epoch, params);
   const cohort = await cohortOf(secret, scope, params);
-  const bits = await encode(params, readValue(params, parsed(params, value)), cohort);
+  const bits = await encode(params, readValue(params, parsed(params, value)).told, cohort);
   const permanent = await permanentOf(secret, scope, params, bits);
   const drawn = coins ? () => coins : systemCoins;
   const report = instantaneousResponse(permanent, params, drawn);

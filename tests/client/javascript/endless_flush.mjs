@@ -4,6 +4,7 @@ import { readFileSync } from "node:fs";
 
 import { Client } from "../../../client/javascript/index.js";
 import { memoryStore } from "../../../client/javascript/testing.js";
+import { told } from "./told.mjs";
 
 const registry = JSON.parse(readFileSync(new URL("registry.json", import.meta.url), "utf8"));
 const body = JSON.stringify({ reports: [{ status: "accepted" }], stop: { page: "2999-01-01" } });
@@ -17,7 +18,7 @@ const update = (...words) => {
 const counting = { ...store, update };
 const options = { registry, consent: true, store: counting, transport, background: false };
 const client = await Client.open(options);
-for (let i = 0; i < 2; i++) await client.record("page", "a");
+for (let i = 0; i < 2; i++) await told(client, "page", "a");
 await client.flush();
 n = 0;
 client.flush({ timeout: Infinity });

@@ -14,6 +14,7 @@ import { newDevice } from "../../../client/javascript/src/device.js";
 import { epsilonReports } from "../../../client/javascript/src/loss.js";
 import { readParams } from "../../../client/javascript/src/params.js";
 import { memoryStore } from "../../../client/javascript/testing.js";
+import { told } from "./told.mjs";
 import { metricOf, registryOf } from "./registries.mjs";
 
 const ONE = 2 ** 32;
@@ -101,7 +102,7 @@ async function sources(registry, history) {
   const client = await Client.open({ registry, consent: true, store, background: false });
   const shown = [];
   for (const value of history) {
-    await client.record("theme", value);
+    await told(client, "theme", value);
     shown.push(store.documents.device.scopes[0].last);
   }
   return { shown, spent: (await client.spent()).nats };

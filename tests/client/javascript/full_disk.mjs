@@ -4,11 +4,12 @@ import { existsSync, readFileSync } from "node:fs";
 
 import { fileStore } from "../../../client/javascript/file.js";
 import { Client } from "../../../client/javascript/index.js";
+import { told } from "./told.mjs";
 
 const registry = JSON.parse(readFileSync(new URL("registry.json", import.meta.url), "utf8"));
 const [path] = process.argv.slice(2);
 console.warn = () => {};
 const client = await Client.open({ registry, consent: true, store: fileStore(path) });
-const outcome = await client.record("page", "a");
+const outcome = await told(client, "page", "a");
 const [isLocked, isBeside] = ["lock", "tmp"].map((end) => existsSync(`${path}.${end}`));
 console.log(JSON.stringify({ outcome, isLocked, isBeside, withdrawal: await client.withdraw() }));

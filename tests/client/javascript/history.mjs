@@ -1,11 +1,13 @@
-// Replays histories that tests write as lines of JSON, and answers each with what the device holds.
+// Replays histories that tests write as lines of JSON, and answers each with what left the device.
 
 import { createInterface } from "node:readline";
 
 import { Client } from "../../../client/javascript/index.js";
 import { newDevice } from "../../../client/javascript/src/device.js";
 import { memoryStore } from "../../../client/javascript/testing.js";
+import { told } from "./told.mjs";
 
+console.warn = () => {};
 for await (const line of createInterface({ input: process.stdin })) {
   console.log(JSON.stringify(await replay(JSON.parse(line))));
 }
@@ -19,18 +21,22 @@ async function replay({ secret, registries, events, coin }) {
   let now = 0;
   let stop;
   const statuses = [];
+  const sent = {};
   const transport = {
-    send: async () => {
+    send: async (written) => {
       const status = statuses.shift() ?? 200;
-      const body = JSON.stringify({ reports: [{ status: "accepted" }], stop });
-      return { status, body };
+      const { id, reports } = JSON.parse(written);
+      const [{ metric, params, cohort, bits }] = reports;
+      sent[id] = [metric, params, cohort, bits];
+      return { status, body: JSON.stringify({ reports: [{ status: "accepted" }], stop }) };
     },
   };
-  const open = (number, caps) =>
+  const open = ({ open: number, caps, segment }) =>
     Client.open({
       registry: registries[number],
       consent: true,
       caps,
+      segment,
       store,
       transport,
       background: false,
@@ -38,21 +44,21 @@ async function replay({ secret, registries, events, coin }) {
       coins: (n) => Array(n).fill(coin),
     });
   let client;
-  const answers = [];
+  const kept = [];
   for (const event of events) {
     now = event.now;
-    if (event.open !== undefined) client = await open(event.open, event.caps);
-    if (event.metric) answers.push(await client.record(event.metric, valueOf(event.value)));
+    if (event.open !== undefined) client = await open(event);
+    if (event.metric) kept.push((await told(client, event.metric, valueOf(event.value))) === "kept");
     if (event.optOut) await client.optOut(event.optOut);
     if (event.flush) {
       statuses.splice(0, Infinity, ...event.flush);
       stop = event.stop;
-      answers.push((await client.flush({ timeout: 0 })).reason);
+      await client.flush({ timeout: 1 });
     }
-    if (event.withdraw) answers.push(String((await client.withdraw()).done));
+    if (event.withdraw) await client.withdraw();
   }
-  const { device, spool, log, identity } = store.documents;
-  return { answers, device, spool, log, hasSecret: Boolean(identity) };
+  const { reserved } = await client.spent();
+  return { kept, sent: Object.values(sent), reserved };
 }
 
 function valueOf(value) {

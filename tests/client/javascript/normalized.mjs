@@ -2,7 +2,9 @@
 
 import { createInterface } from "node:readline";
 
-import { normalize } from "../../../client/javascript/src/normalizers.js";
+import { loadNormalizers, normalize } from "../../../client/javascript/src/normalizers.js";
+
+await loadNormalizers(new Set(["host", "domain"]));
 
 for await (const line of createInterface({ input: process.stdin })) {
   const [name, texts] = JSON.parse(line);

@@ -4,11 +4,12 @@ import { readFileSync } from "node:fs";
 
 import { fileStore } from "../../../client/javascript/file.js";
 import { Client } from "../../../client/javascript/index.js";
+import { told } from "./told.mjs";
 
 const registry = JSON.parse(readFileSync(new URL("registry.json", import.meta.url), "utf8"));
 const [path, n] = process.argv.slice(2);
 const client = await Client.open({ registry, consent: true, store: fileStore(path) });
 for (let i = 0; i < Number(n); i++) {
-  const outcome = await client.record("page", "duckduckgo");
-  if (outcome !== "recorded") throw new Error(outcome);
+  const outcome = await told(client, "page", "duckduckgo");
+  if (outcome !== "kept") throw new Error(outcome);
 }

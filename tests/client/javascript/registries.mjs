@@ -29,6 +29,7 @@ export async function metricOf(name, params, fields = {}) {
     params,
     fingerprint,
     parts: [],
+    segments: [],
     notice: "",
     ...fields,
   };

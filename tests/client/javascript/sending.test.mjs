@@ -12,9 +12,9 @@ import { Uploader } from "../../../client/javascript/src/uploader.js";
 const NOON = Date.UTC(2026, 10, 18, 12) / 1000;
 const DAY = 86_400;
 
-const waiting = (due) => ({ metric: "page", params: "p", cohort: 0, bits: "AA", nats: 1, due });
+const waiting = (due) => ({ metric: "page", params: "p", cohort: 0, bits: "AA", due });
 const pending = (id, more) => ({
-  ...{ id, body: id, metric: "page", nats: 1, attempts: 1, first: NOON, claimed: 0, backoff: 0 },
+  ...{ id, body: id, metric: "page", attempts: 1, first: NOON, claimed: 0, backoff: 0 },
   ...more,
 });
 
@@ -40,6 +40,7 @@ function uploaderOf({ reports = [], uploads = [], ...device }) {
     coins: systemCoins,
     limits: { reports: 200, bytes: 200_000, log: 200 },
     prepare: () => {},
+    together: (name) => [name],
   });
   return { uploader, documents, sent };
 }
@@ -91,7 +92,7 @@ test("all uploads that are too old are given up at once, and none of them leaves
 });
 
 test("an interval that has had its report is not waited for", async () => {
-  const held = { "theme 2026-Q4": { ends: NOON - 1, seconds: DAY, events: 0 } };
+  const held = { "theme 2026-Q4": { ends: NOON - 1, seconds: DAY, tag: "0" } };
   const { uploader } = uploaderOf({ held });
   assert.equal((await uploader.step()).due, Infinity);
 });

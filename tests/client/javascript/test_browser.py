@@ -15,7 +15,7 @@ import pytest
 from browsers import PATIENCE, browsing
 from collectors import PATIENT
 from node import CLIENT
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Route
 from tools import need
 from websites import Site, the_readmes_site
 
@@ -27,7 +27,11 @@ OPEN = """async (options) => {
   const all = { ...usual, ...options };
   globalThis.client = await Client.open(all);
 }"""
-RECORD = "(words) => Promise.all(words.map((word) => client.record('search_engine', word)))"
+RECORD = """async (words) => {
+  const told = words.map((word) => client.record("search_engine", word));
+  await client.waiting();
+  return told.map(({ outcome, reason }) => reason || outcome);
+}"""
 FLUSH = "() => client.flush({ timeout: 50 })"
 PANEL = """async () => {
   const { RapporPanel } = await import("/rappor-client/panel.js");
@@ -107,14 +111,14 @@ def test_the_readme_as_a_visitor_sees_it(profile: BrowserContext, the_site: Site
     page.on("request", lambda request: sent.append(request.post_data))
     page.goto("/")
     page.wait_for_selector("rappor-panel button")
-    assert page.evaluate("client.record('search_engine', 'qwant')") == "no consent"
+    assert page.evaluate(RECORD, ["qwant"]) == ["no consent"]
     assert page.evaluate("indexedDB.databases()") == []
     page.click("#yes")
     page.wait_for_selector("#question", state="hidden")
     page.wait_for_selector("rappor-panel button")
     page.fill("#engine", "Qwant")
     page.press("#engine", "Enter")
-    page.wait_for_function("document.querySelector('#outcome').value === 'recorded'")
+    page.wait_for_function("document.querySelector('#outcome').value === 'kept'")
     assert page.evaluate(FLUSH)["done"]
     assert the_site.n_received() == before + 1
     page.evaluate("document.querySelector('rappor-panel').refresh()")
@@ -128,8 +132,8 @@ def test_the_readme_as_a_visitor_sees_it(profile: BrowserContext, the_site: Site
     page.wait_for_selector("rappor-panel [role=status]:has-text('Stopped.')")
     left = page.evaluate(DOCUMENTS)
     assert set(left) == {"device"}
-    assert [left["device"][key] for key in ("patterns", "scopes", "params")] == [{}, [], {}]
-    assert page.evaluate("client.record('search_engine', 'qwant')") == "no consent"
+    assert [left["device"][key] for key in ("scopes", "params")] == [[], {}]
+    assert page.evaluate(RECORD, ["qwant"]) == ["no consent"]
 
 
 def test_the_relay_takes_no_more_than_an_upload(the_site: Site) -> None:
@@ -167,6 +171,24 @@ def test_the_panel_speaks_to_everybody(profile: BrowserContext) -> None:
     assert panel.get_by_role("heading", name="What was sent").count() == 1
     panel.get_by_role("button", name="Stop and erase").press("Enter")
     panel.get_by_role("status").filter(has_text="erased").wait_for()
+
+
+def test_the_panel_is_styled_where_no_style_element_may_be(profile: BrowserContext) -> None:
+    """Its sheet is no element of the page, so `style-src 'self'` does not forbid it."""
+    page = profile.new_page()
+
+    def strict(route: Route) -> None:
+        answer = route.fetch()
+        headers = answer.headers | {"content-security-policy": "style-src 'self'"}
+        route.fulfill(response=answer, headers=headers)
+
+    page.route(f"**{BARE}", strict)
+    page.goto(BARE)
+    page.evaluate(OPEN, {})
+    page.evaluate(PANEL)
+    padding = "getComputedStyle(panel.shadowRoot.querySelector('button')).padding"
+    page.get_by_role("button", name="Stop and erase").wait_for()
+    assert page.evaluate(padding) == "8px 16px"
 
 
 def test_a_panel_goes_on_with_its_page(profile: BrowserContext) -> None:
@@ -212,6 +234,45 @@ def test_the_secret_is_a_key_that_no_script_can_read(profile: BrowserContext) ->
     assert found == ["CryptoKey", "InvalidAccessError"]
 
 
+LEAVE = """(options) => void (async () => {
+  const { Client } = await import("/rappor-client/index.js");
+  const registry = await (await fetch("/registry.json")).json();
+  const client = await Client.open({ registry, consent: true, background: false, ...options });
+  const link = document.createElement("a");
+  link.href = "/next";
+  link.textContent = "next";
+  link.onclick = () => client.record("search_engine", "qwant");
+  document.body.replaceChildren(link);
+  link.click();
+})()"""
+
+
+def click_and_leave(profile: BrowserContext, n: int) -> None:
+    """Record in a click that leaves the page, which the next one answers at once."""
+    page = profile.new_page()
+    page.route("**/next", lambda route: route.fulfill(body="<title>next</title>"))
+    limits = {"limits": {"reports": 10_000, "bytes": 10_000_000}}
+    for _ in range(n):
+        page.goto(BARE)
+        with page.expect_navigation(url="**/next"):
+            page.evaluate(LEAVE, limits)
+    last = tab(profile, **limits)
+    assert last.evaluate("client.waiting()") == n
+    assert last.evaluate("client.counters()") == {"recorded": n}
+    assert last.evaluate("Object.keys(localStorage)") == []
+
+
+def test_a_click_that_leaves_the_page_arrives(profile: BrowserContext) -> None:
+    """Ten times; nothing is lost, doubled or left behind."""
+    click_and_leave(profile, 10)
+
+
+@pytest.mark.acceptance
+def test_two_hundred_clicks_that_leave_the_page_arrive(profile: BrowserContext) -> None:
+    """Two hundred times."""
+    click_and_leave(profile, 200)
+
+
 def two_tabs(profile: BrowserContext, site: Site, n: int) -> None:
     """Record in two tabs at once and flush in both; every report arrives once."""
     before = site.n_received()
@@ -220,14 +281,16 @@ def two_tabs(profile: BrowserContext, site: Site, n: int) -> None:
     for page in pages:
         page.evaluate(start, ["duckduckgo", "qwant"] * (n // 2))
     outcomes = [set(page.evaluate("done")) for page in pages]
-    assert set.union(*outcomes) == {"recorded", "repeated"}
+    assert set.union(*outcomes) == {"kept"}
     for page in pages:
         page.evaluate(f"() => {{ globalThis.flushed = ({FLUSH})(); }}")
     assert all(page.evaluate("flushed")["done"] for page in pages)
     device = pages[0].evaluate(DOCUMENTS)["device"]
-    (pattern,) = device["patterns"].values()
-    assert list(pattern["reports"].values()) == [2 * n]
-    assert pattern["nats"] <= device["reserved"][0][3]
+    ((reports,),) = (
+        [list(each.values()) for each in scope["admitted"].values()] for scope in device["scopes"]
+    )
+    assert reports == [2 * n]
+    assert pages[0].evaluate("client.spent()")["nats"] <= device["reserved"][0][3]
     assert site.n_received() == before + 2 * n
     assert device["counters"]["accepted"] == 2 * n
 
@@ -246,7 +309,7 @@ def test_two_tabs_are_one_device_for_long(profile: BrowserContext, the_site: Sit
 def test_a_withdrawal_reaches_the_other_tab(profile: BrowserContext) -> None:
     """It records and sends nothing more, and the secret is gone for both."""
     first, second = tab(profile), tab(profile)
-    assert second.evaluate(RECORD, ["qwant"]) == ["recorded"]
+    assert second.evaluate(RECORD, ["qwant"]) == ["kept"]
     assert first.evaluate("client.withdraw()") == {"done": True, "secretGone": True, "left": []}
     assert second.evaluate(RECORD, ["qwant"]) == ["no consent"]
     assert second.evaluate(FLUSH)["reason"] == "nothing waiting"
@@ -255,7 +318,7 @@ def test_a_withdrawal_reaches_the_other_tab(profile: BrowserContext) -> None:
 def test_a_withdrawal_does_not_wait_for_a_tab_that_hangs(profile: BrowserContext) -> None:
     """It erases all the same, and says that an upload may be under way."""
     first, second = tab(profile), tab(profile)
-    assert first.evaluate(RECORD, ["qwant"]) == ["recorded"]
+    assert first.evaluate(RECORD, ["qwant"]) == ["kept"]
     hang = "() => { navigator.locks.request('rappor telemetry', () => new Promise(() => {})); }"
     first.evaluate(hang)
     late = "new Promise((resolve) => setTimeout(resolve, 20_000, 'it waits on'))"
@@ -264,11 +327,41 @@ def test_a_withdrawal_does_not_wait_for_a_tab_that_hangs(profile: BrowserContext
     assert set(second.evaluate(DOCUMENTS)) == {"device"}
 
 
+HOLD = """() => new Promise((resolve) => {
+  const request = indexedDB.open("rappor telemetry");
+  request.onsuccess = () => {
+    const table = request.result.transaction("documents", "readwrite").objectStore("documents");
+    const again = () => { globalThis.isOver || (table.get("device").onsuccess = again); };
+    again();
+    resolve();
+  };
+})"""
+
+
+def test_another_tab_that_keeps_the_store_holds_nobody_up(profile: BrowserContext) -> None:
+    """Opening, sending and withdrawing end, and the store is used when it is free."""
+    first, second = tab(profile), profile.new_page()
+    first.evaluate(HOLD)
+    second.goto(BARE)
+    second.evaluate(OPEN, {})
+    assert second.evaluate("client.disabled") == "its store failed: TimeoutError"
+    assert second.evaluate("client.flush({ timeout: 0.5 })")["reason"] == "failed"
+    first.evaluate("globalThis.isOver = true")
+    second.wait_for_function("!client.disabled")
+    assert second.evaluate(RECORD, ["qwant"]) == ["kept"]
+    first.evaluate("globalThis.isOver = false")
+    first.evaluate(HOLD)
+    told = second.evaluate("client.withdraw()")
+    assert not told["done"]
+    first.evaluate("globalThis.isOver = true")
+    eventually(lambda: set(first.evaluate(DOCUMENTS)) == {"device"})
+
+
 def test_a_withdrawal_needs_no_newer_browser(profile: BrowserContext) -> None:
     """Browsers had Web Locks before signals of a timeout."""
     profile.add_init_script("delete AbortSignal.timeout")
     page = tab(profile)
-    assert page.evaluate(RECORD, ["qwant"]) == ["recorded"]
+    assert page.evaluate(RECORD, ["qwant"]) == ["kept"]
     assert page.evaluate("client.withdraw()") == {"done": True, "secretGone": True, "left": []}
     assert set(page.evaluate(DOCUMENTS)) == {"device"}
 
@@ -278,7 +371,7 @@ def test_offline_and_back(profile: BrowserContext, the_site: Site) -> None:
     before = the_site.n_received()
     page = tab(profile)
     profile.set_offline(True)
-    assert page.evaluate(RECORD, ["qwant"]) == ["recorded"]
+    assert page.evaluate(RECORD, ["qwant"]) == ["kept"]
     assert page.evaluate("client.flush({ timeout: 0.01 })")["reason"] == "unreachable"
     (tried,) = page.evaluate("client.log()")
     profile.set_offline(False)
@@ -292,7 +385,7 @@ def test_a_page_that_ends_sends_once(profile: BrowserContext, the_site: Site) ->
     """The report leaves while the page goes away; the next visit's repetition is not counted."""
     before = the_site.n_received()
     page = tab(profile, background=True, maxDelay=3600)
-    assert page.evaluate(RECORD, ["qwant"]) == ["recorded"]
+    assert page.evaluate(RECORD, ["qwant"]) == ["kept"]
     page.goto("about:blank")
     eventually(lambda: the_site.n_received() == before + 1)
     again = tab(profile)
@@ -307,7 +400,7 @@ def test_a_report_that_left_with_its_page_is_not_sent_after_the_collector_forgot
     """A visitor who returns after three weeks reads of it in the log, and nothing leaves."""
     before = the_site.n_received()
     page = tab(profile, background=True, maxDelay=3600)
-    assert page.evaluate(RECORD, ["qwant"]) == ["recorded"]
+    assert page.evaluate(RECORD, ["qwant"]) == ["kept"]
     assert page.evaluate("client.log()") == []
     page.goto("about:blank")
     eventually(lambda: the_site.n_received() == before + 1)
@@ -331,11 +424,11 @@ def test_a_stopped_metric_does_not_leave_with_its_page(
     page = tab(profile, background=True, maxDelay=3600)
     body = {"reports": [{"status": "accepted"}], "stop": {"search_engine": "2999-01-01"}}
     page.route("**/telemetry/**", lambda route: route.fulfill(json=body))
-    assert page.evaluate(RECORD, ["qwant", "qwant"]) == ["recorded"] * 2
+    assert page.evaluate(RECORD, ["qwant", "qwant"]) == ["kept"] * 2
     flushed = page.evaluate(FLUSH)
     assert [flushed["reason"], flushed["waiting"]] == ["asked to wait", 1]
     page.unroute("**/telemetry/**")
-    assert page.evaluate(RECORD, ["qwant"]) == ["silent"]
+    assert page.evaluate(RECORD, ["qwant"]) == ["stopped"]
     page.goto("about:blank")
     assert tab(profile).evaluate(FLUSH)["reason"] == "asked to wait"
     assert the_site.n_received() == before
@@ -349,7 +442,7 @@ def test_a_long_delay_is_waited_for(profile: BrowserContext, the_site: Site) -> 
     page.goto(BARE)
     half = "(n) => new Uint32Array(n).fill(2 ** 31)"
     page.evaluate(f"({OPEN})({{ background: true, maxDelay: 20_000, coins: {half} }})")
-    assert page.evaluate(RECORD, ["qwant"])[0] in ("recorded", "repeated")
+    assert page.evaluate(RECORD, ["qwant"])[0] == "kept"
     page.clock.run_for(9_000_000)
     assert page.evaluate("client.log()") == []
     page.clock.run_for(1_001_000)
@@ -367,10 +460,10 @@ def test_a_page_that_ends_respects_a_collector_that_asked_to_wait(
         "**/telemetry/**",
         lambda route: route.fulfill(status=503, headers={"Retry-After": "86000"}),
     )
-    assert page.evaluate(RECORD, ["qwant"]) == ["recorded"]
+    assert page.evaluate(RECORD, ["qwant"]) == ["kept"]
     assert page.evaluate("client.flush({ timeout: 0.5 })")["reason"] == "collector error"
     page.unroute("**/telemetry/**")
-    assert page.evaluate(RECORD, ["qwant"]) == ["recorded"]
+    assert page.evaluate(RECORD, ["qwant"]) == ["kept"]
     page.goto("about:blank")
     again = tab(profile)
     assert again.evaluate(FLUSH)["reason"] == "asked to wait"
@@ -384,7 +477,7 @@ def test_a_closed_client_sends_nothing_with_its_page(
     """What it had at hand waits in the store."""
     before = the_site.n_received()
     page = tab(profile, background=True, maxDelay=3600)
-    assert page.evaluate(RECORD, ["qwant"]) == ["recorded"]
+    assert page.evaluate(RECORD, ["qwant"]) == ["kept"]
     sent: list[str] = []
     page.on("request", lambda request: sent.append(request.url))
     page.evaluate("client.close()")
@@ -399,7 +492,7 @@ def test_opting_out_reaches_the_other_tab(profile: BrowserContext, the_site: Sit
     before = the_site.n_received()
     first = tab(profile, background=True, maxDelay=3600)
     second = tab(profile)
-    assert first.evaluate(RECORD, ["qwant"]) == ["recorded"]
+    assert first.evaluate(RECORD, ["qwant"]) == ["kept"]
     second.evaluate("client.optOut('search_engine')")
     eventually(lambda: first.evaluate(RECORD, ["qwant"]) == ["opted out"])
     first.goto("about:blank")
@@ -408,7 +501,7 @@ def test_opting_out_reaches_the_other_tab(profile: BrowserContext, the_site: Sit
 
 
 def test_a_page_without_a_secure_context_is_told_so(profile: BrowserContext) -> None:
-    """There is no WebCrypto: the program's mistake has one error, which says what is needed."""
+    """There is no WebCrypto: the client is disabled and says what is needed; nothing is raised."""
     page = profile.new_page()
     page.route("http://shop.test/", lambda route: route.fulfill(body="<title>-</title>"))
     page.route(
@@ -420,12 +513,13 @@ def test_a_page_without_a_secure_context_is_told_so(profile: BrowserContext) -> 
     )
     page.goto("http://shop.test/")
     opening = """async (consent) => {
-      const { Client, ParamsError } = await import("/rappor-client/index.js");
-      const opened = Client.open({ registry: {}, consent });
-      return opened.catch((error) => [error instanceof ParamsError, error.message]);
+      const { Client } = await import("/rappor-client/index.js");
+      const client = await Client.open({ registry: {}, consent });
+      return [client.disabled, client.record("page", "a").reason];
     }"""
     for consent in (True, False):
-        assert page.evaluate(opening, consent) == [True, "a page must be of https or of localhost"]
+        told = page.evaluate(opening, consent)
+        assert told == ["a page must be of https or of localhost", "disabled"]
 
 
 def test_storage_that_is_cleared_under_a_page(profile: BrowserContext) -> None:
@@ -434,12 +528,13 @@ def test_storage_that_is_cleared_under_a_page(profile: BrowserContext) -> None:
     A record may come while the browser closes the database, and fail.
     """
     page = tab(profile)
-    assert page.evaluate(RECORD, ["qwant"]) == ["recorded"]
+    assert page.evaluate(RECORD, ["qwant"]) == ["kept"]
     session = profile.new_cdp_session(page)
     origin = page.evaluate("location.origin")
     session.send("Storage.clearDataForOrigin", {"origin": origin, "storageTypes": "all"})
-    assert page.evaluate(RECORD, ["qwant"]) in (["no consent"], ["failed"])
-    assert tab(profile).evaluate(RECORD, ["ecosia"]) == ["recorded"]
+    page.evaluate(RECORD, ["qwant"])  # the store says so
+    assert page.evaluate(RECORD, ["qwant"]) in (["no consent"], ["disabled"])
+    assert tab(profile).evaluate(RECORD, ["ecosia"]) == ["kept"]
 
 
 def test_blocked_storage_records_nothing_and_says_so(profile: BrowserContext) -> None:
@@ -473,14 +568,14 @@ def test_blocked_storage_records_nothing_and_says_so(profile: BrowserContext) ->
           };
           const collector = "http://localhost:1";
           const client = await rappor.Client.open({ registry, consent: true, collector });
-          const outcome = await client.record("search_engine", "qwant");
+          const { reason } = client.record("search_engine", "qwant");
           const withdrawal = await client.withdraw();
-          return [outcome, (await client.counters()).failures > 0, withdrawal.done];
+          return [reason, client.disabled, withdrawal.done];
         }""",
         registry,
     )
-    assert told == ["failed", True, False]
-    assert any("rappor: telemetry failed: SecurityError" in text for text in warned)
+    assert told == ["disabled", "its store failed: SecurityError", False]
+    assert any("disabled: its store failed: SecurityError" in text for text in warned)
     assert not any("qwant" in text for text in warned)
 
 
@@ -492,13 +587,15 @@ def reload_often(profile: BrowserContext, site: Site, n: int, seed: int) -> None
     page = profile.new_page()
 
     def hear(said: ConsoleMessage) -> None:
-        if said.text == "recorded":
+        if said.text == "kept":
             confirmed.append(said.text)
 
     page.on("console", hear)
     loop = """async () => {
       for (;;) {
-        console.log(await client.record("search_engine", "qwant"));
+        const { outcome } = client.record("search_engine", "qwant");
+        await client.waiting(); // until it is in the store
+        console.log(outcome);
         await client.flush({ timeout: 5 });
       }
     }"""
@@ -517,10 +614,10 @@ def reload_often(profile: BrowserContext, site: Site, n: int, seed: int) -> None
     last = tab(profile)
     assert last.evaluate(FLUSH)["done"]
     device = last.evaluate(DOCUMENTS)["device"]
-    (pattern,) = device["patterns"].values()
+    ((reports,),) = (scope["admitted"].values() for scope in device["scopes"])
     recorded = device["counters"]["recorded"]
     assert recorded >= len(confirmed)
-    assert device["counters"]["accepted"] == recorded == sum(pattern["reports"].values())
+    assert device["counters"]["accepted"] == recorded == sum(reports.values())
     assert site.n_received() == before + recorded
     assert sum(row[3] for row in device["reserved"]) <= 24
 
@@ -541,7 +638,7 @@ def in_fresh_profiles(browser: Browser, site: Site, words: list[str]) -> None:
     for word in words:
         context = browser.new_context(base_url=site.url)
         page = tab(context)
-        assert page.evaluate(RECORD, [word]) == ["recorded"]
+        assert page.evaluate(RECORD, [word]) == ["kept"]
         assert page.evaluate(FLUSH)["done"]
         context.close()
 

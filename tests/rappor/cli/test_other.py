@@ -183,11 +183,15 @@ def test_a_plan_has_one_noise_for_both(
         ]
 
 
-def test_a_registry_for_javascript_is_refused(shop: Shell) -> None:
-    """In one sentence, where its file is written."""
-    code, out, err = shop("collects", "--registry", "registry.toml", "--json")
-    assert (code, out) == (2, "")
-    assert "other must be absent in a registry for devices in JavaScript" in err
+def test_a_registry_for_javascript_has_both_metrics(shop: Shell) -> None:
+    """With the parts of the second one, and what both say to people."""
+    code, out, _ = shop("collects", "--registry", "registry.toml", "--json")
+    assert code == 0
+    first, second = json.loads(out)["metrics"]
+    assert [first["name"], second["name"]] == ["editor", "editor.other"]
+    assert first["parts"] == []
+    assert second["parts"][-1]["name"] == "whole"
+    assert first["notice"] != second["notice"] != ""
 
 
 @pytest.mark.acceptance

@@ -15,7 +15,6 @@ from rappor.protocol.params import NOISE
 from rappor.protocol.parts import Part
 from rappor.protocol.segments import Dimension
 from rappor.registry.other import with_other
-from rappor.registry.sealed_json import sealed_json
 
 ENTRY = """
 [budget]
@@ -267,10 +266,3 @@ def test_other_goes_with_categories_and_strings(fields: dict[str, Any]) -> None:
         Params(f=0.25, p=0.1, q=0.6, other=True, **fields)
     with pytest.raises(ParamsError, match="other must be True or False"):
         Params(k=8, f=0.25, p=0.1, q=0.6, other=1)  # type: ignore[arg-type]
-
-
-def test_devices_in_javascript_get_no_such_registry() -> None:
-    """They could not answer it, so it is refused where their file is written."""
-    registry = Registry.loads(ENTRY)
-    with pytest.raises(MetricError, match="devices in JavaScript"):
-        sealed_json(registry, dict.fromkeys(registry, ""))

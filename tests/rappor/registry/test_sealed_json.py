@@ -12,6 +12,7 @@ import pytest
 
 from rappor import Metric, Params, Registry
 from rappor.protocol.parts import Part
+from rappor.protocol.segments import Dimension
 from rappor.registry.sealed_json import sealed_json
 
 METRIC = Metric(
@@ -49,7 +50,10 @@ def test_the_seal_comes_last_and_is_of_all_before_it() -> None:
 
 def test_an_entry_has_all_that_devices_need() -> None:
     """Shares of devices are thresholds; the version of the format is told."""
-    metric = dataclasses.replace(METRIC, interval="week", patterns=3, sample=0.5)
+    dimensions = (Dimension("version", ("1", "2")), Dimension("country", ("de",)))
+    metric = dataclasses.replace(
+        METRIC, interval="week", patterns=3, sample=0.5, segments=dimensions
+    )
     document = json.loads(sealed(metric))
     assert document["v"] == 1
     assert document["metrics"] == [
@@ -65,6 +69,7 @@ def test_an_entry_has_all_that_devices_need() -> None:
             "params": json.loads(metric.params.to_json()),
             "fingerprint": metric.fingerprint,
             "parts": [],
+            "segments": [["country", ["de"]], ["version", ["1", "2"]]],
             "notice": "about page",
         }
     ]
