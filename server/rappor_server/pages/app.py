@@ -52,6 +52,7 @@ ROUTES: Final = (
     Route("/", shown(metrics.metrics), methods=["GET"]),
     Route("/sign-in", signing.show_sign_in, methods=["GET"]),
     Route("/sign-in", signing.sign_in, methods=["POST"]),
+    Route("/once/{secret}", signing.sign_in_once, methods=["GET"]),
     Route("/sign-out", sent(signing.sign_out), methods=["POST"]),
     Route("/static/{name}", static, methods=["GET"]),
     Route("/metrics/{name}", shown(metrics.metric), methods=["GET"]),
