@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from rappor.panels.panel import Panel
+from rappor.reporting.changes import panel_changes
 from rappor.reporting.charts import Panels
 from rappor.reporting.columns import Columns, candidate
 from rappor.reporting.document import Content, header
@@ -40,7 +41,8 @@ def panel_content(panel: Panel) -> Content:
     title = f"{shorten(panel.metric, 60) or 'Estimates'} by {panel.by}"
     if panel.by == "sample":
         title = f"What changed from {panel.samples[0].name} to {panel.samples[-1].name}"
-    return Content(title, (header(title, next(in_panel(panel))), *panel_sections(panel)))
+    told = [each for each in (panel_changes(panel), next(in_panel(panel))) if each]
+    return Content(title, (header(title, *told), *panel_sections(panel)))
 
 
 def panel_sections(panel: Panel) -> Iterator[Markup]:

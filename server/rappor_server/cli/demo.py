@@ -61,6 +61,7 @@ def demo(*, keep: Path | None, port: int, no_browser: bool) -> int:
         )
         if not _fill(settings, registry):
             return _INTERRUPTED
+        _close_blocks(settings)
         _serve(settings, is_opened=not no_browser)
         if keep is not None:
             click.echo(f"kept: rappor-server serve {registry} --admin 127.0.0.1:9090 --pages")
@@ -143,6 +144,17 @@ def _run(
             server.run()
         server.should_exit = True
         beside.join()
+
+
+def _close_blocks(settings: Settings) -> None:
+    """Close the blocks of all days that have ended, so that the first page has answers."""
+    from rappor.registry.registry import Registry
+    from rappor_server.analysis.closing import close_days
+    from rappor_server.cli.options import open_store
+
+    with open_store(settings) as store:
+        for metric in Registry.load(settings.registry, today=today()).values():
+            close_days(store, metric, today())
 
 
 def _link(settings: Settings) -> str:

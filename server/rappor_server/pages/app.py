@@ -55,18 +55,16 @@ ROUTES: Final = (
     Route("/once/{secret}", signing.sign_in_once, methods=["GET"]),
     Route("/sign-out", sent(signing.sign_out), methods=["POST"]),
     Route("/static/{name}", static, methods=["GET"]),
-    Route("/metrics/{name}", shown(metrics.metric), methods=["GET"]),
-    Route("/metrics/{name}/ranking", sent(questions.rank), methods=["POST"]),
-    Route("/metrics/{name}/trend", sent(questions.run_over_time), methods=["POST"]),
-    Route("/metrics/{name}/comparison", sent(questions.compare), methods=["POST"]),
-    Route("/metrics/{name}/segments", sent(questions.segment), methods=["POST"]),
+    Route("/metrics/{name}", shown(questions.first), methods=["GET"]),
+    Route("/metrics/{name}/ask", shown(metrics.ask), methods=["GET"]),
+    Route("/metrics/{name}/health", shown(metrics.health), methods=["GET"]),
     Route("/metrics/{name}/lists", sent(lists.keep, most=lists.MOST_BYTES), methods=["POST"]),
     Route("/metrics/{name}/lists", shown(lists.text), methods=["GET"]),
     Route("/metrics/{name}/lists/delete", sent(lists.delete), methods=["POST"]),
-    Route("/answers/{id}", shown(questions.answer), methods=["GET"]),
-    Route("/answers/{id}/progress", shown(questions.progress), methods=["GET"]),
-    Route("/answers/{id}/files/{file}", shown(questions.file), methods=["GET"]),
-    Route("/answers/{id}/cancel", sent(questions.cancel), methods=["POST"]),
+    Route("/metrics/{name}/{question}", shown(questions.answer), methods=["GET"]),
+    Route("/metrics/{name}/{question}/progress", shown(questions.progress), methods=["GET"]),
+    Route("/metrics/{name}/{question}/files/{file}", shown(questions.file), methods=["GET"]),
+    Route("/metrics/{name}/{question}/cancel", sent(questions.cancel), methods=["POST"]),
 )
 
 
@@ -113,7 +111,6 @@ def _render(problem: Problem) -> Response:
         status=problem.status,
         title=problem.status.phrase,
         detail=problem.detail,
-        metric="",
         is_signed_in=False,
         form_token="",
     )

@@ -28,7 +28,7 @@ POLICY = (
 
 def test_pages_are_at_the_operators_address_only(dashboard: Dashboard) -> None:
     """At the other one there is nothing, whatever is asked for."""
-    for path in ("/pages", "/pages/", "/pages/sign-in", "/pages/static/pages.css"):
+    for path in ("/pages", "/pages/", "/pages/sign-in", "/pages/static/report.css"):
         assert dashboard.running.get(path).status_code == 404
     assert plain_http.get(f"{dashboard.url}/pages").headers["location"] == "/pages/"
 
@@ -215,7 +215,9 @@ def test_a_form_of_another_site_is_refused(
     assert answer.status_code == status
 
 
-@pytest.mark.parametrize("path", ["sign-out", "metrics/home_page/ranking", "answers/x/cancel"])
+@pytest.mark.parametrize(
+    "path", ["sign-out", "metrics/home_page/lists", "metrics/home_page/ranking/cancel"]
+)
 def test_a_form_needs_the_token_of_its_own_visit(
     reader: Visitor, new_visitor: Callable[[], Visitor], token: str, path: str
 ) -> None:
@@ -264,9 +266,9 @@ def test_a_token_shows_its_own_metrics_only(
     assert "theme" in page
     assert "home_page" not in page
     fields = {"form": form_token(page)}
-    for path in ("ranking", "lists", "lists/delete"):
+    for path in ("ranking/cancel", "lists", "lists/delete"):
         answer = visitor.http.post(f"/pages/metrics/home_page/{path}", data=fields)
         assert answer.status_code == 404
-    for path in ("metrics/home_page", "metrics/home_page/lists?list=x", "metrics/nobody"):
-        answer = visitor.get(f"/pages/{path}")
+    for path in ("home_page", "home_page/ranking", "home_page/lists?list=x", "nobody"):
+        answer = visitor.get(f"/pages/metrics/{path}")
         assert (answer.status_code, "no metric of this name" in answer.text) == (404, True)
