@@ -24,7 +24,7 @@ from rappor.reporting.plots import shares_of
 from rappor.reporting.remarks import gaps
 from rappor.reporting.scale import Scale
 from rappor.reporting.tables import folded, section
-from rappor.reporting.time_panel import ribbon
+from rappor.reporting.time_panel import axis, ribbon
 
 _TOP: Final = 3
 _MOST: Final = 20
@@ -32,8 +32,6 @@ _MOST: Final = 20
 
 _PANELS: Final = 6
 _HEIGHT: Final = 26
-_FAR: Final = 3
-_UP: Final = ("rise", "newcomer")
 
 
 def overview_content(found: Overview) -> Content:
@@ -52,7 +50,7 @@ def overview_content(found: Overview) -> Content:
         ),
         _ranks(found, lines[:_MOST]),
         tag("p", f"{_legend(found, lines[:_MOST])}{more}", class_="note"),
-        tag("p", facts(found), class_="note"),
+        tag("p", basis(found), class_="note"),
         *([section(f"By {found.panel.by}", panels.inline(), name="shares")] if drawn else []),
         folded(
             "Numbers, and what they rest on",
@@ -86,7 +84,7 @@ def sentence(found: Overview) -> Markup:
     return join(*parts, f". {over[0].upper()}{over[1:]} ", named(changes), ".")
 
 
-def facts(found: Overview) -> str:
+def basis(found: Overview) -> str:
     """Say in a line how many reports and devices there are, and how much noise."""
     estimates = found.estimates
     share = estimates.diagnostics.get("detectable_share")
@@ -163,8 +161,7 @@ def _run(line: Line, found: Overview) -> Iterator[Markup]:
         for low, share, high in zip(line.lows, line.shares, line.highs, strict=True)
     ]
     ends = [end for each in known if each is not None for end in each]
-    far = bool(ends) and min(ends) > _FAR * (max(ends) - min(ends))
-    up = Scale.over(ends if far else [0.0, *ends], start=_HEIGHT - 2, end=2)
+    up = axis(ends, start=_HEIGHT - 2, end=2)
     across = Scale.over([0.0, len(known) - 1.0], start=2, end=96)
     places = [across(float(number)) for number in range(len(known))]
     parts = ribbon(known, places, up, height=_HEIGHT)
@@ -183,7 +180,7 @@ def _moved(line: Line) -> Iterator[str]:
     if not change["changed"]:
         yield tag("small", f"{words}, not significant")
         return
-    yield tag("strong", f"{'▲' if change['direction'] in _UP else '▼'} {words}")
+    yield tag("strong", f"{'▲' if change['estimate'] > 0 else '▼'} {words}")
 
 
 def _drawing(told: str, parts: Sequence[Markup], *, class_: str, width: int) -> Markup:

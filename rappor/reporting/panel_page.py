@@ -8,7 +8,6 @@ from typing import Final
 from rappor.panels.panel import Panel
 from rappor.reporting.changes import panel_changes
 from rappor.reporting.charts import Panels
-from rappor.reporting.columns import Columns, candidate
 from rappor.reporting.document import Content, header
 from rappor.reporting.markup import Markup, shorten, tag
 from rappor.reporting.numbers import measured, moved, p_value, short_percent, span, span_of_points
@@ -20,7 +19,7 @@ from rappor.reporting.plots import (
     sorted_rows,
 )
 from rappor.reporting.remarks import in_panel
-from rappor.reporting.tables import folded, listing, section, table, yes
+from rappor.reporting.tables import Columns, candidate, folded, listing, section, table, yes
 
 _DRAWN: Final = 40
 _NEAREST: Final = 10

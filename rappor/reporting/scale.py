@@ -15,7 +15,7 @@ from typing import Final
 _NICE: Final = (1, 2, 5, 10)
 _CROWDED: Final = 0.1
 _EMPTY: Final = 0.5
-"""Parts of an axis: the rows up to here are crowded; what is left out is at least this wide."""
+"""Parts of an axis: the rows up to here are crowded; an omitted stretch is at least this wide."""
 
 _LOWER: Final = 0.72
 _BREAK: Final = 0.05

@@ -60,8 +60,13 @@ def _shares(panel: Panel, column: int) -> Scale:
         for end in table[:, column].tolist()
         if math.isfinite(end)
     ]
+    return axis(ends, start=_FLOOR, end=_TOP)
+
+
+def axis(ends: Sequence[float], *, start: float, end: float) -> Scale:
+    """Return the scale of shares: from 0 on, unless all of them are far from it."""
     far = bool(ends) and min(ends) > _FAR * (max(ends) - min(ends)) > 0
-    return Scale.over(ends if far else [0.0, *ends], start=_FLOOR, end=_TOP)
+    return Scale.over(ends if far else [0.0, *ends], start=start, end=end)
 
 
 def _grid(shares: Scale) -> Markup:

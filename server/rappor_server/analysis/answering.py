@@ -29,7 +29,7 @@ NIGHT: Final = ""
 """The owner of answers that nobody has asked for yet."""
 
 _TELL_SECONDS: Final = 1.0
-_MOST_AT_NIGHT: Final = 4
+_MOST_AT_NIGHT: Final = 2
 
 LookUp = Callable[..., Awaitable[Any]]
 
@@ -74,7 +74,7 @@ class Answers:
     async def ask(
         self, task: PageTask[Any], *, owner: str, address: str = "", wait: float = 0.0
     ) -> KeptAnswer | None:
-        """Return an answer; if there is none, begin to make it and wait for so many seconds."""
+        """Return an answer; if there is none, begin to make it and wait at most `wait` seconds."""
         key = await self._look_up(task.key, self._store)
         found = await self._find(key)
         if found is not None:

@@ -173,20 +173,14 @@ class OverviewTask(PageTask[tuple[Released, Release]]):
 
     def find(self, store: Store) -> tuple[Released, Release]:
         """Read the counts of each period, and those of the latest ones by day."""
-        sunday = self.through - _DAY * ((self.through.weekday() + 1) % 7)
-        weeks = self._periods(store, sunday - _DAY * (7 * WEEKS - 1), sunday, "week")
+        weeks = whole_weeks(store, self.metric, self.through)
         if len(weeks.periods) > 1:
-            first = max(sunday - _DAY * (7 * LATEST - 1), weeks.periods[0].first)
-            return weeks, self._latest(store, first, sunday)
+            first = max(weeks.last - _DAY * (7 * LATEST - 1), weeks.periods[0].first)
+            return weeks, self._latest(store, first, weeks.last)
         first = self.through - _DAY * (_DAYS - 1)
-        days = self._periods(store, first, self.through, "day")
+        found = releases_by(store, BlockQuery(self.metric, first, self.through), "day")
+        days = _released(self.metric, found, _begin(found, first), self.through)
         return days, self._latest(store, first, self.through)
-
-    def _periods(
-        self, store: Store, first: datetime.date, last: datetime.date, by: str
-    ) -> Released:
-        found = releases_by(store, BlockQuery(self.metric, first, last), by)
-        return _released(self.metric, found, first, last)
 
     def _latest(self, store: Store, first: datetime.date, last: datetime.date) -> Release:
         found = release_by_day(store, self.metric, first, last)
@@ -205,7 +199,7 @@ class OverviewTask(PageTask[tuple[Released, Release]]):
         from rappor.reporting.overview import overview_card, overview_content  # noqa: PLC0415
 
         periods, latest = found
-        by = "week" if (periods.last - periods.first).days >= 7 * WEEKS - 1 else "day"
+        by = "day" if periods.periods[0].first == periods.periods[0].last else "week"
         counted = replace(
             periods,
             periods=tuple(
@@ -402,6 +396,19 @@ class SegmentsTask(PageTask[Release]):
             progress=progress,
         )
         return _drawn_panel(apart, "segments")
+
+
+def whole_weeks(store: Store, metric: Metric, through: datetime.date) -> Released:
+    """Return the counts of the last whole weeks up to a day, eight at most."""
+    last = through - _DAY * ((through.weekday() + 1) % 7)
+    first = last - _DAY * (7 * WEEKS - 1)
+    found = releases_by(store, BlockQuery(metric, first, last), "week")
+    return _released(metric, found, _begin(found, first), last)
+
+
+def _begin(found: Sequence[Release], first: datetime.date) -> datetime.date:
+    """Return the first day of the first period with reports; the first day without any."""
+    return next((each.first for each in found if each.collections), first)
 
 
 def _released(

@@ -13,6 +13,7 @@ from rappor.ground.errors import RapporError
 from rappor_server.cli.check import check
 from rappor_server.cli.database import backup, export, migrate, prune, restore
 from rappor_server.cli.demo import demo
+from rappor_server.cli.publish import publish
 from rappor_server.cli.serve import serve
 from rappor_server.cli.tokens import token
 
@@ -54,7 +55,7 @@ def completion(shell: str) -> None:
     click.echo(kind(server, {}, _NAME, "_RAPPOR_SERVER_COMPLETE").source())
 
 
-for command in (demo, serve, check, token, migrate, prune, backup, restore, export):
+for command in (demo, serve, check, token, migrate, prune, backup, restore, export, publish):
     server.add_command(command)
 
 

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from rappor_server.serving import Server
 
 _INTERRUPTED = 130
+_PATIENCE = 600.0
+"""Seconds that an answer may take: this machine may be busy."""
 
 
 @click.command(
@@ -57,7 +59,12 @@ def demo(*, keep: Path | None, port: int, no_browser: bool) -> int:
     with _folder(keep) as folder:
         registry = write_metrics(folder)
         settings = Settings(
-            registry=str(registry), host="127.0.0.1", port=0, admin=f"127.0.0.1:{port}", pages=True
+            registry=str(registry),
+            host="127.0.0.1",
+            port=0,
+            admin=f"127.0.0.1:{port}",
+            pages=True,
+            decode_seconds=_PATIENCE,
         )
         if not _fill(settings, registry):
             return _INTERRUPTED

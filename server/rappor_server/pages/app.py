@@ -16,7 +16,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rappor_server.pages import lists, metrics, questions, rendering, signing
-from rappor_server.pages.signing import Desk, sent, shown, to_page
+from rappor_server.pages.signing import sent, shown, to_page
 from rappor_server.problems import Problem, handlers
 
 PREFIX: Final = "/pages"
@@ -83,7 +83,7 @@ def create() -> Starlette:
         exception_handlers=handlers(_render),
     )
     app.router.redirect_slashes = False
-    app.state.desk = Desk()
+    app.state.attempts = signing.attempts()
     return app
 
 

@@ -13,12 +13,12 @@ from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import urlencode
 
-import msgspec
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 
 from rappor.counts.calendar import STRETCHES
 from rappor.decoding.detection import CORRECTIONS, Detection
+from rappor.ground.plurals import counted
 from rappor.registry.metric import Metric
 from rappor_server.access import while_connected
 from rappor_server.analysis.answering import NIGHT
@@ -36,7 +36,7 @@ from rappor_server.analysis.page_tasks import (
 )
 from rappor_server.analysis.tasks import Range, read_day
 from rappor_server.pages.forms import Form
-from rappor_server.pages.signing import Reader, to_page, to_see
+from rappor_server.pages.signing import Reader, to_see
 from rappor_server.problems import Problem
 from rappor_server.storage.blocks import last_day
 
@@ -52,13 +52,6 @@ _DEFAULTS: Final = {"smooth": "1", "level": "5", "correction": "bh", "confidence
 _FIELDS: Final = ("from", "to", "from_after", "to_after", "by", "dimension", "list", "all",
                   "forged", *_DEFAULTS)  # fmt: skip
 """What an address may say, in this order."""
-
-
-class Progress(msgspec.Struct, frozen=True, kw_only=True):
-    """How far an answer is, for the script of its page."""
-
-    text: str
-    is_over: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,8 +96,7 @@ async def progress(request: Request, reader: Reader) -> Response:
     asked = await _question(request, reader)
     found = await reader.collector.answers.find(asked.task)
     is_over = found is None or found.state != "running"
-    now = Progress(text="" if found is None else _progress(found), is_over=is_over)
-    return Response(msgspec.json.encode(now), media_type=_MEDIA_TYPES["json"])
+    return JSONResponse({"text": _progress(found), "is_over": is_over})
 
 
 async def file(request: Request, reader: Reader) -> Response:
@@ -152,14 +144,12 @@ async def _shown(reader: Reader, asked: Question, found: KeptAnswer | None) -> R
     collector, metric = reader.collector, asked.metric
     more = {"metric": metric, "asked": asked, "now": asked.path.rpartition("/")[2]}
     if found is None or found.state == "running":
-        text = "waiting for a process" if found is None else _progress(found)
-        return reader.render("waiting.html", progress=text, **more)
+        return reader.render("waiting.html", progress=_progress(found), **more)
     if found.page is None:
         status = HTTPStatus(found.status)
         needs_list = not asked.task.asked.can_be_answered
-        return reader.render(
-            "unanswered.html", status=status, detail=found.step, needs_list=needs_list, **more
-        )
+        more |= {"status": status, "detail": found.step, "needs_list": needs_list, "others": ()}
+        return reader.render("unanswered.html", **more)
     latest = await collector.look_up(last_day, collector.store, metric, today=collector.today())
     return reader.render("answer.html", page=found.page, latest=f"{latest}", **more)
 
@@ -167,15 +157,14 @@ async def _shown(reader: Reader, asked: Question, found: KeptAnswer | None) -> R
 def _busy(reader: Reader, asked: Question, owner: str) -> Response:
     """Show which other question of the same token must be answered first."""
     most = reader.collector.settings.jobs_per_token
-    page = to_page(
-        "busy.html",
+    page = reader.render(
+        "unanswered.html",
         status=HTTPStatus.TOO_MANY_REQUESTS,
         metric=asked.metric,
         now=asked.path.rpartition("/")[2],
-        most=most,
+        needs_list=False,
+        detail=f"A token must have at most {counted(most, 'question')} in progress.",
         others=reader.collector.answers.under_way(owner),
-        is_signed_in=True,
-        form_token=reader.form_token,
     )
     page.headers["Retry-After"] = "5"
     return page
@@ -279,5 +268,7 @@ def _range(form: Form, first: str, last: str) -> Range:
     return found
 
 
-def _progress(found: KeptAnswer) -> str:
+def _progress(found: KeptAnswer | None) -> str:
+    if found is None:
+        return "waiting for a process"
     return f"{found.step}, for {max(time.time() - found.began, 0):.0f} seconds"

@@ -32,24 +32,13 @@ _REFUSED: Final = "Signing in needs a token that is neither expired nor revoked.
 _OUT_OF_DATE: Final = "This form was made for another visit. Load the page again."
 
 
-class Desk:
-    """Attempts to sign in, as one process knows them; for one thread."""
+def attempts(*, clock: Callable[[], float] = time.monotonic) -> RateLimit:
+    """Return the limit of attempts to sign in, as one process counts them.
 
-    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
-        """Know nobody yet."""
-        self._attempts = RateLimit(_ATTEMPTS, clock=clock, what="attempts to sign in")
-
-    def check_attempt(self, request: Request) -> None:
-        """Count an attempt to sign in; the problem 429 if there were too many.
-
-        There is no bound on all addresses together: nobody can guess a token, and whoever reached
-        the bound would keep everybody out.
-        """
-        self._attempts.check(_address(request))
-
-    def succeeded(self, request: Request) -> None:
-        """Take back the count of an attempt that was none to guess a token."""
-        self._attempts.take_back(_address(request))
+    There is no bound on all addresses together: nobody can guess a token, and whoever reached the
+    bound would keep everybody out.
+    """
+    return RateLimit(_ATTEMPTS, clock=clock, what="attempts to sign in")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,9 +111,9 @@ async def show_sign_in(request: Request) -> Response:
 
 async def sign_in(request: Request) -> Response:
     """POST /pages/sign-in: begin a visit with a token."""
-    desk, collector = _desk(request), _collector(request)
+    collector, tried = _collector(request), request.app.state.attempts
     check_origin(request)
-    desk.check_attempt(request)
+    tried.check(_address(request))
     with collector.share_of_readers() as share:
         form = await read_form(request, share)
     cookie = _cookie(request)
@@ -136,21 +125,21 @@ async def sign_in(request: Request) -> Response:
     token = await find_token(collector, form.text("token"))
     if token is None:
         return _sign_in_page(request, cookie, _REFUSED, HTTPStatus.UNAUTHORIZED)
-    desk.succeeded(request)
+    tried.take_back(_address(request))
     await collector.look_up(visits.end, collector.store, cookie)
     return await _begin(request, token.id)
 
 
 async def sign_in_once(request: Request) -> Response:
     """GET /pages/once/SECRET: begin a visit by a link that works once."""
-    desk, collector = _desk(request), _collector(request)
-    desk.check_attempt(request)
+    collector, tried = _collector(request), request.app.state.attempts
+    tried.check(_address(request))
     secret = request.path_params["secret"]
     known = visits.is_cookie(secret)
     token_id = await collector.look_up(visits.open_link, collector.store, secret) if known else None
     if token_id is None:
         return to_see(SIGN_IN)
-    desk.succeeded(request)
+    tried.take_back(_address(request))
     return await _begin(request, token_id)
 
 
@@ -243,11 +232,6 @@ def _address(request: Request) -> str:
 
 def _is_secure(request: Request) -> bool:
     return request.url.scheme == "https"
-
-
-def _desk(request: Request) -> Desk:
-    desk: Desk = request.app.state.desk
-    return desk
 
 
 def _collector(request: Request) -> Collector:

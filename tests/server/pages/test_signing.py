@@ -15,7 +15,7 @@ from collectors import make_token
 from dashboards import Dashboard, Visitor, form_token
 from plain_http import NO_CERTIFICATES
 from rappor_server.pages.app import ROUTES, create
-from rappor_server.pages.signing import Desk
+from rappor_server.pages.signing import attempts
 from rappor_server.request_limits import BodyBudget
 from rappor_server.storage import tokens, visits
 from rappor_server.storage.store import Store
@@ -114,7 +114,7 @@ def test_attempts_of_an_address_are_limited() -> None:
     now = 0.0
     app = create()
     app.state.collector = NoTokens()
-    app.state.desk = Desk(clock=lambda: now)
+    app.state.attempts = attempts(clock=lambda: now)
 
     async def attempt(address: str) -> httpx.Response:
         own = httpx.ASGITransport(app, client=(address, 1))
