@@ -173,6 +173,13 @@ class _Share:
         help="Share of the devices that are replaced on the next day.  [default: 0]",
     ),
 )
+@click.option(
+    "--segment",
+    "segment",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A public property that all devices have, of a metric with segments. May be repeated.",
+)
 @seed_option
 @grouped(
     "target",
@@ -197,6 +204,7 @@ def simulate(
     metric_name: str,
     population_path: str,
     size: _Size,
+    segment: tuple[str, ...],
     seed: int | None,
     target: _Target,
     as_json: bool,
@@ -214,7 +222,7 @@ def simulate(
     from rappor.simulation.population import Population
 
     registry = Registry.load(registry_path)
-    metric = registry.metric(metric_name)
+    metric = _in_segment(registry.metric(metric_name), segment)
     population = Population.from_csv(population_path)
     if target.as_reports and size.repeated:
         raise click.UsageError(
@@ -225,8 +233,8 @@ def simulate(
             f"--reports-per-device must be 1: a device reports {metric.name} once in an epoch; "
             "give --days of several epochs"
         )
-    pair = [registry[name] for name in registry.together(metric_name)]
-    if target.as_reports or size.repeated or len(pair) == 1 or pair[0] is not metric:
+    pair = [_in_segment(registry[name], segment) for name in registry.together(metric_name)]
+    if target.as_reports or size.repeated or len(pair) == 1 or pair[0] != metric:
         pair = [metric]
     shares = _shares(metric, size, seed)
     if target.out is None:
@@ -249,6 +257,16 @@ def simulate(
         told = files[0] if len(files) == 1 else f"{files[0]} to {files[-1]}"
         names = " and ".join(each.name for each in pair)
         click.echo(f"{counted(found.reports, 'report')} of {names} in {told}")
+
+
+def _in_segment(metric: Metric, pairs: Iterable[str]) -> Metric:
+    """Return the metric of devices with these properties, each NAME=VALUE."""
+    own = {}
+    for pair in pairs:
+        name, _, own[name] = pair.partition("=")
+        if name not in {each.name for each in metric.segments}:
+            raise click.UsageError(f"--segment must name a segment of {metric.name}, got {pair!r}")
+    return metric.in_segment(own) if own else metric
 
 
 def _save(collections: Iterable[tuple[str, Counts]], out: str) -> Iterator[tuple[str, int]]:

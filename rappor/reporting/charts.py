@@ -52,12 +52,13 @@ class Picture:
         """Return it as a part of a page."""
         raise NotImplementedError
 
-    def _svg(self) -> Markup:
+    def svg(self) -> Markup:
+        """Return it as a file: dark on white."""
         raise NotImplementedError
 
     def _repr_svg_(self) -> str:
         """Return what a notebook shows: dark on white."""
-        return self._svg()
+        return self.svg()
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write it in the format of the path's suffix; an HTML file needs no other file.
@@ -70,9 +71,9 @@ class Picture:
         """
         match check_suffix(path):
             case ".svg":
-                saved(self._svg() + "\n", path)
+                saved(self.svg() + "\n", path)
             case ".png":
-                Path(path).write_bytes(_png(self._svg(), path))
+                Path(path).write_bytes(pixels(self.svg(), path))
             case _:
                 saved(document(self.title, tag("h1", self.title), self.inline()), path)
 
@@ -105,7 +106,8 @@ class Chart(Picture):
             viewBox=f"0 0 {self.width:g} {self.height:g}" if fixed else None, **attributes,
         )  # fmt: skip
 
-    def _svg(self) -> Markup:
+    def svg(self) -> Markup:
+        """Return it as a file of its own."""
         width = _WIDTH if self.width is None else self.width
         return _paper(self.title, tag("svg", self.drawn(), width=width), width, self.height)
 
@@ -126,7 +128,8 @@ class Panels(Picture):
         )
         return tag("div", *parts, class_="panels")
 
-    def _svg(self) -> Markup:
+    def svg(self) -> Markup:
+        """Return it as a file of its own."""
         columns = max(1, min(self.columns, len(self.charts)))
         width = max((chart.width or _CELL for chart in self.charts), default=_CELL)
         head = _HEADING if any(chart.title for chart in self.charts) else 0
@@ -180,10 +183,16 @@ def _rasteriser() -> Any:
         raise MissingExtraError("png") from None
 
 
-def _png(svg: str, path: str | os.PathLike[str]) -> bytes:
-    """Return a drawing in pixels. Without a font it would have no words, which is an error."""
+def pixels(svg: str, name: str | os.PathLike[str]) -> bytes:
+    """Return a drawing as a PNG. Without a font it would have no words, which is an error.
 
-    def pixels(text: str, zoom: int) -> bytes:
+    Raises
+    ------
+    MissingExtraError: the extra `png` is missing.
+    FileError: the machine has no font; `name` is that of the file.
+    """
+
+    def drawn(text: str, zoom: int) -> bytes:
         return bytes(_rasteriser().svg_to_bytes(svg_string=text, zoom=zoom))
 
     words, none = (
@@ -191,6 +200,6 @@ def _png(svg: str, path: str | os.PathLike[str]) -> bytes:
             xmlns="http://www.w3.org/2000/svg")
         for text in ("M", "")
     )  # fmt: skip
-    if pixels(words, 1) == pixels(none, 1):
-        raise FileError(path, "this machine has no font for a PNG; write an .svg file instead")
-    return pixels(svg, _SHARP)
+    if drawn(words, 1) == drawn(none, 1):
+        raise FileError(name, "this machine has no font for a PNG; write an .svg file instead")
+    return drawn(svg, _SHARP)

@@ -17,7 +17,6 @@ from rappor.decoding.report import (
 from rappor.ground.plurals import counted
 from rappor.protocol.encodings import encoding_of
 from rappor.reporting.cohort_charts import cohort_bits, cohort_reports, residuals
-from rappor.reporting.columns import Columns, candidate
 from rappor.reporting.contrasts import contrasts_table
 from rappor.reporting.document import Content, header
 from rappor.reporting.markup import Markup, join, shorten, tag
@@ -32,7 +31,7 @@ from rappor.reporting.numbers import (
 )
 from rappor.reporting.plots import error_of, interval, shares_chart
 from rappor.reporting.remarks import answer, findings, unallocated
-from rappor.reporting.tables import folded, listing, pairs, table, yes
+from rappor.reporting.tables import Columns, candidate, folded, listing, pairs, table, yes
 
 _MOST_GRIDS: Final = 3
 """Parameter sets whose residuals are drawn, so that the page stays small."""

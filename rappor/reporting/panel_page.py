@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from rappor.panels.panel import Panel
+from rappor.reporting.changes import panel_changes
 from rappor.reporting.charts import Panels
-from rappor.reporting.columns import Columns, candidate
 from rappor.reporting.document import Content, header
 from rappor.reporting.markup import Markup, shorten, tag
 from rappor.reporting.numbers import measured, moved, p_value, short_percent, span, span_of_points
@@ -19,7 +19,7 @@ from rappor.reporting.plots import (
     sorted_rows,
 )
 from rappor.reporting.remarks import in_panel
-from rappor.reporting.tables import folded, listing, section, table, yes
+from rappor.reporting.tables import Columns, candidate, folded, listing, section, table, yes
 
 _DRAWN: Final = 40
 _NEAREST: Final = 10
@@ -40,7 +40,8 @@ def panel_content(panel: Panel) -> Content:
     title = f"{shorten(panel.metric, 60) or 'Estimates'} by {panel.by}"
     if panel.by == "sample":
         title = f"What changed from {panel.samples[0].name} to {panel.samples[-1].name}"
-    return Content(title, (header(title, next(in_panel(panel))), *panel_sections(panel)))
+    told = [each for each in (panel_changes(panel), next(in_panel(panel))) if each]
+    return Content(title, (header(title, *told), *panel_sections(panel)))
 
 
 def panel_sections(panel: Panel) -> Iterator[Markup]:

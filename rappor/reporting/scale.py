@@ -1,8 +1,8 @@
 """Where a number is drawn, and which numbers are written beside an axis.
 
 An axis is linear, logarithmic or broken. It is broken by one rule (`broken`): half of the rows
-would lie in its first tenth, and leaving out a stretch without any row gives these rows at least
-four times the room. Whoever draws such an axis says so.
+would lie in its first tenth, and half of the axis, in one stretch, would have no row. Whoever draws
+such an axis says so.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ from typing import Final
 
 _NICE: Final = (1, 2, 5, 10)
 _CROWDED: Final = 0.1
-_FEWER: Final = 4
-_WIDER: Final = 1.2
-"""How many times the lower end of a gap its upper end is, at least."""
+_EMPTY: Final = 0.5
+"""Parts of an axis: the rows up to here are crowded; an omitted stretch is at least this wide."""
 
 _LOWER: Final = 0.72
 _BREAK: Final = 0.05
@@ -86,16 +85,16 @@ class Scale:
 
 
 def _gap(spans: Sequence[tuple[float, float]], most: float) -> tuple[float, float] | None:
-    """Return the highest stretch without rows that, left out, gives crowded rows their room."""
+    """Return the widest stretch without rows, if the others are crowded and it is wide enough."""
     middles = sorted((low + high) / 2 for low, high in spans)
     if len(spans) < 3 or middles[len(spans) // 2] > _CROWDED * most:
         return None
-    found, reached = None, -math.inf
+    found, reached = (0.0, 0.0), 0.0
     for low, high in sorted(spans):
-        if 0 < reached <= most / _FEWER and low > _WIDER * reached:
+        if low - reached > found[1] - found[0]:
             found = (reached, low)
         reached = max(reached, high)
-    return found
+    return found if found[0] > 0 and found[1] - found[0] >= _EMPTY * most else None
 
 
 def _round_numbers(low: float, high: float, n: int) -> list[float]:

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from rappor.panels.edition import Edition, EditionEntry
+from rappor.panels.panel import Panel
+from rappor.reporting.changes import panel_changes
 from rappor.reporting.document import document, header
 from rappor.reporting.markup import Markup, join, tag
 from rappor.reporting.panel_page import panel_sections
@@ -28,10 +30,23 @@ def edition_page(edition: Edition) -> str:
     above = tag("a", f"All editions of {entry.metric}", href="../index.html")
     return document(
         title,
-        header(title, next(in_panel(edition.trend)), above=above),
+        header(
+            title,
+            join(_in_use(edition.trend), " ", panel_changes(edition.trend)),
+            next(in_panel(edition.trend)),
+            above=above,
+        ),
         *panel_sections(edition.trend),
         _collected(edition.notice),
         _again(edition),
+    )
+
+
+def _in_use(trend: Panel) -> str:
+    n = int(trend.found.sum())
+    return (
+        f"{n:,} of the {len(trend.candidates):,} listed values {'was' if n == 1 else 'were'} found "
+        "in use."
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from rappor.reporting.markup import Markup, breakable, join, shorten, tag
 
@@ -17,6 +17,8 @@ _NAME_COLUMNS: Final = 120
 """Letters of a name in a table; longer ones are cut, and say so by an ellipsis."""
 
 Row = Mapping[str, Any]
+Columns: TypeAlias = dict[str, Callable[[Row], str]]
+"""What writes the cells of a column, by its title."""
 
 
 def table(
@@ -89,6 +91,11 @@ def pairs(caption: str, entries: Iterable[tuple[str, str]]) -> Markup:
 def name_of(text: str, note: str = "") -> Markup:
     """Return a name as a cell shows it: on its own direction, broken between its words only."""
     return join(tag("bdi", breakable(shorten(text, _NAME_COLUMNS))), note)
+
+
+def candidate(row: Row) -> str:
+    """Write the name of a row, with its group of indistinguishable ones."""
+    return name_of(row["candidate"], f" (group {row['group']})" if "group" in row else "")
 
 
 def yes(*, fact: bool) -> str:

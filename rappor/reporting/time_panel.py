@@ -60,8 +60,13 @@ def _shares(panel: Panel, column: int) -> Scale:
         for end in table[:, column].tolist()
         if math.isfinite(end)
     ]
+    return axis(ends, start=_FLOOR, end=_TOP)
+
+
+def axis(ends: Sequence[float], *, start: float, end: float) -> Scale:
+    """Return the scale of shares: from 0 on, unless all of them are far from it."""
     far = bool(ends) and min(ends) > _FAR * (max(ends) - min(ends)) > 0
-    return Scale.over(ends if far else [0.0, *ends], start=_FLOOR, end=_TOP)
+    return Scale.over(ends if far else [0.0, *ends], start=start, end=end)
 
 
 def _grid(shares: Scale) -> Markup:
@@ -107,23 +112,31 @@ def _border(period: Sample, place: float) -> Markup:
 
 def _run(levels: Levels, column: int, places: Sequence[float], shares: Scale) -> list[Markup]:
     """Draw a line and the band of its intervals, interrupted where there is no estimate."""
-    drawn = []
     table = [levels.ci_low[:, column], levels.proportion[:, column], levels.ci_high[:, column]]
-    known = [
-        (place, [shares(float(each[number])) for each in table])
-        if all(math.isfinite(float(each[number])) for each in table)
-        else None
-        for number, place in enumerate(places)
-    ]
-    for one, two in itertools.pairwise(known):
+    ends = zip(*(part.tolist() for part in table), strict=True)
+    known = [each if all(map(math.isfinite, each)) else None for each in ends]
+    return ribbon(known, places, shares, height=_FLOOR + 5)
+
+
+def ribbon(
+    known: Sequence[tuple[float, float, float] | None],
+    places: Sequence[float],
+    shares: Scale,
+    *,
+    height: float,
+) -> list[Markup]:
+    """Draw a line through (low, share, high) at places, and a band; None interrupts both."""
+    drawn = []
+    for (x1, one), (x2, two) in itertools.pairwise(zip(places, known, strict=True)):
         if one is None or two is None:
             continue
-        (x1, (low1, y1, high1)), (x2, (low2, y2, high2)) = one, two
+        low1, y1, high1 = map(shares, one)
+        low2, y2, high2 = map(shares, two)
         band = f"0,{low1:g} 1,{low2:g} 1,{high2:g} 0,{high1:g}"
         drawn += [
             tag("svg", tag("polygon", points=band, fill=COLORS[0], fill_opacity=0.18),
-                x=f"{x1:g}%", width=f"{x2 - x1:.4g}%", height=_FLOOR + 5,
-                viewBox=f"0 0 1 {_FLOOR + 5}", preserveAspectRatio="none"),
+                x=f"{x1:g}%", width=f"{x2 - x1:.4g}%", height=height,
+                viewBox=f"0 0 1 {height:g}", preserveAspectRatio="none"),
             tag("line", x1=f"{x1:g}%", x2=f"{x2:g}%", y1=y1, y2=y2, stroke=COLORS[0],
                 stroke_width=2, stroke_linecap="round"),
         ]  # fmt: skip

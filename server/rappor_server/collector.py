@@ -12,11 +12,15 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeVar
 
+from rappor.decoding.detection import Detection
 from rappor.registry.metric import Metric
 from rappor_server import logs
 from rappor_server.activity import TICK_SECONDS, Activity
+from rappor_server.analysis.answering import Answers
+from rappor_server.analysis.candidate_sources import candidate_source
 from rappor_server.analysis.closing import keep_closing, metrics_due
 from rappor_server.analysis.jobs import Jobs
+from rappor_server.analysis.page_tasks import Asked, OverviewTask
 from rappor_server.analysis.worker import Limits, Pool
 from rappor_server.errors import ConflictError, SchemaError, StoreError
 from rappor_server.health import Health
@@ -26,6 +30,7 @@ from rappor_server.input_files import InputFiles
 from rappor_server.prometheus import Metrics
 from rappor_server.request_limits import AddressShare, BodyBudget, RateLimit
 from rappor_server.settings import Settings
+from rappor_server.storage.blocks import last_day
 from rappor_server.storage.group_commit import Bounds, Result, Writer
 from rappor_server.storage.store import Store
 from rappor_server.storage.store_process import StoreProcess
@@ -82,6 +87,7 @@ class Collector:
         self.store = wait_for_database(
             lambda: Store.open(settings.database), seconds=settings.database_seconds
         )
+        self.answers = Answers(self.jobs, self.store, self.look_up)
         self._store_process = StoreProcess(settings.database)
         self._activity = Activity()
         self._writer: Writer[Answer] = Writer(
@@ -96,7 +102,13 @@ class Collector:
             self._loop.create_task(self._tell_activity()),
             self._loop.create_task(self._watch_database()),
             self._loop.create_task(
-                keep_closing(self._closer.run, self._closer.rest, self._find_due, today)
+                keep_closing(
+                    self._closer.run,
+                    self._closer.rest,
+                    self._find_due,
+                    today,
+                    then=self._prepare_overviews if settings.pages else None,
+                )
             ),
         ]
 
@@ -108,6 +120,7 @@ class Collector:
         """Commit the uploads that wait, then close every part."""
         for task in self._tasks:
             task.cancel()
+        await self.answers.close()
         self.jobs.close()
         await self._writer.close()
         await self._store_process.close()
@@ -138,6 +151,24 @@ class Collector:
         """Return the metrics that have days whose blocks are to be closed."""
         metrics = list(self.accepted_params.registry.values())
         return await self.look_up(metrics_due, self.store, metrics, self.today())
+
+    async def overview(self, metric: Metric, *, listed: str = "") -> OverviewTask:
+        """Return the question that a metric's page answers, with the list that is named, if any.
+
+        Else the registry's file has the candidates, or the list that was saved last.
+        """
+        through = await self.look_up(last_day, self.store, metric, today=self.today())
+        source = await self.look_up(
+            candidate_source, self.store, metric, listed, registry=self.settings.registry
+        )
+        asked = Asked(metric=metric, source=source, detection=Detection())
+        return OverviewTask(asked=asked, through=through)
+
+    async def _prepare_overviews(self) -> None:
+        """Answer what the pages of metrics ask, where blocks were closed since the last answer."""
+        metrics = list(self.accepted_params.registry.values())
+        tasks = [await self.overview(each) for each in metrics if each.min_reports]
+        await self.answers.prepare(each for each in tasks if each.asked.can_be_answered)
 
     def share_of_readers(self) -> AddressShare:
         """Return a share for what people send who read; half of the budget is left to devices."""

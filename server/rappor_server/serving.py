@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import datetime
 import logging
 import signal
 import socket
 import ssl
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any, Final
@@ -87,6 +88,8 @@ class Server(uvicorn.Server):
         inputs: InputFiles,
         sockets: Sockets,
         link: Connection[Any, Any] | None,
+        *,
+        today: Callable[[], datetime.date] = utc_today,
     ) -> None:
         """Prepare to listen; nothing is opened yet."""
         self._settings = settings
@@ -94,7 +97,7 @@ class Server(uvicorn.Server):
         self._link = link
         self._app = app.create(
             settings,
-            open_collector=lambda chosen: Collector(chosen, inputs=inputs),
+            open_collector=lambda chosen: Collector(chosen, inputs=inputs, today=today),
             admin_port=sockets.admin_port,
         )
         super().__init__(
@@ -120,6 +123,11 @@ class Server(uvicorn.Server):
             inputs.load_certificate(self._tls)
         self._tasks: list[asyncio.Task[None]] = []
         self._deadline: threading.Timer | None = None
+
+    @property
+    def admin_port(self) -> int | None:
+        """The port of the operators' address."""
+        return self._sockets.admin_port
 
     def run(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen until a signal says to end."""

@@ -26,8 +26,8 @@ DASHBOARD: dict[str, Any] = json.loads((FOLDER / "dashboard.json").read_text())
 NAME = re.compile(r"\b(?:rappor|process)_[a-z_]+\b")
 VALUE = re.compile(r'([a-z]+)!?="([^"]+)"')
 LABEL = re.compile(r"(?:by|on) \(([a-z, ]+)\)|\{([a-z]+)[!=]|,([a-z]+)[!=]")
-UNITS = ("rappor-server.service", "rappor-prune.service", "rappor-backup.service")
-TIMERS = ("rappor-prune.timer", "rappor-backup.timer")
+TIMERS = ("rappor-prune.timer", "rappor-backup.timer", "rappor-publish.timer")
+UNITS = ("rappor-server.service", *(each.replace("timer", "service") for each in TIMERS))
 
 
 def expressions() -> list[str]:
@@ -132,7 +132,7 @@ def test_units_bound_the_collector_and_start_it_again() -> None:
     for name in TIMERS:
         timer = settings_of(name)
         (when,) = timer["OnCalendar"]
-        assert when.startswith("*-*-* ")
+        assert re.fullmatch(r"(Mon )?\*-\*-\* [0-9:]{8} UTC", when)
         assert timer["Persistent"] == ["true"]
 
 
@@ -176,6 +176,7 @@ def test_commands_find_their_settings_and_make_no_database(tmp_path: Path) -> No
         ["token", "list"],
         ["token", "revoke", "x"],
         ["export", str(tmp_path / "lake"), *lake],
+        ["publish", "--out", str(tmp_path / "site")],
     ):
         answer = run_command(*arguments, **named)
         assert answer.returncode == 2, arguments

@@ -148,16 +148,18 @@ class Visitor:
         return self.post("/pages/sign-in", at="/pages/sign-in", token=token)
 
     def answer(self, path: str, **fields: str) -> httpx.Response:
-        """Ask a question on a metric's page, and wait for its answer."""
-        asked = self.post(path, at=path.rpartition("/")[0], **fields)
-        assert asked.status_code == 303, asked.text
+        """Ask a question by its address, and wait for its answer."""
         deadline = time.monotonic() + 120
-        while time.monotonic() < deadline:
-            answer = self.get(asked.headers["location"])
-            if "data-progress" not in answer.text:
-                return answer
+        page = self.http.get(path, params=fields, follow_redirects=True)
+        while "data-progress" in page.text:
+            assert time.monotonic() < deadline, page.text
             time.sleep(0.1)
-        raise AssertionError(answer.text)
+            page = self.http.get(page.url)
+        return page
+
+    def file(self, page: httpx.Response, name: str) -> httpx.Response:
+        """Ask for a file of an answer."""
+        return self.http.get(page.url.copy_with(path=f"{page.url.path}/files/{name}"))
 
 
 def form_token(page: str) -> str:

@@ -105,6 +105,15 @@ def list_all(store: Store, metric: str) -> list[CandidateList]:
         return [CandidateList(*row) for row in db.execute(query)]
 
 
+def newest(store: Store, metric: str) -> str | None:
+    """Return the name of the list that was kept last, None if the metric has none."""
+    columns = schema.candidate_list.c
+    order = (columns.created.desc(), columns.name)
+    query = select(columns.name).where(columns.metric == metric).order_by(*order).limit(1)
+    with failing_as_store_error(), store.engine.connect() as db:
+        return db.execute(query).scalar_one_or_none()
+
+
 def find(store: Store, metric: str, name: str) -> bytes | None:
     """Return a list as UTF-8, one candidate a line; None if the metric has none of this name."""
     if not _is_name(name):

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from rappor.ground.errors import DecodeError, FileError
 from rappor.registry.metric import Metric
+from rappor_server.analysis import candidate_lists
+from rappor_server.analysis.candidate_lists import KeptList
 from rappor_server.storage.store import Store
 
 if TYPE_CHECKING:
@@ -61,3 +63,13 @@ def candidates_file(metric: Metric, *, registry: str) -> CandidatesFile | None:
         return None
     path = Path(registry).parent / metric.candidates
     return CandidatesFile(metric=metric.name, name=metric.candidates, path=path)
+
+
+def candidate_source(
+    store: Store, metric: Metric, listed: str, *, registry: str
+) -> CandidateSource | None:
+    """Return the list of a name; else the registry's file, else the list that was kept last."""
+    if not listed and (file := candidates_file(metric, registry=registry)) is not None:
+        return file
+    name = listed or candidate_lists.newest(store, metric.name)
+    return KeptList(metric=metric.name, name=name) if name else None

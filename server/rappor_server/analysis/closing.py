@@ -68,12 +68,14 @@ async def keep_closing(
     look: Callable[[], Awaitable[Sequence[Metric]]],
     today: Callable[[], datetime.date],
     *,
+    then: Callable[[], Awaitable[None]] | None = None,
     pause: float = _LOOK_SECONDS,
 ) -> None:
     """Close what is due when a collector starts, and after each midnight (UTC).
 
     `look` returns the metrics that are due; when there are none any more, whoever runs the tasks
-    may `rest`. It is asked again after `pause` seconds.
+    may `rest`, and what follows from closed blocks may be done `then`. It is asked again after
+    `pause` seconds.
     """
     is_failing = False
     while True:
@@ -81,6 +83,8 @@ async def keep_closing(
             while found := await look():
                 await run(CloseTask(metrics=found, today=today()))
             await rest()
+            if then is not None:
+                await then()
             is_failing = False
         except RapporError as error:
             if not is_failing:

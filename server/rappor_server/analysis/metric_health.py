@@ -6,10 +6,11 @@ import datetime
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from sqlalchemy import func, select
 
+from rappor.ground.plurals import counted
 from rappor.registry.metric import Metric
 from rappor_server.analysis import releases, warning_signs
 from rappor_server.analysis.releases import DayReports
@@ -21,6 +22,10 @@ from rappor_server.storage.store import Store
 
 WEEK: Final = datetime.timedelta(days=7)
 _DAYS_LISTED: Final = 31
+_MANY_REFUSED: Final = 0.05
+"""Part of the released reports that may be refused in a week before a metric is not good."""
+_SOON: Final = 30
+"""Days before a metric expires from which on it says so."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +35,13 @@ class Refused:
     reason: str
     today: int
     week: int
+
+
+class State(NamedTuple):
+    """How a metric is: a word, and the reason."""
+
+    word: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,14 +65,40 @@ class MetricHealth:
     overfull_cohorts: tuple[OverfullCohort, ...]
 
     @property
-    def refused_today(self) -> int:
-        """Reports refused today for any reason."""
-        return sum(each.today for each in self.refused)
-
-    @property
     def refused_week(self) -> int:
         """Reports refused in the last seven days for any reason."""
         return sum(each.week for each in self.refused)
+
+    @property
+    def week(self) -> int:
+        """Released reports of blocks that ended in the seven days before today."""
+        return sum(each.reports for each in self.days if each.day >= self._day - WEEK)
+
+    @property
+    def state(self) -> State:  # noqa: PLR0911 - one for each word
+        """How the metric is, in a word, and why."""
+        if self.days_left < 0:
+            return State("expired", f"on {self.metric.expires}; new reports are refused")
+        if self.overfull_cohorts:
+            over = counted(len(self.overfull_cohorts), "cohort")
+            return State("suspicious", f"{over} with more reports than honest devices send")
+        if self.quarantine:
+            return State("suspicious", f"{counted(self.quarantine, 'report')} in quarantine")
+        if not self.days:
+            need = max(self.metric.min_reports, 1)
+            return State("waiting", f"for {counted(need, 'report')} from days that have ended")
+        if not self.week and not self.today and not self.withheld:
+            return State("silent", f"no reports since {self.days[-1].day}")
+        if self.refused_week > _MANY_REFUSED * self.week:
+            n, reason = self.refused_week, self.refused[0].reason
+            return State("refusing", f"{counted(n, 'report')} in 7 days, most: {reason}")
+        if self.days_left < _SOON:
+            return State("expiring", f"in {counted(self.days_left, 'day')}")
+        return State("good", f"{counted(self.week, 'report')} in 7 days")
+
+    @property
+    def _day(self) -> datetime.date:
+        return self.metric.expires - datetime.timedelta(days=self.days_left)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,11 +5,13 @@ Each is computed and drawn by the library, where a process of its own has the ti
 
 from __future__ import annotations
 
+import datetime
 import hashlib
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from importlib.metadata import version
 from typing import TYPE_CHECKING, ClassVar, Final, Generic, TypeVar
 
 import msgspec
@@ -21,44 +23,65 @@ from rappor.ground.errors import ParamsError
 from rappor.ground.progress import Progress
 from rappor.protocol.encodings import encoding_of
 from rappor.registry.metric import Metric
-from rappor_server.analysis.answer_cache import AnswerCache, key_of
+from rappor_server.analysis.answer_cache import key_of
 from rappor_server.analysis.candidate_sources import CandidateSource
 from rappor_server.analysis.release_json import write_release
-from rappor_server.analysis.releases import BlockQuery, Release, check_decodable, releases_by
-from rappor_server.analysis.tasks import Range, bytes_of, no_results
+from rappor_server.analysis.releases import (
+    BlockQuery,
+    Release,
+    check_decodable,
+    release_by_day,
+    releases_by,
+)
+from rappor_server.analysis.tasks import Range, no_results
 from rappor_server.analysis.worker import Tell
+from rappor_server.storage.blocks import n_reports
 from rappor_server.storage.store import Store
 
 if TYPE_CHECKING:
     from rappor.candidates.candidates import Candidates
     from rappor.panels.panel import Panel
+    from rappor.reporting.charts import Picture
     from rappor.reporting.document import Content
 
 PARTS: Final = "application/vnd.rappor.parts"
-"""Media type of an `PageAnswer`; no request asks for it by this name."""
+"""Media type of a `Drawn`; no request asks for it by this name."""
 
 MOST_BYTES: Final = 10_000_000
 """Of a file of an answer: the process that hands it over has devices to answer too."""
 
-_CACHE: Final = AnswerCache(64_000_000)
-"""What this process has drawn."""
+WEEKS: Final = 8
+LATEST: Final = 4
+"""Whole weeks that an overview is about, and those of them that are ranked together."""
+
+_DAYS: Final = 14
+"""Days that an overview is about while there are not two whole weeks."""
 
 _TELL_SECONDS: Final = 0.5
+_DAY: Final = datetime.timedelta(days=1)
 
 _Found = TypeVar("_Found")
 
 
 class PageAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """An answer as the dashboard shows it: a title, sections as HTML, and files by their names.
+    """An answer as a page shows it: a title, sections as HTML, and the names of its files.
 
-    Every text in `html` has been escaped by `rappor.reporting.markup`. Files that are too large
-    are only named.
+    `card` is what a list of metrics shows of it. Every text in `html` and `card` has been escaped
+    by `rappor.reporting.markup`. Files that are too large are only named.
     """
 
     title: str
     html: str
-    files: dict[str, bytes]
+    card: str
+    files: list[str]
     too_large: list[str]
+
+
+class Drawn(msgspec.Struct, frozen=True, kw_only=True):
+    """A page as MessagePack, and its files by their names."""
+
+    page: bytes
+    files: dict[str, bytes]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,8 +89,13 @@ class Asked:
     """What every question has: the metric, where its candidates are, and how sure to be."""
 
     metric: Metric
-    source: CandidateSource | None
+    source: CandidateSource | None = field(repr=False)
     detection: Detection
+
+    @property
+    def can_be_answered(self) -> bool:
+        """Whether there are candidates, or none are needed because answers are bits."""
+        return self.source is not None or not encoding_of(self.metric.params).hashed
 
     def candidates(self, store: Store) -> Candidates | None:
         """Read the candidates; None where answers are bits."""
@@ -78,6 +106,11 @@ class Asked:
                 f"candidates must be chosen: {self.metric.name} names no file of them"
             )
         return self.source.read(store, self.metric.params.normalize)
+
+    def whole(self, collections: Iterable[Counts]) -> list[Counts]:
+        """Return those of devices that answer for whole strings, where others do for prefixes."""
+        parts = {"", *(part.name for part in self.metric.parts[-1:])}
+        return [counts for counts in collections if counts.params.part in parts]
 
 
 class PageTask(ABC, Generic[_Found]):
@@ -92,22 +125,31 @@ class PageTask(ABC, Generic[_Found]):
         return self.asked.metric
 
     def run(self, store: Store, tell: Tell) -> bytes:
-        """Return an `PageAnswer` as MessagePack; at once if it was drawn before."""
+        """Return a `Drawn` as MessagePack."""
         tell("reading")
         found = self.find(store)
-        collections = self.collections(found)
-        if not collections:
+        if not self.collections(found):
             raise ParamsError(no_results(self.metric))
-        key = self._key(store, collections)
-        if (known := _CACHE.find(key)) is not None:
-            return known
         tell("hashing candidates")
         candidates = self.asked.candidates(store)
         tell("decoding")
-        answer = msgspec.msgpack.encode(self.answer(found, candidates, _Steps(tell)))
-        if key == self._key(store, collections):  # the candidates are still the same
-            _CACHE.keep(key, answer)
-        return answer
+        return msgspec.msgpack.encode(self.answer(found, candidates, _Steps(tell)))
+
+    def key(self, store: Store) -> bytes:
+        """Return a digest of all that the answer follows from.
+
+        Closed blocks never change, so the days stand for the counts. A metric without a minimum
+        has no blocks: the number of its reports stands for them.
+        """
+        source = self.asked.source
+        return key_of(
+            [
+                version("rappor").encode(),
+                repr(self).encode(),
+                b"" if source is None else source.contents(store),
+                b"" if self.metric.min_reports else f"{n_reports(store, self.metric)}".encode(),
+            ]
+        )
 
     @abstractmethod
     def find(self, store: Store) -> _Found:
@@ -118,19 +160,74 @@ class PageTask(ABC, Generic[_Found]):
         """Return all counts of what was found."""
 
     @abstractmethod
-    def answer(
-        self, found: _Found, candidates: Candidates | None, progress: Progress
-    ) -> PageAnswer:
+    def answer(self, found: _Found, candidates: Candidates | None, progress: Progress) -> Drawn:
         """Compute the answer and draw it."""
 
-    def _key(self, store: Store, collections: Sequence[Counts]) -> bytes:
-        source = self.asked.source
-        return key_of(
-            [
-                repr(self).encode(),
-                b"" if source is None else source.contents(store),
-                *bytes_of(collections),
-            ]
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OverviewTask(PageTask[tuple[Released, Release]]):
+    """The latest whole weeks up to a day ranked, beside the run of eight; days of a new metric."""
+
+    asked: Asked
+    through: datetime.date
+
+    def find(self, store: Store) -> tuple[Released, Release]:
+        """Read the counts of each period, and those of the latest ones by day."""
+        weeks = whole_weeks(store, self.metric, self.through)
+        if len(weeks.periods) > 1:
+            first = max(weeks.last - _DAY * (7 * LATEST - 1), weeks.periods[0].first)
+            return weeks, self._latest(store, first, weeks.last)
+        first = self.through - _DAY * (_DAYS - 1)
+        found = releases_by(store, BlockQuery(self.metric, first, self.through), "day")
+        days = _released(self.metric, found, _begin(found, first), self.through)
+        return days, self._latest(store, first, self.through)
+
+    def _latest(self, store: Store, first: datetime.date, last: datetime.date) -> Release:
+        found = release_by_day(store, self.metric, first, last)
+        check_decodable(found)
+        return found
+
+    def collections(self, found: tuple[Released, Release]) -> Sequence[Counts]:
+        """Return the counts of the latest periods."""
+        return self.asked.whole(found[1].parts) if found[0].periods else []
+
+    def answer(
+        self, found: tuple[Released, Release], candidates: Candidates | None, progress: Progress
+    ) -> Drawn:
+        """Decode the latest periods together, and each one for the run."""
+        from rappor.panels.overview import overview  # noqa: PLC0415 - only where it is decoded
+        from rappor.reporting.overview import overview_card, overview_content  # noqa: PLC0415
+
+        periods, latest = found
+        by = "day" if periods.periods[0].first == periods.periods[0].last else "week"
+        counted = replace(
+            periods,
+            periods=tuple(
+                replace(each, collections=tuple(self.asked.whole(each.collections)))
+                for each in periods.periods
+            ),
+        )
+        seen = overview(
+            counted,
+            self.asked.whole(latest.parts),
+            candidates,
+            by=by,
+            n_latest=sum(each.last >= latest.first for each in periods.periods),
+            complete=self.metric.complete,
+            detection=self.asked.detection,
+            progress=progress,
+        )
+        progress("drawing", 0, None)
+        return _drawn(
+            overview_content(seen),
+            card=overview_card(seen),
+            charts={"ranking": seen.estimates.plot(), "trend": seen.panel.plot()},
+            files={
+                "ranking.csv": seen.estimates.to_csv(detected_only=False),
+                "ranking.json": seen.estimates.to_json(detected_only=False),
+                "trend.csv": seen.panel.to_csv(),
+                "trend.json": seen.panel.to_json(),
+            },
         )
 
 
@@ -141,6 +238,7 @@ class RankingTask(PageTask[Release]):
     asked: Asked
     range: Range
     everything: bool
+    forged: bool = False
 
     def find(self, store: Store) -> Release:
         """Read what is released of the range."""
@@ -150,18 +248,16 @@ class RankingTask(PageTask[Release]):
 
     def collections(self, found: Release) -> Sequence[Counts]:
         """Return the counts of each parameter set."""
-        return found.parts
+        return self.asked.whole(found.parts)
 
-    def answer(
-        self, found: Release, candidates: Candidates | None, progress: Progress
-    ) -> PageAnswer:
+    def answer(self, found: Release, candidates: Candidates | None, progress: Progress) -> Drawn:
         """Decode, and draw the report."""
         from rappor.decoding.decoder import decode  # noqa: PLC0415 - only where it is decoded
         from rappor.decoding.report import InputFile, Origin, report  # noqa: PLC0415
         from rappor.reporting.page import estimates_content  # noqa: PLC0415
 
         estimates = decode(
-            list(found.parts),
+            self.asked.whole(found.parts),
             candidates,
             detection=self.asked.detection,
             complete=self.metric.complete,
@@ -175,10 +271,12 @@ class RankingTask(PageTask[Release]):
         )
         only = not self.everything
         return _drawn(
-            estimates_content(report(estimates, Origin(files=(counts,)))),
-            "estimates",
-            as_csv=estimates.to_csv(detected_only=only),
-            as_json=estimates.to_json(detected_only=only),
+            estimates_content(report(estimates, Origin(files=(counts,))), forged=self.forged),
+            charts={"chart": estimates.plot()},
+            files={
+                "estimates.csv": estimates.to_csv(detected_only=only),
+                "estimates.json": estimates.to_json(detected_only=only),
+            },
         )
 
 
@@ -195,27 +293,19 @@ class TrendTask(PageTask[Released]):
         """Read what is released of each stretch of days."""
         first, last = self.range.days()
         found = releases_by(store, BlockQuery(self.metric, first, last), self.by)
-        for each in found:
-            check_decodable(each)
-        return Released(
-            metric=self.metric.name,
-            first=found[0].first if found and self.range.first is None else first,
-            last=found[-1].last if found and self.range.last is None else last,
-            periods=tuple(
-                Period(first=each.first, last=each.last, collections=each.collections)
-                for each in found
-                if each.collections
-            ),
-            withheld=tuple(day for each in found for day in each.withheld),
+        return _released(
+            self.metric,
+            found,
+            found[0].first if found and self.range.first is None else first,
+            found[-1].last if found and self.range.last is None else last,
+            whole=self.asked.whole,
         )
 
     def collections(self, found: Released) -> Sequence[Counts]:
         """Return the counts of all stretches."""
         return found.collections
 
-    def answer(
-        self, found: Released, candidates: Candidates | None, progress: Progress
-    ) -> PageAnswer:
+    def answer(self, found: Released, candidates: Candidates | None, progress: Progress) -> Drawn:
         """Decode each stretch and each step, and draw them."""
         from rappor.panels.over_time import trend  # noqa: PLC0415 - only where it is decoded
 
@@ -253,20 +343,20 @@ class CompareTask(PageTask[tuple[Release, Release]]):
 
     def collections(self, found: tuple[Release, Release]) -> Sequence[Counts]:
         """Return the counts of both ranges."""
-        return [counts for each in found for counts in each.collections]
+        return [counts for each in found for counts in self.asked.whole(each.collections)]
 
     def answer(
         self,
         found: tuple[Release, Release],
         candidates: Candidates | None,
         progress: Progress,
-    ) -> PageAnswer:
+    ) -> Drawn:
         """Compare the ranges, and draw the differences."""
         from rappor.panels.compare import compare  # noqa: PLC0415 - only where it is decoded
 
         changes = compare(
             {
-                _named(days, each): list(each.collections)
+                _named(days, each): self.asked.whole(each.collections)
                 for days, each in zip((self.before, self.after), found, strict=True)
             },
             candidates,
@@ -292,16 +382,14 @@ class SegmentsTask(PageTask[Release]):
 
     def collections(self, found: Release) -> Sequence[Counts]:
         """Return the counts of each segment."""
-        return found.collections
+        return self.asked.whole(found.collections)
 
-    def answer(
-        self, found: Release, candidates: Candidates | None, progress: Progress
-    ) -> PageAnswer:
+    def answer(self, found: Release, candidates: Candidates | None, progress: Progress) -> Drawn:
         """Decode each segment, and draw them."""
         from rappor.panels.by_segment import by_segment  # noqa: PLC0415 - only where it is decoded
 
         apart = by_segment(
-            found.collections,
+            self.asked.whole(found.collections),
             candidates,
             dimension=self.dimension,
             detection=self.asked.detection,
@@ -310,34 +398,89 @@ class SegmentsTask(PageTask[Release]):
         return _drawn_panel(apart, "segments")
 
 
-def _drawn_panel(panel: Panel, name: str, *, every: bool = False) -> PageAnswer:
+def whole_weeks(store: Store, metric: Metric, through: datetime.date) -> Released:
+    """Return the counts of the last whole weeks up to a day, eight at most."""
+    last = through - _DAY * ((through.weekday() + 1) % 7)
+    first = last - _DAY * (7 * WEEKS - 1)
+    found = releases_by(store, BlockQuery(metric, first, last), "week")
+    return _released(metric, found, _begin(found, first), last)
+
+
+def _begin(found: Sequence[Release], first: datetime.date) -> datetime.date:
+    """Return the first day of the first period with reports; the first day without any."""
+    return next((each.first for each in found if each.collections), first)
+
+
+def _released(
+    metric: Metric,
+    found: Sequence[Release],
+    first: datetime.date,
+    last: datetime.date,
+    whole: Callable[[Iterable[Counts]], Iterable[Counts]] = tuple,
+) -> Released:
+    """Return what was released of each period that has reports."""
+    for each in found:
+        check_decodable(each)
+    return Released(
+        metric=metric.name,
+        first=first,
+        last=last,
+        periods=tuple(
+            Period(first=each.first, last=each.last, collections=tuple(whole(each.collections)))
+            for each in found
+            if each.collections
+        ),
+        withheld=tuple(day for each in found for day in each.withheld),
+    )
+
+
+def _drawn_panel(panel: Panel, name: str, *, every: bool = False) -> Drawn:
     """Return the parts of the page about a panel, and its numbers of `every` candidate."""
     from rappor.reporting.panel_page import panel_content  # noqa: PLC0415 - only where it is drawn
 
     return _drawn(
         panel_content(panel),
-        name,
-        as_csv=panel.to_csv(every=every),
-        as_json=panel.to_json(every=every),
+        charts={"chart": panel.plot()},
+        files={
+            f"{name}.csv": panel.to_csv(every=every),
+            f"{name}.json": panel.to_json(every=every),
+        },
     )
 
 
-def _drawn(content: Content, name: str, *, as_csv: str, as_json: str) -> PageAnswer:
-    """Return a page's parts, with the page as a file and its numbers."""
+def _drawn(
+    content: Content, *, charts: Mapping[str, Picture], files: Mapping[str, str], card: str = ""
+) -> Drawn:
+    """Return a page's parts, with the page as a file, its charts and its numbers."""
     from rappor.reporting.document import document  # noqa: PLC0415 - only where it is drawn
 
-    files = {
-        "report.html": document(content.title, *content.parts).encode(),
-        f"{name}.csv": as_csv.encode(),
-        f"{name}.json": as_json.encode(),
-    }
-    kept = {name: data for name, data in files.items() if len(data) <= MOST_BYTES}
-    return PageAnswer(
+    every = {"report.html": document(content.title, *content.parts).encode()}
+    every |= {name: text.encode() for name, text in files.items()}
+    for name, chart in charts.items():
+        every[f"{name}.svg"] = chart.svg().encode()
+    kept = {name: data for name, data in every.items() if len(data) <= MOST_BYTES}
+    page = PageAnswer(
         title=content.title,
         html="".join(content.parts),
-        files=kept,
-        too_large=[name for name in files if name not in kept],
+        card="".join([card]),
+        files=list(kept),
+        too_large=[name for name in every if name not in kept],
     )
+    return Drawn(page=msgspec.msgpack.encode(page), files=kept)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PixelsTask:
+    """A chart of an answer as a PNG."""
+
+    svg: bytes
+
+    def run(self, store: Store, tell: Tell) -> bytes:  # noqa: ARG002 - a chart needs no counts
+        """Return the PNG; MissingExtraError without the extra that makes one."""
+        from rappor.reporting.charts import pixels  # noqa: PLC0415 - only where one is asked for
+
+        tell("drawing")
+        return pixels(self.svg.decode(), "chart.png")
 
 
 def _named(days: Range, found: Release) -> str:

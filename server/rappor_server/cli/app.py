@@ -12,6 +12,8 @@ from rappor.cli.commands import Group
 from rappor.ground.errors import RapporError
 from rappor_server.cli.check import check
 from rappor_server.cli.database import backup, export, migrate, prune, restore
+from rappor_server.cli.demo import demo
+from rappor_server.cli.publish import publish
 from rappor_server.cli.serve import serve
 from rappor_server.cli.tokens import token
 
@@ -24,6 +26,7 @@ _INTERRUPTED: Final = 130
     cls=Group,
     context_settings={"help_option_names": ["-h", "--help"]},
     examples=(
+        "rappor-server demo",
         "rappor-server check metrics.toml",
         "rappor-server serve metrics.toml",
         "rappor-server token create --registry metrics.toml",
@@ -52,7 +55,7 @@ def completion(shell: str) -> None:
     click.echo(kind(server, {}, _NAME, "_RAPPOR_SERVER_COMPLETE").source())
 
 
-for command in (serve, check, token, migrate, prune, backup, restore, export):
+for command in (demo, serve, check, token, migrate, prune, backup, restore, export, publish):
     server.add_command(command)
 
 

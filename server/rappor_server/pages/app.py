@@ -16,7 +16,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rappor_server.pages import lists, metrics, questions, rendering, signing
-from rappor_server.pages.signing import Desk, sent, shown, to_page
+from rappor_server.pages.signing import sent, shown, to_page
 from rappor_server.problems import Problem, handlers
 
 PREFIX: Final = "/pages"
@@ -52,20 +52,19 @@ ROUTES: Final = (
     Route("/", shown(metrics.metrics), methods=["GET"]),
     Route("/sign-in", signing.show_sign_in, methods=["GET"]),
     Route("/sign-in", signing.sign_in, methods=["POST"]),
+    Route("/once/{secret}", signing.sign_in_once, methods=["GET"]),
     Route("/sign-out", sent(signing.sign_out), methods=["POST"]),
     Route("/static/{name}", static, methods=["GET"]),
-    Route("/metrics/{name}", shown(metrics.metric), methods=["GET"]),
-    Route("/metrics/{name}/ranking", sent(questions.rank), methods=["POST"]),
-    Route("/metrics/{name}/trend", sent(questions.run_over_time), methods=["POST"]),
-    Route("/metrics/{name}/comparison", sent(questions.compare), methods=["POST"]),
-    Route("/metrics/{name}/segments", sent(questions.segment), methods=["POST"]),
+    Route("/metrics/{name}", shown(questions.first), methods=["GET"]),
+    Route("/metrics/{name}/ask", shown(metrics.ask), methods=["GET"]),
+    Route("/metrics/{name}/health", shown(metrics.health), methods=["GET"]),
     Route("/metrics/{name}/lists", sent(lists.keep, most=lists.MOST_BYTES), methods=["POST"]),
     Route("/metrics/{name}/lists", shown(lists.text), methods=["GET"]),
     Route("/metrics/{name}/lists/delete", sent(lists.delete), methods=["POST"]),
-    Route("/answers/{id}", shown(questions.answer), methods=["GET"]),
-    Route("/answers/{id}/progress", shown(questions.progress), methods=["GET"]),
-    Route("/answers/{id}/files/{file}", shown(questions.file), methods=["GET"]),
-    Route("/answers/{id}/cancel", sent(questions.cancel), methods=["POST"]),
+    Route("/metrics/{name}/{question}", shown(questions.answer), methods=["GET"]),
+    Route("/metrics/{name}/{question}/progress", shown(questions.progress), methods=["GET"]),
+    Route("/metrics/{name}/{question}/files/{file}", shown(questions.file), methods=["GET"]),
+    Route("/metrics/{name}/{question}/cancel", sent(questions.cancel), methods=["POST"]),
 )
 
 
@@ -84,7 +83,7 @@ def create() -> Starlette:
         exception_handlers=handlers(_render),
     )
     app.router.redirect_slashes = False
-    app.state.desk = Desk()
+    app.state.attempts = signing.attempts()
     return app
 
 
@@ -112,7 +111,6 @@ def _render(problem: Problem) -> Response:
         status=problem.status,
         title=problem.status.phrase,
         detail=problem.detail,
-        metric="",
         is_signed_in=False,
         form_token="",
     )

@@ -57,7 +57,7 @@ async def delete(request: Request, reader: Reader, form: Form) -> Response:
 
 
 def _lists_of(metric: str) -> str:
-    return f"/pages/metrics/{metric}#lists"
+    return f"/pages/metrics/{metric}/ask#lists"
 
 
 def _no_list() -> Problem:

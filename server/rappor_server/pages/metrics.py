@@ -1,8 +1,8 @@
-"""The list of metrics with their health, and one metric with what can be asked about it."""
+"""The list of metrics, each with what it says now; and of one, its health and what can be asked."""
 
 from __future__ import annotations
 
-import datetime
+from collections.abc import Sequence
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -10,41 +10,51 @@ from starlette.responses import Response
 from rappor.protocol.encodings import encoding_of
 from rappor.protocol.loss import epsilon_1
 from rappor.registry.budget import scope_loss
+from rappor.registry.metric import Metric
 from rappor_server.access import while_connected
 from rappor_server.analysis import candidate_lists
 from rappor_server.analysis.metric_health import HealthReport, HealthTask
-from rappor_server.pages.questions import under_way
+from rappor_server.pages import questions
 from rappor_server.pages.signing import Reader
 
 
 async def metrics(request: Request, reader: Reader) -> Response:
-    """GET /pages/: all metrics that may be read, and how they are."""
-    health = await _health(request, reader, HealthTask(metrics=reader.metrics, today=_day(reader)))
-    return reader.render("metrics.html", health=health)
+    """GET /pages/: all metrics that may be read: what each says now, and how it is."""
+    health = await _health(request, reader, reader.metrics)
+    cards = [await questions.card(reader, each) for each in health.metrics]
+    shown = list(zip(health.metrics, cards, strict=True))
+    is_waiting = any(kept is not None and kept.state == "running" for _, (_, kept) in shown)
+    return reader.render("metrics.html", health=health, shown=shown, is_waiting=is_waiting)
 
 
-async def metric(request: Request, reader: Reader) -> Response:
-    """GET /pages/metrics/NAME: how a metric is, and the questions that can be asked about it."""
-    found = reader.metric(request)
-    health = await _health(request, reader, HealthTask(metrics=[found], today=_day(reader)))
-    params, collector = found.params, reader.collector
+async def ask(request: Request, reader: Reader) -> Response:
+    """GET /pages/metrics/NAME/ask: questions of one's own, and lists of candidates."""
+    found, collector = reader.metric(request), reader.collector
     return reader.render(
-        "metric.html",
+        "ask.html",
         metric=found,
-        health=health.metrics[0],
-        is_hashed=encoding_of(params).hashed,
-        epsilon_1=epsilon_1(params),
-        epsilon_all=scope_loss(found),
+        now="ask",
+        is_hashed=encoding_of(found.params).hashed,
         lists=await collector.look_up(candidate_lists.list_all, collector.store, found.name),
         most_lists=candidate_lists.MOST_LISTS,
-        under_way=under_way(reader),
     )
 
 
-async def _health(request: Request, reader: Reader, task: HealthTask) -> HealthReport:
+async def health(request: Request, reader: Reader) -> Response:
+    """GET /pages/metrics/NAME/health: what arrives, what is refused, and the promise."""
+    found = reader.metric(request)
+    seen = await _health(request, reader, [found])
+    return reader.render(
+        "health.html",
+        metric=found,
+        now="health",
+        health=seen.metrics[0],
+        epsilon_1=epsilon_1(found.params),
+        epsilon_all=scope_loss(found),
+    )
+
+
+async def _health(request: Request, reader: Reader, some: Sequence[Metric]) -> HealthReport:
+    task = HealthTask(metrics=some, today=reader.collector.today())
     found: HealthReport = await while_connected(request, reader.collector.readers.run(task))
     return found
-
-
-def _day(reader: Reader) -> datetime.date:
-    return reader.collector.today()

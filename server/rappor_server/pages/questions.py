@@ -1,172 +1,264 @@
-"""Questions as jobs: started by a form, looked at while they run, shown and exported at the end."""
+"""Questions by their addresses: answered from the database, made on first sight, kept as files.
+
+An address names the metric, the question and the last day, which is closed, so it shows the same to
+everybody at any time. One that leaves something open leads to the one that does not.
+"""
 
 from __future__ import annotations
 
-import contextlib
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Any, Final
+from urllib.parse import urlencode
 
-import msgspec
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 
 from rappor.counts.calendar import STRETCHES
 from rappor.decoding.detection import CORRECTIONS, Detection
+from rappor.ground.plurals import counted
 from rappor.registry.metric import Metric
-from rappor_server.access import start_job
-from rappor_server.analysis.candidate_lists import KeptList
-from rappor_server.analysis.candidate_sources import CandidateSource, candidates_file
-from rappor_server.analysis.jobs import Job
+from rappor_server.access import while_connected
+from rappor_server.analysis.answering import NIGHT
+from rappor_server.analysis.candidate_sources import candidate_source
+from rappor_server.analysis.kept_answers import KeptAnswer
+from rappor_server.analysis.metric_health import MetricHealth
 from rappor_server.analysis.page_tasks import (
-    PARTS,
     Asked,
     CompareTask,
-    PageAnswer,
     PageTask,
+    PixelsTask,
     RankingTask,
     SegmentsTask,
     TrendTask,
 )
-from rappor_server.analysis.tasks import Range
+from rappor_server.analysis.tasks import Range, read_day
 from rappor_server.pages.forms import Form
 from rappor_server.pages.signing import Reader, to_see
-from rappor_server.problems import Problem, problem_of
+from rappor_server.problems import Problem
+from rappor_server.storage.blocks import last_day
 
 _WAIT_SECONDS: Final = 0.5
-"""How long a form waits for a quick answer, before the page with its progress."""
+"""How long a page waits for a quick answer, before it shows how far it is."""
 _SURE: Final = Detection()
 _MOST_SMOOTHED: Final = 400
-_MEDIA_TYPES: Final = {"html": "text/html", "csv": "text/csv", "json": "application/json"}
+_MEDIA_TYPES: Final = {
+    "html": "text/html", "csv": "text/csv", "json": "application/json",
+    "svg": "image/svg+xml", "png": "image/png",
+}  # fmt: skip
+_DEFAULTS: Final = {"smooth": "1", "level": "5", "correction": "bh", "confidence": "95"}
+_FIELDS: Final = ("from", "to", "from_after", "to_after", "by", "dimension", "list", "all",
+                  "forged", *_DEFAULTS)  # fmt: skip
+"""What an address may say, in this order."""
 
 
-class Progress(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a job is, for the script of its page."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """A question of a request: its task, and its address without what comes after its path."""
 
-    text: str
-    is_over: bool
+    metric: Metric
+    task: PageTask[Any]
+    path: str
+    query: str
+    last: str
 
-
-async def rank(request: Request, reader: Reader, form: Form) -> Response:
-    """POST /pages/metrics/NAME/ranking: decode a range of days."""
-    metric = reader.metric(request)
-    task = RankingTask(
-        asked=_asked(reader, metric, form),
-        range=_range(form, "from", "to"),
-        everything=form.text("all") == "yes",
-    )
-    return await _start(reader, task)
+    @property
+    def address(self) -> str:
+        """Where the answer is."""
+        return f"{self.path}?{self.query}"
 
 
-async def run_over_time(request: Request, reader: Reader, form: Form) -> Response:
-    """POST /pages/metrics/NAME/trend: decode each day, week or month."""
-    metric = reader.metric(request)
-    task = TrendTask(
-        asked=_asked(reader, metric, form),
-        range=_range(form, "from", "to"),
-        by=form.choice("by", STRETCHES),
-        smooth=form.whole("smooth", 1, most=_MOST_SMOOTHED),
-    )
-    return await _start(reader, task)
-
-
-async def compare(request: Request, reader: Reader, form: Form) -> Response:
-    """POST /pages/metrics/NAME/comparison: compare two ranges of days."""
-    metric = reader.metric(request)
-    task = CompareTask(
-        asked=_asked(reader, metric, form),
-        before=_range(form, "from", "to"),
-        after=_range(form, "from_after", "to_after"),
-        everything=form.text("all") == "yes",
-    )
-    return await _start(reader, task)
-
-
-async def segment(request: Request, reader: Reader, form: Form) -> Response:
-    """POST /pages/metrics/NAME/segments: decode each segment."""
-    metric = reader.metric(request)
-    names = tuple(dimension.name for dimension in metric.segments)
-    task = SegmentsTask(
-        asked=_asked(reader, metric, form),
-        range=_range(form, "from", "to"),
-        dimension=form.choice("dimension", names) if form.text("dimension") else None,
-    )
-    return await _start(reader, task)
+async def first(request: Request, reader: Reader) -> Response:
+    """GET /pages/metrics/NAME: lead to what the metric says now."""
+    return to_see(f"/pages/metrics/{reader.metric(request).name}/overview")
 
 
 async def answer(request: Request, reader: Reader) -> Response:
-    """GET /pages/answers/ID: the answer, or how far it is."""
-    job = _job(request, reader)
-    if job.ended is None:
-        return reader.render("waiting.html", job=job, progress=_progress(reader, job))
-    if job.error is not None:
-        problem = problem_of(job.error)
-        return reader.render(
-            "problem.html",
-            status=problem.status,
-            title="No answer",
-            detail=problem.detail,
-            metric=job.metric,
+    """GET /pages/metrics/NAME/QUESTION: the answer, or how far it is."""
+    asked = await _question(request, reader)
+    if f"{request.url.query}" != asked.query:
+        return to_see(asked.address)
+    answers, owner = reader.collector.answers, reader.token.id
+    found = await answers.find(asked.task)
+    if found is None:
+        if not answers.may_ask(owner):
+            return _busy(reader, asked, owner)
+        found = await answers.ask(
+            asked.task, owner=owner, address=asked.address, wait=_WAIT_SECONDS
         )
-    found = _answered(job)
-    return reader.render("answer.html", job=job, answered=found, html=found.html)
+    return await _shown(reader, asked, found)
 
 
 async def progress(request: Request, reader: Reader) -> Response:
-    """GET /pages/answers/ID/progress: how far an answer is, for a script."""
-    job = _job(request, reader)
-    now = Progress(text=_progress(reader, job), is_over=job.ended is not None)
-    return Response(msgspec.json.encode(now), media_type=_MEDIA_TYPES["json"])
+    """GET /pages/metrics/NAME/QUESTION/progress: how far an answer is, for a script."""
+    asked = await _question(request, reader)
+    found = await reader.collector.answers.find(asked.task)
+    is_over = found is None or found.state != "running"
+    return JSONResponse({"text": _progress(found), "is_over": is_over})
 
 
 async def file(request: Request, reader: Reader) -> Response:
-    """GET /pages/answers/ID/files/NAME: a file of an answer, to be kept."""
-    job = _job(request, reader)
+    """GET /pages/metrics/NAME/QUESTION/files/FILE: a file of an answer, to be kept."""
+    asked = await _question(request, reader)
+    found = await reader.collector.answers.find(asked.task)
     name = request.path_params["file"]
-    if job.result is None or (content := _answered(job).files.get(name)) is None:
-        raise _gone()
+    files = {} if found is None else await reader.collector.answers.files(found)
+    stem, _, kind = name.rpartition(".")
+    if (f"{stem}.svg" if kind == "png" else name) not in files:
+        raise Problem(HTTPStatus.NOT_FOUND, "there is no such file: open the answer first")
+    if kind == "png":
+        pixels = PixelsTask(svg=files[f"{stem}.svg"])
+        files[name] = await while_connected(request, reader.collector.readers.run(pixels))
     return Response(
-        content,
-        media_type=_MEDIA_TYPES[name.rpartition(".")[2]],
-        headers={"Content-Disposition": f'attachment; filename="{job.metric}-{name}"'},
+        files[name],
+        media_type=_MEDIA_TYPES[kind],
+        headers={"Content-Disposition": f'attachment; filename="{asked.metric.name}-{name}"'},
     )
 
 
 async def cancel(request: Request, reader: Reader, form: Form) -> Response:  # noqa: ARG001
-    """POST /pages/answers/ID/cancel: end a job, and forget its answer."""
-    job = _job(request, reader)
-    reader.collector.jobs.cancel(job)
-    return to_see(f"/pages/metrics/{job.metric}")
+    """POST /pages/metrics/NAME/QUESTION/cancel: stop making an answer."""
+    asked = await _question(request, reader)
+    await reader.collector.answers.cancel(asked.task)
+    return to_see(f"/pages/metrics/{asked.metric.name}/ask")
 
 
-async def _start(reader: Reader, task: PageTask[Any]) -> Response:
-    job = start_job(reader.collector, task, reader.token, contextlib.ExitStack())
-    await reader.collector.jobs.wait(job, _WAIT_SECONDS)
-    return to_see(f"/pages/answers/{job.id}")
+async def card(reader: Reader, health: MetricHealth) -> tuple[str, KeptAnswer | None]:
+    """Return what the list of metrics shows of one; it is made if there is none yet.
+
+    The text says why there is none and none can be made.
+    """
+    if not health.days:
+        return "Nothing to show yet: send reports, and the answer appears the day after.", None
+    task = await reader.collector.overview(health.metric)
+    if not task.asked.can_be_answered:
+        return "No candidates yet: add a list under Ask, and its most common strings appear.", None
+    answers = reader.collector.answers
+    found = await answers.find(task)
+    return "", found if found or answers.is_busy else await answers.ask(task, owner=NIGHT)
 
 
-def _asked(reader: Reader, metric: Metric, form: Form) -> Asked:
+async def _shown(reader: Reader, asked: Question, found: KeptAnswer | None) -> Response:
+    collector, metric = reader.collector, asked.metric
+    more = {"metric": metric, "asked": asked, "now": asked.path.rpartition("/")[2]}
+    if found is None or found.state == "running":
+        return reader.render("waiting.html", progress=_progress(found), **more)
+    if found.page is None:
+        status = HTTPStatus(found.status)
+        needs_list = not asked.task.asked.can_be_answered
+        more |= {"status": status, "detail": found.step, "needs_list": needs_list, "others": ()}
+        return reader.render("unanswered.html", **more)
+    latest = await collector.look_up(last_day, collector.store, metric, today=collector.today())
+    return reader.render("answer.html", page=found.page, latest=f"{latest}", **more)
+
+
+def _busy(reader: Reader, asked: Question, owner: str) -> Response:
+    """Show which other question of the same token must be answered first."""
+    most = reader.collector.settings.jobs_per_token
+    page = reader.render(
+        "unanswered.html",
+        status=HTTPStatus.TOO_MANY_REQUESTS,
+        metric=asked.metric,
+        now=asked.path.rpartition("/")[2],
+        needs_list=False,
+        detail=f"A token must have at most {counted(most, 'question')} in progress.",
+        others=reader.collector.answers.under_way(owner),
+    )
+    page.headers["Retry-After"] = "5"
+    return page
+
+
+async def _question(request: Request, reader: Reader) -> Question:
+    """Read a question; its days end with the last one that is closed."""
+    metric, collector = reader.metric(request), reader.collector
+    kind = request.path_params["question"]
+    if kind not in _TASKS:
+        raise Problem(HTTPStatus.NOT_FOUND, "there is no such question")
+    latest = await collector.look_up(last_day, collector.store, metric, today=collector.today())
+    given = Form(dict(request.query_params), {})
+    fields = {name: given.text(name) for name in _FIELDS if given.text(name)}
+    fields = {name: text for name, text in fields.items() if _DEFAULTS.get(name) != text}
+    end = "to_after" if kind == "comparison" else "to"
+    until = min(read_day(end, fields.get(end), latest), latest)
+    fields[end] = f"{until}"
+    ordered = {name: fields[name] for name in _FIELDS if name in fields}
+    task = await _TASKS[kind](reader, metric, Form(ordered, {}))
+    return Question(
+        metric=metric,
+        task=task,
+        path=f"/pages/metrics/{metric.name}/{kind}",
+        query=urlencode(ordered),
+        last=fields[end],
+    )
+
+
+async def _overview(reader: Reader, metric: Metric, form: Form) -> PageTask[Any]:
+    task = await reader.collector.overview(metric, listed=form.text("list"))
+    return replace(task, through=read_day("to", form.day("to"), task.through))
+
+
+async def _rank(reader: Reader, metric: Metric, form: Form) -> PageTask[Any]:
+    return RankingTask(
+        asked=await _asked(reader, metric, form),
+        range=_range(form, "from", "to"),
+        everything=form.text("all") == "yes",
+        forged=form.text("forged") == "yes",
+    )
+
+
+async def _run_over_time(reader: Reader, metric: Metric, form: Form) -> PageTask[Any]:
+    return TrendTask(
+        asked=await _asked(reader, metric, form),
+        range=_range(form, "from", "to"),
+        by=form.choice("by", STRETCHES),
+        smooth=form.whole("smooth", 1, most=_MOST_SMOOTHED),
+    )
+
+
+async def _compare(reader: Reader, metric: Metric, form: Form) -> PageTask[Any]:
+    return CompareTask(
+        asked=await _asked(reader, metric, form),
+        before=_range(form, "from", "to"),
+        after=_range(form, "from_after", "to_after"),
+        everything=form.text("all") == "yes",
+    )
+
+
+async def _segment(reader: Reader, metric: Metric, form: Form) -> PageTask[Any]:
+    names = tuple(dimension.name for dimension in metric.segments)
+    return SegmentsTask(
+        asked=await _asked(reader, metric, form),
+        range=_range(form, "from", "to"),
+        dimension=form.choice("dimension", names) if form.text("dimension") else None,
+    )
+
+
+_TASKS: Final[Mapping[str, Callable[[Reader, Metric, Form], Awaitable[PageTask[Any]]]]] = {
+    "overview": _overview,
+    "ranking": _rank,
+    "trend": _run_over_time,
+    "comparison": _compare,
+    "segments": _segment,
+}
+
+
+async def _asked(reader: Reader, metric: Metric, form: Form) -> Asked:
+    collector = reader.collector
+    source = await collector.look_up(
+        candidate_source, collector.store, metric, form.text("list"),
+        registry=collector.settings.registry,
+    )  # fmt: skip
     return Asked(
         metric=metric,
-        source=_source(reader, metric, form.text("list")),
+        source=source,
         detection=Detection(
             level=form.share("level", _SURE.level),
             correction=form.choice("correction", CORRECTIONS),
             confidence=form.share("confidence", _SURE.confidence),
         ),
     )
-
-
-def under_way(reader: Reader) -> list[Job]:
-    """Return the answers that are being made for the token, whichever page has asked."""
-    jobs = reader.collector.jobs.under_way(reader.token.id)
-    return [job for job in jobs if job.media_type == PARTS]
-
-
-def _source(reader: Reader, metric: Metric, name: str) -> CandidateSource | None:
-    """Return the list of a name, or the registry's file where none is named."""
-    if name:
-        return KeptList(metric=metric.name, name=name)
-    return candidates_file(metric, registry=reader.collector.settings.registry)
 
 
 def _range(form: Form, first: str, last: str) -> Range:
@@ -176,28 +268,7 @@ def _range(form: Form, first: str, last: str) -> Range:
     return found
 
 
-def _job(request: Request, reader: Reader) -> Job:
-    """Return the job of a request's path, if its token has started it here and may read it yet."""
-    job = reader.collector.jobs.find(request.path_params["id"], reader.token.id)
-    readable = [metric.name for metric in reader.metrics]
-    if job is None or job.media_type != PARTS or job.metric not in readable:
-        raise _gone()
-    return job
-
-
-def _gone() -> Problem:
-    return Problem(
-        HTTPStatus.NOT_FOUND,
-        "this answer has been deleted: answers are kept for ten minutes after they were opened",
-    )
-
-
-def _answered(job: Job) -> PageAnswer:
-    assert job.result is not None
-    return msgspec.msgpack.decode(job.result, type=PageAnswer)
-
-
-def _progress(reader: Reader, job: Job) -> str:
-    seconds = reader.collector.jobs.seconds(job)
-    doing = job.step or "waiting for a process"
-    return f"{doing}, for {seconds:.0f} seconds"
+def _progress(found: KeptAnswer | None) -> str:
+    if found is None:
+        return "waiting for a process"
+    return f"{found.step}, for {max(time.time() - found.began, 0):.0f} seconds"

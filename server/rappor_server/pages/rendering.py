@@ -6,6 +6,7 @@ Every text is escaped where it is written, and characters that would not be seen
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import pkgutil
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
@@ -36,7 +37,6 @@ def _read(package: str, path: str) -> StaticFile:
 FILES: Final[Mapping[str, StaticFile]] = {
     "report.css": _read("rappor.reporting", "page.css"),
     "report.js": _read("rappor.reporting", "page.js"),
-    "pages.css": _read("rappor_server.pages", "static/pages.css"),
     "pages.js": _read("rappor_server.pages", "static/pages.js"),
 }
 """Of the library, for what it draws, and of this room."""
@@ -60,6 +60,7 @@ _TEMPLATES: Final = jinja2.Environment(
     lstrip_blocks=True,
 )
 _TEMPLATES.globals["static"] = _address
+_TEMPLATES.globals["has_png"] = importlib.util.find_spec("resvg_py") is not None
 _TEMPLATES.filters["number"] = lambda number: f"{number:,}"
 _TEMPLATES.filters["counted"] = counted
 _TEMPLATES.filters["nats"] = nats

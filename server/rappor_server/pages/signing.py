@@ -16,10 +16,9 @@ from rappor_server.access import find_token
 from rappor_server.collector import Collector
 from rappor_server.pages import rendering
 from rappor_server.pages.forms import MOST_BYTES, Form, check_origin, read_form
-from rappor_server.pages.visits import Visits, is_cookie, new_cookie
 from rappor_server.problems import Problem
 from rappor_server.request_limits import RateLimit
-from rappor_server.storage import tokens
+from rappor_server.storage import tokens, visits
 from rappor_server.storage.tokens import Token
 
 HOME: Final = "/pages/"
@@ -33,25 +32,13 @@ _REFUSED: Final = "Signing in needs a token that is neither expired nor revoked.
 _OUT_OF_DATE: Final = "This form was made for another visit. Load the page again."
 
 
-class Desk:
-    """What a process knows of its visitors; for one thread."""
+def attempts(*, clock: Callable[[], float] = time.monotonic) -> RateLimit:
+    """Return the limit of attempts to sign in, as one process counts them.
 
-    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
-        """Know nobody yet."""
-        self.visits = Visits(clock=clock)
-        self._attempts = RateLimit(_ATTEMPTS, clock=clock, what="attempts to sign in")
-
-    def check_attempt(self, request: Request) -> None:
-        """Count an attempt to sign in; the problem 429 if there were too many.
-
-        There is no bound on all addresses together: nobody can guess a token, and whoever reached
-        the bound would keep everybody out.
-        """
-        self._attempts.check(_address(request))
-
-    def succeeded(self, request: Request) -> None:
-        """Take back the count of an attempt that was none to guess a token."""
-        self._attempts.take_back(_address(request))
+    There is no bound on all addresses together: nobody can guess a token, and whoever reached the
+    bound would keep everybody out.
+    """
+    return RateLimit(_ATTEMPTS, clock=clock, what="attempts to sign in")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +94,7 @@ def sent(
             return to_see(SIGN_IN)
         with reader.collector.share_of_readers() as share:
             form = await read_form(request, share, most=most)
-            if not _desk(request).visits.is_form_token(reader.cookie, form.text(FORM_TOKEN)):
+            if not visits.is_form_token(reader.cookie, form.text(FORM_TOKEN)):
                 raise Problem(HTTPStatus.FORBIDDEN, _OUT_OF_DATE)
             return await act(request, reader, form)
 
@@ -118,36 +105,56 @@ async def show_sign_in(request: Request) -> Response:
     """GET /pages/sign-in: the form, for this browser alone."""
     if await _reader(request) is not None:
         return to_see(HOME)
-    cookie = _cookie(request) or new_cookie()
+    cookie = _cookie(request) or visits.new_cookie()
     return _sign_in_page(request, cookie)
 
 
 async def sign_in(request: Request) -> Response:
     """POST /pages/sign-in: begin a visit with a token."""
-    desk, collector = _desk(request), _collector(request)
+    collector, tried = _collector(request), request.app.state.attempts
     check_origin(request)
-    desk.check_attempt(request)
+    tried.check(_address(request))
     with collector.share_of_readers() as share:
         form = await read_form(request, share)
     cookie = _cookie(request)
-    if not cookie or not desk.visits.is_form_token(cookie, form.text(FORM_TOKEN)):
+    if not cookie or not visits.is_form_token(cookie, form.text(FORM_TOKEN)):
         if await _reader(request) is not None:  # another page of this browser has signed in
             return to_see(HOME)
-        fresh = new_cookie()
+        fresh = visits.new_cookie()
         return _sign_in_page(request, fresh, _OUT_OF_DATE, HTTPStatus.FORBIDDEN)
     token = await find_token(collector, form.text("token"))
     if token is None:
         return _sign_in_page(request, cookie, _REFUSED, HTTPStatus.UNAUTHORIZED)
-    desk.succeeded(request)
-    desk.visits.end(cookie)
+    tried.take_back(_address(request))
+    await collector.look_up(visits.end, collector.store, cookie)
+    return await _begin(request, token.id)
+
+
+async def sign_in_once(request: Request) -> Response:
+    """GET /pages/once/SECRET: begin a visit by a link that works once."""
+    collector, tried = _collector(request), request.app.state.attempts
+    tried.check(_address(request))
+    secret = request.path_params["secret"]
+    known = visits.is_cookie(secret)
+    token_id = await collector.look_up(visits.open_link, collector.store, secret) if known else None
+    if token_id is None:
+        return to_see(SIGN_IN)
+    tried.take_back(_address(request))
+    return await _begin(request, token_id)
+
+
+async def _begin(request: Request, token_id: str) -> Response:
+    collector = _collector(request)
     response = to_see(HOME)
-    _set_cookie(request, response, desk.visits.begin(token.id))
+    cookie = await collector.look_up(visits.begin, collector.store, token_id)
+    _set_cookie(request, response, cookie)
     return response
 
 
 async def sign_out(request: Request, reader: Reader, form: Form) -> Response:  # noqa: ARG001
     """POST /pages/sign-out: end the visit."""
-    _desk(request).visits.end(reader.cookie)
+    collector = reader.collector
+    await collector.look_up(visits.end, collector.store, reader.cookie)
     response = to_see(SIGN_IN)
     response.delete_cookie(
         _cookie_name(request), httponly=True, samesite="lax", secure=_is_secure(request)
@@ -169,7 +176,7 @@ def to_page(template: str, *, status: HTTPStatus = HTTPStatus.OK, **values: Any)
 def _sign_in_page(
     request: Request, cookie: str, problem: str = "", status: HTTPStatus = HTTPStatus.OK
 ) -> Response:
-    form_token = _desk(request).visits.form_token(cookie)
+    form_token = visits.form_token(cookie)
     response = to_page(
         "sign_in.html", status=status, form_token=form_token, is_signed_in=False, problem=problem
     )
@@ -179,15 +186,15 @@ def _sign_in_page(
 
 async def _reader(request: Request) -> Reader | None:
     """Return who is signed in, None if nobody is; a token that was revoked ends the visit."""
-    cookie = _cookie(request)
-    visits = _desk(request).visits
-    token_id = visits.find(cookie) if cookie else None
+    cookie, collector = _cookie(request), _collector(request)
+    if not cookie:
+        return None
+    token_id = await collector.look_up(visits.find, collector.store, cookie)
     if token_id is None:
         return None
-    collector = _collector(request)
     token = await collector.look_up(tokens.find, collector.store, token_id, today=collector.today())
     if token is None:
-        visits.end(cookie)
+        await collector.look_up(visits.end, collector.store, cookie)
         return None
     return Reader(
         collector=collector, token=token, cookie=cookie, form_token=visits.form_token(cookie)
@@ -197,7 +204,7 @@ async def _reader(request: Request) -> Reader | None:
 def _cookie(request: Request) -> str:
     """Return the cookie of a request, nothing if it has none of ours."""
     found = request.cookies.get(_cookie_name(request), "")
-    return found if is_cookie(found) else ""
+    return found if visits.is_cookie(found) else ""
 
 
 def _set_cookie(request: Request, response: Response, cookie: str) -> None:
@@ -225,11 +232,6 @@ def _address(request: Request) -> str:
 
 def _is_secure(request: Request) -> bool:
     return request.url.scheme == "https"
-
-
-def _desk(request: Request) -> Desk:
-    desk: Desk = request.app.state.desk
-    return desk
 
 
 def _collector(request: Request) -> Collector:

@@ -24,6 +24,7 @@ from typing import Final, NamedTuple
 from sqlalchemy import Connection, Engine, and_, delete, func, insert, or_, select, update
 
 from rappor.counts.devices import most_reports, same_interval
+from rappor.registry.metric import Metric
 from rappor_server.storage import schema
 from rappor_server.storage.bulk import BulkDelete, BulkInsert
 from rappor_server.storage.database import (
@@ -33,6 +34,7 @@ from rappor_server.storage.database import (
     writing,
 )
 from rappor_server.storage.day_tables import as_day
+from rappor_server.storage.store import Store
 from rappor_server.storage.tallies import Tally
 
 _BLOCKS: Final = BulkInsert(schema.block)
@@ -125,6 +127,29 @@ class Settled(NamedTuple):
     closed: Block | None = None
     waiting: tuple[Block, ...] = ()
     set_aside: int = 0
+
+
+def last_day(store: Store, metric: Metric, *, today: datetime.date) -> datetime.date:
+    """Return the last day whose reports may be read: the last one that is in blocks.
+
+    A metric without a minimum has its last day with reports, today's too.
+    """
+    day, through = schema.tally.c.day, schema.blocked.c.through
+    own = select(func.max(day)).where(schema.tally.c.metric == metric.name, day <= today)
+    last = select(through).where(schema.blocked.c.metric == metric.name)
+    with failing_as_store_error(), store.engine.connect() as db:
+        found = db.execute(last if metric.min_reports else own).scalar_one_or_none()
+    return found or (today - _DAY if metric.min_reports else today)
+
+
+def n_reports(store: Store, metric: Metric) -> int:
+    """Return how many reports of a metric are counted and in no block."""
+    columns = schema.tally.c
+    query = select(func.coalesce(func.sum(columns.reports), 0)).where(
+        columns.metric == metric.name, ~columns.quarantine
+    )
+    with failing_as_store_error(), store.engine.connect() as db:
+        return int(db.execute(query).scalar_one())
 
 
 def due(engine: Engine, metrics: Collection[str], *, today: datetime.date) -> list[str]:

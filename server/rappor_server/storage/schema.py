@@ -14,6 +14,7 @@ from sqlalchemy import (
     Boolean,
     Column,
     Date,
+    Float,
     Index,
     Integer,
     LargeBinary,
@@ -122,6 +123,33 @@ candidate_list: Final = Table(
     Column("candidates", Integer, nullable=False, comment="Number of its candidates"),
     Column("contents", LargeBinary, nullable=False, comment="The candidates, one a line, UTF-8"),
     comment="Lists of candidates that people keep for a metric",
+)
+
+visit: Final = Table(
+    "visit",
+    metadata,
+    Column("digest", LargeBinary(32), primary_key=True, comment="SHA-256 of the cookie or link"),
+    Column("token", String(16), nullable=False, comment="Public name of the token"),
+    Column("once", Boolean, nullable=False, comment="True for a link that signs in once"),
+    Column("began", Float, nullable=False, comment="Seconds since 1970"),
+    Column("seen", Float, nullable=False, comment="Seconds since 1970 of the last request"),
+    comment="Who is signed in to the pages",
+)
+
+answer: Final = Table(
+    "answer",
+    metadata,
+    Column("key", LargeBinary(32), primary_key=True, comment="SHA-256 of the question"),
+    Column("metric", String(64), nullable=False, comment="Name of the metric"),
+    Column("state", String(8), nullable=False, comment="running, done or failed"),
+    Column("step", Text, nullable=False, comment="Step, or the reason of a failure"),
+    Column("status", Integer, nullable=False, comment="HTTP status of the page"),
+    Column("began", Float, nullable=False, comment="Seconds since 1970"),
+    Column("seen", Float, nullable=False, comment="Seconds since 1970 of the last change or use"),
+    Column("size", Integer, nullable=False, comment="Bytes of the page and the files"),
+    Column("page", LargeBinary, comment="What the page shows, MessagePack"),
+    Column("files", LargeBinary, comment="Its files, MessagePack"),
+    comment="Answers of the pages, made from released counts, and those that are being made",
 )
 
 

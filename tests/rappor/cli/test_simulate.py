@@ -210,3 +210,16 @@ def test_single_reports_are_one_a_device(shell: Shell) -> None:
     code, _, err = shell.metric("simulate", *words, "--out", shell.path("x.parquet"))
     assert code == 2
     assert "one report per device" in err
+
+
+def test_devices_have_a_segment(shell: Shell) -> None:
+    """The counts carry it; a property that the metric does not name is refused."""
+    registry = shell.place / "metrics.toml"
+    own = 'profile = "balanced"\nsegments = {version = ["1", "2"]}'
+    registry.write_text(registry.read_text().replace('profile = "balanced"', own, 1))
+    asked = ("--population", "population.csv", "--reports", "100", "--out", shell.path("a.counts"))
+    assert shell.metric("simulate", *asked, "--segment", "version=2")[0] == 0
+    assert Counts.load(shell.path("a.counts")).params.segment == (("version", "2"),)
+    code, _, told = shell.metric("simulate", *asked, "--segment", "country=de")
+    assert code == 2
+    assert "--segment must name a segment of engine" in told

@@ -66,7 +66,7 @@ def test_a_broken_axis_keeps_order_and_leaves_out_no_row(rows: list[tuple[float,
         assert not [end for end in ends if below < end < above]
         crowded = [low for low, high in spans if (low + high) / 2 <= 0.1 * scale.high]
         assert 2 * len(crowded) >= len(spans)
-        assert scale.high >= 4 * below
+        assert scale.high >= 2 * below
 
 
 @pytest.mark.parametrize(

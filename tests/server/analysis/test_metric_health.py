@@ -40,7 +40,7 @@ def test_refusals_of_a_week_are_told_by_their_reason(store: Store) -> None:
         Refused(reason="cohort", today=2, week=22),
         Refused(reason="padding", today=1, week=11),
     )
-    assert (found.metrics[0].refused_today, found.metrics[0].refused_week) == (3, 33)
+    assert found.metrics[0].refused_week == 33
     assert found.metrics[1].refused == ()
     assert found.nameless == (Refused(reason="no-key", today=1, week=2),)
 
@@ -50,3 +50,17 @@ def test_expiry_is_told_in_days(store: Store) -> None:
     page, old = health(store, "page", "old").metrics
     assert page.days_left > 10_000
     assert old.days_left < 0
+
+
+def test_a_word_says_how_a_metric_is(store: Store) -> None:
+    """Good while reports come, silent when they stop, and what else needs a look."""
+    commit(store, upload_of(*[report_of(cohort=i % 4) for i in range(50)]), today=TODAY - DAY)
+    page, small, old = health(store, "page", "small", "old").metrics
+    assert page.state == ("good", "50 reports in 7 days")
+    assert small.state == ("waiting", "for 5 reports from days that have ended")
+    assert old.state.word == "expired"
+    store.commit([], {("page", "padding"): 20}, today=TODAY)
+    assert health(store, "page").metrics[0].state.word == "refusing"
+    later = HealthTask(metrics=[ACCEPTED.registry["page"]], today=TODAY + 20 * DAY)
+    silent = later.run(store, lambda _: None).metrics[0]
+    assert silent.state == ("silent", f"no reports since {TODAY - DAY}")

@@ -1,4 +1,4 @@
-"""What pages ask: answered once, and from memory until something that it follows from changes."""
+"""What pages ask: what an answer follows from, what an overview is about, how large files are."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from collectors import metric_of, put
 from rappor_server.analysis import candidate_lists
 from rappor_server.analysis.candidate_lists import KeptList
-from rappor_server.analysis.page_tasks import Asked, PageAnswer, RankingTask
+from rappor_server.analysis.page_tasks import Asked, Drawn, OverviewTask, PageAnswer, RankingTask
 from rappor_server.analysis.tasks import Range
 from rappor_server.storage.store import Store
 
@@ -34,32 +34,49 @@ def asked_of(**fields: Any) -> Asked:
     return Asked(**(asked | fields))
 
 
-def steps(store: Store, **fields: Any) -> list[str]:
-    """Answer a ranking of a list that is kept; return the steps that were told."""
-    task = RankingTask(
-        asked=asked_of(**fields),
-        range=Range(first=None, last=None),
-        everything=True,
+def ranking(**fields: Any) -> RankingTask:
+    """Return the question how common the candidates of a kept list are."""
+    return RankingTask(
+        asked=asked_of(**fields), range=Range(first=None, last=None), everything=True
     )
-    told: list[str] = []
-    assert b"estimates.csv" in task.run(store, told.append)
-    return told
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
-def test_an_answer_is_made_once(store: Store) -> None:
+def test_a_key_is_of_all_that_an_answer_follows_from(store: Store) -> None:
     """Another rate, another list under the same name, and more reports are other questions."""
+    keys = []
+
+    def is_new(**fields: Any) -> bool:
+        keys.append(ranking(**fields).key(store))
+        return keys[-1] not in keys[:-1]
+
     put(store, COUNTS, DAY)
     candidate_lists.keep(store, "page", "own", b"a\nb", most=10, today=DAY)
-    assert "decoding" in steps(store)
-    assert steps(store) == ["reading"]
-    assert "decoding" in steps(store, detection=Detection(level=0.01))
+    assert is_new()
+    assert not is_new()
+    assert is_new(detection=Detection(level=0.01))
     candidate_lists.delete(store, "page", "own")
     candidate_lists.keep(store, "page", "own", b"a\nc", most=10, today=DAY)
-    assert "decoding" in steps(store)
+    assert is_new()
     put(store, COUNTS, DAY)
-    assert "decoding" in steps(store)
-    assert steps(store) == ["reading"]
+    assert is_new()
+    assert not is_new()
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_an_overview_is_of_days_until_there_are_two_weeks(store: Store) -> None:
+    """Then the days of an unfinished week are in none."""
+    candidate_lists.keep(store, "page", "own", b"a\nb", most=10, today=DAY)
+    task = OverviewTask(asked=asked_of(), through=DAY)
+    with pytest.raises(ParamsError, match="No results"):
+        task.run(store, lambda _: None)
+    put(store, COUNTS, DAY)
+    for weeks, told in ((0, "the last day"), (1, "the last 2 days"), (2, "the last 2 weeks")):
+        put(store, COUNTS, DAY - datetime.timedelta(days=7 * weeks))
+        drawn = msgspec.msgpack.decode(task.run(store, lambda _: None), type=Drawn)
+        page = msgspec.msgpack.decode(drawn.page, type=PageAnswer)
+        assert f"reports in {told}" in page.html
+        assert {"report.html", "ranking.csv", "trend.json", "ranking.svg"} <= set(page.files)
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
@@ -68,14 +85,11 @@ def test_files_are_bounded(store: Store) -> None:
     put(store, COUNTS, DAY)
     names = "\n".join(f"{number:>100}" for number in range(45_000))
     candidate_lists.keep(store, "page", "own", names.encode(), most=10**6, today=DAY)
-    task = RankingTask(
-        asked=asked_of(),
-        range=Range(first=None, last=None),
-        everything=True,
-    )
-    found = msgspec.msgpack.decode(task.run(store, lambda _: None), type=PageAnswer)
+    found = msgspec.msgpack.decode(ranking().run(store, lambda _: None), type=Drawn)
+    page = msgspec.msgpack.decode(found.page, type=PageAnswer)
+    assert list(found.files) == page.files
     assert "report.html" in found.files
-    assert found.too_large == ["estimates.json"]
+    assert page.too_large == ["estimates.json"]
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
@@ -83,4 +97,4 @@ def test_strings_need_candidates(store: Store) -> None:
     """Where neither the registry nor the question names any, the answer says so."""
     put(store, COUNTS, DAY)
     with pytest.raises(ParamsError, match="candidates must be chosen"):
-        steps(store, source=None)
+        ranking(source=None).run(store, lambda _: None)

@@ -97,7 +97,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(
     "names",
-    [names for names in commands() if names not in ((), ("serve",), ("restore",))],
+    [names for names in commands() if names not in ((), ("demo",), ("serve",), ("restore",))],
     ids=" ".join,
 )
 def test_examples_run(names: tuple[str, ...], folder: Path) -> None:

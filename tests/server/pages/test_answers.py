@@ -1,4 +1,4 @@
-"""Rankings: asked by a form, made as jobs, shown, kept as files, answered from the cache."""
+"""Answers: what a metric says on arrival, questions by address, made once, kept as files."""
 
 from __future__ import annotations
 
@@ -9,49 +9,100 @@ import json
 import os
 import re
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
-from dashboards import DAYS, HOSTILE, NAMES, Dashboard, Visitor
-from pages import tables
+from collectors import free_port, serving
+from dashboards import DAYS, HOSTILE, NAMES, TOML, Dashboard, Visitor
+from pages import drawings, tables
 from rappor_server.storage import schema
 from rappor_server.storage.database import writing
 from rappor_server.storage.store import Store
 from sqlalchemy import update
 
 CANDIDATES = "Candidates: detected ones first"
+HOME = "/pages/metrics/home_page"
+MOST_BYTES = 200_000
 
 
-def test_metrics_are_listed_with_their_health(reader: Visitor) -> None:
-    """Released reports, their newest day, and the day on which each expires."""
-    (rows,) = tables(reader.get("/pages/").text).values()
-    cells = {row[0].strip(): [" ".join(cell.split()) for cell in row] for row in rows}
-    assert cells["home_page"][1:4] == ["0", "100,000", str(DAYS[-1])]
-    assert cells["theme"][2] == "20,000"
-    assert cells["other"][1:4] == ["0 to 99", "0", "none"]
-    assert cells["other"][-1] == "2026-01-01, over"
+def words(page: str) -> str:
+    """Return the text of a page."""
+    return " ".join(re.sub(r"<[^>]*>", " ", page.replace("<wbr>", "")).replace("\xa0", " ").split())
+
+
+@contextlib.contextmanager
+def stopped(dashboard: Dashboard) -> Iterator[None]:
+    """Let no answer be made while the block runs."""
+    decoders = dashboard.running.children_named("rappor-decoder")
+    for each in decoders:
+        os.kill(each, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for each in decoders:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(each, signal.SIGCONT)
+
+
+def test_a_metric_answers_on_arrival(reader: Visitor) -> None:
+    """The first page has the sentence, every detected string, and how each of them moved."""
+    page = reader.answer(HOME)
+    assert page.url.path == f"{HOME}/overview"
+    assert f"to={DAYS[-1]}" in str(page.url)
+    told = words(page.text)
+    assert f"{NAMES[0]} leads with" in told
+    assert f"{NAMES[3]} rose from" in told
+    assert "100,000 reports in the last 5 days" in told
+    assert len(page.content) < MOST_BYTES
+    found = json.loads(reader.file(page, "ranking.json").text)
+    shown = re.findall(r'<li class="[^"]*"><span class="name"><bdi>(.*?)</bdi>', page.text)
+    detected = [row["candidate"] for row in found["estimates"] if row["detected"]]
+    assert [re.sub("<wbr>", "", each) for each in shown][:3] == detected[:3]
+    runs = json.loads(reader.file(page, "trend.json").text)
+    assert [each["first"] for each in runs["samples"] if each["reports"]] == list(map(str, DAYS))
+    for name in ("report.html", "trend.csv", "ranking.svg", "trend.png"):
+        assert reader.file(page, name).status_code == 200, name
+
+
+def test_the_list_answers(reader: Visitor) -> None:
+    """Each metric has its three most common strings and its state, or says what is missing."""
+    for metric in ("home_page", "theme"):
+        reader.answer(f"/pages/metrics/{metric}/overview")
+    page = reader.get("/pages/").text
+    cards = dict(
+        re.findall(r'<section class="card">.*?metrics/([\w.]+)">(.*?)</section>', page, re.S)
+    )
+    assert set(cards) == {"home_page", "theme", "other"}
+    assert cards["home_page"].count("<li ") == 3
+    assert len(drawings(cards["home_page"])) == 6
+    assert "leads with" in words(cards["theme"])
+    assert 'class="state expired"' in cards["other"]
+    assert "Nothing to show yet" in cards["other"]
+    assert len(page) < MOST_BYTES
 
 
 def test_a_metric_says_how_it_is(reader: Visitor) -> None:
-    """Its description is escaped, its days are listed, and expiry is a warning."""
-    page = reader.get("/pages/metrics/home_page").text
+    """Its description is escaped, its days are listed, and what is missing has a next step."""
+    page = reader.get(f"{HOME}/health").text
     assert "The &lt;b&gt;page&lt;/b&gt; that" in page
     by_day = tables(page)["Released reports, by the last day of each block, newest first"]
     assert by_day[1:] == [[str(day), "20,000"] for day in reversed(DAYS)]
-    assert "All days are UTC." in page
-    over = reader.get("/pages/metrics/other").text
-    assert "expired on 2026-01-01" in over
-    assert "There are no candidates yet." in over
+    over = reader.get("/pages/metrics/other/health").text
+    assert "other is expired" in over
+    assert "on 2026-01-01" in over.lower()
+    missing = reader.answer("/pages/metrics/other/overview")
+    assert "Add a list" in missing.text
+    assert "No candidates yet" in reader.get("/pages/metrics/other/ask").text
 
 
 def test_a_ranking_is_decoded_shown_and_kept(reader: Visitor) -> None:
     """The page, the report, CSV and JSON tell the same numbers."""
-    page = reader.answer("/pages/metrics/home_page/ranking")
+    page = reader.answer(f"{HOME}/ranking")
     assert page.status_code == 200
     shown = {row[0]: row for row in tables(page.text)[CANDIDATES][1:]}
-    at = f"{page.url.path}/files"
-    table = list(csv.DictReader(io.StringIO(reader.get(f"{at}/estimates.csv").text)))
-    document = json.loads(reader.get(f"{at}/estimates.json").text)
+    table = list(csv.DictReader(io.StringIO(reader.file(page, "estimates.csv").text)))
+    document = json.loads(reader.file(page, "estimates.json").text)
     assert document["reports"] == 100_000
     assert [row["candidate"] for row in document["estimates"]] == [
         row["candidate"].removeprefix("'") for row in table
@@ -60,31 +111,51 @@ def test_a_ranking_is_decoded_shown_and_kept(reader: Visitor) -> None:
         if row["candidate"] in NAMES:
             assert shown[row["candidate"]][4] == f"{row['count']:,.0f}"
     assert {NAMES[0], NAMES[3]} <= {row["candidate"] for row in document["estimates"]}
-    report = reader.get(f"{at}/report.html")
+    report = reader.file(page, "report.html")
     assert report.headers["content-disposition"] == 'attachment; filename="home_page-report.html"'
     assert tables(report.text)[CANDIDATES] == tables(page.text)[CANDIDATES]
-    assert reader.get(f"{at}/none.csv").status_code == 404
+    assert reader.file(page, "none.csv").status_code == 404
+    forged = reader.answer(f"{HOME}/ranking", forged="yes")
+    assert "forged make" in tables(forged.text)[CANDIDATES][0]
 
 
-def test_the_same_question_has_the_same_answer(reader: Visitor) -> None:
-    """Another form is another job; other days are another answer."""
-    first = reader.answer("/pages/metrics/home_page/ranking", to="2026-11-05")
-    again = reader.answer("/pages/metrics/home_page/ranking", to="2026-11-05")
-    assert again.url != first.url
-    assert tables(again.text) == tables(first.text)
-    assert "results from 60,000 reports" in first.text
+def test_an_address_is_complete_and_shows_the_same(reader: Visitor, dashboard: Dashboard) -> None:
+    """What is left open is filled in, defaults are left out, and no process decodes it again."""
+    page = reader.answer(f"{HOME}/ranking", list="", to="2026-11-05", level="5", unknown="x")
+    assert str(page.url).endswith("/ranking?to=2026-11-05")
+    assert "results from 60,000 reports" in page.text
+    later = reader.answer(f"{HOME}/ranking", to="2099-01-01")
+    assert str(later.url).endswith(f"/ranking?to={DAYS[-1]}")
+    with stopped(dashboard):
+        assert reader.http.get(page.url).text == page.text
+
+
+def test_another_process_shows_the_same_answer(
+    reader: Visitor, dashboard: Dashboard, tmp_path: Path
+) -> None:
+    """Sign-in, answer and files are in the database."""
+    page = reader.answer("/pages/metrics/theme/overview")
+    with (
+        serving(tmp_path, dashboard.database, "--pages", registry=TOML, admin=free_port()) as other,
+        Visitor(Dashboard(other, dashboard.database)).http as http,
+    ):
+        http.cookies = reader.http.cookies
+        again = http.get(f"{page.url.path}?{page.url.query.decode()}")
+        assert again.text == page.text
+        assert other.children_named("rappor-decoder") == []
 
 
 def test_hostile_candidates_are_harmless(reader: Visitor) -> None:
     """Nothing of them is markup, turns the direction or is a formula."""
-    page = reader.answer("/pages/metrics/home_page/ranking", all="yes")
+    page = reader.answer(f"{HOME}/ranking", all="yes")
     for text in ("<script>alert", "\u202e", "\x1b", '"><img'):
         assert text not in page.text
+        assert text not in reader.answer(f"{HOME}/overview").text
     assert "&lt;script&gt;alert(1)&lt;" in page.text
     assert "[U+202E]gpj.exe" in page.text
-    table = reader.get(f"{page.url.path}/files/estimates.csv").text
+    table = reader.file(page, "estimates.csv").text
     assert "'=HYPERLINK(1)" in table
-    named = json.loads(reader.get(f"{page.url.path}/files/estimates.json").text)["estimates"]
+    named = json.loads(reader.file(page, "estimates.json").text)["estimates"]
     assert set(HOSTILE) <= {row["candidate"] for row in named}
 
 
@@ -95,7 +166,7 @@ def test_hostile_candidates_are_harmless(reader: Visitor) -> None:
         ({"from": "2026-11-05", "to": "2026-11-01"}, 422, "from must be a day no later than to"),
         ({"level": "0"}, 422, "level must be a number"),
         ({"correction": "none"}, 422, "correction must be one of"),
-        ({"from": "2030-01-01"}, 422, "No results for these dates"),
+        ({"to": "2020-01-01"}, 422, "No results for these dates"),
         ({"list": "nobody's"}, 404, "has no list of this name"),
     ],
 )
@@ -103,32 +174,15 @@ def test_a_question_without_an_answer_says_why(
     reader: Visitor, fields: dict[str, str], status: int, sentence: str
 ) -> None:
     """At once, or as the answer."""
-    path = "/pages/metrics/home_page/ranking"
-    answer = reader.post(path, at="/pages/metrics/home_page", **fields)
-    if answer.status_code == 303:
-        answer = reader.answer(path, **fields)
+    answer = reader.answer(f"{HOME}/ranking", **fields)
     assert answer.status_code == status
     assert sentence in answer.text
-
-
-def test_an_answer_belongs_to_its_token(
-    reader: Visitor, new_visitor: Callable[[], Visitor], dashboard_token: Callable[[], str]
-) -> None:
-    """Nobody else sees it, its progress or its files, and nobody sees one that is not there."""
-    page = reader.answer("/pages/metrics/theme/ranking")
-    stranger = new_visitor()
-    stranger.sign_in(dashboard_token())
-    for path in ("", "/progress", "/files/report.html"):
-        assert stranger.get(f"{page.url.path}{path}").status_code == 404
-    assert reader.get("/pages/answers/0").status_code == 404
-    progress = json.loads(reader.get(f"{page.url.path}/progress").text)
-    assert progress["is_over"] is True
 
 
 def test_an_answer_is_for_who_may_read_its_metric(
     dashboard: Dashboard, new_visitor: Callable[[], Visitor], dashboard_token: Callable[[], str]
 ) -> None:
-    """Not any more once the token does not allow it."""
+    """Anybody who may; not any more once the token does not allow it."""
     visitor, token = new_visitor(), dashboard_token()
     visitor.sign_in(token)
     page = visitor.answer("/pages/metrics/theme/ranking")
@@ -137,38 +191,25 @@ def test_an_answer_is_for_who_may_read_its_metric(
         own = columns.id == token.split(".")[1]
         db.execute(update(schema.token).where(own).values(metrics='["home_page"]'))
     assert visitor.get("/pages/").status_code == 200
-    for path in ("", "/progress", "/files/report.html"):
-        assert visitor.get(f"{page.url.path}{path}").status_code == 404
+    assert visitor.http.get(page.url).status_code == 404
+    assert visitor.file(page, "report.html").status_code == 404
+    assert visitor.get(f"{page.url.path}/progress").status_code == 404
 
 
-def test_an_answer_may_be_cancelled(reader: Visitor) -> None:
-    """It is gone, and leads back to its metric."""
-    page = reader.answer("/pages/metrics/theme/ranking")
-    gone = reader.post(f"{page.url.path}/cancel", at="/pages/")
-    assert gone.headers["location"] == "/pages/metrics/theme"
-    assert reader.get(page.url.path).status_code == 404
-
-
-def test_an_answer_that_is_being_made_is_found_again(reader: Visitor, dashboard: Dashboard) -> None:
-    """Whoever has left its page sees it on those of metrics, and may end it there."""
+def test_a_question_in_progress_is_found_again_and_may_be_cancelled(
+    reader: Visitor, dashboard: Dashboard
+) -> None:
+    """A second one leads to it; everybody who asks the same sees how far it is."""
     reader.answer("/pages/metrics/theme/ranking")
-    decoders = dashboard.running.children_named("rappor-decoder")
-    for each in decoders:
-        os.kill(each, signal.SIGSTOP)
-    try:
-        asked = reader.post("/pages/metrics/theme/ranking", at="/pages/", level="4")
-        place = asked.headers["location"]
-        for metric in ("theme", "home_page"):
-            (shown,) = re.findall(
-                '<a href="([^"]+)">An answer about theme</a>',
-                reader.get(f"/pages/metrics/{metric}").text,
-            )
-            assert shown == place
-        again = reader.post("/pages/metrics/theme/ranking", at="/pages/")
+    with stopped(dashboard):
+        asked = reader.http.get("/pages/metrics/theme/ranking?level=4", follow_redirects=True)
+        (place,) = re.findall(r'data-progress="([^"]+)"', asked.text)
+        place = place.replace("&amp;", "&")
+        assert json.loads(reader.get(place).text)["is_over"] is False
+        again = reader.http.get("/pages/metrics/theme/ranking?level=3", follow_redirects=True)
         assert again.status_code == 429
-        assert reader.post(f"{place}/cancel", at=place).status_code == 303
-        assert "An answer about" not in reader.get("/pages/metrics/theme").text
-    finally:
-        for each in decoders:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(each, signal.SIGCONT)
+        assert f'href="{asked.url.path}?' in again.text
+        query = asked.url.query.decode()
+        gone = reader.post(f"{asked.url.path}/cancel?{query}", at=f"{asked.url.path}?{query}")
+        assert gone.headers["location"] == "/pages/metrics/theme/ask"
+        assert json.loads(reader.get(place).text)["is_over"] is True

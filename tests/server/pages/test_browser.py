@@ -22,8 +22,13 @@ def browser() -> Iterator[Any]:
 
 
 @contextlib.contextmanager
-def visiting(browser: Any, dashboard: Dashboard, token: str, **window: Any) -> Iterator[Any]:
-    """Sign in; at the end nothing may have been said, refused or asked for elsewhere."""
+def visiting(
+    browser: Any, dashboard: Dashboard, token: str, *, silent: bool = True, **window: Any
+) -> Iterator[Any]:
+    """Sign in; at the end nothing may have been said, refused or asked for elsewhere.
+
+    A page of an error is told by the browser, which is not `silent` then.
+    """
     context = browser.new_context(**window)
     context.set_default_timeout(1000 * PATIENCE)
     page = context.new_page()
@@ -39,7 +44,7 @@ def visiting(browser: Any, dashboard: Dashboard, token: str, **window: Any) -> I
     page.wait_for_url(f"{dashboard.url}/pages/")
     try:
         yield page
-        assert said == []
+        assert not silent or said == []
         own = (f"{dashboard.url}/pages", "data:")
         assert [url for url in asked if not url.startswith(own)] == []
     finally:
@@ -49,11 +54,14 @@ def visiting(browser: Any, dashboard: Dashboard, token: str, **window: Any) -> I
 def test_an_analyst_finds_the_way(
     browser: Any, dashboard: Dashboard, token: str, tmp_path: Path
 ) -> None:
-    """Sign in, upload candidates, decode, sort, filter, export, compare, sign out."""
+    """Sign in, see the answer, upload candidates, decode, sort, export, compare, sign out."""
     listed = tmp_path / "own.txt"
     listed.write_text("".join(f"{name}\n" for name in [*NAMES, HOSTILE[0], HOSTILE[-1]]))
     with visiting(browser, dashboard, token) as page:
         page.get_by_role("link", name="home_page").click()
+        page.get_by_text("leads with").wait_for()
+        keep_picture(page, "dashboard-overview")
+        page.get_by_role("link", name="Ask", exact=True).click()
         page.get_by_label("Name").fill("my sites")
         page.get_by_label("File, UTF-8").set_input_files(listed)
         page.get_by_role("button", name="Save list").click()
@@ -74,7 +82,7 @@ def test_an_analyst_finds_the_way(
             assert download.value.path().read_text(encoding="utf-8").startswith(check)
         keep_picture(page, "dashboard-ranking")
 
-        page.get_by_role("navigation").get_by_role("link", name="home_page").click()
+        page.get_by_role("link", name="Ask", exact=True).click()
         comparison = page.locator("form[action$=comparison]")
         comparison.locator("input[name=to]").fill(str(DAYS[2]))
         comparison.locator("input[name=from_after]").fill(str(DAYS[3]))
@@ -91,56 +99,47 @@ def test_an_analyst_finds_the_way(
 
 
 LOOKS = [("light", 390), ("dark", 1280), ("dark", 390), ("light", 1280)]
-ANSWERS = {
-    "Decode": "table#candidates",
-    "Show over time": "table#changes-of-all",
-    "Show segments": "table#changes-of-all",
+VIEWS = {
+    "metrics": "",
+    "overview": "metrics/home_page",
+    "ask": "metrics/theme/ask",
+    "health": "metrics/theme/health",
+    "segments": "metrics/theme/segments?dimension=version",
+    "ranking": "metrics/home_page/ranking",
+    "trend": "metrics/theme/trend",
+    "unanswered": "metrics/other/overview",
 }
 
 
-@pytest.mark.parametrize("full", [False, pytest.param(True, marks=pytest.mark.acceptance)])
+@pytest.mark.parametrize("name", VIEWS)
 def test_pages_are_accessible_and_fit(
-    browser: Any, dashboard: Dashboard, token: str, full: bool
+    browser: Any, dashboard: Dashboard, token: str, name: str
 ) -> None:
-    """axe-core finds nothing, and each page is as wide as the window.
-
-    The page with the forms is looked at in light and dark on a phone and on a wide screen; so are
-    all others in the full run.
-    """
-
-    def check(name: str, n_looks: int) -> None:
-        for scheme, width in LOOKS[: len(LOOKS) if full else n_looks]:
+    """axe-core finds nothing in any view, and each is as wide as the window and small enough."""
+    with visiting(browser, dashboard, token, silent=name != "unanswered") as page:
+        page.goto(f"{dashboard.url}/pages/{VIEWS[name]}")
+        page.wait_for_selector("[data-progress]", state="detached")
+        if name == "ask":
+            page.get_by_text("Error rates and intervals").first.click()
+        assert len(page.content().encode()) < 200_000
+        for scheme, width in LOOKS:
             page.emulate_media(color_scheme=scheme)
             page.set_viewport_size({"width": width, "height": 900})
-            assert violations(page) == [], (name, scheme, width)
-            assert page.evaluate("document.documentElement.scrollWidth") == width, name
+            assert violations(page) == [], (scheme, width)
+            assert page.evaluate("document.documentElement.scrollWidth") == width
             keep_picture(page, f"dashboard-{name}-{scheme}-{width}")
-
-    with visiting(browser, dashboard, token) as page:
-        check("metrics", 2)
-        page.goto(f"{dashboard.url}/pages/metrics/theme")
-        page.get_by_text("Error rates and intervals").first.click()
-        check("metric", 4)
-        for button in list(ANSWERS)[: len(ANSWERS) if full else 1]:
-            page.goto(f"{dashboard.url}/pages/metrics/theme")
-            page.get_by_role("button", name=button).click()
-            page.locator(ANSWERS[button]).wait_for()
-            check(button.rpartition(" ")[2].lower(), 2)
-        page.get_by_role("button", name="Sign out").click()
-        page.get_by_label("Token").wait_for()
-        check("sign-in", 1)
 
 
 def test_everything_works_without_scripts(browser: Any, dashboard: Dashboard, token: str) -> None:
     """The page that waits loads itself again until the answer is there; no control is dead."""
     with visiting(browser, dashboard, token, java_script_enabled=False) as page:
-        page.goto(f"{dashboard.url}{HOME}")
+        page.goto(f"{dashboard.url}{HOME}/ask")
         trend = page.locator("form[action$=trend]")
         trend.get_by_label("By").select_option("week")
         trend.get_by_role("button", name="Show over time").click()
         page.locator("table#changes-of-all").wait_for()
         assert page.locator("main button").count() == 0
-        page.get_by_role("link", name="home_page").click()
+        page.get_by_role("link", name="Ask", exact=True).click()
         page.get_by_label("or type the candidates").fill("site 0.example\nsite 1.example")
         page.get_by_label("Name").fill("pasted")
         page.get_by_role("button", name="Save list").click()

@@ -16,29 +16,30 @@ from rappor.ground.errors import ParamsError
 
 TODAY = datetime.date(2026, 11, 22)
 PAGE = "/pages/metrics/home_page"
+ASK = f"{PAGE}/ask"
 
 
 def keep(reader: Visitor, name: str, *, text: str = "", file: bytes = b"") -> httpx.Response:
     """Send the form that keeps a list."""
-    fields = {"form": form_token(reader.get(PAGE).text), "name": name, "text": text}
+    fields = {"form": form_token(reader.get(ASK).text), "name": name, "text": text}
     return reader.http.post(f"{PAGE}/lists", data=fields, files={"file": ("l.txt", file)})
 
 
 def test_a_list_is_uploaded_used_and_deleted(reader: Visitor) -> None:
     """The ranking is of its candidates, and the text comes back as it was sent."""
     own = "".join(f"{name}\r\n" for name in [*NAMES[:3], "", "nobody's"]).encode()
-    assert keep(reader, "first three", file=own).headers["location"] == f"{PAGE}#lists"
-    assert "first three" in reader.get(PAGE).text
+    assert keep(reader, "first three", file=own).headers["location"] == f"{ASK}#lists"
+    assert "first three" in reader.get(ASK).text
     assert reader.get(f"{PAGE}/lists").status_code == 404
     text = reader.http.get(f"{PAGE}/lists", params={"list": "first three"})
     assert text.text.splitlines() == [*NAMES[:3], "nobody's"]
     assert text.headers["content-type"].startswith("text/plain")
     answer = reader.answer(f"{PAGE}/ranking", list="first three")
     assert "3 of 4 candidates detected" in answer.text
-    gone = reader.post(f"{PAGE}/lists/delete", at=PAGE, list="first three")
+    gone = reader.post(f"{PAGE}/lists/delete", at=ASK, list="first three")
     assert gone.status_code == 303
-    assert "first three" not in reader.get(PAGE).text
-    assert reader.post(f"{PAGE}/lists/delete", at=PAGE, list="first three").status_code == 404
+    assert "first three" not in reader.get(ASK).text
+    assert reader.post(f"{PAGE}/lists/delete", at=ASK, list="first three").status_code == 404
 
 
 @pytest.mark.parametrize(
@@ -65,9 +66,9 @@ def test_a_hostile_name_is_a_name(reader: Visitor) -> None:
     """It is shown as it is, is found again, and is no markup."""
     name = '"><script>alert(1)</script>&list=x'
     assert keep(reader, name, text="a").status_code == 303
-    assert "<script>alert" not in reader.get(PAGE).text
+    assert "<script>alert" not in reader.get(ASK).text
     assert reader.http.get(f"{PAGE}/lists", params={"list": name}).text == "a\n"
-    assert reader.post(f"{PAGE}/lists/delete", at=PAGE, list=name).status_code == 303
+    assert reader.post(f"{PAGE}/lists/delete", at=ASK, list=name).status_code == 303
 
 
 def test_lists_are_bounded_and_have_names_of_their_own(store: Store) -> None:

@@ -15,9 +15,9 @@ from pages import drawings, tables
 def record(reader: Visitor, page: httpx.Response, name: str) -> Mapping[str, Any]:
     """Return the file of numbers of an answer; the others must be there too."""
     assert page.status_code == 200, page.text
-    for other in ("report.html", f"{name}.csv"):
-        assert reader.get(f"{page.url.path}/files/{other}").status_code == 200
-    found: Mapping[str, Any] = json.loads(reader.get(f"{page.url.path}/files/{name}.json").text)
+    for other in ("report.html", f"{name}.csv", "chart.svg", "chart.png"):
+        assert reader.file(page, other).status_code == 200
+    found: Mapping[str, Any] = json.loads(reader.file(page, f"{name}.json").text)
     return found
 
 
@@ -62,17 +62,13 @@ def test_segments_are_shown_apart(reader: Visitor) -> None:
         ("home_page/comparison", {}, "the days before and after must not overlap"),
         ("home_page/comparison", {"to": "2020-01-01", "from_after": "2026-01-01"}, "No results"),
         ("theme/segments", {"dimension": "x"}, "dimension must be one of version"),
-        ("other/ranking", {}, "No results for these dates"),
+        ("other/ranking", {}, "No candidates yet"),
     ],
 )
 def test_a_question_that_cannot_be_answered_says_why(
     reader: Visitor, path: str, fields: dict[str, str], sentence: str
 ) -> None:
     """With a status and a sentence."""
-    answer = reader.post(
-        f"/pages/metrics/{path}", at=f"/pages/metrics/{path.partition('/')[0]}", **fields
-    )
-    if answer.status_code == 303:
-        answer = reader.answer(f"/pages/metrics/{path}", **fields)
+    answer = reader.answer(f"/pages/metrics/{path}", **fields)
     assert answer.status_code == 422
     assert sentence in answer.text

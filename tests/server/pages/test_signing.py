@@ -15,9 +15,9 @@ from collectors import make_token
 from dashboards import Dashboard, Visitor, form_token
 from plain_http import NO_CERTIFICATES
 from rappor_server.pages.app import ROUTES, create
-from rappor_server.pages.signing import Desk
+from rappor_server.pages.signing import attempts
 from rappor_server.request_limits import BodyBudget
-from rappor_server.storage import tokens
+from rappor_server.storage import tokens, visits
 from rappor_server.storage.store import Store
 
 POLICY = (
@@ -28,7 +28,7 @@ POLICY = (
 
 def test_pages_are_at_the_operators_address_only(dashboard: Dashboard) -> None:
     """At the other one there is nothing, whatever is asked for."""
-    for path in ("/pages", "/pages/", "/pages/sign-in", "/pages/static/pages.css"):
+    for path in ("/pages", "/pages/", "/pages/sign-in", "/pages/static/report.css"):
         assert dashboard.running.get(path).status_code == 404
     assert plain_http.get(f"{dashboard.url}/pages").headers["location"] == "/pages/"
 
@@ -37,7 +37,7 @@ def test_nobody_sees_a_page_without_signing_in(new_visitor: Callable[[], Visitor
     """Every page but that to sign in, and the files of pages, leads there."""
     visitor = new_visitor()
     for route in ROUTES:
-        if route.path in ("/sign-in", "/static/{name}"):
+        if route.path in ("/sign-in", "/static/{name}"):  # /once leads there if it is not known
             continue
         path = "/pages" + re.sub(r"\{\w+\}", "home_page", route.path)
         (method,) = set(route.methods or ()) - {"HEAD"}
@@ -114,7 +114,7 @@ def test_attempts_of_an_address_are_limited() -> None:
     now = 0.0
     app = create()
     app.state.collector = NoTokens()
-    app.state.desk = Desk(clock=lambda: now)
+    app.state.attempts = attempts(clock=lambda: now)
 
     async def attempt(address: str) -> httpx.Response:
         own = httpx.ASGITransport(app, client=(address, 1))
@@ -176,6 +176,17 @@ def test_signing_out_ends_the_visit(reader: Visitor) -> None:
     assert reader.get("/pages/").status_code == 303
 
 
+def test_a_link_signs_in_once(
+    dashboard: Dashboard, new_visitor: Callable[[], Visitor], token: str
+) -> None:
+    """The browser that opens it first is signed in by its token; the next one is not."""
+    with contextlib.closing(Store.open(dashboard.database)) as store:
+        secret = visits.link(store, token.split(".")[1])
+    for visitor, place in ((new_visitor(), "/pages/"), (new_visitor(), "/pages/sign-in")):
+        assert visitor.get(f"/pages/once/{secret}").headers["location"] == place
+        assert visitor.get("/pages/").status_code == (200 if place == "/pages/" else 303)
+
+
 def test_signing_in_again_ends_the_visit_before(reader: Visitor, token: str) -> None:
     """Who kept its cookie has nothing of it."""
     cookie = reader.http.cookies["rappor"]
@@ -204,7 +215,9 @@ def test_a_form_of_another_site_is_refused(
     assert answer.status_code == status
 
 
-@pytest.mark.parametrize("path", ["sign-out", "metrics/home_page/ranking", "answers/x/cancel"])
+@pytest.mark.parametrize(
+    "path", ["sign-out", "metrics/home_page/lists", "metrics/home_page/ranking/cancel"]
+)
 def test_a_form_needs_the_token_of_its_own_visit(
     reader: Visitor, new_visitor: Callable[[], Visitor], token: str, path: str
 ) -> None:
@@ -253,9 +266,9 @@ def test_a_token_shows_its_own_metrics_only(
     assert "theme" in page
     assert "home_page" not in page
     fields = {"form": form_token(page)}
-    for path in ("ranking", "lists", "lists/delete"):
+    for path in ("ranking/cancel", "lists", "lists/delete"):
         answer = visitor.http.post(f"/pages/metrics/home_page/{path}", data=fields)
         assert answer.status_code == 404
-    for path in ("metrics/home_page", "metrics/home_page/lists?list=x", "metrics/nobody"):
-        answer = visitor.get(f"/pages/{path}")
+    for path in ("home_page", "home_page/ranking", "home_page/lists?list=x", "nobody"):
+        answer = visitor.get(f"/pages/metrics/{path}")
         assert (answer.status_code, "no metric of this name" in answer.text) == (404, True)

@@ -1,18 +1,15 @@
 "use strict";
-const place = document.getElementById("progress");
+const place = document.querySelector("[data-progress]");
 const look = async () => {
   try {
     const answer = await fetch(place.dataset.progress, { credentials: "same-origin" });
     const progress = await answer.json();
-    place.textContent = progress.text;
-    if (progress.is_over) {
-      location.reload();
+    if (!progress.is_over) {
+      place.textContent = progress.text;
+      setTimeout(look, 1000);
       return;
     }
-  } catch {
-    location.reload();
-    return;
-  }
-  setTimeout(look, 1000);
+  } catch { /* the page itself says what is wrong */ }
+  location.reload();
 };
 setTimeout(look, 1000);

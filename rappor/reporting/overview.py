@@ -1,0 +1,210 @@
+"""What a metric says now, as a part of a page: the sentence, each string with its bar and its run.
+
+Bars are shares of the latest periods, whiskers their intervals; a line beside each bar is the share
+of every period, with a band of its intervals.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from rappor.decoding.report import report
+from rappor.panels.overview import Line, Overview
+from rappor.protocol.loss import epsilon_1
+from rappor.reporting.changes import named, string
+from rappor.reporting.charts import COLORS, Panels
+from rappor.reporting.document import Content, header
+from rappor.reporting.dots import along
+from rappor.reporting.markup import Markup, join, shorten, tag
+from rappor.reporting.numbers import measured, moved, percent, short_percent, span
+from rappor.reporting.page import candidates_table
+from rappor.reporting.plots import shares_of
+from rappor.reporting.remarks import gaps
+from rappor.reporting.scale import Scale
+from rappor.reporting.tables import folded, section
+from rappor.reporting.time_panel import axis, ribbon
+
+_TOP: Final = 3
+_MOST: Final = 20
+"""Lines of a card, and of a page."""
+
+_PANELS: Final = 6
+_HEIGHT: Final = 26
+
+
+def overview_content(found: Overview) -> Content:
+    """Return what a page shows: the sentence, the strings, and folded what it rests on."""
+    title = shorten(found.panel.metric, 60) or "Overview"
+    estimates = found.estimates
+    lines = found.lines()
+    drawn = found.panel.shown[:_PANELS].tolist() if len(found.panel.samples) > 1 else []
+    panels = Panels(title="Shares", charts=[shares_of(found.panel, i) for i in drawn])
+    more = f" {len(lines) - _MOST:,} more are in the files only." if len(lines) > _MOST else ""
+    parts = [
+        header(
+            title,
+            sentence(found),
+            warnings=[each.sentence for each in (*estimates.warnings, *found.panel.warnings)],
+        ),
+        _ranks(found, lines[:_MOST]),
+        tag("p", f"{_legend(found, lines[:_MOST])}{more}", class_="note"),
+        tag("p", basis(found), class_="note"),
+        *([section(f"By {found.panel.by}", panels.inline(), name="shares")] if drawn else []),
+        folded(
+            "Numbers, and what they rest on",
+            candidates_table(report(estimates)),
+            *(tag("p", text) for text in (estimates.assumed, *gaps(found.panel))),
+            name="numbers",
+        ),
+    ]
+    return Content(title, tuple(parts))
+
+
+def overview_card(found: Overview) -> Markup:
+    """Return what a list of metrics shows of one: the sentence, and its most common strings."""
+    lines = found.lines()[:_TOP]
+    return join(tag("p", sentence(found)), _ranks(found, lines))
+
+
+def sentence(found: Overview) -> Markup:
+    """Say which string leads, and which shares changed over all periods."""
+    lines, changes = found.lines(), found.changes()
+    if not lines or not lines[0].detected:
+        return join("No listed string is common enough to be detected yet.")
+    first = lines[0]
+    parts = [string(first.name), f" leads with {_share(first)} of the reports"]
+    n = len(found.panel.samples)
+    if not found.panel.main:
+        return join(*parts, ".")
+    over = f"over {n} {found.panel.by}s"
+    if not changes:
+        return join(*parts, f"; no share changed significantly {over}.")
+    return join(*parts, f". {over[0].upper()}{over[1:]} ", named(changes), ".")
+
+
+def basis(found: Overview) -> str:
+    """Say in a line how many reports and devices there are, and how much noise."""
+    estimates = found.estimates
+    share = estimates.diagnostics.get("detectable_share")
+    losses = max(epsilon_1(each.params) for each in estimates.collected)
+    parts = [
+        f"{estimates.reports:,} reports in {found.latest}, as informative as {found.devices:,.0f} "
+        "devices with one report each",
+        *([f"shares from {percent(share)} are usually found"] if share and share < 1 else []),
+        *([f"{percent(estimates.unallocated)} have no listed string"]
+          if math.isfinite(estimates.unallocated) and estimates.unallocated > 0 else []),
+        f"epsilon of one report: {losses:.3g}",
+    ]  # fmt: skip
+    return "; ".join(parts) + "."
+
+
+def _ranks(found: Overview, lines: Sequence[Line]) -> Markup:
+    scale = _scale(lines)
+    rows = (
+        tag(
+            "li",
+            tag("span", string(each.name), class_="name"),
+            tag(
+                "span",
+                tag("strong", _share(each)),
+                " ",
+                tag("small", span(each.low, each.high, each.std_error) if each.detected
+                    else "not detected"),
+                class_="share",
+            ),
+            _bar(each, scale),
+            *_run(each, found),
+            class_="" if each.detected else "undetected",
+        )
+        for each in lines
+    )  # fmt: skip
+    return tag("ol", *rows, class_="ranks")
+
+
+def _scale(lines: Sequence[Line]) -> Scale:
+    ends = [(each.low or 0.0, each.high or each.share) for each in lines]
+    return Scale.broken(ends, start=0.0, end=99.0)
+
+
+def _bar(line: Line, scale: Scale) -> Markup:
+    """Draw a share as a bar from 0, and its interval over the end; a broken axis cuts the bar."""
+    y, low, high = _HEIGHT / 2, line.low, line.high
+    parts = [
+        tag("rect", x=along(scale, 0.0), y=y - 6, height=12, rx=2, fill=COLORS[0],
+            width=f"{max(scale(line.share) - scale(0.0), 0.0):.4g}%",
+            fill_opacity=0.85 if line.detected else 0.3),
+    ]  # fmt: skip
+    if scale.gap is not None and line.share > scale.gap[1]:
+        middle = f"{(scale(scale.gap[0]) + scale(scale.gap[1])) / 2:g}%"
+        slashes = tag("path", d="M-6 9L0 -9M1 9L7 -9", stroke="Canvas", stroke_width=4)
+        parts.append(tag("svg", slashes, x=middle, y=y, overflow="visible"))
+    if low is not None and high is not None:
+        ends = {"x1": along(scale, low), "x2": along(scale, high)}
+        parts.append(tag("line", y1=y, y2=y, stroke="currentColor", stroke_width=1.5, **ends))
+        parts += [
+            tag("line", x1=end, x2=end, y1=y - 4, y2=y + 4, stroke="currentColor",
+                stroke_width=1.5)
+            for end in ends.values()
+        ]  # fmt: skip
+    told = f"{_share(line)}, {span(low, high, line.std_error)}"
+    return _drawing(told, parts, class_="bar", width=300)
+
+
+def _run(line: Line, found: Overview) -> Iterator[Markup]:
+    """Draw the share of every period, and say how it moved; nothing for a single period."""
+    if len(line.shares) < 2:
+        return
+    known = [
+        (low, share, high) if low is not None and share is not None and high is not None else None
+        for low, share, high in zip(line.lows, line.shares, line.highs, strict=True)
+    ]
+    ends = [end for each in known if each is not None for end in each]
+    up = axis(ends, start=_HEIGHT - 2, end=2)
+    across = Scale.over([0.0, len(known) - 1.0], start=2, end=96)
+    places = [across(float(number)) for number in range(len(known))]
+    parts = ribbon(known, places, up, height=_HEIGHT)
+    if known[-1] is not None:
+        parts.append(tag("circle", cx=f"{places[-1]:g}%", cy=up(known[-1][1]), r=3, fill=COLORS[0]))
+    shares = ", ".join(measured(each, line.std_error) or "unknown" for each in line.shares)
+    yield _drawing(f"by {found.panel.by}: {shares}", parts, class_="run", width=140)
+    yield tag("span", *_moved(line), class_="moved")
+
+
+def _moved(line: Line) -> Iterator[str]:
+    change = line.change
+    if change is None or change["estimate"] is None:
+        return
+    words = f"{moved(change['estimate'], change['std_error'])} points"
+    if not change["changed"]:
+        yield tag("small", f"{words}, not significant")
+        return
+    yield tag("strong", f"{'▲' if change['estimate'] > 0 else '▼'} {words}")
+
+
+def _drawing(told: str, parts: Sequence[Markup], *, class_: str, width: int) -> Markup:
+    return tag(
+        "svg", tag("title", told), *parts, xmlns="http://www.w3.org/2000/svg", role="img",
+        aria_label=told, class_=class_, width=width, height=_HEIGHT, fill="currentColor",
+    )  # fmt: skip
+
+
+def _legend(found: Overview, lines: Sequence[Line]) -> str:
+    confidence = short_percent(found.estimates.detection.confidence)
+    parts = [f"Bars: shares of the reports in {found.latest}, with {confidence} intervals."]
+    gap = _scale(lines).gap
+    if gap is not None:
+        below, above = (short_percent(float(f"{end:.2g}")) for end in gap)
+        parts.append(f"Two slashes: the bars leave out {below} to {above}.")
+    n = len(found.panel.samples)
+    if n > 1:
+        parts.append(
+            f"Lines: each of {n} {found.panel.by}s, with a band of intervals, on a scale of their "
+            f"own; beside them the change over all {found.panel.by}s, in percentage points."
+        )
+    return " ".join(parts)
+
+
+def _share(line: Line) -> str:
+    return measured(line.share, line.std_error).replace(" ", "\u00a0")

@@ -1,0 +1,144 @@
+"""What the demo collects, and what its simulated devices hold in each of its eight weeks."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+WEEKS: Final = 8
+
+_REGISTRY: Final = """\
+[budget]
+total = 65             # nats that a device may lose in a calendar year
+
+[metrics.search_engine]
+description = "Which search engine a typed query goes to"
+owner = "search-team@example.org"
+expires = 2099-12-31
+encoding = "bloom"
+k = 128                # the noise of the profile "balanced", in as many cohorts as a
+h = 1                  # thousand devices a day fill
+m = 32
+f = 0.426739
+g = 0.062659
+p = 0.101442
+q = 0.765705
+normalize = "domain"
+epoch = "quarter"
+interval = "week"
+candidates = "engines.txt"
+
+[metrics.editor]
+description = "Which editor people write code in"
+owner = "tools-team@example.org"
+expires = 2099-12-31
+encoding = "onehot"
+categories = ["vscode", "vim", "intellij", "emacs"]
+other = "discover"     # the other editors, in the metric editor.other
+parts = [{name = "prefix:3", share = 0.1}, {name = "whole"}]
+profile = "balanced"
+epoch = "quarter"
+interval = "week"
+candidates = "editors.txt"
+
+[metrics.theme]
+description = "Light, dark, or as the system has it"
+owner = "design-team@example.org"
+expires = 2099-12-31
+encoding = "onehot"
+categories = ["light", "dark", "system"]
+profile = "balanced"
+epoch = "quarter"
+interval = "week"
+segments = {platform = ["desktop", "phone"]}
+"""
+
+_ENGINES: Final = """\
+google.com bing.com duckduckgo.com ecosia.org yahoo.com qwant.com startpage.com brave.com \
+yandex.com baidu.com naver.com ask.com mojeek.com swisscows.com kagi.com"""
+_EDITORS: Final = "helix sublime kate nano zed lapce micro kakoune geany gedit textmate xcode"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Stream:
+    """Devices of one kind: how many report on each day, and their values in the first week.
+
+    The weights move by a step each week. An empty value sets no category.
+    """
+
+    metric: str
+    reports: int
+    first: Mapping[str, float]
+    steps: Mapping[str, float] = field(default_factory=dict)
+    segment: str = ""
+
+    def population(self, week: int) -> str:
+        """Return the values of a week, from 0, as the table that `rappor simulate` reads."""
+        text = io.StringIO(newline="")
+        table = csv.writer(text)
+        table.writerow(["value", "weight"])
+        for value, weight in self.first.items():
+            now = weight + week * self.steps.get(value, 0.0)
+            if now > 0:
+                table.writerow([value, f"{now:g}"])
+        return text.getvalue()
+
+
+STREAMS: Final = (
+    Stream(
+        metric="search_engine",
+        reports=1000,
+        first={
+            "google.com": 62, "bing.com": 12, "duckduckgo.com": 6, "ecosia.org": 5,
+            "yahoo.com": 4, "qwant.com": 3, "startpage.com": 2, "somewhere.example": 6,
+        },
+        steps={"google.com": -1.2, "duckduckgo.com": 1.4},
+    ),
+    Stream(
+        metric="editor",
+        reports=700,
+        first={"vscode": 52, "vim": 14, "intellij": 12, "emacs": 6, "zed": 16},
+        steps={"vscode": -0.8, "zed": 0.8},
+    ),
+    Stream(
+        metric="editor.other",
+        reports=1400,
+        first={"": 82, "sublime": 7, "helix": 6, "nano": 5, "zed": -5.5},
+        steps={"": -2.0, "zed": 2.5},
+    ),
+    Stream(
+        metric="theme",
+        reports=400,
+        first={"light": 40, "dark": 35, "system": 25},
+        segment="platform=desktop",
+    ),
+    Stream(
+        metric="theme",
+        reports=400,
+        first={"light": 30, "dark": 38, "system": 32},
+        steps={"light": -1.5, "dark": 1.5},
+        segment="platform=phone",
+    ),
+)  # fmt: skip
+
+
+def write_metrics(folder: Path) -> Path:
+    """Write the registry and its lists of candidates; return the registry's path."""
+    for name, words in (("engines.txt", _ENGINES), ("editors.txt", _EDITORS)):
+        (folder / name).write_text("".join(f"{word}\n" for word in words.split()), "utf-8")
+    path = folder / "metrics.toml"
+    path.write_text(_REGISTRY, "utf-8")
+    return path
+
+
+def write_populations(folder: Path) -> Iterator[tuple[int, Stream, Path]]:
+    """Write what the devices of each stream hold in each week, and yield the paths."""
+    for number, stream in enumerate(STREAMS):
+        for week in range(WEEKS):
+            path = folder / f"population-{number}-{week}.csv"
+            path.write_text(stream.population(week), "utf-8")
+            yield week, stream, path

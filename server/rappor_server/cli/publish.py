@@ -1,0 +1,87 @@
+"""`rappor-server publish`: the last whole weeks of each metric as editions of a public site."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rappor.cli.commands import Command
+from rappor.ground.errors import RapporError
+from rappor.registry.metric import Metric
+from rappor.registry.registry import Registry
+from rappor_server.cli.options import database_options, open_store, read_settings, today
+from rappor_server.settings import Settings
+
+if TYPE_CHECKING:
+    from rappor_server.storage.store import Store
+
+
+@click.command(
+    cls=Command,
+    examples=(
+        "rappor-server publish --registry metrics.toml --out site",
+        "rappor-server publish --registry metrics.toml --metric search_engine \\",
+        "    --out site",
+    ),
+)
+@click.option(
+    "--metric",
+    "metrics",
+    multiple=True,
+    metavar="NAME",
+    help="A metric to publish. May be repeated. Default: all that have a minimum of reports.",
+)
+@click.option(
+    "--out",
+    required=True,
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="FOLDER",
+    help="Folder of the site. It is created if needed, and existing files stay.",
+)
+@database_options
+def publish(*, metrics: tuple[str, ...], out: Path, **options: Any) -> None:
+    """Write the last eight whole weeks of metrics as editions of a static site.
+
+    The site is that of `rappor publish`. Run the command once a week from a timer: the same weeks
+    are the same edition. Everything in the folder is public, including the candidates.
+    """
+    settings = read_settings(options)
+    registry = Registry.load(settings.registry, today=today())
+    chosen = [registry.metric(name) for name in metrics]
+    with open_store(settings) as store:
+        for metric in chosen or [each for each in registry.values() if each.min_reports]:
+            try:
+                click.echo(_publish(store, metric, settings, out))
+            except RapporError as error:
+                if chosen:
+                    raise
+                click.echo(f"{metric.name}: not published: {error}")
+
+
+def _publish(store: Store, metric: Metric, settings: Settings, out: Path) -> str:
+    """Publish one metric and say where it is."""
+    from rappor.cli.site_files import write_edition
+    from rappor.decoding.detection import Detection
+    from rappor.panels.over_time import trend
+    from rappor_server.analysis.candidate_sources import candidate_source
+    from rappor_server.analysis.closing import close_days
+    from rappor_server.analysis.page_tasks import Asked, whole_weeks
+    from rappor_server.storage.blocks import last_day
+
+    close_days(store, metric, today())
+    found = whole_weeks(store, metric, last_day(store, metric, today=today()))
+    if not found.periods:
+        return f"{metric.name}: no whole week is released yet"
+    source = candidate_source(store, metric, "", registry=settings.registry)
+    asked = Asked(metric=metric, source=source, detection=Detection())
+    periods = tuple(
+        dataclasses.replace(each, collections=tuple(asked.whole(each.collections)))
+        for each in found.periods
+    )
+    counted = dataclasses.replace(found, periods=periods)
+    candidates = asked.candidates(store)
+    shown = write_edition(out, trend(counted, candidates, by="week"), counted, candidates, metric)
+    return f"{metric.name}: edition {shown.edition} in {shown.page}"

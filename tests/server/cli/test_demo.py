@@ -1,0 +1,60 @@
+"""`rappor-server demo`: from nothing to a full dashboard, and back to nothing."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+from collectors import run_command
+from plain_http import NO_CERTIFICATES
+from rappor_server.cli.demo_metrics import STREAMS, WEEKS, Stream
+
+PROGRAM = "import sys; from rappor_server.cli import main; sys.argv[0] = 'rappor-server'; main()"
+
+
+def test_the_demo_fills_a_dashboard_and_leaves_nothing(tmp_path: Path) -> None:
+    """The link signs in once, every metric has its eight weeks, and Ctrl-C ends it all."""
+    with subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, "demo", "--no-browser"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"TMPDIR": str(tmp_path)},
+    ) as process:
+        try:
+            assert process.stdout is not None
+            found = next(filter(None, (re.search(r"http://\S+", line) for line in process.stdout)))
+            with httpx.Client(verify=NO_CERTIFICATES, follow_redirects=True) as http:
+                page = http.get(found.group())
+                assert page.status_code == 200
+                for name in {stream.metric for stream in STREAMS}:
+                    assert f"/pages/metrics/{name}" in page.text
+            process.send_signal(signal.SIGINT)
+            assert process.wait(60) == 0
+        finally:
+            process.kill()
+        assert process.stderr is not None
+        assert "Traceback" not in process.stderr.read()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_with_files_is_left_alone(tmp_path: Path) -> None:
+    """`--keep` takes an empty folder only."""
+    (tmp_path / "mine").touch()
+    answer = run_command("demo", "--keep", str(tmp_path))
+    assert answer.returncode == 2
+    assert "must be an empty folder" in answer.stderr
+    assert [each.name for each in tmp_path.iterdir()] == ["mine"]
+
+
+@pytest.mark.parametrize("stream", STREAMS, ids=lambda each: each.metric + each.segment)
+def test_every_week_has_values(stream: Stream) -> None:
+    """No weight is below zero."""
+    weeks = [stream.population(week) for week in range(WEEKS)]
+    assert all(week.startswith("value,weight") and "-" not in week for week in weeks)

@@ -1,0 +1,47 @@
+"""`rappor-server publish`: whole weeks become editions of a site, the same weeks the same one."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+from pathlib import Path
+
+from collectors import put, run_command
+from dashboards import TOML
+from rappor_server.storage.database import migrate
+from rappor_server.storage.store import Store
+
+from rappor import Population, Registry, simulate_counts
+
+
+def test_whole_weeks_are_published(tmp_path: Path) -> None:
+    """Today's week is not whole; a metric without any is named, and nothing is written twice."""
+    registry, site = tmp_path / "metrics.toml", tmp_path / "site"
+    registry.write_text(TOML, encoding="utf-8")
+    database = f"sqlite:///{tmp_path / 'metrics.sqlite3'}"
+    migrate(database)
+    today = datetime.datetime.now(datetime.UTC).date()
+    monday = today - datetime.timedelta(days=today.weekday())
+    params = Registry.load(registry, today=datetime.date(2025, 1, 1))["theme"].params
+    with contextlib.closing(Store.open(database)) as store:
+        for weeks, shares in ((0, [1, 9]), (1, [1, 2]), (2, [3, 1]), (3, [3, 1])):
+            counts = simulate_counts(
+                Population(["light", "dark"], shares),
+                params.in_segment((("version", "1"),)),
+                n_reports=5000,
+                seed=weeks,
+                metric="theme",
+            )
+            put(store, counts, monday - datetime.timedelta(days=7 * weeks))
+    asked = ("--registry", str(registry), "--metric", "theme", "--out", str(site))
+    answer = run_command("publish", *asked)
+    assert answer.returncode == 0, answer.stderr
+    (page,) = site.glob("theme/*/index.html")
+    text = page.read_text(encoding="utf-8")
+    assert "2 of the 2 listed values were found in use." in text
+    assert "light</bdi> fell from" in text
+    assert "15,000 reports from 3 weeks" in text
+    assert str(page) in answer.stdout
+    assert run_command("publish", *asked).stdout == answer.stdout
+    rest = run_command("publish", "--registry", str(registry), "--out", str(site))
+    assert rest.stdout == "other: no whole week is released yet\n"

@@ -1,0 +1,58 @@
+"""The trial of `compose.yaml` without containers: its files, and its devices' command as it is."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import plain_http
+import pytest
+import yaml
+from collectors import free_port, run_script, serving
+from places import ROOT
+
+FOLDER = ROOT / "server" / "packaging"
+SERVICES: dict[str, dict[str, Any]] = yaml.safe_load((FOLDER / "compose.yaml").read_text())[
+    "services"
+]
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_a_service_finds_its_files_and_the_others(name: str) -> None:
+    """What is mounted or built is there, and what it waits for is a service."""
+    service = SERVICES[name]
+    for volume in service.get("volumes", ()):
+        assert (FOLDER / volume.partition(":")[0]).exists(), volume
+    build = service.get("build")
+    assert build is None or (FOLDER / build["context"] / build["dockerfile"]).is_file()
+    assert set(service.get("depends_on", ())) <= set(SERVICES)
+    assert all(port.startswith("127.0.0.1:") for port in service.get("ports", ()))
+
+
+def test_prometheus_asks_the_collector_with_the_alerts() -> None:
+    """Under the name and the job that the alerts have."""
+    found = yaml.safe_load((FOLDER / "prometheus.yml").read_text())
+    (job,) = found["scrape_configs"]
+    port = SERVICES["collector"]["environment"]["RAPPOR_SERVER_ADMIN"].rpartition(":")[2]
+    assert job["static_configs"][0]["targets"] == [f"collector:{port}"]
+    assert job["job_name"] == "rappor"
+    assert all((FOLDER / name).is_file() for name in found["rule_files"])
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_its_devices_report_to_its_collector(tmp_path: Path, database: str) -> None:
+    """The health check answers with `admin` set, and the first round of reports is counted."""
+    data = tmp_path / "data"
+    shutil.copytree(FOLDER / "trial", data)
+    registry = (data / "metrics.toml").read_text(encoding="utf-8")
+    with serving(data, database, "--pages", registry=registry, admin=free_port()) as running:
+        check = (FOLDER / "Dockerfile").read_text(encoding="utf-8").partition("HEALTHCHECK")[2]
+        path = check.partition("http://127.0.0.1:8080")[2].partition("'")[0]
+        assert plain_http.get(f"{running.url}{path}").status_code == 200
+        shell, flag, line = SERVICES["devices"]["command"]
+        assert (shell, flag) == ("sh", "-c")
+        once = line.replace("while sleep 60; do ", "").removesuffix("; done")
+        once = once.replace("/data", str(data)).replace("http://collector:8080", running.url)
+        sent = run_script(once, tmp_path)
+        assert "2,000 reports of search_engine were accepted" in sent.stdout, sent.stderr
