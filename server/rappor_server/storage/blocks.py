@@ -22,11 +22,11 @@ from rappor_server.storage import schema
 from rappor_server.storage.bulk import BulkDelete, BulkInsert
 from rappor_server.storage.database import (
     PAUSE_SECONDS,
+    as_day,
     failing_as_store_error,
     wait_alone,
     writing,
 )
-from rappor_server.storage.day_tables import as_day
 from rappor_server.storage.tallies import Tally
 
 _BLOCKS: Final = BulkInsert(schema.block)

@@ -1,8 +1,6 @@
 """Tables that hold one day each, so that a day is forgotten by dropping its table.
 
-An id of an upload must count once, whichever day's table it lies in. So all collectors write ids
-into the newest table, and those before it no longer change: whoever adds the table of a new day
-waits for all transactions that write ids, and keeps others out until it is there.
+Whoever writes into them, or takes them out of use, is alone (`wait_alone`).
 """
 
 from __future__ import annotations
@@ -11,7 +9,7 @@ import datetime
 import re
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Final
 
 from sqlalchemy import (
     Connection,
@@ -31,23 +29,22 @@ from rappor_server.storage import schema
 from rappor_server.storage.database import (
     LockedError,
     failing_as_store_error,
-    one_journey,
     overwrite_table,
+    wait_alone,
     writing,
 )
 
 UPLOAD: Final = "upload"
+PART: Final = "part"
 KEPT: Final = "kept"
 _TABLES: Final[Mapping[str, Callable[[str], Table]]] = {
-    UPLOAD: schema.upload_table,
+    UPLOAD: schema.key_table,
+    PART: schema.key_table,
     KEPT: schema.kept_table,
 }
-_LOCK: Final = 0x524150504F53
-"""The advisory lock on PostgreSQL: shared by writers of ids, alone for who changes the tables."""
-_DAYS_TO_WRITE: Final = f"SELECT day FROM day_table WHERE kind = '{UPLOAD}' ORDER BY day DESC"  # noqa: S608
 _FORGOTTEN: Final = "forgotten_"
 _TRY_SECONDS: Final = 0.1
-"""How long a table is waited for that others read, while uploads wait as well."""
+"""How long a table is waited for that others read, while folds wait as well."""
 _PAUSES_SECONDS: Final = 0.5, 10.0
 """Before it is tried again: the first pause, which doubles, and the longest one."""
 _PATIENCE_SECONDS: Final = 600.0
@@ -66,34 +63,6 @@ def days_of(db: Connection, kind: str) -> list[datetime.date]:
     columns = schema.day_table.c
     query = select(columns.day).where(columns.kind == kind).order_by(columns.day.desc())
     return list(db.execute(query).scalars())
-
-
-def days_to_write(db: Connection) -> list[datetime.date]:
-    """Return the days of the tables of ids, which stay as they are until the transaction ends."""
-    if db.dialect.name == "postgresql":
-        with one_journey(db) as execute:
-            found = start_to_write(execute)
-        return [day for (day,) in found.fetchall()]
-    return [as_day(day) for (day,) in db.exec_driver_sql(_DAYS_TO_WRITE).all()]
-
-
-def start_to_write(execute: Callable[..., Any]) -> Any:
-    """Ask PostgreSQL for the same in `one_journey`; return the cursor, with a row for each day."""
-    execute(f"SELECT pg_advisory_xact_lock_shared({_LOCK})")
-    return execute(_DAYS_TO_WRITE)
-
-
-def as_day(day: datetime.date | str) -> datetime.date:
-    """Return a day as a driver returns it; SQLite's is a text."""
-    return datetime.date.fromisoformat(day) if isinstance(day, str) else day
-
-
-def open_day(engine: Engine, today: datetime.date) -> None:
-    """Add the table of a day's ids, unless there is one of that day or a later one."""
-    with writing(engine) as db:
-        _lock_alone(db)
-        if not (days := days_of(db, UPLOAD)) or days[0] < today:
-            add(db, UPLOAD, today)
 
 
 def add(db: Connection, kind: str, day: datetime.date) -> None:
@@ -125,7 +94,7 @@ def _take_out_when_unread(
 ) -> None:
     """Take tables out of use, as soon as nobody reads them.
 
-    A backup or PostgreSQL's own vacuum reads them for minutes, and uploads wait while this does: so
+    A backup or PostgreSQL's own vacuum reads them for minutes, and folds wait while this does: so
     it waits for a moment at a time.
     """
     until = time.monotonic() + patience
@@ -144,7 +113,7 @@ def _take_out_when_unread(
 
 def _take_out_all(engine: Engine, kind: str, before: datetime.date) -> None:
     with writing(engine) as db:
-        _lock_alone(db)
+        wait_alone(db)
         if db.dialect.name == "postgresql":
             db.execute(text(f"SET LOCAL lock_timeout = '{_TRY_SECONDS:g}s'"))
         for day in days_of(db, kind):
@@ -215,12 +184,3 @@ def _note_shuffled(db: Connection, day: datetime.date, *, is_shuffled: bool) -> 
     columns = schema.day_table.c
     here = [columns.kind == KEPT, columns.day == day, columns.shuffled != is_shuffled]
     db.execute(update(schema.day_table).where(*here).values(shuffled=is_shuffled))
-
-
-def _lock_alone(db: Connection) -> None:
-    """Wait for all transactions that write ids, and keep others out.
-
-    SQLite has one writer at a time, so there is nothing to wait for.
-    """
-    if db.dialect.name == "postgresql":
-        db.execute(select(func.pg_advisory_xact_lock(_LOCK)))

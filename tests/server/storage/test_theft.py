@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from collectors import TODAY, rows_of, serving, upload_of
+from collectors import TODAY, count_group, rows_of, serving, upload_of
 from collectors import report_of as page_report
 from rappor_server.analysis import closing
 from rappor_server.ingest.accepted_params import AcceptedParams
@@ -105,7 +105,7 @@ def live_through(database: str, groups: list[list[bytes]]) -> Iterator[Store]:
             read_upload(body, ACCEPTED, today=TODAY, max_reports=9, suspicious=Suspicious.ACCEPT)
             for body in group
         ]
-        store.commit(submissions, {("", "malformed"): 1}, today=TODAY)
+        count_group(store, submissions, {("", "malformed"): 1}, today=TODAY)
         yield store
     store.close()
 
@@ -148,7 +148,7 @@ def loot(request: pytest.FixtureRequest, database: str, tmp_path: Path) -> Itera
     for _ in live_through(database, groups):
         pass
     store = Store.open(database)
-    prune(store, today=TOMORROW, report_days=90)
+    prune(store.engine, today=TOMORROW, report_days=90)
     store.close()
     address = database
     if request.param == "backup":
