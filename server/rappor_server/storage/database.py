@@ -152,7 +152,8 @@ def is_alone(connection: Connection) -> bool:
 def today_of(connection: Connection) -> datetime.date:
     """Return the day (UTC) by the database's clock; SQLite has that of this machine."""
     if connection.dialect.name == "postgresql":
-        return connection.execute(text("SELECT (now() AT TIME ZONE 'UTC')::date")).scalar_one()
+        now = connection.execute(text("SELECT (now() AT TIME ZONE 'UTC')::date"))
+        return as_day(now.scalar_one())
     return datetime.datetime.now(datetime.UTC).date()
 
 

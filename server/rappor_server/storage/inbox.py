@@ -259,8 +259,10 @@ class PostgresInbox:
                 ).one()
                 for table in _segments(db)
             ]
-            sums = [sum(int(each or 0) for each in column) for column in zip(*found, strict=True)]
-            return Waiting(*sums, _n_failed(db))
+            groups, reports, n_bytes = (
+                sum(int(each or 0) for each in sums) for sums in zip(*found, strict=True)
+            )
+            return Waiting(groups, reports, n_bytes, _n_failed(db))
 
     def seal(self) -> None:
         """See `Inbox`: a new table is made when nobody is adding a group to the newest one."""

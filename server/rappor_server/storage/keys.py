@@ -14,15 +14,16 @@ from sqlalchemy import Connection, text
 from rappor_server.ingest.upload_key import KEY_BYTES
 from rappor_server.storage import day_tables
 
+_KEY: Final = f"{KEY_BYTES} * i + 1, {KEY_BYTES}"
 _GIVEN: Final = {
     "sqlite": f"""
         WITH RECURSIVE place (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM place WHERE i < :last),
-        given (key) AS MATERIALIZED (SELECT substr(:keys, {KEY_BYTES} * i + 1, {KEY_BYTES}) FROM place)
+        given (key) AS MATERIALIZED (SELECT substr(:keys, {_KEY}) FROM place)
     """,  # noqa: S608
     "postgresql": f"""
         WITH given (key) AS MATERIALIZED (
-            SELECT CAST(encode(substr(CAST(:keys AS bytea), {KEY_BYTES} * i + 1, {KEY_BYTES}), 'hex')
-            AS uuid) FROM generate_series(0, :last) AS place (i)
+            SELECT CAST(encode(substr(CAST(:keys AS bytea), {_KEY}), 'hex') AS uuid)
+            FROM generate_series(0, :last) AS place (i)
         )
     """,  # noqa: S608
 }

@@ -113,8 +113,8 @@ def encode(submissions: Iterable[Submission], refusals: Refusals) -> bytes:
 def _pack(
     kind: Kind, owners: list[int], places: list[int], cohorts: list[int], bits: list[bytes]
 ) -> _Packed:
-    columns = [np.array(each, _INTEGER).tobytes() for each in (owners, places, cohorts)]
-    return _Packed(kind, *columns, b"".join(bits))
+    own, place, cohort = (np.array(each, _INTEGER).tobytes() for each in (owners, places, cohorts))
+    return _Packed(kind, own, place, cohort, b"".join(bits))
 
 
 def decode(data: bytes, find: Callable[[str], Params | None]) -> Record:

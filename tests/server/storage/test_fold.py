@@ -62,7 +62,7 @@ def test_counts_are_the_sums_of_bits(store: Store) -> None:
 
 @pytest.mark.parametrize("name", ["lost uploads", "repeated uploads", "forged uploads"])
 def test_a_scenario_is_counted_once_an_upload(store: Store, name: str) -> None:
-    """Whatever arrives, however often and in pieces of any size, the counts are the simulation's."""
+    """Whatever arrives, however often and in which pieces, the counts are the simulation's."""
     population = Population(["a.example", "b.example"], [2, 1])
     (day,) = simulate_scenario(SCENARIOS[name], population, PAGE.params, n_devices=300, seed=1)
     bodies = [

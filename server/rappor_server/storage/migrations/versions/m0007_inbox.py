@@ -20,7 +20,9 @@ from sqlalchemy.dialects import postgresql
 revision = "0007"
 down_revision = "0006"
 
-_KEYS = ("metric", "params", "day", "quarantine", "cohort")
+_CELL = ("metric", "params", "day", "quarantine", "cohort")
+_KEY = sa.LargeBinary(16).with_variant(postgresql.UUID(), "postgresql")
+_SEQUENCE = sa.BigInteger().with_variant(sa.Integer, "sqlite")
 _APPEND = """
 CREATE FUNCTION append_group(day date, reports integer, data bytea) RETURNS void AS $$
 DECLARE newest bigint;
@@ -31,119 +33,121 @@ BEGIN
     USING day, reports, data;
 END $$ LANGUAGE plpgsql VOLATILE
 """
+_KEYS = "Keys of a day, so that a retry is not counted twice; dropped after 14 days"
 
 
 def upgrade() -> None:
     """Make the new tables, add up shards, and turn what is known of uploads into keys."""
     db = op.get_bind()
-    is_postgresql = db.dialect.name == "postgresql"
-    _create(is_postgresql=is_postgresql)
-    days = sa.text("SELECT day FROM day_table WHERE kind = 'upload' ORDER BY day")
-    found = list(db.execute(days.columns(day=sa.Date)).scalars())
-    for day in found:
-        _move_keys(db, day)
-    _add_shards(db)
+    _create(is_postgresql=db.dialect.name == "postgresql")
+    days = sa.text("SELECT day FROM day_table WHERE kind = 'upload'").columns(day=sa.Date)
+    for day in db.execute(days).scalars().all():
+        _move_keys(db, f"{day:%Y%m%d}", day)
+    _add_up_counters(db)
+    _add_up_refusals(db)
     op.drop_table("shard")
 
 
 def _create(*, is_postgresql: bool) -> None:
     op.create_table(
         "segment",
-        _number("n", "Its number"),
+        _column("n", sa.BigInteger, "Its number", primary_key=True, autoincrement=False),
         comment="On PostgreSQL, the tables inbox_N; groups of uploads are added to the newest one",
     )
     op.create_table(
         "folded",
-        _number("seq", "Its number"),
+        _column("seq", sa.BigInteger, "Its number", primary_key=True, autoincrement=False),
         comment="On SQLite, the last group that was folded; those after it wait in FILE-inbox",
     )
     op.create_table(
         "heartbeat",
-        sa.Column(
-            "day", sa.Date, primary_key=True, comment="Last day (UTC) on which a collector ran"
-        ),
+        _column("day", sa.Date, "Last day (UTC) on which a collector ran", primary_key=True),
         comment="So that a command with a wrong clock deletes nothing",
     )
     op.create_table(
         "inbox_failed",
         *_group(),
-        sa.Column("data", sa.LargeBinary, nullable=False, comment="The group as it is"),
         comment="Groups that cannot be read, set apart until a version can read them",
     )
     op.execute("INSERT INTO folded (seq) VALUES (0)")
     if is_postgresql:
+        reports = _column("reports", sa.Integer, "Number of reports", nullable=False)
+        op.create_table("inbox_1", *_group(), reports)
         op.execute("INSERT INTO segment (n) VALUES (1)")
-        op.create_table(
-            "inbox_1",
-            *_group(),
-            sa.Column("reports", sa.Integer, nullable=False, comment="Number of reports"),
-            sa.Column("data", sa.LargeBinary, nullable=False, comment="The group (`record`)"),
-            comment="Groups of uploads that are not folded yet; each is gone within a minute",
-        )
         op.execute(_APPEND)
-
-
-def _number(name: str, comment: str, *, counts: bool = False) -> sa.Column[Any]:
-    kind = sa.BigInteger().with_variant(sa.Integer, "sqlite") if counts else sa.BigInteger
-    return sa.Column(name, kind, primary_key=True, autoincrement=counts, comment=comment)
 
 
 def _group() -> list[sa.Column[Any]]:
     return [
-        _number("seq", "A number", counts=True),
-        sa.Column("day", sa.Date, nullable=False, comment="Day (UTC) of receipt"),
+        _column("seq", _SEQUENCE, "A number", primary_key=True, autoincrement=True),
+        _column("day", sa.Date, "Day (UTC) of receipt", nullable=False),
+        _column("data", sa.LargeBinary, "The group as it is", nullable=False),
     ]
 
 
-def _replace(
-    db: sa.Connection, name: str, columns: list[sa.Column[Any]], comment: str, **options: Any
-) -> sa.Table:
-    """Rename a table to old_NAME and make it anew, without rows."""
+def _column(name: str, kind: Any, comment: str, **more: Any) -> sa.Column[Any]:
+    return sa.Column(name, kind, comment=comment, **more)
+
+
+def _set_aside(db: sa.Connection, name: str) -> sa.Table:
+    """Rename a table to old_NAME and return it."""
     if db.dialect.name == "postgresql":
         op.execute(f"ALTER INDEX {name}_pkey RENAME TO old_{name}_pkey")
     op.rename_table(name, f"old_{name}")
-    return op.create_table(name, *columns, comment=comment, **options)
+    return sa.Table(f"old_{name}", sa.MetaData(), autoload_with=db)
 
 
-def _move_keys(db: sa.Connection, day: Any) -> None:
+def _without_shard(db: sa.Connection, name: str) -> tuple[sa.Table, sa.Table]:
+    """Replace a table by one without the column, still empty; return the old one and the new."""
+    old = _set_aside(db, name)
+    columns = [
+        _column(each.name, each.type, each.comment or "", **_nature(each))
+        for each in old.columns
+        if each.name != "shard"
+    ]
+    return old, op.create_table(name, *columns, comment=old.comment)
+
+
+def _nature(column: sa.Column[Any]) -> dict[str, bool]:
+    if column.primary_key:
+        return {"primary_key": True, "autoincrement": False}
+    return {"nullable": False}
+
+
+def _move_keys(db: sa.Connection, of_day: str, day: Any) -> None:
     """Keep the first half of each MAC, which is the key of the upload.
 
     Of an upload that was refused in part only the keys of its accepted reports are known now, so
-    that a retry may have the others accepted. An upload of schema 3 has no MAC, and is not known
-    any more.
+    that a retry may have the others accepted. An upload that was stored before there were MACs is
+    not known any more.
     """
-    name, parts = f"upload_{day:%Y%m%d}", f"part_{day:%Y%m%d}"
     is_postgresql = db.dialect.name == "postgresql"
-    own = sa.LargeBinary(16).with_variant(postgresql.UUID(), "postgresql")
-    column = sa.Column(
-        "key", own, primary_key=True, comment="MAC of the body under the upload's id"
+    old = _set_aside(db, f"upload_{of_day}")
+    _create_keys(f"upload_{of_day}")
+    half = "encode(substr(mac, 1, 16), 'hex')::uuid" if is_postgresql else "substr(mac, 1, 16)"
+    is_mixed = (
+        "position('\"refused\"'::bytea IN answer) > 0"
+        if is_postgresql
+        else "instr(answer, CAST('\"refused\"' AS BLOB)) > 0"
     )
-    comment = "Keys of a day, so that a retry is not counted twice; dropped after 14 days"
-    _replace(db, name, [column], comment, sqlite_with_rowid=False)
-    refused = "position(:refused IN answer) > 0" if is_postgresql else "instr(answer, :refused) > 0"
-    like = {"refused": b'"refused"'}
-    half = (
-        "CAST(encode(substr(mac, 1, 16), 'hex') AS uuid)" if is_postgresql else "substr(mac, 1, 16)"
+    op.execute(
+        f"INSERT INTO upload_{of_day} (key) SELECT {half} AS key FROM {old.name} "  # noqa: S608
+        f"WHERE length(mac) > 0 AND NOT {is_mixed} ORDER BY key"
     )
-    db.execute(
-        sa.text(
-            f"INSERT INTO {name} (key) SELECT {half} AS key FROM old_{name} "  # noqa: S608
-            f"WHERE length(mac) > 0 AND NOT {refused} ORDER BY key"
-        ),
-        like,
-    )
-    mixed = sa.text(
-        f"SELECT mac, answer FROM old_{name} WHERE length(mac) > 0 AND {refused}"  # noqa: S608
-    )
-    keys = sorted(key for row in db.execute(mixed, like) for key in _report_keys(*map(bytes, row)))
+    mixed = sa.select(old.c.mac, old.c.answer).where(sa.text(f"length(mac) > 0 AND {is_mixed}"))
+    keys = sorted(key for row in db.execute(mixed) for key in _report_keys(*map(bytes, row)))
     if keys:
-        op.create_table(parts, column.copy(), comment=comment, sqlite_with_rowid=False)
-        table = sa.table(parts, sa.column("key", own))
+        table = _create_keys(f"part_{of_day}")
         values = [{"key": uuid.UUID(bytes=key) if is_postgresql else key} for key in keys]
         db.execute(sa.insert(table), values)
-        day_table = sa.table("day_table", *map(sa.column, ("kind", "day", "shuffled")))
-        db.execute(sa.insert(day_table).values(kind="part", day=day, shuffled=False))
-    op.drop_table(f"old_{name}")
+        known = sa.table("day_table", *map(sa.column, ("kind", "day", "shuffled")))
+        db.execute(sa.insert(known).values(kind="part", day=day, shuffled=False))
+    op.drop_table(old.name)
+
+
+def _create_keys(name: str) -> sa.Table:
+    key = _column("key", _KEY, "MAC of the body under the upload's id", primary_key=True)
+    return op.create_table(name, key, comment=_KEYS, sqlite_with_rowid=False)
 
 
 def _report_keys(mac: bytes, answer: bytes) -> Iterator[bytes]:
@@ -153,64 +157,28 @@ def _report_keys(mac: bytes, answer: bytes) -> Iterator[bytes]:
             yield (int.from_bytes(mac[:16]) ^ place).to_bytes(16)
 
 
-def _add_shards(db: sa.Connection) -> None:
-    """Add up what several shards counted for one counter, and what they refused."""
-    tally = _replace(
-        db,
-        "tally",
-        [
-            *_key_columns(),
-            sa.Column("reports", sa.BigInteger, nullable=False, comment="Number of reports"),
-            sa.Column(
-                "ones",
-                sa.LargeBinary,
-                nullable=False,
-                comment="k little-endian 64-bit sums of bits",
-            ),
-        ],
-        "Counts of reports: sums over devices, never a report",
-    )
-    columns = tally.columns
-    old = sa.table("old_tally", *(sa.column(each.name, each.type) for each in columns))
-    keys = [old.c[name] for name in _KEYS]
-    rows = db.execute(sa.select(old).order_by(*keys).execution_options(yield_per=1000))
-    totals = (_total(list(same)) for _, same in itertools.groupby(rows, lambda row: row[:5]))
+def _add_up_counters(db: sa.Connection) -> None:
+    """Add up what several shards counted for one counter."""
+    old, new = _without_shard(db, "tally")
+    in_order = sa.select(old).order_by(*(old.c[name] for name in _CELL))
+    rows = db.execute(in_order.execution_options(yield_per=1000))
+    cells = itertools.groupby(rows, lambda row: tuple(getattr(row, name) for name in _CELL))
+    totals = (_total(cell, list(same)) for cell, same in cells)
     while batch := list(itertools.islice(totals, 1000)):
-        db.execute(sa.insert(tally), batch)
-    refusal = [
-        sa.Column("day", sa.Date, primary_key=True, comment="Day (UTC) of receipt"),
-        sa.Column(
-            "metric",
-            sa.String(64),
-            primary_key=True,
-            comment="Metric, empty where it is not known",
-        ),
-        sa.Column("reason", sa.String(32), primary_key=True, comment="Reason in a word or two"),
-        sa.Column("number", sa.BigInteger, nullable=False, comment="Number of reports or uploads"),
-    ]
-    _replace(db, "refusal", refusal, "How much was refused and why")
-    op.execute(
-        "INSERT INTO refusal (day, metric, reason, number) "
-        "SELECT day, metric, reason, CAST(sum(number) AS bigint) FROM old_refusal "
-        "GROUP BY day, metric, reason"
-    )
-    for name in ("tally", "refusal"):
-        op.drop_table(f"old_{name}")
+        db.execute(sa.insert(new), batch)
+    op.drop_table(old.name)
 
 
-def _key_columns() -> list[sa.Column[Any]]:
-    own = {"primary_key": True}
-    return [
-        sa.Column("metric", sa.String(64), comment="Name of the metric", **own),
-        sa.Column("params", sa.String(16), comment="Fingerprint of the parameters", **own),
-        sa.Column("day", sa.Date, comment="Day (UTC) of receipt", **own),
-        sa.Column("quarantine", sa.Boolean, comment="True for suspicious reports", **own),
-        sa.Column("cohort", sa.Integer, autoincrement=False, comment="Cohort, from 0", **own),
-    ]
+def _total(cell: tuple[Any, ...], rows: list[Any]) -> dict[str, Any]:
+    ones = np.sum([np.frombuffer(row.ones, "<i8") for row in rows], axis=0)
+    total = {"reports": sum(row.reports for row in rows), "ones": ones.tobytes()}
+    return dict(zip(_CELL, cell, strict=True)) | total
 
 
-def _total(rows: list[Any]) -> dict[str, Any]:
-    """Return the row of one counter from those of its shards."""
-    ones = sum(np.frombuffer(row.ones, "<i8") for row in rows)
-    total = {"reports": sum(row.reports for row in rows), "ones": np.asarray(ones).tobytes()}
-    return dict(zip(_KEYS, rows[0], strict=False)) | total
+def _add_up_refusals(db: sa.Connection) -> None:
+    """Add up what several shards counted for one reason."""
+    old, new = _without_shard(db, "refusal")
+    key = [old.c.day, old.c.metric, old.c.reason]
+    sums = sa.select(*key, sa.cast(sa.func.sum(old.c.number), sa.BigInteger)).group_by(*key)
+    db.execute(sa.insert(new).from_select(["day", "metric", "reason", "number"], sums))
+    op.drop_table(old.name)
