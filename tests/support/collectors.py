@@ -25,7 +25,7 @@ from rappor_server.ingest.accepted_params import AcceptedParams
 from rappor_server.ingest.validate import Submission, Suspicious, read_upload
 from rappor_server.storage import day_tables, schema, tokens
 from rappor_server.storage.database import writing
-from rappor_server.storage.fold import Folded, fold
+from rappor_server.storage.fold import Folded, fold, fold_all
 from rappor_server.storage.inbox import Group, open_inbox
 from rappor_server.storage.record import Refusals, encode
 from rappor_server.storage.store import Store
@@ -207,6 +207,7 @@ class Running:
     port: int
     folder: Path
     log: Path
+    database: str
     admin: int = 0
     """The port of operators, 0 where they have none of their own."""
 
@@ -228,11 +229,20 @@ class Running:
         return plain_http.post(f"{self.url}/v1/reports", content=body, headers=named, timeout=30)
 
     def get(self, path: str, token: str = "", **headers: str) -> httpx.Response:
-        """Read from it: with a token as analysts do, without one as devices do."""
+        """Read from it: with a token as analysts do, without one as devices do.
+
+        What has come is counted before an analyst reads.
+        """
         if not token:
             return plain_http.get(f"{self.url}{path}", headers=headers, timeout=60)
+        self.count()
         named = {"Authorization": f"Bearer {token}"}
         return plain_http.get(f"{self.admin_url}{path}", headers=named | headers, timeout=60)
+
+    def count(self) -> None:
+        """Fold what has come, as the collector does a second later."""
+        with contextlib.closing(Store.open(self.database)) as store:
+            fold_all(store.engine)
 
     def children(self) -> dict[str, int]:
         """Return the processes that it has started and that have not ended: number by name."""
@@ -360,7 +370,7 @@ def start(
             stderr=output,
             start_new_session=True,
         )
-    running = Running(process, port, folder, log, admin)
+    running = Running(process, port, folder, log, database, admin)
     try:
         wait_until_ready(running)
     except BaseException:

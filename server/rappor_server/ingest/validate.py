@@ -20,7 +20,7 @@ from rappor.protocol.params import Params
 from rappor.protocol.wire import decode_base64url, open_upload, parse_report
 from rappor_server.ingest.accepted_params import Accepted, AcceptedParams
 from rappor_server.ingest.canonical import Entry, read_canonical, unpack
-from rappor_server.ingest.upload_key import key_of_upload
+from rappor_server.ingest.retry_keys import key_of_upload
 
 _VALUES_OF_A_REPORT: Final = 8
 """A report needs 5 of what `count_values` counts; faulty ones may have more."""
@@ -81,7 +81,7 @@ class AcceptedReport(msgspec.Struct, frozen=True, gc=False):
 class Submission(msgspec.Struct, frozen=True):
     """One upload that is fit to be stored, with the answer to send once it is.
 
-    `key` stands for the id and the body (`upload_key`), which are not kept. `refusals` counts
+    `key` stands for the id and the body (`retry_keys`), which are not kept. `refusals` counts
     refused reports by (metric, reason); the metric is empty where the report names none of the
     registry.
     """

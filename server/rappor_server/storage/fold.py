@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from sqlalchemy import Connection, Engine, delete, insert, select
 
 from rappor.protocol.params import Params
-from rappor_server.ingest.upload_key import key_of_report
+from rappor_server.ingest.retry_keys import key_of_report
 from rappor_server.storage import day_tables, keys, schema
 from rappor_server.storage.bulk import BulkDelete, BulkInsert
 from rappor_server.storage.database import as_day, is_alone, today_of, wait_alone, writing

@@ -11,7 +11,7 @@ from typing import Final
 
 from sqlalchemy import Connection, text
 
-from rappor_server.ingest.upload_key import KEY_BYTES
+from rappor_server.ingest.retry_keys import KEY_BYTES
 from rappor_server.storage import day_tables
 
 _KEY: Final = f"{KEY_BYTES} * i + 1, {KEY_BYTES}"

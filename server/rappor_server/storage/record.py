@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rappor.protocol.params import Params
-from rappor_server.ingest.upload_key import KEY_BYTES
+from rappor_server.ingest.retry_keys import KEY_BYTES
 from rappor_server.ingest.validate import Submission
 
 _VERSION: Final = b"\x01"

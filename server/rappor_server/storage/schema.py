@@ -7,13 +7,15 @@ uploads lie in the inbox (`inbox`) until they are folded into counters.
 
 from __future__ import annotations
 
-from typing import Final
+import uuid
+from typing import Any, Final
 
 from sqlalchemy import (
     BigInteger,
     Boolean,
     Column,
     Date,
+    Dialect,
     Index,
     Integer,
     LargeBinary,
@@ -21,11 +23,30 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    TypeDecorator,
 )
 from sqlalchemy.dialects import postgresql
+from sqlalchemy.types import TypeEngine
+
+
+class _Key(TypeDecorator[bytes]):
+    """16 bytes; PostgreSQL has a type for them that takes less room."""
+
+    impl = LargeBinary(16)
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        is_postgresql = dialect.name == "postgresql"
+        return dialect.type_descriptor(postgresql.UUID() if is_postgresql else LargeBinary(16))
+
+    def process_bind_param(self, value: Any, dialect: Dialect) -> Any:
+        return uuid.UUID(bytes=value) if dialect.name == "postgresql" else value
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> bytes:  # noqa: ARG002
+        return value.bytes if isinstance(value, uuid.UUID) else bytes(value)
+
 
 metadata: Final = MetaData()
-_KEY: Final = LargeBinary(16).with_variant(postgresql.UUID(), "postgresql")
 _SEQUENCE: Final = BigInteger().with_variant(Integer, "sqlite")
 
 day_table: Final = Table(
@@ -159,7 +180,7 @@ def key_table(name: str) -> Table:
     return Table(
         name,
         MetaData(),
-        Column("key", _KEY, primary_key=True, comment="MAC of the body under the upload's id"),
+        Column("key", _Key, primary_key=True, comment="MAC of the body under the upload's id"),
         comment="Keys of a day, so that a retry is not counted twice; dropped after 14 days",
         sqlite_with_rowid=False,
     )

@@ -124,11 +124,11 @@ def test_too_many_reports_are_refused_whole() -> None:
     assert caught.value.code == "too-many"
 
 
-def test_mac_and_answer_follow_the_body() -> None:
-    """Equal bytes have equal MACs and answers, other bytes another MAC."""
+def test_key_and_answer_follow_the_body() -> None:
+    """Equal bytes have equal keys and answers, other bytes another key."""
     body = upload_of()
     assert read(body) == read(body)
-    assert read(body).mac != read(body + b" ").mac
+    assert read(body).key != read(body + b" ").key
 
 
 def test_older_registries_are_still_taken() -> None:
