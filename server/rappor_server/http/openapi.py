@@ -140,8 +140,8 @@ _QUERY: Final = [
 _PREFER: Final = {
     "name": "Prefer",
     "in": "header",
-    "description": "wait=SECONDS: how long to wait for the answer before it becomes a job.",
-    "schema": {"type": "string", "examples": ["wait=60"]},
+    "description": "respond-async: answer 202 and make a job, at once or after wait=SECONDS.",
+    "schema": {"type": "string", "examples": ["respond-async", "respond-async, wait=10"]},
 }
 
 

@@ -180,7 +180,7 @@ def test_schema_6_keeps_every_count_and_knows_every_retry(database: str) -> None
         files = [path, path.with_name(f"{path.name}-wal")]
         data = b"".join(file.read_bytes() for file in files if file.exists())
         assert mac_of(WHOLE)[:16] in data
-        for gone in (mac_of(WHOLE)[16:], mac_of(MIXED)[16:], b"expired"):
+        for gone in (mac_of(WHOLE)[16:], mac_of(MIXED)[16:], b'"refused"'):
             assert gone not in data
 
 
