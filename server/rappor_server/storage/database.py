@@ -53,9 +53,6 @@ _LOOK_SECONDS: Final = 0.001
 so that whoever writes in steps would keep it waiting for all of them."""
 PAUSE_SECONDS: Final = 0.03
 """Between two transactions of work that can wait, so that most of the time is left to uploads."""
-_ERASED_ROWS: Final = 1000
-_ERASE_SECONDS: Final = 0.02
-"""Between two steps, each of which takes a tenth of that."""
 _WRITES: Final = "rappor_writes"
 _BUSY_SECONDS: Final = "rappor_busy_seconds"
 _FILE: Final = "rappor_file"
@@ -257,30 +254,6 @@ def connect_sqlite(path: Path) -> sqlite3.Connection:
     _prepare_sqlite(db, None)
     _set_busy_timeout(db, 0)
     return db
-
-
-def overwrite_table(engine: Engine, name: str, *, key: str) -> int:
-    """Delete an SQLite table that nobody uses, a few rows at a time; return how many it had.
-
-    The transactions need not be on the disk when they end, so collectors wait for milliseconds.
-    """
-    n_deleted = 0
-    some = f"SELECT {key} FROM {name} ORDER BY {key} LIMIT {_ERASED_ROWS}"  # noqa: S608
-    with (
-        failing_as_store_error(),
-        contextlib.closing(connect_sqlite(Path(str(engine.url.database)))) as db,
-    ):
-        db.execute("PRAGMA synchronous = NORMAL").close()
-        is_empty = False
-        while not is_empty:
-            begin_immediate(db)
-            n_rows = db.execute(f"DELETE FROM {name} WHERE {key} IN ({some})").rowcount  # noqa: S608
-            if is_empty := n_rows < _ERASED_ROWS:
-                db.execute(f"DROP TABLE {name}")
-            db.execute("COMMIT")
-            n_deleted += n_rows
-            time.sleep(_ERASE_SECONDS)
-    return n_deleted
 
 
 def copy_sqlite(source: Path, target: Path) -> None:

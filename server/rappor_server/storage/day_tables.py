@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import datetime
 import re
-import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -29,7 +28,6 @@ from rappor_server.storage import schema
 from rappor_server.storage.database import (
     LockedError,
     failing_as_store_error,
-    overwrite_table,
     wait_alone,
     writing,
 )
@@ -43,11 +41,6 @@ _TABLES: Final[Mapping[str, Callable[[str], Table]]] = {
     KEPT: schema.kept_table,
 }
 _FORGOTTEN: Final = "forgotten_"
-_TRY_SECONDS: Final = 0.1
-"""How long a table is waited for that others read, while folds wait as well."""
-_PAUSES_SECONDS: Final = 0.5, 10.0
-"""Before it is tried again: the first pause, which doubles, and the longest one."""
-_PATIENCE_SECONDS: Final = 600.0
 _STILL_READ: Final = (
     "a table that is due to be deleted is still read, perhaps for a backup: run prune again later"
 )
@@ -74,51 +67,23 @@ def add(db: Connection, kind: str, day: datetime.date) -> None:
         table_of(kind, day).create(db)
 
 
-def forget(
-    engine: Engine, kind: str, *, before: datetime.date, patience: float = _PATIENCE_SECONDS
-) -> int:
+def forget(engine: Engine, kind: str, *, before: datetime.date) -> int:
     """Forget the tables of days before one; return how many rows they had.
 
-    A table is renamed first, which takes it out of use at once, whatever its size. Then PostgreSQL
-    deletes its files. SQLite would overwrite it in one long transaction, so it does that in steps.
-    Raises LockedError if others still read a table after `patience` seconds.
+    A table is renamed first, which takes it out of use at once, whatever its size. Raises
+    LockedError if others still read a table after some seconds.
     """
-    _take_out_when_unread(engine, kind, before, patience)
+    try:
+        with writing(engine) as db:
+            wait_alone(db)
+            for day in days_of(db, kind):
+                if day < before:
+                    _take_out(db, kind, day)
+    except LockedError:
+        raise LockedError(_STILL_READ) from None
     with failing_as_store_error():
         names = [name for name in inspect(engine).get_table_names() if _is_forgotten(name, kind)]
     return sum(_erase(engine, kind, name) for name in names)
-
-
-def _take_out_when_unread(
-    engine: Engine, kind: str, before: datetime.date, patience: float
-) -> None:
-    """Take tables out of use, as soon as nobody reads them.
-
-    A backup or PostgreSQL's own vacuum reads them for minutes, and folds wait while this does: so
-    it waits for a moment at a time.
-    """
-    until = time.monotonic() + patience
-    pause, longest = _PAUSES_SECONDS
-    while True:
-        try:
-            _take_out_all(engine, kind, before)
-        except LockedError:
-            if time.monotonic() > until:
-                raise LockedError(_STILL_READ) from None
-        else:
-            return
-        time.sleep(pause)
-        pause = min(2 * pause, longest)
-
-
-def _take_out_all(engine: Engine, kind: str, before: datetime.date) -> None:
-    with writing(engine) as db:
-        wait_alone(db)
-        if db.dialect.name == "postgresql":
-            db.execute(text(f"SET LOCAL lock_timeout = '{_TRY_SECONDS:g}s'"))
-        for day in days_of(db, kind):
-            if day < before:
-                _take_out(db, kind, day)
 
 
 def _take_out(db: Connection, kind: str, day: datetime.date) -> None:
@@ -135,9 +100,6 @@ def _is_forgotten(name: str, kind: str) -> bool:
 def _erase(engine: Engine, kind: str, name: str) -> int:
     """Delete a forgotten table, perhaps one that an interrupted run has left; return its rows."""
     table = _TABLES[kind](name)
-    if engine.dialect.name == "sqlite":
-        (key,) = table.primary_key.columns
-        return overwrite_table(engine, name, key=key.name)
     with writing(engine) as db:
         n_rows = db.scalar(select(func.count()).select_from(table)) or 0
         table.drop(db)

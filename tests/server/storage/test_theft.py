@@ -293,8 +293,8 @@ def test_no_block_is_one_report(loot: Loot) -> None:
 
 
 TOLD = ("upload", "kept", "tally", "block", "folded", "segment", "inbox_13")
-"""The tables, or kinds of them, that depend on what devices sent; the attacks are on these. The last
-three count folds, and each database uses its own."""
+"""The tables, or kinds of them, that depend on what devices sent; the attacks are on these.
+The last three count folds, and each database uses its own."""
 
 
 def test_all_other_tables_are_the_same_whatever_was_sent(database: str, tmp_path: Path) -> None:
