@@ -211,6 +211,7 @@ class Site:
                 assert link.recv() == sent[i]
             except (EOFError, OSError):
                 self._open.append(sent[i])
+            if i == victim:  # it may have answered before
                 process.join()
                 self._receivers[i] = self._start_receiver()
 
