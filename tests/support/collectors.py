@@ -207,9 +207,9 @@ class Running:
     port: int
     folder: Path
     log: Path
-    database: str
     admin: int = 0
     """The port of operators, 0 where they have none of their own."""
+    database: str = ""
 
     @property
     def url(self) -> str:
@@ -241,8 +241,9 @@ class Running:
 
     def count(self) -> None:
         """Fold what has come, as the collector does a second later."""
-        with contextlib.closing(Store.open(self.database)) as store:
-            fold_all(store.engine)
+        if self.database:
+            with contextlib.closing(Store.open(self.database)) as store:
+                fold_all(store.engine)
 
     def children(self) -> dict[str, int]:
         """Return the processes that it has started and that have not ended: number by name."""
@@ -370,7 +371,7 @@ def start(
             stderr=output,
             start_new_session=True,
         )
-    running = Running(process, port, folder, log, database, admin)
+    running = Running(process, port, folder, log, admin, database)
     try:
         wait_until_ready(running)
     except BaseException:
