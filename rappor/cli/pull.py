@@ -86,8 +86,8 @@ def pull(
     commands that take counts, and Counts.load_all in Python read the file.
 
     The collector releases whole blocks, so some days are not yet released. The command lists them.
-    Days are kept apart, because they show how much of the noise comes again with the same devices:
-    `rappor decode` adds them up, often with smaller errors than one sum; `rappor trend` compares them.
+    Days are kept apart, because they show how often the same devices report. `rappor decode` adds
+    them up, often with smaller errors than one sum has. `rappor trend` compares them.
 
     A token is never an argument, because others could see it.
     """
