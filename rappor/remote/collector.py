@@ -219,7 +219,10 @@ class Collector:
             _OK,
             _ACCEPTED,
             body=json.dumps(body).encode(),
-            headers={"Content-Type": "application/json", "Prefer": f"wait={_WAIT:g}"},
+            headers={
+                "Content-Type": "application/json",
+                "Prefer": f"respond-async, wait={_WAIT:g}",
+            },
         )
         if answer.status == _OK:
             return Job(self, "", _document(answer))

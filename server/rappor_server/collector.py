@@ -22,7 +22,7 @@ from rappor_server.analysis.closing import keep_closing, metrics_due
 from rappor_server.analysis.jobs import Jobs
 from rappor_server.analysis.page_tasks import Asked, OverviewTask
 from rappor_server.analysis.worker import Limits, Pool
-from rappor_server.errors import ConflictError, SchemaError, StoreError
+from rappor_server.errors import SchemaError, StoreError
 from rappor_server.health import Health
 from rappor_server.ingest.accepted_params import AcceptedParams
 from rappor_server.ingest.validate import Submission, Suspicious, read_upload
@@ -31,9 +31,10 @@ from rappor_server.prometheus import Metrics
 from rappor_server.request_limits import AddressShare, BodyBudget, RateLimit
 from rappor_server.settings import Settings
 from rappor_server.storage.blocks import last_day
-from rappor_server.storage.group_commit import Bounds, Result, Writer
+from rappor_server.storage.folder import Folder, State
+from rappor_server.storage.group_commit import Bounds, Receiver, Result, Writer
+from rappor_server.storage.inbox import open_inbox
 from rappor_server.storage.store import Store
-from rappor_server.storage.store_process import StoreProcess
 from rappor_server.upload_keys import UploadKeys
 
 Answer = asyncio.Future[bytes]
@@ -88,10 +89,14 @@ class Collector:
             lambda: Store.open(settings.database), seconds=settings.database_seconds
         )
         self.answers = Answers(self.jobs, self.store, self.look_up)
-        self._store_process = StoreProcess(settings.database)
+        self._receiver = Receiver(
+            open_inbox(self.store.engine), counter_bytes=lambda: self.accepted_params.counter_bytes
+        )
+        self._n_failed = 0
+        self._folder = Folder(settings.database, self._hear_folder)
         self._activity = Activity()
         self._writer: Writer[Answer] = Writer(
-            self._store_process,
+            self._receiver,
             deliver=self._deliver,
             today=today,
             observe=self._observe,
@@ -112,10 +117,6 @@ class Collector:
             ),
         ]
 
-    async def ready(self) -> None:
-        """Wait until uploads can be stored without delay."""
-        await self._store_process.ready()
-
     async def close(self) -> None:
         """Commit the uploads that wait, then close every part."""
         for task in self._tasks:
@@ -123,7 +124,8 @@ class Collector:
         await self.answers.close()
         self.jobs.close()
         await self._writer.close()
-        await self._store_process.close()
+        await self._receiver.close()
+        await self._folder.close()
         self._activity.tell()
         await asyncio.to_thread(self._close_readers)
 
@@ -194,9 +196,9 @@ class Collector:
         )
 
     def enqueue(self, submission: Submission) -> Answer:
-        """Return the answer to come: once the upload is on the disk; StoreError or ConflictError.
+        """Return the answer to come: once the upload is on the disk; StoreError.
 
-        An upload that takes too long may still be stored; its retry then gets the stored answer.
+        An upload that takes too long may still be stored; its retry then counts nothing again.
         """
         answer: Answer = self._loop.create_future()
         if not self._fresh:
@@ -236,6 +238,15 @@ class Collector:
                     await self._loop.run_in_executor(self._probe, self._look_at_database)
             self.metrics.show_health(is_ready=self.health.trouble() is None)
 
+    def _hear_folder(self, state: State) -> None:
+        """Take down what the folder tells."""
+        self._receiver.waiting_bytes = state.waiting.n_bytes
+        self.metrics.show_inbox(state)
+        self.health.folded(state.trouble, state.oldest_seconds)
+        if state.waiting.failed > self._n_failed:
+            logs.event("groups set apart", level=logging.ERROR, groups=state.waiting.failed)
+        self._n_failed = state.waiting.failed
+
     def _look_at_database(self) -> None:
         try:
             self.store.ping()
@@ -263,11 +274,7 @@ class Collector:
 
     def _deliver(self, results: Sequence[tuple[Answer, Result]]) -> None:
         """Wake the requests of a group."""
-        failures = [
-            result
-            for _, result in results
-            if isinstance(result, StoreError) and not isinstance(result, ConflictError)
-        ]
+        failures = [result for _, result in results if isinstance(result, StoreError)]
         if failures:
             self.health.failed(str(failures[0]))
         self._resolve(results)

@@ -3,7 +3,6 @@
 RapporError
 |-- LimitError         there is as much of something as there may be
 |-- StoreError         the database cannot answer; .retryable
-|   |-- ConflictError  an upload id that was used before came with another body
 |   `-- SchemaError    the database is older or newer than this program
 |-- NotFoundError      there is nothing of the name that was given
 `-- ConfigError        a setting is not what it must be
@@ -21,21 +20,6 @@ class StoreError(RapporError):
         """Keep the reason, and whether a retry of the same request may succeed."""
         self.retryable = retryable
         super().__init__(reason)
-
-
-class ConflictError(StoreError):
-    """An upload id that was used before came with another body."""
-
-    def __init__(self) -> None:
-        """Say that the id was used; the message does not repeat it."""
-        super().__init__(
-            "id must not be used for another upload; a retry must send the same bytes",
-            retryable=False,
-        )
-
-    def __reduce__(self) -> tuple[type[ConflictError], tuple[()]]:
-        """Let another process raise it."""
-        return ConflictError, ()
 
 
 class SchemaError(StoreError):

@@ -12,6 +12,8 @@ from rappor_server import logs
 
 _SILENT_SECONDS: Final = 30.0
 """After how long without any answer the database counts as failing."""
+_UNCOUNTED_SECONDS: Final = 600.0
+"""After how long what has come should have been counted."""
 
 
 class Health:
@@ -30,6 +32,8 @@ class Health:
         self._failing_since: float | None = None
         self._reason = ""
         self._answered = clock()
+        self._oldest_seconds = 0.0
+        self._folding_trouble = ""
 
     def failed(self, reason: str) -> None:
         """Note that a commit or a probe has failed."""
@@ -55,6 +59,15 @@ class Health:
         with self._lock:
             self._answered = self._clock()
 
+    def folded(self, trouble: str, oldest_seconds: float) -> None:
+        """Note what hinders folding, if anything does, and how long the oldest upload waits."""
+        before, self._folding_trouble = self._folding_trouble, trouble
+        self._oldest_seconds = oldest_seconds
+        if trouble and not before:
+            self._write("folding failed", level=logging.ERROR, reason=trouble)
+        if before and not trouble:
+            self._write("folding recovered", level=logging.WARNING)
+
     def is_failing(self) -> bool:
         """Return whether the last commit or probe failed."""
         return self._failing_since is not None
@@ -66,4 +79,6 @@ class Health:
                 return self._reason
             if self._clock() - self._answered > _SILENT_SECONDS:
                 return "the database does not answer"
+            if self._oldest_seconds > _UNCOUNTED_SECONDS:
+                return f"uploads wait to be counted: {self._folding_trouble or 'nobody folds'}"
         return None

@@ -22,7 +22,7 @@ from rappor.ground.errors import (
     RapporError,
     ReportError,
 )
-from rappor_server.errors import ConflictError, LimitError, NotFoundError, StoreError
+from rappor_server.errors import LimitError, NotFoundError, StoreError
 
 Handler = Callable[[Request, Exception], Awaitable[Response]]
 
@@ -51,7 +51,6 @@ class ProblemDocument(msgspec.Struct, frozen=True):
 
 _STATUS: Final[tuple[tuple[type[RapporError], HTTPStatus], ...]] = (
     (ReportError, HTTPStatus.BAD_REQUEST),
-    (ConflictError, HTTPStatus.CONFLICT),
     (LimitError, HTTPStatus.CONFLICT),
     (StoreError, HTTPStatus.SERVICE_UNAVAILABLE),
     (MetricError, HTTPStatus.NOT_FOUND),

@@ -29,9 +29,10 @@ from prometheus_client import (
 )
 
 from rappor_server.ingest.validate import Submission
+from rappor_server.storage.folder import State
 
 _OK: Final = 200
-_STATUSES: Final = (_OK, 400, 401, 408, 409, 413, 415, 429, 503)
+_STATUSES: Final = (_OK, 400, 401, 408, 413, 415, 429, 503)
 _REASONS: Final = (
     *("malformed", "unknown-metric", "unknown-params", "cohort", "length", "padding"),
     *("popcount", "expired", "stopped", "too-many", "no-key"),
@@ -116,6 +117,16 @@ class Metrics:
         self._queue = gauge(
             "rappor_queue_uploads", "Uploads that wait for a commit", multiprocess_mode="livesum"
         )
+        self._inbox = {
+            name: gauge(f"rappor_inbox_{name}", text, multiprocess_mode="max")
+            for name, text in (
+                ("bytes", "What waits to be folded, in bytes"),
+                ("oldest_seconds", "How long the oldest group waits"),
+                ("failed_groups", "Groups that cannot be read and are set apart"),
+            )
+        }
+        self._folded = counter("rappor_folded_uploads", "Uploads that were folded into counters")
+        self._doubles = counter("rappor_double_uploads", "Retries that counted nothing again")
         version_info = gauge(
             "rappor_build_info",
             "The version of the collector",
@@ -137,6 +148,14 @@ class Metrics:
     def show_health(self, *, is_ready: bool) -> None:
         """Return whether uploads can be stored."""
         self._ready.set(int(is_ready))
+
+    def show_inbox(self, state: State) -> None:
+        """Return what waits, and count what was folded."""
+        self._inbox["bytes"].set(state.waiting.n_bytes)
+        self._inbox["oldest_seconds"].set(state.oldest_seconds)
+        self._inbox["failed_groups"].set(state.waiting.failed)
+        self._folded.inc(state.folded.uploads)
+        self._doubles.inc(state.folded.doubles)
 
     def show_registry(self, fingerprint: str, metrics: Iterable[str]) -> None:
         """Set which registry is in force in this process, and count its metrics from 0 on.

@@ -25,6 +25,9 @@ from rappor_server.ingest.accepted_params import AcceptedParams
 from rappor_server.ingest.validate import Submission, Suspicious, read_upload
 from rappor_server.storage import day_tables, schema, tokens
 from rappor_server.storage.database import writing
+from rappor_server.storage.fold import Folded, fold, fold_all
+from rappor_server.storage.inbox import Group, open_inbox
+from rappor_server.storage.record import Refusals, encode
 from rappor_server.storage.store import Store
 from rappor_server.storage.tallies import Tally
 from sqlalchemy import event, select, text
@@ -152,8 +155,42 @@ def rows_of(store: Store, kind: str) -> list[dict[str, Any]]:
 
 
 def commit(store: Store, *bodies: bytes, today: datetime.date = TODAY) -> list[Any]:
-    """Store uploads as one group."""
-    return store.commit([submission_of(body) for body in bodies], {}, today=today)
+    """Keep uploads as one group, and fold it on that day; return their answers."""
+    submissions = [submission_of(body) for body in bodies]
+    count_group(store, submissions, today=today)
+    return [each.answer for each in submissions]
+
+
+def count_group(
+    store: Store,
+    submissions: Sequence[Submission],
+    refusals: Refusals | None = None,
+    *,
+    today: datetime.date = TODAY,
+) -> Folded:
+    """Keep uploads as one group, and fold it on that day."""
+    append(store, submissions, refusals, today=today)
+    return fold_now(store, today=today)
+
+
+def append(
+    store: Store,
+    submissions: Sequence[Submission],
+    refusals: Refusals | None = None,
+    *,
+    today: datetime.date = TODAY,
+) -> None:
+    """Keep uploads as one group in the inbox of a store."""
+    accepted = [report for each in submissions for report in each.accepted]
+    params = {report.fingerprint: report.params.to_json() for report in accepted}
+    with contextlib.closing(open_inbox(store.engine)) as inbox:
+        inbox.append(Group(today, len(accepted), encode(submissions, refusals or {})), params)
+
+
+def fold_now(store: Store, *, today: datetime.date = TODAY) -> Folded:
+    """Fold what waits, on a day."""
+    with contextlib.closing(open_inbox(store.engine)) as inbox:
+        return fold(store.engine, inbox, waits=True, today=today)
 
 
 PATIENT = {"Prefer": "wait=120"}
@@ -172,6 +209,7 @@ class Running:
     log: Path
     admin: int = 0
     """The port of operators, 0 where they have none of their own."""
+    database: str = ""
 
     @property
     def url(self) -> str:
@@ -191,11 +229,21 @@ class Running:
         return plain_http.post(f"{self.url}/v1/reports", content=body, headers=named, timeout=30)
 
     def get(self, path: str, token: str = "", **headers: str) -> httpx.Response:
-        """Read from it: with a token as analysts do, without one as devices do."""
+        """Read from it: with a token as analysts do, without one as devices do.
+
+        What has come is counted before an analyst reads.
+        """
         if not token:
             return plain_http.get(f"{self.url}{path}", headers=headers, timeout=60)
+        self.count()
         named = {"Authorization": f"Bearer {token}"}
         return plain_http.get(f"{self.admin_url}{path}", headers=named | headers, timeout=60)
+
+    def count(self) -> None:
+        """Fold what has come, as the collector does a second later."""
+        if self.database:
+            with contextlib.closing(Store.open(self.database)) as store:
+                fold_all(store.engine)
 
     def children(self) -> dict[str, int]:
         """Return the processes that it has started and that have not ended: number by name."""
@@ -323,7 +371,7 @@ def start(
             stderr=output,
             start_new_session=True,
         )
-    running = Running(process, port, folder, log, admin)
+    running = Running(process, port, folder, log, admin, database)
     try:
         wait_until_ready(running)
     except BaseException:
@@ -371,8 +419,6 @@ def put(store: Store, counts: Counts, day: datetime.date) -> None:
     """Keep counts as those of a day, as if their reports had come on it."""
     params = counts.params
     with writing(store.engine) as db:
-        fresh = schema.shard.insert().values(day=day).returning(schema.shard.c.id)
-        shard = db.execute(fresh).scalar_one()
         known = select(schema.params.c.fingerprint)
         if params.fingerprint not in db.execute(known).scalars().all():
             document = {"fingerprint": params.fingerprint, "document": params.to_json()}
@@ -384,7 +430,6 @@ def put(store: Store, counts: Counts, day: datetime.date) -> None:
                 "day": day,
                 "quarantine": False,
                 "cohort": cohort,
-                "shard": shard,
                 "reports": int(counts.reports[cohort]),
                 "ones": Tally(int(counts.reports[cohort]), counts.ones[cohort]).to_bytes(),
             }

@@ -7,7 +7,9 @@ Names that begin with bad_ hold what must be refused, each with the reason in wo
 
 from __future__ import annotations
 
+import base64
 import hashlib
+import hmac
 import json
 from typing import Any
 
@@ -269,6 +271,35 @@ def days() -> list[dict[str, Any]]:
                 | {"epoch": epoch, "days": length}
                 | {"day": reference.drawn_day(secret, scope, length)}
             )
+    return rows
+
+
+UPLOAD_IDS = (
+    "327fbcafc916e187d1dd45414a6137ea",
+    "cd3d4eb485fd695f47e562af6c692c12",
+    "cb4aec889ac858d52812a44cc47d1c10",
+    "3310c60fd7f1131271c4f8bd284d0161",
+)
+
+
+def keys() -> list[dict[str, Any]]:
+    """Return the keys of uploads of one report and more, and those of their reports."""
+    rows = []
+    for n, text in enumerate(UPLOAD_IDS, 1):
+        own = bytes.fromhex(text)
+        name = base64.urlsafe_b64encode(own).rstrip(b"=").decode()
+        report = {"metric": "m", "params": "0" * 16, "bits": "AA"}
+        reports = [
+            {key: (report | {"cohort": j})[key] for key in ("metric", "params", "cohort", "bits")}
+            for j in range(n)
+        ]
+        body = json.dumps({"v": 1, "id": name, "reports": reports}, separators=(",", ":"))
+        key = hmac.digest(own, body.encode(), "sha256")[:16]
+        of_reports = [
+            (int.from_bytes(key, "big") ^ place).to_bytes(16, "big").hex()
+            for place in range(1, n + 1)
+        ]
+        rows.append({"id": text, "body": body, "key": key.hex(), "report_keys": of_reports})
     return rows
 
 
@@ -555,6 +586,7 @@ def render() -> dict[str, str]:
         "fingerprint": fingerprints(),
         "segment": segments(),
         "upload": uploads(),
+        "key": keys(),
         "bad_report": bad_reports(),
         "bad_upload": bad_uploads(),
     }

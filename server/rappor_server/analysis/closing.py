@@ -19,6 +19,7 @@ from rappor.registry.metric import Metric
 from rappor_server import logs
 from rappor_server.analysis.worker import Tell
 from rappor_server.storage.blocks import Rule, close_blocks, due
+from rappor_server.storage.fold import fold_all
 from rappor_server.storage.store import Store
 
 _PIECE_SECONDS: Final = 5.0
@@ -28,7 +29,7 @@ _LOOK_SECONDS: Final = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CloseTask:
-    """Close blocks of some metrics for about this many seconds."""
+    """Close blocks of some metrics for about this many seconds, after what waits was folded."""
 
     metrics: Sequence[Metric]
     today: datetime.date
@@ -37,6 +38,7 @@ class CloseTask:
     def run(self, store: Store, tell: Tell) -> None:
         """Go on with the first metric that is not done."""
         tell("closing")
+        fold_all(store.engine)
         until = time.monotonic() + self.seconds
         for metric in self.metrics:
             if not close_days(store, metric, self.today, until=until):

@@ -106,8 +106,8 @@ class Jobs:
             job.ended = self._clock()
             self._tasks.pop(job.id, None)
 
-    async def wait(self, job: Job, seconds: float) -> None:
-        """Wait for the end of a job, but no longer than this; whoever leaves cancels it."""
+    async def wait(self, job: Job, seconds: float | None) -> None:
+        """Wait for the end of a job, at most so many seconds; whoever leaves cancels it."""
         if (task := self._tasks.get(job.id)) is None:
             return
         try:

@@ -19,6 +19,7 @@ from rappor_server.cli.options import (
     setting_options,
     today,
 )
+from rappor_server.errors import StoreError
 
 _DAY = click.DateTime(["%Y-%m-%d"])
 
@@ -83,28 +84,43 @@ def restore(path: Path, **options: Any) -> None:
         "rappor-server prune --registry metrics.toml --report-days 30",
     ),
 )
+@click.option(
+    "--yes",
+    is_flag=True,
+    help="Delete even if no collector has run near today: the clock is right.",
+)
 @setting_options("registry", "database", "report_days")
-def prune(**options: Any) -> None:
-    """Delete upload ids after 14 days, and raw reports after --report-days.
+def prune(*, yes: bool, **options: Any) -> None:
+    """Delete the keys of uploads after 14 days, and raw reports after --report-days.
 
-    The command also adds up the counters of past days and closes their blocks. Run it once a
-    day.
+    The command also closes the blocks of past days. Run it once a day. It deletes nothing if
+    this machine's clock is more than two days from the last day on which a collector ran. Its
+    exit status is not 0 while groups of uploads are set apart that cannot be read.
     """
     from rappor_server.analysis.closing import close_days
-    from rappor_server.storage.retention import prune as prune_database
+    from rappor_server.storage import retention
+    from rappor_server.storage.fold import fold_all
 
     settings = read_settings(options)
     with open_store(settings) as store:
-        pruned = prune_database(store, today=today(), report_days=settings.report_days)
+        if not yes:
+            retention.check_clock(store.engine, today())
+        fold_all(store.engine)
+        pruned = retention.prune(store.engine, today=today(), report_days=settings.report_days)
     click.echo(
-        f"deleted {counted(pruned.ids, 'upload id')} and {counted(pruned.reports, 'raw report')}, "
-        f"folded {counted(pruned.counters, 'counter')}"
+        f"deleted {counted(pruned.keys, 'upload key')} and {counted(pruned.reports, 'raw report')}"
     )
     # Last, so that a registry that cannot be read stops nothing else.
     registry = Registry.load(settings.registry, today=today())
     with open_store(settings) as store:
         for metric in registry.values():
             close_days(store, metric, today())
+        if n_failed := retention.n_failed(store.engine):
+            raise StoreError(
+                f"{counted(n_failed, 'group')} of uploads cannot be read and are set apart: see "
+                "the runbook",
+                retryable=False,
+            )
 
 
 @click.command(

@@ -78,7 +78,6 @@ def create(
             raise
         for each in (app, *rooms):
             each.state.collector = collector
-        await collector.ready()
         _spare_collections()
         logs.event("collector started", metrics=len(collector.accepted_params.registry))
         try:

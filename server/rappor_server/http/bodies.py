@@ -17,6 +17,7 @@ from rappor_server.request_limits import AddressShare, read_body
 
 _MAX_BODY: Final = 64_000_000
 _BODY_SECONDS: Final = 60.0
+_ASYNC: Final = re.compile(r"(?:^|[,;\s])respond-async(?:$|[,;\s])")
 _WAIT: Final = re.compile(r"(?:^|[,;\s])wait=([0-9]{1,4})(?:$|[,;\s])")
 
 _Record = TypeVar("_Record", bound=msgspec.Struct)
@@ -57,10 +58,17 @@ def read_counts_query(request: Request) -> CountsQuery:
     return _read_query(request.query_params, CountsQuery)
 
 
-def read_wait(request: Request, default: float) -> float:
-    """Return for how many seconds a request would rather wait (RFC 7240) than come back."""
-    wanted = _WAIT.search(request.headers.get("prefer", ""))
-    return float(wanted[1]) if wanted else default
+def read_wait(request: Request) -> float | None:
+    """Return for how many seconds a request waits before it would rather come back (RFC 7240).
+
+    That is None, as long as it takes, unless it prefers `respond-async`, by itself or after
+    `wait=SECONDS`.
+    """
+    wanted = request.headers.get("prefer", "")
+    if not _ASYNC.search(wanted):
+        return None
+    wait = _WAIT.search(wanted)
+    return float(wait[1]) if wait else 0.0
 
 
 def read_media_type(request: Request) -> str:

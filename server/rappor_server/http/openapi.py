@@ -30,7 +30,6 @@ _STATUSES: Final = {
     404: "There is no such metric, parameter set or analysis.",
     406: "The media type is unknown, or needs an extra that is not installed.",
     408: "The body took too long to arrive.",
-    409: "The id was used for an upload with another body.",
     413: "The body is too large.",
     415: "The body is of another media type or encoding.",
     422: "The request does not fit the metric, or has no answer.",
@@ -141,8 +140,8 @@ _QUERY: Final = [
 _PREFER: Final = {
     "name": "Prefer",
     "in": "header",
-    "description": "wait=SECONDS: how long to wait for the answer before it becomes a job.",
-    "schema": {"type": "string", "examples": ["wait=60"]},
+    "description": "respond-async: answer 202 and make a job, at once or after wait=SECONDS.",
+    "schema": {"type": "string", "examples": ["respond-async", "respond-async, wait=10"]},
 }
 
 
@@ -182,7 +181,7 @@ _PATHS: Final[_Schema] = {
             "upload",
             "Send reports; they are on the disk when the answer comes.",
             {200: _content(_ref(UploadAnswer.__name__))},
-            *(400, 401, 408, 409, 413, 415, 429, 503),
+            *(400, 401, 408, 413, 415, 429, 503),
             security=("", "key"),
             requestBody={"required": True, "content": _content(_ref("Upload"))},
         )

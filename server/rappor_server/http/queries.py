@@ -36,8 +36,6 @@ from rappor_server.http.records import AnalysisAnswer, MetricAnswer, MetricsAnsw
 from rappor_server.problems import Problem
 from rappor_server.storage.tokens import Token
 
-_WAIT_SECONDS: Final = 1.0
-"""How long a request for estimates waits for a quick answer unless it says otherwise."""
 _ASK_AGAIN: Final = {"Retry-After": "1"}
 
 
@@ -76,7 +74,8 @@ async def counts(request: Request) -> Response:
 async def estimates(request: Request) -> Response:
     """POST /v1/metrics/NAME/estimates: how many devices hold each candidate.
 
-    An answer that takes longer than the request waits is a job: 202 names its address.
+    The request waits for the answer, unless it prefers `respond-async`: then 202 names the address
+    of a job.
     """
     collector, metric, token = await _metric(request)
     media_type = read_media_type(request)
@@ -92,11 +91,11 @@ async def estimates(request: Request) -> Response:
             max_candidates=collector.settings.max_candidates,
         )
         job = start_job(collector, task, token, held)
-    wait = read_wait(request, _WAIT_SECONDS)
+    wait = read_wait(request)
     await while_connected(request, collector.jobs.wait(job, wait))
     if job.ended is None:
         status = HTTPStatus.ACCEPTED.value
-        headers = _ASK_AGAIN | {"Location": _address(job), "Preference-Applied": f"wait={wait:g}"}
+        headers = _ASK_AGAIN | {"Location": _address(job), "Preference-Applied": "respond-async"}
         return Response(_told(collector, job), status, headers, JSON)
     collector.jobs.cancel(job)
     return _result(job)

@@ -44,7 +44,8 @@ class AcceptedParams:
     """The parameter sets under which each metric of the current registry is accepted.
 
     A metric with parts has a set for each of them. `registry` is the current registry, `text` the
-    file that it was read from and `digest` a name of that text. `find((name, fingerprint))` returns
+    file that it was read from and `digest` a name of that text. A day's counters take
+    `counter_bytes`. `find((name, fingerprint))` returns
     what a report names, None if it is not accepted.
     """
 
@@ -72,6 +73,7 @@ class AcceptedParams:
                             metric, params, last_day, self.stops.get(name)
                         )
         self.find = accepted.get
+        self.counter_bytes = sum(8 * each.m * each.params.k for each in accepted.values())
 
     def lookup(self, name: str, fingerprint: str) -> Params | None:
         """Return the parameters that a report names, for the protocol's strict reader."""

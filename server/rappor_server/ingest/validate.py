@@ -20,7 +20,7 @@ from rappor.protocol.params import Params
 from rappor.protocol.wire import decode_base64url, open_upload, parse_report
 from rappor_server.ingest.accepted_params import Accepted, AcceptedParams
 from rappor_server.ingest.canonical import Entry, read_canonical, unpack
-from rappor_server.ingest.upload_ids import hash_id, mac_body
+from rappor_server.ingest.retry_keys import key_of_upload
 
 _VALUES_OF_A_REPORT: Final = 8
 """A report needs 5 of what `count_values` counts; faulty ones may have more."""
@@ -61,7 +61,7 @@ _ACCEPTED: Final = ReportStatus("accepted")
 class AcceptedReport(msgspec.Struct, frozen=True, gc=False):
     """One report that is counted; `keep` stores the noisy report itself too.
 
-    Its fields are not for keywords only: such a record takes three times as long to unpickle.
+    `place` is its place in the upload, from 1.
     """
 
     metric: str
@@ -71,6 +71,7 @@ class AcceptedReport(msgspec.Struct, frozen=True, gc=False):
     bits: bytes
     keep: bool
     quarantine: bool
+    place: int
 
     def __repr__(self) -> str:
         """Name what is counted, and show no bits."""
@@ -80,13 +81,12 @@ class AcceptedReport(msgspec.Struct, frozen=True, gc=False):
 class Submission(msgspec.Struct, frozen=True):
     """One upload that is fit to be stored, with the answer to send once it is.
 
-    `id` and `mac` are hashes of the id and the body (`upload_ids`), which are not kept. `refusals`
-    counts refused reports by (metric, reason); the metric is empty where the report names none of
-    the registry.
+    `key` stands for the id and the body (`retry_keys`), which are not kept. `refusals` counts
+    refused reports by (metric, reason); the metric is empty where the report names none of the
+    registry.
     """
 
-    id: bytes
-    mac: bytes
+    key: bytes
     answer: bytes
     accepted: tuple[AcceptedReport, ...]
     refusals: Mapping[tuple[str, str], int]
@@ -117,8 +117,7 @@ def read_upload(
     judge = _Judge(accepted_params, today, suspicious)
     judge.hear(entries)
     return Submission(
-        id=hash_id(upload_id),
-        mac=mac_body(upload_id, body),
+        key=key_of_upload(upload_id, body),
         answer=judge.answer(),
         accepted=tuple(judge.accepted),
         refusals=judge.refusals,
@@ -218,6 +217,7 @@ class _Judge:
                 bits=bits,
                 keep=known.keep and not odd,
                 quarantine=odd,
+                place=len(self._statuses),
             )
         )
 

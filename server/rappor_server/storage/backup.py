@@ -1,7 +1,8 @@
 """A backup of the whole database and its restoration: one SQLite file, from either database.
 
-An SQLite database is copied while collectors write to it; a PostgreSQL database is read in one
-snapshot. A backup of either kind can be restored into the other.
+What waits in the inbox is folded first, and a backup has sums only. An SQLite database is copied
+while collectors run; a PostgreSQL database is read in one snapshot. A backup of either kind can be
+restored into the other.
 """
 
 from __future__ import annotations
@@ -9,13 +10,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from sqlalchemy import Connection, Engine, Table, insert, select, text
+from sqlalchemy import Connection, Engine, Table, delete, insert, select, text, update
 
 from rappor_server.errors import StoreError
 from rappor_server.storage import schema
 from rappor_server.storage.database import (
     check_schema,
     copy_sqlite,
+    erase_traces,
     failing_as_store_error,
     is_empty,
     migrate,
@@ -24,7 +26,8 @@ from rappor_server.storage.database import (
     sqlite_url,
     writing,
 )
-from rappor_server.storage.day_tables import KEPT, UPLOAD, days_of, table_of
+from rappor_server.storage.day_tables import KEPT, PART, UPLOAD, days_of, table_of
+from rappor_server.storage.fold import fold_all
 
 _ROWS: Final = 1000
 
@@ -35,11 +38,25 @@ def backup(database: str, path: Path) -> None:
     engine = open_engine(database)
     try:
         check_schema(engine)
+        fold_all(engine)
         path.touch(mode=0o600, exist_ok=False)
         if engine.dialect.name == "sqlite":
             copy_sqlite(Path(str(parse_url(database).database)), path)
+            _leave_inbox(path)
         else:
             _copy_tables(engine, sqlite_url(path))
+    finally:
+        engine.dispose()
+
+
+def _leave_inbox(path: Path) -> None:
+    """Let a copy be a database of its own, whose inbox is empty."""
+    engine = open_engine(sqlite_url(path))
+    try:
+        with writing(engine) as db:
+            db.execute(update(schema.folded).values(seq=0))
+            db.execute(delete(schema.inbox_failed))
+        erase_traces(path)
     finally:
         engine.dispose()
 
@@ -77,13 +94,13 @@ def _copy_tables(source: Engine, target: str) -> None:
             if source.dialect.name == "postgresql":
                 old.execute(text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"))
             for table in schema.metadata.sorted_tables:
-                _copy_rows(old, new, table)
-            for kind in (UPLOAD, KEPT):
+                if table not in schema.OF_INBOX:
+                    _copy_rows(old, new, table)
+            for kind in (UPLOAD, PART, KEPT):
                 for day in days_of(old, kind):
                     table = table_of(kind, day)
                     table.create(new)
                     _copy_rows(old, new, table)
-            _continue_shards(new)
     finally:
         engine.dispose()
 
@@ -94,14 +111,3 @@ def _copy_rows(old: Connection, new: Connection, table: Table) -> None:
     result = old.execution_options(yield_per=_ROWS).execute(query)
     for rows in result.mappings().partitions():
         new.execute(insert(table), [dict(row) for row in rows])
-
-
-def _continue_shards(db: Connection) -> None:
-    """Make PostgreSQL number new shards after those that were copied."""
-    if db.dialect.name == "postgresql":
-        db.execute(
-            text(
-                "SELECT setval(pg_get_serial_sequence('shard', 'id'), "
-                "(SELECT COALESCE(MAX(id), 0) + 1 FROM shard), false)"
-            )
-        )

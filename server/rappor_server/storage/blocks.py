@@ -29,11 +29,11 @@ from rappor_server.storage import schema
 from rappor_server.storage.bulk import BulkDelete, BulkInsert
 from rappor_server.storage.database import (
     PAUSE_SECONDS,
+    as_day,
     failing_as_store_error,
     wait_alone,
     writing,
 )
-from rappor_server.storage.day_tables import as_day
 from rappor_server.storage.store import Store
 from rappor_server.storage.tallies import Tally
 
@@ -51,8 +51,6 @@ _TRANSACTION_SECONDS: Final = 0.02
 """How long a transaction goes on taking pieces, while uploads wait."""
 SET_ASIDE: Final = "set aside"
 """The reason under which reports are counted that no block may ever show."""
-_SHARD: Final = 0
-"""The shard of these counts, which no collector's run has."""
 
 
 class _Piece(NamedTuple):
@@ -270,7 +268,7 @@ def _move(db: Connection, metric: str, piece: _Piece, rule: Rule) -> None:
 
 def _count_set_aside(db: Connection, metric: str, day: datetime.date, reports: int) -> None:
     columns = schema.refusal.c
-    key = {"day": day, "metric": metric, "reason": SET_ASIDE, "shard": _SHARD}
+    key = {"day": day, "metric": metric, "reason": SET_ASIDE}
     own = and_(*(columns[name] == value for name, value in key.items()))
     if not db.execute(
         update(schema.refusal).where(own).values(number=columns.number + reports)

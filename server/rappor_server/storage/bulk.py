@@ -1,4 +1,4 @@
-"""Many rows at once: the inner loop of a group commit.
+"""Many rows at once: the inner loop of a fold.
 
 PostgreSQL gets an array for each column in one statement, because every statement is a journey.
 SQLite is here, and a prepared statement for one row costs it less than the values of many rows in
@@ -11,8 +11,7 @@ from __future__ import annotations
 import datetime
 import functools
 import itertools
-import operator
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Final
 
 from sqlalchemy import Column, Connection, CursorResult, Table
@@ -47,10 +46,6 @@ class _Bulk:
             flat = tuple(itertools.chain.from_iterable(chunk))
             yield db.exec_driver_sql(self._from_values(len(chunk)), flat)
 
-    def start(self, execute: Callable[..., Any], rows: Sequence[Sequence[Any]]) -> Any:
-        """Give rows to PostgreSQL in `one_journey`; return the cursor, which counts them."""
-        return execute(self._from_arrays(), _columns(rows))
-
     @functools.cache  # noqa: B019 - statements live as long as the program
     def _from_values(self, size: int) -> str:
         row = f"({', '.join('?' * self._n_columns)})"
@@ -68,12 +63,10 @@ class _Bulk:
 class BulkInsert(_Bulk):
     """Inserts rows into one table."""
 
-    def __init__(
-        self, table: Table, *, keys: Sequence[str] = (), returning: str | None = None
-    ) -> None:
+    def __init__(self, table: Table, *, keys: Sequence[str] = ()) -> None:
         """Choose what happens to a row that exists: all but `keys` is replaced, or it is skipped.
 
-        It is skipped where no keys are given. `returning` names the column that `run` returns.
+        It is skipped where no keys are given.
         """
         names = list(table.columns.keys())
         conflict = " ON CONFLICT DO NOTHING"
@@ -82,57 +75,14 @@ class BulkInsert(_Bulk):
             conflict = f" ON CONFLICT ({', '.join(keys)}) DO UPDATE SET {pairs}"
         insert = f"INSERT INTO {table.name} ({', '.join(names)}) "
         self._of_one = f"{insert}VALUES ({', '.join('?' * len(names))}){conflict}"
-        self._returned = None if returning is None else names.index(returning)
-        tail = conflict if returning is None else f"{conflict} RETURNING {returning}"
-        super().__init__(table.columns.values(), head=insert + "{rows}", tail=tail)
+        super().__init__(table.columns.values(), head=insert + "{rows}", tail=conflict)
 
-    def run(self, db: Connection, rows: Sequence[Sequence[Any]]) -> list[Any]:
-        """Write the rows; return the column `returning` of those that were written."""
-        place = self._returned
+    def run(self, db: Connection, rows: Sequence[Sequence[Any]]) -> None:
+        """Write the rows."""
         if db.dialect.name == "postgresql":
-            results = list(self._execute(db, rows))
-            return [] if place is None else [row[0] for result in results for row in result]
-        execute = db.connection.cursor().execute
-        written = [row for row in _for_sqlite(rows) if execute(self._of_one, row).rowcount]
-        return [] if place is None else [row[place] for row in written]
-
-
-class BulkUpdate(_Bulk):
-    """Replaces all columns but the keys in rows that exist."""
-
-    def __init__(self, table: Table, *, keys: Sequence[str]) -> None:
-        """Find rows by the columns `keys`."""
-        names = list(table.columns.keys())
-        values = [name for name in names if name not in keys]
-        self._of_one = _update(table, values, keys, dict.fromkeys(names, "?"))
-        self._in_order = operator.itemgetter(*(names.index(name) for name in (*values, *keys)))
-        places = zip(names, _places(len(names)), strict=True)
-        news = {name: f"news.{place}" for name, place in places}
-        super().__init__(
-            table.columns.values(),
-            head=_update(table, values, keys, news, source=" FROM ({rows}) AS news"),
-            tail="",
-        )
-
-    def run(self, db: Connection, rows: Sequence[Sequence[Any]]) -> int:
-        """Write the rows; return how many of them existed."""
-        if db.dialect.name == "postgresql":
-            return sum(result.rowcount for result in self._execute(db, rows))
-        changes = [self._in_order(row) for row in _for_sqlite(rows)]
-        return int(db.connection.cursor().executemany(self._of_one, changes).rowcount)
-
-
-def _update(
-    table: Table,
-    values: Sequence[str],
-    keys: Sequence[str],
-    new: Mapping[str, str],
-    *,
-    source: str = "",
-) -> str:
-    pairs = ", ".join(f"{name} = {new[name]}" for name in values)
-    same = " AND ".join(f"{table.name}.{name} = {new[name]}" for name in keys)
-    return f"UPDATE {table.name} SET {pairs}{source} WHERE {same}"  # noqa: S608 - our own schema
+            list(self._execute(db, rows))
+        elif rows:
+            db.connection.cursor().executemany(self._of_one, _for_sqlite(rows))
 
 
 class BulkDelete(_Bulk):
@@ -160,23 +110,6 @@ class BulkDelete(_Bulk):
     def run(self, db: Connection, keys: Sequence[Sequence[Any]]) -> list[Any]:
         """Delete the rows that exist; return the columns `returning` of those."""
         return [row for result in self._execute(db, keys) for row in result]
-
-
-class BulkSelect(_Bulk):
-    """Finds rows of several tables of the same columns by one of them."""
-
-    def __init__(self, tables: Sequence[Table], *, key: str) -> None:
-        """Find rows by the column `key`."""
-        names = ", ".join(f"own.{name}" for name in tables[0].columns.keys())  # noqa: SIM118
-        arms = " UNION ALL ".join(
-            f"SELECT {names} FROM given CROSS JOIN {table.name} AS own WHERE own.{key} = given.key"  # noqa: S608
-            for table in tables
-        )
-        super().__init__([tables[0].columns[key]], head="WITH given (key) AS ({rows}) ", tail=arms)
-
-    def run(self, db: Connection, keys: Collection[Any]) -> list[Any]:
-        """Return all columns of the rows that exist, in any order."""
-        return [row for result in self._execute(db, [(key,) for key in keys]) for row in result]
 
 
 def _places(n: int) -> list[str]:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import functools
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
 from typing import Any, Final
@@ -16,7 +15,7 @@ from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, Engine, create_engine, event, func, inspect, select
+from sqlalchemy import Connection, Engine, create_engine, event, func, inspect, select, text
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, DisconnectionError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
@@ -33,7 +32,7 @@ _MORE_CONNECTIONS: Final = 40
 _PREPARED_STATEMENTS: Final = 512
 """Of a connection to SQLite: those of a group commit, for any number of rows."""
 _MAINTENANCE: Final = 0x524150504F52
-"""The advisory lock on PostgreSQL of whoever changes the schema or folds counters."""
+"""The advisory lock on PostgreSQL of whoever is alone."""
 _PRAGMAS: Final = (
     "page_size = 2048",  # in a new file; ids are random, so a commit writes a page for each one
     "synchronous = FULL",
@@ -45,6 +44,7 @@ _PRAGMAS: Final = (
 )
 _SETTINGS: Final = (
     f"SET lock_timeout = '{_WAIT_SECONDS:g}s'",
+    "SET default_transaction_isolation = 'read committed'",  # of single statements too
     "SELECT set_config('synchronous_commit', 'on', false)"
     " WHERE current_setting('synchronous_commit') = 'off'",
 )
@@ -53,27 +53,13 @@ _LOOK_SECONDS: Final = 0.001
 so that whoever writes in steps would keep it waiting for all of them."""
 PAUSE_SECONDS: Final = 0.03
 """Between two transactions of work that can wait, so that most of the time is left to uploads."""
-_ERASED_ROWS: Final = 1000
-_ERASE_SECONDS: Final = 0.02
-"""Between two steps, each of which takes a tenth of that."""
 _WRITES: Final = "rappor_writes"
 _BUSY_SECONDS: Final = "rappor_busy_seconds"
 _FILE: Final = "rappor_file"
 
 
-class UndoneError(StoreError):
-    """A transaction was undone, for another one or for a table that is gone: try it again."""
-
-
 class LockedError(StoreError):
     """Another transaction holds a lock for too long."""
-
-
-_KINDS: Final = {
-    "DeadlockDetected": UndoneError,
-    "UndefinedTable": UndoneError,
-    "LockNotAvailable": LockedError,
-}
 
 
 def sqlite_url(path: Path) -> str:
@@ -125,15 +111,6 @@ def open_engine(text: str) -> Engine:
     return engine
 
 
-def is_replaced(connection: Connection) -> bool:
-    """Return whether another SQLite file, or none, has taken the name of the one that is open.
-
-    What is written to a file without a name is lost.
-    """
-    engine = connection.engine
-    return engine.dialect.name == "sqlite" and connection.info[_FILE] != _file_of(engine)
-
-
 @contextlib.contextmanager
 def writing(engine: Engine) -> Iterator[Connection]:
     """Open a transaction that writes; errors of the database become StoreError.
@@ -150,32 +127,36 @@ def open_to_write(engine: Engine) -> Connection:
     return engine.connect().execution_options(**{_WRITES: True})
 
 
-@contextlib.contextmanager
-def one_journey(connection: Connection) -> Iterator[Callable[..., Any]]:
-    """Send the statements of a block to PostgreSQL together: every journey costs its own time.
-
-    Yields execute(statement, parameters), which returns a cursor; it has its rows when the block
-    has ended. Nothing is executed after a statement that fails. Errors become StoreError.
-    """
-    driver: Any = connection.connection.driver_connection
-    try:
-        with driver.pipeline():
-            yield functools.partial(driver.execute, prepare=True)
-    except connection.dialect.loaded_dbapi.Error as error:
-        if driver.closed:
-            connection.invalidate()
-        raise _store_error(error) from None
-
-
 def wait_alone(connection: Connection) -> None:
     """Wait until no other transaction is alone, and keep others out.
 
-    Those are alone that change the schema, fold counters, or count rows before they add one.
+    Those are alone that change the schema, fold groups of uploads, close blocks, take tables out of
+    use, or count rows before they add one.
 
     SQLite has one writer at a time, so there is nothing to wait for.
     """
     if connection.dialect.name == "postgresql":
         connection.execute(select(func.pg_advisory_xact_lock(_MAINTENANCE)))
+
+
+def is_alone(connection: Connection) -> bool:
+    """Do what `wait_alone` does, without waiting; return False if another one is alone."""
+    if connection.dialect.name != "postgresql":
+        return True
+    return bool(connection.scalar(select(func.pg_try_advisory_xact_lock(_MAINTENANCE))))
+
+
+def today_of(connection: Connection) -> datetime.date:
+    """Return the day (UTC) by the database's clock; SQLite has that of this machine."""
+    if connection.dialect.name == "postgresql":
+        now = connection.execute(text("SELECT (now() AT TIME ZONE 'UTC')::date"))
+        return as_day(now.scalar_one())
+    return datetime.datetime.now(datetime.UTC).date()
+
+
+def as_day(day: datetime.date | str) -> datetime.date:
+    """Return a day as a driver returns it; SQLite's is a text."""
+    return datetime.date.fromisoformat(day) if isinstance(day, str) else day
 
 
 @contextlib.contextmanager
@@ -194,14 +175,19 @@ def failing_as_store_error() -> Iterator[None]:
 def _store_error(error: BaseException | None) -> StoreError:
     """Return the error for one of a driver, whose text may hold what was sent."""
     kind = type(error).__name__
-    return _KINDS.get(kind, StoreError)(f"the database cannot answer: {kind}")
+    raised = LockedError if kind == "LockNotAvailable" else StoreError
+    return raised(f"the database cannot answer: {kind}")
 
 
 def check_schema(engine: Engine) -> None:
-    """Raise SchemaError unless the database has the schema of this program."""
+    """Raise SchemaError unless the database has the schema of this program, or the next one.
+
+    A step of the schema only adds what the version before does not use, and takes away what it did
+    not use either, so both versions may run side by side.
+    """
     with failing_as_store_error(), engine.connect() as connection:
         have, want = _revision(connection), _head()
-    if have == want:
+    if have is not None and int(want) <= int(have) <= int(want) + 1:
         return
     if have is None or have < want:
         raise SchemaError(
@@ -218,69 +204,56 @@ def is_empty(engine: Engine) -> bool:
         return not inspect(engine).get_table_names()
 
 
-def migrate(text: str) -> Path | None:
+def migrate(address: str) -> Path | None:
     """Bring a database to this program's schema; return the backup if an SQLite file was copied.
 
     Raises SchemaError for a database of a newer version, and StoreError if it cannot answer.
     """
-    engine = open_engine(text)
+    engine = open_engine(address)
+    is_sqlite = engine.dialect.name == "sqlite"
+    path = Path(str(engine.url.database))
     try:
+        if is_sqlite:
+            path.touch(mode=0o600)
         with writing(engine) as connection:
             wait_alone(connection)
             have, want = _revision(connection), _head()
             if have is not None and have > want:
                 check_schema(engine)
+                return None
             backup = _back_up(engine, have) if have not in (None, want) else None
             config = _config()
             config.attributes["connection"] = connection
             command.upgrade(config, "head")
-        erase_traces(engine)
+        if is_sqlite:
+            erase_traces(path)
         return backup
     finally:
         engine.dispose()
 
 
-def erase_traces(engine: Engine, *, wait: float = _WAIT_SECONDS) -> bool:
-    """Empty SQLite's write-ahead log, which holds deleted rows and every group of its own.
+def erase_traces(path: Path) -> bool:
+    """Empty the write-ahead log of an SQLite file, which holds deleted rows and earlier sums.
 
     The file overwrites what it deletes. Returns whether the log is empty: not while a reader, or
-    for `wait` seconds a writer, is active.
+    for some seconds a writer, is active.
     """
-    if engine.dialect.name != "sqlite":
-        return True
-    own = f"{Path(str(engine.url.database)).resolve().as_uri()}?mode=rw"  # or it would make a file
+    own = f"{path.resolve().as_uri()}?mode=rw"  # or it would make a file
     with (
         failing_as_store_error(),
-        contextlib.closing(sqlite3.connect(own, timeout=wait, uri=True)) as db,
+        contextlib.closing(sqlite3.connect(own, timeout=_WAIT_SECONDS, uri=True)) as db,
     ):
         (is_busy, _, _) = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         return not is_busy
 
 
-def overwrite_table(engine: Engine, name: str, *, key: str) -> int:
-    """Delete an SQLite table that nobody uses, a few rows at a time; return how many it had.
-
-    The transactions need not be on the disk when they end, so collectors wait for milliseconds.
-    """
-    n_deleted = 0
-    some = f"SELECT {key} FROM {name} ORDER BY {key} LIMIT {_ERASED_ROWS}"  # noqa: S608
-    with (
-        failing_as_store_error(),
-        contextlib.closing(sqlite3.connect(str(engine.url.database), isolation_level=None)) as db,
-    ):
-        for pragma in (*_PRAGMAS, "synchronous = NORMAL"):
-            db.execute(f"PRAGMA {pragma}").close()
-        _set_busy_timeout(db, 0)
-        is_empty = False
-        while not is_empty:
-            _begin_immediate(db)
-            n_rows = db.execute(f"DELETE FROM {name} WHERE {key} IN ({some})").rowcount  # noqa: S608
-            if is_empty := n_rows < _ERASED_ROWS:
-                db.execute(f"DROP TABLE {name}")
-            db.execute("COMMIT")
-            n_deleted += n_rows
-            time.sleep(_ERASE_SECONDS)
-    return n_deleted
+def connect_sqlite(path: Path) -> sqlite3.Connection:
+    """Open an SQLite file for its owner alone, for `begin_immediate`; any thread may use it."""
+    path.touch(mode=0o600)
+    db = sqlite3.connect(path, timeout=_WAIT_SECONDS, isolation_level=None, check_same_thread=False)
+    _prepare_sqlite(db, None)
+    _set_busy_timeout(db, 0)
+    return db
 
 
 def copy_sqlite(source: Path, target: Path) -> None:
@@ -303,12 +276,13 @@ def _prepare_sqlite(connection: Any, _: object) -> None:
 
 def _follow_name(engine: Engine) -> None:
     """Let a connection be opened again when another SQLite file has taken the name."""
+    path = Path(str(engine.url.database))
 
     def note(_: object, record: Any) -> None:
-        record.info[_FILE] = _file_of(engine)
+        record.info[_FILE] = file_of(path)
 
     def check(_: object, record: Any, __: object) -> None:
-        if (file := _file_of(engine)) is None:
+        if (file := file_of(path)) is None:
             raise StoreError("the database file has been deleted")
         if record.info[_FILE] != file:
             raise DisconnectionError
@@ -317,10 +291,10 @@ def _follow_name(engine: Engine) -> None:
     event.listen(engine, "checkout", check)
 
 
-def _file_of(engine: Engine) -> tuple[int, int] | None:
-    """Return what tells the file of an SQLite database from any other, None if there is none."""
+def file_of(path: Path) -> tuple[int, int] | None:
+    """Return what tells a file from any other of its name, None if there is none."""
     try:
-        status = Path(str(engine.url.database)).stat()
+        status = path.stat()
     except FileNotFoundError:
         return None
     return status.st_dev, status.st_ino
@@ -349,7 +323,7 @@ def _begin_sqlite(connection: Connection) -> None:
         _set_busy_timeout(db, seconds)
         connection.info[_BUSY_SECONDS] = seconds
     if writes:
-        _begin_immediate(db)
+        begin_immediate(db)
     else:
         connection.exec_driver_sql("BEGIN")
 
@@ -359,7 +333,7 @@ def _set_busy_timeout(db: Any, seconds: float) -> None:
     db.execute(f"PRAGMA busy_timeout = {1000 * seconds:.0f}").close()
 
 
-def _begin_immediate(db: Any) -> None:
+def begin_immediate(db: Any) -> None:
     """Begin a transaction of SQLite that writes, as soon as no other one does.
 
     The connection must have no timeout of its own for a lock.

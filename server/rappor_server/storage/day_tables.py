@@ -1,17 +1,14 @@
 """Tables that hold one day each, so that a day is forgotten by dropping its table.
 
-An id of an upload must count once, whichever day's table it lies in. So all collectors write ids
-into the newest table, and those before it no longer change: whoever adds the table of a new day
-waits for all transactions that write ids, and keeps others out until it is there.
+Whoever writes into them, or takes them out of use, is alone (`wait_alone`).
 """
 
 from __future__ import annotations
 
 import datetime
 import re
-import time
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Final
 
 from sqlalchemy import (
     Connection,
@@ -31,26 +28,19 @@ from rappor_server.storage import schema
 from rappor_server.storage.database import (
     LockedError,
     failing_as_store_error,
-    one_journey,
-    overwrite_table,
+    wait_alone,
     writing,
 )
 
 UPLOAD: Final = "upload"
+PART: Final = "part"
 KEPT: Final = "kept"
 _TABLES: Final[Mapping[str, Callable[[str], Table]]] = {
-    UPLOAD: schema.upload_table,
+    UPLOAD: schema.key_table,
+    PART: schema.key_table,
     KEPT: schema.kept_table,
 }
-_LOCK: Final = 0x524150504F53
-"""The advisory lock on PostgreSQL: shared by writers of ids, alone for who changes the tables."""
-_DAYS_TO_WRITE: Final = f"SELECT day FROM day_table WHERE kind = '{UPLOAD}' ORDER BY day DESC"  # noqa: S608
 _FORGOTTEN: Final = "forgotten_"
-_TRY_SECONDS: Final = 0.1
-"""How long a table is waited for that others read, while uploads wait as well."""
-_PAUSES_SECONDS: Final = 0.5, 10.0
-"""Before it is tried again: the first pause, which doubles, and the longest one."""
-_PATIENCE_SECONDS: Final = 600.0
 _STILL_READ: Final = (
     "a table that is due to be deleted is still read, perhaps for a backup: run prune again later"
 )
@@ -68,34 +58,6 @@ def days_of(db: Connection, kind: str) -> list[datetime.date]:
     return list(db.execute(query).scalars())
 
 
-def days_to_write(db: Connection) -> list[datetime.date]:
-    """Return the days of the tables of ids, which stay as they are until the transaction ends."""
-    if db.dialect.name == "postgresql":
-        with one_journey(db) as execute:
-            found = start_to_write(execute)
-        return [day for (day,) in found.fetchall()]
-    return [as_day(day) for (day,) in db.exec_driver_sql(_DAYS_TO_WRITE).all()]
-
-
-def start_to_write(execute: Callable[..., Any]) -> Any:
-    """Ask PostgreSQL for the same in `one_journey`; return the cursor, with a row for each day."""
-    execute(f"SELECT pg_advisory_xact_lock_shared({_LOCK})")
-    return execute(_DAYS_TO_WRITE)
-
-
-def as_day(day: datetime.date | str) -> datetime.date:
-    """Return a day as a driver returns it; SQLite's is a text."""
-    return datetime.date.fromisoformat(day) if isinstance(day, str) else day
-
-
-def open_day(engine: Engine, today: datetime.date) -> None:
-    """Add the table of a day's ids, unless there is one of that day or a later one."""
-    with writing(engine) as db:
-        _lock_alone(db)
-        if not (days := days_of(db, UPLOAD)) or days[0] < today:
-            add(db, UPLOAD, today)
-
-
 def add(db: Connection, kind: str, day: datetime.date) -> None:
     """Add the table of a day, unless there is one or another collector adds it at this moment."""
     of_dialect = postgresql if db.dialect.name == "postgresql" else sqlite
@@ -105,51 +67,23 @@ def add(db: Connection, kind: str, day: datetime.date) -> None:
         table_of(kind, day).create(db)
 
 
-def forget(
-    engine: Engine, kind: str, *, before: datetime.date, patience: float = _PATIENCE_SECONDS
-) -> int:
+def forget(engine: Engine, kind: str, *, before: datetime.date) -> int:
     """Forget the tables of days before one; return how many rows they had.
 
-    A table is renamed first, which takes it out of use at once, whatever its size. Then PostgreSQL
-    deletes its files. SQLite would overwrite it in one long transaction, so it does that in steps.
-    Raises LockedError if others still read a table after `patience` seconds.
+    A table is renamed first, which takes it out of use at once, whatever its size. Raises
+    LockedError if others still read a table after some seconds.
     """
-    _take_out_when_unread(engine, kind, before, patience)
+    try:
+        with writing(engine) as db:
+            wait_alone(db)
+            for day in days_of(db, kind):
+                if day < before:
+                    _take_out(db, kind, day)
+    except LockedError:
+        raise LockedError(_STILL_READ) from None
     with failing_as_store_error():
         names = [name for name in inspect(engine).get_table_names() if _is_forgotten(name, kind)]
     return sum(_erase(engine, kind, name) for name in names)
-
-
-def _take_out_when_unread(
-    engine: Engine, kind: str, before: datetime.date, patience: float
-) -> None:
-    """Take tables out of use, as soon as nobody reads them.
-
-    A backup or PostgreSQL's own vacuum reads them for minutes, and uploads wait while this does: so
-    it waits for a moment at a time.
-    """
-    until = time.monotonic() + patience
-    pause, longest = _PAUSES_SECONDS
-    while True:
-        try:
-            _take_out_all(engine, kind, before)
-        except LockedError:
-            if time.monotonic() > until:
-                raise LockedError(_STILL_READ) from None
-        else:
-            return
-        time.sleep(pause)
-        pause = min(2 * pause, longest)
-
-
-def _take_out_all(engine: Engine, kind: str, before: datetime.date) -> None:
-    with writing(engine) as db:
-        _lock_alone(db)
-        if db.dialect.name == "postgresql":
-            db.execute(text(f"SET LOCAL lock_timeout = '{_TRY_SECONDS:g}s'"))
-        for day in days_of(db, kind):
-            if day < before:
-                _take_out(db, kind, day)
 
 
 def _take_out(db: Connection, kind: str, day: datetime.date) -> None:
@@ -166,9 +100,6 @@ def _is_forgotten(name: str, kind: str) -> bool:
 def _erase(engine: Engine, kind: str, name: str) -> int:
     """Delete a forgotten table, perhaps one that an interrupted run has left; return its rows."""
     table = _TABLES[kind](name)
-    if engine.dialect.name == "sqlite":
-        (key,) = table.primary_key.columns
-        return overwrite_table(engine, name, key=key.name)
     with writing(engine) as db:
         n_rows = db.scalar(select(func.count()).select_from(table)) or 0
         table.drop(db)
@@ -215,12 +146,3 @@ def _note_shuffled(db: Connection, day: datetime.date, *, is_shuffled: bool) -> 
     columns = schema.day_table.c
     here = [columns.kind == KEPT, columns.day == day, columns.shuffled != is_shuffled]
     db.execute(update(schema.day_table).where(*here).values(shuffled=is_shuffled))
-
-
-def _lock_alone(db: Connection) -> None:
-    """Wait for all transactions that write ids, and keep others out.
-
-    SQLite has one writer at a time, so there is nothing to wait for.
-    """
-    if db.dialect.name == "postgresql":
-        db.execute(select(func.pg_advisory_xact_lock(_LOCK)))

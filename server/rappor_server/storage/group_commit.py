@@ -1,7 +1,7 @@
 """The one writer of a collector: concurrent uploads share a commit.
 
-A task takes a group of the uploads that wait, has it stored in one transaction and hands the
-results on. No upload is answered before it is on the disk.
+A task takes a group of the uploads that wait, adds it to the inbox and hands the results on. No
+upload is answered before it is on the disk.
 """
 
 from __future__ import annotations
@@ -12,33 +12,78 @@ import datetime
 import logging
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar
 
+from rappor.protocol.params import Params
 from rappor_server import logs
-from rappor_server.errors import ConflictError, StoreError
+from rappor_server.errors import StoreError
 from rappor_server.ingest.validate import Submission
-from rappor_server.storage.store import Refusals
+from rappor_server.storage.inbox import Group, Inbox
+from rappor_server.storage.record import Refusals, encode
 
 Ticket = TypeVar("Ticket")
-Result = bytes | ConflictError | StoreError
+Result = bytes | StoreError
 Day = Callable[[], datetime.date]
 """() -> today (UTC)."""
 
 _IDLE_SECONDS: Final = 1.0
+_MOST_BYTES: Final = 2_000_000_000
+"""What may wait in an inbox before uploads are turned away."""
+_FREE_BYTES: Final = 64_000_000
+"""What a fold may need beside its counters, so that a full disk can be emptied."""
 
 
 class Commits(Protocol):
-    """What a writer needs of a store."""
+    """What a writer needs of an inbox."""
 
     async def commit(
         self, submissions: Sequence[Submission], refusals: Refusals, *, today: datetime.date
-    ) -> Sequence[bytes | ConflictError]:
-        """Store a group, as `Store.commit` does."""
+    ) -> None:
+        """Keep a group, on the disk when this returns; StoreError if that is not certain."""
 
-    async def rest(self) -> None:
-        """Do what is to be done while no upload waits."""
+
+class Receiver:
+    """Adds groups to an inbox by a thread of its own: the event loop goes on meanwhile.
+
+    `waiting_bytes` is what waits, as far as it is known.
+    """
+
+    def __init__(self, inbox: Inbox, *, counter_bytes: Callable[[], int]) -> None:
+        """Turn uploads away while less is free than a fold of so many bytes of counters needs."""
+        self._inbox = inbox
+        self._counter_bytes = counter_bytes
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="rappor-receiver")
+        self.waiting_bytes = 0
+
+    async def commit(
+        self, submissions: Sequence[Submission], refusals: Refusals, *, today: datetime.date
+    ) -> None:
+        """See `Commits`."""
+        reports = [report for each in submissions for report in each.accepted]
+        params = {each.fingerprint: each.params for each in reports}
+        group = Group(today, len(reports), encode(submissions, refusals))
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._thread, self._append, group, params)
+
+    def _append(self, group: Group, params: Mapping[str, Params]) -> None:
+        """Add a group if a fold of all that waits still has room.
+
+        A fold writes a counter to the log, to the file, and to the log of what it erases.
+        """
+        if self.waiting_bytes > _MOST_BYTES:
+            raise StoreError("the inbox is full: uploads are not folded")
+        if self._inbox.free_bytes() < 3 * self._counter_bytes() + _FREE_BYTES:
+            raise StoreError("the disk is nearly full")
+        self._inbox.append(group, {name: each.to_json() for name, each in params.items()})
+
+    async def close(self) -> None:
+        """Close the inbox."""
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._thread, self._inbox.close)
+        self._thread.shutdown()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,12 +169,9 @@ class Writer(Generic[Ticket]):
                 await self._commit(group, refusals)
             elif self._is_closed:
                 return
-            else:
-                with contextlib.suppress(Exception):  # the task must live
-                    await self._store.rest()
 
     async def _uploads(self) -> None:
-        """Wait for uploads, but no longer than a moment."""
+        """Wait for uploads, but no longer than a moment: refusals are to be written too."""
         self._wake.clear()
         if self._queue or self._is_checked or self._is_closed:
             return
@@ -151,20 +193,21 @@ class Writer(Generic[Ticket]):
         submissions = [submission for submission, _ in group]
         results: Sequence[Result]
         try:
-            results = await self._try(submissions, refusals)
+            await self._try(submissions, refusals)
         except StoreError as error:
             results = [error] * len(group)
             if not self._is_closed:  # a later commit writes them
                 self._refusals.update(refusals)
         else:
+            results = [each.answer for each in submissions]
             self._observe(time.perf_counter() - start, submissions)
         tickets = [ticket for _, ticket in group]
         self._deliver(list(zip(tickets, results, strict=True)))
 
-    async def _try(self, submissions: Sequence[Submission], refusals: Refusals) -> Sequence[Result]:
+    async def _try(self, submissions: Sequence[Submission], refusals: Refusals) -> None:
         """Commit a group; every failure is a StoreError, because there is no other writer."""
         try:
-            return await self._store.commit(submissions, refusals, today=self._today())
+            await self._store.commit(submissions, refusals, today=self._today())
         except StoreError:
             raise
         except Exception as error:  # noqa: BLE001 - the task must live

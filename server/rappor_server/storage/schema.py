@@ -1,19 +1,21 @@
-"""The tables: counts, hashes of upload ids, and what analysts need; nothing about a device.
+"""The tables: counts, keys of uploads, and what analysts need; nothing about a device.
 
-Receive times are days. Counters are one row for each (metric, parameters, day, cohort) and
-shard. A shard belongs to one run of one collector, so no two collectors write the same row.
-Uploads and kept reports lie in tables of one day each (`day_tables`), which are dropped whole.
+Receive times are days. Counters are one row for each (metric, parameters, day, cohort). Keys and
+kept reports lie in tables of one day each (`day_tables`), which are dropped whole. Groups of
+uploads lie in the inbox (`inbox`) until they are folded into counters.
 """
 
 from __future__ import annotations
 
-from typing import Final
+import uuid
+from typing import Any, Final
 
 from sqlalchemy import (
     BigInteger,
     Boolean,
     Column,
     Date,
+    Dialect,
     Float,
     Index,
     Integer,
@@ -22,22 +24,36 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    TypeDecorator,
 )
+from sqlalchemy.dialects import postgresql
+from sqlalchemy.types import TypeEngine
+
+
+class _Key(TypeDecorator[bytes]):
+    """16 bytes; PostgreSQL has a type for them that takes less room."""
+
+    impl = LargeBinary(16)
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        is_postgresql = dialect.name == "postgresql"
+        return dialect.type_descriptor(postgresql.UUID() if is_postgresql else LargeBinary(16))
+
+    def process_bind_param(self, value: Any, dialect: Dialect) -> Any:
+        return uuid.UUID(bytes=value) if dialect.name == "postgresql" else value
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> bytes:  # noqa: ARG002
+        return value.bytes if isinstance(value, uuid.UUID) else bytes(value)
+
 
 metadata: Final = MetaData()
-
-shard: Final = Table(
-    "shard",
-    metadata,
-    Column("id", Integer, primary_key=True, autoincrement=True, comment="Number of the shard"),
-    Column("day", Date, nullable=False, comment="Day (UTC) of its counters"),
-    comment="One row for each day of a collector's run; it alone writes its shard's counters",
-)
+_SEQUENCE: Final = BigInteger().with_variant(Integer, "sqlite")
 
 day_table: Final = Table(
     "day_table",
     metadata,
-    Column("kind", String(8), primary_key=True, comment="What it holds: upload or kept"),
+    Column("kind", String(8), primary_key=True, comment="What it holds: upload, part or kept"),
     Column("day", Date, primary_key=True, comment="Day (UTC) of receipt"),
     Column("shuffled", Boolean, nullable=False, comment="True once its rows are in random order"),
     comment="The tables KIND_YYYYMMDD, one for each day on which something was received",
@@ -59,7 +75,6 @@ tally: Final = Table(
     Column("day", Date, primary_key=True, comment="Day (UTC) of receipt"),
     Column("quarantine", Boolean, primary_key=True, comment="True for suspicious reports"),
     Column("cohort", Integer, primary_key=True, autoincrement=False, comment="Cohort, from 0"),
-    Column("shard", Integer, primary_key=True, autoincrement=False, comment="Who wrote it"),
     Column("reports", BigInteger, nullable=False, comment="Number of reports"),
     Column("ones", LargeBinary, nullable=False, comment="k little-endian 64-bit sums of bits"),
     comment="Counts of reports: sums over devices, never a report",
@@ -71,10 +86,42 @@ refusal: Final = Table(
     Column("day", Date, primary_key=True, comment="Day (UTC) of receipt"),
     Column("metric", String(64), primary_key=True, comment="Metric, empty where it is not known"),
     Column("reason", String(32), primary_key=True, comment="Reason in a word or two"),
-    Column("shard", Integer, primary_key=True, autoincrement=False, comment="Who wrote it"),
     Column("number", BigInteger, nullable=False, comment="Number of reports or uploads"),
     comment="How much was refused and why",
 )
+
+segment: Final = Table(
+    "segment",
+    metadata,
+    Column("n", BigInteger, primary_key=True, autoincrement=False, comment="Its number"),
+    comment="On PostgreSQL, the tables inbox_N; groups of uploads are added to the newest one",
+)
+
+folded: Final = Table(
+    "folded",
+    metadata,
+    Column("seq", BigInteger, primary_key=True, autoincrement=False, comment="Its number"),
+    comment="On SQLite, the last group that was folded; those after it wait in FILE-inbox",
+)
+
+inbox_failed: Final = Table(
+    "inbox_failed",
+    metadata,
+    Column("seq", _SEQUENCE, primary_key=True, autoincrement=True, comment="A number"),
+    Column("day", Date, nullable=False, comment="Day (UTC) of receipt"),
+    Column("data", LargeBinary, nullable=False, comment="The group as it is"),
+    comment="Groups that cannot be read, set apart until a version can read them",
+)
+
+heartbeat: Final = Table(
+    "heartbeat",
+    metadata,
+    Column("day", Date, primary_key=True, comment="Last day (UTC) on which a collector ran"),
+    comment="So that a command with a wrong clock deletes nothing",
+)
+
+OF_INBOX: Final = (segment, folded, inbox_failed)
+"""What belongs to the groups that wait, of which a backup has none."""
 
 token: Final = Table(
     "token",
@@ -153,19 +200,30 @@ answer: Final = Table(
 )
 
 
-def upload_table(name: str) -> Table:
-    """Return the table of one day's uploads.
+def key_table(name: str) -> Table:
+    """Return the table of one day's keys, of uploads or of single reports of mixed ones.
 
-    The key is random, so the order of the rows says nothing.
+    A key is random, so the order of the rows says nothing.
     """
     return Table(
         name,
         MetaData(),
-        Column("id", LargeBinary(32), primary_key=True, comment="Hash of the upload's id"),
-        Column("mac", LargeBinary(32), nullable=False, comment="MAC of the body under the id"),
-        Column("answer", LargeBinary, nullable=False, comment="JSON answer, repeated to a retry"),
-        comment="Uploads of a day, so that a retry is not counted twice; dropped after 14 days",
+        Column("key", _Key, primary_key=True, comment="MAC of the body under the upload's id"),
+        comment="Keys of a day, so that a retry is not counted twice; dropped after 14 days",
         sqlite_with_rowid=False,
+    )
+
+
+def inbox_table(name: str) -> Table:
+    """Return a table of groups of uploads that wait, on PostgreSQL."""
+    return Table(
+        name,
+        MetaData(),
+        Column("seq", _SEQUENCE, primary_key=True, autoincrement=True, comment="A number"),
+        Column("day", Date, nullable=False, comment="Day (UTC) of receipt"),
+        Column("reports", Integer, nullable=False, comment="Number of reports"),
+        Column("data", LargeBinary, nullable=False, comment="The group (`record`)"),
+        comment="Groups of uploads that are not folded yet; each is gone within a minute",
     )
 
 

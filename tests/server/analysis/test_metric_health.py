@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 
-from collectors import ACCEPTED, TODAY, commit, report_of, upload_of
+from collectors import ACCEPTED, TODAY, commit, count_group, report_of, upload_of
 from rappor_server.analysis.metric_health import HealthReport, HealthTask, Refused
 from rappor_server.storage.store import Store
 
@@ -34,7 +34,7 @@ def test_refusals_of_a_week_are_told_by_their_reason(store: Store) -> None:
     """Today's apart, the most frequent first, and those that name no metric on their own."""
     for days, number in ((0, 1), (6, 10), (7, 100)):
         refused = {("page", "padding"): number, ("page", "cohort"): 2 * number, ("", "no-key"): 1}
-        store.commit([], refused, today=TODAY - days * DAY)
+        count_group(store, [], refused, today=TODAY - days * DAY)
     found = health(store, "page", "sound")
     assert found.metrics[0].refused == (
         Refused(reason="cohort", today=2, week=22),

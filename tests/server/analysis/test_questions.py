@@ -21,7 +21,7 @@ from rappor_server.storage.store import Store
 
 ARROW = "application/vnd.apache.arrow.stream"
 N_WAITING, N_ASKED = 8, 13
-IMPATIENT = {"Prefer": "wait=0"}
+IMPATIENT = {"Prefer": "respond-async"}
 
 
 class Asker:

@@ -7,7 +7,7 @@ import datetime
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-from collectors import ACCEPTED, TODAY, report_of, submission_of, upload_of
+from collectors import ACCEPTED, TODAY, count_group, report_of, submission_of, upload_of
 from rappor_server.analysis import closing, releases
 from rappor_server.storage.store import Store
 
@@ -36,7 +36,7 @@ def test_readers_at_once_close_each_block_once(store: Store) -> None:
         try:
             for i in range(N_REPORTS):
                 body = upload_of(report_of("small", bits=i, cohort=i % 4))
-                store.commit([submission_of(body)], {}, today=day(i * N_DAYS // N_REPORTS))
+                count_group(store, [submission_of(body)], today=day(i * N_DAYS // N_REPORTS))
         finally:
             ended.set()
         seen = set().union(*(reader.result(timeout=60) for reader in readers))

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from collectors import REGISTRY, TODAY, commit, metric_of, report_of, total, upload_of
+from collectors import REGISTRY, TODAY, commit, count_group, metric_of, report_of, total, upload_of
 from numpy.typing import NDArray
 from rappor_server.analysis import closing, releases
 from rappor_server.analysis.release_json import write_release, write_releases
@@ -131,7 +131,7 @@ def test_one_parameter_set_has_its_own_days(store: Store) -> None:
         submission = read_upload(
             body, accepted, today=day(on), max_reports=1, suspicious=Suspicious.ACCEPT
         )
-        store.commit([submission], {}, today=day(on))
+        count_group(store, [submission], today=day(on))
     everything = releases.release(store, page, *ALL_DAYS)
     own = releases.release(store, page, *ALL_DAYS, params=later.fingerprint)
     assert everything.days == (DayReports(day(0), 1), DayReports(day(1), 2))
@@ -490,7 +490,7 @@ def send_segment(store: Store, version: str, *cohorts: int, on: int = 0) -> None
         read_upload(body, accepted, today=TODAY, max_reports=9, suspicious=Suspicious.ACCEPT)
         for body in bodies
     ]
-    store.commit(found, {}, today=day(on))
+    count_group(store, found, today=day(on))
 
 
 def test_segments_are_one_sum_unless_they_are_asked_for(store: Store) -> None:

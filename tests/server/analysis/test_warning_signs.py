@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from collectors import TODAY, metric_of, released, upload_of
+from collectors import TODAY, count_group, metric_of, released, upload_of
 from rappor_server.analysis.releases import CohortReports
 from rappor_server.analysis.warning_signs import OverfullCohort, n_quarantined, overfull_cohorts
 from rappor_server.ingest.accepted_params import AcceptedParams
@@ -39,7 +39,7 @@ def test_reports_in_quarantine_are_counted_and_in_no_answer(store: Store) -> Non
         max_reports=1,
         suspicious=Suspicious.QUARANTINE,
     )
-    store.commit([submission], {}, today=TODAY)
+    count_group(store, [submission], today=TODAY)
     assert n_quarantined(store, "page") == 1
     assert n_quarantined(store, "sound") == 0
     assert released(store, "page").n_reports == 0

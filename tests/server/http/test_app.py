@@ -38,13 +38,14 @@ from collectors import (
     run_command,
     serving,
     start,
+    total,
     total_reports,
     upload_of,
     wait_until_ready,
 )
 from hostile_uploads import bomb_of
 from rappor_server.analysis.closing import close_days
-from rappor_server.ingest.upload_ids import hash_id
+from rappor_server.ingest.retry_keys import key_of_upload
 from rappor_server.storage.backup import backup
 from rappor_server.storage.database import open_engine
 from rappor_server.storage.store import Store
@@ -135,8 +136,8 @@ def test_upload_and_read(collector: Running, token: str, day: str) -> None:
     assert estimates["reports"] == 41
 
 
-def test_replay_and_conflict(shared: tuple[Running, str]) -> None:
-    """A repeated upload gets its answer again and counts once; another body gets 409."""
+def test_a_retry_counts_once(shared: tuple[Running, str]) -> None:
+    """An upload is its bytes: repeated it counts once, with another body it is another one."""
     collector, token = shared
     path = "/v1/metrics/page/counts"
     before = collector.get(path, token).json()["reports"]
@@ -144,8 +145,8 @@ def test_replay_and_conflict(shared: tuple[Running, str]) -> None:
     body = upload_of(report_of(), upload_id=upload_id)
     answers = [collector.post(body) for _ in range(3)]
     assert len({answer.content for answer in answers}) == 1
-    check_problem(collector.post(upload_of(report_of(cohort=2), upload_id=upload_id)), 409)
-    assert collector.get(path, token).json()["reports"] == before + 1
+    assert collector.post(upload_of(report_of(cohort=2), upload_id=upload_id)).is_success
+    assert collector.get(path, token).json()["reports"] == before + 2
 
 
 def test_restart_keeps_everything(tmp_path: Path, database: str) -> None:
@@ -577,47 +578,66 @@ def wait_for(condition: Any) -> None:
         time.sleep(0.05)
 
 
-def test_locked_database_is_503_and_recovers(tmp_path: Path) -> None:
-    """While another process locks SQLite, uploads get 503; then they are stored."""
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Keep everybody else from writing an SQLite file."""
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        yield
+        other.execute("ROLLBACK")
+
+
+def test_locked_inbox_is_503_and_recovers(tmp_path: Path) -> None:
+    """While another process locks it, uploads get 503; the database itself holds up no upload."""
     database = f"sqlite:///{tmp_path / 'counts.sqlite3'}"
     with serving(tmp_path, database) as running:
         token = make_token(database)
         body = upload_of()
-        with sqlite3.connect(tmp_path / "counts.sqlite3", isolation_level=None) as other:
-            other.execute("BEGIN IMMEDIATE")
+        with locked(tmp_path / "counts.sqlite3-inbox"):
             answer = running.post(body)
             check_problem(answer, 503)
             assert int(answer.headers["retry-after"]) > 0
             assert running.get("/healthz").status_code == 200
             check_problem(running.get("/readyz"), 503)
             assert running.log.read_text().count("database failing") == 1
-            other.execute("ROLLBACK")
-        other.close()
-        assert running.post(body).status_code == 200
-        assert running.get("/readyz").status_code == 200
+        with locked(tmp_path / "counts.sqlite3"):
+            assert running.post(body).status_code == 200
+            assert running.get("/readyz").status_code == 200
         assert running.log.read_text().count("database recovered") == 1
         assert running.get("/v1/metrics/page/counts", token).json()["reports"] == 1
 
 
-def test_writer_that_hangs_is_503_and_not_ready(tmp_path: Path) -> None:
+def test_inbox_that_hangs_is_503_and_not_ready(tmp_path: Path) -> None:
     """Until it commits again the collector is not ready, and keeps nothing that it gave up."""
     database = f"sqlite:///{tmp_path / 'counts.sqlite3'}"
     with serving(tmp_path, database, "--commit-seconds", "0.5") as running:
         assert running.post(upload_of()).status_code == 200
-        writer = running.children()["rappor-writer"]
-        os.kill(writer, signal.SIGSTOP)
         body = upload_of()
-        for each in (body, upload_of(), upload_of()):
-            check_problem(running.post(each), 503)
-        end = time.monotonic() + 5  # more than two looks at the database, which answers
-        while time.monotonic() < end:
-            check_problem(running.get("/readyz"), 503)
-            time.sleep(0.2)
-        assert "rappor_queue_uploads 0.0" in running.get("/metrics").text
-        assert running.log.read_text().count("database failing") == 1
-        os.kill(writer, signal.SIGCONT)
+        with locked(tmp_path / "counts.sqlite3-inbox"):
+            for each in (body, upload_of(), upload_of()):
+                check_problem(running.post(each), 503)
+            end = time.monotonic() + 5  # more than two looks at the database, which answers
+            while time.monotonic() < end:
+                check_problem(running.get("/readyz"), 503)
+                time.sleep(0.2)
+            wait_for(lambda: "rappor_queue_uploads 0.0" in running.get("/metrics").text)
+            assert running.log.read_text().count("database failing") == 1
         wait_for(lambda: running.get("/readyz").status_code == 200)
         assert running.post(body).status_code == 200
+
+
+def test_what_has_come_is_counted_within_seconds(tmp_path: Path, database: str) -> None:
+    """Also after the folder was killed, whose end is told; gauges say what was folded."""
+    with serving(tmp_path, database, "--suspicious", "accept") as running:
+        for n in (5, 10):
+            for _ in range(5):
+                assert running.post(upload_of()).status_code == 200
+            with contextlib.closing(Store.open(database)) as store:
+                wait_for(lambda: total(store) == n)  # noqa: B023 - it waits here
+            wait_for(lambda: "rappor_folded_uploads_total" in running.get("/metrics").text)
+            os.kill(running.children()["rappor-folder"], signal.SIGKILL)
+            wait_for(lambda: "folder ended" in running.log.read_text())
+        assert "rappor_inbox_failed_groups 0.0" in running.get("/metrics").text
 
 
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)
@@ -629,7 +649,7 @@ def test_slow_commit_is_503_and_its_retry_is_known(tmp_path: Path, database: str
         engine = open_engine(database)
         body = upload_of()
         with engine.begin() as db:
-            db.execute(text("LOCK TABLE tally IN EXCLUSIVE MODE"))
+            db.execute(text("LOCK TABLE inbox_1 IN EXCLUSIVE MODE"))
             problem = check_problem(running.post(body), 503)
         engine.dispose()
         assert "did not commit within 0.5 seconds" in problem["detail"]
@@ -731,7 +751,7 @@ def test_nothing_that_identifies_is_stored_or_logged(tmp_path: Path, database: s
         assert secret not in stored
     own_id = base64.urlsafe_b64decode(upload_id + "==")
     assert own_id not in stored
-    assert hash_id(own_id) in stored  # the search finds what is there
+    assert key_of_upload(own_id, body) in stored  # the search finds what is there
 
 
 OTHER = Params(k=16, m=4, f=0.5, p=0.2, q=0.8)

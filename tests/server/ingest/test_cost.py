@@ -19,7 +19,7 @@ from collectors import ACCEPTED, TODAY, report_of, upload_of
 from hostile_uploads import costly, mutated, seeded
 from rappor_server.ingest.accepted_params import AcceptedParams
 from rappor_server.ingest.canonical import read_canonical, unpack
-from rappor_server.ingest.upload_ids import hash_id
+from rappor_server.ingest.retry_keys import key_of_upload
 from rappor_server.ingest.validate import Submission, Suspicious, count_values, read_upload
 
 from rappor.ground.errors import ReportError
@@ -209,7 +209,7 @@ def agree(body: bytes) -> bool:
         return False
     upload_id, entries = expected
     statuses = json.loads(submission.answer)["reports"]
-    assert submission.id == hash_id(upload_id)
+    assert submission.key == key_of_upload(upload_id, body)
     assert len(statuses) == len(entries)
     accepted = list(submission.accepted)
     for (metric, found), status in zip(entries, statuses, strict=True):

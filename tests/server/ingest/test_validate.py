@@ -12,7 +12,9 @@ import pytest
 from collectors import ACCEPTED, BOOLEAN, PARAMS, TODAY, metric_of, report_of, upload_of
 from hypothesis import given
 from hypothesis import strategies as st
+from places import VECTORS
 from rappor_server.ingest.accepted_params import AcceptedParams
+from rappor_server.ingest.retry_keys import key_of_report
 from rappor_server.ingest.validate import Submission, Suspicious, read_upload
 from registries import registry_of
 from scipy import stats
@@ -124,11 +126,21 @@ def test_too_many_reports_are_refused_whole() -> None:
     assert caught.value.code == "too-many"
 
 
-def test_mac_and_answer_follow_the_body() -> None:
-    """Equal bytes have equal MACs and answers, other bytes another MAC."""
+def test_key_and_answer_follow_the_body() -> None:
+    """Equal bytes have equal keys and answers, other bytes another key."""
     body = upload_of()
     assert read(body) == read(body)
-    assert read(body).mac != read(body + b" ").mac
+    assert read(body).key != read(body + b" ").key
+
+
+@pytest.mark.parametrize("row", json.loads((VECTORS / "key.json").read_text()))
+def test_keys_are_those_of_the_vectors(row: dict[str, Any]) -> None:
+    """An upload is its bytes, and its reports are its key xor their places."""
+    submission = read(row["body"].encode())
+    assert submission.key.hex() == row["key"]
+    places = range(1, len(row["report_keys"]) + 1)
+    keys = [key_of_report(submission.key, place).hex() for place in places]
+    assert keys == row["report_keys"]
 
 
 def test_older_registries_are_still_taken() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import multiprocessing
 import os
 import random
 import re
@@ -19,7 +20,21 @@ from typing import Any
 
 import load_child
 import pytest
-from collectors import Running, free_port, make_token, start, wait_until_ready
+from collectors import (
+    TODAY,
+    Running,
+    fold_now,
+    free_port,
+    make_token,
+    released,
+    report_of,
+    start,
+    upload_of,
+    wait_until_ready,
+)
+from inbox_child import fold_always, receive
+from rappor_server.storage.database import migrate
+from rappor_server.storage.store import Store
 
 _LEAST = 20
 """Uploads that each collector stores before it is killed; of the 8 senders' last one each may be
@@ -50,11 +65,11 @@ def crash(folder: Path, database: str, kills: int) -> None:
             wait_for_load(running)
             time.sleep(random.uniform(0, 0.6))  # noqa: S311
             if number % 2:
-                os.kill(running.children()["rappor-writer"], signal.SIGKILL)
+                os.kill(folder_of(running), signal.SIGKILL)
                 time.sleep(random.uniform(0, 0.6))  # noqa: S311
             if number % 3:
                 running.kill()
-            else:  # its writer sees the end of its parent later
+            else:  # its folder sees the end of its parent later, and folds beside the next one
                 running.process.kill()
                 running.process.wait(30)
         running = start(folder, database, *flags, port=port)
@@ -66,6 +81,15 @@ def crash(folder: Path, database: str, kills: int) -> None:
     finally:
         load.kill()
         load.wait(30)
+
+
+def folder_of(running: Running) -> int:
+    """Return the number of a collector's folder, once it is there."""
+    end = time.monotonic() + 60
+    while not (found := running.children_named("rappor-folder")):
+        assert time.monotonic() < end, "the collector starts no folder"
+        time.sleep(0.02)
+    return found[0]
 
 
 def wait_for_load(running: Running, *, beyond: int = 0) -> None:
@@ -97,13 +121,22 @@ def account(load: dict[str, Any], running: Any, token: str, kills: int) -> None:
     for number, body in load["open"]:
         assert running.post(body.encode()).status_code == 200
         acknowledged.append(number)
-    counts = running.get("/v1/metrics/page/counts", token).json()
-    (entry,) = counts["collections"]
+    entry = folded(running, token, len(acknowledged))
     by_cohort = Counter(n % 4 for n in acknowledged)
     assert entry["reports"] == [by_cohort[j] for j in range(4)]
     for j in range(4):
         own = [n for n in acknowledged if n % 4 == j]
         assert entry["ones"][j] == [sum(n >> i & 1 for n in own) for i in range(16)]
+
+
+def folded(running: Running, token: str, n_reports: int) -> dict[str, Any]:
+    """Return the counts when as many reports are counted, or what there is after a while."""
+    end = time.monotonic() + 20
+    while True:
+        found = running.get("/v1/metrics/page/counts", token).json()["collections"]
+        if found and (sum(found[0]["reports"]) == n_reports or time.monotonic() > end):
+            return dict(found[0])
+        time.sleep(0.2)
 
 
 def test_killed_collector_loses_nothing_and_doubles_nothing(tmp_path: Path, database: str) -> None:
@@ -116,6 +149,117 @@ def test_killed_collector_loses_nothing_and_doubles_nothing(tmp_path: Path, data
 def test_killed_collector_loses_nothing_in_full(tmp_path: Path, database: str) -> None:
     """After a hundred kills every acknowledged upload is counted once."""
     crash(tmp_path, database, 100)
+
+
+class Site:
+    """Receivers and a folder at one inbox, each replaced when it is killed.
+
+    Every upload has one report whose bits are its number. A group without an answer is sent again
+    to another receiver, as are some that were answered, before or after their fold.
+    """
+
+    def __init__(self, database: str) -> None:
+        self._database = database
+        self._context = multiprocessing.get_context("forkserver")  # starts them in no time
+        self._context.set_forkserver_preload(["inbox_child"])
+        self._folder = self._start_folder()
+        self._receivers = [self._start_receiver() for _ in range(3)]
+        self._groups: list[list[bytes]] = []
+        self._open: list[int] = []
+        self.n_kills = 0
+
+    def _start_folder(self) -> Any:
+        process = self._context.Process(target=fold_always, args=(self._database, TODAY))
+        process.start()
+        return process
+
+    def _start_receiver(self) -> tuple[Any, Any]:
+        link, other = multiprocessing.Pipe()
+        process = self._context.Process(target=receive, args=(other, self._database, TODAY))
+        process.start()
+        other.close()
+        return process, link
+
+    def _next(self, rng: random.Random) -> int:
+        """Return the number of a group to send: one without an answer, a new one, or any."""
+        if self._open and rng.random() < 0.5:
+            return self._open.pop(0)
+        if self._groups and rng.random() < 0.1:
+            return rng.randrange(len(self._groups))
+        first = sum(map(len, self._groups))
+        numbers = range(first, first + rng.randint(1, 9))
+        self._groups.append([upload_of(report_of(bits=n, cohort=n % 4)) for n in numbers])
+        return len(self._groups) - 1
+
+    def go_on(self, rng: random.Random) -> None:
+        """Send a group to each receiver; kill one of them, or the folder, at any moment."""
+        sent = [self._next(rng) for _ in self._receivers]
+        for number, (_, link) in zip(sent, self._receivers, strict=True):
+            link.send((number, self._groups[number]))
+        victim = rng.randrange(3 * len(self._receivers))
+        time.sleep(rng.expovariate(100))
+        if victim < len(self._receivers):
+            self._receivers[victim][0].kill()
+            self.n_kills += 1
+        elif victim == len(self._receivers):
+            self._folder.kill()
+            self._folder.join()
+            self._folder = self._start_folder()
+            self.n_kills += 1
+        for i, (process, link) in enumerate(self._receivers):
+            try:
+                assert link.recv() == sent[i]
+            except (EOFError, OSError):
+                self._open.append(sent[i])
+            if i == victim:  # it may have answered before
+                process.join()
+                self._receivers[i] = self._start_receiver()
+
+    def end(self) -> int:
+        """Have every group answered, then end everybody; return the number of uploads."""
+        for number in self._open:
+            link = self._receivers[number % 3][1]
+            link.send((number, self._groups[number]))
+            assert link.recv() == number
+        self.kill()
+        return sum(map(len, self._groups))
+
+    def kill(self) -> None:
+        """End everybody."""
+        for process in (self._folder, *(each for each, _ in self._receivers)):
+            process.kill()
+            process.join()
+
+
+def live_through_kills(database: str, n_kills: int) -> None:
+    """Kill receivers and the folder, then compare all counters bit by bit."""
+    migrate(database)
+    site, rng = Site(database), random.Random()  # noqa: S311
+    try:
+        while site.n_kills < n_kills:
+            site.go_on(rng)
+        n_uploads = site.end()
+    finally:
+        site.kill()
+    with contextlib.closing(Store.open(database)) as store:
+        fold_now(store)
+        (counts,) = released(store).collections
+    assert counts.reports.tolist() == [len(range(j, n_uploads, 4)) for j in range(4)]
+    for j in range(4):
+        own = range(j, n_uploads, 4)
+        assert counts.ones[j].tolist() == [sum(n >> i & 1 for n in own) for i in range(16)]
+
+
+def test_killed_receivers_and_folders_lose_nothing_and_double_nothing(database: str) -> None:
+    """Retries go to other receivers, before and after the fold."""
+    live_through_kills(database, 5)
+
+
+@pytest.mark.acceptance
+@pytest.mark.timeout(7200)
+def test_killed_receivers_and_folders_lose_nothing_in_full(database: str) -> None:
+    """Three hundred kills."""
+    live_through_kills(database, 300)
 
 
 @contextlib.contextmanager

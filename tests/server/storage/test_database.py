@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import base64
-import dataclasses
+import contextlib
 import datetime
-import hashlib
+import hmac
 import json
 import sqlite3
 import stat
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
+import msgspec
 import pytest
 from alembic import command
 from alembic.autogenerate import compare_metadata
@@ -25,15 +24,15 @@ from collectors import (
     REGISTRY,
     TODAY,
     commit,
+    count_group,
     released,
     report_of,
-    rows_of,
     run_command,
     submission_of,
     total,
     upload_of,
 )
-from rappor_server.analysis.warning_signs import n_quarantined
+from rappor_server.analysis.warning_signs import Refusals, refusals
 from rappor_server.errors import ConfigError, SchemaError, StoreError
 from rappor_server.storage import day_tables, schema, tokens
 from rappor_server.storage.backup import backup, restore
@@ -41,15 +40,11 @@ from rappor_server.storage.database import (
     check_schema,
     is_empty,
     migrate,
-    one_journey,
     open_engine,
     parse_url,
-    writing,
 )
 from rappor_server.storage.store import Store
-from sqlalchemy import Engine, MetaData, inspect, select, text
-
-from rappor import Params
+from sqlalchemy import MetaData, inspect, text
 
 
 def test_migrations_end_at_the_schema(database: str) -> None:
@@ -58,7 +53,10 @@ def test_migrations_end_at_the_schema(database: str) -> None:
     engine = open_engine(database)
     check_schema(engine)
     with engine.connect() as connection:
-        context = MigrationContext.configure(connection)
+        known = {
+            "include_name": lambda name, *_: name != "inbox_1"
+        }  # it is there until it is folded
+        context = MigrationContext.configure(connection, opts=known)
         assert compare_metadata(context, schema.metadata) == []
     engine.dispose()
 
@@ -88,135 +86,102 @@ def upgrade_to(database: str, revision: str) -> None:
     engine.dispose()
 
 
-def test_older_schema_is_upgraded_after_a_backup(database: str) -> None:
-    """An SQLite file is copied before it is upgraded, and its rows stay."""
-    upgrade_to(database, "0001")
+MIXED = upload_of(report_of(cohort=0), report_of("old"), report_of(cohort=2))
+WHOLE = upload_of(report_of("sound", bits=1))
+
+
+def mac_of(body: bytes) -> bytes:
+    """Return the MAC that schema 6 had of an upload."""
+    own_id = base64.urlsafe_b64decode(json.loads(body)["id"] + "==")
+    return hmac.digest(own_id, body, "sha256")
+
+
+def write_schema_6(database: str) -> None:
+    """Fill a database of schema 6 with two uploads, and with what two shards have counted."""
+    upgrade_to(database, "0006")
+    engine = open_engine(database)
+    day = TODAY.isoformat()
+    with engine.begin() as db:
+        db.execute(
+            text("INSERT INTO day_table VALUES ('upload', :day, :no)"), {"day": day, "no": False}
+        )
+        kind = "BYTEA" if engine.dialect.name == "postgresql" else "BLOB"
+        db.execute(
+            text(
+                f"CREATE TABLE upload_{TODAY:%Y%m%d} "
+                f"(id {kind} PRIMARY KEY, mac {kind} NOT NULL, answer {kind} NOT NULL)"
+            )
+        )
+        for i, body in enumerate((WHOLE, MIXED)):
+            row = {"id": bytes([i]) * 32, "mac": mac_of(body), "answer": submission_of(body).answer}
+            table = f"upload_{TODAY:%Y%m%d}"
+            db.execute(text(f"INSERT INTO {table} VALUES (:id, :mac, :answer)"), row)  # noqa: S608
+        for shard in (1, 2):
+            for name, params in (("page", PARAMS), ("sound", BOOLEAN)):
+                given = {"name": name, "params": params.fingerprint, "day": day, "shard": shard}
+                ones = bytes([shard, *bytes(7)]) * params.k
+                if shard == 1:
+                    document = {"params": params.fingerprint, "document": params.to_json()}
+                    db.execute(text("INSERT INTO params VALUES (:params, :document)"), document)
+                db.execute(
+                    text(
+                        "INSERT INTO tally VALUES (:name, :params, :day, :no, 0, :shard, 10, :ones)"
+                    ),
+                    given | {"no": False, "ones": ones},
+                )
+            refused = {"day": day, "shard": shard}
+            db.execute(text("INSERT INTO refusal VALUES (:day, '', 'length', :shard, 4)"), refused)
+    engine.dispose()
+
+
+def test_schema_6_is_upgraded_after_a_backup(database: str) -> None:
+    """An SQLite file is copied before it is upgraded."""
+    upgrade_to(database, "0006")
     engine = open_engine(database)
     with pytest.raises(SchemaError, match="run rappor-server migrate"):
         check_schema(engine)
     with pytest.raises(SchemaError):
         Store.open(database)
-    with engine.begin() as connection:
-        connection.execute(schema.shard.insert().values(day=TODAY))
     engine.dispose()
     copy = migrate(database)
-    store = Store.open(database)
-    with store.engine.connect() as connection:
-        assert connection.execute(text("SELECT COUNT(*) FROM shard")).scalar_one() == 1
-    store.close()
+    Store.open(database).close()
     if database.startswith("sqlite"):
         assert copy is not None
         assert stat.S_IMODE(copy.stat().st_mode) == 0o600
         with sqlite3.connect(copy) as old:
-            assert old.execute("SELECT version_num FROM alembic_version").fetchall() == [("0001",)]
+            assert old.execute("SELECT version_num FROM alembic_version").fetchall() == [("0006",)]
         old.close()
     else:
         assert copy is None
     assert migrate(database) is None  # nothing left to do
 
 
-def test_renamed_columns_keep_their_rows(database: str) -> None:
-    """Reports in quarantine and the days of tokens are what they were under the old names."""
-    upgrade_to(database, "0002")
-    engine = open_engine(database)
-    day = TODAY.isoformat()
-    with engine.begin() as connection:
-        connection.execute(
-            text(
-                "INSERT INTO tally (metric, params, day, apart, cohort, shard, reports, ones) "
-                "VALUES ('page', 'f', :day, true, 0, 1, 7, :ones)"
-            ),
-            {"day": day, "ones": b""},
-        )
-        connection.execute(
-            text("INSERT INTO token (id, digest, metrics, made) VALUES ('t', :none, 'null', :day)"),
-            {"day": day, "none": b""},
-        )
-    engine.dispose()
-    migrate(database)
-    store = Store.open(database)
-    assert n_quarantined(store, "page") == 7
-    with store.engine.connect() as connection:
-        assert connection.execute(select(schema.token.c.created)).scalar_one() == TODAY
-    store.close()
+def test_schema_6_keeps_every_count_and_knows_every_retry(database: str) -> None:
+    """Shards are added up, uploads are known by their bytes; what was more than a key is gone.
 
-
-def write_as_before(
-    database: str, body: bytes, counted: Mapping[str, Params], *, revision: str
-) -> None:
-    """Fill a database of an older schema with one upload, and with reports of two metrics."""
-    upgrade_to(database, revision)
-    quarantine = "quarantine" if revision == "0003" else "apart"
-    day = TODAY.isoformat()
-    own_id = base64.urlsafe_b64decode(json.loads(body)["id"] + "==")
-    engine = open_engine(database)
-    with engine.begin() as connection:
-        connection.execute(
-            text(
-                "INSERT INTO upload (id, digest, answer, day) VALUES (:id, :digest, :answer, :day)"
-            ),
-            {
-                "id": own_id,
-                "digest": hashlib.sha256(body).digest(),
-                "answer": submission_of(body).answer,
-                "day": day,
-            },
-        )
-        for i, (name, params) in enumerate(counted.items(), start=1):
-            given = {"name": name, "params": params.fingerprint, "day": day, "n": 10 * i}
-            ones = {"ones": bytes([i, *bytes(7)]) * params.k}
-            connection.execute(
-                text("INSERT INTO params (fingerprint, document) VALUES (:params, :document)"),
-                {"params": params.fingerprint, "document": params.to_json()},
-            )
-            columns = f"metric, params, day, {quarantine}, cohort, shard, reports, ones"
-            values = ":name, :params, :day, false, 0, 1, :n, :ones"
-            row = f"INSERT INTO tally ({columns}) VALUES ({values})"  # noqa: S608
-            connection.execute(text(row), given | ones)
-            for bit in range(20):
-                connection.execute(
-                    text(
-                        "INSERT INTO kept (metric, params, day, cohort, bits) "
-                        "VALUES (:name, :params, :day, 0, :bits)"
-                    ),
-                    given | {"bits": bytes([bit])},
-                )
-    engine.dispose()
-
-
-@pytest.mark.parametrize("revision", ["0001", "0003"])
-def test_rows_of_older_schemas_keep_every_count(database: str, revision: str) -> None:
-    """Counts, retries and kept reports survive; what told a report or an id is gone.
-
-    Counts of strings are those of another hash, and come under a fingerprint of their own.
+    Of an upload that was refused in part, what was refused then may be accepted now, and counts.
     """
-    body = upload_of()
-    counted = {"page": PARAMS, "sound": BOOLEAN}
-    write_as_before(database, body, counted, revision=revision)
+    write_schema_6(database)
     migrate(database)
     store = Store.open(database)
-    assert (total(store), total(store, "sound")) == (10, 20)
-    (page,), (sound,) = (released(store, name).collections for name in counted)
-    assert page.params == dataclasses.replace(PARAMS, layout="murmur3")
-    assert (page.ones[0].tolist(), sound.ones.tolist()) == ([1] * 16, [[2]])
-    kept = rows_of(store, day_tables.KEPT)
-    assert commit(store, body) == [submission_of(body).answer]
-    commit(store, upload_of(report_of(), report_of("sound")))
-    assert (total(store), total(store, "sound")) == (11, 21)
-    assert len(released(store).collections) == 2
-    for name, params in (("page", page.params), ("sound", BOOLEAN)):
-        own = [row for row in kept if row["metric"] == name]
-        assert {row["params"] for row in own} == {params.fingerprint}
-        assert sorted(row["bits"] for row in own) == [bytes([bit]) for bit in range(20)]
-    assert [row["key"] for row in kept] == sorted(row["key"] for row in kept)
+    assert (total(store), total(store, "sound")) == (20, 20)
+    (page,) = released(store).collections
+    assert page.ones[0].tolist() == [3] * 16
+    assert refusals(store) == [Refusals(TODAY, "", "length", 8)]
+    commit(store, WHOLE, MIXED)
+    assert (total(store), total(store, "sound")) == (20, 20)
+    later = submission_of(MIXED)
+    accepted = submission_of(upload_of(report_of(), report_of(), report_of())).accepted
+    count_group(store, [msgspec.structs.replace(later, accepted=accepted, refusals={})])
+    assert total(store) == 21
     store.close()
     if database.startswith("sqlite"):
         path = Path(str(parse_url(database).database))
-        own_id = base64.urlsafe_b64decode(json.loads(body)["id"] + "==")
-        for file in (path, path.with_name(path.name + "-wal")):
-            data = file.read_bytes() if file.exists() else b""
-            assert own_id not in data
-            assert hashlib.sha256(body).digest() not in data
+        files = [path, path.with_name(f"{path.name}-wal")]
+        data = b"".join(file.read_bytes() for file in files if file.exists())
+        assert mac_of(WHOLE)[:16] in data
+        for gone in (mac_of(WHOLE)[16:], mac_of(MIXED)[16:], b'"refused"'):
+            assert gone not in data
 
 
 def test_several_may_migrate_at_once(database: str, tmp_path: Path) -> None:
@@ -235,12 +200,25 @@ def test_newer_schema_is_refused(database: str) -> None:
     migrate(database)
     engine = open_engine(database)
     with engine.begin() as connection:
-        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+        connection.execute(text("UPDATE alembic_version SET version_num = '0009'"))
     with pytest.raises(SchemaError, match="belongs to a newer version"):
         check_schema(engine)
     engine.dispose()
     with pytest.raises(SchemaError, match="belongs to a newer version"):
         migrate(database)
+
+
+def test_the_next_schema_is_used_side_by_side(database: str) -> None:
+    """During an upgrade collectors of both versions run; the older one changes nothing."""
+    migrate(database)
+    engine = open_engine(database)
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '0008'"))
+    engine.dispose()
+    assert migrate(database) is None
+    with contextlib.closing(Store.open(database)) as store:
+        commit(store, upload_of())
+        assert total(store) == 1
 
 
 def test_backup_and_restore_keep_everything(database: str, tmp_path: Path) -> None:
@@ -261,6 +239,11 @@ def test_backup_and_restore_keep_everything(database: str, tmp_path: Path) -> No
     everything = MetaData()
     everything.reflect(store.engine)
     everything.drop_all(store.engine)
+    with store.engine.begin() as db:
+        if db.dialect.name == "postgresql":
+            db.execute(text("DROP FUNCTION append_group"))
+        else:
+            Path(f"{store.engine.url.database}-inbox").unlink()
     store.close()
     restore(copy, database)
     restored = Store.open(database)
@@ -292,51 +275,6 @@ def test_database_that_is_not_there_is_a_store_error() -> None:
     with pytest.raises(StoreError, match="the database cannot answer: OperationalError"):
         is_empty(engine)
     engine.dispose()
-
-
-def postgresql_of(store: Store) -> Engine:
-    """Return the engine of a store on PostgreSQL; other databases are here, at no distance."""
-    if store.engine.dialect.name != "postgresql":
-        pytest.skip("statements travel to PostgreSQL only")
-    return store.engine
-
-
-def travel(engine: Engine, *statements: str) -> list[list[tuple[Any, ...]]]:
-    """Execute statements in one journey; return the rows of those that have some."""
-    with writing(engine) as db:
-        with one_journey(db) as execute:
-            cursors = [execute(statement) for statement in statements]
-        return [each.fetchall() for each in cursors if each.description]
-
-
-def test_one_journey_brings_the_rows_of_every_statement(store: Store) -> None:
-    """Each statement has rows of its own, and takes effect with its transaction."""
-    engine = postgresql_of(store)
-    add = "INSERT INTO thing VALUES (1), (2) RETURNING n"
-    rows = travel(engine, "CREATE TABLE thing (n integer)", add, "SELECT sum(n) FROM thing")
-    assert rows == [[(1,), (2,)], [(3,)]]
-    with engine.connect() as db:
-        assert db.execute(text("SELECT count(*) FROM thing")).scalar() == 2
-
-
-def test_nothing_is_executed_after_a_statement_that_fails(store: Store) -> None:
-    """The error has the kind only, and all is undone that came before."""
-    engine = postgresql_of(store)
-    make = "CREATE TABLE {} (n integer)"
-    with pytest.raises(StoreError) as caught:
-        travel(engine, make.format("thing"), "SELECT 1 FROM nothing", make.format("another"))
-    assert str(caught.value) == "the database cannot answer: UndefinedTable"
-    assert not {"thing", "another"} & set(inspect(engine).get_table_names())
-
-
-def test_a_journey_that_is_cut_short_breaks_the_connection(store: Store) -> None:
-    """A connection that the server has ended is not used again."""
-    with writing(postgresql_of(store)) as db:
-        with pytest.raises(StoreError), one_journey(db) as execute:
-            execute("SELECT pg_terminate_backend(pg_backend_pid())")
-        assert db.invalidated
-        db.rollback()
-    store.ping()
 
 
 def test_nothing_finer_than_a_day_is_stored(store: Store) -> None:

@@ -7,10 +7,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
-from collectors import TODAY, report_of, submission_of, upload_of
+from collectors import PARAMS, TODAY, report_of, submission_of, upload_of
 from rappor_server.errors import StoreError
 from rappor_server.ingest.validate import Submission
-from rappor_server.storage.group_commit import Bounds, Writer
+from rappor_server.storage.group_commit import Bounds, Receiver, Writer
+from rappor_server.storage.inbox import Group
 
 _SECONDS = 30
 
@@ -24,24 +25,17 @@ class Slow:
         self.refusals: list[dict[Any, int]] = []
         self.is_broken = False
         self.error: Exception = StoreError("gone")
-        self.n_rests = 0
+        self.n_failures = 0
 
-    async def rest(self) -> None:
-        """Count the calls, and fail."""
-        self.n_rests += 1
-        raise OSError
-
-    async def commit(
-        self, submissions: Sequence[Submission], refusals: Any, *, today: Any
-    ) -> list[Any]:
+    async def commit(self, submissions: Sequence[Submission], refusals: Any, *, today: Any) -> None:
         """Store a group."""
         assert today == TODAY
         await self.permits.acquire()
         if self.is_broken:
+            self.n_failures += 1
             raise self.error
         self.groups.append(list(submissions))
         self.refusals.append(dict(refusals))
-        return [submission.answer for submission in submissions]
 
     def permit(self, n: int) -> None:
         """Let n commits go on."""
@@ -161,23 +155,11 @@ def test_a_check_commits_although_nothing_waits() -> None:
         desk.store.permit(100)
         desk.store.is_broken = True
         desk.writer.check()
-        await wait_for(lambda: desk.store.n_rests > 0)
+        await wait_for(lambda: desk.store.n_failures > 0)
         assert desk.observed == []
         desk.store.is_broken = False
         desk.writer.check()
         await wait_for(lambda: desk.observed == [0])
-
-    run(trial)
-
-
-def test_the_store_rests_while_nothing_comes() -> None:
-    """Every moment without uploads is the store's, whose failure then ends nothing."""
-
-    async def trial(desk: Desk) -> None:
-        await wait_for(lambda: desk.store.n_rests > 0)
-        desk.submit(0)
-        desk.store.permit(1)
-        await desk.wait(1)
 
     run(trial)
 
@@ -261,3 +243,51 @@ def test_refusals_are_written_without_an_upload() -> None:
         assert desk.store.refusals[0] == {("", "malformed"): 2}
 
     run(trial)
+
+
+class Disk:
+    """An inbox in memory, on a disk that gets full."""
+
+    def __init__(self) -> None:
+        self.groups: list[Group] = []
+        self.free = 1e9
+
+    def append(self, group: Group, params: Any) -> None:
+        """Keep a group."""
+        assert set(params) == {PARAMS.fingerprint}
+        self.groups.append(group)
+
+    def free_bytes(self) -> float:
+        """Return how much room there is."""
+        return self.free
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+@pytest.mark.parametrize(("field", "value"), [("free", 64e6 + 3000 - 1), ("waiting", 2e9 + 1)])
+def test_uploads_are_turned_away_while_a_fold_still_has_room(field: str, value: float) -> None:
+    """A disk that is filled by what waits could not be emptied; when there is room, they are taken.
+
+    A fold needs its counters three times over and some more; what waits has a bound as well.
+    """
+    disk = Disk()
+    given = [submission_of(upload_of())]
+
+    async def trial() -> None:
+        receiver = Receiver(disk, counter_bytes=lambda: 1000)  # type: ignore[arg-type]
+        await receiver.commit(given, {}, today=TODAY)
+        disk.free, receiver.waiting_bytes = 64e6 + 3000, 2_000_000_000
+        await receiver.commit(given, {}, today=TODAY)
+        if field == "free":
+            disk.free = value
+        else:
+            receiver.waiting_bytes = int(value)
+        with pytest.raises(StoreError, match="full") as caught:
+            await receiver.commit(given, {}, today=TODAY)
+        assert caught.value.retryable
+        await receiver.close()
+
+    asyncio.run(trial())
+    assert len(disk.groups) == 2
+    assert {group.reports for group in disk.groups} == {1}

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import datetime
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from collectors import TODAY, commit, submission_of, total, upload_of
+from collectors import commit, submission_of, total, upload_of
 from rappor_server.errors import StoreError
 from rappor_server.storage.backup import backup, restore
 from rappor_server.storage.database import migrate, sqlite_url
@@ -58,25 +57,6 @@ def test_uploads_go_to_the_file_that_has_the_name(path: Path, open_store: Store)
     assert total(open_store) == 3
     with contextlib.closing(Store.open(sqlite_url(path))) as other:
         assert total(other) == 3
-
-
-def test_ids_that_were_read_from_another_file_are_forgotten(path: Path, open_store: Store) -> None:
-    """A retry of an upload that only the new file holds counts once."""
-    tomorrow = TODAY + datetime.timedelta(days=1)
-    body = upload_of()
-    commit(open_store, body)
-    saved = path.with_name("saved.bak")
-    backup(sqlite_url(path), saved)
-    remove(path)
-    migrate(sqlite_url(path))
-    commit(open_store, upload_of())
-    commit(open_store, upload_of(), today=tomorrow)
-    while open_store.read_old_ids():
-        pass
-    restore_over(path, saved)
-    commit(open_store, upload_of(), today=tomorrow)
-    assert commit(open_store, body, today=tomorrow) == [submission_of(body).answer]
-    assert total(open_store) == 2
 
 
 def test_a_file_without_a_name_is_not_written(path: Path, open_store: Store) -> None:

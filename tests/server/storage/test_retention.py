@@ -1,31 +1,28 @@
-"""What is deleted when its time is over, and what is folded together."""
+"""What is deleted when its time is over."""
 
 from __future__ import annotations
 
 import datetime
-import threading
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 from collectors import (
     TODAY,
+    append,
     commit,
-    released,
+    count_group,
     report_of,
     rows_of,
     submission_of,
     total,
     upload_of,
-    wait_for_one_that_waits,
 )
 from rappor_server.errors import StoreError
 from rappor_server.storage import day_tables, schema
 from rappor_server.storage.database import writing
 from rappor_server.storage.retention import prune
 from rappor_server.storage.store import Store
-from sqlalchemy import delete, event, func, inspect, select, text, update
+from sqlalchemy import delete, event, inspect, text
 
 
 def day(offset: int) -> datetime.date:
@@ -36,8 +33,8 @@ def day(offset: int) -> datetime.date:
 def test_ids_are_forgotten_after_their_window(store: Store) -> None:
     """After 14 days an upload id is deleted with its day's table, and the counts stay."""
     commit(store, upload_of())
-    assert prune(store, today=day(14), report_days=90).ids == 0
-    assert prune(store, today=day(15), report_days=90).ids == 1
+    assert prune(store.engine, today=day(14), report_days=90).keys == 0
+    assert prune(store.engine, today=day(15), report_days=90).keys == 1
     assert total(store) == 1
     assert rows_of(store, day_tables.UPLOAD) == []
     assert not [name for name in inspect(store.engine).get_table_names() if "upload" in name]
@@ -48,7 +45,7 @@ def test_a_retry_renews_the_day_of_its_id(store: Store) -> None:
     body = upload_of()
     commit(store, body)
     assert commit(store, body, today=day(14)) == [submission_of(body).answer]
-    prune(store, today=day(15), report_days=90)
+    prune(store.engine, today=day(15), report_days=90)
     assert commit(store, body, today=day(28)) == [submission_of(body).answer]
     assert total(store) == 1
     assert {row["day"] for row in rows_of(store, day_tables.UPLOAD)} == {day(14), day(28)}
@@ -60,7 +57,7 @@ def test_tables_left_by_a_killed_prune_are_deleted_by_the_next(store: Store) -> 
     with writing(store.engine) as db:
         db.execute(text("ALTER TABLE upload_20261121 RENAME TO forgotten_upload_20261121"))
         db.execute(delete(schema.day_table))
-    assert prune(store, today=day(1), report_days=90).ids == 1
+    assert prune(store.engine, today=day(1), report_days=90).keys == 1
     assert "forgotten_upload_20261121" not in inspect(store.engine).get_table_names()
 
 
@@ -85,7 +82,7 @@ def test_kept_reports_of_a_finished_day_are_written_by_one_transaction(store: St
     for i in range(20):
         commit(store, upload_of(report_of("sound", bits=i % 2)))
     for today in (day(1), day(2)):  # the second time there is nothing to do
-        prune(store, today=today, report_days=90)
+        prune(store.engine, today=today, report_days=90)
         query = text("SELECT COUNT(DISTINCT xmin::text), array_agg(key ORDER BY ctid) FROM {}")
         with store.engine.connect() as db:
             writers, keys = db.execute(text(query.text.format("kept_20261121"))).one()
@@ -95,7 +92,7 @@ def test_kept_reports_of_a_finished_day_are_written_by_one_transaction(store: St
     for which in (store, Store(store.engine)):  # clocks that lag, of collectors old and new
         commit(which, upload_of(report_of("sound")))
     assert len(rows_of(store, day_tables.KEPT)) == 22
-    prune(store, today=day(3), report_days=90)
+    prune(store.engine, today=day(3), report_days=90)
     with store.engine.connect() as db:
         writers, keys = db.execute(text(query.text.format("kept_20261121"))).one()
     assert (writers, len(keys)) == (1, 22)
@@ -106,14 +103,14 @@ def test_forgotten_ids_leave_no_trace_in_the_files(store: Store, tmp_path: Path)
     if store.engine.dialect.name != "sqlite":
         pytest.skip("PostgreSQL's files are its own; it overwrites rows when it vacuums")
     ids = [submission_of(upload_of()) for _ in range(50)]
-    store.commit(ids, {}, today=TODAY)
+    count_group(store, ids, today=TODAY)
 
     def found() -> int:
         data = b"".join(path.read_bytes() for path in tmp_path.glob("counts.sqlite3*"))
-        return sum(submission.id in data for submission in ids) + data.count(b"forgotten")
+        return sum(submission.key in data for submission in ids) + data.count(b"forgotten")
 
     assert found() == 50
-    assert prune(store, today=day(30), report_days=90).ids == 50
+    assert prune(store.engine, today=day(30), report_days=90).keys == 50
     assert found() == 0
 
 
@@ -122,114 +119,26 @@ def test_many_raw_reports_are_forgotten_in_parts(store: Store) -> None:
     old = [report_of("sound")] * 500
     commit(store, *(upload_of(*old) for _ in range(21)))
     commit(store, upload_of(report_of("sound")), today=day(1))
-    assert prune(store, today=day(31), report_days=30).reports == 10_500
+    assert prune(store.engine, today=day(31), report_days=30).reports == 10_500
     assert len(rows_of(store, day_tables.KEPT)) == 1
 
 
 def test_raw_reports_are_forgotten_after_theirs(store: Store) -> None:
     """Raw reports are deleted after their days, and the counts stay."""
     commit(store, upload_of(report_of("sound")))
-    assert prune(store, today=day(30), report_days=30).reports == 0
-    assert prune(store, today=day(31), report_days=30).reports == 1
+    assert prune(store.engine, today=day(30), report_days=30).reports == 0
+    assert prune(store.engine, today=day(31), report_days=30).reports == 1
     assert total(store, "sound") == 1
 
 
-def test_shards_of_past_days_are_folded(store: Store) -> None:
-    """Folding leaves fewer rows and the same counts, also when reports come later."""
-    others = [Store(store.engine) for _ in range(3)]
-    for which in (store, *others):
-        commit(which, *(upload_of(report_of(cohort=i, bits=i)) for i in range(4)))
-    (before,) = released(store).collections
-    assert prune(store, today=day(1), report_days=90).counters == 0
-    is_shared = store.engine.dialect.name == "postgresql"  # on SQLite there is one row already
-    assert prune(store, today=day(2), report_days=90).counters == (12 if is_shared else 0)
-    commit(Store(store.engine), upload_of(report_of(cohort=1, bits=1)))  # a clock that lags
-    prune(store, today=day(3), report_days=90)
-    (after,) = released(store).collections
-    assert after.n_reports == before.n_reports + 1
-    assert np.array_equal(after.ones.sum(axis=0) - before.ones.sum(axis=0), [1] + [0] * 15)
-    with store.engine.connect() as db:
-        assert db.execute(select(func.count()).select_from(schema.tally)).scalar_one() == 4
-
-
-def test_counters_that_are_folded_are_not_taken_over_as_well(store: Store) -> None:
-    """A collector whose clock lags counts once what is folded while it begins a new shard."""
-    if store.engine.dialect.name != "postgresql":
-        pytest.skip("SQLite has one writer at a time")
-    lagging = [Store.open(store.engine.url.render_as_string(hide_password=False)) for _ in range(2)]
-    for number, each in enumerate(lagging, start=1):
-        commit(each, *(upload_of() for _ in range(number)))
-    folded: list[int] = []
-    threads: list[threading.Thread] = []
-
-    def go_on(statement: str, rows: Any) -> None:
-        """Before the second shard is folded, let the collector of the first one go on."""
-        if statement.startswith("INSERT INTO tally"):
-            folded.append(rows[6][0])
-        if len(folded) == 2 and not threads:
-            whose = lagging[folded[0] - 1]
-            threads.append(threading.Thread(target=commit, args=(whose, upload_of())))
-            threads[0].start()
-            wait_for_one_that_waits(threads[0], store)
-
-    event.listen(store.engine, "before_cursor_execute", lambda *given: go_on(given[2], given[3]))
-    prune(store, today=day(2), report_days=90)
-    threads[0].join()
-    assert total(store) == 4
-    for each in lagging:
-        each.close()
-
-
-def test_a_shard_is_folded_again_where_the_database_undoes_it_for_a_deadlock(store: Store) -> None:
-    """A collector whose clock lags takes what is folded, then what is being folded: both end."""
-    if store.engine.dialect.name != "postgresql":
-        pytest.skip("SQLite has one writer at a time")
-    url = store.engine.url.render_as_string(hide_password=False)
-    for cohort in range(2):
-        other = Store.open(url)
-        commit(other, upload_of(report_of(cohort=cohort)))
-        other.close()
-        if cohort == 0:
-            prune(store, today=day(2), report_days=90)
-    tally = schema.tally
-    pruning = threading.Thread(
-        target=prune, args=(store,), kwargs={"today": day(3), "report_days": 90}
-    )
-    with writing(store.engine) as db:
-        db.execute(update(tally).where(tally.c.shard == 0).values(day=TODAY))
-        pruning.start()
-        wait_for_one_that_waits(pruning, store)
-        db.execute(update(tally).where(tally.c.shard != 0).values(day=TODAY))
-    pruning.join()
-    assert total(store) == 2
-    with store.engine.connect() as db:
-        assert set(db.execute(select(tally.c.shard)).scalars()) == {0}
-
-
-def test_uploads_do_not_wait_for_a_backup_that_keeps_a_table_from_being_dropped(
-    store: Store,
-) -> None:
-    """While somebody reads a table that is due, `prune` tries again and again, and uploads pass."""
+def test_a_table_that_is_still_read_is_deleted_by_the_next_run(store: Store) -> None:
+    """While a backup reads a table that is due, `prune` fails after some seconds, and says so."""
     if store.engine.dialect.name != "postgresql":
         pytest.skip("readers of SQLite hold nobody up")
     commit(store, upload_of())
-    commit(store, upload_of(), today=day(20))
-    failures: list[str] = []
-
-    def run() -> None:
-        with pytest.raises(StoreError, match="is still read, perhaps for a backup"):
-            day_tables.forget(store.engine, day_tables.UPLOAD, before=day(1), patience=3.0)
-        failures.append("told")
-
     with store.engine.connect() as db:
         db.execute(text("SELECT * FROM upload_20261121"))
-        pruning = threading.Thread(target=run)
-        pruning.start()
-        n_stored = 0
-        while pruning.is_alive():
-            commit(store, upload_of(), today=day(20))
-            n_stored += 1
-            pruning.join(0.2)
-    assert n_stored > 5
-    assert failures == ["told"]
+        with pytest.raises(StoreError, match="is still read, perhaps for a backup"):
+            day_tables.forget(store.engine, day_tables.UPLOAD, before=day(1))
+        append(store, [submission_of(upload_of())])
     assert day_tables.forget(store.engine, day_tables.UPLOAD, before=day(1)) == 1

@@ -1,0 +1,404 @@
+"""Folding on both databases: every upload counts once, whoever folds and whatever fails."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import itertools
+import secrets
+import threading
+from typing import Any
+
+import pytest
+from collectors import (
+    ACCEPTED,
+    REGISTRY,
+    TODAY,
+    append,
+    commit,
+    count_group,
+    fold_now,
+    released,
+    report_of,
+    rows_of,
+    submission_of,
+    total,
+    upload_of,
+)
+from rappor_server.analysis import releases
+from rappor_server.analysis.warning_signs import Refusals, refusals
+from rappor_server.errors import StoreError
+from rappor_server.ingest.validate import AcceptedReport, Submission
+from rappor_server.storage import day_tables, schema
+from rappor_server.storage.database import open_engine, today_of, writing
+from rappor_server.storage.fold import fold, fold_all, retry_failed
+from rappor_server.storage.inbox import Group, open_inbox
+from rappor_server.storage.record import encode
+from rappor_server.storage.retention import check_clock, prune
+from rappor_server.storage.store import Store
+from sqlalchemy import create_engine, event, select, text
+from sqlalchemy.exc import OperationalError
+
+from rappor import Population, Registry
+from rappor.protocol.wire import Report, Upload, encode_base64url
+from rappor.simulation import SCENARIOS, simulate_scenario
+
+DAY = datetime.timedelta(days=1)
+PAGE = Registry.loads(REGISTRY)["page"]
+NEWEST = day_tables.table_of(day_tables.UPLOAD, TODAY).name
+
+
+def test_counts_are_the_sums_of_bits(store: Store) -> None:
+    """Counts are the sums of bits by cohort, over groups and within them."""
+    commit(store, upload_of(report_of(bits=0b0011, cohort=0), report_of(bits=0b0110, cohort=2)))
+    commit(store, upload_of(report_of(bits=0b0001, cohort=2)), upload_of(report_of(bits=0b1000)))
+    (counts,) = released(store).collections
+    assert counts.reports.tolist() == [1, 1, 2, 0]
+    assert counts.ones[0].tolist() == [1, 1] + [0] * 14
+    assert counts.ones[1].tolist() == [0, 0, 0, 1] + [0] * 12
+    assert counts.ones[2].tolist() == [1, 1, 1] + [0] * 13
+    assert counts.params == PAGE.params
+
+
+@pytest.mark.parametrize("name", ["lost uploads", "repeated uploads", "forged uploads"])
+def test_a_scenario_is_counted_once_an_upload(store: Store, name: str) -> None:
+    """Whatever arrives, however often and in which pieces, the counts are the simulation's."""
+    population = Population(["a.example", "b.example"], [2, 1])
+    (day,) = simulate_scenario(SCENARIOS[name], population, PAGE.params, n_devices=300, seed=1)
+    bodies = [
+        upload_of(
+            Report(
+                metric="page",
+                params=PAGE.fingerprint,
+                cohort=int(cohort),
+                bits=packed.tobytes(),
+            ),
+            upload_id=encode_base64url(int(number).to_bytes(16, "big")),
+        )
+        for number, packed, cohort in zip(day.ids, day.packed, day.cohorts, strict=True)
+    ]
+    commit(store, *bodies[:100])
+    for start in range(100, len(bodies), 7):
+        append(store, [submission_of(body) for body in bodies[start : start + 7]])
+    with contextlib.closing(open_inbox(store.engine, piece_bytes=3000)) as inbox:
+        fold(store.engine, inbox, waits=True, today=TODAY)
+    (counts,) = released(store).collections
+    assert counts.ones.tolist() == day.counts.ones.tolist()
+    assert counts.reports.tolist() == day.counts.reports.tolist()
+
+
+def test_a_retry_counts_nothing(store: Store) -> None:
+    """Not in the same group, in one that is folded with it, in a later one, or on a later day."""
+    body, other = upload_of(report_of(), report_of(cohort=2)), upload_of()
+    append(store, [submission_of(body), submission_of(body)])
+    append(store, [submission_of(body), submission_of(other)])
+    assert fold_now(store)[:2] == (2, 2)
+    for offset in (0, 1, 14):
+        commit(store, upload_of(), body, today=TODAY + offset * DAY)
+    assert total(store) == 6
+
+
+def test_an_upload_is_its_bytes(store: Store) -> None:
+    """Another body under the same id is another upload."""
+    upload_id = Upload.new_id()
+    commit(store, upload_of(report_of(), upload_id=upload_id))
+    commit(store, upload_of(report_of(cohort=2), upload_id=upload_id))
+    assert total(store) == 2
+
+
+SUBSETS = [places for n in range(4) for places in itertools.combinations((1, 2, 3), n)]
+HISTORIES = [each for n in range(1, 5) for each in itertools.product(SUBSETS, repeat=n)]
+
+
+def attempt(number: int, key: bytes, places: tuple[int, ...]) -> Submission:
+    """Return an attempt of an upload of three reports, of which these are accepted."""
+    metric = ACCEPTED.registry["sound"]
+    accepted = tuple(
+        AcceptedReport(
+            metric="page",
+            params=PAGE.params,
+            fingerprint=PAGE.fingerprint,
+            cohort=place,
+            bits=(3 * number + place).to_bytes(2, "little"),
+            keep=metric.keep_reports,
+            quarantine=False,
+            place=place,
+        )
+        for place in places
+    )
+    refused = {("page", "stopped"): 3 - len(places)} if len(places) < 3 else {}
+    return Submission(key=key, answer=b"", accepted=accepted, refusals=refused)
+
+
+@pytest.mark.parametrize("pattern", list(itertools.product((False, True), repeat=3)))
+def test_mixed_uploads_lose_and_double_nothing(store: Store, pattern: tuple[bool, ...]) -> None:
+    """All histories of up to four attempts at three reports, some of them refused each time.
+
+    What was accepted in any attempt counts once, whichever attempts are folded together. On
+    PostgreSQL only one pattern of folds is tried: the statements differ, the rules do not.
+    """
+    if store.engine.dialect.name == "postgresql" and pattern != (True, False, True):
+        pytest.skip("the rules are the same on both databases")
+    keys = [secrets.token_bytes(16) for _ in HISTORIES]
+    for n, is_folded in enumerate((*pattern, True)):
+        append(
+            store,
+            [
+                attempt(number, keys[number], history[n])
+                for number, history in enumerate(HISTORIES)
+                if n < len(history)
+            ],
+        )
+        if is_folded:
+            fold_now(store)
+    expected = sorted(
+        3 * number + place
+        for number, history in enumerate(HISTORIES)
+        for place in set(itertools.chain.from_iterable(history))
+    )
+    kept = [int.from_bytes(row["bits"], "little") for row in rows_of(store, day_tables.KEPT)]
+    assert sorted(kept) == expected
+    assert total(store) == len(expected)
+
+
+def test_folders_and_receivers_at_once_lose_and_double_nothing(store: Store) -> None:
+    """Several threads add groups and fold, with retries to others, while blocks could be closed."""
+    bodies = [upload_of(report_of(bits=i, cohort=i % 4)) for i in range(120)]
+
+    def receive(first: int) -> None:
+        own = Store.open(store.engine.url.render_as_string(hide_password=False))
+        for i in range(first, len(bodies), 2):
+            append(own, [submission_of(body) for body in bodies[max(i - 3, 0) : i + 1]])
+        own.close()
+
+    def count() -> None:
+        with contextlib.closing(open_inbox(store.engine)) as inbox:
+            while any(each.is_alive() for each in receivers):
+                with contextlib.suppress(StoreError):
+                    fold(store.engine, inbox, waits=bool(inbox.waiting().groups % 2), today=TODAY)
+
+    receivers = [threading.Thread(target=receive, args=(i,)) for i in range(2)]
+    folders = [threading.Thread(target=count) for _ in range(2)]
+    for each in receivers + folders:
+        each.start()
+    for each in receivers + folders:
+        each.join()
+    fold_now(store)
+    (counts,) = released(store).collections
+    assert counts.reports.tolist() == [30] * 4
+    expected = [sum(i >> bit & 1 for i in range(120)) for bit in range(16)]
+    assert counts.ones.sum(axis=0).tolist() == expected
+
+
+def days_of(store: Store) -> list[tuple[datetime.date, int]]:
+    """Return the days of the metric `page`, with their numbers of reports."""
+    return [(each.day, each.reports) for each in released(store).days]
+
+
+def test_each_day_has_counts_of_its_own(store: Store) -> None:
+    """A report counts on its day of receipt, whenever it is folded."""
+    append(store, [submission_of(upload_of())], today=TODAY - DAY)
+    commit(store, upload_of(), upload_of())
+    assert days_of(store) == [(TODAY - DAY, 1), (TODAY, 2)]
+    assert releases.release(store, PAGE, TODAY, TODAY).n_reports == 2
+
+
+@pytest.mark.parametrize("days", [400, 16, 2, -16, -400])
+def test_a_receiver_with_a_wrong_clock_harms_nobody(store: Store, days: int) -> None:
+    """Its uploads count once, not in the future; keys lie in tables of the folder's day."""
+    body = upload_of()
+    append(store, [submission_of(body)], today=TODAY + days * DAY)
+    fold_now(store)
+    assert {row["day"] for row in rows_of(store, day_tables.UPLOAD)} == {TODAY}
+    assert days_of(store) == [(min(TODAY + days * DAY, TODAY), 1)]
+    prune(store.engine, today=TODAY + DAY, report_days=90)
+    commit(store, body, today=TODAY + DAY)
+    assert total(store) == 1
+
+
+def test_keys_go_to_the_newest_table(store: Store) -> None:
+    """A clock that goes back brings no key that is deleted too early."""
+    commit(store, upload_of(), today=TODAY + 20 * DAY)
+    body = upload_of()
+    commit(store, body)
+    prune(store.engine, today=TODAY + 20 * DAY, report_days=90)
+    commit(store, body, today=TODAY + 20 * DAY)
+    assert total(store) == 2
+
+
+def test_the_day_is_that_of_the_database(store: Store) -> None:
+    """Without a day, folding asks the database's clock, and leaves a heartbeat."""
+    append(store, [submission_of(upload_of())])
+    fold_all(store.engine)
+    with store.engine.connect() as db:
+        now = today_of(db)
+        assert day_tables.days_of(db, day_tables.UPLOAD) == [now]
+        assert list(db.execute(select(schema.heartbeat.c.day)).scalars()) == [now]
+    check_clock(store.engine, now + 2 * DAY)
+    for days in (-16, -3, 3, 100):
+        with pytest.raises(StoreError, match="give --yes") as caught:
+            check_clock(store.engine, now + days * DAY)
+        assert not caught.value.retryable
+
+
+def test_tables_that_a_wrong_clock_has_deleted_are_added_again(store: Store) -> None:
+    """A running collector goes on, also with the raw reports of a day whose table is gone."""
+    commit(store, upload_of(), upload_of(report_of("sound")))
+    prune(store.engine, today=TODAY + 100 * DAY, report_days=90)
+    commit(store, upload_of(), upload_of(report_of("sound")))
+    prune(store.engine, today=TODAY + DAY, report_days=0)
+    commit(store, upload_of(report_of("sound")))
+    assert (total(store), total(store, "sound")) == (2, 3)
+    assert len(rows_of(store, day_tables.KEPT)) == 1
+
+
+def test_refusals_are_counted_by_reason(store: Store) -> None:
+    """Refused reports and uploads are counted by reason, over groups."""
+    count_group(store, [submission_of(upload_of(report_of(), report_of("old")))])
+    count_group(store, [], {("", "malformed"): 2})
+    count_group(store, [], {("", "malformed"): 1})
+    assert refusals(store) == [
+        Refusals(TODAY, "", "malformed", 3),
+        Refusals(TODAY, "old", "expired", 1),
+    ]
+
+
+def test_raw_reports_are_kept_only_where_a_metric_says_so(store: Store) -> None:
+    """Only a metric with keep_reports keeps its reports, without their upload."""
+    commit(store, upload_of(report_of("page"), report_of("sound", bits=1)))
+    (row,) = rows_of(store, day_tables.KEPT)
+    assert len(row.pop("key")) == 16
+    assert [row] == [
+        {
+            "metric": "sound",
+            "params": ACCEPTED.registry["sound"].fingerprint,
+            "day": TODAY,
+            "cohort": 0,
+            "bits": b"\x01",
+        }
+    ]
+    assert total(store, "sound") == 1
+
+
+def damaged() -> dict[str, bytes]:
+    """Return groups that nobody can read."""
+    good = encode([submission_of(upload_of())], {})
+    foreign = encode([submission_of(upload_of())], {}).replace(PAGE.fingerprint.encode(), b"0" * 16)
+    return {"empty": b"", "newer": b"\x09" + good[1:], "cut": good[:-3], "foreign": foreign}
+
+
+@pytest.mark.parametrize("name", sorted(damaged()))
+def test_a_group_that_cannot_be_read_is_set_apart(store: Store, name: str) -> None:
+    """Others are counted; it stays as it is, and is counted when a version can read it."""
+    bad = damaged()[name]
+    append(store, [submission_of(upload_of())])
+    with contextlib.closing(open_inbox(store.engine)) as inbox:
+        inbox.append(Group(TODAY, 1, bad), {})
+        append(store, [submission_of(upload_of())])
+        assert fold(store.engine, inbox, waits=True, today=TODAY).failed == 1
+        assert inbox.waiting() == (0, 0, 0, 1)
+    assert total(store) == 2
+    assert retry_failed(store.engine, today=TODAY).failed == 1
+    with writing(store.engine) as db:
+        assert bytes(db.execute(select(schema.inbox_failed.c.data)).scalar_one()) == bad
+        db.execute(
+            schema.inbox_failed.update().values(data=encode([submission_of(upload_of())], {}))
+        )
+    assert retry_failed(store.engine, today=TODAY)[:1] == (1,)
+    assert total(store) == 3
+
+
+def refuse_rows(store: Store, verb: str, table: str) -> str:
+    """Make the database refuse to write rows of a table; return the statement that ends this."""
+    refusal, undo = "BEGIN SELECT RAISE(ABORT, 'it refuses'); END", "DROP TRIGGER refuse"
+    with writing(store.engine) as db:
+        if store.engine.dialect.name == "postgresql":
+            body = "BEGIN RAISE 'it refuses'; END"
+            db.execute(text(f"CREATE FUNCTION no() RETURNS trigger AS $${body}$$ LANGUAGE plpgsql"))
+            refusal, undo = "EXECUTE FUNCTION no()", f"{undo} ON {table}"
+        trigger = f"CREATE TRIGGER refuse BEFORE {verb} ON {table} FOR EACH ROW {refusal}"
+        db.execute(text(trigger))
+    return undo
+
+
+@pytest.mark.parametrize(("verb", "table"), [("INSERT", NEWEST), ("DELETE", "tally")])
+def test_a_fold_that_fails_counts_nothing_and_the_next_one_all(
+    store: Store, verb: str, table: str
+) -> None:
+    """It is one transaction; its error has the kind only."""
+    commit(store, upload_of())
+    append(store, [submission_of(upload_of()), submission_of(upload_of())])
+    undo = refuse_rows(store, verb, table)
+    with pytest.raises(StoreError) as caught:
+        fold_now(store)
+    assert caught.value.retryable
+    assert "refuses" not in str(caught.value)
+    with writing(store.engine) as db:
+        db.execute(text(undo))
+    assert total(store) == 1
+    fold_now(store)
+    assert total(store) == 3
+    assert len(rows_of(store, day_tables.UPLOAD)) == 3
+
+
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_a_fold_whose_commit_fails_counts_once(store: Store, *, is_committed: bool) -> None:
+    """Whether the database has kept it or not, and nothing was cleared: the next one goes on."""
+    append(store, [submission_of(upload_of())])
+
+    def store_and_fail(connection: Any) -> None:
+        driver = connection.connection.dbapi_connection
+        driver.commit() if is_committed else driver.rollback()
+        raise OperationalError("COMMIT", None, Exception("gone"))
+
+    with contextlib.closing(open_inbox(store.engine)) as inbox:
+        inbox.seal()
+        event.listen(store.engine, "commit", store_and_fail)
+        with pytest.raises(StoreError):
+            fold(store.engine, inbox, waits=True, today=TODAY)
+        event.remove(store.engine, "commit", store_and_fail)
+    append(store, [submission_of(upload_of())])
+    fold_now(store)
+    assert total(store) == 2
+
+
+def test_locked_table_is_told_in_time(store: Store) -> None:
+    """A fold fails after some seconds of a lock, and uploads are taken meanwhile."""
+    other = open_engine(store.engine.url.render_as_string(hide_password=False))
+    with writing(other) as db:
+        if other.dialect.name == "postgresql":
+            db.execute(text("LOCK TABLE tally IN EXCLUSIVE MODE"))
+        append(store, [submission_of(upload_of())])
+        with pytest.raises(StoreError, match=r"OperationalError|LockNotAvailable"):
+            fold_now(store)
+    other.dispose()
+    fold_now(store)
+    assert total(store) == 1
+
+
+def test_too_many_connections_are_a_store_error(store: Store) -> None:
+    """A pool without a free connection raises a retryable StoreError."""
+    small = create_engine(store.engine.url, pool_size=1, max_overflow=0, pool_timeout=0.05)
+    with small.connect(), pytest.raises(StoreError, match="all connections are in use") as caught:
+        Store(small).ping()
+    for _ in range(3):
+        Store(small).ping()  # which gives its connection back
+    small.dispose()
+    assert caught.value.retryable
+
+
+@pytest.mark.parametrize("level", ["repeatable read", "serializable"])
+def test_transactions_see_what_others_have_done_whatever_the_default(
+    store: Store, level: str
+) -> None:
+    """A receiver that has waited for a new table must see it, or it adds to one that is dropped."""
+    if store.engine.dialect.name == "sqlite":
+        pytest.skip("SQLite has one writer at a time")
+    name = store.engine.url.database
+    with store.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as db:
+        db.execute(text(f"ALTER DATABASE {name} SET default_transaction_isolation = '{level}'"))
+        db.execute(text(f"ALTER DATABASE {name} SET synchronous_commit = off"))
+    store.engine.dispose()
+    with store.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as db:
+        assert db.execute(text("SHOW transaction_isolation")).scalar_one() == "read committed"
+        assert db.execute(text("SHOW synchronous_commit")).scalar_one() == "on"

@@ -1,0 +1,223 @@
+"""The inbox: what a group must survive between its answer and its fold; each trap has a test."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import sqlite3
+import stat
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from collectors import TODAY, append, commit, fold_now, submission_of, total, upload_of
+from rappor_server.errors import StoreError
+from rappor_server.storage.backup import backup, restore
+from rappor_server.storage.database import migrate, sqlite_url, writing
+from rappor_server.storage.fold import fold
+from rappor_server.storage.inbox import Group, Waiting, open_inbox
+from rappor_server.storage.record import encode
+from rappor_server.storage.store import Store
+from sqlalchemy import inspect, text
+
+
+def group() -> Group:
+    """Return a group of one upload."""
+    return Group(TODAY, 1, encode([submission_of(upload_of())], {}))
+
+
+def test_what_waits_is_told(store: Store) -> None:
+    """Groups, reports and bytes, until they are folded; an empty inbox is not sealed again."""
+    with contextlib.closing(open_inbox(store.engine)) as inbox:
+        assert inbox.waiting() == Waiting(0, 0, 0, 0)
+        append(store, [submission_of(upload_of()) for _ in range(3)])
+        append(store, [], {("", "malformed"): 1})
+        waiting = inbox.waiting()
+        assert (waiting.groups, waiting.reports, waiting.failed) == (2, 3, 0)
+        assert waiting.n_bytes > 100
+        for _ in range(3):
+            fold(store.engine, inbox, today=TODAY)
+        assert inbox.waiting() == Waiting(0, 0, 0, 0)
+    assert len([name for name in tables(store) if name.startswith("inbox_")]) <= 2
+
+
+def tables(store: Store) -> list[str]:
+    """Return the names of the tables of a database."""
+    return inspect(store.engine).get_table_names()
+
+
+def test_a_group_that_is_folded_but_not_erased_counts_once(store: Store) -> None:
+    """A folder that is killed between the two leaves it to the next one."""
+    append(store, [submission_of(upload_of())])
+
+    class KilledError(Exception):
+        """What ends the folder."""
+
+    class Careless:
+        """An inbox whose folder is killed before it clears."""
+
+        def __init__(self) -> None:
+            self._own = open_inbox(store.engine)
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(self._own, name)
+
+        def clear(self) -> None:
+            raise KilledError
+
+    careless = Careless()
+    with contextlib.closing(careless), pytest.raises(KilledError):  # type: ignore[type-var]
+        fold(store.engine, careless, waits=True, today=TODAY)  # type: ignore[arg-type]
+    for _ in range(2):
+        commit(store, upload_of())
+    assert total(store) == 3
+
+
+def test_numbers_are_not_given_in_the_order_of_commits(store: Store) -> None:
+    """A group that is added before another and committed after it is not lost with that one."""
+    if store.engine.dialect.name == "sqlite":
+        pytest.skip("SQLite has one writer at a time")
+    with store.engine.connect() as late:
+        late.exec_driver_sql("SELECT append_group(%s, %s, %s)", tuple(group()))
+        append(store, [submission_of(upload_of())])
+        with contextlib.closing(open_inbox(store.engine)) as inbox:
+            with pytest.raises(StoreError):
+                fold(store.engine, inbox, waits=True, today=TODAY)
+            assert total(store) == 0
+        late.commit()
+    fold_now(store)
+    assert total(store) == 2
+
+
+def test_receivers_do_not_wait_for_a_fold(store: Store) -> None:
+    """While a fold is under way, groups are added and stay for the next one."""
+    append(store, [submission_of(upload_of())])
+    with contextlib.closing(open_inbox(store.engine)) as inbox:
+        inbox.seal()
+        with writing(store.engine) as db:
+            assert len(inbox.take(db)) == 1
+            thread = threading.Thread(target=append, args=(store, [submission_of(upload_of())]))
+            thread.start()
+            thread.join(20)
+            assert not thread.is_alive()
+            db.get_transaction().rollback()  # type: ignore[union-attr]
+    fold_now(store)
+    assert total(store) == 2
+
+
+def test_a_dump_that_reads_everything_holds_up_neither_uploads_nor_folds(store: Store) -> None:
+    """The tables that it reads are dropped when it has ended."""
+    if store.engine.dialect.name == "sqlite":
+        pytest.skip("readers of SQLite hold nobody up")
+    append(store, [submission_of(upload_of())])
+    with store.engine.connect() as dump:
+        for name in tables(store):
+            dump.execute(text(f'SELECT * FROM "{name}"'))  # noqa: S608
+        for n in range(1, 4):
+            fold_now(store)
+            assert total(store) == n
+            append(store, [submission_of(upload_of())])
+    fold_now(store)
+    assert total(store) == 4
+    assert len([name for name in tables(store) if name.startswith("inbox_")]) == 2
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """The file of an SQLite database of this version."""
+    path = tmp_path / "counts.sqlite3"
+    migrate(sqlite_url(path))
+    return path
+
+
+@pytest.fixture
+def local(path: Path) -> Iterator[Store]:
+    """A store on that file."""
+    with contextlib.closing(Store.open(sqlite_url(path))) as store:
+        yield store
+
+
+def test_files_are_for_their_owner(path: Path, local: Store) -> None:
+    """The database, its inbox, and their logs."""
+    append(local, [submission_of(upload_of())])
+    files = list(path.parent.glob(f"{path.name}*"))
+    assert len(files) > 2
+    assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
+
+
+def test_a_number_is_never_given_twice(local: Store) -> None:
+    """An inbox that was empty goes on counting, or new groups would seem to be folded."""
+    for n in range(1, 4):
+        commit(local, upload_of())
+        assert total(local) == n
+
+
+def test_a_database_without_its_inbox_is_refused(path: Path, local: Store) -> None:
+    """Copied without it, or with an older one: until it is back, or the copy was restored."""
+    commit(local, upload_of())
+    inbox = path.with_name(f"{path.name}-inbox")
+    older = path.with_name("older")
+    shutil.copy(inbox, older)
+    commit(local, upload_of())
+    newer = path.with_name("newer")
+    inbox.rename(newer)
+    for wrong in (None, older):
+        inbox.unlink(missing_ok=True)
+        if wrong is not None:
+            shutil.copy(wrong, inbox)
+        with pytest.raises(StoreError, match="must be the inbox of this database"):
+            open_inbox(local.engine)
+    fresh = path.with_name("fresh.sqlite3")
+    restore(path, sqlite_url(fresh))
+    with contextlib.closing(Store.open(sqlite_url(fresh))) as other:
+        commit(other, upload_of())
+        assert total(other) == 3
+    newer.rename(inbox)
+    commit(local, upload_of())
+    assert total(local) == 3
+
+
+def test_an_inbox_that_is_deleted_under_a_receiver_is_told(path: Path, local: Store) -> None:
+    """Nothing is acknowledged into a file without a name."""
+    commit(local, upload_of())
+    with contextlib.closing(open_inbox(local.engine)) as inbox:
+        inbox.append(group(), {})
+        for file in path.parent.glob(f"{path.name}-inbox*"):
+            file.unlink()
+        for _ in range(2):
+            with pytest.raises(StoreError) as caught:
+                inbox.append(group(), {})
+            assert caught.value.retryable
+
+
+def test_a_backup_holds_no_single_report(database: str, tmp_path: Path) -> None:
+    """What waits is folded first; what cannot be read is left out; the rest is sums."""
+    migrate(database)
+    with contextlib.closing(Store.open(database)) as store:
+        given = [submission_of(upload_of()) for _ in range(3)]
+        append(store, given)
+        with contextlib.closing(open_inbox(store.engine)) as inbox:
+            inbox.append(Group(TODAY, 1, b"\x09secret"), {})
+        backup(database, tmp_path / "copy")
+        assert total(store) == 3
+    assert [file.name for file in tmp_path.glob("copy*")] == ["copy"]
+    assert b"\x09secret" not in (tmp_path / "copy").read_bytes()
+    with contextlib.closing(Store.open(sqlite_url(tmp_path / "copy"))) as copied:
+        assert total(copied) == 3
+        append(copied, given)
+        append(copied, [submission_of(upload_of())])
+        fold_now(copied)
+        assert total(copied) == 4
+
+
+def test_commits_of_sqlite_are_on_the_disk(path: Path, local: Store) -> None:
+    """A group is flushed before its answer, and erased groups are overwritten."""
+    assert path.exists()
+    with contextlib.closing(open_inbox(local.engine)) as inbox:
+        db: sqlite3.Connection = inbox._db  # type: ignore[attr-defined] # its own file
+        found = [db.execute(f"PRAGMA {name}").fetchone()[0] for name in PRAGMAS]
+    assert dict(zip(PRAGMAS, found, strict=True)) == PRAGMAS
+
+
+PRAGMAS = {"synchronous": 2, "secure_delete": 1, "journal_mode": "wal"}

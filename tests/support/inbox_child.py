@@ -1,0 +1,45 @@
+"""Processes that add uploads to an inbox, or fold it, until they are killed."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import time
+from multiprocessing.connection import Connection
+from typing import Any
+
+from collectors import append, submission_of
+from rappor_server.errors import StoreError
+from rappor_server.storage.fold import fold
+from rappor_server.storage.inbox import open_inbox
+from rappor_server.storage.store import Store
+
+
+def receive(link: Connection[Any, Any], database: str, today: datetime.date) -> None:
+    """Answer each group of bodies with its number, once it is kept."""
+    store: Store | None = None
+    while True:
+        number, bodies = link.recv()
+        submissions = [submission_of(body) for body in bodies]
+        while True:
+            try:
+                store = store or Store.open(database)
+                append(store, submissions, today=today)
+                break
+            except StoreError:
+                time.sleep(0.05)
+        link.send(number)
+
+
+def fold_always(database: str, today: datetime.date) -> None:
+    """Fold whenever there is something, in small pieces."""
+    while True:
+        with (
+            contextlib.suppress(StoreError),
+            contextlib.closing(Store.open(database)) as store,
+            contextlib.closing(open_inbox(store.engine, piece_bytes=5000)) as inbox,
+        ):
+            while True:
+                fold(store.engine, inbox, today=today)
+                time.sleep(0.01)
+        time.sleep(0.05)
