@@ -259,7 +259,7 @@ export class Client {
    */
   #refusal(metric, today) {
     if (!this.#consent) return "no consent";
-    if (!this.#identity) this.#safely(() => this.#begin(), undefined); // the store may answer by now
+    if (!this.#identity && !this.#beginning) this.#safely(() => this.#begin(), undefined); // by now
     if (this.#disabled) return "disabled";
     if (this.#optedOut.has(metric.name)) return "opted out";
     return today > metric.expires ? "expired" : undefined;
@@ -585,7 +585,7 @@ export class Client {
 
   /** @param {string} reason */
   #disable(reason) {
-    this.#disabled = reason;
+    this.#disabled ??= reason;
     this.#warn(`telemetry is disabled: ${reason}`);
   }
 
