@@ -259,7 +259,8 @@ export class Client {
    */
   #refusal(metric, today) {
     if (!this.#consent) return "no consent";
-    if (!this.#identity) this.#safely(() => this.#begin(), undefined); // the store may answer by now
+    const isRetried = !this.#identity && !this.#beginning; // the store may answer by now
+    if (isRetried) this.#safely(() => this.#begin(), undefined);
     if (this.#disabled) return "disabled";
     if (this.#optedOut.has(metric.name)) return "opted out";
     return today > metric.expires ? "expired" : undefined;
@@ -580,12 +581,12 @@ export class Client {
     if (isDamaged) this.#identity = this.#seen = this.#atHand = undefined;
     const name = error instanceof Error ? error.name : "error";
     if (this.#identity) this.#warn(`telemetry failed: ${name}`);
-    else this.#disable(isDamaged ? "the device is damaged" : `its store failed: ${name}`);
+    else this.#disable(isDamaged ? "the device is damaged" : `it cannot be opened: ${name}`);
   }
 
   /** @param {string} reason */
   #disable(reason) {
-    this.#disabled = reason;
+    this.#disabled ??= reason;
     this.#warn(`telemetry is disabled: ${reason}`);
   }
 

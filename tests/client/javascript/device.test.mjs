@@ -610,7 +610,7 @@ test("a store that fails records nothing, raises nothing and says so once", asyn
     const { client } = await open({ store });
     assert.equal(client.record("page", "hidden").reason, "disabled");
     assert.ok((await client.counters()).failures > 1);
-    assert.equal(client.disabled, "its store failed: SecurityError");
+    assert.equal(client.disabled, "it cannot be opened: SecurityError");
     assert.deepEqual(said, [`rappor: telemetry is disabled: ${client.disabled}`]);
     assert.equal((await client.withdraw()).done, false);
   } finally {
@@ -800,7 +800,7 @@ test("a store that does not answer holds nobody up, and ends no consent", async 
   try {
     const { store, free } = held();
     const { client, sent } = await open({ store });
-    assert.equal(client.disabled, "its store failed: TimeoutError");
+    assert.equal(client.disabled, "it cannot be opened: TimeoutError");
     assert.equal((await client.flush({ timeout: 0.1 })).reason, "failed");
     free();
     await eventually(async () => !client.disabled);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import random
 import subprocess
@@ -18,6 +19,9 @@ from node import CLIENT
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Route
 from tools import need
 from websites import Site, the_readmes_site
+
+from rappor import Metric, Params, Registry
+from rappor.registry.sealed_json import sealed_json
 
 OPEN = """async (options) => {
   const { Client } = await import("/rappor-client/index.js");
@@ -344,7 +348,7 @@ def test_another_tab_that_keeps_the_store_holds_nobody_up(profile: BrowserContex
     first.evaluate(HOLD)
     second.goto(BARE)
     second.evaluate(OPEN, {})
-    assert second.evaluate("client.disabled") == "its store failed: TimeoutError"
+    assert second.evaluate("client.disabled") == "it cannot be opened: TimeoutError"
     assert second.evaluate("client.flush({ timeout: 0.5 })")["reason"] == "failed"
     first.evaluate("globalThis.isOver = true")
     second.wait_for_function("!client.disabled")
@@ -522,6 +526,28 @@ def test_a_page_without_a_secure_context_is_told_so(profile: BrowserContext) -> 
         assert told == ["a page must be of https or of localhost", "disabled"]
 
 
+def test_tables_of_hosts_are_loaded_if_a_metric_asks(profile: BrowserContext) -> None:
+    """The README's page loads none; a metric of domains does, and is disabled without them."""
+    params = Params.profile("balanced", normalize="domain")
+    expires = datetime.date(2100, 1, 1)
+    fields: dict[str, Any] = {"description": "d", "owner": "o", "epoch": "quarter"}
+    metric = Metric(name="search_engine", params=params, expires=expires, **fields)
+    document = json.loads(sealed_json(Registry([metric], total=24.0), {"search_engine": "-"}))
+    asked: list[str] = []
+    profile.on("request", lambda request: asked.append(request.url.rpartition("/")[2]))
+    tab(profile)
+    assert "client.js" in asked
+    assert "hosts.js" not in asked
+    page = tab(profile, registry=document)
+    assert page.evaluate(RECORD, ["https://www.example.co.uk/x"]) == ["kept"]
+    assert {"hosts.js", "suffixes.js"} <= set(asked)
+    page.evaluate("client.withdraw()")
+    profile.route("**/suffixes.js", lambda route: route.abort())
+    page = tab(profile, registry=document)
+    assert page.evaluate("client.disabled") == "it cannot be opened: TypeError"
+    assert page.evaluate(RECORD, ["example.co.uk"]) == ["disabled"]
+
+
 def test_storage_that_is_cleared_under_a_page(profile: BrowserContext) -> None:
     """The page goes on and records nothing; the next one is a new device.
 
@@ -574,8 +600,8 @@ def test_blocked_storage_records_nothing_and_says_so(profile: BrowserContext) ->
         }""",
         registry,
     )
-    assert told == ["disabled", "its store failed: SecurityError", False]
-    assert any("disabled: its store failed: SecurityError" in text for text in warned)
+    assert told == ["disabled", "it cannot be opened: SecurityError", False]
+    assert any("disabled: it cannot be opened: SecurityError" in text for text in warned)
     assert not any("qwant" in text for text in warned)
 
 

@@ -1,4 +1,4 @@
-// The protocol's golden vectors, unchanged: all that are good agree, all that are bad are refused.
+// The protocol's golden vectors, unchanged: what a device computes and writes agrees with all of them.
 
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
@@ -9,7 +9,6 @@ import { encode, readValue } from "../../../client/javascript/src/encodings.js";
 import { ParamsError, ReportError } from "../../../client/javascript/src/errors.js";
 import { fingerprints, readParams } from "../../../client/javascript/src/params.js";
 import { loadNormalizers } from "../../../client/javascript/src/normalizers.js";
-import { readUpload, strictBytes } from "../../../client/javascript/src/read_upload.js";
 import {
   choosePart,
   cohortOf,
@@ -32,16 +31,6 @@ const paramsOf = ({ k, h = 1, m = 1, encoding = "bloom", categories = [], normal
   readParams({ ...NOISE, k, h, m, encoding, categories, normalize });
 const bitsOf = async (params, value, cohort) =>
   hex(await encode(params, readValue(params, value).told, cohort));
-
-/** Know the stated parameter sets under the vectors' metric. */
-async function lookupOf(documents) {
-  const known = new Map();
-  for (const document of documents) {
-    const params = await readParams(document);
-    known.set(params.fingerprint, params);
-  }
-  return (metric, fingerprint) => (metric === "home.page" ? known.get(fingerprint) : undefined);
-}
 
 test("every value sets the stated bits in every stated cohort", async () => {
   for (const row of load("hashing")) {
@@ -159,64 +148,11 @@ test("every secret draws the stated day of an epoch", async () => {
   }
 });
 
-test("a good upload is read whole, and writing it gives the same bytes", async () => {
-  for (const row of load("upload")) {
-    const { id, reports } = readUpload(
-      new TextEncoder().encode(row.body),
-      await lookupOf(row.params),
-    );
-    assert.ok(reports.every((report) => !(report instanceof ReportError)));
-    assert.equal(uploadJson(id, reports), row.body);
+test("every good upload is written to the byte", () => {
+  for (const { body } of load("upload")) {
+    const { id, reports } = JSON.parse(body);
+    assert.equal(uploadJson(id, reports), body);
   }
-});
-
-test("a bad report is refused, and sinks no other", async () => {
-  const { params, good, bad } = load("bad_report");
-  const lookup = await lookupOf([params]);
-  const source = readFileSync(new URL("bad_report.json", ROOT), "utf8");
-  assert.ok(bad.length > 30);
-  for (const { reason, report } of bad) {
-    // JSON.parse has lost that one cohort is written as 1.0
-    const written = JSON.stringify(report).replace(
-      '"cohort":1,',
-      reason === "the cohort is a fraction" ? '"cohort":1.0,' : '"cohort":1,',
-    );
-    const body = `{"v":1,"id":"${"A".repeat(22)}","reports":[${JSON.stringify(good)},${written},${JSON.stringify(good)}]}`;
-    const { reports } = readUpload(new TextEncoder().encode(body), lookup);
-    const refused = reports.map((each) => each instanceof ReportError);
-    assert.deepEqual(refused, [false, true, false], reason);
-  }
-  assert.match(source, /"cohort": 1\.0\b/);
-});
-
-test("a bad upload is refused whole", async () => {
-  const lookup = await lookupOf([load("bad_report").params]);
-  for (const { reason, body, repeat = 1 } of load("bad_upload")) {
-    const whole = bytes(body.repeat(repeat));
-    assert.throws(() => readUpload(whole, lookup), ReportError, reason);
-  }
-});
-
-test("a report with a key of every object is refused, and sinks no other", async () => {
-  const { params, good } = load("bad_report");
-  const lookup = await lookupOf([params]);
-  const written = JSON.stringify(good);
-  for (const key of ["__proto__", "constructor", "toString"]) {
-    const odd = written.replace("{", `{"${key}":{},`);
-    const body = `{"v":1,"id":"${"A".repeat(22)}","reports":[${written},${odd}]}`;
-    const { reports } = readUpload(new TextEncoder().encode(body), lookup);
-    assert.deepEqual(reports.map((each) => each instanceof ReportError), [false, true], key);
-  }
-});
-
-test("an upload that is no UTF-8 is refused whole", async () => {
-  const { params, good } = load("bad_report");
-  const lookup = await lookupOf([params]);
-  const body = `{"v":1,"id":"${"A".repeat(22)}","reports":[${JSON.stringify({ ...good, metric: "?" })}]}`;
-  const whole = new TextEncoder().encode(body);
-  assert.equal(readUpload(whole, lookup).reports.length, 1);
-  whole[body.indexOf("?")] = 0xff;
-  assert.throws(() => readUpload(whole, lookup), ReportError);
 });
 
 test("encodings and normalizers that this version does not know are refused", async () => {
@@ -236,9 +172,6 @@ test("flags are at most 10,000 names", async () => {
   assert.throws(() => readValue(params, names(10_001)), ReportError);
 });
 
-test("base64url has one spelling", () => {
+test("base64url has the letters of URLs and no padding", () => {
   assert.equal(base64url(Uint8Array.of(255, 239, 190)), "_---");
-  for (const text of ["A", "AB", "AA==", "AA\n", "+/8", "A A", 7, null]) {
-    assert.equal(strictBytes(text), null, String(text));
-  }
 });
