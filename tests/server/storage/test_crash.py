@@ -151,6 +151,9 @@ def test_killed_collector_loses_nothing_in_full(tmp_path: Path, database: str) -
     crash(tmp_path, database, 100)
 
 
+PRELOADED = ["httpx", "rappor_server.analysis.releases", "rappor_server.storage.fold"]
+
+
 class Site:
     """Receivers and a folder at one inbox, each replaced when it is killed.
 
@@ -160,8 +163,8 @@ class Site:
 
     def __init__(self, database: str) -> None:
         self._database = database
-        self._context = multiprocessing.get_context("forkserver")  # starts them in no time
-        self._context.set_forkserver_preload(["inbox_child"])
+        self._context = multiprocessing.get_context("forkserver")
+        self._context.set_forkserver_preload(PRELOADED)  # so that it starts them in no time
         self._folder = self._start_folder()
         self._receivers = [self._start_receiver() for _ in range(3)]
         self._groups: list[list[bytes]] = []
