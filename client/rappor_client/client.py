@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import math
 import os
@@ -405,8 +406,9 @@ class Client:
             writer.wake()
             warn("the state in %s is lost: silent for the year", self._settings.folder)
         self._silent_in(identity.state, day_of(self._settings.clock()).year)
-        if identity.state.reserved.lost is not None:
-            writer.run(lambda _: None, patience=BUSY_SECONDS)
+        if identity.state.reserved.lost is not None or not identity.is_whole:
+            with contextlib.suppress(BusyError):  # the next commit does it
+                writer.run(lambda _: None, patience=_PATIENCE)
         if not writer.store.exists():
             return
         self._drop_opted_out()

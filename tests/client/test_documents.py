@@ -125,8 +125,8 @@ def test_tool_sends_at_once(printed: Mapping[Block, str]) -> None:
 def test_people_of_the_web_recipe_are_devices(printed: Mapping[Block, str]) -> None:
     """Who agreed has a report that is sent, who did not has none."""
     assert output_of("anna", printed).splitlines() == [
-        "Outcome.RECORDED",
-        "Outcome.NO_CONSENT",
+        "Outcome.KEPT",
+        "Outcome.SILENT",
         "the collector accepted everything",
         "nothing was waiting",
     ]

@@ -133,7 +133,7 @@ def killed_devices(
 def live(place: Path, opener: Opener, moment: int, *, is_fine: bool) -> None:
     """Send both reports in a process that is killed at a moment, unless it ends before."""
     transport = Writing(place / "left")
-    client = opener(*METRICS, folder=f"{place.name}/device", transport=transport)
+    client = opener(*METRICS, folder=f"{place.name}/device", collector=transport)
     store = Syncing(place / "device")
     kill_at(moment, is_fine=is_fine)
     for _ in range(3):
@@ -152,7 +152,7 @@ def bits_of(bodies: list[bytes]) -> dict[str, list[str]]:
 
 def finish(place: Path, opener: Opener) -> Client:
     """Send what is left after a kill; each report has arrived once, under one id."""
-    client = opener(*METRICS, folder=f"{place.name}/device", transport=Writing(place / "left"))
+    client = opener(*METRICS, folder=f"{place.name}/device", collector=Writing(place / "left"))
     assert client.flush()
     arrived = bits_of([path.read_bytes() for path in (place / "left").glob("*.body")])
     assert {name: len(bits) for name, bits in arrived.items()} == {"daily": 1, "event": 1}
@@ -179,7 +179,7 @@ def check_lost(place: Path, opener: Opener) -> None:
     """Go on with an older database or none: whatever has left is charged, and answers again."""
     before = bits_of([path.read_bytes() for path in (place / "left").glob("*.body")])
     transport = MemoryTransport()
-    client = opener(*METRICS, folder=f"{place.name}/device", transport=transport)
+    client = opener(*METRICS, folder=f"{place.name}/device", collector=transport)
     spent = client.spent().metrics
     assert all(spent[name].nats >= epsilon_inf(CLEAR) for name in before)
     assert all(spent[name].reports >= len(bits) for name, bits in before.items() if name == "daily")
@@ -258,7 +258,7 @@ def test_killed_while_a_device_begins(open_client: Opener) -> None:
                 os._exit(0)
         _, status = os.waitpid(child, 0)
         client = open_client(folder=folder)
-        assert client.record("page", "a") is Outcome.RECORDED
+        assert client.record("page", "a") == Outcome.KEPT
         client.close()
         if not status:
             break
@@ -270,7 +270,7 @@ def test_no_lock_is_held_while_the_disk_is_waited_for(
 ) -> None:
     """At each call of fsync another process, and another thread, may begin to write."""
     transport = MemoryTransport()
-    client = open_client(*METRICS, transport=transport)
+    client = open_client(*METRICS, collector=transport)
     client.record("event", "a")
     client.record("daily", "a")
     clock.advance(days=2)
@@ -317,8 +317,8 @@ def test_two_processes_that_send_never_set_the_copy_back(
             super().sync()
 
     metrics = (metric_of("one"), metric_of("two"))
-    client = open_client(*metrics, transport=Looking())
-    other = open_client(*metrics, transport=Looking())
+    client = open_client(*metrics, collector=Looking())
+    other = open_client(*metrics, collector=Looking())
     client.record("one", "x")
     store, transport = Interrupted(folder), Looking()
     assert step_of(client, store, transport).due is not None

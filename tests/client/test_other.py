@@ -43,7 +43,7 @@ def test_each_value_is_answered_twice(open_client: Opener, tmp_path: Path) -> No
     """A category tells no text; another text is told; bit for bit what the encoder makes of it."""
     for number, value in enumerate(("vim", "helix", "")):
         client = open_client(*pair_of(), folder=str(number), coins=lambda n: [2**31] * n)
-        assert client.record("editor", value) is Outcome.RECORDED
+        assert client.record("editor", value) == Outcome.KEPT
         waiting = peek(tmp_path / str(number)).waiting
         secret = secret_of(tmp_path / str(number))
         expected = [
@@ -89,7 +89,7 @@ def test_both_reports_are_as_probable_as_the_ledger_says(open_client: Opener) ->
         found[value] = {}
         for fall in falls:
             coins[:] = [coin for coin, _ in fall]
-            assert client.record("editor", value) is Outcome.RECORDED
+            assert client.record("editor", value) == Outcome.KEPT
             assert coins == []
             if fall is falls[0]:
                 spent.add(client.spent().nats)
@@ -202,7 +202,7 @@ def test_neither_is_answered_where_one_has_had_its_report(tmp_path: Path) -> Non
         device.clock.advance(days=-1, hours=1)
         client = device.open(switched(on=True))
         before = device.contents
-        assert client.record("editor", "helix") is Outcome.CLOSED
+        assert client.record("editor", "helix") == Outcome.SILENT
         assert device.contents == before
         assert set(client.spent().metrics) == {"editor"}
 
@@ -216,7 +216,7 @@ def test_refusal_is_of_both_where_the_registry_has_one(name: str, tmp_path: Path
         device.open(switched(on=True)).record("editor", "helix")
         assert len(device.contents.waiting) == len(device.contents.held) == 2
         client = device.open(switched(on=False), opted_out=[name])
-        assert client.record("editor", "helix") is Outcome.OPTED_OUT
+        assert client.record("editor", "helix") == Outcome.SILENT
         left = device.contents
         assert [*left.waiting, *left.held] == []
 
@@ -235,10 +235,10 @@ def test_refusal_is_of_both(name: str, open_client: Opener, tmp_path: Path) -> N
     client.record("editor", "helix")
     client.opt_out(name)
     assert peek(tmp_path / "device").waiting == ()
-    assert client.record("editor", "helix") is Outcome.OPTED_OUT
+    assert client.record("editor", "helix") == Outcome.SILENT
     client.close()
     again = open_client(*pair_of(), opted_out=[name])
-    assert again.record("editor", "helix") is Outcome.OPTED_OUT
+    assert again.record("editor", "helix") == Outcome.SILENT
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -246,12 +246,12 @@ def test_stop_is_of_both(name: str, open_client: Opener) -> None:
     """Whichever the collector names: nothing new is recorded, and what waits stays."""
     document = {"reports": [{"status": "accepted"}], "stop": {name: "2026-11-20"}}
     transport = MemoryTransport([Answer(status=200, body=json.dumps(document).encode())])
-    client = open_client(*pair_of(), transport=transport)
+    client = open_client(*pair_of(), collector=transport)
     client.record("editor", "helix")
     client.flush()
     assert len(transport.bodies) == 1
     assert client.waiting() == 1
-    assert client.record("editor", "vim") is Outcome.SILENT
+    assert client.record("editor", "vim") == Outcome.SILENT
 
 
 def test_budget_is_reserved_for_both_or_neither(open_client: Opener) -> None:
@@ -260,11 +260,11 @@ def test_budget_is_reserved_for_both_or_neither(open_client: Opener) -> None:
     price = scope_price(pair[0])
     page = metric_of("page", pair[1].params, epoch="year")
     client = open_client(*pair, page, caps=Caps(total=2 * price - 0.001))
-    assert client.record("editor", "vim") is Outcome.SILENT
-    assert client.record("page", "vim") is Outcome.RECORDED
+    assert client.record("editor", "vim") == Outcome.SILENT
+    assert client.record("page", "vim") == Outcome.KEPT
     assert set(client.spent().metrics) == {"page"}
     wider = open_client(*pair, folder="wider", caps=Caps(total=2 * price))
-    assert wider.record("editor", "vim") is Outcome.RECORDED
+    assert wider.record("editor", "vim") == Outcome.KEPT
     assert wider.spent().reserved == {2026: pytest.approx(2 * price)}
     assert set(wider.spent().metrics) == set(NAMES)
 
@@ -279,8 +279,8 @@ def test_neither_is_answered_where_another_process_took_the_room_of_one(
     caps = Caps(total=2 * price)
     open_client(pair[0], caps=caps).record("editor", "vim")
     client = open_client(*pair, caps=caps)
-    assert open_client(page, caps=caps).record("page", "vim") is Outcome.RECORDED
-    assert client.record("editor", "vim") is Outcome.SILENT
+    assert open_client(page, caps=caps).record("page", "vim") == Outcome.KEPT
+    assert client.record("editor", "vim") == Outcome.SILENT
     assert set(client.spent().metrics) == {"editor", "page"}
     assert client.spent().reserved == {2026: pytest.approx(2 * price)}
 
@@ -288,11 +288,11 @@ def test_neither_is_answered_where_another_process_took_the_room_of_one(
 @pytest.mark.parametrize(
     ("first", "later", "outcome"),
     [
-        ("helix", "helix", Outcome.RECORDED),
-        ("helix", "zed", Outcome.REPEATED),  # the same category, another text
-        ("vim", "emacs", Outcome.REPEATED),  # another category, no text of either
-        ("vim", "helix", Outcome.REPEATED),
-        ("", "vim", Outcome.REPEATED),
+        ("helix", "helix", Outcome.KEPT),
+        ("helix", "zed", Outcome.KEPT),  # the same category, another text
+        ("vim", "emacs", Outcome.KEPT),  # another category, no text of either
+        ("vim", "helix", Outcome.KEPT),
+        ("", "vim", Outcome.KEPT),
     ],
 )
 def test_outcome_tells_that_either_answer_repeats(
@@ -300,7 +300,7 @@ def test_outcome_tells_that_either_answer_repeats(
 ) -> None:
     """One of the two is enough."""
     client = open_client(*pair_of(parts=()))
-    assert client.record("editor", first) is Outcome.RECORDED
+    assert client.record("editor", first) == Outcome.KEPT
     assert client.record("editor", later) is outcome
     assert client.waiting() == 4
 
@@ -314,7 +314,7 @@ def test_sample_is_one_for_both(open_client: Opener, tmp_path: Path) -> None:
         client = open_client(*pair_of(sample=0.5), folder=str(number))
         outcome = client.record("editor", "helix")
         is_in = takes_part(secret, pair_of(sample=0.5)[0], "")
-        assert outcome is (Outcome.RECORDED if is_in else Outcome.SILENT)
+        assert outcome is (Outcome.KEPT if is_in else Outcome.SILENT)
         assert len(peek(tmp_path / str(number)).waiting) == (2 if is_in else 0)
         seen.add(is_in)
     assert seen == {True, False}
@@ -340,7 +340,7 @@ def test_neither_answer_is_kept_where_one_cannot_be(open_client: Opener, tmp_pat
     refuse = "BEFORE INSERT ON report WHEN NEW.metric = 'editor.other'"
     with database(tmp_path / "device") as db:
         db.execute(f"CREATE TRIGGER refusing {refuse} BEGIN SELECT RAISE(ABORT, 'refused'); END")
-    assert client.record("editor", "helix") is Outcome.FAILED
+    assert client.record("editor", "helix") == Outcome.FAILED
     assert peek(tmp_path / "device") == before
 
 
@@ -350,7 +350,7 @@ def test_withdrawal_leaves_nothing_of_either(open_client: Opener, tmp_path: Path
     client = open_client(*pair)
     client.record("editor", "helix")
     assert client.withdraw()
-    assert client.record("editor", "helix") is Outcome.NO_CONSENT
+    assert client.record("editor", "helix") == Outcome.SILENT
     contents = peek(tmp_path / "device")
     assert contents.waiting == ()
     assert contents.spent.reserved == {2026: pytest.approx(2 * scope_price(pair[0]))}

@@ -75,7 +75,7 @@ def lead_through_everything(open_client: Opener, clock: FixedClock, folder: Path
     said: list[str] = []
     transport = MemoryTransport([None])
     for caps in (UNCAPPED, Caps(total=0.1)):
-        client = open_client(*METRICS, transport=transport, caps=caps)
+        client = open_client(*METRICS, collector=transport, caps=caps)
         for value in VALUES:
             said += [repr(client.record(metric.name, value)) for metric in METRICS]
             if caps != UNCAPPED:
@@ -134,7 +134,7 @@ def test_tracebacks_of_a_failing_disk_show_no_value(
     client = open_client(*METRICS)
     client.record("plain", VALUES[0])
     with refusing_disk(folder):
-        assert client.record("plain", VALUES[0]) is Outcome.FAILED
+        assert client.record("plain", VALUES[0]) == Outcome.FAILED
         with pytest.raises(sqlite3.Error) as caught, Store(folder).transaction() as db:
             add(db, Report(metric="plain", params="p", cohort=0, bits=b""), 1.0)
     shown = "".join(traceback.format_exception(caught.value)) + caplog.text

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from devices import metric_of
-from rappor_client import Client
+from rappor_client import Client, Policy
 from rappor_client.testing import Device
 from registries import registry_of
 
@@ -95,6 +95,6 @@ def test_what_is_no_mapping_of_texts_is_refused(tmp_path: Path) -> None:
                 tmp_path / "d",
                 registry=registry_of(metric_of(segments=VERSIONS)),
                 consent=True,
-                segment=wrong,  # type: ignore[arg-type]
+                policy=Policy(segment=wrong),  # type: ignore[arg-type]
             )
     assert not (tmp_path / "d").exists()

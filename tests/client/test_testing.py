@@ -56,7 +56,7 @@ def test_peek_shows_what_a_folder_holds(
     """Reports waiting, pending, held and sent; the ledger, the latch and the counters."""
     metrics = (metric_of(epoch="month"), metric_of("slow", interval="day"))
     transport = MemoryTransport([Answer(status=200, body=ACCEPTED), None])
-    client = open_client(*metrics, transport=transport, coins=constant_coins(2**32 - 1))
+    client = open_client(*metrics, collector=transport, coins=constant_coins(2**32 - 1))
     for name in ("page", "slow", "page", "page"):
         client.record(name, "x")
     assert client.flush(timeout=0.0).reason is FlushReason.TIMEOUT

@@ -52,7 +52,8 @@ class Identity:
             known = self._read()
         if known is None:
             raise BusyError
-        self.number, self.state, _ = known
+        self.number, self.state, text = known
+        self.is_whole = self._is_whole(text)
 
     @property
     def spool(self) -> Path:
@@ -74,7 +75,7 @@ class Identity:
             known = self._read()
             assert known is not None
         self.number, self.state, text = known
-        if [each.text.bytes for each in copies.read(self.folder)] != [text.bytes] * 2:
+        if not self._is_whole(text):
             copies.write(self.folder, self.number, text)
         self._seen = copies.stamps(self.folder)
 
@@ -100,6 +101,10 @@ class Identity:
 
     def _read(self) -> tuple[int, State, Sealed] | None:
         return _newest(self.folder)
+
+    def _is_whole(self, text: Sealed) -> bool:
+        """Return whether both copies hold a text."""
+        return [each.text.bytes for each in copies.read(self.folder)] == [text.bytes] * 2
 
     def _is_lost(self) -> bool:
         """Return whether there was a state, of which no valid copy is left."""

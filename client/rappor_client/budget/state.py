@@ -32,7 +32,7 @@ class State:
     """
 
     secret: Secret | None
-    sealed: Sealed
+    sealed: Sealed = field(compare=False)
     mark: bytes
     scopes: Mapping[Key, Scope] = field(default_factory=dict, repr=False)
     reserved: Reserved = field(default_factory=Reserved)

@@ -51,6 +51,7 @@ def write(folder: OwnFolder, number: int, text: Sealed) -> None:
     data = Sealed(written(number, text))
     for name in NAMES:
         folder.replace(name, data.bytes)
+    folder.sync()
 
 
 def begin(folder: OwnFolder, text: Sealed) -> bool:
@@ -60,6 +61,7 @@ def begin(folder: OwnFolder, text: Sealed) -> bool:
     if not folder.create(first, data.bytes):
         return False
     folder.create(second, data.bytes)
+    folder.sync()
     return True
 
 

@@ -72,20 +72,28 @@ class OwnFolder:
             return file.read()
 
     def replace(self, name: str, data: bytes) -> None:
-        """Let a file hold these bytes, whole or not at all, and wait for the disk."""
+        """Let a file hold these bytes, whole or not at all; `sync` makes its name durable."""
         with self._draft(name, data) as draft:
             os.replace(self._at(draft), self._at(name), **self._both())
-        self._sync()
 
     def create(self, name: str, data: bytes) -> bool:
-        """Create a file with these bytes; false if there is one of this name."""
+        """Create a file with these bytes, as `replace` does; false if there is one of this name."""
         with self._draft(name, data) as draft:
             try:
                 os.link(self._at(draft), self._at(name), **self._both())
             except FileExistsError:
                 return False
-        self._sync()
         return True
+
+    def touch(self, name: str) -> None:
+        """Create an empty file if there is none of this name."""
+        flags = os.O_WRONLY | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
+        os.close(os.open(self._at(name), flags, _PRIVATE, **self._here()))
+
+    def sync(self) -> None:
+        """Wait until the disk has the names of the folder."""
+        if self._handle is not None:
+            os.fsync(self._handle)
 
     def remove(self, name: str) -> None:
         """Remove a file if it is there."""
@@ -168,10 +176,6 @@ class OwnFolder:
             yield draft
         finally:
             self.remove(draft)
-
-    def _sync(self) -> None:
-        if self._handle is not None:
-            os.fsync(self._handle)
 
     def _at(self, name: str) -> str:
         return name if self._handle is not None else str(self.path / name)

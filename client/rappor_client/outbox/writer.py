@@ -130,7 +130,7 @@ class Writer:
 
     def commit(self, *, patience: float) -> None:
         """Write what waits in memory, within some seconds; it raises as `run` does."""
-        if self:
+        if self or self._owner is not None:  # another thread may have taken them
             self.run(lambda _: None, patience=patience)
 
     def run(self, action: Action[_Result], *, patience: float, at: float | None = None) -> _Result:
@@ -227,7 +227,7 @@ class Writer:
             self.store.close()
             self.store.path = self._identity.spool
         if not self.store.exists():
-            self._identity.folder.create(self.store.path.name, b"")
+            self._identity.folder.touch(self.store.path.name)
 
     def _write_all(
         self,

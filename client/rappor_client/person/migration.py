@@ -303,7 +303,7 @@ def _build(place: Path, state: State, db: sqlite3.Connection | None) -> None:
         copies.begin(folder, state.to_text())
         if db is None or (_state(db, "identity_mark") or b"") != state.mark:
             return
-        folder.create(spool_name(state.mark), b"")
+        folder.touch(spool_name(state.mark))
         store = Store(place / spool_name(state.mark))
         try:
             with store.transaction(durable=True) as new:

@@ -22,7 +22,7 @@ from rappor.protocol.randomizer import cohort, permanent
 
 CLEAR = Params(k=128, h=4, m=64, f=0.5, p=0.0, q=1.0)
 """Reports that show the permanent response itself, of values that do not collide."""
-HELD, REPEATED, CLOSED = Outcome.HELD, Outcome.REPEATED, Outcome.CLOSED
+HELD, REPEATED, CLOSED = Outcome.KEPT, Outcome.KEPT, Outcome.SILENT
 REPLACES, STAYS = 0, 2**32 - 1
 
 
@@ -54,7 +54,7 @@ def test_interval_ends_with_its_epoch(
 ) -> None:
     """A week over the end of a year is two intervals, and each report is of its own epoch."""
     transport = MemoryTransport()
-    client = open_client(metric("year", "week"), transport=transport)
+    client = open_client(metric("year", "week"), collector=transport)
     clock.set("2026-12-30T12:00:00")  # a Wednesday
     assert client.record("page", "old") is HELD
     (held,) = peek(tmp_path / "device").held
@@ -96,7 +96,7 @@ def test_only_the_chosen_events_are_latched_and_admitted(
     for number, chosen in enumerate(itertools.product([0, 1], repeat=3)):
         clock.set("2026-11-18T12:00:00")
         coins, transport, name = Choice(), MemoryTransport(), str(number)
-        settings: dict[str, Any] = {"folder": name, "coins": coins, "transport": transport}
+        settings: dict[str, Any] = {"folder": name, "coins": coins, "collector": transport}
         client = open_client(metric(patterns=patterns), **settings)
         state: Answered[str] = Answered()
         expected = []
@@ -129,7 +129,7 @@ def test_epoch_without_a_report_answers_for_nothing(
             latched.append(bool(json.loads(copy)["scopes"]))
             return super().send(body, timeout=timeout)
 
-    client = open_client(metric(), transport=Looking())
+    client = open_client(metric(), collector=Looking())
     assert [client.record("page", value) for value in "aba"] == [HELD] * 3
     assert client.flush()
     contents = peek(tmp_path / "device")
@@ -146,7 +146,7 @@ def test_clock_set_back_into_an_epoch_opens_no_interval_of_it_again(
 ) -> None:
     """The day had its report; the next epoch's open interval is none of its business."""
     transport = MemoryTransport()
-    client = open_client(metric(), transport=transport)
+    client = open_client(metric(), collector=transport)
     clock.set("2026-11-30T12:00:00")
     assert client.record("page", "a") is HELD
     clock.set("2026-12-01T01:00:00")
@@ -165,11 +165,11 @@ def test_part_that_an_earlier_registry_chose_waits_for_no_second_one(
     whole = (Part("prefix:2", 1e-9), Part("whole"))
     prefix = (Part("prefix:2", 1 - 1e-9), Part("whole"))
     transport = MemoryTransport()
-    client = open_client(metric("life", parts=whole), transport=transport)
+    client = open_client(metric("life", parts=whole), collector=transport)
     assert client.record("page", "alpha") is HELD
     client.close()
-    client = open_client(metric("life", "none", parts=prefix), transport=transport)
-    assert client.record("page", "alpha") is Outcome.RECORDED
+    client = open_client(metric("life", "none", parts=prefix), collector=transport)
+    assert client.record("page", "alpha") == Outcome.KEPT
     clock.advance(days=1)
     assert client.flush()
     assert len(transport.reports) == 2

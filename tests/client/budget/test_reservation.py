@@ -32,7 +32,7 @@ def test_metric_without_room_is_named_once_and_silent(
     (line,) = [record.getMessage() for record in caplog.records]
     assert line == "the budget of 2026 has no room for large: nothing is sent"
     assert [client.record("large", value) for value in "aab"] == [SILENT] * 3
-    assert client.record("small", "a") is Outcome.RECORDED
+    assert client.record("small", "a") == Outcome.KEPT
     assert client.counters() == {"recorded": 1}
     assert len(caplog.records) == 1
 
@@ -41,12 +41,12 @@ def test_next_year_has_a_budget_of_its_own(open_client: Opener, clock: FixedCloc
     """Silent in the year that another registry used up, and heard from its end on."""
     caps = Caps(total=4.01)
     first = open_client(metric_of("old", epoch="year"), caps=caps)
-    assert first.record("old", "a") is Outcome.RECORDED
+    assert first.record("old", "a") == Outcome.KEPT
     first.close()
     second = open_client(metric_of("new", epoch="year"), caps=caps)
     assert second.record("new", "a") is SILENT
     clock.set("2027-01-01T00:00:00")
-    assert second.record("new", "a") is Outcome.RECORDED
+    assert second.record("new", "a") == Outcome.KEPT
 
 
 def test_metric_that_ends_early_reserves_no_more_epochs(
@@ -59,7 +59,7 @@ def test_metric_that_ends_early_reserves_no_more_epochs(
         client = open_client(metric_of(epoch="quarter", expires=last), caps=Caps(total=12.01))
         outcomes.append(client.record("page", "a"))
         client.close()
-    assert outcomes == [SILENT, Outcome.RECORDED]
+    assert outcomes == [SILENT, Outcome.KEPT]
 
 
 @pytest.mark.parametrize("how", ["withdraw", "reset"])
@@ -69,7 +69,7 @@ def test_new_identity_in_the_same_year_has_no_new_budget(
     """What was reserved stays reserved until the year is over."""
     metric, caps = metric_of(epoch="year"), Caps(total=4.01)
     client = open_client(metric, caps=caps)
-    assert client.record("page", "a") is Outcome.RECORDED
+    assert client.record("page", "a") == Outcome.KEPT
     reserved = client.spent().reserved
     if how == "withdraw":
         client.withdraw()
@@ -80,14 +80,14 @@ def test_new_identity_in_the_same_year_has_no_new_budget(
     assert again.spent().reserved == reserved == {2026: pytest.approx(4, abs=0.001)}
     assert again.record("page", "a") is SILENT
     clock.set("2027-01-01T00:00:00")
-    assert again.record("page", "a") is Outcome.RECORDED
+    assert again.record("page", "a") == Outcome.KEPT
 
 
 def test_running_client_heeds_what_another_identity_reserved(open_client: Opener) -> None:
     """Withdrawn and consented again elsewhere: the client that runs on falls silent."""
     metric, caps = metric_of(), Caps(total=4.01)
     running, other = open_client(metric, caps=caps), open_client(metric, caps=caps)
-    assert running.record("page", "a") is Outcome.RECORDED
+    assert running.record("page", "a") == Outcome.KEPT
     other.withdraw()
     open_client(metric, caps=caps)
     assert running.record("page", "a") is SILENT
@@ -104,7 +104,7 @@ def test_running_client_heeds_what_another_identity_reserved(open_client: Opener
 def test_other_scopes_are_reserved_in_addition(changed: Metric, open_client: Opener) -> None:
     """A registry whose scopes are others pays for them beside those that were opened."""
     client = open_client(metric_of(epoch="year"))
-    assert client.record("page", "a") is Outcome.RECORDED
+    assert client.record("page", "a") == Outcome.KEPT
     before = client.spent().reserved[2026]
     client.close()
     client = open_client(changed)
@@ -150,7 +150,7 @@ def test_change_reserves_what_privacy_and_check_say(
     transport = MemoryTransport()
     for metric in (before, after, before):
         for value in (True, False, True):
-            client = open_client(metric, transport=transport)
+            client = open_client(metric, collector=transport)
             client.record("page", value)
             clock.advance(days=20)
             client.flush()
@@ -168,7 +168,7 @@ def test_registry_that_is_opened_again_reserves_nothing_more(open_client: Opener
     caps = Caps(total=4.01)
     for _ in range(3):
         client = open_client(metric_of(), caps=caps)
-        assert client.record("page", "a") is Outcome.RECORDED
+        assert client.record("page", "a") == Outcome.KEPT
         assert client.spent().reserved == {2026: pytest.approx(4, abs=0.001)}
         client.close()
 
@@ -186,10 +186,10 @@ def test_cheaper_metric_keeps_the_room_that_it_has_reserved(open_client: Opener)
     dear, cheap = metric_of("x", patterns=2), metric_of("x", patterns=1)  # 8 and 4
     caps = Caps(total=8.01)
     client = open_client(dear, caps=caps)
-    assert [client.record("x", value) for value in "ab"] == [Outcome.RECORDED] * 2
+    assert [client.record("x", value) for value in "ab"] == [Outcome.KEPT] * 2
     client.close()
     client = open_client(cheap, metric_of("y"), caps=caps)
-    assert client.record("x", "b") is Outcome.RECORDED
+    assert client.record("x", "b") == Outcome.KEPT
     assert client.record("y", "a") is SILENT
 
 

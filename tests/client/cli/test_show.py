@@ -20,7 +20,7 @@ def test_show_prints_what_left(
 ) -> None:
     """The body as it left, parameters, loss, promise, what waits and what was counted."""
     transport = MemoryTransport()
-    client = open_client(metric_of(), metric_of("slow", interval="day"), transport=transport)
+    client = open_client(metric_of(), metric_of("slow", interval="day"), collector=transport)
     client.record("page", "telltale")
     client.flush()
     client.record("page", "telltale")
@@ -47,7 +47,7 @@ def test_show_for_scripts(
 ) -> None:
     """The same as JSON."""
     transport = MemoryTransport()
-    client = open_client(metric_of(), transport=transport)
+    client = open_client(metric_of(), collector=transport)
     client.record("page", "x")
     client.flush()
     nats = client.spent().nats
@@ -74,7 +74,7 @@ def test_infinite_loss_is_null_for_scripts(
 ) -> None:
     """JSON has no infinity."""
     clear = Params(k=1, encoding="boolean", f=0.0, p=0.0, q=1.0, insecure=True)
-    client = open_client(metric_of(params=clear), transport=MemoryTransport())
+    client = open_client(metric_of(params=clear), collector=MemoryTransport())
     client.record("page", True)
     client.flush()
     assert client.spent().nats == math.inf
@@ -86,7 +86,7 @@ def test_infinite_loss_is_null_for_scripts(
 
 def test_record_is_typed(open_client: Opener, tmp_path: Path, clock: FixedClock) -> None:
     """What both forms render is one record."""
-    client = open_client(metric_of(), transport=MemoryTransport())
+    client = open_client(metric_of(), collector=MemoryTransport())
     client.record("page", "x")
     client.flush()
     record = device_record(tmp_path / "device")

@@ -133,9 +133,9 @@ def test_exception_from_elsewhere_is_no_damage(
     assert client.record("page", "a")
     assert client.record("daily", "a")
     is_armed = True
-    assert client.record("daily", "a") is Outcome.FAILED
+    assert client.record("daily", "a") == Outcome.FAILED
     is_armed = False
-    assert client.record("daily", "a") is Outcome.HELD
+    assert client.record("daily", "a") == Outcome.KEPT
     assert client.waiting() == 1
     assert "rebuilt" not in client.counters()
     assert not (tmp_path / "device" / "damaged.sqlite3").exists()
@@ -263,8 +263,8 @@ def test_transport_that_raises_or_answers_nonsense_reaches_nobody(
 ) -> None:
     """What waits stays, and leaves once the transport works."""
     transport = Broken([answer])
-    client = open_client(metric_of(), transport=transport)
-    assert client.record("page", "x") is Outcome.RECORDED
+    client = open_client(metric_of(), collector=transport)
+    assert client.record("page", "x") == Outcome.KEPT
     assert not client.flush(timeout=0.0)
     assert client.waiting() == 1
     clock.advance(days=2)
@@ -282,7 +282,7 @@ def test_name_that_no_metric_can_have_is_no_damage(
     """In a collector's answer, and among what a person has refused: all that waits stays."""
     document = {"reports": [{"status": "accepted"}], "stop": {name: "2026-11-20"}}
     transport = MemoryTransport([Answer(status=200, body=json.dumps(document).encode())])
-    client = open_client(transport=transport)
+    client = open_client(collector=transport)
     client.record("page", "x")
     client.record("page", "x")
     assert client.flush(timeout=60.0).sent == 2
@@ -333,7 +333,7 @@ def test_without_a_home_nothing_is_recorded_and_nothing_raised(tmp_path: Path) -
         "import os\nos.environ.pop('HOME', None)\n"
         "if os.getuid() == 0:\n    os.setuid(4242)\n"
         "client = Client.open('~/telemetry', registry=registry, consent=True)\n"
-        "assert client.record('page', 'x') is Outcome.FAILED\n"
+        "assert client.record('page', 'x') == Outcome.FAILED\n"
         "assert client.spent().nats == 0 and client.log() == [] and not client.waiting()\n"
         "client.flush()\nclient.close()\nclient.withdraw()\n"
         "print(client.counters()['failures'] > 0)\n"
@@ -359,7 +359,7 @@ def test_without_a_home_nothing_is_recorded_and_nothing_raised(tmp_path: Path) -
 def test_clock_of_no_calendar_reaches_nobody(open_client: Opener) -> None:
     """Not a number, or beyond the last year."""
     for moment in (float("nan"), 1e20, -1e20):
-        client = open_client(clock=lambda moment=moment: moment, transport=MemoryTransport())
+        client = open_client(clock=lambda moment=moment: moment, collector=MemoryTransport())
         client.record("page", "x")
         client.flush(timeout=0.0)
         client.close()
@@ -457,9 +457,9 @@ def test_programs_with_different_registries_share_one_budget(open_client: Opener
     """Both opened before either recorded: together they stay within the total."""
     caps = Caps(total=4.01)
     one, other = open_client(metric_of("one"), caps=caps), open_client(metric_of("two"), caps=caps)
-    assert one.record("one", "x") is Outcome.RECORDED
-    assert other.record("two", "x") is Outcome.SILENT
-    assert one.record("one", "x") is Outcome.RECORDED
+    assert one.record("one", "x") == Outcome.KEPT
+    assert other.record("two", "x") == Outcome.SILENT
+    assert one.record("one", "x") == Outcome.KEPT
     assert one.spent().reserved == {2026: pytest.approx(4, abs=0.001)}
 
 
@@ -470,8 +470,8 @@ def test_order_of_a_new_registry_takes_no_room_that_is_taken(open_client: Opener
     assert client.record("late", "x")
     client.close()
     client = open_client(metric_of("early"), metric_of("late"), caps=caps)
-    assert client.record("early", "x") is Outcome.SILENT
-    assert client.record("late", "x") is Outcome.RECORDED
+    assert client.record("early", "x") == Outcome.SILENT
+    assert client.record("late", "x") == Outcome.KEPT
     assert sum(client.spent().reserved.values()) <= 4.01
 
 
@@ -501,4 +501,4 @@ def test_cap_for_life_never_raises_the_registrys_total(tmp_path: Path, clock: Fi
         caps = Caps(total=1000.0, per="life")
         with Client.open(tmp_path / "device", registry=registry, caps=caps, **settings) as client:
             outcomes.append(client.record(name, "x"))
-    assert outcomes == [Outcome.RECORDED, Outcome.SILENT]
+    assert outcomes == [Outcome.KEPT, Outcome.SILENT]

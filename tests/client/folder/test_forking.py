@@ -239,7 +239,7 @@ def test_threads_that_start_together_share_one_sender(open_client: Opener) -> No
     try:
         for i in range(20):
             client = open_client(
-                folder=str(i), transport=MemoryTransport(), background=True, max_delay=3600.0
+                folder=str(i), collector=MemoryTransport(), background=True, max_delay=3600.0
             )
             assert len(senders_of(client, n_threads=8)) == 1
             client.close()

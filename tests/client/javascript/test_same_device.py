@@ -181,7 +181,7 @@ def in_python(history: dict[str, Any], folder: Path) -> dict[str, Any]:
                 registry=history["registries"][event["open"]],
                 consent=True,
                 caps=Caps(**event["caps"]),
-                transport=transport,
+                collector=transport,
                 background=False,
                 clock=lambda: now[0],
                 coins=lambda n: [history["coin"]] * n,
