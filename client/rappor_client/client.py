@@ -113,6 +113,7 @@ class Client:
         with unforked(wait=True):  # methods find these loaded: a child must load nothing
             import rappor_client.outbox.background  # noqa: PLC0415 - importing the client is quicker
             import rappor_client.outbox.uploader  # noqa: PLC0415 - likewise
+            import rappor_client.person.contents  # noqa: PLC0415 - likewise
             import rappor_client.person.withdrawal  # noqa: F401, PLC0415 - likewise
         chosen = Policy() if policy is None else policy
         clock = bounded(chosen.clock)
@@ -392,6 +393,7 @@ class Client:
             identity,
             settings,
             self._stops,
+            refused=self._opted_out,
             on_commit=self._committed,
             on_failure=self._failures.note,
         )
@@ -486,7 +488,9 @@ class Client:
 
     def _drop_opted_out(self) -> None:
         working = self._working
-        if self._opted_out and working is not None and working.writer.store.exists():
+        if not self._opted_out or working is None:
+            return
+        if working.writer or working.writer.store.exists():
             working.writer.run(self._drop_opted_out_in, patience=BUSY_SECONDS)
 
     def _drop_opted_out_in(self, db: sqlite3.Connection) -> None:

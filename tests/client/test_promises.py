@@ -18,11 +18,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from devices import UNCAPPED, metric_of, secret_of
+from devices import UNCAPPED, metric_of, secret_of, peek
 from enumeration import histories_of
 from rappor_client import Client, Outcome, Policy
 from rappor_client.budget.prepared import prepare
-from rappor_client.testing import FixedClock, peek
+from rappor_client.testing import FixedClock
 from registries import registry_of
 
 from rappor import Metric, Params

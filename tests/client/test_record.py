@@ -12,15 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from devices import BALANCED, BOOLEAN, DATABASE, Opener, metric_of, secret_of
+from devices import BALANCED, BOOLEAN, Opener, metric_of, open_device, peek, secret_of
 from rappor_client import Caps, Client, Outcome, SpoolLimits
-from rappor_client.budget.ledger import NOTHING_SPENT
+from rappor_client.budget.spent import NOTHING_SPENT
 from rappor_client.testing import (
     FixedClock,
     FixedCoins,
     MemoryTransport,
     constant_coins,
-    peek,
 )
 from registries import registry_of
 
@@ -147,12 +146,6 @@ def test_expired_metric_is_not_recorded(open_client: Opener, clock: FixedClock) 
     clock.set("2026-11-19T00:00:00")
     assert client.record("page", "x") == Outcome.SILENT
     assert client.waiting() == 2
-
-
-def test_outcomes_are_true_where_a_report_is_safe() -> None:
-    """`if client.record(...)` tells whether a report waits or is held."""
-    safe = [Outcome.KEPT, Outcome.KEPT, Outcome.KEPT]
-    assert [outcome for outcome in Outcome if outcome] == safe
 
 
 @pytest.mark.parametrize("params", [BALANCED, ONEHOT, BOOLEAN, FLAGS, BUCKETS], ids=range(5))
@@ -289,16 +282,6 @@ def test_one_report_leaves_an_interval(
     assert len(transport.reports) == 1
 
 
-def test_next_event_releases_the_interval_before(open_client: Opener, clock: FixedClock) -> None:
-    """Without a sender, the report of the last interval is spooled when the next one begins."""
-    client = held_client(open_client, "day")
-    client.record("page", "a")
-    clock.advance(days=1)
-    client.record("page", "b")
-    assert client.waiting() == 1
-    assert client.spent().metrics["page"].reports == 1
-
-
 class TurnedCoins:
     """Coins that all fall on one integer, which a test may change."""
 
@@ -308,101 +291,6 @@ class TurnedCoins:
     def __call__(self, n: int) -> Sequence[int]:
         """Return n equal coins."""
         return [self.u] * n
-
-
-@pytest.mark.parametrize("n", [2, 3, 5])
-def test_choice_within_an_interval_is_uniform_by_its_coins(
-    n: int, open_client: Opener, tmp_path: Path
-) -> None:
-    """The i-th event replaces the held one just when its coin is below 2^32/i: exactly 1/n each."""
-    clear = Params(k=8, encoding="buckets", categories=tuple("1234567"), **CLEAR)
-    thresholds = [math.ceil(2**32 / i) for i in range(1, n + 1)]
-    for i in range(2, n + 1):
-        for coin, replaces in ((thresholds[i - 1] - 1, True), (thresholds[i - 1], False)):
-            coins = TurnedCoins(2**32 - 1)  # no event replaces the first
-            folder = f"{n}-{i}-{coin}"
-            client = open_client(
-                metric_of(params=clear, interval="day", patterns=8), folder=folder, coins=coins
-            )
-            for value in range(i - 1):
-                client.record("page", value)
-            (first,) = peek(tmp_path / folder).held
-            coins.u = coin
-            client.record("page", 7)
-            (held,) = peek(tmp_path / folder).held
-            assert (held.pattern != first.pattern) is replaces
-            assert held.n_events == i
-
-
-def test_only_what_survives_is_charged(open_client: Opener, clock: FixedClock) -> None:
-    """A held report costs nothing until its interval is over; its price is reserved at once."""
-    client = held_client(open_client, "day")
-    for value in "aab":
-        assert client.record("page", value) == Outcome.KEPT
-    assert client.spent().nats == 0
-    assert client.spent().reserved == {2026: pytest.approx(8 * 4, abs=0.01)}
-    clock.advance(days=1)
-    assert client.record("page", "a") == Outcome.KEPT
-    assert client.waiting() == 1
-    assert client.spent().nats == pytest.approx(2, abs=1e-4)
-
-
-def test_clock_set_back_enters_no_interval_twice(open_client: Opener, clock: FixedClock) -> None:
-    """Back in an interval that had its report, nothing is recorded; in an open one, it counts."""
-    transport = MemoryTransport()
-    client = held_client(open_client, "day", collector=transport)
-    client.record("page", "a")
-    clock.advance(days=1)
-    assert client.flush()
-    assert len(transport.reports) == 1
-    clock.advance(days=-1)
-    assert client.record("page", "b") == Outcome.SILENT
-    clock.advance(days=3)
-    assert client.record("page", "c") == Outcome.KEPT
-    clock.advance(days=-1)
-    assert client.record("page", "d") == Outcome.KEPT  # into the held interval of the 20th
-    assert client.flush()
-    assert len(transport.reports) == 1
-    clock.advance(days=2)
-    assert client.flush()
-    assert len(transport.reports) == 2
-
-
-def test_clock_that_was_years_ahead_holds_nothing_back(
-    open_client: Opener, clock: FixedClock
-) -> None:
-    """The report of an interval that is years away goes at once, and the true interval begins."""
-    transport = MemoryTransport()
-    client = held_client(open_client, "day", collector=transport)
-    clock.advance(days=1000)
-    assert client.record("page", "a") == Outcome.KEPT
-    clock.advance(days=-1000)
-    assert client.record("page", "a") == Outcome.KEPT
-    assert client.flush()
-    assert len(transport.reports) == 1
-    clock.advance(days=1)
-    assert client.record("page", "a") == Outcome.KEPT
-    assert client.flush()
-    assert len(transport.reports) == 2
-
-
-def test_jumping_clock_brings_no_more_reports_than_an_epoch_is_paid_for(
-    open_client: Opener, clock: FixedClock, tmp_path: Path
-) -> None:
-    """Back and forth between two weeks, a quarter of weeks never has more than its 14 reports."""
-    client = open_client(metric_of(interval="week", epoch="quarter"))
-    outcomes = []
-    for _ in range(20):
-        clock.advance(days=-28)
-        client.record("page", "a")
-        clock.advance(days=28)
-        outcomes.append(client.record("page", "a"))
-    assert outcomes[0] == Outcome.KEPT
-    assert outcomes[-1] == Outcome.SILENT
-    reports = Counter[str]()
-    for pattern in peek(tmp_path / "device").patterns:
-        reports[pattern.epoch] += pattern.n_reports
-    assert max(reports.values()) == 14
 
 
 # Epochs
@@ -421,59 +309,6 @@ def clear_report(
 
 
 EARLIER = Outcome.KEPT
-
-
-def test_first_value_of_an_epoch_answers_for_it(
-    open_client: Opener, clock: FixedClock, tmp_path: Path
-) -> None:
-    """Over restarts, other values and a clock that is set back; the next epoch draws anew."""
-    clear = Params(k=128, h=4, m=64, **CLEAR)  # a, b and c collide in no cohort
-    metric = metric_of(params=clear, epoch="quarter")
-    transport = MemoryTransport()
-    client = open_client(metric, collector=transport)
-    first = clear_report(client, transport, "a")
-    assert clear_report(client, transport, "b", EARLIER) == first
-    client.close()
-    client = open_client(metric, collector=transport)
-    assert clear_report(client, transport, "c", EARLIER) == first
-    clock.set("2027-01-01T00:00:00")
-    second = clear_report(client, transport, "c")
-    assert second != first
-    secret = secret_of(tmp_path / "device")
-    for epoch, value, bits in (("2026-Q4", "a", first), ("2027-Q1", "c", second)):
-        truth = encoder(clear).encode(value, cohort(secret, "page", epoch, clear))
-        assert permanent(secret, "page", epoch, clear, truth) == bits
-    clock.set("2026-12-01T00:00:00")  # back: the answer of that epoch is found again
-    assert clear_report(client, transport, "c", EARLIER) == first
-    clock.set("2027-01-02T00:00:00")  # right again: it goes on where it was
-    assert clear_report(client, transport, "a", EARLIER) == second
-
-
-def test_changed_parameters_wait_for_the_next_epoch(open_client: Opener, clock: FixedClock) -> None:
-    """Noise, size, and even the length of epochs: the latch holds until its epoch is over."""
-    transport = MemoryTransport()
-    old, new = Params(k=128, m=128, **NOISE), Params(k=64, m=32, f=0.4, p=0.25, q=0.75)
-    client = open_client(metric_of(params=old, epoch="quarter"), collector=transport)
-    clear_report(client, transport, "a")
-    client.close()
-    client = open_client(metric_of(params=new, epoch="month"), collector=transport)
-    clock.set("2026-12-31T23:00:00")
-    clear_report(client, transport, "b", EARLIER)
-    assert transport.reports[-1].params == old.fingerprint
-    clock.set("2027-01-01T01:00:00")
-    clear_report(client, transport, "b")
-    assert transport.reports[-1].params == new.fingerprint
-    assert client.spent().metrics["page"].patterns == 2
-
-
-def test_outcome_says_that_an_earlier_value_answers(open_client: Opener, tmp_path: Path) -> None:
-    """Only the value of the epoch's first report is RECORDED; a true outcome all the same."""
-    client = open_client(metric_of(epoch="month"))
-    outcomes = [client.record("page", value) for value in "aba"]
-    assert outcomes == [Outcome.KEPT, Outcome.KEPT, Outcome.KEPT]
-    contents = peek(tmp_path / "device")
-    assert len(contents.waiting) == 3
-    assert contents.latched == {"page": "2026-11"}
 
 
 def test_silent_metric_is_silent_for_every_value(open_client: Opener) -> None:
@@ -521,41 +356,6 @@ def test_without_consent_nothing_is_computed_stored_or_sent(
     assert client.counters() == {}
     assert transport.bodies == []
     assert not (tmp_path / "device").exists()
-
-
-@pytest.mark.parametrize("how", ["withdraw", "open"])
-def test_withdrawing_consent_erases_all_but_one_number(
-    how: str, open_client: Opener, tmp_path: Path
-) -> None:
-    """No secret, ledger, spool or log; consenting again goes on with the nats already spent."""
-    metric = metric_of(patterns=2)
-    client = open_client(metric, collector=MemoryTransport())
-    client.record("page", "a")
-    client.flush()
-    client.record("page", "b")
-    folder = tmp_path / "device"
-    contents = peek(folder)
-    traces = [pattern.name for pattern in contents.patterns]
-    traces += [report.bits for report in contents.waiting]
-    traces += [upload.id.encode() for upload in contents.sent]
-    traces.append(secret_of(folder))
-    assert len(traces) == 5
-    client.close()
-    assert all(trace in files_of(folder) for trace in traces)
-    if how == "withdraw":
-        client.withdraw()
-        assert client.record("page", "a") == Outcome.SILENT
-    else:
-        open_client(metric, consent=False).close()
-    client.close()
-    left = files_of(folder)
-    assert not any(trace in left for trace in traces)
-    assert not (folder / "identity").exists()
-    assert not peek(folder).has_secret
-    spent = open_client(metric).spent()
-    assert spent.nats == spent.carried == pytest.approx(4, abs=1e-4)
-    assert "Before consent was withdrawn: epsilon = 4.00." in str(spent)
-    assert spent.reserved == {2026: pytest.approx(2 * 4, abs=0.01)}
 
 
 def test_withdrawal_in_one_process_is_noticed_in_another(open_client: Opener) -> None:

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import mmh3
 import pytest
-from devices import UNCAPPED, Opener, database, metric_of, refusing_disk, secret_of
+from devices import UNCAPPED, Opener, database, metric_of, refusing_disk, secret_of, peek
 from rappor_client import Caps, IdentityError, Outcome, UploadError
 from rappor_client.budget.prepared import prepare
 from rappor_client.folder.spool import add
 from rappor_client.folder.store import Store
 from rappor_client.person.identity import Identity
-from rappor_client.testing import FixedClock, MemoryTransport, peek
+from rappor_client.testing import FixedClock, MemoryTransport
 
 from rappor import Metric, Params, RapporError
 from rappor.protocol.encodings import encoder
@@ -88,9 +88,12 @@ def lead_through_everything(open_client: Opener, clock: FixedClock, folder: Path
         clock.advance(days=40)
         said += [repr(client.flush())]
         said += [repr(client), str(client.spent()), repr(client.spent()), repr(client.counters())]
-        identity = Identity(folder, Store(folder), "error", time.time)
-        secret = identity.secret()
-        said += [repr(client.log()), repr(identity), repr(peek(folder))]
+        working = client._working
+        assert working is not None
+        identity = working.identity
+        secret = secret_of(folder)
+        said += [repr(client.log()), repr(identity), repr(identity.state), repr(peek(folder))]
+        said += [repr(identity.state.to_text()), repr(copies.read(identity.folder))]
         prepared = prepare(secret, METRICS[0], VALUES[0], epoch="", coins=system_coins)
         said += [repr(prepared), repr(prepared.report)]
         client.close()
@@ -133,16 +136,18 @@ def test_tracebacks_of_a_failing_disk_show_no_value(
     folder = tmp_path / "device"
     client = open_client(*METRICS)
     client.record("plain", VALUES[0])
+    assert client.waiting() == 1
     with refusing_disk(folder):
-        assert client.record("plain", VALUES[0]) == Outcome.FAILED
-        with pytest.raises(sqlite3.Error) as caught, Store(folder).transaction() as db:
-            add(db, Report(metric="plain", params="p", cohort=0, bits=b""), 1.0)
+        client.record("plain", VALUES[0])
+        client.waiting()
+        with pytest.raises(sqlite3.Error) as caught, Store(spool_of(folder)).transaction() as db:
+            add(db, Report(metric="plain", params="p", cohort=0, bits=b""), "id")
     shown = "".join(traceback.format_exception(caught.value)) + caplog.text
     assert VALUES[0] not in shown
     assert secret_of(folder).hex() not in shown
 
 
-@pytest.mark.parametrize("kind", [IdentityError, UploadError])
+@pytest.mark.parametrize("kind", [UploadError])
 def test_errors_are_of_the_one_tree(kind: type[RapporError]) -> None:
     """Everything raised on purpose is a RapporError."""
     assert issubclass(kind, RapporError)

@@ -21,7 +21,7 @@ def told(device: Device, version: str | None, *, epoch: str) -> dict[str, str]:
     """Record a value, send it, and return the segment that the newest report tells."""
     metric = metric_of(epoch=epoch, segments=VERSIONS)
     segment = None if version is None else {"version": version}
-    client = device.open(registry_of(metric), segment=segment)
+    client = device.open(registry_of(metric), segment=segment or {})
     client.record("page", "example.org")
     client.flush()
     client.close()

@@ -6,17 +6,19 @@ import contextlib
 import dataclasses
 import datetime
 import sqlite3
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from rappor_client import Caps, Client, Policy
+from rappor_client import Caps, Client, Policy, testing
 from rappor_client.budget import remainder
 from rappor_client.budget.identity import read_state
 from rappor_client.budget.state import State
 from rappor_client.folder import copies
 from rappor_client.folder.copies import Sealed
 from rappor_client.folder.own_folder import OwnFolder
+from rappor_client.person.contents import Contents
 from registries import registry_of
 
 from rappor import Metric, Params
@@ -42,6 +44,7 @@ def metric_of(name: str = "page", params: Params = BALANCED, **fields: Any) -> M
     return Metric(name=name, params=params, **given)
 
 
+_OPEN = weakref.WeakSet[Client]()
 OF_OPEN = frozenset({"consent", "collector", "opted_out"})
 
 
@@ -55,7 +58,16 @@ def open_device(folder: Path, *metrics: Metric, **chosen: Any) -> Client:
     }
     habits = {"caps": UNCAPPED, "max_delay": 3600.0, "background": False, "strict": True}
     registry = chosen.pop("registry", None) or registry_of(*(metrics or [metric_of()]))
-    return Client.open(folder, registry=registry, **settings, policy=Policy(**habits | chosen))
+    client = Client.open(folder, registry=registry, **settings, policy=Policy(**habits | chosen))
+    _OPEN.add(client)
+    return client
+
+
+def peek(folder: Path) -> Contents:
+    """Return what a folder holds, after all clients have written what they have in memory."""
+    for client in list(_OPEN):
+        client.waiting()
+    return testing.peek(folder)
 
 
 def own(folder: Path) -> Path:

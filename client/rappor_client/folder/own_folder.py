@@ -12,6 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+if os.name == "posix":
+    import fcntl
+else:
+    import msvcrt
+
 NAME: Final = "device"
 _LOCK: Final = "lock"
 _PRIVATE: Final = 0o600
@@ -125,8 +130,6 @@ class OwnFolder:
     def _try_to_lock(self) -> bool:
         if not _HAS_HANDLES:
             return self._try_to_lock_file()
-        import fcntl  # noqa: PLC0415 - POSIX only
-
         handle = os.open(".", _folder_flags(), **self._here())
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -140,8 +143,6 @@ class OwnFolder:
         return True
 
     def _try_to_lock_file(self) -> bool:
-        import msvcrt  # noqa: PLC0415 - Windows only
-
         lock: Any = msvcrt
         handle = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT, _PRIVATE)
         try:
@@ -157,8 +158,6 @@ class OwnFolder:
         if held is None:
             return
         if _HAS_HANDLES:
-            import fcntl  # noqa: PLC0415 - POSIX only
-
             fcntl.flock(held, fcntl.LOCK_UN)  # a child of a fork may hold a copy
         os.close(held)
 

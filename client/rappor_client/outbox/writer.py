@@ -19,7 +19,7 @@ import sqlite3
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -80,10 +80,15 @@ class Writer:
         settings: Settings,
         stops: Stops,
         *,
+        refused: Collection[str],
         on_commit: Callable[[bool], object],
         on_failure: Callable[[Exception], object],
     ) -> None:
-        """Keep what to write to, and whom to tell; `on_commit` hears whether anything is new."""
+        """Keep what to write to, and whom to tell; `on_commit` hears whether anything is new.
+
+        `refused` are the metrics that the person refuses; they may become more.
+        """
+        self._refused = refused
         self._identity = identity
         self._settings = settings
         self._stops = stops
@@ -256,11 +261,12 @@ class Writer:
             return self._finish(db, look, counts, action)
 
     def _enter(self, look: Admission, event: Event, now: float) -> None:
-        """Enter an event, unless its metric is silent: by the budget, or by the collector."""
+        """Enter an event, unless its metric is silent: by person, budget or collector."""
         registry, year = self._settings.registry, event.day.year
-        if event.mark != look.state.mark or self._stops.is_stopped(
-            event.metrics[0].name, event.day
-        ):
+        asked = event.metrics[0].name
+        if event.mark != look.state.mark or asked in self._refused:
+            return
+        if self._stops.is_stopped(asked, event.day):
             return
         reserved = look.state.reserved
         for metric in event.metrics:

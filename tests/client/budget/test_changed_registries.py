@@ -8,12 +8,12 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from devices import lose, metric_of, open_device, write_device
+from devices import lose, metric_of, open_device, write_device, peek
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rappor_client import Client
 from rappor_client.budget.scopes import Scope
-from rappor_client.testing import FixedClock, FixedCoins, MemoryTransport, peek
+from rappor_client.testing import FixedClock, FixedCoins, MemoryTransport
 
 from rappor import Metric, Params
 

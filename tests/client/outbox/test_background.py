@@ -54,8 +54,10 @@ def test_no_thread_until_something_is_recorded(open_sending: Opener) -> None:
     client.close()
     client = open_sending(collector=MemoryTransport())
     client.record("page", "x")
+    assert client.waiting() == 1
     assert len(senders()) == before + 1
     client.record("page", "x")
+    assert client.waiting() == 2
     assert len(senders()) == before + 1
     client.close()
     assert len(senders()) == before
@@ -76,10 +78,10 @@ def test_background_sender_delivers(open_sending: Opener) -> None:
 def test_background_sender_waits_a_random_time_first(open_sending: Opener) -> None:
     """With the largest coin and an hour of delay nothing leaves; with the smallest all does."""
     late = MemoryTransport()
-    client = open_sending(transport=late, max_delay=3600.0, coins=LATE, folder="late")
+    client = open_sending(collector=late, max_delay=3600.0, coins=LATE, folder="late")
     client.record("page", "x")
     early = MemoryTransport()
-    other = open_sending(transport=early, max_delay=3600.0, coins=EARLY, folder="early")
+    other = open_sending(collector=early, max_delay=3600.0, coins=EARLY, folder="early")
     other.record("page", "x")
     wait_until(lambda: other.waiting() == 0)
     assert late.bodies == []
@@ -351,7 +353,7 @@ client = Client.open(tempfile.mkdtemp(), registry=registry_of(metric_of()), cons
 assert client.record("page", "x")
 flushed = client.flush(timeout=1.0)
 assert flushed.waiting == 1, flushed
-assert client.counters() == {"recorded": 1, "failures": 1}, client.counters()
+assert client.counters() == {"recorded": 1, "failures": 2}, client.counters()
 client.close()
 sys.stdout.write("done")
 ''')

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from devices import BALANCED, Opener, metric_of, secret_of, write_device
+from devices import BALANCED, Opener, metric_of, secret_of, write_device, peek
 from rappor_client import Answer, FlushReason, Outcome
-from rappor_client.testing import FixedClock, MemoryTransport, peek
+from rappor_client.testing import FixedClock, MemoryTransport
 
 from rappor.encode import takes_part
 
@@ -96,7 +96,7 @@ def test_sample_is_decided_by_the_secret(
         before = peek(tmp_path / folder)
         is_in = takes_part(secret, metric, f"2027-{month:02}")
         outcomes = {client.record("page", value) for value in "aba"}
-        expected = {Outcome.KEPT, Outcome.KEPT} if is_in else {Outcome.SILENT}
+        expected = {Outcome.KEPT if is_in else Outcome.SILENT}
         assert outcomes == expected
         after = peek(tmp_path / folder)
         assert (after == before) is not is_in
@@ -120,7 +120,8 @@ def test_device_that_has_reported_is_in_the_sample_until_the_epoch_ends(
     )
     write_device(tmp_path / "reported", secret)
     write_device(tmp_path / "new", secret)
-    assert open_client(old, folder="reported").record("page", "x") == Outcome.KEPT
+    with open_client(old, folder="reported") as client:
+        assert client.record("page", "x") == Outcome.KEPT
     assert open_client(new, folder="reported").record("page", "x")
     assert open_client(new, folder="new").record("page", "x") == Outcome.SILENT
     clock.set("2026-12-01T12:00:00")
@@ -179,6 +180,8 @@ def test_stop_reaches_a_client_that_is_open(open_client: Opener) -> None:
     other = open_client(collector=transport)
     other.record("page", "x")
     assert other.flush()
+    running.record("page", "x")
+    assert running.waiting() == 0
     assert running.record("page", "x") == Outcome.SILENT
 
 
@@ -193,6 +196,8 @@ def test_stop_that_is_lifted_is_lifted_for_all(open_client: Opener) -> None:
     assert recording.record("page", "x") == Outcome.SILENT
     sending.record("other", "x")
     assert sending.flush()
+    recording.record("other", "x")
+    assert recording.waiting() == 1
     assert recording.record("page", "x") == Outcome.KEPT
 
 
@@ -229,14 +234,18 @@ def test_stop_of_another_client_is_lifted_by_a_newer_answer(
     open_client: Opener, clock: FixedClock
 ) -> None:
     """Also where the stop came while the newer answer was on its way."""
-    other = open_client(collector=MemoryTransport([stopping({"page": "2026-11-20"})]))
+    metrics = (metric_of(), metric_of("other"))
+    other = open_client(*metrics, collector=MemoryTransport([stopping({"page": "2026-11-20"})]))
 
     def be_stopped() -> None:
         clock.advance(seconds=3)
         other.flush()
         assert other.record("page", "x") == Outcome.SILENT
+        other.record("other", "x")
 
-    client = open_client(collector=Meanwhile(be_stopped))
+    client = open_client(*metrics, collector=Meanwhile(be_stopped))
     client.record("page", "x")
-    assert client.flush()
+    client.flush()
+    other.record("other", "x")
+    other.waiting()
     assert other.record("page", "x") == Outcome.KEPT

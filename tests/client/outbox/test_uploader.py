@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from devices import Opener, full_disk, metric_of, refusing_disk
-from rappor_client import Answer, FlushReason, Outcome, SpoolLimits, UploadError
-from rappor_client.testing import FixedClock, MemoryTransport, constant_coins, peek
+from devices import Opener, full_disk, metric_of, refusing_disk, peek
+from rappor_client import Answer, Client, FlushReason, Outcome, Reason, SpoolLimits, UploadError
+from rappor_client.folder.spool import Pending
+from rappor_client.testing import FixedClock, MemoryTransport, constant_coins
 
 from rappor.protocol.wire import parse_upload
 
@@ -247,7 +248,7 @@ def test_spool_is_bounded_in_bytes(open_client: Opener) -> None:
 
 
 def test_log_is_what_left_the_device(open_client: Opener, clock: FixedClock) -> None:
-    """Day, bytes, parameters and loss; unanswered attempts too, what never left not."""
+    """Day, bytes and parameters; unanswered attempts too, what never left not."""
     transport = MemoryTransport([None])
     metric = metric_of()
     put_by(open_client, "x")
@@ -264,7 +265,6 @@ def test_log_is_what_left_the_device(open_client: Opener, clock: FixedClock) -> 
     assert sent.body == transport.bodies[0]
     (report,) = sent.reports
     assert report.params == metric.params
-    assert report.nats == pytest.approx(client.spent().nats)
     assert report.bits == transport.reports[0].bits
     assert report.status == "accepted"
 
@@ -313,7 +313,7 @@ def test_two_clients_do_not_send_an_upload_at_once(open_client: Opener, clock: F
     transport = Slow()
     other_transport = MemoryTransport()
     client = open_client(collector=transport)
-    other = open_client(transport=other_transport)
+    other = open_client(collector=other_transport)
     client.record("page", "x")
     assert client.flush()
     assert other_transport.bodies == []
@@ -374,15 +374,24 @@ def test_collector_that_always_fails_is_asked_less_and_less(
     assert len(transport.reports) == 100
 
 
+def claim(client: Client, clock: FixedClock) -> None:
+    """Claim an upload, as a step does that sends it next."""
+    sending, working = client._sending(), client._working
+    assert sending is not None
+    assert working is not None
+    claimed = working.writer.run(
+        lambda db: sending.uploader._claim(db, clock(), (), is_urgent=True), patience=1.0
+    )
+    assert isinstance(claimed, Pending)
+
+
 def test_process_that_died_while_sending_holds_nobody_up_for_long(
     open_client: Opener, clock: FixedClock
 ) -> None:
     """Two seconds after its claim the next process sends the same upload."""
     dying = open_client(collector=MemoryTransport())
     dying.record("page", "x")
-    sending = dying._sending()
-    assert sending is not None
-    sending.uploader._claim((), is_urgent=True)  # and then it is no more
+    claim(dying, clock)  # and then it is no more
     transport = MemoryTransport()
     client = open_client(collector=transport)
     assert client.flush(timeout=0.0).reason is FlushReason.BUSY
@@ -397,9 +406,7 @@ def test_claim_of_a_clock_that_was_ahead_is_no_claim(
     clock.advance(days=1000)
     dying = open_client(collector=MemoryTransport())
     dying.record("page", "x")
-    sending = dying._sending()
-    assert sending is not None
-    sending.uploader._claim((), is_urgent=True)
+    claim(dying, clock)
     clock.advance(days=-1000)
     assert open_client(collector=MemoryTransport()).flush(timeout=0.0)
 
@@ -450,31 +457,30 @@ def test_failing_disk_does_not_reach_the_host(
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """A counter and a log line without a value; what was there stays; later it goes on."""
-    transport = MemoryTransport()
-    client = open_client(metric_of(patterns=401), collector=transport)
+    """A counter and a log line without a value; what waits in memory is written later."""
+    metrics = (metric_of(patterns=401), metric_of("durable", durable=True))
+    client = open_client(*metrics, collector=MemoryTransport(), limits=SpoolLimits(reports=2000))
     client.record("page", "first")
+    assert client.waiting() == 1
     with breaking(tmp_path / "device"):
         outcomes = [client.record("page", f"telltale {i}") for i in range(400)]
-    assert outcomes[-1] == Outcome.FAILED
-    failed = outcomes.count(Outcome.FAILED)
-    assert client.counters()["failures"] == failed
+        assert client.record("durable", "telltale") == Outcome.FAILED
+    assert set(outcomes) == {Outcome.KEPT}
     assert "telemetry failed in" in caplog.text
     assert "telltale" not in caplog.text
-    client.close()
-    assert client.record("page", "first") == Outcome.KEPT
-    assert client.waiting() == 402 - failed
+    assert client.waiting() == 402
+    assert client.counters()["failures"] >= 1
 
 
 def test_folder_that_cannot_be_made_does_not_reach_the_host(
     open_client: Opener, tmp_path: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A file is in the way: opening and recording fail quietly."""
+    """A file is in the way: the client is disabled and says why, once in the log."""
     (tmp_path / "device").write_text("in the way")
     client = open_client(collector=MemoryTransport())
-    assert client.record("page", "x") == Outcome.FAILED
-    assert client.counters() == {"failures": 2}
-    assert caplog.text.count("telemetry failed in") == 1  # one line a minute for each kind
+    assert client.disabled == "the folder cannot be used: EEXIST"
+    assert client.record("page", "x").reason is Reason.DISABLED
+    assert caplog.text.count("telemetry is disabled in") == 1
     assert client.flush(timeout=0.0).reason is FlushReason.FAILED
 
 

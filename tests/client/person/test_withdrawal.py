@@ -17,12 +17,12 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from devices import DATABASE, Opener, database, full_disk, metric_of, secret_of
+from devices import DATABASE, Opener, database, full_disk, metric_of, secret_of, peek
 from rappor_client import Answer, Caps, Client, IdentityError, Outcome, Withdrawal
 from rappor_client.folder import spool
 from rappor_client.folder.store import Store
 from rappor_client.person.withdrawal import UNDER_WAY, erase
-from rappor_client.testing import FixedClock, MemoryTransport, peek
+from rappor_client.testing import FixedClock, MemoryTransport
 from registries import registry_of
 
 from rappor import Registry
