@@ -319,17 +319,21 @@ class Client:
 
     def _lane(self, name: str) -> Lane | None:
         """Return what is known of a metric now; None where the device is disabled."""
-        lane, working, now = self._lanes.get(name), self._working, self._settings.clock()
-        if lane is not None and working is not None:
-            if lane.holds(working.identity.state, now, self._stops.until):
-                return lane
+        working, now = self._working, self._settings.clock()
+        lane = self._lanes.get(name) if isinstance(name, str) else None
+        if (
+            lane is not None
+            and working is not None
+            and lane.holds(working.identity.state, now, self._stops.until)
+        ):
+            return lane
         metrics = self._metrics(name)
         if metrics[0].name != name:
             raise MetricError(f"{name} is answered together with {metrics[0].name}: record that")
         if working is None:
             return None
         state = working.identity.state
-        lane = lane_of(metrics, state, now, self._settings, self._stops, self._silent_in)
+        lane = lane_of(metrics, state, now, self._stops, self._silent_in)
         if name in self._opted_out:
             lane.reason = Reason.OPTED_OUT
         self._lanes[name] = lane

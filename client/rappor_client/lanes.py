@@ -26,7 +26,6 @@ from rappor_client.outbox.stops import Stops
 from rappor_client.outbox.writer import Event
 from rappor_client.outcome import Reason
 from rappor_client.periods import DAY, day_of, interval_end
-from rappor_client.settings import Settings
 
 _HALF: Final = 1 << 32
 
@@ -96,7 +95,6 @@ def lane_of(
     metrics: tuple[Metric, ...],
     state: State,
     now: float,
-    settings: Settings,
     stops: Stops,
     silent: Callable[[State, int], frozenset[str]],
 ) -> Lane:

@@ -72,7 +72,9 @@ def _pace(metric: Metric) -> str:
     if metric.interval == "epoch":
         pace = f" once a {metric.epoch}, from a day on that the device draws at random"
     else:
-        pace = f" at most once a {metric.interval}" if metric.interval != "none" else " at every event"
+        pace = (
+            f" at most once a {metric.interval}" if metric.interval != "none" else " at every event"
+        )
     return f"{pace}, and written to the disk at once" if metric.durable else pace
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from devices import BOOLEAN, Opener, locked, metric_of, write_device, peek
+from devices import BOOLEAN, Opener, locked, metric_of, peek, write_device
 from rappor_client import Client, Outcome
 from rappor_client.periods import HOUR
 from rappor_client.testing import FixedClock, MemoryTransport
@@ -57,8 +57,9 @@ class Quarter:
         for day in days:
             self.clock.set(START)
             self.clock.advance(days=day)
-            told.append(self.client.record("page", f"value of day {day}"))
             self.client.flush()
+            told.append(self.client.record("page", f"value of day {day}"))
+            self.client.waiting()
         return told
 
 

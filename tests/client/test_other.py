@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from devices import Opener, database, locked, metric_of, secret_of, write_device, peek
+from devices import Opener, metric_of, peek, secret_of, write_device
 from enumeration import coin_classes, instantaneous_of
 from rappor_client import Answer, Caps, Outcome
 from rappor_client.budget.prepared import prepare

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from devices import UNCAPPED, metric_of, secret_of, peek
+from devices import UNCAPPED, metric_of, peek, secret_of
 from enumeration import histories_of
 from rappor_client import Client, Outcome, Policy
 from rappor_client.budget.prepared import prepare

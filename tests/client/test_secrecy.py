@@ -6,18 +6,26 @@ import base64
 import hashlib
 import logging
 import sqlite3
-import time
 import traceback
 from pathlib import Path
 
 import mmh3
 import pytest
-from devices import UNCAPPED, Opener, database, metric_of, refusing_disk, secret_of, peek
-from rappor_client import Caps, IdentityError, Outcome, UploadError
+from devices import (
+    UNCAPPED,
+    Opener,
+    database,
+    metric_of,
+    peek,
+    refusing_disk,
+    secret_of,
+    spool_of,
+)
+from rappor_client import Caps, UploadError
 from rappor_client.budget.prepared import prepare
+from rappor_client.folder import copies
 from rappor_client.folder.spool import add
 from rappor_client.folder.store import Store
-from rappor_client.person.identity import Identity
 from rappor_client.testing import FixedClock, MemoryTransport
 
 from rappor import Metric, Params, RapporError
@@ -64,8 +72,10 @@ def true_things(secret: bytes) -> list[bytes]:
 
 
 def everything_written(folder: Path) -> bytes:
-    """Return all bytes of all files but the identity."""
-    files = [path for path in folder.rglob("*") if path.is_file() and path.name != "identity"]
+    """Return all bytes of all files but the state, which has the secret."""
+    files = [
+        path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("state.")
+    ]
     assert any(path.suffix == ".sqlite3" for path in files)
     return b"\0".join(path.read_bytes() for path in files)
 

@@ -22,8 +22,6 @@ from rappor_client.testing import (
 )
 from registries import registry_of
 
-from rappor.ground.errors import FileError
-
 ACCEPTED = b'{"reports":[{"status":"accepted"}]}'
 
 

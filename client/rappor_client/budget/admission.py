@@ -59,7 +59,7 @@ class Moment(NamedTuple):
 
 
 class Held(NamedTuple):
-    """A metric's open interval: its end in seconds since 1970, and the keyed name of what is held."""
+    """A metric's open interval: its end in seconds since 1970, and the keyed name of its report."""
 
     metric: str
     ends: float
@@ -207,7 +207,7 @@ class Admission:
         return _Interval(open_until, length, tag + _SIGNED)
 
     def _hold(self, offered: Offered, found: Answer, interval: _Interval) -> None:
-        """Hold an event's report as it was drawn; as its scope repeats it, where it has its latch."""
+        """Hold an event's report as it was drawn, or as its scope repeats it."""
         report, upload_id = offered.prepared, offered.upload_id
         if self._is_latched(found.scope):
             report = found.report

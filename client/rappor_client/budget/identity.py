@@ -9,7 +9,6 @@ of the secret in it.
 from __future__ import annotations
 
 import math
-import os
 import time
 from pathlib import Path
 from typing import Final
@@ -177,5 +176,5 @@ def spool_name(mark: bytes) -> str:
 def _spools(folder: Path) -> set[str]:
     """Return the names of the spools in a folder."""
     return {
-        name for name in os.listdir(folder) if name.startswith(_SPOOL) and name.endswith(_ENDING)
+        path.name for path in folder.glob(f"{_SPOOL}*{_ENDING}")
     }

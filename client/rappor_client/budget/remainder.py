@@ -1,7 +1,8 @@
 """The one line that outlives an identity: the nats reserved by calendar year.
 
 The file has the name and the form that an earlier version of this library gave to its budget. That
-version reads in it that everything is lost until the year 9999, and is silent.
+version reads in it that everything is lost until the year 9999, and is silent. It may write it
+anew: then it has a mark, and says the same.
 """
 
 from __future__ import annotations
@@ -21,16 +22,16 @@ from rappor_client.folder.copies import Sealed
 NAME: Final = "budget"
 _MAGIC: Final = "rappor budget 1"
 _PRIVATE: Final = 0o600
-_YEARS: Final = "years"
+_LOST: Final = 9999
 _OLD: Final[Mapping[str, Any]] = {
     "mark": "",
     "carried": 0,
     "scopes": [],
     "charged": [],
     "params": {},
-    "reserved": [],
-    "lost": [9999, 1, None],
+    "lost": [_LOST, 1, None],
 }
+"""What the version before reads: no identity has answered anything, and everything is lost."""
 
 
 class DamagedRemainderError(Exception):
@@ -52,7 +53,7 @@ def read_document(host: Path) -> dict[str, Any] | None:
         raise DamagedRemainderError
     try:
         document = json.loads(text)
-        if not isinstance(document["mark"], str):
+        if not (isinstance(document["mark"], str) and isinstance(document["lost"], list)):
             raise DamagedRemainderError
     except (ValueError, TypeError, LookupError):
         raise DamagedRemainderError from None
@@ -61,19 +62,23 @@ def read_document(host: Path) -> dict[str, Any] | None:
 
 def is_ours(document: Mapping[str, Any] | None) -> bool:
     """Return whether a document is of this version."""
-    return document is not None and _YEARS in document
+    return document is not None and document["lost"][:1] == [_LOST]
+
+
+def is_clean(document: Mapping[str, Any] | None) -> bool:
+    """Return whether a document, if there is one, is of this version and names no identity."""
+    return document is None or (is_ours(document) and not document["mark"])
 
 
 def years_of(document: Mapping[str, Any] | None) -> dict[int, float]:
     """Return the nats reserved by year; infinite where that is not known."""
     if document is None or not is_ours(document):
         return {}
+    years: dict[int, float] = {}
     try:
-        years = {
-            int(year): math.inf if nats is None else float(nats)
-            for year, nats in document[_YEARS].items()
-        }
-    except (AttributeError, TypeError, ValueError):
+        for year, _, _, nats in document["reserved"]:
+            years[int(year)] = years.get(int(year), 0.0) + float(nats)
+    except (LookupError, TypeError, ValueError):
         raise DamagedRemainderError from None
     return years
 
@@ -88,8 +93,8 @@ def read_years(host: Path, year: int) -> dict[int, float]:
 
 def write(host: Path, years: Mapping[int, float]) -> None:
     """Write what was reserved by year, whole or not at all; over the old bytes on a full disk."""
-    kept = {str(year): None if nats == math.inf else nats for year, nats in years.items()}
-    body = f"{_MAGIC}\n{json.dumps({**_OLD, _YEARS: kept})}\n".encode()
+    kept = [[year, "", "", nats] for year, nats in years.items()]
+    body = f"{_MAGIC}\n{json.dumps({**_OLD, 'reserved': kept})}\n".encode()
     data = body + _check(body)
     try:
         with replacing(host / NAME, mode=_PRIVATE) as file:

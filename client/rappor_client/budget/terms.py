@@ -60,10 +60,9 @@ class Terms(NamedTuple):
     @classmethod
     def from_json(cls, text: str) -> Self:
         """Read what `to_json` wrote; whatever else it is raises what its parts raise."""
-        *given, told = json.loads(text)
-        segments = tuple(Dimension(name, tuple(values)) for name, values in told)
-        terms = cls(*given, segments)
-        return terms._replace(parts=tuple(terms.parts))
+        given = dict(zip(cls._fields, json.loads(text), strict=True))
+        told = tuple(Dimension(name, tuple(values)) for name, values in given.pop("segments"))
+        return cls(**given | {"parts": tuple(given["parts"])}, segments=told)
 
 
 def unbounded_price(loss: float) -> float:

@@ -71,6 +71,7 @@ def stamps(folder: OwnFolder) -> tuple[Stamp | None, ...]:
 
 
 def written(number: int, text: Sealed) -> bytes:
+    """Return the bytes of a copy."""
     body = b"%s%d\n%s\n" % (_MAGIC, number, text.bytes)
     return body + hashlib.sha256(body).hexdigest().encode() + b"\n"
 

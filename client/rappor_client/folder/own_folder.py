@@ -44,7 +44,7 @@ class OwnFolder:
         self.path = path
         self._handle = os.open(path, _folder_flags()) if _HAS_HANDLES else None
         self._locked: int | None = None
-        self._seen = _number(os.stat(path if self._handle is None else self._handle))
+        self._seen = _number(path.stat() if self._handle is None else os.fstat(self._handle))
 
     def is_current(self) -> bool:
         """Return whether the folder still has its name."""
@@ -61,7 +61,7 @@ class OwnFolder:
     def stamp(self, name: str) -> Stamp | None:
         """Return what changes when a file does, None if the file is gone."""
         try:
-            status = os.stat(self._at(name), **self._here())
+            status = os.stat(self._at(name), **self._here())  # noqa: PTH116 - by its handle
         except (FileNotFoundError, NotADirectoryError):
             return None
         return status.st_ino, status.st_mtime_ns, status.st_size
@@ -79,7 +79,7 @@ class OwnFolder:
     def replace(self, name: str, data: bytes) -> None:
         """Let a file hold these bytes, whole or not at all; `sync` makes its name durable."""
         with self._draft(name, data) as draft:
-            os.replace(self._at(draft), self._at(name), **self._both())
+            os.replace(self._at(draft), self._at(name), **self._both())  # noqa: PTH105 - likewise
 
     def create(self, name: str, data: bytes) -> bool:
         """Create a file with these bytes, as `replace` does; false if there is one of this name."""

@@ -97,6 +97,7 @@ class Writer:
         self._limits = Limits.of(settings.registry, settings.caps)
         self._events = collections.deque[Event]()
         self._counts = collections.Counter[str]()
+        self._is_awake = False
         self._begin_anew()
         hold_over_forks(self)
         self.store = Store(identity.spool)
@@ -182,7 +183,7 @@ class Writer:
 
     @contextlib.contextmanager
     def _alone(self, patience: float) -> Iterator[None]:
-        """Keep other threads out; BusyError if this one is inside already, as a signal's handler."""
+        """Keep other threads out; BusyError if this one is inside, as a signal's handler."""
         me = threading.get_ident()
         if self._owner == me:
             raise BusyError
@@ -325,7 +326,7 @@ class Writer:
             except BusyError:
                 pass
             except GoneError:
-                return self.clear()
+                self.clear()
             except Exception as error:  # noqa: BLE001 - the thread outlives whatever fails
                 self._on_failure(error)
                 seconds = _FAILED_SECONDS

@@ -39,7 +39,7 @@ from rappor_client.folder.store import BUSY_SECONDS, Store
 from rappor_client.periods import after_day, interval_seconds
 
 DRAFT: Final = "device.migrating"
-SECRET: Final = "identity"
+SECRET: Final = "identity"  # noqa: S105 - a file's name
 DATABASE: Final = "telemetry.sqlite3"
 _MAGIC: Final = b"rappor identity 1\n"
 _CHECK_BYTES: Final = 8
@@ -86,6 +86,9 @@ def migrate(host: Path, year: int) -> None:
     if remainder.is_ours(document):
         if (host / DRAFT).is_dir() and not (host / NAME).exists():
             (host / DRAFT).rename(host / NAME)
+        if not remainder.is_clean(document):
+            remainder.write(host, remainder.years_of(document))
+        _remove_files(host)
         return
     if (host / NAME).exists() or not (document or names_of_before(host)):
         return
@@ -98,6 +101,11 @@ def migrate(host: Path, year: int) -> None:
         (host / SECRET).unlink(missing_ok=True)
         if state is not None:
             (host / DRAFT).rename(host / NAME)
+    _remove_files(host)
+
+
+def _remove_files(host: Path) -> None:
+    """Remove what is left of the version before, or what it has written since: silence."""
     for path in names_of_before(host):
         path.unlink(missing_ok=True)
 

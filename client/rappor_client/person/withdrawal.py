@@ -116,7 +116,7 @@ def _years_before(host: Path, year: int) -> dict[int, float]:
     """Return what identities before have reserved, and the one of the version before."""
     try:
         years = remainder.read_years(host, year)
-        if migration.names_of_before(host) or _is_unclean(host):
+        if not _is_ours(host) and (migration.names_of_before(host) or _is_unclean(host)):
             state, others = migration.state_of_before(host, year)
             years = remainder.greater(years, others)
             if state is not None:
@@ -132,7 +132,14 @@ def _is_unclean(host: Path) -> bool:
         document = remainder.read_document(host)
     except (OSError, remainder.DamagedRemainderError):
         return True
-    return document is not None and bool(document["mark"])
+    return not remainder.is_clean(document)
+
+
+def _is_ours(host: Path) -> bool:
+    try:
+        return remainder.is_ours(remainder.read_document(host))
+    except (OSError, remainder.DamagedRemainderError):
+        return False
 
 
 def _ended(place: Path, year: int) -> dict[int, float]:

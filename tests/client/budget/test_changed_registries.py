@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from devices import lose, metric_of, open_device, write_device, peek
+from devices import lose, metric_of, open_device, peek, write_device
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rappor_client import Client

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import dataclasses
 import datetime
+import json
 import math
 from collections.abc import Sequence
 from pathlib import Path

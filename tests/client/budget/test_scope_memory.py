@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from devices import Opener, metric_of, secret_of, peek
+from devices import Opener, metric_of, peek, secret_of
 from rappor_client import Outcome
 from rappor_client.testing import FixedClock, MemoryTransport
 

@@ -105,4 +105,7 @@ def test_send_says_what_is_wrong(registry: Path, capsys: pytest.CaptureFixture[s
     assert "Not sent: the collector was not reached: " in capsys.readouterr().out
     old = ["send", "yes", "--registry", str(registry), "--metric", "old"]
     assert main([*old, "--collector", "http://127.0.0.1:9"]) == 1
-    assert "Not sent: silent: the last day of the metric's collection is over." in capsys.readouterr().out
+    assert (
+        "Not sent: silent: the last day of the metric's collection is over."
+        in capsys.readouterr().out
+    )

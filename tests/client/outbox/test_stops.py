@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from devices import BALANCED, Opener, metric_of, secret_of, write_device, peek
+from devices import BALANCED, Opener, metric_of, peek, secret_of, write_device
 from rappor_client import Answer, FlushReason, Outcome
 from rappor_client.testing import FixedClock, MemoryTransport
 

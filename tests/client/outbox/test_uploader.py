@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from devices import Opener, full_disk, metric_of, refusing_disk, peek
+from devices import Opener, full_disk, metric_of, peek, refusing_disk
 from rappor_client import Answer, Client, FlushReason, Outcome, Reason, SpoolLimits, UploadError
 from rappor_client.folder.spool import Pending
 from rappor_client.testing import FixedClock, MemoryTransport, constant_coins

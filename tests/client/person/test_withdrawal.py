@@ -17,7 +17,7 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from devices import DATABASE, Opener, database, full_disk, metric_of, secret_of, peek
+from devices import DATABASE, Opener, database, full_disk, metric_of, peek, secret_of
 from rappor_client import Answer, Caps, Client, IdentityError, Outcome, Withdrawal
 from rappor_client.folder import spool
 from rappor_client.folder.store import Store
