@@ -310,7 +310,7 @@ class Lives(RuleBasedStateMachine):
 
     @invariant()
     def check_delivered(self) -> None:
-        """A scope shows as many responses as it has patterns, and reports as its price counts on."""
+        """A scope shows no more responses than patterns, nor reports than its price counts on."""
         shown: dict[tuple[bytes, str, str], list[str]] = defaultdict(list)
         for (secret, _), (name, bits) in self.collector.seen.items():
             metric = METRICS[name.decode()]

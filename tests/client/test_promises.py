@@ -1,7 +1,7 @@
 """What memoisation promises, checked over all pairs of short histories.
 
-The real client is led through every history of up to four reports; which permanent response it
-used for which report is read from its state, whose prices are no less than what these reports cost. The
+The real client is led through every history of up to four reports; which permanent response it used
+for which report is read from its state, whose prices are no less than what these reports cost. The
 distribution of the reports is then enumerated over all coins of both responses, in binary
 fractions that float64 holds exactly.
 """
@@ -50,7 +50,7 @@ Step = tuple[str, bytes]
 
 
 class Led:
-    """A history that the real client was led through: its reports' steps, and what its reports cost."""
+    """A history that the real client was led through: its reports' steps, and their cost."""
 
     def __init__(self, steps: Sequence[Step], nats: float) -> None:
         """Keep both, and the shape of repetition."""

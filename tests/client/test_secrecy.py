@@ -21,6 +21,9 @@ from devices import (
     secret_of,
     spool_of,
 )
+from devices import (
+    own as own_folder,
+)
 from rappor_client import Caps, UploadError
 from rappor_client.budget.prepared import prepare
 from rappor_client.folder import copies
@@ -130,7 +133,8 @@ def test_the_search_finds_what_is_there(open_client: Opener, tmp_path: Path) -> 
     client.record("plain", VALUES[0])
     folder = tmp_path / "device"
     secret = secret_of(folder)
-    assert secret in (folder / "identity").read_bytes()
+    assert client.waiting() == 1
+    assert secret.hex().encode() in (own_folder(folder) / "state.1").read_bytes()
     own = cohort(secret, "plain", "", WIDE)
     bits = encoder(WIDE).encode(VALUES[0], own)
     with database(folder) as db:

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import datetime
 import sqlite3
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -121,9 +122,12 @@ def locked(folder: Path) -> Iterator[None]:
     """Hold the device's lock, as another process would, while the block runs."""
     other = OwnFolder(own(folder))
     try:
-        with other.attempt() as is_inside:
-            assert is_inside
-            yield
+        while True:  # a writer may be inside for a moment
+            with other.attempt() as is_inside:
+                if is_inside:
+                    yield
+                    return
+            time.sleep(0.001)
     finally:
         other.close()
 

@@ -172,9 +172,9 @@ class Admission:
         return answer(self.state.scopes, terms, prepared, self._coins)
 
     def _is_latched(self, scope: Scope) -> bool:
-        """Return whether a scope has its latch; one that only begins with an event has none."""
+        """Return whether a scope had its latch before the event that leads to this one."""
         known = self.state.scopes.get(scope.key)
-        return known is not None and scope.is_latched
+        return known is not None and (known.names.closed or scope.patterns == 1)
 
     def _may_answer(self, scope: Scope, ends: float, tag: int) -> bool:
         known = self.state.scopes.get(scope.key)

@@ -175,6 +175,4 @@ def spool_name(mark: bytes) -> str:
 
 def _spools(folder: Path) -> set[str]:
     """Return the names of the spools in a folder."""
-    return {
-        path.name for path in folder.glob(f"{_SPOOL}*{_ENDING}")
-    }
+    return {path.name for path in folder.glob(f"{_SPOOL}*{_ENDING}")}

@@ -111,7 +111,7 @@ def test_only_the_chosen_events_are_latched_and_admitted(
             assert client.flush()
             state = state.with_value(pair[second], patterns=patterns)
             expected.append(response(tmp_path / name, "2026-11", str(state.last)))
-        assert [report.bits for report in transport.reports] == expected
+        assert [report.bits for report in transport.reports] == expected, chosen
         (scope,) = peek(tmp_path / name).scopes
         assert len(scope.names.admitted) == len(set(expected)) == len(state.admitted)
 

@@ -465,6 +465,7 @@ def test_failing_disk_does_not_reach_the_host(
     with breaking(tmp_path / "device"):
         outcomes = [client.record("page", f"telltale {i}") for i in range(400)]
         assert client.record("durable", "telltale") == Outcome.FAILED
+        client.waiting()
     assert set(outcomes) == {Outcome.KEPT}
     assert "telemetry failed in" in caplog.text
     assert "telltale" not in caplog.text

@@ -101,7 +101,7 @@ def test_everything_is_taken_over(before: Path, later: FixedClock) -> None:
     ids=str,
 )
 def test_what_is_damaged_brings_no_budget(
-    lost: list[str], is_lost: bool, before: Path, later: FixedClock  # noqa: FBT001
+    lost: list[str], is_lost: bool, before: Path, later: FixedClock
 ) -> None:
     """Either of database and copy will do; without both, or the secret, the year is silent."""
     for name in lost:

@@ -56,7 +56,8 @@ def test_an_entry_with_everything() -> None:
     """The optional keys."""
     body = BLOOM.replace("2026-11-30", '"2026-11-30"').replace('"life"', '"quarter"') + (
         'interval = "week"\nnormalize = "strip"\ncandidates = "pages.txt"\npatterns = 3\n'
-        "min_reports = 1000\nmin_cohort = 20\nkeep_reports = true\ninsecure = true\ndurable = true\n"
+        "min_reports = 1000\nmin_cohort = 20\nkeep_reports = true\ninsecure = true\n"
+        "durable = true\n"
         'parts = [{name = "prefix:2", share = 0.5}, {name = "whole"}]\nsample = 0.1\n'
     )
     assert one(body.replace("f = 0.5", "f = 0").replace("p = 0.25", "p = 0")) == make(
