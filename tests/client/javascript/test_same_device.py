@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from devices import metric_of, write_device
 from node import answers
-from rappor_client import Caps, Client
+from rappor_client import Caps, Client, Policy
 from rappor_client.network.transport import Answer
 
 from rappor import Metric, Params, Registry
@@ -205,12 +205,14 @@ def in_python(history: dict[str, Any], folder: Path) -> dict[str, Any]:
                 folder,
                 registry=history["registries"][event["open"]],
                 consent=True,
-                caps=Caps(**event["caps"]),
-                segment=event.get("segment"),
-                transport=transport,
-                background=False,
-                clock=lambda: now[0],
-                coins=lambda n: [COIN] * n,
+                collector=transport,
+                policy=Policy(
+                    caps=Caps(**event["caps"]),
+                    segment=event.get("segment", {}),
+                    background=False,
+                    clock=lambda: now[0],
+                    coins=lambda n: [COIN] * n,
+                ),
             )
         assert client is not None
         if "metric" in event:
