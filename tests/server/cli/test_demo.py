@@ -34,7 +34,9 @@ def test_the_demo_fills_a_dashboard_and_leaves_nothing(tmp_path: Path) -> None:
         try:
             assert process.stdout is not None
             found = next(filter(None, (re.search(r"http://\S+", line) for line in process.stdout)))
-            with httpx.Client(verify=NO_CERTIFICATES, follow_redirects=True) as http:
+            with httpx.Client(
+                verify=NO_CERTIFICATES, follow_redirects=True, timeout=PATIENCE
+            ) as http:
                 page = http.get(found.group())
                 assert page.status_code == 200
                 deadline = time.monotonic() + PATIENCE
