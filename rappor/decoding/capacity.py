@@ -47,8 +47,8 @@ out: with 4 adjusted intervals of low noise hold 86 to 91 %, with 8 they hold 94
 
 _OTHERS: Final = 0.5
 """Collisions of strings that are no candidates, as a part of those of candidates, from which on the
-errors of a shrunken fit may not hold: without the heaviest of 300 Zipf strings on 512 rows it is
-.75 or more and intervals cover 91 to 94 %, with complete lists it is .001 at most."""
+errors of a shrunken fit may not hold: it is .75 or more without the heaviest of 300 Zipf strings on
+512 rows, where intervals cover 91 to 94 %, and .001 at most with complete lists."""
 
 _FEWEST_SHRUNKEN: Final = 3.0
 """Rows of a candidate below which the shrunken fit takes none for strong: with 2 cohorts intervals

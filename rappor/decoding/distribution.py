@@ -197,14 +197,20 @@ def fit_prior(z: NDArray[np.float64], counts: NDArray[np.int64]) -> Prior:
 def _newton_step(
     likelihood: NDArray[np.float64], parts: NDArray[np.float64], weights: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Return the weights, (t,), at which the second order expansion of the loss is least."""
+    """Return the weights, (t,), at which the second order expansion of the loss is least.
+
+    Where rounding makes the search for them go round, a step of expectation and maximisation.
+    """
     odds = likelihood / (likelihood @ weights)[:, None]
     curvature = (odds * parts[:, None]).T @ odds
     curvature[np.diag_indices_from(curvature)] += _RIDGE * (1 + curvature.diagonal())
     root = linalg.cholesky(curvature)
     # The slope is 1 - odds' parts, and odds' parts is the curvature times the weights.
     right = 2 * curvature @ weights - 1
-    found, _ = optimize.nnls(root, linalg.solve_triangular(root, right, trans="T"))
+    try:
+        found, _ = optimize.nnls(root, linalg.solve_triangular(root, right, trans="T"))
+    except RuntimeError:
+        found = weights * (odds.T @ parts)
     return np.asarray(found)
 
 
