@@ -22,8 +22,6 @@ from benchmarks.tables import Table
 
 _ROOT = Path(__file__).resolve().parents[1]
 _CONNECTIONS = 64
-_READ_SECONDS = 10
-"""In which a collector that has just started reads the ids of a full database."""
 _NOTHING = "a POST that does nothing"
 _SHOWN = ("per_second", "p50", "p99")
 _MOST_STOLEN = 0.02
@@ -44,9 +42,6 @@ profile = "balanced"
 """
 
 
-_ANSWER = b'{"reports":[{"status":"accepted"}]}'
-
-
 def collector(*, quick: bool) -> list[Table]:
     """Load the collector on SQLite and PostgreSQL, and the stack without a store."""
     n_ids = 100_000 if quick else 3_000_000
@@ -63,7 +58,7 @@ def collector(*, quick: bool) -> list[Table]:
             "stolen, %",
         ),
         note=f"Medians of rounds in turn; the ratios are medians of the rounds' own. `full` has "
-        f"{n_ids:,} ids of the last 14 days, which were read before. Load from the same two "
+        f"{n_ids:,} keys of the last 14 days. Load from the same two "
         "cores. Suspicious reports are accepted: these are random bits. On the disk before the "
         f"answer (fsync). Stolen is the processors' time that other guests of the machine took; a "
         f"measurement with more than {_MOST_STOLEN:.0%} was made again, up to {_TRIES} times, and "
@@ -99,8 +94,8 @@ def _pruning(*, quick: bool) -> Table:
             "p99 before, ms",
             "p99, ms",
         ),
-        note="Medians of three. A forgotten id is known no more. PostgreSQL deletes a file; SQLite "
-        "overwrites rows in steps, between which it stores uploads.",
+        note="Medians of three. A forgotten key is known no more. PostgreSQL deletes a file; "
+        "SQLite overwrites rows, while uploads go to the inbox.",
     )
     with tempfile.TemporaryDirectory(dir=_ROOT.parent) as folder, _databases(folder) as urls:
         for label, url in urls.items():
@@ -125,11 +120,11 @@ def _prune(folder: Path, url: str, n_ids: int) -> list[float]:
             load = pool.submit(_load, port, 6.0, 1)
             time.sleep(2.0)
             start = time.monotonic()
-            pruned = pool.submit(prune, store, today=today, report_days=90)
+            pruned = pool.submit(prune, store.engine, today=today, report_days=90)
             while not pruned.done() and _n_days(store) > 1:
                 time.sleep(0.01)
             forgotten = time.monotonic() - start
-            assert pruned.result().ids == n_ids
+            assert pruned.result().keys == n_ids
             overwritten = time.monotonic() - start
             during = load.result()
         store.close()
@@ -144,24 +139,23 @@ def _n_days(store: Any) -> int:
 
 
 def _fill(url: str, day: datetime.date, n_ids: int) -> None:
-    """Write random ids into the table of a day, which the database makes up itself."""
+    """Write random keys into the table of a day, which the database makes up itself."""
     from rappor_server.storage import day_tables  # noqa: PLC0415 - the extra 'server'
     from rappor_server.storage.database import open_engine, writing  # noqa: PLC0415
     from sqlalchemy import text  # noqa: PLC0415
 
     engine = open_engine(url)
     name = day_tables.table_of(day_tables.UPLOAD, day).name
-    rows = "SELECT randomblob(32), randomblob(32), :answer FROM n ORDER BY 1"
+    rows = "SELECT randomblob(16) FROM n ORDER BY 1"
     numbers = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < :n)"
     if engine.dialect.name == "postgresql":
         numbers = "WITH n AS (SELECT generate_series(1, :n) AS i)"
-        own = f"sha256(('{name}' || i)::bytea)"
-        rows = f"SELECT {own}, {own}, CAST(:answer AS bytea) FROM n ORDER BY 1"  # noqa: S608
+        rows = "SELECT gen_random_uuid() FROM n ORDER BY 1"
     with writing(engine) as db:
         day_tables.add(db, day_tables.UPLOAD, day)
         db.execute(
-            text(f"{numbers} INSERT INTO {name} (id, mac, answer) {rows}"),
-            {"n": n_ids, "answer": _ANSWER},
+            text(f"{numbers} INSERT INTO {name} (key) {rows}"),
+            {"n": n_ids},
         )
     engine.dispose()
 
@@ -172,8 +166,9 @@ def _settle(url: str) -> None:
     from sqlalchemy import text  # noqa: PLC0415 - the extra 'server'
 
     engine = open_engine(url)
-    erase_traces(engine)
-    if engine.dialect.name == "postgresql":
+    if engine.dialect.name == "sqlite":
+        erase_traces(Path(str(engine.url.database)))
+    else:
         with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as db:
             db.execute(text("CHECKPOINT"))
     engine.dispose()
@@ -213,8 +208,7 @@ def _measure_rounds(
         applications = list(_applications(Path(folder), urls, n_ids))
         for _ in range(rounds):
             for label, factory, url in applications:
-                pause = _READ_SECONDS if "full" in label else 0
-                figures = _measure(Path(folder), factory, url, seconds, n_reports, pause=pause)
+                figures = _measure(Path(folder), factory, url, seconds, n_reports)
                 found.setdefault(label, []).append(figures)
     return found
 
@@ -246,7 +240,7 @@ def _second(url: str) -> str:
 
 
 def _fill_fortnight(folder: Path, url: str, n_ids: int) -> None:
-    """Make a database with ids of the last 14 days, today included."""
+    """Make a database with keys of the last 14 days, today included."""
     _prepare(folder, url)
     today = datetime.datetime.now(datetime.UTC).date()
     for i in range(14):
@@ -254,12 +248,11 @@ def _fill_fortnight(folder: Path, url: str, n_ids: int) -> None:
 
 
 def _measure(
-    folder: Path, factory: str, url: str, seconds: float, n_reports: int, *, pause: int
+    folder: Path, factory: str, url: str, seconds: float, n_reports: int
 ) -> dict[str, float]:
     """Load one application; again if other guests of the machine spoilt it."""
     tries: list[dict[str, float]] = []
     with _serving(folder, factory, url) as (port, _):
-        time.sleep(pause)
         while not tries or (tries[-1]["stolen"] > _MOST_STOLEN and len(tries) < _TRIES):
             before = _processor_time()
             tries.append(_load(port, seconds, n_reports))

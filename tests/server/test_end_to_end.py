@@ -83,6 +83,7 @@ def test_words_of_real_devices_are_found(tmp_path: Path, database: str) -> None:
             output, _ = child.communicate(timeout=300)
             assert (child.returncode, output) == (0, "delivered")
         token = make_token(database)
+        running.count()
         answer = plain_http.post(
             f"{running.admin_url}/v1/metrics/word/estimates",
             json={"all": True, "confidence": 1 - FALSE_ALARM / len(candidates)},

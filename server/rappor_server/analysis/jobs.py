@@ -107,7 +107,7 @@ class Jobs:
             self._tasks.pop(job.id, None)
 
     async def wait(self, job: Job, seconds: float | None) -> None:
-        """Wait for the end of a job, at most so many seconds; whoever leaves cancels it."""
+        """Wait for the end of a job, so long or as long as it takes; whoever leaves cancels it."""
         if (task := self._tasks.get(job.id)) is None:
             return
         try:

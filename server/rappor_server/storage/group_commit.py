@@ -52,7 +52,7 @@ class Receiver:
     """
 
     def __init__(self, inbox: Inbox, *, counter_bytes: Callable[[], int]) -> None:
-        """Turn uploads away while less is free than a fold of so many bytes of counters needs."""
+        """Turn uploads away while less is free than a fold of these counters needs."""
         self._inbox = inbox
         self._counter_bytes = counter_bytes
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="rappor-receiver")

@@ -683,6 +683,7 @@ def test_words_of_two_hundred_fresh_profiles_are_found(browser: Browser, tmp_pat
     candidates = ["bing", "duckduckgo", "ecosia", "google", "qwant"]
     with the_readmes_site(tmp_path, WORDS_TOML) as running:
         in_fresh_profiles(browser, running, words)
+        running.collector.count()
         answer = httpx.post(
             f"{running.collector.url}/v1/metrics/search_engine/estimates",
             json={"candidates": candidates, "all": True, "confidence": 1 - 1e-9 / len(candidates)},

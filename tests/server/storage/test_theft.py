@@ -324,9 +324,7 @@ def test_all_other_tables_are_the_same_whatever_was_sent(database: str, tmp_path
         )
         engine.dispose()
     assert found[0] == found[1]
-    assert {"folded", "heartbeat", "refusal", "params", "day_table", "token", "blocked"} <= set(
-        found[0]
-    )
+    assert {"heartbeat", "refusal", "params", "day_table", "token", "blocked"} <= set(found[0])
 
 
 def test_files_of_sqlite_hold_no_earlier_sums(tmp_path: Path) -> None:
