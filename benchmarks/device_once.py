@@ -114,7 +114,8 @@ def repeated(client: Client) -> dict[str, float]:
 def timed_beside_a_frozen_process(client: Client, folder: Path) -> dict[str, float]:
     """Return the times of record() while a stopped process keeps the device's lock."""
     command = [sys.executable, "-c", _FROZEN, str(folder / "device")]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as frozen:
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(command, **pipes) as frozen:  # noqa: S603 - ours
         assert frozen.stdout is not None
         frozen.stdout.readline()
         frozen.send_signal(signal.SIGSTOP)

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from rappor.cli.console import escape, show, width
 from rappor.cli.options import Output, save_chart
-from rappor.panels.contrasts import Contrast
+from rappor.panels.contrasts import SampleContrast
 from rappor.panels.panel import Panel
 from rappor.reporting.numbers import measured, moved, p_value, short_percent, span_of_points
 from rappor.reporting.plots import contrast_interval
@@ -44,7 +44,7 @@ def give(panel: Panel, output: Output, *, every: bool) -> None:
     show(*map(escape, in_panel(panel)))
 
 
-def _table(panel: Panel, contrast: Contrast, rows: list[int]) -> Table:
+def _table(panel: Panel, contrast: SampleContrast, rows: list[int]) -> Table:
     """Return a row for each candidate; changes have adjusted intervals."""
     thirds = ("first third", "last third") if len(panel.samples) > 2 else ("first", "last")
     ends = thirds if contrast.kind == "slope" else ("before", "after")
@@ -69,7 +69,7 @@ def _table(panel: Panel, contrast: Contrast, rows: list[int]) -> Table:
     return shown
 
 
-def _cells(panel: Panel, contrast: Contrast, i: int) -> Iterator[str]:
+def _cells(panel: Panel, contrast: SampleContrast, i: int) -> Iterator[str]:
     row = contrast.row(i)
     error = row["std_error"]
     group = f" (group {panel.group[i]})" if panel.group[i] else ""

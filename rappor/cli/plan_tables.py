@@ -83,7 +83,7 @@ def _summary(planned: Plan) -> Table:
     summary.add_row("epsilon_inf", _loss(epsilon_inf(params)))
     summary.add_row("report size", f"{counted(params.n_bytes, 'byte')} of bits")
     if planned.filling.m_is_too_large:
-        summary.add_row("m is too large", f"{planned.filling.summary}; a collector shows no others")
+        summary.add_row("m is too large", planned.filling.summary)
     _add_prediction(summary, planned)
     return summary
 

@@ -34,7 +34,7 @@ def trend(
 ) -> None:
     """Show how shares change over days, weeks or months.
 
-    COUNTS are files from `rappor pull` with --by day, week or month, or the JSON that a collector
+    COUNTS are files from `rappor pull`, or the JSON that a collector
     returns. Several files are joined. Counts from other commands contain no days: give --from.
 
     Each period is decoded separately. Whether a share changed over the range is decided by a line

@@ -113,8 +113,30 @@ def squares_by_pace(
     for first, last, n in periods:
         if n:
             reports[_number(pace, first), _number(pace, last) + 1] += n
-    each = 24 if pace == "hour" else 1
-    return squares_of_periods((n, each * (end - first)) for (first, end), n in reports.items())
+    return squares_of_periods(
+        (n, _most(pace) * (end - first)) for (first, end), n in reports.items()
+    )
+
+
+def most_reports(pace: str, first: datetime.date, last: datetime.date) -> int:
+    """Return the most reports that one device sends on the days from first to last.
+
+    It is 1 for each interval that has one of these days; 1 too for the pace "none", where nothing
+    is known. The pace is as for `squares_by_pace`.
+    """
+    if pace == "none":
+        return 1
+    return _most(pace) * (_number(pace, last) - _number(pace, first) + 1)
+
+
+def same_interval(pace: str, first: datetime.date, second: datetime.date) -> bool:
+    """Return whether two days are of one interval; all days are where the pace is "none"."""
+    return pace == "none" or _number(pace, first) == _number(pace, second)
+
+
+def _most(pace: str) -> int:
+    """Return how many reports a device sends in the shortest time that counts know: a day."""
+    return 24 if pace == "hour" else 1
 
 
 def _number(pace: str, day: datetime.date) -> int:

@@ -13,7 +13,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -25,9 +25,6 @@ from rappor.decoding.estimates import Estimates
 from rappor.ground.errors import DecodeError
 from rappor.protocol.encodings import encoding_of
 from rappor.protocol.segments import segment_name
-
-UNTOLD: Final = "not told"
-"""The segment of devices that tell none, because their program does not know of segments yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +68,7 @@ def segments_of(counts: Sequence[Counts]) -> dict[str, list[Counts]]:
     """Return the counts of each segment by its name, to be decoded alone."""
     found: dict[str, list[Counts]] = {}
     for each in counts:
-        found.setdefault(segment_name(each.params.segment) or UNTOLD, []).append(each.unsegmented)
+        found.setdefault(segment_name(each.params.segment), []).append(each.unsegmented)
     return found
 
 

@@ -17,9 +17,6 @@ from rappor.panels.panel import Panel, Sample, panel
 from rappor.panels.samples import Samples
 from rappor.protocol.segments import Segment, segment_name
 
-_UNTOLD = "not told"
-"""The segment of devices that tell none, because their program does not know of segments yet."""
-
 
 def by_segment(
     counts: Sequence[Counts],
@@ -74,7 +71,7 @@ def by_segment(
     collections = list(grouped.values())
     decoded = Samples.decoded(collections, candidates, detection, overlap=0.0, progress=progress)
     described = [
-        Sample.of(segment_name(segment) or _UNTOLD, some, merged.n_devices, segment=dict(segment))
+        Sample.of(segment_name(segment), some, merged.n_devices, segment=dict(segment))
         for (segment, some), merged in zip(grouped.items(), decoded.merged, strict=True)
         if merged is not None
     ]

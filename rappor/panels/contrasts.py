@@ -51,7 +51,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Contrast:
+class SampleContrast:
     """A weighted sum of samples, c rows in the order of `Panel.candidates`.
 
     Attributes
@@ -99,13 +99,13 @@ class Contrast:
         """Rows that changed."""
         return int(self.changed.sum())
 
-    def ordered(self, order: NDArray[np.int64]) -> Contrast:
+    def ordered(self, order: NDArray[np.int64]) -> SampleContrast:
         """Return the rows in another order."""
         columns: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(self)}
         for name, column in columns.items():
             if isinstance(column, np.ndarray) and name != "weights":
                 columns[name] = column[order]
-        return Contrast(**columns)
+        return SampleContrast(**columns)
 
     def row(self, i: int) -> dict[str, Any]:
         """Return the numbers of a row; those that do not exist are None or missing."""
@@ -125,7 +125,7 @@ def conclude(
     shares: NDArray[np.float64],
     detected: NDArray[np.bool_],
     detection: Detection,
-) -> Iterator[Contrast]:
+) -> Iterator[SampleContrast]:
     """Decide over all candidates and all contrasts of one kind together what changed.
 
     Parameters
@@ -148,7 +148,7 @@ def conclude(
         there = [np.asarray(detected[sign * each.weights > 0].any(axis=0)) for sign in (-1, 1)]
         strings = min(float(changes.p_value.min()) * len(changed), 1.0)
         parts = [strings] if changes.rows_p_value is None else [strings, changes.rows_p_value]
-        yield Contrast(
+        yield SampleContrast(
             kind=each.kind,
             name=each.name,
             weights=each.weights,

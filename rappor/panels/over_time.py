@@ -6,10 +6,8 @@ import datetime
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rappor.candidates.candidates import Candidates
 from rappor.candidates.stream import CandidateStream
@@ -26,9 +24,6 @@ from rappor.panels.levels import Levels
 from rappor.panels.panel import Panel, Sample, panel
 from rappor.panels.samples import Samples
 from rappor.panels.stretches import Stretch, stretches
-
-_HARDLY_ANY: Final = 0.02
-"""Part of a line's information that periods with empty cohorts may have in sum to be left out."""
 
 
 def trend(
@@ -129,10 +124,9 @@ def _asked(decoded: Samples, described: Sequence[Sample]) -> Iterator[Asked]:
     # From the first one, so that no digit is lost.
     days = np.array([(_day(each.first) + _day(each.last)) / 2 for each in described])
     days -= days[0]
-    precision = _on_the_line(decoded, days)
-    lined = np.flatnonzero(precision).tolist()
-    n = max(len(lined) // 3, 1)
-    first, last = (one[part].sum(axis=0) * precision for part in (lined[:n], lined[-n:]))
+    precision = decoded.precision
+    n = max(len(known) // 3, 1)
+    first, last = (one[part].sum(axis=0) * precision for part in (known[:n], known[-n:]))
     first, last = first / first.sum(), last / last.sum()
     # Generalised least squares: the line through all shares, each by its precision.
     away = days - np.average(days, weights=precision)
@@ -149,24 +143,6 @@ def _asked(decoded: Samples, described: Sequence[Sample]) -> Iterator[Asked]:
         for a, b in itertools.pairwise(known):
             name = f"from {described[a].name} to {described[b].name}"
             yield Asked.of("step", name, one[b] - one[a])
-
-
-def _on_the_line(decoded: Samples, days: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return what each period weighs in the line: its precision, or 0 where it would cost more.
-
-    A cohort that is empty in one period of a contrast takes no part in it, so a day of twenty
-    reports would take most cohorts from all others. Periods with empty cohorts are left out as
-    long as the line loses hardly any of its information by that.
-    """
-    precision = decoded.precision
-    known = precision > 0
-    mean = np.average(days, weights=precision)
-    parts = [part / part.sum() for part in (precision, precision * (days - mean) ** 2)]
-    part = np.where(known & decoded.has_empty_cohorts, np.max(parts, axis=0), np.inf)
-    order = np.argsort(part)
-    left_out = order[np.cumsum(part[order]) <= _HARDLY_ANY]
-    precision[left_out] = 0.0
-    return precision
 
 
 def _day(day: datetime.date | None) -> int:

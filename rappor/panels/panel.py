@@ -22,7 +22,7 @@ from rappor.decoding.spreadsheet import csv_text
 from rappor.ground.display import Displayed, draw
 from rappor.ground.files import saved
 from rappor.ground.progress import Progress
-from rappor.panels.contrasts import Asked, Contrast, conclude
+from rappor.panels.contrasts import Asked, SampleContrast, conclude
 from rappor.panels.levels import Levels, order_of
 from rappor.panels.samples import Samples
 from rappor.protocol.params import Params
@@ -142,7 +142,7 @@ class Panel(Displayed):
     window: int
     smoothed: Levels | None
     found: NDArray[np.bool_]
-    contrasts: tuple[Contrast, ...]
+    contrasts: tuple[SampleContrast, ...]
     overlap: float | None
     assumed: str
     warnings: tuple[Caution, ...]
@@ -167,7 +167,7 @@ class Panel(Displayed):
         return tuple(each for each in self.samples if not each.reports)
 
     @property
-    def main(self) -> tuple[Contrast, ...]:
+    def main(self) -> tuple[SampleContrast, ...]:
         """The contrasts that answer the question."""
         return tuple(each for each in self.contrasts if each.kind == self.contrasts[0].kind)
 
@@ -197,7 +197,7 @@ class Panel(Displayed):
         pairs = itertools.pairwise(known)
         return tuple((a, b) for a, b in pairs if a.fingerprints != b.fingerprints)
 
-    def contrast(self, weights: Sequence[float], name: str = "contrast") -> Contrast:
+    def contrast(self, weights: Sequence[float], name: str = "contrast") -> SampleContrast:
         """Estimate a weighted sum of the samples' shares of every candidate.
 
         Parameters
@@ -247,7 +247,7 @@ class Panel(Displayed):
             "detected": bool(levels.detected[number, i]),
         }
 
-    def contrast_row(self, contrast: Contrast, i: int) -> dict[str, Any]:
+    def contrast_row(self, contrast: SampleContrast, i: int) -> dict[str, Any]:
         """Return the row of one candidate in one contrast."""
         names = {"candidate": self.candidates[i], "what": contrast.kind, "name": contrast.name}
         return names | contrast.row(i)
@@ -323,7 +323,7 @@ def panel(
     order = np.arange(len(apart.names))
     levels = apart.levels(order, apart.alone, counted)
     changes = [decoded.changes(each.weights, progress) for each in asked]
-    contrasts: list[Contrast] = []
+    contrasts: list[SampleContrast] = []
     for kind in dict.fromkeys(each.kind for each in asked):
         some = [(a, c) for a, c in zip(asked, changes, strict=True) if a.kind == kind]
         contrasts += conclude(
@@ -353,7 +353,7 @@ def panel(
     )
 
 
-def _order(decoded: Samples, main: Sequence[Contrast]) -> NDArray[np.int64]:
+def _order(decoded: Samples, main: Sequence[SampleContrast]) -> NDArray[np.int64]:
     """Return candidates in the order of their changes, then of their shares of all reports."""
     by_share = order_of(decoded.apart.whole, decoded.apart.names)
     if not main:

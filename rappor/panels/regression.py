@@ -47,7 +47,7 @@ class Changes:
     estimate, std_error : (c,) float64; infinite errors where the counts say nothing.
     p_value : (c,) float64. Two-sided: how often an unchanged candidate looks like this.
     interval : returns the ends of two-sided intervals.
-    how : "rows", "answers" or "apart", as in `Contrast`.
+    how : "rows", "answers" or "apart", as in `SampleContrast`.
     rows_p_value : the test that no row changed, whatever the candidates; None where there are
         no rows to compare.
     filled : whether changed strings fill the rows, so that some may be missed or blurred.

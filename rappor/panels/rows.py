@@ -49,6 +49,10 @@ leaves out one bit in 700."""
 _OUTLIER: Final = float(-special.ndtri(0.5e-4))
 """Standard deviations from which a row is no noise: noise alone leaves out one in 10,000."""
 
+_LOST: Final = 0.02
+"""Part of the weights of one sign that samples without reports in a cohort may have: the others of
+that sign take it over. A row that misses more is left out."""
+
 _ROUNDS: Final = 4
 """Rounds in which the devices' part and the rows that are left out settle."""
 
@@ -148,7 +152,8 @@ class ContrastRows(Target):
     Attributes
     ----------
     samples : the t samples of each shape.
-    weights : (t,) float64, none of them 0.
+    weights : (t, n) float64. In each row with reports they sum to 0, and those of each sign to as
+        much as in all rows; 0 for a sample without reports in the cohort.
     overlap : rho; None if it is not known.
     part : of the most that devices can bring; 1 if the overlap is known.
     mean : (n,) float64. The mean of all samples, smoothed, which says how noisy a row is; its noise
@@ -176,14 +181,14 @@ class ContrastRows(Target):
         levels = self.mean + self.slope * theta
         noise, between = (self._of_samples(name, levels) for name in ("noise", "between"))
         between = np.maximum(between, 0.0)
-        fresh = (self.weights[:, None] ** 2 * np.maximum(noise - between, 0.0)).sum(axis=0)
-        devices = self.weights[:, None] * np.sqrt(between)
+        fresh = (self.weights**2 * np.maximum(noise - between, 0.0)).sum(axis=0)
+        devices = self.weights * np.sqrt(between)
         return np.asarray(fresh), devices_variance(devices, self.overlap)
 
     def fourth(self) -> NDArray[np.float64]:
         """Return a bound on the fourth cumulant of each row, (n,), if nothing changed."""
         levels = np.tile(self.mean, (len(self.weights), 1))
-        return np.asarray(self.weights**4 @ self._of_samples("fourth", levels))
+        return np.asarray((self.weights**4 * self._of_samples("fourth", levels)).sum(axis=0))
 
     def mirrored(self) -> ContrastRows:
         """Return the rows of the weights with the other sign."""
@@ -255,16 +260,20 @@ def contrast_rows(
         np.concatenate([of_samples(some, name) for some in pooled], axis=1)
         for name in ("live", "proportions", "noise")
     )
-    alive = live.all(axis=0)
-    noise = np.where(alive, np.maximum(noise, _LEAST_VARIANCE), 1.0)
-    shares = (1 / noise) / (1 / noise).sum(axis=0)
+    counted = np.concatenate([[each.reports for each in some] for some in firsts], axis=1)
+    used = weights_of_rows(weights, live)
+    there = used != 0
+    alive = there.any(axis=0)
+    precision = np.where(there, 1 / np.maximum(noise, _LEAST_VARIANCE), 0.0)
+    total = np.where(alive, precision.sum(axis=0), 1.0)
+    shares = precision / total
     known = (shares * explained).sum(axis=0)
-    mean = np.where(alive, (shares * proportions).sum(axis=0), 0.0)
-    spread = np.where(alive, (shares**2 * noise).sum(axis=0), np.inf)
-    pull = weights[:, None] * noise
+    mean = (shares * proportions).sum(axis=0)
+    spread = np.where(alive, 1 / total, np.inf)
+    pull = used * np.maximum(noise, _LEAST_VARIANCE)
     return ContrastRows(
-        proportions=np.where(alive, weights @ proportions, 0.0),
-        reports=np.where(alive, stacked("reports"), 0.0),
+        proportions=(used * proportions).sum(axis=0),
+        reports=np.where(alive, np.where(there, counted, np.inf).min(axis=0), 0.0),
         p_star=stacked("p_star"),
         q_star=stacked("q_star", np.maximum),
         p=stacked("p"),
@@ -276,12 +285,34 @@ def contrast_rows(
         counts=tuple(some[0].counts[0] for some in firsts),
         repetitions=tuple(some[0].repetitions[0] for some in firsts),
         samples=pooled,
-        weights=weights,
+        weights=used,
         overlap=overlap,
         part=1.0,
-        mean=known + _smoothed(np.where(alive, mean - known, 0.0), spread, group),
-        slope=pull / (weights[:, None] * pull).sum(axis=0),
+        mean=known + _smoothed(mean - known, spread, group),
+        slope=pull / np.where(alive, (used * pull).sum(axis=0), 1.0),
     )
+
+
+def weights_of_rows(weights: NDArray[np.float64], live: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Return the weights of each row, (t, n): those of samples without reports go to the others.
+
+    Each sign keeps its sum, so that what did not change still cancels. A row is left out, all 0,
+    where one sign lacks more than `_LOST` of its weights.
+
+    Parameters
+    ----------
+    weights : (t,) float64; they sum to 0.
+    live : (t, n). Whether a sample has reports in the row's cohort.
+    """
+    rows = np.zeros(live.shape)
+    alive = np.ones(live.shape[1], dtype=bool)
+    for sign in (-1.0, 1.0):
+        full = np.maximum(sign * weights, 0.0)
+        there = full @ live
+        alive &= there >= (1 - _LOST) * full.sum()
+        scale = full.sum() / np.where(there > 0, there, 1.0)
+        rows += sign * full[:, None] * live * scale
+    return rows * alive
 
 
 def _smoothed(
@@ -331,7 +362,8 @@ def _heavy(target: ContrastRows) -> NDArray[np.bool_]:
     """Return which rows, (n,), frequent strings set: their mean is above noise."""
     levels = np.tile(target.mean, (len(target.weights), 1))
     noise = np.maximum(target._of_samples("noise", levels), _LEAST_VARIANCE)
-    spread = np.sqrt(1 / (1 / noise).sum(axis=0))
+    precision = np.where(target.weights != 0, 1 / noise, 0.0).sum(axis=0)
+    spread = 1 / np.sqrt(np.maximum(precision, np.finfo(float).tiny))
     heavy = np.zeros(len(target), dtype=bool)
     for number in range(len(target.counts)):
         rows = (target.group == number) & (target.reports > 0)

@@ -104,16 +104,6 @@ class Samples:
             ]
         )
 
-    @property
-    def has_empty_cohorts(self) -> NDArray[np.bool_]:
-        """Return which samples, (t,), have reports and a cohort without."""
-        return np.array(
-            [
-                each is not None and not all((counts.reports > 0).all() for counts in each.counts)
-                for each in self.merged
-            ]
-        )
-
     def changes(self, weights: NDArray[np.float64], progress: Progress = no_progress) -> Changes:
         """Estimate a weighted sum of the samples' shares of each candidate.
 

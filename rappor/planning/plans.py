@@ -14,7 +14,7 @@ from rappor.planning.detection_limit import rare_variance
 from rappor.planning.entry import DESCRIPTION, OWNER, write_registry
 from rappor.planning.noise import Budget, choose_noise, choose_published
 from rappor.planning.power import Prediction, Question, predict
-from rappor.privacy.small_cohorts import Filling, fill
+from rappor.privacy.small_cohorts import Filling
 from rappor.protocol import loss
 from rappor.protocol.encodings import encoding_of
 from rappor.protocol.params import LETTERS, Params
@@ -96,8 +96,9 @@ class Plan(Displayed):
 
     @property
     def filling(self) -> Filling:
-        """How the reports fill the cohorts with as many as a collector shows."""
-        return fill(self.params.m, MIN_COHORT, self.reports)
+        """How the devices fill the cohorts, if each of them reports in every interval."""
+        devices = round(self.reports / self.question.reports_per_device)
+        return Filling(devices=devices, m=self.params.m, min_cohort=MIN_COHORT)
 
     def to_toml(
         self,

@@ -9,7 +9,6 @@ from typing import Final
 
 from rappor.ground.plurals import counted
 from rappor.privacy.linkability import link
-from rappor.privacy.small_cohorts import fill_cohorts
 from rappor.protocol.encodings import encoding_of
 from rappor.protocol.loss import belief_bound, epsilon_1, epsilon_inf
 from rappor.protocol.params import Params
@@ -218,18 +217,17 @@ def _keeping(metric: Metric) -> str:
 
 
 def _showing(metric: Metric) -> str:
-    """Say which sums are shown, and how many are not where m is large for the reports."""
+    """Say which sums are shown."""
     if not metric.min_reports:
         return "It shows every sum at once, even that of a single report."
-    whose = " of a cohort" if metric.params.m > 1 else ""
     group = " of a group" if metric.segments else ""
-    text = (
-        f"It shows only sums of whole days that have at least "
-        f"{counted(metric.min_cohort, 'report')}{whose}, and only from "
+    whose = " of a cohort" if metric.params.m > 1 else ""
+    least = (
+        f"at least {counted(metric.min_cohort, 'report')}{whose}"
+        if metric.pace == "none"
+        else f"reports{whose} of which no device sent more than one in {metric.min_cohort:,}"
+    )
+    return (
+        f"It shows only sums of whole days that have {least}, and only from "
         f"{counted(metric.min_reports, 'report')}{group} on."
     )
-    filling = fill_cohorts(metric)
-    if not filling.m_is_too_large:
-        return text
-    told = filling.summary
-    return f"{text} {told[:1].upper()}{told[1:]}."

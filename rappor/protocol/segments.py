@@ -108,8 +108,11 @@ def is_listed(segment: Segment, dimensions: Sequence[Dimension]) -> bool:
 
 
 def segment_name(segment: Segment) -> str:
-    """Write a segment for people: `country=de, version=2`; two segments have two names."""
-    return ", ".join(f"{name}={_quoted(value)}" for name, value in segment)
+    """Write a segment for people: `country=de, version=2`; two segments have two names.
+
+    That of devices whose program does not know of segments yet is "not told".
+    """
+    return ", ".join(f"{name}={_quoted(value)}" for name, value in segment) or "not told"
 
 
 def _quoted(value: str) -> str:

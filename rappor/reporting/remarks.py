@@ -9,7 +9,7 @@ from typing import Any, Final
 from rappor.decoding.diagnostics import IMBALANCE
 from rappor.decoding.estimates import Estimates
 from rappor.ground.plurals import counted
-from rappor.panels.contrasts import Contrast
+from rappor.panels.contrasts import SampleContrast
 from rappor.panels.panel import Panel, Sample
 from rappor.protocol.loss import epsilon_1
 from rappor.reporting.numbers import nats, p_value, percent, short_percent
@@ -71,7 +71,7 @@ def beside(panel: Panel) -> Iterator[str]:
         )
 
 
-def unchanged(main: Sequence[Contrast]) -> str:
+def unchanged(main: Sequence[SampleContrast]) -> str:
     """Say in which contrasts the overall test found a change."""
     some, none = (
         ", ".join(

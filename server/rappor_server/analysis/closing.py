@@ -18,7 +18,7 @@ from rappor.ground.errors import RapporError
 from rappor.registry.metric import Metric
 from rappor_server import logs
 from rappor_server.analysis.worker import Tell
-from rappor_server.storage.blocks import close_blocks, due
+from rappor_server.storage.blocks import Rule, close_blocks, due
 from rappor_server.storage.store import Store
 
 _PIECE_SECONDS: Final = 5.0
@@ -52,9 +52,8 @@ def close_days(
     """
     if not metric.min_reports:
         return True
-    return close_blocks(
-        store.engine, metric.name, min_cohort=metric.min_cohort, today=today, until=until
-    )
+    rule = Rule(pace=metric.pace, min_cohort=metric.min_cohort)
+    return close_blocks(store.engine, metric.name, rule, today=today, until=until)
 
 
 def metrics_due(store: Store, metrics: Sequence[Metric], today: datetime.date) -> list[Metric]:

@@ -24,18 +24,18 @@ from rappor_server.cli.options import today
     "--against", type=click.Path(), metavar="TOML", help="The registry before the change."
 )
 @click.option(
-    "--reports",
+    "--devices",
     type=click.IntRange(min=1),
     metavar="N",
-    help="The number of reports that will be read together, such as those of a day. The command "
-    "warns if they are too few for the cohorts. Default: each metric's min_reports.",
+    help="The number of devices that report in an interval, such as a day. The command warns if "
+    "they are too few for the cohorts.",
 )
-def check(registry: str, against: str | None, reports: int | None) -> int:
+def check(registry: str, against: str | None, devices: int | None) -> int:
     """Check a REGISTRY, the files that it names, and a change of it.
 
     The command warns of weak parameters, of metrics that expire within 30 days, and of candidate
     files that cannot be read. It shows how much of a device's budget each metric reserves, what a
-    change costs a device, and which metrics have too many cohorts for their reports. The exit code
+    change costs a device, and which metrics have too many cohorts for their devices. The exit code
     is 1 if a change must not be served.
     """
     from rappor_server.ingest.registry_check import (
@@ -48,7 +48,7 @@ def check(registry: str, against: str | None, reports: int | None) -> int:
     new = Registry.load(registry, today=today())
     findings = check_registry(new, folder=Path(registry).parent, today=today())
     findings += explain_budget(new)
-    findings += explain_cohorts(new, reports=reports)
+    findings += explain_cohorts(new, devices=devices)
     if against is not None:
         findings += check_edit(Registry.load(against, today=today()), new)
     for finding in findings:

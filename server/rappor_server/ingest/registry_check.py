@@ -4,41 +4,38 @@ from __future__ import annotations
 
 import datetime
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
 from rappor.candidates.candidates import Candidates
 from rappor.ground.errors import FileError, MissingExtraError
+from rappor.ground.plurals import counted
 from rappor.planning.changed_params import decode_together
 from rappor.privacy.changing_params import price_change
 from rappor.privacy.notice import late_days
-from rappor.privacy.small_cohorts import fill_cohorts
+from rappor.privacy.small_cohorts import Filling
 from rappor.protocol.encodings import encoding_of
 from rappor.protocol.loss import epsilon_1
 from rappor.registry.budget import reserve, scope_loss
-from rappor.registry.metric import Metric
+from rappor.registry.metric import MIN_COHORT, Metric
 from rappor.registry.registry import Registry
 
 _WEAK_EPSILON_1: Final = 4.01
 _WEAK_EPSILON_INF: Final = 6.01
 """Nats; the named profile with the least noise, at 4 and 6, is not called weak."""
+_Level = Literal["refused", "warning", "note"]
 _SOON_DAYS: Final = 30
 _REPORTS: Final = 10
 """Reports of a value before and after a change, as `rappor privacy` counts unless told."""
-_OFTEN: Final[Mapping[str, str]] = {
-    "none": "any number of reports",
-    "hour": "up to 24 reports",
-}
-"""What one device sends on a day, by the intervals that are shorter than a day."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
     """One sentence about a metric; an edit with a "refused" one must not be served."""
 
-    level: Literal["refused", "warning", "note"]
+    level: _Level
     text: str
 
 
@@ -70,16 +67,15 @@ def explain_budget(registry: Registry) -> list[Finding]:
     ]
 
 
-def explain_cohorts(registry: Registry, *, reports: int | None) -> list[Finding]:
+def explain_cohorts(registry: Registry, *, devices: int | None) -> list[Finding]:
     """Say which metrics show single reports or devices, and whose m is too large.
 
-    `reports` are those that are read together, such as a day's; each metric's `min_reports`
-    unless given.
+    `devices` are those that report in an interval, such as a day; spread evenly over the segments.
     """
     return [
         Finding(level, f"{metric.name}: {text}")
         for metric in registry.values()
-        for level, text in _explain_cohorts(metric, reports)
+        for level, text in _explain_cohorts(metric, devices)
     ]
 
 
@@ -108,30 +104,25 @@ def check_edit(old: Registry, new: Registry) -> list[Finding]:
     return findings + list(_check_year(old, new))
 
 
-def _explain_cohorts(
-    metric: Metric, reports: int | None
-) -> Iterator[tuple[Literal["warning", "note"], str]]:
+def _explain_cohorts(metric: Metric, devices: int | None) -> Iterator[tuple[_Level, str]]:
     if not metric.min_reports:
         yield "warning", "min_reports is 0, so every report is shown at once: for trials only"
         return
-    if metric.interval in _OFTEN:
+    if metric.pace == "none" and metric.min_cohort <= MIN_COHORT:
         yield (
             "warning",
-            f"a block of min_cohort = {metric.min_cohort:,} reports may be of one device, which "
-            f"sends {_OFTEN[metric.interval]} a day under interval = {metric.interval}: blocks "
-            "count reports, not devices",
+            'interval = "none" lets a device report every event, so one device may fill a block '
+            f"of {metric.min_cohort:,} reports. Write a larger min_cohort: {MIN_COHORT} times what "
+            "a device reports on the days of a block",
         )
-    filling = fill_cohorts(metric, reports)
-    many = f" in {metric.n_segments:,} segments" if metric.segments and reports is not None else ""
+    if devices is None:
+        return
+    each = devices // metric.n_segments
+    filling = Filling(devices=each, m=metric.params.m, min_cohort=metric.min_cohort)
     if filling.m_is_too_large:
-        level: Literal["warning", "note"] = "note" if reports is None else "warning"
-        yield level, f"m is too large for {filling.reports:,} reports{many}: {filling.summary}"
-    if many and filling.reports < metric.n_segments * metric.min_reports:
-        yield (
-            "warning",
-            f"{filling.reports:,} reports{many} are fewer than min_reports = "
-            f"{metric.min_reports:,} in each: a segment with fewer is not shown",
-        )
+        many = f" in each of {metric.n_segments:,} segments" if metric.segments else ""
+        told = f"{counted(each, 'device')}{many}"
+        yield "warning", f"m is too large for {told}: {filling.summary}"
 
 
 def _check(metric: Metric, today: datetime.date) -> Iterator[Finding]:

@@ -1,7 +1,10 @@
 """Blocks: consecutive whole days of one cohort that hold enough reports to be shown together.
 
-Day by day, once it has ended, the counts of a cohort are added to its open block, and the block is
-closed as soon as it holds `min_cohort` reports. A closed block never changes. Whatever arrives for
+Day by day, once it has ended, the counts of a cohort are added to its open block. The block is
+closed as soon as it holds `min_cohort` reports for each interval that it touches. A device sends
+one report in an interval, so none has sent more than one in `min_cohort` of a block. Where the
+last interval alone holds enough and the whole block does not, the reports before it are set aside:
+counted as refused, and never shown. A closed block never changes. Whatever arrives for
 a day that was moved already, because some collector's clock lags, counts on the next day that is
 moved. Days are moved in short transactions, so collectors write between them, and one that is
 interrupted goes on where it was.
@@ -10,14 +13,17 @@ interrupted goes on where it was.
 from __future__ import annotations
 
 import datetime
+import functools
 import math
 import time
-from collections import deque
-from collections.abc import Collection, Iterable, Iterator
+from collections import defaultdict, deque
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from sqlalchemy import Connection, Engine, delete, func, insert, or_, select, update
+from sqlalchemy import Connection, Engine, and_, delete, func, insert, or_, select, update
 
+from rappor.counts.devices import most_reports, same_interval
 from rappor_server.storage import schema
 from rappor_server.storage.bulk import BulkDelete, BulkInsert
 from rappor_server.storage.database import (
@@ -33,7 +39,7 @@ _BLOCKS: Final = BulkInsert(schema.block)
 _OPEN: Final = BulkDelete(
     schema.block,
     keys=("metric", "params", "cohort"),
-    returning=("params", "cohort", "first", "reports", "ones"),
+    returning=("params", "cohort", "first", "last", "reports", "ones"),
     only="own.closed = false",  # an equality, or SQLite would look at all blocks of the metric
 )
 _DAY: Final = datetime.timedelta(days=1)
@@ -41,6 +47,10 @@ _COHORTS: Final = 4096
 """Those of a day that are moved at once."""
 _TRANSACTION_SECONDS: Final = 0.02
 """How long a transaction goes on taking pieces, while uploads wait."""
+SET_ASIDE: Final = "set aside"
+"""The reason under which reports are counted that no block may ever show."""
+_SHARD: Final = 0
+"""The shard of these counts, which no collector's run has."""
 
 
 class _Piece(NamedTuple):
@@ -58,11 +68,63 @@ class _Cohort(NamedTuple):
     cohort: int
 
 
-class _Open(NamedTuple):
-    """A block that does not hold enough yet."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """When a block of a metric may be shown.
+
+    `pace` is the time in which a device reports at most once, as `Metric.pace`; `min_cohort` is
+    the number of reports for each of these times.
+    """
+
+    pace: str
+    min_cohort: int
+
+    def shows(self, block: Block) -> bool:
+        """Return whether no device can have sent more than one in `min_cohort` of a block.
+
+        Where devices report every event, it asks for `min_cohort` reports in all.
+        """
+        return block.tally.reports >= self.min_cohort * most_reports(
+            self.pace, block.first, block.last
+        )
+
+    def settle(self, blocks: Sequence[Block]) -> Settled:
+        """Decide on the open blocks of a cohort, in order; the last one has the last day."""
+        whole = functools.reduce(Block.joined, blocks)
+        if self.shows(whole):
+            return Settled(closed=whole)
+        newest = [each for each in blocks if same_interval(self.pace, each.first, whole.last)]
+        earlier = blocks[: len(blocks) - len(newest)]
+        last = functools.reduce(Block.joined, newest)
+        if not earlier:
+            return Settled(waiting=(last,))
+        before = functools.reduce(Block.joined, earlier)
+        if self.shows(last):
+            return Settled(closed=last, set_aside=before.tally.reports)
+        return Settled(waiting=(before, last))
+
+
+class Block(NamedTuple):
+    """Counts of a cohort on consecutive days."""
 
     first: datetime.date
+    last: datetime.date
     tally: Tally
+
+    def joined(self, later: Block) -> Block:
+        """Return both as one block."""
+        return Block(self.first, later.last, self.tally + later.tally)
+
+
+class Settled(NamedTuple):
+    """What becomes of the open blocks of a cohort.
+
+    Of those that wait, the first one ends before the interval of the second one.
+    """
+
+    closed: Block | None = None
+    waiting: tuple[Block, ...] = ()
+    set_aside: int = 0
 
 
 def due(engine: Engine, metrics: Collection[str], *, today: datetime.date) -> list[str]:
@@ -81,8 +143,8 @@ def due(engine: Engine, metrics: Collection[str], *, today: datetime.date) -> li
 def close_blocks(
     engine: Engine,
     metric: str,
+    rule: Rule,
     *,
-    min_cohort: int,
     today: datetime.date,
     until: float = math.inf,
 ) -> bool:
@@ -98,7 +160,7 @@ def close_blocks(
             wait_alone(db)
             enough = time.monotonic() + _TRANSACTION_SECONDS
             while pieces:
-                _move_piece(db, metric, pieces.popleft(), min_cohort)
+                _move_piece(db, metric, pieces.popleft(), rule)
                 if time.monotonic() > enough:
                     break
         if time.monotonic() > until:
@@ -124,11 +186,11 @@ def _pieces(db: Connection, metric: str, today: datetime.date) -> Iterator[_Piec
                 yield _Piece(day, start, is_last=start + _COHORTS > last)
 
 
-def _move_piece(db: Connection, metric: str, piece: _Piece, min_cohort: int) -> None:
+def _move_piece(db: Connection, metric: str, piece: _Piece, rule: Rule) -> None:
     """Move a piece, unless another one has moved its day meanwhile."""
     if _through(db, metric) >= piece.day:
         return
-    _move(db, metric, piece, min_cohort)
+    _move(db, metric, piece, rule)
     if piece.is_last:
         _note(db, metric, piece.day)
 
@@ -155,18 +217,40 @@ def _days_before(db: Connection, metric: str, today: datetime.date) -> Iterable[
     return db.execute(query.distinct()).scalars()
 
 
-def _move(db: Connection, metric: str, piece: _Piece, min_cohort: int) -> None:
+def _move(db: Connection, metric: str, piece: _Piece, rule: Rule) -> None:
     """Move the counts of a piece, and those that came late for days before it."""
     added = _take_counts(db, metric, piece)
     waiting = _take_open(db, metric, added)
-    rows = []
+    rows, set_aside = [], 0
     for own, tally in added.items():
-        first, total = piece.day, tally
-        if own in waiting:
-            first, total = waiting[own].first, waiting[own].tally + tally
-        is_closed = total.reports >= min_cohort
-        rows.append((metric, *own, piece.day, first, is_closed, total.reports, total.to_bytes()))
+        settled = rule.settle([*waiting[own], Block(piece.day, piece.day, tally)])
+        closed = [] if settled.closed is None else [settled.closed]
+        set_aside += settled.set_aside
+        rows += [
+            (
+                metric,
+                *own,
+                each.last,
+                each.first,
+                bool(closed),
+                each.tally.reports,
+                each.tally.to_bytes(),
+            )
+            for each in (*closed, *settled.waiting)
+        ]
     _BLOCKS.run(db, rows)
+    if set_aside:
+        _count_set_aside(db, metric, piece.day, set_aside)
+
+
+def _count_set_aside(db: Connection, metric: str, day: datetime.date, reports: int) -> None:
+    columns = schema.refusal.c
+    key = {"day": day, "metric": metric, "reason": SET_ASIDE, "shard": _SHARD}
+    own = and_(*(columns[name] == value for name, value in key.items()))
+    if not db.execute(
+        update(schema.refusal).where(own).values(number=columns.number + reports)
+    ).rowcount:
+        db.execute(insert(schema.refusal).values(**key, number=reports))
 
 
 def _take_counts(db: Connection, metric: str, piece: _Piece) -> dict[_Cohort, Tally]:
@@ -199,10 +283,16 @@ def _take_counts(db: Connection, metric: str, piece: _Piece) -> dict[_Cohort, Ta
     return sums
 
 
-def _take_open(db: Connection, metric: str, cohorts: Iterable[_Cohort]) -> dict[_Cohort, _Open]:
-    """Delete the open blocks of cohorts and return what they held."""
-    found = _OPEN.run(db, [(metric, *own) for own in cohorts])
-    return {
-        _Cohort(params, cohort): _Open(as_day(first), Tally.from_bytes(reports, bytes(ones)))
-        for params, cohort, first, reports, ones in found
-    }
+def _take_open(
+    db: Connection, metric: str, cohorts: Iterable[_Cohort]
+) -> defaultdict[_Cohort, list[Block]]:
+    """Delete the open blocks of cohorts and return what they held, each cohort's in order."""
+    found: defaultdict[_Cohort, list[Block]] = defaultdict(list)
+    for params, cohort, first, last, reports, ones in _OPEN.run(
+        db, [(metric, *own) for own in cohorts]
+    ):
+        tally = Tally.from_bytes(reports, bytes(ones))
+        found[_Cohort(params, cohort)].append(Block(as_day(first), as_day(last), tally))
+    for blocks in found.values():
+        blocks.sort(key=lambda each: each.first)
+    return found

@@ -24,7 +24,7 @@ from rappor import (
 )
 from rappor.decoding.detection import Detection
 from rappor.ground.errors import DecodeError
-from rappor.panels.contrasts import Contrast
+from rappor.panels.contrasts import SampleContrast
 from rappor.simulation import simulate_days
 
 FALSE_ALARM = 1e-9
@@ -53,7 +53,7 @@ def truth(found: Panel) -> NDArray[np.float64]:
     return np.array([known.get(name, 0.0) for name in found.candidates])
 
 
-def directions(found: Panel, each: Contrast) -> dict[str, str]:
+def directions(found: Panel, each: SampleContrast) -> dict[str, str]:
     """Return the candidates that changed, and how."""
     return {
         name: str(direction)

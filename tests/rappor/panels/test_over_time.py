@@ -320,18 +320,3 @@ def test_questions_without_an_answer_are_refused() -> None:
         trend(released([(0, one)], n_days=1001), NAMES)
     with pytest.raises(DecodeError, match="smooth must be"):
         trend(released([(0, one)], n_days=1), NAMES, smooth=0)
-
-
-def test_a_tiny_day_does_not_take_cohorts_from_the_line() -> None:
-    """A day with five reports leaves nearly all cohorts empty; the line does without it."""
-    params = Params.profile("balanced")
-    population = Population(["cat", "dog"], [3, 1])
-    periods = []
-    for day, n_reports in enumerate((3e4, 5, 3e4), start=1):
-        date = datetime.date(2026, 5, day)
-        counts = simulate_counts(population, params, n_reports=n_reports, seed=day)
-        periods.append(Period(first=date, last=date, collections=(counts,)))
-    first, last = periods[0].first, periods[-1].last
-    three = Released(metric="", first=first, last=last, periods=tuple(periods), withheld=())
-    slope = trend(three, ["cat", "dog", "emu"]).contrasts[0]
-    assert slope.weights == pytest.approx([-1.0, 0.0, 1.0])

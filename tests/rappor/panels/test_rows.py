@@ -8,6 +8,8 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
 
@@ -21,6 +23,7 @@ from rappor.panels.rows import (
     contrast_rows,
     rows_p_value,
     shape_of,
+    weights_of_rows,
     with_estimated_part,
 )
 from rappor.panels.shared_devices import devices_variance
@@ -222,6 +225,43 @@ def test_rows_of_no_reports_say_nothing() -> None:
     (found,) = compare({"a": holed, "b": b}, EVEN.values[:40]).contrasts
     assert np.isfinite(found.std_error).all()
     assert 0.001 < rows_p_value(rows_of([sample_of(holed), sample_of(b)], [-1, 1])) <= 1
+
+
+@given(data=st.data(), n=st.integers(2, 6))
+def test_weights_of_a_sample_without_reports_go_to_the_others_of_its_sign(
+    data: st.DataObject, n: int
+) -> None:
+    """Each sign keeps its sum in a row, or the row is left out: where it lacks more than 2 %."""
+    sizes = np.array(data.draw(st.lists(st.floats(0.001, 1), min_size=2 * n, max_size=2 * n)))
+    sides = sizes[:n] / sizes[:n].sum(), -sizes[n:] / sizes[n:].sum()
+    weights = np.concatenate(sides)
+    live = np.array(data.draw(st.lists(st.booleans(), min_size=2 * n, max_size=2 * n)))
+    (row,) = weights_of_rows(weights, live[:, None]).T
+    missing = [
+        abs(float(side @ ~there)) for side, there in zip(sides, np.split(live, 2), strict=True)
+    ]
+    if max(missing) > 0.02 + 1e-12:
+        assert not row.any()
+    elif max(missing) < 0.02 - 1e-12:
+        assert not row[~live].any()
+        assert row[:n].sum() == pytest.approx(1)
+        assert row[n:].sum() == pytest.approx(-1)
+        there = live[:n]
+        assert np.ptp(row[:n][there] / weights[:n][there]) == pytest.approx(0, abs=1e-9)
+
+
+def test_a_sample_of_five_reports_takes_no_row_from_the_others() -> None:
+    """Nearly all its cohorts are empty. Errors are those without it, to its part of the rest."""
+    large = [simulate_counts(EVEN, STEADY, n_reports=30_000, seed=seed) for seed in (1, 2)]
+    tiny = simulate_counts(EVEN, STEADY, n_reports=5, seed=3)
+    alone, beside = (
+        compare(dict(zip("abc", samples, strict=False)), EVEN.values[:20]).contrast(weights)
+        for samples, weights in (
+            (large, [-1.0, 1.0]),
+            ([*large, tiny], [-1.0, 29_995 / 30_000, 5 / 30_000]),
+        )
+    )
+    assert beside.std_error == pytest.approx(alone.std_error, rel=0.01)
 
 
 @pytest.mark.parametrize("h", [1, 2, 4])

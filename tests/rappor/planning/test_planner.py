@@ -442,7 +442,7 @@ def test_command_prints_the_plan_for_people(
     assert code == 0
     assert "no share" in out
     assert "m is too large" in out
-    assert "with 3 reports, 0 % of 128 cohorts have at least 10" in out
+    assert "of 128 cohorts, 0 % have at least 10 reports in an interval; m = 1 would do" in out
 
 
 @pytest.mark.parametrize("budget", [ONCE, ("--epsilon-1=4", "--epsilon-inf=4", "--devices=1e6")])

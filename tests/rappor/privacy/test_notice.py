@@ -56,8 +56,7 @@ def test_a_description_for_life() -> None:
         "probability. Beyond that, only its network address or the time of sending can link "
         "reports.",
         "The collector keeps sums by day and cohort, not reports. It shows only sums of whole days "
-        "that have at least 10 reports of a cohort, and only from 100 reports on. With 100 "
-        "reports, 10 % of 16 cohorts have at least 10; with about 225 reports, 90 % have.",
+        "that have at least 10 reports of a cohort, and only from 100 reports on.",
     ]
 
 

@@ -158,3 +158,4 @@ def test_two_segments_have_two_names() -> None:
     """Also where a value looks like the beginning of another one."""
     one, two = (("a", "1, b=2"),), (("a", "1"), ("b", "2"))
     assert (segment_name(one), segment_name(two)) == ('a="1, b=2"', "a=1, b=2")
+    assert segment_name(()) == "not told"

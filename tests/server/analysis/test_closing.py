@@ -143,7 +143,7 @@ def test_an_interrupted_day_goes_on_and_loses_nothing(store: Store) -> None:
     with writing(store.engine) as db:
         first, *_ = blocks._pieces(db, "small", day(1))
         assert not first.is_last
-        blocks._move_piece(db, "small", first, 2)
+        blocks._move_piece(db, "small", first, blocks.Rule(pace="none", min_cohort=2))
     with writing(store.engine) as db:
         db.execute(insert(schema.tally), [row for row in rows if row["shard"] == 1])
     closing.close_days(store, SMALL, day(1))

@@ -17,11 +17,12 @@ from rappor_server.analysis import closing, releases
 from rappor_server.analysis.release_json import write_release, write_releases
 from rappor_server.analysis.releases import DayReports
 from rappor_server.analysis.tasks import JSON, CountsTask, EstimatesTask, Range
-from rappor_server.analysis.warning_signs import n_quarantined
+from rappor_server.analysis.warning_signs import Refusals, n_quarantined, refusals
 from rappor_server.errors import StoreError
 from rappor_server.ingest.accepted_params import AcceptedParams
 from rappor_server.ingest.validate import Suspicious, read_upload
 from rappor_server.storage import schema
+from rappor_server.storage.blocks import SET_ASIDE
 from rappor_server.storage.database import writing
 from rappor_server.storage.store import Store
 from registries import registry_of
@@ -347,11 +348,25 @@ def test_counts_know_how_often_a_device_may_have_reported(store: Store) -> None:
 
 
 def test_a_block_of_several_days_counts_as_many_reports_of_a_device(store: Store) -> None:
-    """A lone report of each day: the block of both may be of one device."""
+    """Two reports are in one block, of different days, so a device may have sent two of four."""
     send(store, 0, *[1] * 5)
-    send(store, 0, on=1)
+    send(store, 0, 0, 0, on=1)
     (counts,) = read(store, metric=DAILY).collections
-    assert counts.squares == 4 + 5
+    assert counts.squares == 4 * 2 + 5
+
+
+def test_reports_that_no_block_may_show_are_counted(store: Store) -> None:
+    """A lone report may be of a later day's device: it is set aside once that day has enough."""
+    send(store, 0, *[1] * 5)
+    send(store, 0, on=2)
+    assert by_cohort(read(store, on=3, metric=DAILY)) == [0, 5, 0, 0]
+    assert refusals(store) == []
+    send(store, 0, 0, on=4)
+    assert by_cohort(read(store, on=5, metric=DAILY)) == [2, 5, 0, 0]
+    assert refusals(store) == [Refusals(day(4), "small", SET_ASIDE, 2)]
+    send(store, 1, on=5)
+    send(store, 1, 1, 1, on=6)
+    assert by_cohort(read(store, on=7, metric=DAILY)) == [2, 9, 0, 0]
 
 
 def test_json_of_one_parameter_set_is_read_by_counts(store: Store, tmp_path: Path) -> None:

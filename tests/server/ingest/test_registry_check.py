@@ -171,33 +171,35 @@ def test_infinite_budget_is_warned_of() -> None:
     assert "the privacy loss of a device has no limit" in first.text
 
 
-@pytest.mark.parametrize(("reports", "level"), [(None, "note"), (1000, "warning"), (2000, None)])
-def test_cohorts_that_reports_cannot_fill_are_told(reports: int | None, level: str | None) -> None:
-    """128 cohorts need about 1,800 reports; a metric of one cohort needs ten."""
+@pytest.mark.parametrize(("devices", "is_told"), [(None, False), (2559, True), (2560, False)])
+def test_cohorts_that_devices_cannot_fill_are_told(devices: int | None, is_told: bool) -> None:
+    """128 cohorts need 20 devices each; one cohort is never too many."""
     registry = registry_of(metric_of(params=STRICT), metric_of("theme", ONEHOT))
-    found = explain_cohorts(registry, reports=reports)
-    assert [finding.level for finding in found] == ([level] if level else [])
+    found = explain_cohorts(registry, devices=devices)
+    assert [finding.level for finding in found] == ["warning"] * is_told
     for finding in found:
-        assert finding.text.startswith(f"page: m is too large for {reports or 100:,} reports: ")
+        assert finding.text.startswith("page: m is too large for 2,559 devices: of 128 cohorts, ")
+        assert finding.text.endswith("m = 127 would do")
 
 
 def test_a_metric_without_a_minimum_is_warned_of() -> None:
     """Every report shows as it comes, and the check says so."""
-    (found,) = explain_cohorts(registry_of(metric_of(min_reports=0)), reports=None)
+    (found,) = explain_cohorts(registry_of(metric_of(min_reports=0)), devices=None)
     assert found.level == "warning"
     assert "every report is shown at once" in found.text
 
 
 @pytest.mark.parametrize(
-    ("interval", "told"),
-    [("none", "any number of reports"), ("hour", "up to 24 reports"), ("day", ""), ("week", "")],
+    ("interval", "min_cohort", "is_told"),
+    [("none", 10, True), ("none", 200, False), ("hour", 10, False), ("day", 10, False)],
 )
-def test_devices_that_fill_a_block_alone_are_warned_of(interval: str, told: str) -> None:
-    """A block counts reports, so the check names metrics whose devices report more than daily."""
-    registry = registry_of(metric_of(params=ONEHOT, interval=interval))
-    found = explain_cohorts(registry, reports=100_000)
-    assert [finding.level for finding in found] == ["warning"] * bool(told)
-    assert all(f"which sends {told} a day" in finding.text for finding in found)
+def test_a_metric_of_every_event_needs_a_minimum_of_its_own(
+    interval: str, min_cohort: int, is_told: bool
+) -> None:
+    """One device may fill a block of ten reports; elsewhere a block knows what one device sends."""
+    registry = registry_of(metric_of(params=ONEHOT, interval=interval, min_cohort=min_cohort))
+    found = explain_cohorts(registry, devices=100_000)
+    assert [finding.level for finding in found] == ["warning"] * is_told
 
 
 def test_weak_and_expiring_metrics_are_warned_of() -> None:
@@ -255,14 +257,13 @@ def test_candidates_files_are_read(
         assert str(tmp_path) not in text
 
 
-def test_reports_are_spread_over_segments() -> None:
-    """Each segment fills cohorts of its own, and needs the minimum of its own."""
+def test_devices_are_spread_over_segments() -> None:
+    """Each segment fills cohorts of its own."""
     segments = (Dimension("version", ("1", "2")),)
-    plain = metric_of(params=Params.profile("balanced"), min_reports=5_000)
+    plain = metric_of(params=Params.profile("balanced"))
     told = dataclasses.replace(plain, segments=segments)
-    assert list(explain_cohorts(registry_of(plain), reports=5_000)) == []
-    first, second = explain_cohorts(registry_of(told), reports=5_000)
-    assert "m is too large for 5,000 reports in 3 segments" in first.text
-    assert "reports, 90 % have" in first.text
-    assert "fewer than min_reports = 5,000 in each" in second.text
-    assert list(explain_cohorts(registry_of(told), reports=15_000)) == []
+    enough = 20 * plain.params.m
+    assert explain_cohorts(registry_of(plain), devices=enough) == []
+    (found,) = explain_cohorts(registry_of(told), devices=3 * enough - 1)
+    assert f"m is too large for {enough - 1:,} devices in each of 3 segments" in found.text
+    assert explain_cohorts(registry_of(told), devices=3 * enough) == []

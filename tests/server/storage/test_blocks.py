@@ -1,0 +1,107 @@
+"""The rule of blocks: no device has more than one report in `min_cohort` of what is shown."""
+
+from __future__ import annotations
+
+import datetime
+import itertools
+import random
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rappor_server.storage.blocks import Block, Rule
+from rappor_server.storage.tallies import Tally
+
+START = datetime.date(2026, 11, 1)
+LEAST = 10
+PACES = ("hour", "day", "week", "month", "quarter")
+
+
+def block_of(day: int, reports: int, last: int | None = None) -> Block:
+    """Make a block of one bit."""
+    first, last = (START + datetime.timedelta(i) for i in (day, day if last is None else last))
+    return Block(first, last, Tally(reports, np.array([reports])))
+
+
+def run(rule: Rule, counts: Sequence[int]) -> tuple[list[Block], int, int]:
+    """Give a cohort's reports of each day; return what is shown, waits and was set aside."""
+    shown, waiting, aside = [], (), 0
+    for day, reports in enumerate(counts):
+        if not reports:
+            continue
+        settled = rule.settle([*waiting, block_of(day, reports)])
+        shown += [] if settled.closed is None else [settled.closed]
+        waiting = settled.waiting
+        aside += settled.set_aside
+    return shown, sum(each.tally.reports for each in waiting), aside
+
+
+@given(
+    pace=st.sampled_from(PACES),
+    least=st.integers(1, 12),
+    counts=st.lists(st.integers(0, 40), min_size=1, max_size=60),
+)
+def test_every_report_is_shown_waits_or_is_set_aside(
+    pace: str, least: int, counts: list[int]
+) -> None:
+    """Blocks are of different days in order, and at most two wait."""
+    rule = Rule(pace=pace, min_cohort=least)
+    shown, waiting, aside = run(rule, counts)
+    assert sum(each.tally.reports for each in shown) + waiting + aside == sum(counts)
+    for one, two in itertools.pairwise(shown):
+        assert one.last < two.first
+
+
+def sent(rng: random.Random, pace: str, days: int) -> list[int]:
+    """Draw the days on which a device's reports arrive: at most one an interval, some late.
+
+    It joins and leaves, is offline for days, and the collector is out of reach for a week. What
+    waits follows one by one.
+    """
+    joined, gone = sorted(rng.sample(range(days), 2))
+    active, online = rng.choice((0.3, 0.7, 1.0)), rng.choice((0.4, 0.9, 1.0))
+    waiting, answered, left, arrived = 0, None, None, []
+    for day in range(joined, gone):
+        date = START + datetime.timedelta(day)
+        interval = (date.toordinal() - 1) // 7 if pace == "week" else date.toordinal()
+        if interval != answered and rng.random() < active:
+            waiting, answered = waiting + 1, interval
+        is_out = 20 <= day < 27
+        if waiting and interval != left and not is_out and rng.random() < online:
+            waiting, left = waiting - 1, interval
+            arrived.append(day)
+    return arrived
+
+
+@pytest.mark.parametrize("pace", ["day", "week"])
+@pytest.mark.parametrize(("devices", "later"), [(100, 0), (400, 0), (100, 1500)])
+def test_no_device_has_more_than_a_tenth_of_a_block(pace: str, devices: int, later: int) -> None:
+    """In 128 cohorts, or 16: few devices, enough, and a population that grows."""
+    rng = random.Random(f"{pace} {devices} {later}")  # noqa: S311  # a seeded population
+    rule, days, n_blocks = Rule(pace=pace, min_cohort=LEAST), 92, 0
+    lives = [sent(rng, pace, days) for _ in range(devices)]
+    lives += [[day for day in sent(rng, pace, days) if day > 45] for _ in range(later)]
+    for m in (128, 16):
+        cohorts = [rng.randrange(m) for _ in lives]
+        for cohort in range(m):
+            own = [life for life, j in zip(lives, cohorts, strict=True) if j == cohort]
+            reports = Counter(day for life in own for day in life)
+            shown, _, _ = run(rule, [reports[day] for day in range(days)])
+            n_blocks += len(shown)
+            for block in shown:
+                first, last = ((each - START).days for each in (block.first, block.last))
+                most = max(sum(first <= day <= last for day in life) for life in own)
+                assert LEAST * most <= block.tally.reports
+    assert n_blocks > 10 or devices == 100
+
+
+def test_events_are_only_counted() -> None:
+    """Where a device reports every event, nothing bounds its part of a block."""
+    shown, waiting, aside = run(Rule(pace="none", min_cohort=LEAST), [4, 0, 3, 4, 5])
+    assert [(each.tally.reports, each.first, each.last) for each in shown] == [
+        (11, START, START + datetime.timedelta(3))
+    ]
+    assert (waiting, aside) == (5, 0)
