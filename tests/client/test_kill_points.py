@@ -21,6 +21,7 @@ import pytest
 from devices import Opener, lose, metric_of, open_device, own, state_of
 from rappor_client import Answer, Client, Outcome
 from rappor_client.folder import copies
+from rappor_client.folder.own_folder import OwnFolder
 from rappor_client.testing import FixedClock, MemoryTransport
 
 from rappor import Params
@@ -64,7 +65,7 @@ class Writing(MemoryTransport):
         for report in json.loads(body)["reports"]:  # nothing leaves before its price is there
             scopes = {scope.metric for scope in state_of(device).scopes.values()}
             assert report["metric"] in scopes
-        assert len(copies.read(copies.OwnFolder(own(device)))) == len(copies.NAMES)
+        assert len(copies.read(OwnFolder(own(device)))) == len(copies.NAMES)
         return super().send(body, timeout=timeout)
 
 
@@ -193,11 +194,11 @@ def go_through(
             trial = state_after(place, name)
             (check_killed if name == "killed" else check_lost)(trial, opener)
             shutil.rmtree(trial)
-        whole = len(copies.read(copies.OwnFolder(own(place / "device"))))
+        whole = len(copies.read(OwnFolder(own(place / "device"))))
         for name in copies.NAMES if whole == len(copies.NAMES) else ():
             before = state_of(place / "device").scopes
             trial = state_after(place, name)
-            numbers = [each.number for each in copies.read(copies.OwnFolder(own(trial / "device")))]
+            numbers = [each.number for each in copies.read(OwnFolder(own(trial / "device")))]
             if len(numbers) == 1:
                 after = state_of(trial / "device").scopes
                 assert {*after} <= {*before}

@@ -62,7 +62,7 @@ class Collector(MemoryTransport):
         super().__init__()
         self.folder = folder
         self.bodies_by_id: dict[str, bytes] = {}
-        self.seen: dict[tuple[bytes, str], list[bytes]] = defaultdict(list)
+        self.seen: dict[tuple[bytes, str], tuple[str, bytes]] = {}
 
     def send(self, body: bytes, *, timeout: float) -> Answer:
         """Accept an upload; the same id always has the same bytes, and its price is on the disk."""
@@ -72,7 +72,7 @@ class Collector(MemoryTransport):
         state = state_of(self.folder)
         report = self.reports[-1]
         assert report.metric in {scope.metric for scope in state.scopes.values()}
-        self.seen[secret_of(self.folder), upload_id] = [report.metric.encode(), report.bits]
+        self.seen[secret_of(self.folder), upload_id] = (report.metric, report.bits)
         return answer
 
 
@@ -313,7 +313,7 @@ class Lives(RuleBasedStateMachine):
         """A scope shows no more responses than patterns, nor reports than its price counts on."""
         shown: dict[tuple[bytes, str, str], list[str]] = defaultdict(list)
         for (secret, _), (name, bits) in self.collector.seen.items():
-            metric = METRICS[name.decode()]
+            metric = METRICS[name]
             epochs = {metric.epoch_at(day) for day in self.days}
             found = [
                 (epoch, known[bits])
@@ -339,7 +339,7 @@ TestLives = Lives.TestCase
 
 
 @pytest.mark.acceptance
-class TestManyLives(Lives.TestCase):  # type: ignore[misc]
+class TestManyLives(Lives.TestCase):  # type: ignore[misc,valid-type]
     """The same, more often."""
 
     settings = settings(max_examples=400, stateful_step_count=60)

@@ -54,8 +54,15 @@ def open_device(folder: Path, *metrics: Metric, **chosen: Any) -> Client:
 
     Unless told, it has consent, no caps and no background sender, and mistakes raise.
     """
-    settings = {"consent": True} | {name: chosen.pop(name) for name in OF_OPEN & chosen.keys()}
-    habits = {"caps": UNCAPPED, "max_delay": 3600.0, "background": False, "strict": True}
+    settings: dict[str, Any] = {"consent": True} | {
+        name: chosen.pop(name) for name in OF_OPEN & chosen.keys()
+    }
+    habits: dict[str, Any] = {
+        "caps": UNCAPPED,
+        "max_delay": 3600.0,
+        "background": False,
+        "strict": True,
+    }
     registry = chosen.pop("registry", None) or registry_of(*(metrics or [metric_of()]))
     client = Client.open(folder, registry=registry, **settings, policy=Policy(**habits | chosen))
     _OPEN.add(client)

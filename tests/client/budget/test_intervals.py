@@ -98,7 +98,7 @@ def test_only_the_chosen_events_are_latched_and_admitted(
         settings: dict[str, Any] = {"folder": name, "coins": coins, "collector": transport}
         client = open_client(metric(patterns=patterns), **settings)
         state: Answered[str] = Answered()
-        expected = []
+        expected: list[bytes] = []
         for pair, second in zip(pairs, chosen, strict=True):
             for value, u in zip(pair, (STAYS, REPLACES if second else STAYS), strict=True):
                 coins.u = u

@@ -247,7 +247,9 @@ def test_what_others_may_write_to_is_closed_to_them(open_client: Opener, tmp_pat
         folder.chmod(0o2770)
 
 
-@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid(), reason="needs another user's files")
+@pytest.mark.skipif(
+    not hasattr(os, "geteuid") or os.geteuid() != 0, reason="needs another user's files"
+)
 @pytest.mark.parametrize("what", ["folder", "device", "device/state.1"])
 def test_files_of_another_user_disable_the_device(
     what: str, open_client: Opener, tmp_path: Path
