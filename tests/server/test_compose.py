@@ -8,7 +8,7 @@ from typing import Any
 
 import plain_http
 import pytest
-import yaml
+import yaml  # type: ignore[import-untyped]
 from collectors import free_port, run_script, serving
 from places import ROOT
 

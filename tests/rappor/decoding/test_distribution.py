@@ -87,7 +87,7 @@ def few_sizes() -> NDArray[np.float64]:
 def many_sizes() -> NDArray[np.float64]:
     """Return those of 10,000 words: neighbouring parts of the prior are hard to distinguish."""
     weights = np.sort(english_words().weights)[::-1]
-    return weights[:10_000] / weights.sum() / 0.00088
+    return np.asarray(weights[:10_000] / weights.sum() / 0.00088)
 
 
 @pytest.mark.parametrize("shares", [few_sizes(), many_sizes()], ids=["few sizes", "many sizes"])

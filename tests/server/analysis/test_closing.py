@@ -100,7 +100,7 @@ def test_pieces_that_another_one_has_moved_are_left_alone(store: Store) -> None:
     commit(Store(store.engine), upload_of(*[report_of("small", cohort=3)] * 2), today=day(0))
     with writing(store.engine) as db:
         for piece in pieces:
-            blocks._move_piece(db, "small", piece, 2)
+            blocks._move_piece(db, "small", piece, blocks.Rule(pace="none", min_cohort=2))
     assert releases.release(store, SMALL, *ALL_DAYS).collections == before.collections
     closing.close_days(store, SMALL, day(3))
     assert releases.release(store, SMALL, day(2), day(2)).n_reports == 6 + 2

@@ -59,7 +59,7 @@ def test_a_word_says_how_a_metric_is(store: Store) -> None:
     assert page.state == ("good", "50 reports in 7 days")
     assert small.state == ("waiting", "for 5 reports from days that have ended")
     assert old.state.word == "expired"
-    store.commit([], {("page", "padding"): 20}, today=TODAY)
+    count_group(store, [], {("page", "padding"): 20})
     assert health(store, "page").metrics[0].state.word == "refusing"
     later = HealthTask(metrics=[ACCEPTED.registry["page"]], today=TODAY + 20 * DAY)
     silent = later.run(store, lambda _: None).metrics[0]

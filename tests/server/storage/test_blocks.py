@@ -20,15 +20,17 @@ LEAST = 10
 PACES = ("hour", "day", "week", "month", "quarter")
 
 
-def block_of(day: int, reports: int, last: int | None = None) -> Block:
+def block_of(day: int, reports: int) -> Block:
     """Make a block of one bit."""
-    first, last = (START + datetime.timedelta(i) for i in (day, day if last is None else last))
-    return Block(first, last, Tally(reports, np.array([reports])))
+    on = START + datetime.timedelta(day)
+    return Block(on, on, Tally(reports, np.array([reports])))
 
 
 def run(rule: Rule, counts: Sequence[int]) -> tuple[list[Block], int, int]:
     """Give a cohort's reports of each day; return what is shown, waits and was set aside."""
-    shown, waiting, aside = [], (), 0
+    shown: list[Block] = []
+    waiting: tuple[Block, ...] = ()
+    aside = 0
     for day, reports in enumerate(counts):
         if not reports:
             continue
