@@ -49,8 +49,6 @@ _TRANSACTION_SECONDS: Final = 0.02
 """How long a transaction goes on taking pieces, while uploads wait."""
 SET_ASIDE: Final = "set aside"
 """The reason under which reports are counted that no block may ever show."""
-_SHARD: Final = 0
-"""The shard of these counts, which no collector's run has."""
 
 
 class _Piece(NamedTuple):
@@ -245,7 +243,7 @@ def _move(db: Connection, metric: str, piece: _Piece, rule: Rule) -> None:
 
 def _count_set_aside(db: Connection, metric: str, day: datetime.date, reports: int) -> None:
     columns = schema.refusal.c
-    key = {"day": day, "metric": metric, "reason": SET_ASIDE, "shard": _SHARD}
+    key = {"day": day, "metric": metric, "reason": SET_ASIDE}
     own = and_(*(columns[name] == value for name, value in key.items()))
     if not db.execute(
         update(schema.refusal).where(own).values(number=columns.number + reports)
