@@ -85,12 +85,12 @@ class Collector:
         self.accepted_params: AcceptedParams
         self._keys: UploadKeys | None
         self.adopt(inputs or InputFiles.read(settings, today=today()))
-        self.store = wait_for_database(
-            lambda: Store.open(settings.database), seconds=settings.database_seconds
-        )
+        wait = functools.partial(wait_for_database, seconds=settings.database_seconds)
+        self.store = wait(lambda: Store.open(settings.database))
         self.answers = Answers(self.jobs, self.store, self.look_up)
         self._receiver = Receiver(
-            open_inbox(self.store.engine), counter_bytes=lambda: self.accepted_params.counter_bytes
+            wait(lambda: open_inbox(self.store.engine)),
+            counter_bytes=lambda: self.accepted_params.counter_bytes,
         )
         self._n_failed = 0
         self._folder = Folder(settings.database, self._hear_folder)

@@ -306,7 +306,7 @@ def strip(counts: Counts, n_forged: int) -> tuple[int, list[int]]:
 def test_counts_of_an_earlier_hash_are_read_and_not_decoded(store: Store) -> None:
     """They are sums as ever; candidates would be compared with another hash's bits."""
     params = dataclasses.replace(SMALL.params, layout="murmur3")
-    row: dict[str, Any] = {"reports": 6, "ones": bytes(8 * 16), "cohort": 0, "shard": 1}
+    row: dict[str, Any] = {"reports": 6, "ones": bytes(8 * 16), "cohort": 0}
     with writing(store.engine) as db:
         db.execute(
             schema.params.insert().values(fingerprint=params.fingerprint, document=params.to_json())

@@ -47,7 +47,7 @@ def test_commands_of_operation(tmp_path: Path, database: str) -> None:
     path.write_text(REGISTRY)
     options = ["--registry", str(path), "--database", database]
     assert "has the schema of this version" in run_command("migrate", *options).stdout
-    assert "deleted 0 upload ids" in run_command("prune", *options).stdout
+    assert "deleted 0 upload keys" in run_command("prune", *options).stdout
     copy = tmp_path / "copy.sqlite3"
     assert run_command("backup", str(copy), *options).returncode == 0
     (tmp_path / "daily").mkdir()
