@@ -114,7 +114,7 @@ def repeated(client: Client) -> dict[str, float]:
 def timed_beside_a_frozen_process(client: Client, folder: Path) -> dict[str, float]:
     """Return the times of record() while a stopped process keeps the device's lock."""
     command = [sys.executable, "-c", _FROZEN, str(folder / "device")]
-    with subprocess.Popen(  # noqa: S603  # this program
+    with subprocess.Popen(  # noqa: S603 - ours
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as frozen:
         assert frozen.stdout is not None

@@ -8,6 +8,7 @@ of the secret in it.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from pathlib import Path
@@ -21,7 +22,7 @@ from rappor_client.folder.copies import Sealed
 from rappor_client.folder.own_folder import NAME, BusyError, OwnFolder
 from rappor_client.folder.place import close_all
 from rappor_client.folder.store import BUSY_SECONDS
-from rappor_client.periods import Clock, day_of
+from rappor_client.periods import HOUR, Clock, day_of
 
 _SPOOL: Final = "spool-"
 _ENDING: Final = ".sqlite3"
@@ -42,6 +43,7 @@ class Identity:
         self.n_lost = 0
         self._seen: tuple[object, ...] = ()
         self.folder = self._opened()
+        self._sweep()
         known = self._read()
         if known is None and not self._is_lost():
             self._begin()  # or somebody else was faster
@@ -97,6 +99,13 @@ class Identity:
                 return OwnFolder(path)
             except FileNotFoundError:  # a withdrawal was faster
                 continue
+
+    def _sweep(self) -> None:
+        """Remove what processes have left, with the secret, that were killed over an hour ago."""
+        with contextlib.suppress(OSError):
+            for path in self.folder.path.glob(".state.*.tmp"):
+                if time.time() - path.stat().st_mtime > HOUR:
+                    path.unlink()
 
     def _read(self) -> tuple[int, State, Sealed] | None:
         return _newest(self.folder)

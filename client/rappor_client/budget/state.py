@@ -59,7 +59,7 @@ class State:
         return self if reserved is self.reserved else dataclasses.replace(self, reserved=reserved)
 
     def ended(self) -> State:
-        """Return what is left without the secret: what was reserved."""
+        """Return the same without the secret: what was reserved."""
         return State(secret=None, sealed=Sealed(b""), mark=b"", reserved=self.reserved)
 
     def to_text(self) -> Sealed:

@@ -1,7 +1,7 @@
 """Puts what was recorded on the disk: the events wait in memory, one thread commits them.
 
 `record` only appends to memory. Whoever commits holds a lock between threads and then one between
-processes, and lets go of both while it waits for another process, so that a fork finds nothing
+processes, and releases both while it waits for another process, so that a fork finds nothing
 half done. A commit reads the state again under the lock. If events change the state, the spool has
 what goes with it first, then both copies of the state are replaced, and then the reports may leave.
 
@@ -142,7 +142,7 @@ class Writer:
     def run(self, action: Action[_Result], *, patience: float, at: float | None = None) -> _Result:
         """Write what waits in memory, and then let an action change the spool, under the lock.
 
-        With `at`, the reports of intervals that are over by then are let go first. Raises
+        With `at`, the reports of intervals that are over by then leave their interval first. Raises
         BusyError where somebody else keeps a lock, GoneError once consent was withdrawn, and
         sqlite3.Error, OSError or DamagedError where the disk fails.
         """

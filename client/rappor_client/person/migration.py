@@ -105,7 +105,7 @@ def migrate(host: Path, year: int) -> None:
 
 
 def _remove_files(host: Path) -> None:
-    """Remove what is left of the version before, or what it has written since: silence."""
+    """Remove the files of the version before, also those that it has written since."""
     for path in names_of_before(host):
         path.unlink(missing_ok=True)
 
