@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
 import sys
 import tempfile
 import threading
@@ -32,14 +34,35 @@ epoch = "life"
 interval = "none"
 encoding = "bloom"
 profile = "balanced"
+[metrics.daily]
+description = "a"
+owner = "b"
+expires = 2100-01-01
+epoch = "life"
+interval = "day"
+encoding = "bloom"
+profile = "balanced"
 """
+_DAY = 86_400.0
+_CALLS = 1000
+_EVENTS = 2000
+_FROZEN = """
+import sys
+from pathlib import Path
+from rappor_client.folder.own_folder import OwnFolder
+folder = OwnFolder(Path(sys.argv[1]))
+with folder.attempt() as is_inside:
+    print(is_inside, flush=True)
+    sys.stdin.read()
+"""
+"""Another process in the middle of a transaction."""
 
 
 def measure(n_records: int) -> dict[str, float]:
     """Import, open, record in several ways; microseconds, seconds and bytes."""
     before = resident_bytes()
     start = time.perf_counter()
-    from rappor_client import Caps, Client  # noqa: PLC0415 - this is what is measured
+    from rappor_client import Client, Policy  # noqa: PLC0415 - this is what is measured
 
     results = {"import": time.perf_counter() - start}
     from rappor_client.budget.prepared import prepare  # noqa: PLC0415
@@ -48,12 +71,13 @@ def measure(n_records: int) -> dict[str, float]:
     from rappor.protocol.randomizer import system_coins  # noqa: PLC0415
 
     registry = Registry.loads(_TOML)
-    uncapped = Caps()
+    now = [time.time()]
+    policy = Policy(clock=lambda: now[0])
     with tempfile.TemporaryDirectory() as folder:
-        settings: dict[str, Any] = {"registry": registry, "consent": True, "caps": uncapped}
+        settings: dict[str, Any] = {"registry": registry, "consent": True, "policy": policy}
         collector = _Collector()
         start = time.perf_counter()
-        client = Client.open(folder, transport=collector, **settings)
+        client = Client.open(folder, collector=collector, **settings)
         results["open"] = time.perf_counter() - start
         results |= timed("record", lambda: client.record("page", "duckduckgo"), n_records)
         results["memory"] = resident_bytes() - before
@@ -67,8 +91,47 @@ def measure(n_records: int) -> dict[str, float]:
         results |= timed_while_sending(client, collector, n_records)
         values = iter(f"value {i}" for i in range(1 << 30))
         results |= timed("distinct", lambda: client.record("page", next(values)), n_records)
+        client.flush(timeout=60.0)
+        client.record("daily", "first")
+        now[0] += _DAY
+        client.record("daily", "x")
+        client.flush(timeout=60.0)
+        results |= repeated(client)
+        results |= timed_beside_a_frozen_process(client, Path(folder))
         client.close()
     return results
+
+
+def repeated(client: Client) -> dict[str, float]:
+    """Return the times of events that can only repeat a response, and the bytes they write."""
+    time.sleep(0.5)  # what waits in memory is written
+    before = written_bytes()
+    results = timed("repeated", lambda: client.record("daily", "x"), _EVENTS)
+    client.waiting()
+    return results | {"repeated bytes": written_bytes() - before}
+
+
+def timed_beside_a_frozen_process(client: Client, folder: Path) -> dict[str, float]:
+    """Return the times of record() while a stopped process keeps the device's lock."""
+    command = [sys.executable, "-c", _FROZEN, str(folder / "device")]
+    with subprocess.Popen(  # noqa: S603 - ours
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as frozen:
+        assert frozen.stdout is not None
+        frozen.stdout.readline()
+        frozen.send_signal(signal.SIGSTOP)
+        try:
+            results = timed("frozen", lambda: client.record("page", "duckduckgo"), _CALLS)
+            return results | timed("frozen repeated", lambda: client.record("daily", "x"), _CALLS)
+        finally:
+            frozen.send_signal(signal.SIGCONT)
+            frozen.kill()
+
+
+def written_bytes() -> int:
+    """Return how many bytes this process has written to disks so far (Linux)."""
+    lines = Path("/proc/self/io").read_text(encoding="ascii").splitlines()
+    return int(dict(line.split(": ") for line in lines)["write_bytes"])
 
 
 class _Collector:
@@ -117,7 +180,7 @@ def timed(name: str, work: Callable[[], object], n: int) -> dict[str, float]:
         work()
         seconds.append(time.perf_counter() - start)
     seconds.sort()
-    places = {"median": n // 2, "p99": 99 * n // 100, "worst": n - 1}
+    places = {"median": n // 2, "p99": 99 * n // 100, "p99.9": 999 * n // 1000, "worst": n - 1}
     return {f"{name} {place}": 1e6 * seconds[i] for place, i in places.items()}
 
 

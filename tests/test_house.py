@@ -105,6 +105,7 @@ DEVICE = (
     {"folder"},
     {"budget"},
     {"outbox", "person"},
+    {"lanes"},
     {"client"},
     {"audited", "cli", "testing"},
     {"pytest_plugin"},

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 from urllib.parse import parse_qs
 from wsgiref.simple_server import make_server
 
-from rappor_client import Client
+from rappor_client import Client, Policy
 
 REGISTRY = Path(__file__).with_name("metrics.toml")
 COLLECTOR = os.environ.get("MYSITE_COLLECTOR", "https://telemetry.example.org")
@@ -81,7 +81,7 @@ def open_telemetry(account: Account, collector: str | None = None) -> Client:
         registry=REGISTRY,
         consent=account.consent is True,
         collector=collector,
-        background=False,  # no thread for each person: the job sends
+        policy=Policy(background=False),  # no thread for each person: the job sends
     )
 
 

@@ -1,7 +1,6 @@
-from rappor_client.budget.ledger import MetricSpent as MetricSpent
-from rappor_client.budget.ledger import Spent as Spent
+from rappor_client.budget.spent import MetricSpent as MetricSpent
+from rappor_client.budget.spent import Spent as Spent
 from rappor_client.client import Client as Client
-from rappor_client.errors import IdentityError as IdentityError
 from rappor_client.errors import UploadError as UploadError
 from rappor_client.folder.spool import Sent as Sent
 from rappor_client.folder.spool import SentReport as SentReport
@@ -10,6 +9,8 @@ from rappor_client.network.transport import Transport as Transport
 from rappor_client.outbox.flushed import Flushed as Flushed
 from rappor_client.outbox.flushed import FlushReason as FlushReason
 from rappor_client.outcome import Outcome as Outcome
+from rappor_client.outcome import Reason as Reason
 from rappor_client.person.withdrawal import Withdrawal as Withdrawal
 from rappor_client.settings import Caps as Caps
+from rappor_client.settings import Policy as Policy
 from rappor_client.settings import SpoolLimits as SpoolLimits

@@ -2,7 +2,7 @@
 
 Each line of standard input is an event on some device, a JSON object of `folder`, `registry`,
 `metric`, `value` (a text) and `now` (seconds since 1970). It is answered with a line: the reports
-that wait in the folder, the oldest first, and the nats that its ledger counts.
+that wait in the folder, the oldest first, and the nats that they can cost at most.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from rappor.protocol.wire import encode_base64url
 from rappor.registry.registry import Registry
 from rappor_client.client import Client
 from rappor_client.person.contents import read_contents
+from rappor_client.settings import Policy
 
 
 def main() -> None:
@@ -28,7 +29,8 @@ def main() -> None:
 def answer(*, folder: str, registry: str, metric: str, value: str, now: float) -> dict[str, Any]:
     """Record a value on the folder's device at a moment, and return what it holds then."""
     declared = _load(registry)
-    with Client.open(folder, registry=declared, consent=True, clock=lambda: now) as client:
+    policy = Policy(clock=lambda: now, background=False, strict=True)
+    with Client.open(folder, registry=declared, consent=True, policy=policy) as client:
         client.record(metric, parse_value(declared.metric(metric).params, value))
     contents = read_contents(folder)
     waiting = [

@@ -1,17 +1,12 @@
 """What the device raises beyond the errors of `rappor`.
 
 RapporError
-|-- IdentityError   the secret is truncated, foreign or unreadable
 `-- UploadError     the collector was not reached; .status, .retryable
 """
 
 from __future__ import annotations
 
 from rappor.ground.errors import RapporError
-
-
-class IdentityError(RapporError):
-    """The secret's file is truncated, foreign, lost or unreadable."""
 
 
 class UploadError(RapporError):

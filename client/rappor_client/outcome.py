@@ -3,48 +3,57 @@
 from __future__ import annotations
 
 import enum
+from dataclasses import dataclass, field
+from typing import ClassVar, Final, Literal
 
 
-class Outcome(enum.Enum):
-    """What became of a value.
+class Reason(enum.Enum):
+    """Why nothing is kept of a value."""
 
-    An outcome is true where a noisy report is safe on the disk, waiting to be sent or held for
-    its interval. It speaks to the host program alone: it is never sent, and no counter that a
-    collector sees depends on it.
+    NO_CONSENT = "there is no consent"
+    OPTED_OUT = "the person refuses this metric"
+    EXPIRED = "the last day of the metric's collection is over"
+    NO_BUDGET = "the year's budget has no room for the metric"
+    NOT_IN_SAMPLE = "the device is not in the metric's sample"
+    EARLY = "the day that the device draws in the epoch has not come"
+    ANSWERED = "the epoch has had its report"
+    STOPPED = "the collector has asked everybody to stop"
+    DISABLED = "the device is disabled"
+    UNKNOWN_METRIC = "the registry has no such metric"
+    WRONG_KIND = "the value is not of the metric's kind"
+    FULL = "too many events wait in memory"
+    LOCKED = "another process has the lock; the event waits in memory"
+    DISK = "the disk failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a value: KEPT, SILENT or FAILED; true if it is kept.
+
+    KEPT: its noisy report, or the one that it repeats, is to be sent. SILENT: the metric is silent
+    on this device, whatever its values are, or the person has refused. FAILED: it is lost, or not
+    yet on the disk where the metric is durable. `reason` says why; outcomes are equal if only it
+    differs. An outcome speaks to the host program alone: it is never sent.
     """
 
-    RECORDED = "recorded"
-    """A noisy report of this value waits to be sent."""
-    HELD = "held"
-    """A noisy report of this value takes part in the choice of its interval's one report."""
-    REPEATED = "repeated"
-    """A noisy report waits or is held, but it repeats an earlier value, not this one."""
-    CLOSED = "closed"
-    """The interval has had its report: it is a whole epoch, or the clock was set back."""
-    SILENT = "silent"
-    """The metric is silent on this device, whatever its values are.
+    word: Literal["kept", "silent", "failed"]
+    reason: Reason | None = field(default=None, compare=False)
 
-    The year's budget has no room for it, the device is not in its sample, the day that it draws
-    in an epoch has not come, or the collector has asked everybody to stop.
-    """
-    NO_CONSENT = "no consent"
-    OPTED_OUT = "opted out"
-    EXPIRED = "expired"
-    """The last day of the metric's collection is over."""
-    DISABLED = "disabled"
-    """The identity is damaged and the policy is to record nothing."""
-    QUEUED = "queued"
-    """The report waits in memory: another process has held the database's lock for 50 ms.
-
-    Or `record` was called in the middle of a `record`, as by a signal's handler. It is stored with
-    the next one, or by the sender; it is lost if the process ends before.
-    """
-    FAILED = "failed"
-    """Nothing is safe: the disk is full or read-only, or locked before the device has a secret.
-
-    This is counted and logged.
-    """
+    KEPT: ClassVar[Outcome]
+    SILENT: ClassVar[Outcome]
+    FAILED: ClassVar[Outcome]
 
     def __bool__(self) -> bool:
-        """Return whether a report is safe on the disk."""
-        return self in (Outcome.RECORDED, Outcome.HELD, Outcome.REPEATED)
+        """Return whether the value is kept."""
+        return self.word == "kept"
+
+    def __str__(self) -> str:
+        return self.word if self.reason is None else f"{self.word}: {self.reason.value}"
+
+
+Outcome.KEPT = Outcome("kept")
+Outcome.SILENT = Outcome("silent")
+Outcome.FAILED = Outcome("failed")
+
+SILENT: Final = {reason: Outcome("silent", reason) for reason in Reason}
+FAILED: Final = {reason: Outcome("failed", reason) for reason in Reason}

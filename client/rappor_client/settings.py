@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import math
+import os
+import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Literal, get_args
+from typing import Final, Literal
 
 from rappor.ground.errors import ParamsError
 from rappor.ground.ranges import check_choice, check_integer
-from rappor.protocol.randomizer import Coins
+from rappor.protocol.randomizer import Coins, system_coins
 from rappor.protocol.wire import METRIC_NAME
 from rappor.registry.registry import Registry
 from rappor_client.network.transport import Transport
 from rappor_client.periods import Clock
 
-Policy = Literal["error", "reset", "disable"]
-"""What to do about a secret that is damaged, lost or another device's."""
-
 _MOST: Final = (1 << 63) - 1
 """The largest number that the database takes."""
+_SWITCHES: Final = ("RAPPOR_DISABLED", "DO_NOT_TRACK", "CI")
+_OFF: Final = ("", "0", "false", "no")
+"""What a switch of the environment says when it is not set."""
+
+
+def _check_cap(name: str, cap: object) -> None:
+    if isinstance(cap, bool) or not isinstance(cap, int | float) or not cap >= 0:
+        raise ParamsError(f"{name} must be a number in [0, infinity], got {cap!r}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,36 +66,64 @@ class SpoolLimits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """What a host program seldom chooses.
+
+    `key`: the key for sending, if the collector wants one. `caps`: a lower limit than the
+    registry's total. `limits`: how much may wait. `segment`: public properties of this device by
+    name, such as its version, for metrics whose entry lists them; they are sent in the clear, with
+    "other" for what is not listed. `max_delay`: the longest random wait of the background sender,
+    in seconds. `background`: whether there is a background sender; without it only `flush` sends.
+    `strict`: whether `record` raises for an unknown metric and a value of the wrong kind, as in
+    development; else it logs them and is silent. `respect_environment`: whether `RAPPOR_DISABLED`,
+    `DO_NOT_TRACK` and `CI` disable the device. `clock` and `coins` are for tests.
+    """
+
+    key: str | None = None
+    caps: Caps = Caps()
+    limits: SpoolLimits = SpoolLimits()
+    segment: Mapping[str, str] = field(default_factory=dict)
+    max_delay: float = 900.0
+    background: bool = True
+    strict: bool = False
+    respect_environment: bool = False
+    clock: Clock = time.time
+    coins: Coins = system_coins
+
+    def __post_init__(self) -> None:
+        """Check what types alone do not."""
+        _check_segment(self.segment)
+        if not 0 <= self.max_delay < math.inf:
+            raise ParamsError(f"max_delay must be a number in [0, infinity), got {self.max_delay}")
+
+    def obstacle(self, environment: Mapping[str, str] = os.environ) -> str:
+        """Return which of the environment's variables disables the device, in words, if any."""
+        if self.respect_environment:
+            for name in _SWITCHES:
+                if environment.get(name, "").lower() not in _OFF:
+                    return f"the environment has {name}={environment[name]}"
+        return ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """What `Client.open` was called with; see there for each field.
 
     `registry` is the one that ships with the program. `consent` and `opted_out` are the person's
     choices at the time of opening; a metric that the registry no longer has may be among them.
-    `max_delay` is in seconds; without `background` only a flush sends.
     """
 
     folder: Path
     registry: Registry
     transport: Transport | None
-    consent: bool
     opted_out: frozenset[str]
     caps: Caps
     limits: SpoolLimits
-    on_bad_identity: Policy
     max_delay: float
     background: bool
+    strict: bool
     clock: Clock
     coins: Coins
-
-    def __post_init__(self) -> None:
-        """Check what types alone do not."""
-        if self.on_bad_identity not in get_args(Policy):
-            raise ParamsError(
-                f"on_bad_identity must be one of {', '.join(get_args(Policy))}, "
-                f"got {self.on_bad_identity!r}"
-            )
-        if not 0 <= self.max_delay < math.inf:
-            raise ParamsError(f"max_delay must be a number in [0, infinity), got {self.max_delay}")
 
 
 def check_consent(consent: object) -> None:
@@ -110,15 +145,9 @@ def read_names(what: str, names: Iterable[str]) -> frozenset[str]:
     return frozenset(filter(METRIC_NAME.fullmatch, known))
 
 
-def read_segment(own: Mapping[str, str]) -> dict[str, str]:
-    """Return a device's public properties; ParamsError for what are no texts by name."""
+def _check_segment(own: Mapping[str, str]) -> None:
+    """Raise ParamsError for what are no texts by name."""
     if not isinstance(own, Mapping) or not all(
         isinstance(each, str) for pair in own.items() for each in pair
     ):
         raise ParamsError("segment must be a mapping of names to texts")
-    return dict(own)
-
-
-def _check_cap(name: str, cap: object) -> None:
-    if isinstance(cap, bool) or not isinstance(cap, int | float) or not cap >= 0:
-        raise ParamsError(f"{name} must be a number in [0, infinity], got {cap!r}")

@@ -16,7 +16,7 @@ import json
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from rappor.protocol.randomizer import Coins
 from rappor.protocol.wire import Report, decode_base64url
@@ -25,6 +25,10 @@ from rappor_client.client import Client
 from rappor_client.errors import UploadError
 from rappor_client.network.transport import Answer
 from rappor_client.person.contents import Contents, read_contents
+from rappor_client.settings import Policy
+
+_OF_OPEN: Final = frozenset({"consent", "collector", "opted_out"})
+"""What `Client.open` takes beside the folder and the registry; all else is of the policy."""
 
 
 class FixedClock:
@@ -109,25 +113,29 @@ class Device:
         self._clients: list[Client] = []
 
     def open(self, registry: Registry | str | os.PathLike[str], **settings: Any) -> Client:
-        """Open the device as a new run of the program; settings are those of `Client.open`.
+        """Open the device as a new run of the program.
 
-        Unless they say otherwise the person has agreed, and only `flush` sends.
+        Settings are those of `Client.open` and of `Policy`. Unless they say otherwise the person
+        has agreed, only `flush` sends, and mistakes of the program raise.
         """
-        surroundings: dict[str, Any] = {
-            "consent": True,
+        surroundings: dict[str, Any] = {"consent": True, "collector": self.transport}
+        habits: dict[str, Any] = {
             "clock": self.clock,
             "coins": self.coins,
             "background": False,
+            "strict": True,
         }
-        if "collector" not in settings:
-            surroundings["transport"] = self.transport
-        client = Client.open(self.folder, registry=registry, **surroundings | settings)
+        own = {name: settings.pop(name) for name in _OF_OPEN & settings.keys()}
+        policy = Policy(**habits | settings)
+        client = Client.open(self.folder, registry=registry, **surroundings | own, policy=policy)
         self._clients.append(client)
         return client
 
     @property
     def contents(self) -> Contents:
-        """What the folder holds now, as `peek` tells it."""
+        """What the folder holds, as `peek` tells it, with all that was recorded."""
+        for client in self._clients:
+            client.waiting()  # which writes what waits in memory
         return peek(self.folder)
 
     def close(self) -> None:
@@ -143,10 +151,11 @@ class Device:
 
 
 def peek(folder: str | os.PathLike[str]) -> Contents:
-    """Return what a device's folder holds now: reports, ledger, log, counters, and no secret.
+    """Return what a device's folder holds now: reports, scopes, log, counters, and no secret.
 
-    It may be called while a client is open on the folder. A folder that does not exist has empty
-    contents; one that cannot be read raises FileError.
+    It may be called while a client is open on the folder, which writes what was recorded within
+    100 ms. A folder that does not exist has empty contents; one that cannot be read raises
+    FileError.
     """
     return read_contents(folder)
 

@@ -69,8 +69,12 @@ def _until(metric: Metric, today: datetime.date | None) -> str:
 
 def _pace(metric: Metric) -> str:
     if metric.interval == "epoch":
-        return f" once a {metric.epoch}, from a day on that the device draws at random"
-    return f" at most once a {metric.interval}" if metric.interval != "none" else " at every event"
+        pace = f" once a {metric.epoch}, from a day on that the device draws at random"
+    else:
+        pace = (
+            f" at most once a {metric.interval}" if metric.interval != "none" else " at every event"
+        )
+    return f"{pace}, and written to the disk at once" if metric.durable else pace
 
 
 def late_days(metric: Metric) -> Iterator[str]:

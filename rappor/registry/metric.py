@@ -57,6 +57,7 @@ class Metric:
     relative to the registry's file. The collector shows nothing below `min_reports`, and no sum
     of fewer than `min_cohort` reports of a cohort; without a `min_reports` it shows everything.
     `complete` says that every value is in one of the categories or buckets.
+    A device records a `durable` metric on its disk before the program goes on.
 
     Raises MetricError, one sentence, for whatever is not as it should be, and MissingExtraError
     where the normalizer needs what is not installed: a metric that exists can be recorded.
@@ -78,6 +79,7 @@ class Metric:
     min_cohort: int = MIN_COHORT
     keep_reports: bool = False
     complete: bool = False
+    durable: bool = False
 
     def __post_init__(self) -> None:
         """Check every field once."""
@@ -103,8 +105,8 @@ class Metric:
             self._check_text("candidates", self.candidates)
         self._check_whole("min_reports", self.min_reports, 0)
         self._check_whole("min_cohort", self.min_cohort, 1)
-        if not isinstance(self.keep_reports, bool):
-            raise fault(self.name, "keep_reports", "true or false", self.keep_reports)
+        self._check_flag("keep_reports", self.keep_reports)
+        self._check_flag("durable", self.durable)
         self._check_complete()
 
     def __hash__(self) -> int:
@@ -177,6 +179,10 @@ class Metric:
         if not isinstance(text, str) or not text.strip():
             raise fault(self.name, key, "a non-empty text", text)
 
+    def _check_flag(self, key: str, value: object) -> None:
+        if not isinstance(value, bool):
+            raise fault(self.name, key, "true or false", value)
+
     def _check_choice(self, key: str, value: object, choices: tuple[str, ...]) -> None:
         if not isinstance(value, str) or value not in choices:
             raise fault(self.name, key, f"one of {', '.join(choices)}", value)
@@ -211,8 +217,7 @@ class Metric:
             raise fault(self.name, "sample", "a share of devices in (0, 1]", share)
 
     def _check_complete(self) -> None:
-        if not isinstance(self.complete, bool):
-            raise fault(self.name, "complete", "true or false", self.complete)
+        self._check_flag("complete", self.complete)
         encoding = encoding_of(self.params)
         if self.complete and (encoding.hashed or not encoding.exclusive):
             raise MetricError(

@@ -22,6 +22,7 @@ min_reports = 100
 min_cohort = 10
 keep_reports = false
 complete = false                # of onehot and buckets: true if every value is in one of them
+durable = false                 # true: on the disk before the program goes on
 insecure = false
 """
 
@@ -58,6 +59,7 @@ _OPTIONAL: Final = (
     "min_cohort",
     "keep_reports",
     "complete",
+    "durable",
 )
 KEYS: Final = (
     *_REQUIRED,

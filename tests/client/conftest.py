@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from devices import UNCAPPED, Opener, metric_of
+from devices import Opener, open_device
 from rappor_client import Client
 from rappor_client.testing import FixedClock
-from registries import registry_of
 
 from rappor import Metric
 
@@ -25,23 +24,12 @@ def clock() -> FixedClock:
 def open_client(tmp_path: Path, clock: FixedClock) -> Iterator[Opener]:
     """Open clients on one folder; close them at the end.
 
-    Unless told, they have consent, no caps and no background sender.
+    Unless told, they have consent, no caps and no background sender, and mistakes raise.
     """
     opened = []
 
     def opener(*metrics: Metric, folder: str = "device", **chosen: Any) -> Client:
-        settings: dict[str, Any] = {
-            "consent": True,
-            "clock": clock,
-            "caps": UNCAPPED,
-            "max_delay": 3600.0,
-            "background": False,
-        } | chosen
-        client = Client.open(
-            tmp_path / folder,
-            registry=registry_of(*(metrics or [metric_of()])),
-            **settings,
-        )
+        client = open_device(tmp_path / folder, *metrics, **{"clock": clock} | chosen)
         opened.append(client)
         return client
 

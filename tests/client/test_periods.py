@@ -70,7 +70,7 @@ def test_clock_that_no_calendar_holds_is_bounded(now: float, day: str, open_clie
     assert day_of(bounded(lambda: now)()).isoformat() == day
     transport = MemoryTransport()
     metrics = (metric_of(), metric_of("held", interval="week", epoch="quarter"))
-    client = open_client(*metrics, clock=lambda: now, transport=transport)
+    client = open_client(*metrics, clock=lambda: now, collector=transport)
     for metric in metrics:
         client.record(metric.name, "x")
     client.flush(timeout=0.0)

@@ -14,11 +14,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from devices import UNCAPPED, Opener, metric_of, secret_of
-from rappor_client import Client
+from devices import Opener, metric_of, open_device, secret_of
 from rappor_client.budget.prepared import prepare
 from rappor_client.testing import FixedClock, MemoryTransport
-from registries import registry_of
 
 from rappor import Params, Registry
 from rappor.protocol.randomizer import expand, permanent, permanent_response
@@ -101,10 +99,10 @@ def test_response_outlives_processes_restarts_and_changes_of_p_and_q(
     program = (
         "from pathlib import Path\nfrom rappor import Registry\n"
         "from rappor_client.budget.prepared import prepare\n"
-        "from rappor_client.folder.secret_file import SecretFile\n"
+        "from rappor_client.budget.identity import read_state\n"
         "from rappor.protocol.randomizer import system_coins\n"
         f"registry = Registry.loads({registry.format(p=0.1, q=0.6)!r})\n"
-        f"secret = SecretFile(Path({str(folder)!r})).read()\n"
+        f"secret = read_state(Path({str(folder)!r}))[0].secret\n"
         "prepared = prepare(secret, registry['page'], 'x', epoch='', coins=system_coins)\n"
         "print(prepared.permanent.hex())\n"
     )
@@ -127,14 +125,11 @@ def test_response_of_a_value_that_comes_back_is_the_same(tmp_path: Path) -> None
     """With p = 0 and q = 1 the report shows it: a, b, a."""
     clear = Params(k=128, h=4, m=64, f=0.5, p=0.0, q=1.0)  # a and b collide in no cohort
     transport = MemoryTransport()
-    with Client.open(
+    with open_device(
         tmp_path / "device",
-        registry=registry_of(metric_of(params=clear, patterns=2)),
-        transport=transport,
-        consent=True,
-        caps=UNCAPPED,
+        metric_of(params=clear, patterns=2),
+        collector=transport,
         clock=FixedClock("2026-11-18"),
-        max_delay=3600.0,
     ) as client:
         for value in ("a", "b", "a"):
             client.record("page", value)

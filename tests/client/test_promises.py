@@ -1,7 +1,7 @@
 """What memoisation promises, checked over all pairs of short histories.
 
-The real client is led through every history of up to four reports; what it charged, and which
-permanent response it used for which report, is read from its ledger. The
+The real client is led through every history of up to four reports; which permanent response it used
+for which report is read from its state, whose prices are no less than what these reports cost. The
 distribution of the reports is then enumerated over all coins of both responses, in binary
 fractions that float64 holds exactly.
 """
@@ -18,11 +18,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from devices import UNCAPPED, metric_of, secret_of
+from devices import UNCAPPED, metric_of, peek, secret_of
 from enumeration import histories_of
-from rappor_client import Client, Outcome
+from rappor_client import Client, Outcome, Policy
 from rappor_client.budget.prepared import prepare
-from rappor_client.testing import FixedClock, peek
+from rappor_client.testing import FixedClock
 from registries import registry_of
 
 from rappor import Metric, Params
@@ -50,7 +50,7 @@ Step = tuple[str, bytes]
 
 
 class Led:
-    """A history that the real client was led through: its reports' steps, and its ledger."""
+    """A history that the real client was led through: its reports' steps, and their cost."""
 
     def __init__(self, steps: Sequence[Step], nats: float) -> None:
         """Keep both, and the shape of repetition."""
@@ -66,21 +66,21 @@ def lead(folder: Path, metric: Metric, values: Sequence[object], days: Sequence[
         folder,
         registry=registry_of(metric),
         consent=True,
-        clock=clock,
-        caps=UNCAPPED,
+        policy=Policy(clock=clock, caps=UNCAPPED),
     )
     secret = secret_of(folder)
     steps: list[Step] = []
-    charged: dict[bytes, int] = {}
     for value, day in zip(values, days, strict=True):
         clock.set(f"{day}T12:00:00")
-        outcome = client.record(metric.name, value)
-        assert outcome in (Outcome.RECORDED, Outcome.REPEATED)
-        now = {pattern.name: pattern.n_reports for pattern in peek(folder).patterns}
-        (key,) = [key for key, n in now.items() if n != charged.get(key, 0)]
-        charged = now
+        assert client.record(metric.name, value) == Outcome.KEPT
+        assert client.waiting() == len(steps) + 1
+        epoch = metric.epoch_at(datetime.date.fromisoformat(day))
+        (key,) = [each.names.last for each in peek(folder).scopes if each.epoch == epoch]
+        assert key is not None
         steps.append(step_of(key, secret, metric, values, days))
-    nats = client.spent().nats
+    counts = [steps.count(step) for step in dict.fromkeys(steps)]
+    nats = sum(epsilon_n(metric.params, n) for n in counts)
+    assert nats <= client.spent().nats + 1e-9
     client.close()
     return Led(steps, nats)
 

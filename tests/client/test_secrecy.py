@@ -6,19 +6,30 @@ import base64
 import hashlib
 import logging
 import sqlite3
-import time
 import traceback
 from pathlib import Path
 
 import mmh3
 import pytest
-from devices import UNCAPPED, Opener, database, metric_of, refusing_disk, secret_of
-from rappor_client import Caps, IdentityError, Outcome, UploadError
+from devices import (
+    UNCAPPED,
+    Opener,
+    database,
+    metric_of,
+    peek,
+    refusing_disk,
+    secret_of,
+    spool_of,
+)
+from devices import (
+    own as own_folder,
+)
+from rappor_client import Caps, UploadError
 from rappor_client.budget.prepared import prepare
+from rappor_client.folder import copies
 from rappor_client.folder.spool import add
 from rappor_client.folder.store import Store
-from rappor_client.person.identity import Identity
-from rappor_client.testing import FixedClock, MemoryTransport, peek
+from rappor_client.testing import FixedClock, MemoryTransport
 
 from rappor import Metric, Params, RapporError
 from rappor.protocol.encodings import encoder
@@ -64,8 +75,10 @@ def true_things(secret: bytes) -> list[bytes]:
 
 
 def everything_written(folder: Path) -> bytes:
-    """Return all bytes of all files but the identity."""
-    files = [path for path in folder.rglob("*") if path.is_file() and path.name != "identity"]
+    """Return all bytes of all files but the state, which has the secret."""
+    files = [
+        path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("state.")
+    ]
     assert any(path.suffix == ".sqlite3" for path in files)
     return b"\0".join(path.read_bytes() for path in files)
 
@@ -75,7 +88,7 @@ def lead_through_everything(open_client: Opener, clock: FixedClock, folder: Path
     said: list[str] = []
     transport = MemoryTransport([None])
     for caps in (UNCAPPED, Caps(total=0.1)):
-        client = open_client(*METRICS, transport=transport, caps=caps)
+        client = open_client(*METRICS, collector=transport, caps=caps)
         for value in VALUES:
             said += [repr(client.record(metric.name, value)) for metric in METRICS]
             if caps != UNCAPPED:
@@ -88,9 +101,12 @@ def lead_through_everything(open_client: Opener, clock: FixedClock, folder: Path
         clock.advance(days=40)
         said += [repr(client.flush())]
         said += [repr(client), str(client.spent()), repr(client.spent()), repr(client.counters())]
-        identity = Identity(folder, Store(folder), "error", time.time)
-        secret = identity.secret()
-        said += [repr(client.log()), repr(identity), repr(peek(folder))]
+        working = client._working
+        assert working is not None
+        identity = working.identity
+        secret = secret_of(folder)
+        said += [repr(client.log()), repr(identity), repr(identity.state), repr(peek(folder))]
+        said += [repr(identity.state.to_text()), repr(copies.read(identity.folder))]
         prepared = prepare(secret, METRICS[0], VALUES[0], epoch="", coins=system_coins)
         said += [repr(prepared), repr(prepared.report)]
         client.close()
@@ -117,7 +133,8 @@ def test_the_search_finds_what_is_there(open_client: Opener, tmp_path: Path) -> 
     client.record("plain", VALUES[0])
     folder = tmp_path / "device"
     secret = secret_of(folder)
-    assert secret in (folder / "identity").read_bytes()
+    assert client.waiting() == 1
+    assert secret.hex().encode() in (own_folder(folder) / "state.1").read_bytes()
     own = cohort(secret, "plain", "", WIDE)
     bits = encoder(WIDE).encode(VALUES[0], own)
     with database(folder) as db:
@@ -133,16 +150,18 @@ def test_tracebacks_of_a_failing_disk_show_no_value(
     folder = tmp_path / "device"
     client = open_client(*METRICS)
     client.record("plain", VALUES[0])
+    assert client.waiting() == 1
     with refusing_disk(folder):
-        assert client.record("plain", VALUES[0]) is Outcome.FAILED
-        with pytest.raises(sqlite3.Error) as caught, Store(folder).transaction() as db:
-            add(db, Report(metric="plain", params="p", cohort=0, bits=b""), 1.0)
+        client.record("plain", VALUES[0])
+        client.waiting()
+        with pytest.raises(sqlite3.Error) as caught, Store(spool_of(folder)).transaction() as db:
+            add(db, Report(metric="plain", params="p", cohort=0, bits=b""), "id")
     shown = "".join(traceback.format_exception(caught.value)) + caplog.text
     assert VALUES[0] not in shown
     assert secret_of(folder).hex() not in shown
 
 
-@pytest.mark.parametrize("kind", [IdentityError, UploadError])
+@pytest.mark.parametrize("kind", [UploadError])
 def test_errors_are_of_the_one_tree(kind: type[RapporError]) -> None:
     """Everything raised on purpose is a RapporError."""
     assert issubclass(kind, RapporError)

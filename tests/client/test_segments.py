@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from devices import metric_of
-from rappor_client import Client
+from rappor_client import Client, Policy
 from rappor_client.testing import Device
 from registries import registry_of
 
@@ -21,7 +21,7 @@ def told(device: Device, version: str | None, *, epoch: str) -> dict[str, str]:
     """Record a value, send it, and return the segment that the newest report tells."""
     metric = metric_of(epoch=epoch, segments=VERSIONS)
     segment = None if version is None else {"version": version}
-    client = device.open(registry_of(metric), segment=segment)
+    client = device.open(registry_of(metric), segment=segment or {})
     client.record("page", "example.org")
     client.flush()
     client.close()
@@ -95,6 +95,6 @@ def test_what_is_no_mapping_of_texts_is_refused(tmp_path: Path) -> None:
                 tmp_path / "d",
                 registry=registry_of(metric_of(segments=VERSIONS)),
                 consent=True,
-                segment=wrong,  # type: ignore[arg-type]
+                policy=Policy(segment=wrong),  # type: ignore[arg-type]
             )
     assert not (tmp_path / "d").exists()

@@ -22,8 +22,6 @@ from rappor_client.testing import (
 )
 from registries import registry_of
 
-from rappor.ground.errors import FileError
-
 ACCEPTED = b'{"reports":[{"status":"accepted"}]}'
 
 
@@ -56,7 +54,7 @@ def test_peek_shows_what_a_folder_holds(
     """Reports waiting, pending, held and sent; the ledger, the latch and the counters."""
     metrics = (metric_of(epoch="month"), metric_of("slow", interval="day"))
     transport = MemoryTransport([Answer(status=200, body=ACCEPTED), None])
-    client = open_client(*metrics, transport=transport, coins=constant_coins(2**32 - 1))
+    client = open_client(*metrics, collector=transport, coins=constant_coins(2**32 - 1))
     for name in ("page", "slow", "page", "page"):
         client.record(name, "x")
     assert client.flush(timeout=0.0).reason is FlushReason.TIMEOUT
@@ -67,13 +65,12 @@ def test_peek_shows_what_a_folder_holds(
     (pending,) = contents.pending
     assert pending.body == transport.bodies[1]
     assert pending.retry_at == pytest.approx(clock() + 5)
-    assert [(held.metric, held.n_events) for held in contents.held] == [("slow", 1)]
+    assert [held.metric for held in contents.held] == ["slow"]
     assert contents.held[0].ends == FixedClock("2026-11-19")()
-    assert contents.latched == {"page": "2026-11"}
-    (pattern,) = contents.patterns
-    assert (pattern.metric, pattern.epoch, pattern.n_reports) == ("page", "2026-11", 3)
+    (scope,) = contents.scopes
+    assert (scope.metric, scope.epoch) == ("page", "2026-11")
     assert contents.spent == client.spent()
-    assert pattern.nats == contents.spent.nats
+    assert scope.nats == contents.spent.nats
     assert list(contents.sent) == client.log()
     assert contents.counters == client.counters() == {"accepted": 1, "recorded": 3}
 
@@ -82,16 +79,9 @@ def test_peek_at_nothing_is_empty_and_leaves_nothing(tmp_path: Path) -> None:
     """A folder that does not exist holds nothing, and still does not exist afterwards."""
     contents = peek(tmp_path / "absent")
     assert not contents.has_secret
-    assert not any([contents.waiting, contents.patterns, contents.sent, contents.held])
+    assert not any([contents.waiting, contents.scopes, contents.sent, contents.held])
     assert contents.spent.nats == 0
     assert not (tmp_path / "absent").exists()
-
-
-def test_peek_at_a_damaged_folder_is_a_file_error(tmp_path: Path) -> None:
-    """What is no database cannot be read as one."""
-    (tmp_path / "telemetry.sqlite3").write_bytes(b"no database" * 100)
-    with pytest.raises(FileError, match="SQLITE_NOTADB"):
-        peek(tmp_path)
 
 
 def test_example_of_the_module_runs(tmp_path: Path) -> None:

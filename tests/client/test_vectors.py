@@ -9,11 +9,10 @@ from typing import Any
 
 import make_vectors
 import pytest
-from devices import UNCAPPED, metric_of, write_device
+from devices import metric_of, open_device, write_device
 from places import VECTORS
-from rappor_client import Client, Outcome
+from rappor_client import Outcome
 from rappor_client.testing import FixedClock, MemoryTransport
-from registries import registry_of
 
 from rappor import Params
 
@@ -41,17 +40,14 @@ def test_client_sends_what_the_vectors_say(number: int, tmp_path: Path) -> None:
     epoch, day = calendar_of(row["epoch"])
     write_device(tmp_path / "device", bytes.fromhex(row["secret"]))
     transport = MemoryTransport()
-    with Client.open(
+    with open_device(
         tmp_path / "device",
-        registry=registry_of(metric_of(row["metric"], params, epoch=epoch)),
-        transport=transport,
-        consent=True,
-        caps=UNCAPPED,
-        max_delay=3600.0,
+        metric_of(row["metric"], params, epoch=epoch),
+        collector=transport,
         clock=FixedClock(day),
         coins=partial(make_vectors.coins, bytes.fromhex(row["coins_seed"])),
     ) as client:
-        assert client.record(row["metric"], row["value"]) is Outcome.RECORDED
+        assert client.record(row["metric"], row["value"]) == Outcome.KEPT
         assert client.flush()
     (report,) = transport.reports
     assert report.cohort == row["cohort"]

@@ -21,7 +21,7 @@ import time
 from collections.abc import Sequence
 
 from devices import metric_of
-from rappor_client import Client, SpoolLimits
+from rappor_client import Client, Policy, SpoolLimits
 
 from rappor import Params, Registry
 from rappor.registry.budget import reserve
@@ -31,8 +31,8 @@ CLEAR = Params(k=128, h=4, m=64, f=0.5, p=0.0, q=1.0)
 """Reports that show the permanent response itself, of values that do not collide."""
 _LAST = datetime.date(2099, 12, 31)
 METRICS = (
-    metric_of("one", expires=_LAST),
-    metric_of("two", expires=_LAST),
+    metric_of("one", expires=_LAST, durable=True),
+    metric_of("two", expires=_LAST, durable=True),
     metric_of("shown", CLEAR, epoch="month", patterns=2, expires=_LAST),
     metric_of("hourly", CLEAR, epoch="month", interval="hour", expires=_LAST),
 )
@@ -68,10 +68,12 @@ def main(folder: str, collector: str, process: int, started: float) -> None:
         registry=REGISTRY,
         collector=collector,
         consent=True,
-        limits=SpoolLimits(reports=100),
-        max_delay=5.0,
-        clock=lambda: fast_clock(started) + off[0],
-        coins=coins,
+        policy=Policy(
+            limits=SpoolLimits(reports=100),
+            max_delay=5.0,
+            clock=lambda: fast_clock(started) + off[0],
+            coins=coins,
+        ),
     )
     i = 0
     forks_at = random.randrange(30)  # noqa: S311 - as above

@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 from devices import UNCAPPED
-from rappor_client import Client, Outcome
+from rappor_client import Client, Outcome, Policy
 from rappor_client.network.http_transport import HttpTransport
 
 from rappor import Registry
@@ -30,12 +30,11 @@ def main(registry_path: str, url: str) -> None:
             client = Client.open(
                 Path(folder) / "device",
                 registry=registry,
-                transport=transport,
+                collector=transport,
                 consent=True,
-                caps=UNCAPPED,
-                max_delay=3600.0,
+                policy=Policy(caps=UNCAPPED, max_delay=3600.0),
             )
-            assert client.record("word", line.rstrip("\n")) is Outcome.RECORDED
+            assert client.record("word", line.rstrip("\n")) == Outcome.KEPT
             assert client.flush(timeout=30.0)
             assert client.counters() == {"accepted": 1, "recorded": 1}
             client.close()

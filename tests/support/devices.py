@@ -5,18 +5,22 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
-import hashlib
 import sqlite3
+import time
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from rappor_client import Caps, Client
-from rappor_client.budget import budget_copy
-from rappor_client.budget.budget_copy import BudgetCopy
-from rappor_client.folder.secret_file import SecretFile
-from rappor_client.folder.store import in_memory
-from rappor_client.person.identity import mark_of
+from rappor_client import Caps, Client, Policy, testing
+from rappor_client.budget import remainder
+from rappor_client.budget.identity import read_state
+from rappor_client.budget.state import State
+from rappor_client.folder import copies
+from rappor_client.folder.copies import Sealed
+from rappor_client.folder.own_folder import OwnFolder
+from rappor_client.person.contents import Contents
+from registries import registry_of
 
 from rappor import Metric, Params
 
@@ -24,10 +28,9 @@ UNCAPPED = Caps()
 BALANCED = dataclasses.replace(Params.profile("balanced"), m=1)
 """In one cohort the same values share their bits in every run; in many, now and then others."""
 BOOLEAN = Params(k=1, encoding="boolean", f=0.5, p=0.25, q=0.75)
-DATABASE = "telemetry.sqlite3"
 
 Opener = Callable[..., Client]
-"""(*metrics, folder=..., **settings of Client.open) -> a client on one folder of a test."""
+"""(*metrics, folder=..., **settings of Client.open and Policy) -> a client on a test's folder."""
 
 
 def metric_of(name: str = "page", params: Params = BALANCED, **fields: Any) -> Metric:
@@ -42,34 +45,78 @@ def metric_of(name: str = "page", params: Params = BALANCED, **fields: Any) -> M
     return Metric(name=name, params=params, **given)
 
 
+_OPEN = weakref.WeakSet[Client]()
+OF_OPEN = frozenset({"consent", "collector", "opted_out"})
+
+
+def open_device(folder: Path, *metrics: Metric, **chosen: Any) -> Client:
+    """Open a device; what is chosen are settings of Client.open and Policy, or a registry.
+
+    Unless told, it has consent, no caps and no background sender, and mistakes raise.
+    """
+    settings: dict[str, Any] = {"consent": True} | {
+        name: chosen.pop(name) for name in OF_OPEN & chosen.keys()
+    }
+    habits: dict[str, Any] = {
+        "caps": UNCAPPED,
+        "max_delay": 3600.0,
+        "background": False,
+        "strict": True,
+    }
+    registry = chosen.pop("registry", None) or registry_of(*(metrics or [metric_of()]))
+    client = Client.open(folder, registry=registry, **settings, policy=Policy(**habits | chosen))
+    _OPEN.add(client)
+    return client
+
+
+def peek(folder: Path) -> Contents:
+    """Return what a folder holds, after all clients have written what they have in memory."""
+    for client in list(_OPEN):
+        client.waiting()
+    return testing.peek(folder)
+
+
+def own(folder: Path) -> Path:
+    """Return the folder of the identity that lives in a host's folder."""
+    return folder / "device"
+
+
+def spool_of(folder: Path) -> Path:
+    """Return the database of the reports that wait; there is one of each secret."""
+    (path,) = own(folder).glob("spool-*.sqlite3")
+    return path
+
+
+def state_of(folder: Path) -> State:
+    """Return what the folder's copies say."""
+    known = read_state(folder)
+    assert known is not None
+    return known[0]
+
+
 def secret_of(folder: Path) -> bytes:
-    """Return the secret as the folder's file holds it."""
-    return SecretFile(folder).read()
+    """Return the secret as the folder's files hold it."""
+    return state_of(folder).sealed.bytes
 
 
 def write_device(folder: Path, secret: bytes) -> None:
-    """Write the files of a device that has spent nothing yet, as their formats say.
-
-    The secret's file is a line, the secret, and 8 bytes of SHA-256 over both.
-    """
-    head = b"rappor identity 1\n" + secret
+    """Write the state of a device that has spent nothing yet."""
     folder.mkdir(mode=0o700)
-    (folder / "identity").write_bytes(head + hashlib.sha256(head).digest()[:8])
-    with contextlib.closing(in_memory()) as db:
-        budget_copy.write_mark(db, mark_of(secret))
-        BudgetCopy(folder).write(budget_copy.dump(db))
+    own(folder).mkdir(mode=0o700)
+    remainder.write(folder, {})
+    copies.begin(OwnFolder(own(folder)), State.of(Sealed(secret)).to_text())
 
 
 def lose(folder: Path) -> None:
-    """Remove the database."""
-    for path in folder.glob(f"{DATABASE}*"):
+    """Remove the spool."""
+    for path in own(folder).glob("spool-*"):
         path.unlink()
 
 
 @contextlib.contextmanager
 def database(folder: Path) -> Iterator[sqlite3.Connection]:
     """Open a device's database beside its client; keep what the block writes."""
-    db = sqlite3.connect(folder / DATABASE)
+    db = sqlite3.connect(spool_of(folder))
     try:
         with db:
             yield db
@@ -79,12 +126,15 @@ def database(folder: Path) -> Iterator[sqlite3.Connection]:
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold the database's write lock, as another process would, while the block runs."""
-    other = sqlite3.connect(folder / DATABASE, isolation_level=None)
+    """Hold the device's lock, as another process would, while the block runs."""
+    other = OwnFolder(own(folder))
     try:
-        other.execute("BEGIN IMMEDIATE")
-        yield
-        other.execute("ROLLBACK")
+        while True:  # a writer may be inside for a moment
+            with other.attempt() as is_inside:
+                if is_inside:
+                    yield
+                    return
+            time.sleep(0.001)
     finally:
         other.close()
 
@@ -108,7 +158,7 @@ def full_disk(folder: Path) -> Iterator[None]:
     import resource  # noqa: PLC0415 - POSIX only
 
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    largest = max(path.stat().st_size for path in folder.iterdir())
+    largest = max(path.stat().st_size for path in own(folder).iterdir())
     resource.setrlimit(resource.RLIMIT_FSIZE, (largest, hard))
     try:
         yield

@@ -19,7 +19,7 @@ import threading
 import warnings
 
 from devices import UNCAPPED, metric_of
-from rappor_client import Client, SpoolLimits
+from rappor_client import Client, Policy, SpoolLimits
 from rappor_client.testing import MemoryTransport
 from registries import registry_of
 
@@ -47,12 +47,12 @@ def main(folder: str, rounds: int, way: str) -> None:
     logging.disable()  # failures are noted on purpose
     client = Client.open(
         folder,
-        registry=registry_of(metric_of()),
-        transport=MemoryTransport(),
+        registry=registry_of(metric_of(durable=True)),
+        collector=MemoryTransport(),
         consent=True,
-        caps=UNCAPPED,
-        limits=SpoolLimits(reports=100_000),
-        max_delay=3600.0,
+        policy=Policy(
+            caps=UNCAPPED, limits=SpoolLimits(reports=100_000), max_delay=3600.0, strict=True
+        ),
     )
     is_over = threading.Event()
 

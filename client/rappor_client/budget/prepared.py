@@ -7,7 +7,7 @@ import datetime
 from dataclasses import dataclass, field
 from typing import Final
 
-from rappor.encode import encode_value
+from rappor.encode import device_part, encode_value
 from rappor.protocol.params import Params
 from rappor.protocol.randomizer import (
     Coins,
@@ -64,13 +64,18 @@ def prepare(
     )
 
 
+def own_params(secret: Secret, metric: Metric, epoch: str, part: str | None) -> Params:
+    """Return the parameters of the part that a device answers for, if it has answered or not."""
+    return metric.part_params(device_part(secret, metric, epoch) if part is None else part)
+
+
 def is_early(
-    secret: bytes | Secret, metric: Metric, prepared: Prepared, day: datetime.date
+    secret: bytes | Secret, metric: Metric, epoch: str, params: Params, day: datetime.date
 ) -> bool:
     """Tell whether a day is before the one that the device draws in the epoch that holds it."""
     first, last = epoch_start(metric.epoch, day), epoch_end(metric.epoch, day)
     days = (last - first).days + 1
-    drawn = drawn_day(secret, metric.name, prepared.epoch, prepared.params, days)
+    drawn = drawn_day(secret, metric.name, epoch, params, days)
     return (day - first).days < drawn
 
 

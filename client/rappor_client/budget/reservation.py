@@ -11,28 +11,24 @@ from __future__ import annotations
 
 import functools
 import math
-import sqlite3
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple, Self
 
 from rappor.registry.budget import reserve, scope_names
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
-from rappor_client.folder.state import read_state, write_state
 from rappor_client.settings import Caps
 
 _EARLIER: Final = ""
 """In the place of a metric's name: what an identity reserved that is no more."""
 
-_LOST_YEAR: Final = "lost_year"
-_LOST_FOR_LIFE: Final = "lost_for_life"
-_LOST_YEAR_IS_OVER: Final = "lost_year_is_over"
 _LIFE: Final = "life"
 _ROUNDING: Final = 1e-9
 """Prices are thousandths of a nat; their sums in binary are off by far less."""
 
-Row = list[Any]
-"""A year, a metric, what its scopes depend on, and the nats that it has reserved."""
+Row = tuple[int, str, str]
+"""A year, a metric, and what its scopes depend on."""
 
 
 class Limits(NamedTuple):
@@ -49,134 +45,135 @@ class Limits(NamedTuple):
         return cls(min(registry.total, caps.total))
 
 
-def silent_metrics(
-    registry: Registry, limits: Limits, year: int, db: sqlite3.Connection | None
-) -> frozenset[str]:
-    """Return the metrics that do not fit into a year.
+class Lost(NamedTuple):
+    """When it was found that nothing tells any more what was reserved.
 
-    Where what was reserved is not known any more, all metrics are silent until that year is over,
-    and those for life for good.
+    All metrics are silent until that year is over; if it `is_for_life`, those for life for good.
+    `is_over` says that the clock has shown the year after it.
     """
-    in_year = _reserved(db, "WHERE year = ?", (year,))
-    in_all = _reserved(db, "", ())
-    had, ever, extra, extra_ever = (dict[str, float]() for _ in range(4))
-    for name, metric in registry.items():
-        asked, price = registry.together(name)[0], _price(metric, year)
-        own = in_year.get((name, _scopes(metric)), 0.0)
-        own_ever = in_all.get((name, _scopes(metric)), 0.0)
-        more = _above(price, own)
-        had[asked] = had.get(asked, 0.0) + own
-        ever[asked] = ever.get(asked, 0.0) + own_ever
-        extra[asked] = extra.get(asked, 0.0) + more
-        more_ever = _above(price, own_ever) if metric.epoch == _LIFE else more
-        extra_ever[asked] = extra_ever.get(asked, 0.0) + more_ever
-    silent = _without_room(had, extra, limits.year, sum(in_year.values()))
-    silent |= _without_room(ever, extra_ever, limits.life, sum(in_all.values()))
-    silent |= _forgotten(registry.values(), year, db)
-    return frozenset(each for name in silent for each in registry.together(name))
+
+    year: int
+    is_for_life: bool
+    is_over: bool = False
+
+    def followed(self, year: int) -> Lost:
+        """Return the same when the clock shows a year.
+
+        A clock that jumps over a year was wrong when the loss was found, as one that starts in
+        1970: what was lost moves with it.
+        """
+        if year <= self.year or self.is_over:
+            return self
+        return self._replace(is_over=True) if year == self.year + 1 else self._replace(year=year)
 
 
-def has_room(
-    db: sqlite3.Connection, registry: Registry, limits: Limits, metric: Metric, year: int
-) -> bool:
-    """Tell, inside the transaction that keeps a report, whether the metric may reserve the year."""
-    if _forgotten([metric], year, db):
-        return False
-    query = "SELECT nats FROM reserved WHERE year = ? AND metric = ? AND scopes = ?"
-    row = db.execute(query, (year, metric.name, _scopes(metric))).fetchone()
-    if row is not None and row[0] >= _price(metric, year):
-        return True
-    return metric.name not in silent_metrics(registry, limits, year, db)
+@dataclass(frozen=True, slots=True)
+class Reserved:
+    """The nats that are reserved by year, metric and scopes; and what was lost of it, if any."""
 
+    nats: Mapping[Row, float] = field(default_factory=dict)
+    lost: Lost | None = None
 
-def keep(db: sqlite3.Connection, metric: Metric, year: int) -> None:
-    """Write down what a metric reserves of a year in which it has a report."""
-    _raise_to(db, [[year, metric.name, _scopes(metric), _price(metric, year)]])
+    @classmethod
+    def of_earlier(cls, years: Mapping[int, float], *, is_for_life: bool = False) -> Self:
+        """Begin an identity where others have reserved this; infinite where that is not known."""
+        nats = {(year, _EARLIER, ""): each for year, each in years.items() if 0 < each < math.inf}
+        lost = [year for year, each in years.items() if each == math.inf]
+        return cls(nats, Lost(max(lost), is_for_life) if lost else None)
 
+    def by_year(self) -> dict[int, float]:
+        """Return the nats reserved so far, by calendar year; infinite where that is not known."""
+        years: dict[int, float] = {}
+        for (year, _, _), nats in self.nats.items():
+            years[year] = years.get(year, 0.0) + nats
+        if self.lost is not None:
+            years[self.lost.year] = math.inf
+        return dict(sorted(years.items()))
 
-def by_year(db: sqlite3.Connection) -> dict[int, float]:
-    """Return the nats reserved so far, by calendar year; infinite where that is not known."""
-    query = "SELECT year, TOTAL(nats) FROM reserved GROUP BY year ORDER BY year"
-    years = {int(year): float(nats) for year, nats in db.execute(query)}
-    if (lost := read_state(db, _LOST_YEAR)) is not None:
-        years[int(lost)] = math.inf
-    return dict(sorted(years.items()))
+    def followed(self, year: int) -> Reserved:
+        """Return the same when the clock shows a year."""
+        if self.lost is None or (lost := self.lost.followed(year)) == self.lost:
+            return self
+        return Reserved(self.nats, lost)
 
+    def silent_metrics(self, registry: Registry, limits: Limits, year: int) -> frozenset[str]:
+        """Return the metrics that do not fit into a year.
 
-def end_identity(db: sqlite3.Connection) -> None:
-    """Leave one line for each year: a new identity pays anew and goes without what was spent."""
-    query = "SELECT year, TOTAL(nats) FROM reserved GROUP BY year"
-    rows = [[year, _EARLIER, "", nats] for year, nats in db.execute(query).fetchall()]
-    db.execute("DELETE FROM reserved")
-    _raise_to(db, rows)
-    write_state(db, _LOST_FOR_LIFE, None)
+        Where what was reserved is not known any more, all metrics are silent until that year is
+        over, and those for life for good.
+        """
+        in_year = self._by_scopes(year)
+        in_all = self._by_scopes(None)
+        had, ever, extra, extra_ever = (dict[str, float]() for _ in range(4))
+        for name, metric in registry.items():
+            asked, price = registry.together(name)[0], _price(metric, year)
+            own = in_year.get((name, _scopes(metric)), 0.0)
+            own_ever = in_all.get((name, _scopes(metric)), 0.0)
+            more = _above(price, own)
+            had[asked] = had.get(asked, 0.0) + own
+            ever[asked] = ever.get(asked, 0.0) + own_ever
+            extra[asked] = extra.get(asked, 0.0) + more
+            more_ever = _above(price, own_ever) if metric.epoch == _LIFE else more
+            extra_ever[asked] = extra_ever.get(asked, 0.0) + more_ever
+        silent = _without_room(had, extra, limits.year, sum(in_year.values()))
+        silent |= _without_room(ever, extra_ever, limits.life, sum(in_all.values()))
+        silent |= self._forgotten(registry.values(), year)
+        return frozenset(each for name in silent for each in registry.together(name))
 
+    def has_room(self, registry: Registry, limits: Limits, metric: Metric, year: int) -> bool:
+        """Tell whether a metric may reserve a year, or has done so."""
+        if self._forgotten([metric], year):
+            return False
+        if self.nats.get((year, metric.name, _scopes(metric)), -1.0) >= _price(metric, year):
+            return True
+        return metric.name not in self.silent_metrics(registry, limits, year)
 
-def add_earlier(db: sqlite3.Connection, by_year: Mapping[int, float]) -> None:
-    """Reserve what another identity had reserved, beside what this one has."""
-    _raise_to(db, [[year, _EARLIER, "", nats] for year, nats in by_year.items() if nats < math.inf])
+    def with_metric(self, metric: Metric, year: int) -> Reserved:
+        """Return the same with what a metric reserves of a year in which it has a report."""
+        row, price = (year, metric.name, _scopes(metric)), _price(metric, year)
+        if self.nats.get(row, -1.0) >= price:
+            return self
+        return Reserved({**self.nats, row: price}, self.lost)
 
+    def to_plain(self) -> dict[str, Any]:
+        """Return it as JSON has it."""
+        rows = [[*row, nats] for row, nats in sorted(self.nats.items())]
+        return {"reserved": rows, "lost": None if self.lost is None else list(self.lost)}
 
-def lose(db: sqlite3.Connection, year: int) -> None:
-    """Note in which year it was found that nothing tells what this identity has reserved."""
-    write_state(db, _LOST_YEAR, max(year, read_state(db, _LOST_YEAR) or year))
-    write_state(db, _LOST_YEAR_IS_OVER, None)
-    write_state(db, _LOST_FOR_LIFE, 1)
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> Self:
+        """Read what `to_plain` wrote; ValueError and others for what it cannot have written."""
+        nats = {
+            (int(y), str(name), str(scopes)): float(n) for y, name, scopes, n in plain["reserved"]
+        }
+        if not all(each >= 0 for each in nats.values()):
+            raise ValueError("reserved")
+        if (lost := plain["lost"]) is None:
+            return cls(nats)
+        year, is_for_life, is_over = lost
+        return cls(nats, Lost(int(year), bool(is_for_life), bool(is_over)))
 
+    def _forgotten(self, metrics: Iterable[Metric], year: int) -> set[str]:
+        """Return the metrics that are silent because it is lost what was reserved."""
+        if self.lost is None:
+            return set()
+        lost = self.lost.followed(year)
+        is_over = year > lost.year
+        return {
+            metric.name
+            for metric in metrics
+            if not is_over or (lost.is_for_life and metric.epoch == _LIFE)
+        }
 
-def follow_clock(db: sqlite3.Connection, year: int) -> None:
-    """Move what was lost to the year that the clock shows, unless that only follows on it.
-
-    A clock that jumps over a year was wrong when the loss was found, as one that starts in 1970.
-    """
-    lost_year = read_state(db, _LOST_YEAR)
-    if lost_year is None or year <= lost_year or read_state(db, _LOST_YEAR_IS_OVER):
-        return
-    if year == lost_year + 1:
-        write_state(db, _LOST_YEAR_IS_OVER, 1)
-    else:
-        write_state(db, _LOST_YEAR, year)
-
-
-def is_lost(db: sqlite3.Connection) -> bool:
-    """Return whether it was ever lost what had been reserved."""
-    return read_state(db, _LOST_YEAR) is not None
-
-
-def dump(db: sqlite3.Connection) -> dict[str, Any]:
-    """Return all that was reserved, in a fixed order."""
-    rows = db.execute("SELECT year, metric, scopes, nats FROM reserved ORDER BY 1, 2, 3")
-    lost = [read_state(db, name) for name in (_LOST_YEAR, _LOST_FOR_LIFE, _LOST_YEAR_IS_OVER)]
-    return {"reserved": [list(row) for row in rows], "lost": lost}
-
-
-def is_sound(dumped: Mapping[str, Any]) -> bool:
-    """Return whether this is something that `dump` can have returned."""
-    lost = dumped["lost"]
-    return (
-        all(
-            isinstance(year, int)
-            and isinstance(name, str)
-            and isinstance(scopes, str)
-            and nats >= 0
-            for year, name, scopes, nats in dumped["reserved"]
-        )
-        and [type(each) in (int, type(None)) for each in lost] == [True] * 3
-    )
-
-
-def absorb(db: sqlite3.Connection, dumped: Mapping[str, Any]) -> bool:
-    """Bring back what `dump` returned once; tell whether the database had forgotten any of it."""
-    has_forgotten = _raise_to(db, dumped["reserved"])
-    year, for_life, is_over = dumped["lost"]
-    known = read_state(db, _LOST_YEAR)
-    if year is not None and year >= (known or year):
-        if year == known:  # which of the two is older is not known: an end stays one
-            is_over = is_over or read_state(db, _LOST_YEAR_IS_OVER)
-        write_state(db, _LOST_YEAR, year)
-        write_state(db, _LOST_YEAR_IS_OVER, is_over)
-        write_state(db, _LOST_FOR_LIFE, for_life or read_state(db, _LOST_FOR_LIFE))
-    return has_forgotten
+    def _by_scopes(self, wanted: int | None) -> dict[tuple[str, str], float]:
+        """Return the nats of a year, or of all; a scope for life is one in all years."""
+        found: dict[tuple[str, str], float] = {}
+        for (year, name, scopes), nats in self.nats.items():
+            if wanted in (None, year):
+                before = found.get((name, scopes), 0.0)
+                is_for_life = scopes.startswith(f"{_LIFE} ")
+                found[name, scopes] = max(before, nats) if is_for_life else before + nats
+        return found
 
 
 def _without_room(
@@ -199,43 +196,6 @@ def _without_room(
         elif name not in silent:
             room -= nats
     return silent
-
-
-def _forgotten(metrics: Iterable[Metric], year: int, db: sqlite3.Connection | None) -> set[str]:
-    """Return the metrics that are silent because it is lost what was reserved."""
-    lost_year = read_state(db, _LOST_YEAR) if db else None
-    if db is None or lost_year is None:
-        return set()
-    for_life = read_state(db, _LOST_FOR_LIFE)
-    return {
-        metric.name
-        for metric in metrics
-        if year <= lost_year or (for_life and metric.epoch == _LIFE)
-    }
-
-
-def _reserved(
-    db: sqlite3.Connection | None, where: str, values: tuple[int, ...]
-) -> dict[tuple[str, str], float]:
-    """Return the nats reserved by metric and scopes; a scope for life is one in all years."""
-    found: dict[tuple[str, str], float] = {}
-    query = f"SELECT metric, scopes, nats FROM reserved {where}"  # noqa: S608 - our own words
-    for name, scopes, nats in db.execute(query, values) if db else ():
-        before = found.get((name, scopes), 0.0)
-        is_for_life = scopes.startswith(f"{_LIFE} ")
-        found[name, scopes] = max(before, nats) if is_for_life else before + nats
-    return found
-
-
-def _raise_to(db: sqlite3.Connection, rows: Iterable[Row]) -> bool:
-    """Let nothing be reserved below some rows; tell whether anything was."""
-    before = db.total_changes
-    db.executemany(
-        "INSERT INTO reserved VALUES (?, ?, ?, ?) ON CONFLICT (year, metric, scopes) DO UPDATE "
-        "SET nats = excluded.nats WHERE excluded.nats > nats",
-        rows,
-    )
-    return db.total_changes > before
 
 
 def _above(needed: float, had: float) -> float:

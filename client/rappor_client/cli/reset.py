@@ -6,7 +6,6 @@ import time
 from pathlib import Path
 
 from rappor_client.cli.parser import Namespace, ProgramParser
-from rappor_client.folder.store import Store
 from rappor_client.person.contents import check_telemetry, read_contents
 from rappor_client.person.withdrawal import erase
 
@@ -16,10 +15,10 @@ def add_to(program: ProgramParser) -> None:
     command = program.add_command(
         "reset",
         run,
-        summary="Erase a device's secret, waiting reports, ledger and log.",
+        summary="Erase a device's secret, waiting reports, state and log.",
         details=(
-            "The privacy loss already spent is kept, so that starting again does not renew\n"
-            "the device's budget. Stop the program first."
+            "The privacy loss reserved in each year is kept, so that starting again does not\n"
+            "renew the device's budget. Stop the program first."
         ),
         example="rappor-client reset ~/.local/share/myapp/telemetry --yes",
     )
@@ -32,10 +31,11 @@ def run(chosen: Namespace) -> bool:
     check_telemetry(chosen.folder)
     if not (chosen.yes or _is_confirmed(chosen.folder)):
         return False
-    withdrawal = erase(chosen.folder, Store(chosen.folder), now=time.time())
-    nats = read_contents(chosen.folder).spent.nats
+    withdrawal = erase(chosen.folder, now=time.time())
     erased = "Erased." if withdrawal else str(withdrawal)
-    print(erased, f"The spent privacy loss is kept: epsilon = {nats:.2f}.")  # noqa: T201 - output
+    kept = read_contents(chosen.folder).spent.reserved
+    years = ", ".join(f"epsilon = {nats:.2f} in {year}" for year, nats in kept.items())
+    print(erased, f"What was reserved is kept: {years or 'nothing'}.")  # noqa: T201 - output
     return bool(withdrawal)
 
 

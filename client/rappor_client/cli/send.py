@@ -16,7 +16,7 @@ from rappor_client.cli.parser import Namespace, ProgramParser, seconds, suggesti
 from rappor_client.cli.show import UploadRecord
 from rappor_client.client import Client
 from rappor_client.folder.spool import ACCEPTED
-from rappor_client.outcome import Outcome
+from rappor_client.settings import Policy
 
 
 def add_to(program: ProgramParser) -> None:
@@ -85,8 +85,7 @@ def run(chosen: Namespace) -> bool:
                 registry=Registry(metrics, total=math.inf),
                 consent=True,
                 collector=chosen.collector,
-                key=key,
-                segment=segment,
+                policy=Policy(key=key, segment=segment),
             ) as client,
         ):
             accepted.append(_send_one(client, metrics[0], text, chosen.timeout))
@@ -104,8 +103,8 @@ def _property(text: str) -> tuple[str, str]:
 def _send_one(client: Client, metric: Metric, text: str, timeout: float) -> bool:
     """Send one value and print the result; the value itself is not repeated."""
     outcome = client.record(metric.name, parse_value(metric.params, text))
-    if outcome is not Outcome.RECORDED:
-        print(f"Not sent: {outcome.value}.")  # noqa: T201 - a command's output
+    if not outcome:
+        print(f"Not sent: {outcome}.")  # noqa: T201 - a command's output
         return False
     flushed = client.flush(timeout=timeout)
     if not flushed:

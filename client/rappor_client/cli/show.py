@@ -13,7 +13,7 @@ from typing import Any, Self
 from rappor.ground.plurals import counted
 from rappor.protocol.loss import epsilon_1, epsilon_inf
 from rappor.protocol.params import Params
-from rappor_client.budget.ledger import Spent
+from rappor_client.budget.spent import Spent
 from rappor_client.cli.parser import Namespace, ProgramParser
 from rappor_client.folder.spool import Sent, SentReport
 from rappor_client.person.contents import check_telemetry, read_contents
@@ -28,7 +28,6 @@ class ReportRecord:
     fingerprint: str
     cohort: int
     bits: str
-    nats: float
     status: str
 
     @classmethod
@@ -41,7 +40,6 @@ class ReportRecord:
             fingerprint=report.params.fingerprint,
             cohort=report.cohort,
             bits="".join(str(packed >> i & 1) for i in range(report.params.k)),
-            nats=report.nats,
             status=report.status,
         )
 
@@ -49,7 +47,7 @@ class ReportRecord:
         """Say it in two lines."""
         params = self.params
         return (
-            f"  {self.metric}: {self.status}. This report added epsilon = {self.nats:.2f} "
+            f"  {self.metric}: {self.status} "
             f"(epsilon_1 = {epsilon_1(params):.2f}, epsilon_inf = {epsilon_inf(params):.2f}).\n"
             f"    Cohort {self.cohort} of {params.m}, {params.k} bits: {self.bits}"
         )

@@ -8,7 +8,6 @@ that misbehaves: each of them is counted here and logged at most once a minute f
 from __future__ import annotations
 
 import errno
-import math
 import sqlite3
 import sys
 import threading
@@ -21,7 +20,6 @@ from rappor.ground.errors import FileError, RapporError
 from rappor_client.folder.forking import hold_over_forks, unforked
 
 _QUIET_SECONDS: Final = 60.0
-_MENDED_SECONDS: Final = 3600.0
 _PRIMARY: Final = 0xFF
 """The bits of an extended result code of SQLite that hold the primary one."""
 _OF_THE_SYSTEM: Final = frozenset(
@@ -58,20 +56,7 @@ class Failures:
         self._clock = clock
         self._lock = threading.RLock()  # the handler of a signal may fail as well
         self._logged: dict[str, float] = {}
-        self._mended = -math.inf
         hold_over_forks(self)
-
-    def is_to_mend(self, error: Exception) -> bool:
-        """Return whether a failure may be damage to mend: once an hour, or it is no damage."""
-        if not isinstance(error, DamagedError):
-            return False
-        with self._lock:
-            return self._clock() - self._mended >= _MENDED_SECONDS
-
-    def mended(self) -> None:
-        """Note that a database was set apart now."""
-        with self._lock:
-            self._mended = self._clock()
 
     def note(self, error: Exception) -> None:
         """Count a failure; log it unless its kind was logged in the last minute."""
@@ -118,8 +103,7 @@ def is_damage(error: Exception) -> bool:
     """Return whether an error under a database may say that the file is not what it was.
 
     Disks and locks fail with errors of their own, and what a row does not hold raises one of a few
-    others. Anything else comes from elsewhere, as what the handler of a signal raises. One of the
-    few may, too: see `soundness`.
+    others. Anything else comes from elsewhere, as what the handler of a signal raises.
     """
     if isinstance(error, sqlite3.ProgrammingError | RapporError):
         return False

@@ -7,6 +7,8 @@ same time. So one lock spans a whole fork, from the first hook to the last.
 from __future__ import annotations
 
 import contextlib
+import itertools
+import operator
 import os
 import threading
 import weakref
@@ -45,7 +47,9 @@ class Shared(Protocol):
 
 
 _FORKING = threading.RLock()
-_ALL: Final[weakref.WeakSet[Shared]] = weakref.WeakSet()
+_ALL: Final[weakref.WeakValueDictionary[int, Shared]] = weakref.WeakValueDictionary()
+"""In the order in which they came: whoever holds two locks takes that of the earlier one first."""
+_NUMBERS: Final = itertools.count()
 _HELD: Final[dict[int, list[Shared]]] = {}
 """What a thread that forks keeps others out of; a signal may let it fork without `_FORKING`."""
 
@@ -53,7 +57,11 @@ _HELD: Final[dict[int, list[Shared]]] = {}
 def hold_over_forks(shared: Shared) -> None:
     """Call the hooks of something whenever the process forks, as long as it is alive."""
     with _FORKING:
-        _ALL.add(shared)
+        _ALL[next(_NUMBERS)] = shared
+
+
+def _in_order() -> list[Shared]:
+    return [shared for _, shared in sorted(_ALL.items(), key=operator.itemgetter(0))]
 
 
 def _before() -> None:
@@ -62,7 +70,7 @@ def _before() -> None:
 
     _FORKING.acquire()
     held = _HELD.setdefault(threading.get_ident(), [])
-    for shared in list(_ALL):
+    for shared in _in_order():
         held.append(shared)  # first: a signal's handler may raise in the middle of its hook
         shared.before_fork()
 
@@ -92,7 +100,7 @@ def _after_in_parent() -> None:
 
 def _after_in_child() -> None:
     global _FORKING  # noqa: PLW0603 - the threads that waited for the old one are not here
-    for shared in list(_ALL):
+    for shared in _in_order():
         shared.after_fork_in_child()
     _HELD.clear()
     _FORKING = threading.RLock()

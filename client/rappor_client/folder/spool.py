@@ -1,8 +1,8 @@
 """Finished reports on their way: waiting, in an upload, and sent, for the person to see.
 
-An upload's id and body are fixed before it first leaves and stay the same over all attempts. An
-upload that fails waits while others go. Uploads that have left stay in a log, which forgets the
-oldest first.
+A report has its upload's id since its bits were drawn, so that the same bytes go again over all
+attempts. An upload that fails waits while others go. Uploads that have left stay in a log, which
+forgets the oldest first.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any, Final, NamedTuple
 
 from rappor.protocol.params import MAX_BITS, Params
 from rappor.protocol.wire import Report, Upload
+from rappor_client.folder.counters import count, kept_params
 from rappor_client.folder.failures import DamagedError
-from rappor_client.folder.state import count, kept_params
 from rappor_client.periods import DAY, day_of
 from rappor_client.settings import SpoolLimits
 
@@ -57,13 +57,12 @@ class Pending(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SentReport:
-    """One report as it left, with the nats that it added to the ledger and its status."""
+    """One report as it left, and its status."""
 
     metric: str
     params: Params
     cohort: int
     bits: bytes
-    nats: float
     status: str
 
 
@@ -78,13 +77,24 @@ class Sent:
     reports: tuple[SentReport, ...]
 
 
-def add(db: sqlite3.Connection, report: Report, nats: float, *, due: float = 0.0) -> None:
-    """Append a finished and charged report to those that wait; it is due at a moment."""
+def add(
+    db: sqlite3.Connection,
+    report: Report,
+    upload_id: str,
+    *,
+    due: float = 0.0,
+    is_counted: bool = False,
+) -> None:
+    """Append a finished report to those that wait; it is due at a moment, under this id.
+
+    It counts as recorded, unless it was counted before.
+    """
     db.execute(
-        "INSERT INTO report (metric, params, cohort, bits, nats, due) VALUES (?, ?, ?, ?, ?, ?)",
-        (report.metric, report.params, report.cohort, report.bits, nats, due),
+        "INSERT INTO report (id, metric, params, cohort, bits, due) VALUES (?, ?, ?, ?, ?, ?)",
+        (upload_id, report.metric, report.params, report.cohort, report.bits, due),
     )
-    count(db, "recorded")
+    if not is_counted:
+        count(db, "recorded")
 
 
 def trim(db: sqlite3.Connection, limits: SpoolLimits) -> None:
@@ -148,15 +158,15 @@ def build(
     An upload links what is in it, so it never holds two reports. Those of stopped metrics wait.
     """
     query = (
-        "SELECT seq, metric, params, cohort, bits, nats FROM report "  # noqa: S608 - places
+        "SELECT seq, id, metric, params, cohort, bits FROM report "  # noqa: S608 - places
         f"WHERE due <= ? AND {_not_of(stopped)} ORDER BY seq LIMIT 1"
     )
     row = db.execute(query, (due_by, *stopped)).fetchone()
     if row is None:
         return None
-    seq, metric, params, cohort, bits, nats = row
-    upload = Upload(id=Upload.new_id(), reports=(_report(metric, params, cohort, bits),))
-    note = {"metric": metric, "params": params, "cohort": cohort, "bits": bits.hex(), "nats": nats}
+    seq, upload_id, metric, params, cohort, bits = row
+    upload = Upload(id=upload_id, reports=(_report(metric, params, cohort, bits),))
+    note = {"metric": metric, "params": params, "cohort": cohort, "bits": bits.hex()}
     body = upload.to_json()
     db.execute("DELETE FROM report WHERE seq = ?", (seq,))
     place = db.execute(
@@ -294,13 +304,10 @@ def _sent(
 
 
 def _sent_report(db: sqlite3.Connection, note: dict[str, Any]) -> SentReport:
-    if not isinstance(note["nats"], float):
-        raise DamagedError("report")
     return SentReport(
         metric=note["metric"],
         params=kept_params(db, note["params"]),
         cohort=note["cohort"],
         bits=bytes.fromhex(note["bits"]),
-        nats=note["nats"],
         status=note.get("status", _UNANSWERED),
     )

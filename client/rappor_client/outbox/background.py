@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from rappor_client.folder.store import BusyError
+from rappor_client.folder.own_folder import BusyError
 from rappor_client.outbox.uploader import Uploader
 from rappor_client.periods import HOUR, Clock
 
@@ -31,13 +31,11 @@ class Sender:
         uploader: Uploader,
         *,
         clock: Clock,
-        before_step: Callable[[], object],
         on_failure: Callable[[Exception], None],
     ) -> None:
-        """Keep the uploader to run, what to do before each step, and when something fails."""
+        """Keep the uploader to run, and whom to tell when something fails."""
         self._uploader = uploader
         self._clock = clock
-        self._before_step = before_step
         self._on_failure = on_failure
         self._wake = threading.Condition()
         self._thread: threading.Thread | None = None
@@ -103,7 +101,6 @@ class Sender:
 
     def _step(self) -> float | None:
         """Take a step and return the seconds to the next one; None if nothing waits."""
-        self._before_step()
         step = self._uploader.step()
         if step.due is None:
             return None

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from rappor.protocol.wire import METRIC_NAME
-from rappor_client.folder.state import read_state, write_state
+from rappor_client.folder.counters import read_state, write_state
 from rappor_client.periods import after_day
 
 _LONGEST: Final = datetime.timedelta(days=30)
@@ -31,32 +31,34 @@ class Stops:
     def __init__(self, together: Callable[[str], tuple[str, ...]]) -> None:
         """Begin without any; `together` says what is answered together with a metric."""
         self._together = together
-        self._until: Mapping[str, str] = {}
+        self.until: Mapping[str, str] = {}
 
     def recall(self, db: sqlite3.Connection) -> None:
         """Follow the newest answer of an earlier process."""
         try:
-            self._until = _read(json.loads(read_state(db, _STATE) or "{}"))
+            until = _read(json.loads(read_state(db, _STATE) or "{}"))
         except (TypeError, ValueError, RecursionError):
-            self._until = {}
+            until = {}
+        if until != self.until:  # `until` is another object only where it says something else
+            self.until = until
 
     def follow(self, db: sqlite3.Connection, asked: object, today: datetime.date) -> None:
         """Follow an answer, which may have asked for anything; a day too late means 30 days."""
         self.recall(db)  # another process may have had an answer since
         latest = (today + _LONGEST).isoformat()
         until = {name: min(day, latest) for name, day in _read(asked).items()}
-        if until != self._until:
-            self._until = until
+        if until != self.until:
+            self.until = until
             write_state(db, _STATE, json.dumps(until))
 
     def names(self, today: datetime.date) -> list[str]:
         """Return the metrics that are silent today."""
-        stopped = (name for name in self._until if self._end(name, today) is not None)
+        stopped = (name for name in self.until if self._end(name, today) is not None)
         return sorted({each for name in stopped for each in self._together(name)})
 
     def next_end(self, today: datetime.date) -> float | None:
         """Return the moment when the first silence ends, None if no metric is silent."""
-        ends = [self._end(name, today) for name in self._until]
+        ends = [self._end(name, today) for name in self.until]
         days = [day for day in ends if day is not None]
         return after_day(min(days)) if days else None
 
@@ -66,7 +68,7 @@ class Stops:
 
     def _end(self, name: str, today: datetime.date) -> str | None:
         """Return the last day of a silence; a stop beyond 30 days is of a clock that was wrong."""
-        until = self._until.get(name)
+        until = self.until.get(name)
         latest = (today + _LONGEST).isoformat()
         return until if until is not None and today.isoformat() <= until <= latest else None
 

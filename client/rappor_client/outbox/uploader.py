@@ -1,6 +1,6 @@
 """One step of sending at a time: which upload is due, what an answer means, when to try again.
 
-A step never sleeps and starts no thread; it says when the next one is due. Ledger and spool are
+A step never sleeps and starts no thread; it says when the next one is due. State and spool are
 on the disk before an upload leaves, so that no report ever leaves under two ids.
 
 An upload that fails waits while others go: longer after each failure, up to an hour. When the
@@ -23,17 +23,17 @@ from typing import Final
 
 from rappor.protocol.params import ONE
 from rappor.protocol.randomizer import Coins
-from rappor_client.budget import budget_copy, reservoir
-from rappor_client.budget.budget_copy import BudgetCopy
-from rappor_client.budget.reservoir import Moment
+from rappor_client.budget import admission
 from rappor_client.errors import UploadError
 from rappor_client.folder import spool
+from rappor_client.folder.counters import read_state, write_state
+from rappor_client.folder.own_folder import GoneError
 from rappor_client.folder.spool import CLAIM_SECONDS, GIVE_UP_SECONDS, Pending
-from rappor_client.folder.state import read_state, write_state
-from rappor_client.folder.store import Store
+from rappor_client.folder.store import BUSY_SECONDS
 from rappor_client.network.transport import Answer, Transport
 from rappor_client.outbox.flushed import FlushReason, Step
 from rappor_client.outbox.stops import Stops
+from rappor_client.outbox.writer import Writer
 from rappor_client.periods import DAY, HOUR, WEEK, day_of
 from rappor_client.settings import Settings
 
@@ -55,26 +55,25 @@ _REASON: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,63}")
 
 
 class Uploader:
-    """Sends the uploads of one store through one transport."""
+    """Sends the uploads of one device through one transport."""
 
     def __init__(
         self,
-        store: Store,
+        writer: Writer,
         transport: Transport,
         settings: Settings,
         obstacle: Callable[[sqlite3.Connection], FlushReason | None],
         stops: Stops,
     ) -> None:
-        """Keep the store to send from, the transport to send through, and what bounds both.
+        """Keep the writer of the spool, the transport to send through, and what bounds both.
 
         `obstacle` is asked inside each transaction that claims an upload why none may leave.
         `stops` follows what the collector's answers ask for.
         """
-        self._store = store
+        self._writer = writer
         self._transport = transport
         self._settings = settings
         self._obstacle = obstacle
-        self._copy = BudgetCopy(settings.folder)
         self._stops = stops
         self._clock = settings.clock
         self._coins = settings.coins
@@ -93,8 +92,9 @@ class Uploader:
 
         A flush names the uploads that it has `tried`. It waits for no random time, and not for
         the backoff of any other upload; if it is urgent, not for what the failures in a row have
-        set either. It still waits where the collector asked for it. Raises sqlite3.Error and
-        OSError where the disk fails, never for the network.
+        set either. It still waits where the collector asked for it. Raises BusyError where another
+        process keeps its lock, sqlite3.Error and OSError where the disk fails, nothing for the
+        network.
         """
         timeout = max(timeout, 0.0)
         deadline = time.monotonic() + timeout
@@ -117,10 +117,19 @@ class Uploader:
     def _step(self, tried: Collection[str] | None, deadline: float, *, is_urgent: bool) -> Step:
         if self._is_closed:
             return Step(due=None)
-        upload = self._claim(tried, is_urgent=is_urgent)
+        now = self._clock()
+        patience = min(BUSY_SECONDS, max(deadline - time.monotonic(), _LEAST_SECONDS))
+        try:
+            upload = self._writer.run(
+                lambda db: self._claim(db, now, tried, is_urgent=is_urgent),
+                patience=patience,
+                at=now,
+            )
+        except GoneError:
+            return Step(due=None, reason=FlushReason.NO_CONSENT)
         if isinstance(upload, Step):
             return upload
-        self._store.sync()
+        self._writer.store.sync()
         return self._attempt(upload, deadline)
 
     def delay(self, *, at_most: float = math.inf) -> float:
@@ -141,45 +150,19 @@ class Uploader:
             if time.monotonic() > deadline:
                 return False
 
-    def _claim(self, tried: Collection[str] | None, *, is_urgent: bool) -> Pending | Step:
-        """Return the upload to send now, claimed in the store, or the step that says why none.
-
-        Where the budget's file must change, the disk is waited for between two transactions, so
-        that nobody else has to: see `budget_copy`.
-        """
-        now = self._clock()
-        self._store.give_way()
-        with self._store.transaction() as db:
-            if obstacle := self._obstacle(db):
-                return Step(due=None, reason=obstacle)
-            self._release(db, now)
-            version, stamp = self._copy.version(db), self._store.stamp(db)
-            if self._copy.holds(version):
-                return self._claim_in(db, now, tried, is_urgent=is_urgent)
-        self._store.sync()
-        with self._copy.laid_ready(version) as ready, self._store.transaction() as db:
-            if obstacle := self._obstacle(db):
-                return Step(due=None, reason=obstacle)
-            if self._store.stamp(db) != stamp and not budget_copy.is_of(db, version):
-                return Step(due=now)
-            self._copy.put_in_place(ready)
-            return self._claim_in(db, now, tried, is_urgent=is_urgent)
-
-    def _release(self, db: sqlite3.Connection, now: float) -> None:
-        """Release what was held for intervals that are over, and tidy up."""
-        reservoir.release(db, Moment(now, now), self._coins)
-        spool.trim(db, self._settings.limits)
-        spool.trim_log(db, self._settings.limits)
-        spool.hasten(db, latest=now + WEEK)
-
-    def _claim_in(
+    def _claim(
         self, db: sqlite3.Connection, now: float, tried: Collection[str] | None, *, is_urgent: bool
     ) -> Pending | Step:
+        """Return the upload to send now, claimed in the spool, or the step that says why none."""
+        if obstacle := self._obstacle(db):
+            return Step(due=None, reason=obstacle)
+        spool.trim_log(db, self._settings.limits)
+        spool.hasten(db, latest=now + WEEK)
         self._stops.recall(db)  # another process may have had the newest answer
         stopped = self._stops.names(day_of(now))
         upload = _next(db, now, tried, stopped)
         if upload is None:
-            moments = [reservoir.next_end(db), spool.next_due(db, stopped=stopped)]
+            moments = [admission.next_end(db), spool.next_due(db, stopped=stopped)]
             is_all_stopped = moments[1] is None and bool(
                 spool.next_due(db) is not None or spool.uploads_of(db, stopped)
             )
@@ -206,8 +189,7 @@ class Uploader:
         except UploadError as error:
             is_cut_short = error.timed_out and timeout < REQUEST_SECONDS
             return self._failed(upload, error, is_cut_short=is_cut_short)
-        self._store.give_way()
-        with self._store.transaction() as db:
+        with self._writer.store.transaction() as db:
             spool.settle(db, upload.id, statuses)
             self._stops.follow(db, stop, day_of(self._clock()))
             _forgive(db)
@@ -245,7 +227,7 @@ class Uploader:
         answered = error.status is not None
         reason = FlushReason.COLLECTOR_ERROR if answered else FlushReason.UNREACHABLE
         due = now
-        with self._store.transaction() as db:
+        with self._writer.store.transaction() as db:
             if not error.retryable:
                 reason = FlushReason.REFUSED
                 spool.settle(db, upload.id, f"refused: status {error.status}")

@@ -6,22 +6,27 @@ it tells only whether there is one.
 
 from __future__ import annotations
 
+import contextlib
+import math
 import os
-from collections.abc import Mapping
+import sqlite3
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from rappor.ground.errors import FileError
 from rappor.protocol.wire import Report
-from rappor_client.budget import budget_copy, ledger, reservoir, scope_memory
-from rappor_client.budget.budget_copy import BudgetCopy
-from rappor_client.budget.ledger import NOTHING_SPENT, Pattern, Spent
-from rappor_client.budget.reservoir import Held
+from rappor_client.budget import admission, remainder
+from rappor_client.budget.admission import Held
+from rappor_client.budget.identity import read_state
+from rappor_client.budget.scopes import Scope
+from rappor_client.budget.spent import NOTHING_SPENT, Spent
 from rappor_client.folder import spool
-from rappor_client.folder.secret_file import SecretFile
+from rappor_client.folder.counters import counters
+from rappor_client.folder.failures import DamagedError, name_failure
+from rappor_client.folder.own_folder import NAME, BusyError
 from rappor_client.folder.spool import Pending, Sent
-from rappor_client.folder.state import counters
-from rappor_client.folder.store import Store, failing_as_file_error
+from rappor_client.folder.store import Store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,17 +34,15 @@ class Contents:
     """What a device's folder holds.
 
     `waiting` are the finished reports without an answer; the first of them are in the uploads
-    `pending`. `held` are the reports that wait for the end of their interval. `latched`
-    names the epoch that each metric answers for, empty for life. `patterns` are the permanent
-    responses in the ledger, which `spent` sums up. `sent` is the log of uploads.
+    `pending`. `held` are the reports that wait for the end of their interval. `scopes` are what
+    the device has answered for, which `spent` sums up. `sent` is the log of uploads.
     """
 
     has_secret: bool
     waiting: tuple[Report, ...] = ()
     pending: tuple[Pending, ...] = ()
     held: tuple[Held, ...] = ()
-    latched: Mapping[str, str]
-    patterns: tuple[Pattern, ...] = ()
+    scopes: tuple[Scope, ...] = ()
     spent: Spent = NOTHING_SPENT
     sent: tuple[Sent, ...] = ()
     counters: Mapping[str, int]
@@ -51,23 +54,25 @@ def read_contents(folder: str | os.PathLike[str]) -> Contents:
     A folder without telemetry, or no folder at all, has empty contents.
     """
     place = Path(folder).expanduser()
-    has_secret = SecretFile(place).exists()
-    store = Store(place)
-    with failing_as_file_error(place):
+    with _failing_as_file_error(place):
+        known = read_state(place)
+        spent = read_spent(place)
+        if known is None:
+            return Contents(has_secret=False, spent=spent, counters={})
+        state, path = known
+        scopes = tuple(state.scopes.values())
+        store = Store(path)
         if not store.exists():
-            spent = budget_copy.spent(BudgetCopy(place).read(), None)
-            return Contents(has_secret=has_secret, latched={}, spent=spent, counters={})
+            return Contents(has_secret=True, scopes=scopes, spent=spent, counters={})
         try:
-            copy = BudgetCopy(place).read()
             with store.reading() as db:
                 return Contents(
-                    has_secret=has_secret,
+                    has_secret=True,
                     waiting=tuple(spool.waiting_reports(db)),
                     pending=tuple(spool.pending(db)),
-                    held=tuple(reservoir.held(db)),
-                    latched=scope_memory.latched_epochs(db),
-                    patterns=tuple(ledger.patterns(db)),
-                    spent=budget_copy.spent(copy, db),
+                    held=tuple(admission.held(db)),
+                    scopes=scopes,
+                    spent=spent,
                     sent=tuple(spool.log(db)),
                     counters=counters(db),
                 )
@@ -75,7 +80,26 @@ def read_contents(folder: str | os.PathLike[str]) -> Contents:
             store.close()
 
 
+def read_spent(folder: Path) -> Spent:
+    """Return what a folder's device has spent: of its state, or of the line of a withdrawal."""
+    known = read_state(folder)
+    if known is not None:
+        return Spent.of(known[0])
+    years = remainder.read_years(folder, 0)
+    nats = math.inf if math.inf in years.values() else 0.0
+    return Spent(nats=nats, metrics={}, reserved=years)
+
+
 def check_telemetry(folder: Path) -> None:
-    """Raise FileError unless a folder holds anything of a device, if only what it has spent."""
-    if not (Store(folder).exists() or BudgetCopy(folder).exists() or SecretFile(folder).exists()):
+    """Raise FileError unless a folder holds anything of a device, if only what it has reserved."""
+    if not ((folder / NAME).exists() or (folder / remainder.NAME).exists()):
         raise FileError(folder, "there is no telemetry in it")
+
+
+@contextlib.contextmanager
+def _failing_as_file_error(folder: Path) -> Iterator[None]:
+    """Raise FileError for what the disk does not allow when a caller only looks."""
+    try:
+        yield
+    except (sqlite3.Error, OSError, DamagedError, BusyError) as error:
+        raise FileError(folder, name_failure(error)) from None

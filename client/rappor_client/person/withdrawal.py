@@ -1,40 +1,38 @@
 """The end of consent: the secret first, then everything else, then a check that it is gone.
 
-Names go first, and the bytes at once after them, so that a reader elsewhere keeps nothing. A
-damaged or locked database makes no difference: nothing has to be understood to be erased. The
-result is what was seen afterwards, never what was meant to happen.
+The identity's folder is renamed away, so that no process finds it any more, and one that was
+stopped writes into what is gone. Names go first, and the bytes at once after them, so that a reader
+elsewhere keeps nothing. Nothing but the state has to be understood to be erased. The result is what
+was seen afterwards, never what was meant to happen.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
-import sqlite3
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Final, Self
 
-from rappor_client.budget import budget_copy, reservation
-from rappor_client.budget.budget_copy import BudgetCopy, Copy
-from rappor_client.folder import spool
-from rappor_client.folder.secret_file import SecretFile
+from rappor_client.budget import remainder
+from rappor_client.budget.state import State
+from rappor_client.folder import copies, spool
+from rappor_client.folder.own_folder import NAME, BusyError, OwnFolder
 from rappor_client.folder.spool import CLAIM_SECONDS
-from rappor_client.folder.store import Store, database_names, in_memory
-from rappor_client.periods import HOUR, day_of
+from rappor_client.folder.store import Store
+from rappor_client.periods import day_of
+from rappor_client.person import migration
 
-_PRIVATE: Final = 0o600
 _CHUNK: Final = 1 << 20
 _SHARED: Final = "-shm"
 """Memory that other processes share: it holds no row, and they would stumble."""
 _OVERWRITING: Final = os.O_WRONLY | getattr(os, "O_NOFOLLOW", 0)
 """A link that somebody has put in a file's place leads nowhere."""
-_BEGUN: Final = "withdrawing"
-"""An empty file that is there from the beginning of an erasure to its end."""
-_HALF_AN_IDENTITY: Final = ".identity.*.tmp"
-_HALF_A_COPY: Final = ".budget.*.tmp"
-"""What a process leaves that is killed while it writes a file, and has while it is alive."""
+_WITHDRAWN: Final = f"{NAME}.withdrawn"
+_TRIES: Final = 3
+"""A process that is alive may write into a folder while it is emptied."""
 
 UNDER_WAY: Final = "an upload under way"
 """Named in `left` if a transport cannot be closed, or another process is sending."""
@@ -46,7 +44,7 @@ class Withdrawal:
 
     `secret_gone` is whether no file of the folder holds the secret any more. `left` names the
     files that could not be erased, and an upload that could not be severed. The numbers that
-    stay, the nats spent and those reserved by year, do not count as left.
+    stay, the nats reserved by year, do not count as left.
     """
 
     secret_gone: bool
@@ -67,138 +65,186 @@ class Withdrawal:
         return f"{secret}; {rest}."
 
 
-def erase(folder: Path, store: Store, *, now: float) -> Withdrawal:
-    """Erase a folder's secret, waiting reports, ledger and log, as far as the system lets it.
+def erase(host: Path, *, now: float) -> Withdrawal:
+    """Erase a folder's secret, waiting reports, state and log, as far as the system lets it.
 
     The caller has ended everything of its own that sends; what another client or process has begun
     to send in the last seconds before `now` is named in `left`. This year counts as used up where
     nothing says what was reserved.
     """
-    if not _traces(folder):
+    if not (_folders(host) or migration.names_of_before(host) or _is_unclean(host)):
         return Withdrawal(secret_gone=True)
-    copy = BudgetCopy(folder)
-    had_secret = any(map(os.path.lexists, _secrets(folder)))
-    with contextlib.suppress(OSError):
-        (folder / _BEGUN).touch(mode=_PRIVATE)
-    for path in _secrets(folder):
-        _wipe(path)
-    is_sending = _is_sending(store, now)
-    document = _remainder(store, copy, day_of(now).year, had_secret=had_secret)
-    store.close()
-    _replace(copy, document)
-    for name in database_names():
-        _wipe(folder / name)
-    for path in folder.glob(_HALF_A_COPY):  # last: another process may have been about to send
-        _wipe(path)
-    _wipe(folder / _BEGUN)
-    secret_gone = not any(map(_holds_something, _secrets(folder)))
-    left = [path.name for path in _traces(folder)]
+    folders = _renamed(host)
+    year = day_of(now).year
+    years = _years_before(host, year)
+    for folder in folders:
+        years = remainder.greater(years, _ended(folder, year))
+    is_sending = any(_is_sending(folder, now) for folder in folders)
+    secret_gone = _erase_files(host, folders, years)
+    left = [str(path.relative_to(host)) for path in _left(host, folders)]
     return Withdrawal(
         secret_gone=secret_gone, left=(*left, UNDER_WAY) if is_sending else tuple(left)
     )
 
 
-def was_killed(folder: Path) -> bool:
+def is_unfinished(host: Path) -> bool:
     """Return whether an erasure has begun and not ended: `erase` finishes it."""
-    return os.path.lexists(folder / _BEGUN)
+    return any(host.glob(f"{_WITHDRAWN}.*")) or (host / "withdrawing").exists()
 
 
-def sweep(folder: Path) -> None:
-    """Erase the drafts of the budget that processes left that were killed over an hour ago."""
-    with contextlib.suppress(OSError):
-        for path in folder.glob(_HALF_A_COPY):
-            if time.time() - path.stat().st_mtime > HOUR:
-                _wipe(path)
+def _renamed(host: Path) -> list[Path]:
+    """Rename the identity's folder away; return the folders to erase.
 
-
-def file_names() -> list[str]:
-    """Return the names of all files that a device has in its folder."""
-    here = Path()
-    return [SecretFile(here).path.name, BudgetCopy(here).path.name, *database_names()]
-
-
-def _secrets(folder: Path) -> list[Path]:
-    """Return the files that may hold the secret, or half of it."""
-    return [SecretFile(folder).path, *folder.glob(_HALF_AN_IDENTITY)]
-
-
-def _traces(folder: Path) -> list[Path]:
-    """Return the files there are that must not outlive consent."""
-    copy = BudgetCopy(folder)
-    databases = [folder / name for name in database_names()]
-    others = (*folder.glob(_HALF_A_COPY), folder / _BEGUN)
-    paths = [path for path in (*_secrets(folder), *databases, *others) if os.path.lexists(path)]
-    return paths if _is_remainder(copy) else [*paths, copy.path]
-
-
-def _is_remainder(copy: BudgetCopy) -> bool:
-    """Return whether the copy holds no more than what stays, or is not there."""
+    What has the name afterwards is a new device's, unless the system does not let us rename.
+    """
     try:
-        return copy.read().is_of_nobody or not copy.exists()
+        (host / NAME).rename(host / f"{_WITHDRAWN}.{os.urandom(8).hex()}")
+    except FileNotFoundError:
+        pass
     except OSError:
+        return _folders(host)
+    return [path for path in _folders(host) if path.name != NAME]
+
+
+def _folders(host: Path) -> list[Path]:
+    """Return the folders there are of identities, ended ones too."""
+    own = [host / NAME, host / migration.DRAFT, *sorted(host.glob(f"{_WITHDRAWN}.*"))]
+    return [path for path in own if os.path.lexists(path)]
+
+
+def _years_before(host: Path, year: int) -> dict[int, float]:
+    """Return what identities before have reserved, and the one of the version before."""
+    try:
+        years = remainder.read_years(host, year)
+        if not _is_ours(host) and (migration.names_of_before(host) or _is_unclean(host)):
+            state, others = migration.state_of_before(host, year)
+            years = remainder.greater(years, others)
+            if state is not None:
+                years = remainder.greater(years, state.reserved.by_year())
+    except (OSError, BusyError):
+        return {year: math.inf}
+    return years
+
+
+def _is_unclean(host: Path) -> bool:
+    """Return whether the budget's file holds more than the one line."""
+    try:
+        document = remainder.read_document(host)
+    except (OSError, remainder.DamagedRemainderError):
+        return True
+    return not remainder.is_clean(document)
+
+
+def _is_ours(host: Path) -> bool:
+    try:
+        return remainder.is_ours(remainder.read_document(host))
+    except (OSError, remainder.DamagedRemainderError):
         return False
 
 
-def _remainder(
-    store: Store, copy: BudgetCopy, year: int, *, had_secret: bool
-) -> dict[str, Any] | None:
-    """Return what stays, from the database, or from the copy where the database is not sound."""
-    kept = _read(copy)
-    is_lost = kept.document is None and (had_secret or kept.is_damaged)
+def _ended(place: Path, year: int) -> dict[int, float]:
+    """Take the secret out of a folder's state; return what it had reserved by year."""
+    if place.is_symlink() or not place.is_dir():
+        return {}
+    years: dict[int, float] = {}
+    is_known = not any(map(os.path.lexists, _secrets(place)))
+    with contextlib.suppress(OSError):
+        folder = OwnFolder(place)
+        try:
+            for copy in copies.read(folder):
+                if (state := State.from_text(copy.text)) is not None:
+                    is_known = True
+                    years = remainder.greater(years, state.reserved.by_year())
+                    data = copies.written(copy.number, state.ended().to_text())
+                    for path in _secrets(place):
+                        _overwrite(path, data)
+        finally:
+            folder.close()
+    return years if is_known else {year: math.inf}
+
+
+def _secrets(place: Path) -> list[Path]:
+    return [place / name for name in copies.NAMES]
+
+
+def _erase_files(host: Path, folders: list[Path], years: dict[int, float]) -> bool:
+    """Leave the one line, and nothing else; return whether the secret is gone."""
     try:
-        with contextlib.closing(in_memory()) as db:
-            store.copy_to(db)
-            is_lost_here = is_lost and not budget_copy.read_mark(db)
-            return _remainder_of(db, kept, year if is_lost_here else None)
-    except Exception as error:  # noqa: BLE001 - locked, or damaged in whatever way: it must go all the same
-        is_lost |= kept.document is None and not isinstance(error, FileNotFoundError)
-        with contextlib.closing(in_memory()) as db:
-            return _remainder_of(db, kept, year if is_lost else None)
+        if years or _is_unclean(host):
+            remainder.write(host, years)
+        else:
+            remainder.remove(host)
+    except OSError:
+        _wipe(host / remainder.NAME)
+    for path in migration.names_of_before(host):
+        _wipe(path)
+    for _ in range(_TRIES):
+        for folder in folders:
+            _empty(folder)
+    if any(_holds_something(path) for path in _with_secret(host, folders)):
+        return False
+    with contextlib.suppress(OSError):
+        if years and not remainder.is_ours(remainder.read_document(host)):
+            remainder.write(host, years)  # there was no room before
+    return True
 
 
-def _is_sending(store: Store, now: float) -> bool:
+def _empty(folder: Path) -> None:
+    if folder.is_symlink():
+        _wipe(folder)
+        return
+    with contextlib.suppress(OSError):
+        for path in sorted(folder.iterdir()):
+            _wipe(path)
+        folder.rmdir()
+
+
+def _with_secret(host: Path, folders: list[Path]) -> list[Path]:
+    """Return the files that may hold the secret, or half of it."""
+    drafts = [path for folder in folders for path in folder.glob(".state.*")]
+    states = [path for folder in folders for path in _secrets(folder)]
+    before = [host / migration.SECRET, *host.glob(f".{migration.SECRET}.*.tmp")]
+    return [*drafts, *states, *before]
+
+
+def _left(host: Path, folders: list[Path]) -> list[Path]:
+    """Return the files there are that must not outlive consent."""
+    found = migration.names_of_before(host)
+    for folder in filter(os.path.lexists, folders):
+        inside = sorted(folder.iterdir()) if folder.is_dir() else []
+        found += inside or [folder]
+    return [*found, host / remainder.NAME] if _is_unclean(host) else found
+
+
+def _is_sending(place: Path, now: float) -> bool:
     """Return whether somebody has claimed an upload a moment ago; not in a damaged database.
 
-    The look waits for a claim that is being written. Who claims later finds no secret.
+    Who claims later finds no folder.
     """
-    for look in (store.transaction, store.reading):  # a lock that is kept leaves the latter
-        with contextlib.suppress(Exception), look() as db:  # gone, or damaged in whatever way
-            return any(
-                now < upload.claimed_until <= now + CLAIM_SECONDS for upload in spool.pending(db)
-            )
+    for path in place.glob("spool-*.sqlite3"):
+        store = Store(path)
+        try:
+            for look in (store.transaction, store.reading):  # a lock that is kept leaves the latter
+                with contextlib.suppress(Exception), look() as db:  # damaged in whatever way
+                    if any(
+                        now < upload.claimed_until <= now + CLAIM_SECONDS
+                        for upload in spool.pending(db)
+                    ):
+                        return True
+                    break
+        finally:
+            store.close()
     return False
 
 
-def _read(copy: BudgetCopy) -> Copy:
-    try:
-        return copy.read()
-    except OSError:
-        return Copy(None, is_damaged=True)
-
-
-def _remainder_of(
-    db: sqlite3.Connection, kept: Copy, lost_year: int | None
-) -> dict[str, Any] | None:
-    """Return what stays of a database and its copy; DamagedError where it is not sound."""
-    if lost_year is not None:
-        reservation.lose(db, lost_year)
-    return budget_copy.remainder(db, kept)
-
-
-def _replace(copy: BudgetCopy, document: dict[str, Any] | None) -> None:
-    """Leave what stays in the place of the copy; rather nothing than more."""
-    if document is None:
-        _wipe(copy.path)
-        return
-    with _opened(copy.path) as old:
-        try:
-            copy.write(document)
-            _fill_with_zeros(old)
-        except OSError:
-            with contextlib.suppress(OSError):
-                copy.overwrite(document)
-    if not _is_remainder(copy):
-        _wipe(copy.path)
+def _overwrite(path: Path, data: bytes) -> None:
+    """Put other bytes in the place of a file's own, and zeros behind them."""
+    with _opened(path) as file, contextlib.suppress(OSError):
+        if file is not None:
+            size = os.fstat(file).st_size
+            os.write(file, data.ljust(size, b"\0"))
+            os.truncate(file, len(data))
+            os.fsync(file)
 
 
 def _wipe(path: Path) -> None:
@@ -235,10 +281,13 @@ def _fill_with_zeros(file: int | None) -> None:
 
 
 def _holds_something(path: Path) -> bool:
-    """Return whether a file is there and is not overwritten."""
+    """Return whether a file is there that may hold a secret: neither zeros nor a state without."""
     try:
-        return any(path.read_bytes())
+        data = path.read_bytes()
     except FileNotFoundError:
-        return os.path.lexists(path)
+        return False
     except OSError:
         return True
+    state = copies.parsed(data)
+    ended = state is not None and State.from_text(state.text)
+    return any(data) and not (ended and ended.secret is None)

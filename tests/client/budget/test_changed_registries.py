@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import math
 import tempfile
 from pathlib import Path
 from typing import Any
 
-from devices import UNCAPPED, database, lose, metric_of, write_device
+from devices import lose, metric_of, open_device, peek, write_device
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rappor_client import Client
+from rappor_client.budget.scopes import Scope
 from rappor_client.testing import FixedClock, FixedCoins, MemoryTransport
-from registries import registry_of
 
 from rappor import Metric, Params
 
@@ -50,12 +49,9 @@ class Programs:
 
     def open(self) -> None:
         """Start all programs."""
-        chosen: dict[str, Any] = {"consent": True, "caps": UNCAPPED, "background": False}
-        chosen |= {"clock": self.clock, "coins": FixedCoins(1), "transport": self.transport}
-        self.clients = [
-            Client.open(self.folder, registry=registry_of(each), **chosen)
-            for each in self.registries
-        ]
+        chosen: dict[str, Any] = {"clock": self.clock, "coins": FixedCoins(1)}
+        chosen["collector"] = self.transport
+        self.clients = [open_device(self.folder, each, **chosen) for each in self.registries]
 
     def close(self) -> None:
         """End all programs."""
@@ -103,17 +99,29 @@ def test_no_scope_has_more_reports_than_its_price_counts_on(
                 programs.take(step)
             programs.finish()
             spent = programs.clients[0].spent()
-        n_left = len(programs.transport.reports)
-        assert LOST in history or n_left == sum(each.reports for each in spent.metrics.values())
         assert spent.nats <= sum(spent.reserved.values()) + 1e-9
-        query = (
-            "SELECT scope.epoch, most, price, SUM(reports), TOTAL(nats) FROM scope JOIN pattern "
-            "USING (metric, epoch) GROUP BY scope.epoch"
-        )
-        with database(programs.folder) as db:
-            scopes = db.execute(query).fetchall()
-        counted_on = [math.inf if most is None else most for _, most, *_ in scopes]
-        assert n_left <= sum(counted_on)
-        for (epoch, _, price, n_reports, nats), most in zip(scopes, counted_on, strict=True):
-            assert n_reports <= most, epoch
-            assert nats <= price + 1e-9, epoch
+        left: dict[str, list[int]] = {}
+        for report in programs.transport.reports:
+            left.setdefault(report.params, []).append(report.cohort)
+        scopes = peek(programs.folder).scopes
+        assert len(programs.transport.reports) <= sum(map(most, scopes))
+        for scope in scopes:
+            n_left = left.get(scope.params.fingerprint, []).count(scope.cohort)
+            alike = [each for each in scopes if same_reports(each, scope)]
+            assert n_left <= sum(map(most, alike)), scope.epoch
+
+
+def most(scope: Scope) -> int:
+    """Return how many reports a scope's price counts on."""
+    days = {"": 1, "month": 31, "quarter": 92, "year": 366}[kind_of(scope.epoch)]
+    return {"epoch": 1, "day": days, "week": 1 + -(-(days - 1) // 7)}[scope.interval]
+
+
+def kind_of(epoch: str) -> str:
+    """Return the kind of an epoch, by how it is written."""
+    return "quarter" if "Q" in epoch else "month" if "-" in epoch else "year"
+
+
+def same_reports(one: Scope, other: Scope) -> bool:
+    """Return whether reports of two scopes look the same to the collector."""
+    return (one.params.fingerprint, one.cohort) == (other.params.fingerprint, other.cohort)

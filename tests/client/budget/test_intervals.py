@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import itertools
-import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from devices import Opener, locked, metric_of, secret_of
+from devices import Opener, locked, metric_of, peek, secret_of, state_of
 from rappor_client import Answer, Outcome
-from rappor_client.testing import FixedClock, MemoryTransport, peek
+from rappor_client.testing import FixedClock, MemoryTransport
 
 from rappor import Metric, Params
 from rappor.protocol.closing import Answered
@@ -22,12 +21,12 @@ from rappor.protocol.randomizer import cohort, permanent
 
 CLEAR = Params(k=128, h=4, m=64, f=0.5, p=0.0, q=1.0)
 """Reports that show the permanent response itself, of values that do not collide."""
-HELD, REPEATED, CLOSED = Outcome.HELD, Outcome.REPEATED, Outcome.CLOSED
+HELD, REPEATED, CLOSED = Outcome.KEPT, Outcome.KEPT, Outcome.SILENT
 REPLACES, STAYS = 0, 2**32 - 1
 
 
 class Choice:
-    """Coins that let the next event replace the one held, or not."""
+    """Coins that let the next event replace the one held, or not: the smallest tag stays."""
 
     def __init__(self) -> None:
         self.u = STAYS
@@ -54,17 +53,17 @@ def test_interval_ends_with_its_epoch(
 ) -> None:
     """A week over the end of a year is two intervals, and each report is of its own epoch."""
     transport = MemoryTransport()
-    client = open_client(metric("year", "week"), transport=transport)
+    client = open_client(metric("year", "week"), collector=transport)
     clock.set("2026-12-30T12:00:00")  # a Wednesday
-    assert client.record("page", "old") is HELD
+    assert client.record("page", "old") == HELD
     (held,) = peek(tmp_path / "device").held
     clock.set("2027-01-01T00:00:00")
     assert held.ends == clock()
-    assert client.record("page", "new") is HELD
+    assert client.record("page", "new") == HELD
     assert client.flush()
     assert len(transport.reports) == 1
     clock.set("2027-01-03T23:59:59")
-    assert client.record("page", "new") is HELD
+    assert client.record("page", "new") == HELD
     assert client.flush()
     assert len(transport.reports) == 1
     clock.set("2027-01-04T00:00:00")
@@ -80,7 +79,7 @@ def test_interval_of_a_metric_for_life_has_no_epoch_to_end_with(
     """Its week is a whole one."""
     client = open_client(metric("life", "week"))
     clock.set("2026-12-30T12:00:00")
-    assert client.record("page", "a") is HELD
+    assert client.record("page", "a") == HELD
     (held,) = peek(tmp_path / "device").held
     clock.set("2027-01-04T00:00:00")
     assert held.ends == clock()
@@ -96,15 +95,15 @@ def test_only_the_chosen_events_are_latched_and_admitted(
     for number, chosen in enumerate(itertools.product([0, 1], repeat=3)):
         clock.set("2026-11-18T12:00:00")
         coins, transport, name = Choice(), MemoryTransport(), str(number)
-        settings: dict[str, Any] = {"folder": name, "coins": coins, "transport": transport}
+        settings: dict[str, Any] = {"folder": name, "coins": coins, "collector": transport}
         client = open_client(metric(patterns=patterns), **settings)
         state: Answered[str] = Answered()
-        expected = []
+        expected: list[bytes] = []
         for pair, second in zip(pairs, chosen, strict=True):
             for value, u in zip(pair, (STAYS, REPLACES if second else STAYS), strict=True):
                 coins.u = u
-                its = state.with_value(value, patterns=patterns).last
-                assert client.record("page", value) is (HELD if its == value else REPEATED)
+                assert client.record("page", value) == HELD
+                assert client.waiting() == len(expected) - len(transport.reports)
             if number % 2:  # the next run settles it as well
                 client.close()
                 client = open_client(metric(patterns=patterns), **settings)
@@ -112,9 +111,9 @@ def test_only_the_chosen_events_are_latched_and_admitted(
             assert client.flush()
             state = state.with_value(pair[second], patterns=patterns)
             expected.append(response(tmp_path / name, "2026-11", str(state.last)))
-        assert [report.bits for report in transport.reports] == expected
-        contents = peek(tmp_path / name)
-        assert len(contents.patterns) == len(set(expected)) == len(state.admitted)
+        assert [report.bits for report in transport.reports] == expected, chosen
+        (scope,) = peek(tmp_path / name).scopes
+        assert len(scope.names.admitted) == len(set(expected)) == len(state.admitted)
 
 
 def test_epoch_without_a_report_answers_for_nothing(
@@ -125,18 +124,17 @@ def test_epoch_without_a_report_answers_for_nothing(
 
     class Looking(MemoryTransport):
         def send(self, body: bytes, *, timeout: float) -> Answer:
-            copy = (tmp_path / "device" / "budget").read_text().splitlines()[1]
-            latched.append(bool(json.loads(copy)["scopes"]))
+            latched.append(bool(state_of(tmp_path / "device").scopes))
             return super().send(body, timeout=timeout)
 
-    client = open_client(metric(), transport=Looking())
+    client = open_client(metric(), collector=Looking())
     assert [client.record("page", value) for value in "aba"] == [HELD] * 3
     assert client.flush()
     contents = peek(tmp_path / "device")
-    assert (contents.latched, contents.patterns, contents.held[0].n_events) == ({}, (), 3)
+    assert (contents.scopes, len(contents.held)) == ((), 1)
     clock.advance(days=1)
     assert client.flush()
-    assert peek(tmp_path / "device").latched == {"page": "2026-11"}
+    assert [scope.epoch for scope in peek(tmp_path / "device").scopes] == ["2026-11"]
     assert latched == [True]
 
 
@@ -146,13 +144,14 @@ def test_clock_set_back_into_an_epoch_opens_no_interval_of_it_again(
 ) -> None:
     """The day had its report; the next epoch's open interval is none of its business."""
     transport = MemoryTransport()
-    client = open_client(metric(), transport=transport)
+    client = open_client(metric(), collector=transport)
     clock.set("2026-11-30T12:00:00")
-    assert client.record("page", "a") is HELD
+    assert client.record("page", "a") == HELD
     clock.set("2026-12-01T01:00:00")
-    assert client.record("page", "b") is HELD
+    assert client.record("page", "b") == HELD
+    assert client.waiting() == 1
     clock.set(now)
-    assert client.record("page", "c") is CLOSED
+    client.record("page", "c")
     clock.set("2026-12-02T00:00:00")
     assert client.flush()
     assert len(transport.reports) == 2
@@ -165,16 +164,16 @@ def test_part_that_an_earlier_registry_chose_waits_for_no_second_one(
     whole = (Part("prefix:2", 1e-9), Part("whole"))
     prefix = (Part("prefix:2", 1 - 1e-9), Part("whole"))
     transport = MemoryTransport()
-    client = open_client(metric("life", parts=whole), transport=transport)
-    assert client.record("page", "alpha") is HELD
+    client = open_client(metric("life", parts=whole), collector=transport)
+    assert client.record("page", "alpha") == HELD
     client.close()
-    client = open_client(metric("life", "none", parts=prefix), transport=transport)
-    assert client.record("page", "alpha") is Outcome.RECORDED
+    client = open_client(metric("life", "none", parts=prefix), collector=transport)
+    assert client.record("page", "alpha") == Outcome.KEPT
     clock.advance(days=1)
     assert client.flush()
     assert len(transport.reports) == 2
     assert len({report.params for report in transport.reports}) == 1
-    assert len(peek(tmp_path / "device").patterns) == 1
+    assert len(peek(tmp_path / "device").scopes) == 1
 
 
 @pytest.mark.parametrize(("interval", "hours"), [("hour", 1), ("day", 24), ("week", 168)])
@@ -191,10 +190,11 @@ def test_each_interval_has_one_report_however_the_clock_jumps(
         jump = (7919 * i) % 997 / 997 - 0.5  # between halves, evenly
         clock.now = middle + 3600 * hours * intervals * jump
         client.record("page", "a")
+        client.waiting()
         entered.add(math.floor(intervals * jump))
     clock.set("2027-02-01T00:00:00")
     client.record("page", "a")
-    reports = client.spent().metrics["page"].reports
+    reports = client.waiting()
     assert reports >= len(entered) == 2 * ((intervals + 1) // 2)
     assert reports == len(entered) or intervals > 1
 
@@ -206,10 +206,9 @@ def test_report_that_waited_in_memory_closes_no_later_interval(
     metric = metric_of(epoch="month", interval="hour")
     slow, other = open_client(metric), open_client(metric)
     with locked(tmp_path / "device"):
-        assert slow.record("page", "a") is Outcome.QUEUED
-    clock.advance(hours=5)
-    assert other.record("page", "a") is HELD
+        assert slow.record("page", "a") == HELD
+        clock.advance(hours=5)
+        assert other.record("page", "a") == HELD
     slow.close()
-    (held,) = peek(tmp_path / "device").held
-    assert held.n_events == 2
-    assert peek(tmp_path / "device").waiting == ()
+    assert other.waiting() == 1  # the first hour's
+    assert len(peek(tmp_path / "device").held) == 1

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import datetime
+import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 from devices import Opener, metric_of
 from rappor_client import Caps, Outcome
-from rappor_client.budget import reservation
-from rappor_client.folder.store import in_memory
+from rappor_client.budget.reservation import Reserved
 from rappor_client.testing import FixedClock, MemoryTransport
 
 from rappor import Metric, Params
@@ -32,7 +31,7 @@ def test_metric_without_room_is_named_once_and_silent(
     (line,) = [record.getMessage() for record in caplog.records]
     assert line == "the budget of 2026 has no room for large: nothing is sent"
     assert [client.record("large", value) for value in "aab"] == [SILENT] * 3
-    assert client.record("small", "a") is Outcome.RECORDED
+    assert client.record("small", "a") == Outcome.KEPT
     assert client.counters() == {"recorded": 1}
     assert len(caplog.records) == 1
 
@@ -41,12 +40,12 @@ def test_next_year_has_a_budget_of_its_own(open_client: Opener, clock: FixedCloc
     """Silent in the year that another registry used up, and heard from its end on."""
     caps = Caps(total=4.01)
     first = open_client(metric_of("old", epoch="year"), caps=caps)
-    assert first.record("old", "a") is Outcome.RECORDED
+    assert first.record("old", "a") == Outcome.KEPT
     first.close()
     second = open_client(metric_of("new", epoch="year"), caps=caps)
-    assert second.record("new", "a") is SILENT
+    assert second.record("new", "a") == SILENT
     clock.set("2027-01-01T00:00:00")
-    assert second.record("new", "a") is Outcome.RECORDED
+    assert second.record("new", "a") == Outcome.KEPT
 
 
 def test_metric_that_ends_early_reserves_no_more_epochs(
@@ -59,7 +58,7 @@ def test_metric_that_ends_early_reserves_no_more_epochs(
         client = open_client(metric_of(epoch="quarter", expires=last), caps=Caps(total=12.01))
         outcomes.append(client.record("page", "a"))
         client.close()
-    assert outcomes == [SILENT, Outcome.RECORDED]
+    assert outcomes == [SILENT, Outcome.KEPT]
 
 
 @pytest.mark.parametrize("how", ["withdraw", "reset"])
@@ -69,28 +68,33 @@ def test_new_identity_in_the_same_year_has_no_new_budget(
     """What was reserved stays reserved until the year is over."""
     metric, caps = metric_of(epoch="year"), Caps(total=4.01)
     client = open_client(metric, caps=caps)
-    assert client.record("page", "a") is Outcome.RECORDED
+    assert client.record("page", "a") == Outcome.KEPT
     reserved = client.spent().reserved
     if how == "withdraw":
         client.withdraw()
     else:
         client.close()
-        (tmp_path / "device" / "identity").unlink()
-    again = open_client(metric, caps=caps, on_bad_identity="reset")
-    assert again.spent().reserved == reserved == {2026: pytest.approx(4, abs=0.001)}
-    assert again.record("page", "a") is SILENT
+        for copy in (tmp_path / "device" / "device").glob("state.*"):
+            copy.unlink()
+    again = open_client(metric, caps=caps)
+    told = again.spent().reserved
+    assert told == (reserved if how == "withdraw" else {2026: math.inf})
+    assert again.record("page", "a") == SILENT
     clock.set("2027-01-01T00:00:00")
-    assert again.record("page", "a") is Outcome.RECORDED
+    assert again.record("page", "a") == Outcome.KEPT
 
 
 def test_running_client_heeds_what_another_identity_reserved(open_client: Opener) -> None:
     """Withdrawn and consented again elsewhere: the client that runs on falls silent."""
     metric, caps = metric_of(), Caps(total=4.01)
     running, other = open_client(metric, caps=caps), open_client(metric, caps=caps)
-    assert running.record("page", "a") is Outcome.RECORDED
+    assert running.record("page", "a") == Outcome.KEPT
+    assert running.waiting() == 1
     other.withdraw()
     open_client(metric, caps=caps)
-    assert running.record("page", "a") is SILENT
+    running.record("page", "a")
+    assert running.flush().sent == 0
+    assert running.record("page", "a") == SILENT
 
 
 @pytest.mark.parametrize(
@@ -104,7 +108,7 @@ def test_running_client_heeds_what_another_identity_reserved(open_client: Opener
 def test_other_scopes_are_reserved_in_addition(changed: Metric, open_client: Opener) -> None:
     """A registry whose scopes are others pays for them beside those that were opened."""
     client = open_client(metric_of(epoch="year"))
-    assert client.record("page", "a") is Outcome.RECORDED
+    assert client.record("page", "a") == Outcome.KEPT
     before = client.spent().reserved[2026]
     client.close()
     client = open_client(changed)
@@ -113,7 +117,7 @@ def test_other_scopes_are_reserved_in_addition(changed: Metric, open_client: Ope
     assert after > before + 1.9
     client.close()
     client = open_client(changed, caps=Caps(total=after - 0.1))
-    assert client.record("page", "a") is SILENT
+    assert client.record("page", "a") == SILENT
 
 
 OLD = metric_of(params=Params(k=1, encoding="boolean", f=0.1, p=0.25, q=0.75))
@@ -150,7 +154,7 @@ def test_change_reserves_what_privacy_and_check_say(
     transport = MemoryTransport()
     for metric in (before, after, before):
         for value in (True, False, True):
-            client = open_client(metric, transport=transport)
+            client = open_client(metric, collector=transport)
             client.record("page", value)
             clock.advance(days=20)
             client.flush()
@@ -168,7 +172,7 @@ def test_registry_that_is_opened_again_reserves_nothing_more(open_client: Opener
     caps = Caps(total=4.01)
     for _ in range(3):
         client = open_client(metric_of(), caps=caps)
-        assert client.record("page", "a") is Outcome.RECORDED
+        assert client.record("page", "a") == Outcome.KEPT
         assert client.spent().reserved == {2026: pytest.approx(4, abs=0.001)}
         client.close()
 
@@ -186,11 +190,11 @@ def test_cheaper_metric_keeps_the_room_that_it_has_reserved(open_client: Opener)
     dear, cheap = metric_of("x", patterns=2), metric_of("x", patterns=1)  # 8 and 4
     caps = Caps(total=8.01)
     client = open_client(dear, caps=caps)
-    assert [client.record("x", value) for value in "ab"] == [Outcome.RECORDED] * 2
+    assert [client.record("x", value) for value in "ab"] == [Outcome.KEPT] * 2
     client.close()
     client = open_client(cheap, metric_of("y"), caps=caps)
-    assert client.record("x", "b") is Outcome.RECORDED
-    assert client.record("y", "a") is SILENT
+    assert client.record("x", "b") == Outcome.KEPT
+    assert client.record("y", "a") == SILENT
 
 
 def test_expired_metric_without_a_price_leaves_the_budget_in_force(open_client: Opener) -> None:
@@ -201,18 +205,14 @@ def test_expired_metric_without_a_price_leaves_the_budget_in_force(open_client: 
         expires=datetime.date(2020, 1, 1),
     )
     client = open_client(gone, metric_of("x"), caps=Caps(total=1.0))
-    assert client.record("x", "a") is SILENT
+    assert client.record("x", "a") == SILENT
 
 
 def test_what_is_lost_or_reserved_never_becomes_less() -> None:
     """Neither an earlier year nor a smaller number takes the place of what is known."""
-    with contextlib.closing(in_memory()) as db:
-        reservation.lose(db, 2026)
-        reservation.lose(db, 2025)
-        assert reservation.by_year(db) == {2026: math.inf}
-        reservation.add_earlier(db, {2025: 5.0, 2027: 1.0})
-        reservation.add_earlier(db, {2025: 3.0, 2027: 2.0, 2028: math.inf})
-        assert reservation.by_year(db) == {2025: 5.0, 2026: math.inf, 2027: 2.0}
+    reserved = Reserved.of_earlier({2025: 5.0, 2026: math.inf, 2024: math.inf})
+    assert reserved.by_year() == {2025: 5.0, 2026: math.inf}
+    assert Reserved.from_plain(json.loads(json.dumps(reserved.to_plain()))) == reserved
 
 
 @pytest.mark.parametrize(
@@ -220,8 +220,7 @@ def test_what_is_lost_or_reserved_never_becomes_less() -> None:
 )
 def test_loss_moves_to_a_year_that_a_clock_jumps_to(years: Sequence[int], lost: int) -> None:
     """Unless it only follows on the year of the loss, or the clock is set back."""
-    with contextlib.closing(in_memory()) as db:
-        reservation.lose(db, years[0])
-        for year in years[1:]:
-            reservation.follow_clock(db, year)
-        assert reservation.by_year(db) == {lost: math.inf}
+    reserved = Reserved.of_earlier({years[0]: math.inf})
+    for year in years[1:]:
+        reserved = reserved.followed(year)
+    assert reserved.by_year() == {lost: math.inf}

@@ -132,7 +132,7 @@ def test_examples_run(words: list[str], tmp_path: Path, capsys: pytest.CaptureFi
     with Client.open(
         tmp_path / ".local/share/myapp/telemetry",
         registry=registry_of(metric_of()),
-        transport=MemoryTransport(),
+        collector=MemoryTransport(),
         consent=True,
     ) as client:
         client.record("page", "x")

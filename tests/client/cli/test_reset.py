@@ -7,9 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from devices import Opener
+from devices import Opener, peek
 from rappor_client.cli import main
-from rappor_client.testing import peek
 
 PROGRAM = "import sys; from rappor_client.cli import main; sys.exit(main())"
 
@@ -55,12 +54,12 @@ def test_reset_erases(
     else:
         assert main(["reset", str(folder), "--yes"]) == 0
         printed = capsys.readouterr().out
-    assert "Erased. The spent privacy loss is kept: epsilon = 2.00." in printed
+    assert "Erased. What was reserved is kept: epsilon = 4.00 in 2026." in printed
     contents = peek(folder)
     assert not contents.has_secret
     assert contents.waiting == ()
-    assert contents.patterns == ()
-    assert open_client().spent().carried == pytest.approx(2, abs=1e-4)
+    assert contents.scopes == ()
+    assert open_client().spent().reserved == {2026: pytest.approx(4, abs=1e-3)}
 
 
 def test_reset_of_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -66,7 +66,7 @@ def test_send_tries_a_collector(
     assert main(["send", "a", "a", "a", *arguments, "--metric", "page"]) == 0
     assert len(collector.reports) == 3
     assert len({report.bits for report in collector.reports}) == 3
-    assert capsys.readouterr().out.count("page: accepted.") == 3
+    assert capsys.readouterr().out.count("page: accepted (") == 3
     assert main(["send", "yes", *arguments, "--metric", "sound"]) == 0
     assert main(["send", "maybe", *arguments, "--metric", "sound"]) == 2
     assert "maybe" not in capsys.readouterr().err
@@ -105,4 +105,7 @@ def test_send_says_what_is_wrong(registry: Path, capsys: pytest.CaptureFixture[s
     assert "Not sent: the collector was not reached: " in capsys.readouterr().out
     old = ["send", "yes", "--registry", str(registry), "--metric", "old"]
     assert main([*old, "--collector", "http://127.0.0.1:9"]) == 1
-    assert "Not sent: expired." in capsys.readouterr().out
+    assert (
+        "Not sent: silent: the last day of the metric's collection is over."
+        in capsys.readouterr().out
+    )

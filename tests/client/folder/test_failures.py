@@ -2,32 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import os
-import signal
 import sqlite3
 import subprocess
 import sys
-import threading
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from devices import DATABASE, Opener, database, metric_of
+from devices import Opener, locked, metric_of, open_device, own
 from places import ROOT
-from rappor_client import Answer, Caps, Client, Outcome, SpoolLimits
+from rappor_client import Answer, Caps, Client, Outcome, Policy, Reason, SpoolLimits, testing
 from rappor_client.errors import UploadError
 from rappor_client.folder.failures import DamagedError, Failures, is_busy
-from rappor_client.folder.private_folder import check_private
-from rappor_client.folder.state import count, counters
-from rappor_client.folder.store import Store
-from rappor_client.person.soundness import damaged_file
 from rappor_client.testing import FixedClock, MemoryTransport
 
 from rappor import Registry
-from rappor.ground.errors import FileError, MetricError, ParamsError, ReportError
-from rappor.protocol.randomizer import system_coins
+from rappor.ground.errors import MetricError, ParamsError, ReportError
 
 
 class Now:
@@ -101,122 +92,6 @@ def test_lock_is_told_from_failures(code: int | None, *, busy: bool) -> None:
     assert is_busy(error) is busy
 
 
-class SoftTimeLimitError(Exception):
-    """What the handler of a signal raises, anywhere."""
-
-
-@pytest.mark.parametrize(
-    "kind",
-    [
-        SoftTimeLimitError,
-        RuntimeError,
-        RecursionError,
-        MemoryError,
-        ValueError,
-        TypeError,
-        KeyError,
-        OverflowError,
-    ],
-)
-def test_exception_from_elsewhere_is_no_damage(
-    kind: type[Exception], open_client: Opener, tmp_path: Path
-) -> None:
-    """In the middle of a transaction: it is a failure, and all that waits stays."""
-    is_armed = False
-
-    def coins(n: int) -> Sequence[int]:
-        if is_armed and client._store._inside is not None:
-            raise kind
-        return system_coins(n)
-
-    client = open_client(metric_of(), metric_of("daily", interval="day"), coins=coins)
-    assert client.record("page", "a")
-    assert client.record("daily", "a")
-    is_armed = True
-    assert client.record("daily", "a") is Outcome.FAILED
-    is_armed = False
-    assert client.record("daily", "a") is Outcome.HELD
-    assert client.waiting() == 1
-    assert "rebuilt" not in client.counters()
-    assert not (tmp_path / "device" / "damaged.sqlite3").exists()
-
-
-class Interrupting(Store):
-    """A database that a signal meets while it is looked at."""
-
-    def copy_to(self, other: sqlite3.Connection) -> None:
-        """Copy it after a signal to this process."""
-        os.kill(os.getpid(), signal.SIGUSR1)
-        super().copy_to(other)
-
-
-@pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="the system has no such signal")
-def test_handler_that_raises_in_a_look_for_damage_finds_none(
-    open_client: Opener, tmp_path: Path
-) -> None:
-    """What it raises would be damage, had a row raised it."""
-    open_client().record("page", "a")
-
-    def handle(*_: object) -> None:
-        raise ValueError
-
-    before = signal.signal(signal.SIGUSR1, handle)
-    try:
-        assert damaged_file(Interrupting(tmp_path / "device")) is None
-    finally:
-        signal.signal(signal.SIGUSR1, before)
-
-
-def test_successor_of_a_damaged_database_stays(open_client: Opener, tmp_path: Path) -> None:
-    """Another process was faster to set it apart, and another thread uses what came after it."""
-    folder = tmp_path / "device"
-    open_client().close()
-    with database(folder) as db:
-        db.execute("UPDATE state SET value = 'x'")
-    store = Store(folder)
-    damaged = damaged_file(store)
-    assert damaged is not None
-    store.set_apart(damaged)
-    store.begin()
-    with store.transaction() as db:
-        count(db, "recorded")
-    store.set_apart(damaged)
-    with store.reading() as db:
-        assert counters(db) == {"recorded": 1}
-
-
-def test_handler_that_closes_the_client_ends_the_program(open_client: Opener) -> None:
-    """In the middle of a transaction or of a look: SystemExit goes through."""
-    is_armed = False
-
-    def coins(n: int) -> Sequence[int]:
-        if is_armed:
-            client.close()
-            raise SystemExit
-        return system_coins(n)
-
-    client = open_client(metric_of("daily", interval="day"), coins=coins)
-    assert client.record("daily", "a")
-    is_armed = True
-    with pytest.raises(SystemExit):
-        client.record("daily", "a")
-    with pytest.raises(SystemExit), client._store.reading():
-        coins(1)
-
-
-def test_database_is_set_apart_once_an_hour(tmp_path: Path) -> None:
-    """What looks like damage again and again is something else."""
-    now = Now()
-    failures = Failures(tmp_path, now)
-    assert not failures.is_to_mend(OSError(28, "full"))
-    assert failures.is_to_mend(DamagedError("x"))
-    failures.mended()
-    now.seconds = 3599.0
-    assert not failures.is_to_mend(DamagedError("x"))
-    now.seconds = 3600.0
-    assert failures.is_to_mend(DamagedError("x"))
-
-
 class Broken(MemoryTransport):
     """A transport of the host's own that fails in its own ways."""
 
@@ -263,8 +138,8 @@ def test_transport_that_raises_or_answers_nonsense_reaches_nobody(
 ) -> None:
     """What waits stays, and leaves once the transport works."""
     transport = Broken([answer])
-    client = open_client(metric_of(), transport=transport)
-    assert client.record("page", "x") is Outcome.RECORDED
+    client = open_client(metric_of(), collector=transport)
+    assert client.record("page", "x") == Outcome.KEPT
     assert not client.flush(timeout=0.0)
     assert client.waiting() == 1
     clock.advance(days=2)
@@ -272,26 +147,7 @@ def test_transport_that_raises_or_answers_nonsense_reaches_nobody(
     assert len(transport.reports) == 1
     client.close()
     assert client.counters()["failures"] >= 1
-    assert "rebuilt" not in client.counters()
-
-
-@pytest.mark.parametrize("name", ["caf\udce9", "a\0b", "", "Page", "a" * 65])
-def test_name_that_no_metric_can_have_is_no_damage(
-    name: str, open_client: Opener, tmp_path: Path
-) -> None:
-    """In a collector's answer, and among what a person has refused: all that waits stays."""
-    document = {"reports": [{"status": "accepted"}], "stop": {name: "2026-11-20"}}
-    transport = MemoryTransport([Answer(status=200, body=json.dumps(document).encode())])
-    client = open_client(transport=transport)
-    client.record("page", "x")
-    client.record("page", "x")
-    assert client.flush(timeout=60.0).sent == 2
-    client.record("page", "x")
-    client.close()
-    again = open_client(opted_out={name})
-    assert again.waiting() == 1
-    assert "failures" not in again.counters()
-    assert not (tmp_path / "device" / "damaged.sqlite3").exists()
+    assert "spool_lost" not in client.counters()
 
 
 @pytest.mark.parametrize("names", [[None], [b"page"], [("page",)]])
@@ -333,10 +189,10 @@ def test_without_a_home_nothing_is_recorded_and_nothing_raised(tmp_path: Path) -
         "import os\nos.environ.pop('HOME', None)\n"
         "if os.getuid() == 0:\n    os.setuid(4242)\n"
         "client = Client.open('~/telemetry', registry=registry, consent=True)\n"
-        "assert client.record('page', 'x') is Outcome.FAILED\n"
+        "assert client.disabled and client.record('page', 'x') == Outcome.SILENT\n"
         "assert client.spent().nats == 0 and client.log() == [] and not client.waiting()\n"
         "client.flush()\nclient.close()\nclient.withdraw()\n"
-        "print(client.counters()['failures'] > 0)\n"
+        "print(client.disabled)\n"
         "Client.open('~/telemetry', registry=registry, consent=False)\n"
     )
     head = (
@@ -352,14 +208,14 @@ def test_without_a_home_nothing_is_recorded_and_nothing_raised(tmp_path: Path) -
         text=True,
         check=False,
     )
-    assert ended.stdout == "True\n", ended.stderr
+    assert ended.stdout == "the folder cannot be used: ENOTDIR\n", ended.stderr
     assert list(tmp_path.iterdir()) == []
 
 
 def test_clock_of_no_calendar_reaches_nobody(open_client: Opener) -> None:
     """Not a number, or beyond the last year."""
     for moment in (float("nan"), 1e20, -1e20):
-        client = open_client(clock=lambda moment=moment: moment, transport=MemoryTransport())
+        client = open_client(clock=lambda moment=moment: moment, collector=MemoryTransport())
         client.record("page", "x")
         client.flush(timeout=0.0)
         client.close()
@@ -368,86 +224,164 @@ def test_clock_of_no_calendar_reaches_nobody(open_client: Opener) -> None:
 # The folder
 
 
-@pytest.mark.parametrize("mode", [0o770, 0o707, 0o777])
-def test_folder_that_others_may_write_to_is_refused(
-    mode: int, open_client: Opener, tmp_path: Path
+def closed_to_others(folder: Path) -> bool:
+    """Return whether nobody else may write to a folder, nor read what the device has in it."""
+    inside = [own(folder), *own(folder).iterdir()]
+    return not folder.stat().st_mode & 0o022 and not any(
+        path.stat().st_mode & 0o077 for path in inside
+    )
+
+
+def test_what_others_may_write_to_is_closed_to_them(open_client: Opener, tmp_path: Path) -> None:
+    """As Kubernetes opens a volume for its group at each start of a pod."""
+    folder = tmp_path / "device"
+    folder.mkdir(mode=0o700)
+    for _ in range(2):
+        client = open_client()
+        assert client.disabled == ""
+        assert client.record("page", "x")
+        client.close()
+        assert closed_to_others(folder)
+        for path in (folder, own(folder), *own(folder).iterdir()):
+            path.chmod(path.stat().st_mode | 0o066)
+        folder.chmod(0o2770)
+
+
+@pytest.mark.skipif(
+    not hasattr(os, "geteuid") or os.geteuid() != 0, reason="needs another user's files"
+)
+@pytest.mark.parametrize("what", ["folder", "device", "device/state.1"])
+def test_files_of_another_user_disable_the_device(
+    what: str, open_client: Opener, tmp_path: Path
 ) -> None:
-    """With a sentence that says what to do; an answer of no is heeded all the same."""
-    folder = tmp_path / "device"
-    open_client().record("page", "x")
-    folder.chmod(mode)
-    with pytest.raises(FileError, match="no one else may write to it; run chmod 700 on it"):
-        open_client()
-    open_client(consent=False)
-    assert [path.name for path in folder.iterdir()] == ["budget"]
-
-
-def test_folders_and_files_of_another_user_are_refused(open_client: Opener, tmp_path: Path) -> None:
-    """Whoever owns them may put another secret into them; withdrawing is allowed all the same."""
-    told = "it must belong to the user who runs the program, got another user's; "
-    if os.getuid():  # only the superuser gives files away
-        with pytest.raises(FileError, match=told):
-            open_client(folder="/usr")
-        return
-    folder = tmp_path / "device"
+    """Whoever owns one may put another secret into it."""
     open_client().close()
-    os.chown(folder / "identity", 65534, 65534)
-    with pytest.raises(FileError, match=rf"identity: {told}"):
-        open_client()
-    os.chown(folder / "identity", 0, 0)
-    os.chown(folder, 65534, 65534)
-    with pytest.raises(FileError, match=rf"device: {told}"):
-        open_client()
-    open_client(consent=False)
-    assert not (folder / "identity").exists()
-
-
-def test_links_are_refused(open_client: Opener, tmp_path: Path) -> None:
-    """In the folder's place, and in the place of each file, dangling ones too."""
-    (tmp_path / "other").mkdir(mode=0o700)
-    (tmp_path / "device").symlink_to(tmp_path / "other")
-    with pytest.raises(FileError, match="it must be a folder, got a symbolic link"):
-        open_client()
-    (tmp_path / "device").unlink()
-    for name in ("identity", "budget", DATABASE):
-        open_client().close()
-        path = tmp_path / "device" / name
-        path.unlink()
-        path.symlink_to(tmp_path / "absent")
-        with pytest.raises(FileError, match="it must be a file, got a symbolic link"):
-            open_client()
-        path.unlink()
-        open_client(consent=False)
-    assert not (tmp_path / "absent").exists()
-
-
-def test_file_that_another_process_removes_meanwhile_is_no_failure(tmp_path: Path) -> None:
-    """The log of a database goes when the last process closes it, at any moment of an opening."""
-    path, is_over = tmp_path / "telemetry.sqlite3-wal", threading.Event()
-
-    def come_and_go() -> None:
-        while not is_over.is_set():
-            path.touch()
-            path.unlink()
-
-    other = threading.Thread(target=come_and_go)
-    other.start()
-    try:
-        for _ in range(2000):
-            check_private(tmp_path, [path.name])
-    finally:
-        is_over.set()
-        other.join()
-
-
-def test_files_that_others_may_read_are_closed_to_them(open_client: Opener, tmp_path: Path) -> None:
-    """A restored backup may have opened them."""
     folder = tmp_path / "device"
+    os.chown(folder if what == "folder" else folder / what, 4242, 4242)
+    client = open_client()
+    assert "belongs to another user" in client.disabled
+    assert client.record("page", "x").reason is Reason.DISABLED
+    assert client.flush().detail == client.disabled
+
+
+@pytest.mark.parametrize("name", [".", "device", "device/state.1"])
+def test_links_disable_the_device(name: str, open_client: Opener, tmp_path: Path) -> None:
+    """They lead to a place that is somebody else's."""
     open_client().close()
-    for path in folder.iterdir():
-        path.chmod(0o644)
-    open_client()
-    assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o600}
+    path = tmp_path / "device" / name
+    path.rename(tmp_path / "elsewhere")
+    path.symlink_to(tmp_path / "elsewhere")
+    client = open_client()
+    assert "symbolic link" in client.disabled
+    client.record("page", "x")
+    assert client.waiting() == 0
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+def test_read_only_folder_disables_the_device(
+    open_client: Opener, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Said once in the log; nothing is raised, however often the host records."""
+    open_client(folder="other").record("page", "x")  # what is imported late is there
+    tmp_path.chmod(0o555)
+    child = os.fork()
+    if child == 0:
+        fine = False
+        try:
+            os.chdir(tmp_path)
+            if os.getuid() == 0:
+                os.setuid(4242)
+            client = open_device(Path("device"))
+            kept = any(client.record("page", "x") for _ in range(100))
+            told = [each.getMessage() for each in caplog.records]
+            said = ["telemetry is disabled in device: the folder cannot be used: EACCES"]
+            fine = told == said and not kept and not client.flush()
+        finally:
+            os._exit(0 if fine else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    tmp_path.chmod(0o700)
+
+
+@pytest.mark.parametrize("name", ["RAPPOR_DISABLED", "DO_NOT_TRACK", "CI"])
+def test_environment_disables_where_the_host_asks_for_it(
+    name: str, open_client: Opener, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """And only there; nothing is made on the disk."""
+    for each in ("RAPPOR_DISABLED", "DO_NOT_TRACK", "CI"):
+        monkeypatch.delenv(each, raising=False)
+    monkeypatch.setenv(name, "1")
+    client = open_client(respect_environment=True)
+    assert client.disabled == f"the environment has {name}=1"
+    assert not client.record("page", "x")
+    assert not (tmp_path / "device").exists()
+    assert open_client().record("page", "x")
+    monkeypatch.setenv(name, "false")
+    assert open_client(respect_environment=True).disabled == ""
+
+
+def test_mistakes_are_silent_unless_the_policy_is_strict(
+    open_client: Opener, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A name or a kind of value that an update has changed does not stop a program."""
+    client = open_client(strict=False)
+    assert client.record("telltale", "page").reason is Reason.UNKNOWN_METRIC
+    assert client.record("page", b"telltale").reason is Reason.WRONG_KIND
+    assert len(caplog.records) == 2
+    assert "telltale" not in caplog.text
+
+
+def test_memory_holds_a_thousand_events(open_client: Opener, tmp_path: Path) -> None:
+    """Beyond them they are dropped and counted, while another process keeps the lock."""
+    client = open_client(limits=SpoolLimits(reports=2000))
+    client.record("page", "x")
+    assert client.waiting() == 1
+    with locked(tmp_path / "device"):
+        outcomes = [client.record("page", "x") for _ in range(1005)]
+    assert outcomes.count(Outcome.KEPT) == 1000
+    assert {each.reason for each in outcomes if not each} == {Reason.FULL}
+    assert client.waiting() == 1001
+    assert client.counters()["dropped_full"] == 5
+
+
+def test_durable_metric_is_on_the_disk_when_record_returns(
+    open_client: Opener, tmp_path: Path
+) -> None:
+    """Or it says that it is not yet, where another process keeps the lock."""
+    client = open_client(metric_of(durable=True))
+    assert client.record("page", "x") == Outcome.KEPT
+    assert len(testing.peek(tmp_path / "device").waiting) == 1
+    with locked(tmp_path / "device"):
+        assert client.record("page", "x").reason is Reason.LOCKED
+    assert client.record("page", "x") == Outcome.KEPT
+    assert len(testing.peek(tmp_path / "device").waiting) == 3
+
+
+def test_repeated_events_write_nothing(
+    open_client: Opener, clock: FixedClock, tmp_path: Path
+) -> None:
+    """Once the scope has its latch and the interval its event, the disk is left alone."""
+    client = open_client(metric_of(interval="day"))
+    client.record("page", "x")
+    clock.advance(days=1)
+    client.record("page", "y")
+    assert client.waiting() == 1
+    files = [own(tmp_path / "device"), *own(tmp_path / "device").iterdir()]
+    before = [(path.stat().st_mtime_ns, path.stat().st_size) for path in files]
+    assert {client.record("page", f"value {i}") for i in range(2000)} == {Outcome.KEPT}
+    assert client.waiting() == 1
+    assert [(path.stat().st_mtime_ns, path.stat().st_size) for path in files] == before
+
+
+def test_what_a_program_records_last_is_written_at_its_end(tmp_path: Path) -> None:
+    """It neither closes nor flushes."""
+    program = (
+        "from pathlib import Path\nfrom devices import open_device\n"
+        f"open_device(Path({str(tmp_path / 'device')!r})).record('page', 'x')\n"
+    )
+    paths = os.pathsep.join([str(ROOT / "tests" / "support"), *filter(None, sys.path)])
+    environment = {**os.environ, "PYTHONPATH": paths}
+    subprocess.run([sys.executable, "-c", program], env=environment, check=True)
+    assert len(testing.peek(tmp_path / "device").waiting) == 1
 
 
 # Room, as it is when a report is kept
@@ -457,9 +391,12 @@ def test_programs_with_different_registries_share_one_budget(open_client: Opener
     """Both opened before either recorded: together they stay within the total."""
     caps = Caps(total=4.01)
     one, other = open_client(metric_of("one"), caps=caps), open_client(metric_of("two"), caps=caps)
-    assert one.record("one", "x") is Outcome.RECORDED
-    assert other.record("two", "x") is Outcome.SILENT
-    assert one.record("one", "x") is Outcome.RECORDED
+    assert one.record("one", "x") == Outcome.KEPT
+    assert one.waiting() == 1
+    other.record("two", "x")
+    assert other.waiting() == 1
+    assert other.record("two", "x") == Outcome.SILENT
+    assert one.record("one", "x") == Outcome.KEPT
     assert one.spent().reserved == {2026: pytest.approx(4, abs=0.001)}
 
 
@@ -470,8 +407,8 @@ def test_order_of_a_new_registry_takes_no_room_that_is_taken(open_client: Opener
     assert client.record("late", "x")
     client.close()
     client = open_client(metric_of("early"), metric_of("late"), caps=caps)
-    assert client.record("early", "x") is Outcome.SILENT
-    assert client.record("late", "x") is Outcome.RECORDED
+    assert client.record("early", "x") == Outcome.SILENT
+    assert client.record("late", "x") == Outcome.KEPT
     assert sum(client.spent().reserved.values()) <= 4.01
 
 
@@ -494,11 +431,13 @@ def test_cap_for_life_counts_all_years(
 
 def test_cap_for_life_never_raises_the_registrys_total(tmp_path: Path, clock: FixedClock) -> None:
     """Both limits hold."""
-    settings: dict[str, Any] = {"consent": True, "clock": clock}
     outcomes = []
     for name in ("old", "new"):
         registry = Registry([metric_of(name, epoch="year")], total=4.01)
         caps = Caps(total=1000.0, per="life")
-        with Client.open(tmp_path / "device", registry=registry, caps=caps, **settings) as client:
+        policy = Policy(caps=caps, clock=clock)
+        with Client.open(
+            tmp_path / "device", registry=registry, consent=True, policy=policy
+        ) as client:
             outcomes.append(client.record(name, "x"))
-    assert outcomes == [Outcome.RECORDED, Outcome.SILENT]
+    assert outcomes == [Outcome.KEPT, Outcome.SILENT]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -16,7 +15,7 @@ import pytest
 from devices import Opener
 from places import ROOT
 from rappor_client import Client
-from rappor_client.folder.failures import DamagedError, Failures
+from rappor_client.folder.failures import Failures
 from rappor_client.folder.forking import hold_over_forks, unforked
 from rappor_client.testing import MemoryTransport
 
@@ -58,40 +57,17 @@ def test_two_threads_fork_while_a_third_records_in_full(way: str, tmp_path: Path
     fork_while_recording(tmp_path / "device", 500, way)
 
 
-def test_child_of_a_thread_beside_a_failing_one_notes_failures(tmp_path: Path) -> None:
-    """The fork waits for a thread that has the failures' lock: the child never finds it taken."""
-    is_inside, may_end = threading.Event(), threading.Event()
-
-    def clock() -> float:
-        is_inside.set()
-        may_end.wait(300)
-        return 0.0
-
-    failures = Failures(tmp_path, clock)
-    failing = threading.Thread(target=failures.is_to_mend, args=(DamagedError(),))
-    failing.start()
-    assert is_inside.wait(300)
-    threading.Timer(0.1, may_end.set).start()
-    child = os.fork()
-    if child == 0:
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.alarm(60)  # ends a child that waits for a lock
-        failures.note(OSError())
-        os._exit(failures.n)
-    failing.join()
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
-
-
 @pytest.mark.parametrize("normalizer", sorted(NORMALIZERS))
 def test_methods_of_an_open_client_load_nothing(normalizer: str, tmp_path: Path) -> None:
     """A child of a fork could wait for the module that another thread was importing."""
     program = (
         "import sys\n"
-        "from rappor_client import Client\n"
+        "from rappor_client import Client, Policy\n"
         "from rappor import Registry\n"
         "choices = {'registry': Registry.load('metrics.toml'), 'consent': True}\n"
         "address = 'http://127.0.0.1:9'\n"
-        "with Client.open('device', collector=address, background=False, **choices) as client:\n"
+        "policy = Policy(background=False, strict=True)\n"
+        "with Client.open('device', collector=address, policy=policy, **choices) as client:\n"
         "    loaded = set(sys.modules)\n"
         "    assert client.record('page', 'https://straße.example/')\n"
         "    client.spent(), client.log(), client.counters(), client.waiting()\n"
@@ -239,7 +215,7 @@ def test_threads_that_start_together_share_one_sender(open_client: Opener) -> No
     try:
         for i in range(20):
             client = open_client(
-                folder=str(i), transport=MemoryTransport(), background=True, max_delay=3600.0
+                folder=str(i), collector=MemoryTransport(), background=True, max_delay=3600.0
             )
             assert len(senders_of(client, n_threads=8)) == 1
             client.close()

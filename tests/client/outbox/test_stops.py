@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from devices import BALANCED, Opener, metric_of, secret_of, write_device
+from devices import BALANCED, Opener, metric_of, peek, secret_of, write_device
 from rappor_client import Answer, FlushReason, Outcome
-from rappor_client.testing import FixedClock, MemoryTransport, peek
+from rappor_client.testing import FixedClock, MemoryTransport
 
 from rappor.encode import takes_part
 
@@ -29,46 +29,46 @@ def test_stopped_metric_is_silent_until_its_day_is_over(
     """Over restarts; another metric goes on; the day after it goes on itself."""
     metrics = (metric_of(), metric_of("other"))
     transport = MemoryTransport([stopping({"page": "2026-11-20"})])
-    client = open_client(*metrics, transport=transport)
+    client = open_client(*metrics, collector=transport)
     client.record("page", "x")
     assert client.flush()
-    assert client.record("page", "x") is Outcome.SILENT
+    assert client.record("page", "x") == Outcome.SILENT
     client.close()
     again = open_client(*metrics)
     clock.set("2026-11-20T23:59:59")
-    assert again.record("page", "x") is Outcome.SILENT
-    assert again.record("other", "x") is Outcome.RECORDED
+    assert again.record("page", "x") == Outcome.SILENT
+    assert again.record("other", "x") == Outcome.KEPT
     clock.set("2026-11-21T00:00:00")
-    assert again.record("page", "x") is Outcome.RECORDED
+    assert again.record("page", "x") == Outcome.KEPT
 
 
 def test_stop_lasts_thirty_days_at_most(open_client: Opener, clock: FixedClock) -> None:
     """Whatever day the collector names, and however the clock was set when it did."""
     transport = MemoryTransport([stopping({"page": "9999-12-31"})] * 2)
-    client = open_client(transport=transport)
+    client = open_client(collector=transport)
     client.record("page", "x")
     assert client.flush()
     clock.advance(days=30)
-    assert client.record("page", "x") is Outcome.SILENT
+    assert client.record("page", "x") == Outcome.SILENT
     clock.advance(days=1)
-    assert client.record("page", "x") is Outcome.RECORDED
+    assert client.record("page", "x") == Outcome.KEPT
     clock.advance(days=500)
     assert client.flush()
-    assert client.record("page", "x") is Outcome.SILENT
+    assert client.record("page", "x") == Outcome.SILENT
     clock.advance(days=-500)
-    assert client.record("page", "x") is Outcome.RECORDED
+    assert client.record("page", "x") == Outcome.KEPT
 
 
 def test_newest_answer_counts(open_client: Opener) -> None:
     """A stop that is no longer asked for is over."""
     transport = MemoryTransport([stopping({"page": "2026-11-30"})])
-    client = open_client(metric_of(), metric_of("other"), transport=transport)
+    client = open_client(metric_of(), metric_of("other"), collector=transport)
     client.record("page", "x")
     assert client.flush()
-    assert client.record("page", "x") is Outcome.SILENT
+    assert client.record("page", "x") == Outcome.SILENT
     client.record("other", "x")
     assert client.flush()
-    assert client.record("page", "x") is Outcome.RECORDED
+    assert client.record("page", "x") == Outcome.KEPT
 
 
 @pytest.mark.parametrize(
@@ -77,10 +77,10 @@ def test_newest_answer_counts(open_client: Opener) -> None:
 )
 def test_whatever_else_is_asked_for_stops_nothing(stop: Any, open_client: Opener) -> None:
     """The report is accepted all the same."""
-    client = open_client(transport=MemoryTransport([stopping(stop)]))
+    client = open_client(collector=MemoryTransport([stopping(stop)]))
     client.record("page", "x")
     assert client.flush()
-    assert client.record("page", "x") is Outcome.RECORDED
+    assert client.record("page", "x") == Outcome.KEPT
 
 
 @pytest.mark.parametrize("folder", [str(i) for i in range(12)])
@@ -96,7 +96,7 @@ def test_sample_is_decided_by_the_secret(
         before = peek(tmp_path / folder)
         is_in = takes_part(secret, metric, f"2027-{month:02}")
         outcomes = {client.record("page", value) for value in "aba"}
-        expected = {Outcome.RECORDED, Outcome.REPEATED} if is_in else {Outcome.SILENT}
+        expected = {Outcome.KEPT if is_in else Outcome.SILENT}
         assert outcomes == expected
         after = peek(tmp_path / folder)
         assert (after == before) is not is_in
@@ -120,11 +120,12 @@ def test_device_that_has_reported_is_in_the_sample_until_the_epoch_ends(
     )
     write_device(tmp_path / "reported", secret)
     write_device(tmp_path / "new", secret)
-    assert open_client(old, folder="reported").record("page", "x") is Outcome.RECORDED
+    with open_client(old, folder="reported") as client:
+        assert client.record("page", "x") == Outcome.KEPT
     assert open_client(new, folder="reported").record("page", "x")
-    assert open_client(new, folder="new").record("page", "x") is Outcome.SILENT
+    assert open_client(new, folder="new").record("page", "x") == Outcome.SILENT
     clock.set("2026-12-01T12:00:00")
-    assert open_client(new, folder="reported").record("page", "x") is Outcome.SILENT
+    assert open_client(new, folder="reported").record("page", "x") == Outcome.SILENT
 
 
 def test_samples_are_of_their_share() -> None:
@@ -148,7 +149,7 @@ def test_flush_in_an_event_loop(open_client: Opener) -> None:
     """It returns what flush() returns, and the context manager closes the client."""
 
     async def host() -> int:
-        async with open_client(transport=MemoryTransport()) as client:
+        async with open_client(collector=MemoryTransport()) as client:
             client.record("page", "x")
             return (await client.aflush(timeout=60.0)).sent
 
@@ -158,7 +159,7 @@ def test_flush_in_an_event_loop(open_client: Opener) -> None:
 def test_reports_of_a_stopped_metric_wait(open_client: Opener, clock: FixedClock) -> None:
     """The collector would refuse them; those of other metrics go, and a flush says until when."""
     transport = MemoryTransport([stopping({"page": "2026-11-20"})] * 2)
-    client = open_client(metric_of(), metric_of("other"), transport=transport)
+    client = open_client(metric_of(), metric_of("other"), collector=transport)
     for name in ("page", "page", "other", "page"):
         client.record(name, "x")
     flushed = client.flush()
@@ -176,31 +177,35 @@ def test_stop_reaches_a_client_that_is_open(open_client: Opener) -> None:
     """Another one of the folder, which had the answer not."""
     running = open_client()
     transport = MemoryTransport([stopping({"page": "2026-11-20"})])
-    other = open_client(transport=transport)
+    other = open_client(collector=transport)
     other.record("page", "x")
     assert other.flush()
-    assert running.record("page", "x") is Outcome.SILENT
+    running.record("page", "x")
+    assert running.waiting() == 0
+    assert running.record("page", "x") == Outcome.SILENT
 
 
 def test_stop_that_is_lifted_is_lifted_for_all(open_client: Opener) -> None:
     """Also for a client of the folder that has seen the stop and only records."""
     metrics = (metric_of(), metric_of("other"))
     transport = MemoryTransport([stopping({"page": "2026-11-20"})])
-    sending = open_client(*metrics, transport=transport)
+    sending = open_client(*metrics, collector=transport)
     sending.record("page", "x")
     assert sending.flush()
     recording = open_client(*metrics)
-    assert recording.record("page", "x") is Outcome.SILENT
+    assert recording.record("page", "x") == Outcome.SILENT
     sending.record("other", "x")
     assert sending.flush()
-    assert recording.record("page", "x") is Outcome.RECORDED
+    recording.record("other", "x")
+    assert recording.waiting() == 1
+    assert recording.record("page", "x") == Outcome.KEPT
 
 
 def test_stop_holds_uploads_that_failed_before(open_client: Opener, clock: FixedClock) -> None:
     """The collector would refuse them; they go when the stop is over."""
     stop = stopping({"page": "2026-11-20"})
     transport = MemoryTransport([Answer(status=500), stop])
-    client = open_client(metric_of(), metric_of("other"), transport=transport)
+    client = open_client(metric_of(), metric_of("other"), collector=transport)
     client.record("page", "x")
     assert not client.flush(timeout=0.0)
     client.record("other", "x")
@@ -229,14 +234,18 @@ def test_stop_of_another_client_is_lifted_by_a_newer_answer(
     open_client: Opener, clock: FixedClock
 ) -> None:
     """Also where the stop came while the newer answer was on its way."""
-    other = open_client(transport=MemoryTransport([stopping({"page": "2026-11-20"})]))
+    metrics = (metric_of(), metric_of("other"))
+    other = open_client(*metrics, collector=MemoryTransport([stopping({"page": "2026-11-20"})]))
 
     def be_stopped() -> None:
         clock.advance(seconds=3)
         other.flush()
-        assert other.record("page", "x") is Outcome.SILENT
+        assert other.record("page", "x") == Outcome.SILENT
+        other.record("other", "x")
 
-    client = open_client(transport=Meanwhile(be_stopped))
+    client = open_client(*metrics, collector=Meanwhile(be_stopped))
     client.record("page", "x")
-    assert client.flush()
-    assert other.record("page", "x") is Outcome.RECORDED
+    client.flush()
+    other.record("other", "x")
+    other.waiting()
+    assert other.record("page", "x") == Outcome.KEPT

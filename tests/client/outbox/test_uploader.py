@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from devices import Opener, full_disk, metric_of, refusing_disk
-from rappor_client import Answer, FlushReason, Outcome, SpoolLimits, UploadError
-from rappor_client.testing import FixedClock, MemoryTransport, constant_coins, peek
+from devices import Opener, full_disk, metric_of, peek, refusing_disk
+from rappor_client import Answer, Client, FlushReason, Outcome, Reason, SpoolLimits, UploadError
+from rappor_client.folder.spool import Pending
+from rappor_client.testing import FixedClock, MemoryTransport, constant_coins
 
 from rappor.protocol.wire import parse_upload
 
@@ -31,7 +32,7 @@ def put_by(open_client: Opener, *values: str) -> None:
     """Record values by a client that has no sender."""
     client = open_client(metric_of(patterns=8))
     for value in values:
-        assert client.record("page", value) is Outcome.RECORDED
+        assert client.record("page", value) == Outcome.KEPT
     client.close()
 
 
@@ -44,7 +45,7 @@ def retry_at(folder: Path) -> float:
 def test_upload_holds_one_report(open_client: Opener) -> None:
     """Oldest first, each under an id of its own, also where metrics differ."""
     transport = MemoryTransport()
-    client = open_client(metric_of("one"), metric_of("two"), transport=transport)
+    client = open_client(metric_of("one"), metric_of("two"), collector=transport)
     for name in ("one", "one", "two", "one"):
         client.record(name, "x")
     assert client.waiting() == 4
@@ -63,7 +64,7 @@ def test_uploads_are_those_of_the_protocol(open_client: Opener, tmp_path: Path) 
     """The strict reader takes what left the device, bit for bit what was spooled."""
     transport = MemoryTransport()
     metric = metric_of()
-    client = open_client(metric, transport=transport)
+    client = open_client(metric, collector=transport)
     client.record("page", "x")
     (report,) = peek(tmp_path / "device").waiting
     assert client.flush()
@@ -76,11 +77,11 @@ def test_retry_repeats_the_same_bytes(open_client: Opener) -> None:
     """Over failures, restarts and newer reports: one id, one body, one report accepted."""
     transport = MemoryTransport([None, Answer(status=500), None])
     put_by(open_client, "x")
-    client = open_client(transport=transport, coins=EARLY)
+    client = open_client(collector=transport, coins=EARLY)
     assert not client.flush(timeout=0.0)
     client.close()
     put_by(open_client, "y")
-    again = open_client(transport=transport, coins=EARLY)
+    again = open_client(collector=transport, coins=EARLY)
     assert again.flush()
     assert len(set(transport.bodies[:4])) == 1
     assert len(transport.bodies) == 5
@@ -91,7 +92,7 @@ def test_retry_repeats_the_same_bytes(open_client: Opener) -> None:
 def test_statuses_that_no_repetition_changes_drop(status: int, open_client: Opener) -> None:
     """The upload is dropped with its reason counted, and the next one goes."""
     transport = MemoryTransport([Answer(status=status)])
-    client = open_client(transport=transport)
+    client = open_client(collector=transport)
     client.record("page", "x")
     client.record("page", "y")
     assert client.flush()
@@ -103,7 +104,7 @@ def test_statuses_that_no_repetition_changes_drop(status: int, open_client: Open
 def test_other_statuses_wait(status: int, open_client: Opener, tmp_path: Path) -> None:
     """The upload stays, backs off, and is accepted under the same id."""
     transport = MemoryTransport([Answer(status=status)])
-    client = open_client(transport=transport, coins=LATE)
+    client = open_client(collector=transport, coins=LATE)
     client.record("page", "x")
     assert not client.flush(timeout=0.0)
     assert client.waiting() == 1
@@ -119,7 +120,7 @@ def test_backoff_doubles_up_to_an_hour_and_jitters_fully(
     """Uniform between nothing and 5 seconds times 2^(attempts - 1), an hour at most."""
     folder = tmp_path / "device"
     transport = MemoryTransport([None] * 40)
-    client = open_client(transport=transport, coins=LATE)
+    client = open_client(collector=transport, coins=LATE)
     client.record("page", "x")
     waits = []
     for _ in range(14):
@@ -129,7 +130,7 @@ def test_backoff_doubles_up_to_an_hour_and_jitters_fully(
     expected = [min(5.0 * 2**i, 3600.0) for i in range(14)]
     assert waits == pytest.approx(expected, rel=1e-6)
     client.close()
-    early = open_client(transport=transport, coins=EARLY)
+    early = open_client(collector=transport, coins=EARLY)
     assert not early.flush(timeout=0.0)
     assert len(transport.bodies) == 15
     assert retry_at(folder) == clock()
@@ -141,7 +142,7 @@ def test_retry_after_is_honoured(open_client: Opener, clock: FixedClock, tmp_pat
     script = [Answer(status=503, retry_after=120.0), Answer(status=429, retry_after=1e9)]
     transport = MemoryTransport(script)
     put_by(open_client, "x")
-    client = open_client(transport=transport, coins=EARLY)
+    client = open_client(collector=transport, coins=EARLY)
     assert not client.flush(timeout=0.05)
     clock.advance(seconds=119)
     assert not client.flush(timeout=0.05)
@@ -162,7 +163,7 @@ def test_answer_that_is_not_whole_is_asked_for_again(body: bytes, open_client: O
     """The same upload goes again; the collector knows its id."""
     transport = MemoryTransport([Answer(status=200, body=body)])
     put_by(open_client, "x")
-    client = open_client(transport=transport, coins=EARLY)
+    client = open_client(collector=transport, coins=EARLY)
     assert client.flush()
     assert ids_of(transport) == [ids_of(transport)[0]] * 2
     assert client.counters() == {"accepted": 1, "recorded": 1}
@@ -178,7 +179,7 @@ def test_each_report_has_a_status_of_its_own(open_client: Opener) -> None:
     answers = [
         Answer(status=200, body=json.dumps({"reports": [status]}).encode()) for status in statuses
     ]
-    client = open_client(*(metric_of(name) for name in "abc"), transport=MemoryTransport(answers))
+    client = open_client(*(metric_of(name) for name in "abc"), collector=MemoryTransport(answers))
     for name in "abc":
         client.record(name, "x")
     assert client.flush()
@@ -201,7 +202,7 @@ def test_upload_is_given_up_seven_days_after_its_first_attempt(
     """Counted; waiting before the first attempt does not count."""
     transport = MemoryTransport([None, None])
     put_by(open_client, "x")
-    client = open_client(transport=transport, coins=EARLY)
+    client = open_client(collector=transport, coins=EARLY)
     clock.advance(days=30)
     assert not client.flush(timeout=0.0)
     clock.advance(days=7)
@@ -218,7 +219,7 @@ def test_upload_is_given_up_seven_days_after_its_first_attempt(
 def test_clock_set_back_does_not_stop_the_sender(open_client: Opener, clock: FixedClock) -> None:
     """A waiting time of years is taken for what it is."""
     transport = MemoryTransport([None])
-    client = open_client(transport=transport, coins=LATE)
+    client = open_client(collector=transport, coins=LATE)
     client.record("page", "x")
     assert not client.flush(timeout=0.0)
     clock.advance(days=-400)
@@ -230,7 +231,7 @@ def test_spool_is_bounded_in_number(open_client: Opener, tmp_path: Path) -> None
     client = open_client(limits=SpoolLimits(reports=5))
     recorded = []
     for _ in range(12):
-        assert client.record("page", "x") is Outcome.RECORDED
+        assert client.record("page", "x") == Outcome.KEPT
         recorded.append(peek(tmp_path / "device").waiting[-1].bits)
     assert client.waiting() == 5
     assert client.counters()["dropped_full"] == 7
@@ -247,11 +248,11 @@ def test_spool_is_bounded_in_bytes(open_client: Opener) -> None:
 
 
 def test_log_is_what_left_the_device(open_client: Opener, clock: FixedClock) -> None:
-    """Day, bytes, parameters and loss; unanswered attempts too, what never left not."""
+    """Day, bytes and parameters; unanswered attempts too, what never left not."""
     transport = MemoryTransport([None])
     metric = metric_of()
     put_by(open_client, "x")
-    client = open_client(metric, transport=transport, coins=EARLY)
+    client = open_client(metric, collector=transport, coins=EARLY)
     assert client.log() == []
     assert not client.flush(timeout=0.0)
     (sent,) = client.log()
@@ -264,14 +265,13 @@ def test_log_is_what_left_the_device(open_client: Opener, clock: FixedClock) -> 
     assert sent.body == transport.bodies[0]
     (report,) = sent.reports
     assert report.params == metric.params
-    assert report.nats == pytest.approx(client.spent().nats)
     assert report.bits == transport.reports[0].bits
     assert report.status == "accepted"
 
 
 def test_log_forgets_the_oldest(open_client: Opener) -> None:
     """Settled uploads beyond the limit go; what waits is not touched."""
-    client = open_client(transport=MemoryTransport(), limits=SpoolLimits(log=3))
+    client = open_client(collector=MemoryTransport(), limits=SpoolLimits(log=3))
     for _ in range(7):
         client.record("page", "x")
     assert client.flush()
@@ -287,7 +287,7 @@ def test_transport_of_the_host_may_raise_anything(open_client: Opener) -> None:
         def send(self, *_: object, **__: object) -> Answer:
             raise RuntimeError("a bug")
 
-    client = open_client(transport=Broken())
+    client = open_client(collector=Broken())
     client.record("page", "x")
     assert not client.flush(timeout=0.0)
     assert client.waiting() == 1
@@ -312,8 +312,8 @@ def test_two_clients_do_not_send_an_upload_at_once(open_client: Opener, clock: F
 
     transport = Slow()
     other_transport = MemoryTransport()
-    client = open_client(transport=transport)
-    other = open_client(transport=other_transport)
+    client = open_client(collector=transport)
+    other = open_client(collector=other_transport)
     client.record("page", "x")
     assert client.flush()
     assert other_transport.bodies == []
@@ -339,7 +339,7 @@ def test_upload_that_always_fails_does_not_block_the_others(
 ) -> None:
     """However long it waits itself, all others go in the same flush; it stays."""
     transport = Poisoned()
-    client = open_client(transport=transport, coins=LATE)
+    client = open_client(collector=transport, coins=LATE)
     for _ in range(5):
         client.record("page", "x")
     assert not client.flush(timeout=0.5)
@@ -358,7 +358,7 @@ def test_collector_that_always_fails_is_asked_less_and_less(
 ) -> None:
     """With a thousand reports waiting, a day of its failures is tens of requests, not thousands."""
     transport = MemoryTransport([Answer(status=500)] * 10_000)
-    client = open_client(transport=transport, coins=LATE)
+    client = open_client(collector=transport, coins=LATE)
     for _ in range(100):
         client.record("page", "x")
     sending = client._sending()
@@ -374,17 +374,26 @@ def test_collector_that_always_fails_is_asked_less_and_less(
     assert len(transport.reports) == 100
 
 
+def claim(client: Client, clock: FixedClock) -> None:
+    """Claim an upload, as a step does that sends it next."""
+    sending, working = client._sending(), client._working
+    assert sending is not None
+    assert working is not None
+    claimed = working.writer.run(
+        lambda db: sending.uploader._claim(db, clock(), (), is_urgent=True), patience=1.0
+    )
+    assert isinstance(claimed, Pending)
+
+
 def test_process_that_died_while_sending_holds_nobody_up_for_long(
     open_client: Opener, clock: FixedClock
 ) -> None:
     """Two seconds after its claim the next process sends the same upload."""
-    dying = open_client(transport=MemoryTransport())
+    dying = open_client(collector=MemoryTransport())
     dying.record("page", "x")
-    sending = dying._sending()
-    assert sending is not None
-    sending.uploader._claim((), is_urgent=True)  # and then it is no more
+    claim(dying, clock)  # and then it is no more
     transport = MemoryTransport()
-    client = open_client(transport=transport)
+    client = open_client(collector=transport)
     assert client.flush(timeout=0.0).reason is FlushReason.BUSY
     clock.advance(seconds=2)
     assert client.flush(timeout=0.0).reason is FlushReason.SENT
@@ -395,13 +404,11 @@ def test_claim_of_a_clock_that_was_ahead_is_no_claim(
 ) -> None:
     """A process that died in another year blocks nothing."""
     clock.advance(days=1000)
-    dying = open_client(transport=MemoryTransport())
+    dying = open_client(collector=MemoryTransport())
     dying.record("page", "x")
-    sending = dying._sending()
-    assert sending is not None
-    sending.uploader._claim((), is_urgent=True)
+    claim(dying, clock)
     clock.advance(days=-1000)
-    assert open_client(transport=MemoryTransport()).flush(timeout=0.0)
+    assert open_client(collector=MemoryTransport()).flush(timeout=0.0)
 
 
 @pytest.mark.parametrize("wrong", ["1970-01-01T00:00:07", "2029-11-18T12:00:00"])
@@ -412,7 +419,7 @@ def test_first_attempt_at_a_wrong_time_drops_nothing(
     right = clock()
     clock.set(wrong)
     transport = MemoryTransport([None, None])
-    client = open_client(transport=transport, coins=EARLY)
+    client = open_client(collector=transport, coins=EARLY)
     client.record("page", "x")
     assert not client.flush(timeout=0.0)
     clock.now = right
@@ -427,7 +434,7 @@ def test_random_wait_of_a_clock_that_was_ahead_is_cut_to_a_week(
 ) -> None:
     """An interval's report that was to leave in another year leaves by then."""
     transport = MemoryTransport()
-    client = open_client(metric_of(interval="week"), transport=transport, coins=LATE)
+    client = open_client(metric_of(interval="week"), collector=transport, coins=LATE)
     clock.advance(days=1000)
     client.record("page", "x")
     clock.advance(days=7)
@@ -450,31 +457,31 @@ def test_failing_disk_does_not_reach_the_host(
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """A counter and a log line without a value; what was there stays; later it goes on."""
-    transport = MemoryTransport()
-    client = open_client(metric_of(patterns=401), transport=transport)
+    """A counter and a log line without a value; what waits in memory is written later."""
+    metrics = (metric_of(patterns=401), metric_of("durable", durable=True))
+    client = open_client(*metrics, collector=MemoryTransport(), limits=SpoolLimits(reports=2000))
     client.record("page", "first")
+    assert client.waiting() == 1
     with breaking(tmp_path / "device"):
         outcomes = [client.record("page", f"telltale {i}") for i in range(400)]
-    assert outcomes[-1] is Outcome.FAILED
-    failed = outcomes.count(Outcome.FAILED)
-    assert client.counters()["failures"] == failed
+        assert client.record("durable", "telltale") == Outcome.FAILED
+        client.waiting()
+    assert set(outcomes) == {Outcome.KEPT}
     assert "telemetry failed in" in caplog.text
     assert "telltale" not in caplog.text
-    client.close()
-    assert client.record("page", "first") is Outcome.RECORDED
-    assert client.waiting() == 402 - failed
+    assert client.waiting() == 402
+    assert client.counters()["failures"] >= 1
 
 
 def test_folder_that_cannot_be_made_does_not_reach_the_host(
     open_client: Opener, tmp_path: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A file is in the way: opening and recording fail quietly."""
+    """A file is in the way: the client is disabled and says why, once in the log."""
     (tmp_path / "device").write_text("in the way")
-    client = open_client(transport=MemoryTransport())
-    assert client.record("page", "x") is Outcome.FAILED
-    assert client.counters() == {"failures": 2}
-    assert caplog.text.count("telemetry failed in") == 1  # one line a minute for each kind
+    client = open_client(collector=MemoryTransport())
+    assert client.disabled == "the folder cannot be used: EEXIST"
+    assert client.record("page", "x").reason is Reason.DISABLED
+    assert caplog.text.count("telemetry is disabled in") == 1
     assert client.flush(timeout=0.0).reason is FlushReason.FAILED
 
 

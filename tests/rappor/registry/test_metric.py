@@ -57,6 +57,7 @@ def test_an_entry_with_everything() -> None:
     body = BLOOM.replace("2026-11-30", '"2026-11-30"').replace('"life"', '"quarter"') + (
         'interval = "week"\nnormalize = "strip"\ncandidates = "pages.txt"\npatterns = 3\n'
         "min_reports = 1000\nmin_cohort = 20\nkeep_reports = true\ninsecure = true\n"
+        "durable = true\n"
         'parts = [{name = "prefix:2", share = 0.5}, {name = "whole"}]\nsample = 0.1\n'
     )
     assert one(body.replace("f = 0.5", "f = 0").replace("p = 0.25", "p = 0")) == make(
@@ -70,6 +71,7 @@ def test_an_entry_with_everything() -> None:
         min_reports=1000,
         min_cohort=20,
         keep_reports=True,
+        durable=True,
     )
 
 
@@ -217,6 +219,7 @@ BUCKETS = f'{HEAD}encoding = "buckets"\nprofile = "strict"\n'
         (BLOOM + "complete = true", "complete must be false unless each value is in one"),
         (BLOOM + "complete = 1", "complete must be true or false, got 1"),
         (BLOOM + "keep_reports = 1", "keep_reports must be true or false, got 1"),
+        (BLOOM + "durable = 1", "durable must be true or false, got 1"),
         (BLOOM + "sample = 0", r"sample must be a share of devices in \(0, 1\], got 0"),
         (BLOOM + "sample = 1.5", r"sample must be a share of devices in \(0, 1\], got 1.5"),
         (BLOOM + "sample = true", r"sample must be a share of devices in \(0, 1\], got True"),

@@ -1,4 +1,4 @@
-"""Named values, counters and parameter sets in the store."""
+"""Named values, counters and parameter sets in the spool."""
 
 from __future__ import annotations
 

@@ -1,0 +1,297 @@
+"""One look at the spool under the lock: events come in, reports go out, the state follows.
+
+At most one report leaves in an interval: a uniform choice among its events. Each event has a
+64-bit tag, and the smallest one is held, over restarts, processes and forks. Only what is held when
+the interval ends is admitted to its scope, to leave at a random time of the next interval. An event
+that was not chosen leaves no trace: no scope answers for it. Where the scope repeats one permanent
+response, the interval's first event is as good as any other.
+
+An interval belongs to one epoch and ends with it at the latest. A clock that is set back does not
+reopen an interval that has had its report. Where the held interval begins more than its own length
+ahead, the clock was wrong when it began: its report goes at once.
+
+What a scope answers is decided from the state that was read under the lock. A report that was drawn
+from another permanent response is drawn again, under a new id, and is on the disk before the state
+that goes with it. So the same decision, taken again after a kill, leads to the same bytes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from rappor.protocol.params import ONE
+from rappor.protocol.randomizer import Coins
+from rappor.protocol.wire import Report, Upload
+from rappor_client.budget.prepared import Prepared
+from rappor_client.budget.scopes import Answer, Scope, answer
+from rappor_client.budget.state import State
+from rappor_client.budget.terms import Terms
+from rappor_client.folder import spool
+from rappor_client.folder.counters import count, keep_params, kept_params, read_state, write_state
+from rappor_client.periods import after_day, interval_end, interval_seconds
+
+TAGS: Final = 1 << 64
+_SIGNED: Final = 1 << 63
+"""What is taken from a tag, because the database's integers have a sign."""
+_NUMBER: Final = "state_number"
+_COLUMNS: Final = (
+    "metric, epoch, ends, seconds, tag, terms, params, cohort, bits, permanent, pattern, closed, id"
+)
+_EMPTY: Final = (
+    "UPDATE held SET terms = NULL, params = NULL, cohort = NULL, bits = NULL, permanent = NULL, "
+    "pattern = NULL, closed = NULL, id = NULL"
+)
+
+
+class Moment(NamedTuple):
+    """When intervals are looked at, in seconds since 1970: `at` is as of when, `now` the clock's.
+
+    They differ for an event that is entered after the moment at which it happened.
+    """
+
+    at: float
+    now: float
+
+
+class Held(NamedTuple):
+    """A metric's open interval: its end in seconds since 1970, and the keyed name of its report."""
+
+    metric: str
+    ends: float
+    pattern: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offered:
+    """A report that an event leads to, as it was drawn, with the id of its upload."""
+
+    terms: Terms
+    prepared: Prepared = field(repr=False)
+    upload_id: str
+
+
+class _Interval(NamedTuple):
+    """When an interval ends, how long it is, in seconds, and the tag that is held, if any."""
+
+    ends: float
+    seconds: float
+    tag: int | None
+
+
+class _Finished(NamedTuple):
+    """A report that is sure to leave, and the moment from which it may."""
+
+    prepared: Prepared
+    upload_id: str
+    due: float
+
+
+class Admission:
+    """The events of one look; `state` is what the disk must hold before `finish`."""
+
+    def __init__(self, db: sqlite3.Connection, state: State, coins: Coins) -> None:
+        """Begin with the state as it was read under the lock, in a transaction of the spool."""
+        self.state = state
+        self._db = db
+        self._coins = coins
+        self._finished: list[_Finished] = []
+        self._over: dict[tuple[str, str, float], bool] = {}
+
+    def offer(self, offered: Sequence[Offered], *, tag: int, moment: Moment) -> None:
+        """Enter the reports of an event, all of them or none.
+
+        Each goes at once, or into the choice of its interval. Where the intervals hold different
+        tags, because an earlier registry had one of the metrics alone, they begin anew with this
+        event: what is held is of one event.
+        """
+        self.release(moment)
+        answers = [self._answer(each.terms, each.prepared) for each in offered]
+        waiting = [
+            (each, found, self._open_interval(found.scope, moment))
+            for each, found in zip(offered, answers, strict=True)
+            if found.scope.interval != "none"
+        ]
+        if any(interval is None for _, _, interval in waiting):
+            return
+        tags = {interval.tag for _, _, interval in waiting if interval is not None}
+        held = tags.pop() if len(tags) == 1 else None
+        is_latched = all(self._is_latched(found.scope) for _, found, _ in waiting)
+        if held is None or not (is_latched or tag >= held):
+            for each, found, interval in waiting:
+                assert interval is not None
+                self._hold(each, found, interval._replace(tag=tag))
+        for each, found in zip(offered, answers, strict=True):
+            if found.scope.interval == "none":
+                upload_id = self._id_of(each.prepared, found.report, each.upload_id)
+                self.state = self.state.with_scope(found.scope)
+                self._finished.append(_Finished(found.report, upload_id, 0.0))
+
+    def release(self, moment: Moment) -> None:
+        """Decide the held reports of intervals that have ended, or never were."""
+        query = f"SELECT {_COLUMNS} FROM held WHERE bits IS NOT NULL ORDER BY metric, ends, epoch"  # noqa: S608 - our own words
+        for row in self._db.execute(query).fetchall():
+            name, epoch, ends, seconds, tag, terms, *report, is_closed, upload_id = row
+            is_ahead = _is_far_ahead(ends, seconds, moment)
+            if (name, epoch, ends) in self._over or (moment.at < ends and not is_ahead):
+                continue
+            self._over[name, epoch, ends] = is_ahead
+            held = self._prepared(name, epoch, report)
+            found = self._answer(Terms.from_json(terms), held)
+            if not self._may_answer(found.scope, ends, tag + _SIGNED):
+                continue
+            scope = _closed(found.scope) if is_closed else found.scope
+            if scope.is_counted:
+                scope = dataclasses.replace(scope, answered=(ends, tag + _SIGNED))
+            if found.report is not held:
+                upload_id = Upload.new_id()
+                self._write(
+                    (name, epoch, ends, seconds, tag, terms), found.report, scope, upload_id
+                )
+            self.state = self.state.with_scope(scope)
+            due = min(ends, moment.now) + self._coins(1)[0] / ONE * seconds
+            self._finished.append(_Finished(found.report, upload_id, due))
+
+    def finish(self, db: sqlite3.Connection) -> None:
+        """Let the decided reports wait to be sent; the disk holds the state by now."""
+        for report, upload_id, due in self._finished:
+            keep_params(db, report.report.params, report.params)
+            spool.add(db, report.report, upload_id, due=due)
+        for (metric, epoch, ends), is_ahead in self._over.items():
+            later = "SELECT 1 FROM held WHERE metric = ? AND epoch = ? AND ends > ?"
+            key = (metric, epoch, ends)
+            is_last = not is_ahead and db.execute(later, key).fetchone() is None
+            action = _EMPTY if is_last else "DELETE FROM held"
+            db.execute(f"{action} WHERE metric = ? AND epoch = ? AND ends = ?", key)
+
+    def _answer(self, terms: Terms, prepared: Prepared) -> Answer:
+        return answer(self.state.scopes, terms, prepared, self._coins)
+
+    def _is_latched(self, scope: Scope) -> bool:
+        """Return whether a scope had its latch before the event that leads to this one."""
+        known = self.state.scopes.get(scope.key)
+        return known is not None and (known.names.closed or scope.patterns == 1)
+
+    def _may_answer(self, scope: Scope, ends: float, tag: int) -> bool:
+        known = self.state.scopes.get(scope.key)
+        return known is None or known.may_answer(ends, tag)
+
+    def _id_of(self, drawn: Prepared, report: Prepared, upload_id: str) -> str:
+        """Return the id of a report: another one where it was drawn again."""
+        return upload_id if report is drawn else Upload.new_id()
+
+    def _open_interval(self, scope: Scope, moment: Moment) -> _Interval | None:
+        """Return the interval that an event falls into; None if that has had its report."""
+        seconds = interval_seconds(scope.interval)
+        ends = min(interval_end(scope.interval, moment.at), after_day(scope.last_day))
+        query = (
+            "SELECT ends, seconds, tag, bits IS NULL FROM held WHERE metric = ? AND epoch = ? "
+            "ORDER BY ends DESC LIMIT 1"
+        )
+        row = self._db.execute(query, (scope.metric, scope.epoch)).fetchone()
+        open_until, length, tag, is_released = row or (-math.inf, 0.0, 0, True)
+        is_released = is_released or (scope.metric, scope.epoch, open_until) in self._over
+        if moment.at >= open_until or _is_far_ahead(open_until, length, moment):
+            return _Interval(ends, seconds, None) if self._may_answer(scope, ends, -1) else None
+        if is_released:
+            return None
+        is_of_first_day = scope.interval == "epoch" and ends <= open_until - length
+        if is_of_first_day:  # what is held happened after the day that is answered
+            query = "DELETE FROM held WHERE metric = ? AND epoch = ? AND ends = ?"
+            self._db.execute(query, (scope.metric, scope.epoch, open_until))
+            return _Interval(ends, seconds, None)
+        return _Interval(open_until, length, tag + _SIGNED)
+
+    def _hold(self, offered: Offered, found: Answer, interval: _Interval) -> None:
+        """Hold an event's report as it was drawn, or as its scope repeats it."""
+        report, upload_id = offered.prepared, offered.upload_id
+        if self._is_latched(found.scope):
+            report = found.report
+            upload_id = self._id_of(offered.prepared, report, upload_id)
+        assert interval.tag is not None
+        place = (report.report.metric, report.epoch, interval.ends, interval.seconds)
+        self._write(
+            (*place, interval.tag - _SIGNED, offered.terms.to_json()), report, None, upload_id
+        )
+
+    def _write(
+        self, place: Sequence[Any], report: Prepared, scope: Scope | None, upload_id: str
+    ) -> None:
+        keep_params(self._db, report.report.params, report.params)
+        row = (
+            *place,
+            report.report.params,
+            report.report.cohort,
+            report.report.bits,
+            report.permanent,
+            report.pattern,
+            scope is not None and scope.names.closed,
+            upload_id,
+        )
+        query = f"INSERT OR REPLACE INTO held ({_COLUMNS}) VALUES ({', '.join('?' * len(row))})"  # noqa: S608 - our own words
+        self._db.execute(query, row)
+
+    def _prepared(self, metric: str, epoch: str, held: Sequence[Any]) -> Prepared:
+        """Return a held report as it was prepared."""
+        fingerprint, cohort, bits, permanent, pattern = held
+        return Prepared(
+            params=kept_params(self._db, fingerprint),
+            epoch=epoch,
+            pattern=pattern,
+            permanent=permanent,
+            report=Report(metric=metric, params=fingerprint, cohort=cohort, bits=bits),
+        )
+
+
+def agree(db: sqlite3.Connection, number: int) -> None:
+    """Drop what waits in a spool that is older than the state: it may have left already."""
+    known = read_state(db, _NUMBER)
+    if known is not None and known < number:
+        spool.drop(db)
+        drop_held(db)
+    if known is None or known < number:
+        write_state(db, _NUMBER, number)
+
+
+def follow(db: sqlite3.Connection, number: int) -> None:
+    """Note the number of the state that goes with the spool; it is written next."""
+    write_state(db, _NUMBER, number)
+
+
+def forget(db: sqlite3.Connection, name: str) -> None:
+    """Drop the held reports of a metric, but not the record that their intervals were entered."""
+    db.execute(f"{_EMPTY} WHERE metric = ?", (name,))
+
+
+def drop_held(db: sqlite3.Connection) -> None:
+    """Drop the held reports of all metrics, as `forget` does."""
+    if n_held := db.execute(f"{_EMPTY} WHERE bits IS NOT NULL").rowcount:
+        count(db, "dropped_old", n_held)
+
+
+def held(db: sqlite3.Connection) -> list[Held]:
+    """Return every report that is held for its interval, by metric."""
+    query = "SELECT metric, ends, pattern FROM held WHERE bits IS NOT NULL ORDER BY metric, ends"
+    return [
+        Held(metric=name, ends=ends, pattern=name_of) for name, ends, name_of in db.execute(query)
+    ]
+
+
+def next_end(db: sqlite3.Connection) -> float | None:
+    """Return the moment when the next held report may go, None if none is held."""
+    (ends,) = db.execute("SELECT MIN(ends) FROM held WHERE bits IS NOT NULL").fetchone()
+    return None if ends is None else float(ends)
+
+
+def _closed(scope: Scope) -> Scope:
+    """Return the same after a value that is not admitted."""
+    return dataclasses.replace(scope, names=scope.names._replace(closed=True))
+
+
+def _is_far_ahead(ends: float, seconds: float, moment: Moment) -> bool:
+    """Return whether an interval begins so late that the clock must have been wrong."""
+    return ends > moment.now + 2 * seconds

@@ -1,0 +1,187 @@
+"""Who this device is: the state of its folder, read under the lock and written to both copies.
+
+A folder without a state is a new device. Where there was a state and no valid copy of it is left,
+the device goes on with a new secret and is silent: metrics for life for good, the others until the
+year is over. A copy that is another device's is told by the name of the spool, which has the mark
+of the secret in it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from pathlib import Path
+from typing import Final
+
+from rappor_client.budget import remainder
+from rappor_client.budget.reservation import Reserved
+from rappor_client.budget.state import State
+from rappor_client.folder import copies
+from rappor_client.folder.copies import Sealed
+from rappor_client.folder.own_folder import NAME, BusyError, OwnFolder
+from rappor_client.folder.place import close_all
+from rappor_client.folder.store import BUSY_SECONDS
+from rappor_client.periods import HOUR, Clock, day_of
+
+_SPOOL: Final = "spool-"
+_ENDING: Final = ".sqlite3"
+_RETRY_SECONDS: Final = 0.01
+
+
+class Identity:
+    """One device's secret and state: what the disk held when it was last looked at."""
+
+    def __init__(self, host: Path, clock: Clock) -> None:
+        """Open the folder, a new device's if there is none.
+
+        Raises OSError where the system does not allow it, UnusableError for a folder that is not
+        the user's, and BusyError where it must be mended and another process keeps the lock.
+        """
+        self._clock = clock
+        self._host = host
+        self.n_lost = 0
+        self._seen: tuple[object, ...] = ()
+        self.folder = self._opened()
+        self._sweep()
+        known = self._read()
+        if known is None and not self._is_lost():
+            self._begin()  # or somebody else was faster
+            known = self._read()
+        if known is None:
+            self._mend_soon()
+            known = self._read()
+        if known is None:
+            raise BusyError
+        self.number, self.state, text = known
+        self.is_whole = self._is_whole(text)
+
+    @property
+    def spool(self) -> Path:
+        """The file of the reports that wait under this secret."""
+        return self.folder.path / spool_name(self.state.mark)
+
+    def refresh(self) -> None:
+        """Look at the disk, under the lock; GoneError once consent was withdrawn.
+
+        Mends a copy that is behind, and begins a new state where no valid one is left.
+        """
+        self.folder.check()
+        stamps = copies.stamps(self.folder)
+        if stamps == self._seen:
+            return
+        known = self._read()
+        if known is None:
+            self._lose()
+            known = self._read()
+            assert known is not None
+        self.number, self.state, text = known
+        if not self._is_whole(text):
+            copies.write(self.folder, self.number, text)
+        self._seen = copies.stamps(self.folder)
+
+    def write(self, state: State) -> None:
+        """Replace both copies, under the lock."""
+        copies.write(self.folder, self.number + 1, state.to_text())
+        self.number, self.state = self.number + 1, state
+        self._seen = copies.stamps(self.folder)
+
+    def look_again(self) -> None:
+        """Read the disk at the next look, whatever it looks like."""
+        self._seen = ()
+
+    def _opened(self) -> OwnFolder:
+        path = self._host / NAME
+        while True:
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            close_all(path)
+            try:
+                return OwnFolder(path)
+            except FileNotFoundError:  # a withdrawal was faster
+                continue
+
+    def _sweep(self) -> None:
+        """Remove what processes have left, with the secret, that were killed over an hour ago."""
+        with contextlib.suppress(OSError):
+            for path in self.folder.path.glob(".state.*.tmp"):
+                if time.time() - path.stat().st_mtime > HOUR:
+                    path.unlink()
+
+    def _read(self) -> tuple[int, State, Sealed] | None:
+        return _newest(self.folder)
+
+    def _is_whole(self, text: Sealed) -> bool:
+        """Return whether both copies hold a text."""
+        return [each.text.bytes for each in copies.read(self.folder)] == [text.bytes] * 2
+
+    def _is_lost(self) -> bool:
+        """Return whether there was a state, of which no valid copy is left."""
+        names = (self.folder.stamp(name) for name in copies.NAMES)
+        return any(names) or bool(_spools(self.folder.path))
+
+    def _begin(self) -> bool:
+        """Become a new device; what earlier ones have reserved stays so."""
+        years = remainder.read_years(self._host, day_of(self._clock()).year)
+        remainder.write(self._host, years)
+        state = State.fresh(Reserved.of_earlier(years))
+        return copies.begin(self.folder, state.to_text())
+
+    def _mend_soon(self) -> None:
+        deadline = time.monotonic() + BUSY_SECONDS
+        while True:
+            with self.folder.attempt() as is_inside:
+                if is_inside:
+                    if self._read() is None:
+                        self._lose()
+                    return
+            if time.monotonic() > deadline:
+                raise BusyError
+            time.sleep(_RETRY_SECONDS)
+
+    def _lose(self) -> None:
+        """Go on with a new secret, silent as long as the old one may have spent something."""
+        year = day_of(self._clock()).year
+        years = {**remainder.read_years(self._host, year), year: math.inf}
+        state = State.fresh(Reserved.of_earlier(years, is_for_life=True))
+        old = _spools(self.folder.path)
+        copies.write(self.folder, 1, state.to_text())
+        for name in old:
+            for path in self.folder.path.glob(f"{name}*"):
+                self.folder.remove(path.name)
+        self.n_lost += 1
+
+
+def read_state(host: Path) -> tuple[State, Path] | None:
+    """Return a folder's state and the file of its spool, None where no copy is valid."""
+    try:
+        folder = OwnFolder(host / NAME)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    try:
+        known = _newest(folder)
+    finally:
+        folder.close()
+    return None if known is None else (known[1], folder.path / spool_name(known[1].mark))
+
+
+def _newest(folder: OwnFolder) -> tuple[int, State, Sealed] | None:
+    """Return the newest state of a valid copy that is this device's."""
+    spools = _spools(folder.path)
+    found = []
+    for copy in copies.read(folder):
+        state = State.from_text(copy.text)
+        if state is not None and state.secret is not None:
+            found.append((copy.number, state, copy.text))
+    if spools:
+        found = [each for each in found if spool_name(each[1].mark) in spools]
+    return found[0] if len({state.mark for _, state, _ in found}) == 1 else None
+
+
+def spool_name(mark: bytes) -> str:
+    """Return the name of a secret's spool."""
+    return f"{_SPOOL}{mark.hex()}{_ENDING}"
+
+
+def _spools(folder: Path) -> set[str]:
+    """Return the names of the spools in a folder."""
+    return {path.name for path in folder.glob(f"{_SPOOL}*{_ENDING}")}

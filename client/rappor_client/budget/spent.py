@@ -1,0 +1,120 @@
+"""What a device has spent, in nats, computed from its state when somebody asks.
+
+The loss is a sum over scopes of what each can have cost at most. What the sum promises depends on
+the metric; `Spent` says it in words.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from rappor.ground.plurals import counted
+from rappor.protocol.loss import belief_bound
+from rappor_client.budget.scopes import Scope
+from rappor_client.budget.state import State
+
+_EVEN_ODDS: Final = 0.5
+
+ONE_PATTERN: Final = (
+    "Your device keeps repeating the value of its first report, even if your value changes. This "
+    "limits everything that your reports reveal about your values, if the number and the times of "
+    "the reports do not depend on them."
+)
+ONE_REPORT: Final = (
+    "Your device sends one report at most in each year, quarter or month. This limits everything "
+    "that your reports reveal about your values, if the time of a report does not depend on them."
+)
+SEVERAL_PATTERNS: Final = (
+    "This limits what your reports reveal about WHICH values you had. It does not hide WHEN a "
+    "value changed or came back, nor that two values share all their bits: over many reports, that "
+    "can show."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricSpent:
+    """What the reports of one metric can cost at most: nats, values answered for, the promise."""
+
+    nats: float
+    patterns: int
+    promise: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spent:
+    """What a device has spent at most: nats in all and by metric, since consent was given.
+
+    `reserved` are the nats that metrics with reports have reserved, by calendar year; those of
+    earlier consents too.
+    """
+
+    nats: float
+    metrics: Mapping[str, MetricSpent]
+    reserved: Mapping[int, float]
+
+    @classmethod
+    def of(cls, state: State) -> Spent:
+        """Sum up a state; nothing is known of a year that was lost."""
+        names = sorted({scope.metric for scope in state.scopes.values()})
+        metrics = {
+            name: _metric([each for each in state.scopes.values() if each.metric == name])
+            for name in names
+        }
+        reserved = state.reserved.by_year()
+        nats = math.inf if math.inf in reserved.values() else 0.0
+        return cls(
+            nats=math.fsum([nats, *(each.nats for each in metrics.values())]),
+            metrics=metrics,
+            reserved=reserved,
+        )
+
+    def belief(self, prior: float = _EVEN_ODDS) -> tuple[float, float]:
+        """Return the lowest and the highest belief that all reports can make of a prior belief."""
+        return belief_bound(self.nats, prior)
+
+    def __str__(self) -> str:
+        """Say it in plain words."""
+        from rappor.privacy.notice import at_most  # noqa: PLC0415 - for people only
+
+        paragraphs = [
+            f"Privacy loss so far: epsilon = {self.nats:.2f} (nats) at most. Somebody who thought "
+            "it 50 % likely that this device has some value is at most "
+            f"{at_most(self.belief()[1])} sure after all of its reports."
+        ]
+        for name, spent in self.metrics.items():
+            patterns = counted(spent.patterns, "value")
+            paragraphs += [
+                f"  {name}: epsilon = {spent.nats:.2f} at most, for {patterns}.",
+                f"    {spent.promise}",
+            ]
+        for year, nats in self.reserved.items():
+            known = f"  Reserved for {year}: epsilon = {nats:.2f} at most."
+            lost = f"  Reserved for {year}: unknown, because its records were lost."
+            paragraphs.append(lost if nats == math.inf else known)
+        return "\n".join(map(_wrapped, paragraphs))
+
+
+NOTHING_SPENT: Final = Spent(nats=0.0, metrics={}, reserved={})
+
+
+def _metric(scopes: list[Scope]) -> MetricSpent:
+    n_epochs = len({scope.epoch for scope in scopes})
+    n_patterns = sum(len(scope.names.admitted) for scope in scopes)
+    is_several = n_patterns > n_epochs or any(scope.patterns > 1 for scope in scopes)
+    is_once = all(scope.interval == "epoch" for scope in scopes)
+    return MetricSpent(
+        nats=math.fsum(scope.nats for scope in scopes),
+        patterns=n_patterns,
+        promise=SEVERAL_PATTERNS if is_several else ONE_REPORT if is_once else ONE_PATTERN,
+    )
+
+
+def _wrapped(text: str) -> str:
+    """Wrap a paragraph at 80 columns, all of its lines indented as the first one."""
+    import textwrap  # noqa: PLC0415 - for people only
+
+    indent = " " * (len(text) - len(text.lstrip()))
+    return textwrap.fill(text, 80, subsequent_indent=indent)

@@ -1,0 +1,196 @@
+"""The folder of one identity: opened once, so that nothing is ever written for a later one.
+
+A withdrawal renames it away, empties and removes it. A process that was stopped meanwhile holds the
+folder that it opened: what it writes goes there, or fails, and puts nothing back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+if os.name == "posix":
+    import fcntl
+else:
+    import msvcrt
+
+NAME: Final = "device"
+_LOCK: Final = "lock"
+_PRIVATE: Final = 0o600
+_HAS_HANDLES: Final = os.name == "posix"
+"""Whether a folder can be opened and named by its handle; elsewhere its path has to do."""
+
+
+class GoneError(Exception):
+    """The folder has lost its name: consent was withdrawn."""
+
+
+class BusyError(Exception):
+    """Another process, thread or an interrupted call of this thread holds what is needed."""
+
+
+Stamp = tuple[int, int, int]
+"""What tells one version of a file from another without reading it."""
+
+
+class OwnFolder:
+    """One identity's folder; every name is one in the very folder that was opened."""
+
+    def __init__(self, path: Path) -> None:
+        """Open a folder; FileNotFoundError if there is none."""
+        self.path = path
+        self._handle = os.open(path, _folder_flags()) if _HAS_HANDLES else None
+        self._locked: int | None = None
+        self._seen = _number(path.stat() if self._handle is None else os.fstat(self._handle))
+
+    def is_current(self) -> bool:
+        """Return whether the folder still has its name."""
+        try:
+            return _number(self.path.lstat()) == self._seen
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+
+    def check(self) -> None:
+        """Raise GoneError unless the folder still has its name."""
+        if not self.is_current():
+            raise GoneError
+
+    def stamp(self, name: str) -> Stamp | None:
+        """Return what changes when a file does, None if the file is gone."""
+        try:
+            status = os.stat(self._at(name), **self._here())  # noqa: PTH116 - by its handle
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return status.st_ino, status.st_mtime_ns, status.st_size
+
+    def read(self, name: str) -> bytes | None:
+        """Return what a file holds, None if there is none; a link leads nowhere."""
+        flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+        try:
+            handle = os.open(self._at(name), flags, **self._here())
+        except FileNotFoundError:
+            return None
+        with os.fdopen(handle, "rb") as file:
+            return file.read()
+
+    def replace(self, name: str, data: bytes) -> None:
+        """Let a file hold these bytes, whole or not at all; `sync` makes its name durable."""
+        with self._draft(name, data) as draft:
+            os.replace(self._at(draft), self._at(name), **self._both())  # noqa: PTH105 - likewise
+
+    def create(self, name: str, data: bytes) -> bool:
+        """Create a file with these bytes, as `replace` does; false if there is one of this name."""
+        with self._draft(name, data) as draft:
+            try:
+                os.link(self._at(draft), self._at(name), **self._both())
+            except FileExistsError:
+                return False
+        return True
+
+    def touch(self, name: str) -> None:
+        """Create an empty file if there is none of this name."""
+        flags = os.O_WRONLY | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
+        os.close(os.open(self._at(name), flags, _PRIVATE, **self._here()))
+
+    def sync(self) -> None:
+        """Wait until the disk has the names of the folder."""
+        if self._handle is not None:
+            os.fsync(self._handle)
+
+    def remove(self, name: str) -> None:
+        """Remove a file if it is there."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._at(name), **self._here())
+
+    @contextlib.contextmanager
+    def attempt(self) -> Iterator[bool]:
+        """Keep other processes out while the block runs; false if one of them is inside."""
+        is_locked = self._try_to_lock()
+        try:
+            yield is_locked
+        finally:
+            if is_locked:
+                self._unlock()
+
+    def drop_lock_of_parent(self) -> None:
+        """Close, in a child of a fork, the copy of a lock that its parent holds."""
+        held, self._locked = self._locked, None
+        if held is not None:
+            os.close(held)
+
+    def close(self) -> None:
+        """Close the folder."""
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            os.close(handle)
+
+    def _try_to_lock(self) -> bool:
+        if not _HAS_HANDLES:
+            return self._try_to_lock_file()
+        handle = os.open(".", _folder_flags(), **self._here())
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(handle)
+            return False
+        except BaseException:
+            os.close(handle)
+            raise
+        self._locked = handle
+        return True
+
+    def _try_to_lock_file(self) -> bool:
+        lock: Any = msvcrt
+        handle = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT, _PRIVATE)
+        try:
+            lock.locking(handle, lock.LK_NBLCK, 1)
+        except OSError:
+            os.close(handle)
+            return False
+        self._locked = handle
+        return True
+
+    def _unlock(self) -> None:
+        held, self._locked = self._locked, None
+        if held is None:
+            return
+        if _HAS_HANDLES:
+            fcntl.flock(held, fcntl.LOCK_UN)  # a child of a fork may hold a copy
+        os.close(held)
+
+    @contextlib.contextmanager
+    def _draft(self, name: str, data: bytes) -> Iterator[str]:
+        """Have these bytes durable under another name while the block runs."""
+        draft = f".{name}.{os.urandom(8).hex()}.tmp"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+        handle = os.open(self._at(draft), flags, _PRIVATE, **self._here())
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            yield draft
+        finally:
+            self.remove(draft)
+
+    def _at(self, name: str) -> str:
+        return name if self._handle is not None else str(self.path / name)
+
+    def _here(self) -> dict[str, Any]:
+        return {} if self._handle is None else {"dir_fd": self._handle}
+
+    def _both(self) -> dict[str, Any]:
+        if self._handle is None:
+            return {}
+        return {"src_dir_fd": self._handle, "dst_dir_fd": self._handle}
+
+
+def _folder_flags() -> int:
+    return os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
+
+
+def _number(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino

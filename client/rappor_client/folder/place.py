@@ -1,0 +1,64 @@
+"""The host's folder: where it is, whether it is the user's alone, and mending it if not.
+
+Whoever owns a folder, or may write to it, may put another secret into it, or a link in the place of
+one. What others may write to is closed to them, where the folder is ours; else the device is
+disabled, which `UnusableError` says in words.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from pathlib import Path
+from typing import Final
+
+_OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
+_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
+
+
+class UnusableError(Exception):
+    """The device cannot work in its folder; the message says why, for the person who runs it."""
+
+
+def place_of(folder: str | os.PathLike[str]) -> Path:
+    """Return the folder's path; where the home is unknown, one that no disk has."""
+    try:
+        return Path(folder).expanduser()
+    except RuntimeError:
+        return Path(os.devnull, "no home")
+
+
+def close_to_others(folder: Path, *, mode: int = _OTHERS_WRITE) -> None:
+    """Take a folder's permissions from others, and those of the files in it.
+
+    `mode` are the permissions that others lose of the folder itself. Raises UnusableError for a
+    link in its place and for what belongs to another user.
+    """
+    if folder.is_symlink():
+        raise UnusableError("the folder is a symbolic link: name the folder itself")
+    if not folder.is_dir() or os.name != "posix":  # elsewhere these bits mean nothing
+        return
+    _close(folder, folder.lstat(), mode)
+
+
+def close_all(folder: Path) -> None:
+    """Take all permissions of a folder of the device's own, and of its files, from others."""
+    close_to_others(folder, mode=_OTHERS)
+    if folder.is_dir() and os.name == "posix":
+        for path in folder.iterdir():
+            with contextlib.suppress(FileNotFoundError):  # another process may remove its own
+                status = path.lstat()
+                if stat.S_ISLNK(status.st_mode):
+                    raise UnusableError(f"{path.name} is a symbolic link: remove it")
+                _close(path, status, _OTHERS)
+
+
+def _close(path: Path, status: os.stat_result, mode: int) -> None:
+    if status.st_uid != os.geteuid():
+        raise UnusableError(
+            f"{path.name} belongs to another user: run the program as that user, or name another "
+            "folder"
+        )
+    if status.st_mode & mode:
+        path.chmod(stat.S_IMODE(status.st_mode) & ~mode)

@@ -1,0 +1,345 @@
+"""Puts what was recorded on the disk: the events wait in memory, one thread commits them.
+
+`record` only appends to memory. Whoever commits holds a lock between threads and then one between
+processes, and releases both while it waits for another process, so that a fork finds nothing
+half done. A commit reads the state again under the lock. If events change the state, the spool has
+what goes with it first, then both copies of the state are replaced, and then the reports may leave.
+
+A child of a fork drops what its parent has not written.
+"""
+
+from __future__ import annotations
+
+import atexit
+import collections
+import contextlib
+import datetime
+import queue
+import sqlite3
+import threading
+import time
+import weakref
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from rappor.registry.metric import Metric
+from rappor_client.budget import admission
+from rappor_client.budget.admission import Admission, Moment, Offered
+from rappor_client.budget.identity import Identity
+from rappor_client.budget.reservation import Limits
+from rappor_client.folder import spool
+from rappor_client.folder.counters import count
+from rappor_client.folder.failures import DamagedError
+from rappor_client.folder.forking import hold_over_forks
+from rappor_client.folder.own_folder import BusyError, GoneError
+from rappor_client.folder.store import BUSY_SECONDS, Store
+from rappor_client.outbox.stops import Stops
+from rappor_client.periods import day_of
+from rappor_client.settings import Settings
+
+MOST_EVENTS: Final = 1000
+"""What waits in memory at most."""
+_GATHER_SECONDS: Final = 0.02
+_RETRY_SECONDS: Final = 0.01
+_BUSY_SECONDS: Final = 0.05
+"""How often the thread asks again for a lock; and how long it waits for the database's."""
+_FAILED_SECONDS: Final = 1.0
+_IDLE_SECONDS: Final = 1.0
+_EXIT_SECONDS: Final = 0.5
+
+_Result = TypeVar("_Result")
+Action = Callable[[sqlite3.Connection], _Result]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """What a value led to: a report for each metric that is answered together, and a tag.
+
+    `mark` names the secret that it was prepared under, `now` is when, in seconds since 1970.
+    """
+
+    mark: bytes
+    metrics: tuple[Metric, ...]
+    offered: tuple[Offered, ...]
+    tag: int
+    now: float
+
+    @property
+    def day(self) -> datetime.date:
+        """The day of the event."""
+        return day_of(self.now)
+
+
+class Writer:
+    """Commits the events of one device."""
+
+    def __init__(
+        self,
+        identity: Identity,
+        settings: Settings,
+        stops: Stops,
+        *,
+        refused: Collection[str],
+        on_commit: Callable[[bool], object],
+        on_failure: Callable[[Exception], object],
+    ) -> None:
+        """Keep what to write to, and whom to tell; `on_commit` hears whether anything is new.
+
+        `refused` are the metrics that the person refuses; they may become more.
+        """
+        self._refused = refused
+        self._identity = identity
+        self._settings = settings
+        self._stops = stops
+        self._on_commit = on_commit
+        self._on_failure = on_failure
+        self._limits = Limits.of(settings.registry, settings.caps)
+        self._events = collections.deque[Event]()
+        self._counts = collections.Counter[str]()
+        self._is_awake = False
+        self._begin_anew()
+        hold_over_forks(self)
+        self.store = Store(identity.spool)
+        _ALL.add(self)
+
+    def __bool__(self) -> bool:
+        """Return whether something waits in memory."""
+        return bool(self._events or self._counts)
+
+    def add(self, event: Event) -> bool:
+        """Let an event wait to be written; false if too many do: it is dropped and counted."""
+        if len(self._events) >= MOST_EVENTS:
+            self._counts["dropped_full"] += len(event.offered)
+            self.wake()
+            return False
+        self._events.append(event)
+        self.wake()
+        return True
+
+    def count(self, name: str) -> None:
+        """Add one to a counter, with the next commit."""
+        self._counts[name] += 1
+
+    def clear(self) -> None:
+        """Forget what waits in memory."""
+        self._events.clear()
+        self._counts.clear()
+
+    def wake(self) -> None:
+        """Let the thread commit soon; it may be called in a signal's handler."""
+        if not self._is_awake:
+            self._is_awake = True
+            self._tokens.put(None)
+        if self._thread is None or not self._thread.is_alive():
+            self._start()
+
+    def commit(self, *, patience: float) -> None:
+        """Write what waits in memory, within some seconds; it raises as `run` does."""
+        if self or self._owner is not None:  # another thread may have taken them
+            self.run(lambda _: None, patience=patience)
+
+    def run(self, action: Action[_Result], *, patience: float, at: float | None = None) -> _Result:
+        """Write what waits in memory, and then let an action change the spool, under the lock.
+
+        With `at`, the reports of intervals that are over by then leave their interval first. Raises
+        BusyError where somebody else keeps a lock, GoneError once consent was withdrawn, and
+        sqlite3.Error, OSError or DamagedError where the disk fails.
+        """
+        deadline = time.monotonic() + patience
+        while True:
+            with (
+                contextlib.suppress(BusyError),
+                self._alone(max(deadline - time.monotonic(), 0.0)),
+                self._identity.folder.attempt() as is_inside,
+            ):
+                if is_inside:
+                    return self._mended(action, at)
+            if time.monotonic() >= deadline or self._owner == threading.get_ident():
+                raise BusyError
+            time.sleep(_RETRY_SECONDS)
+
+    def before_fork(self) -> None:
+        """Wait until nothing is half done."""
+        self._working.acquire()
+
+    def after_fork_in_parent(self) -> None:
+        """Go on."""
+        self._working.release()
+
+    def after_fork_in_child(self) -> None:
+        """Forget what the parent will write, and take new locks: its threads are not here."""
+        self.clear()
+        self._begin_anew()
+        self._identity.folder.drop_lock_of_parent()
+        self._identity.look_again()
+
+    def _begin_anew(self) -> None:
+        self._working = threading.RLock()
+        self._owner: int | None = None
+        self._tokens = queue.SimpleQueue[None]()
+        self._is_awake = False
+        self._thread: threading.Thread | None = None
+
+    @contextlib.contextmanager
+    def _alone(self, patience: float) -> Iterator[None]:
+        """Keep other threads out; BusyError if this one is inside, as a signal's handler."""
+        me = threading.get_ident()
+        if self._owner == me:
+            raise BusyError
+        working = self._working  # a signal's handler may fork in the block: the child has another
+        try:
+            if not working.acquire(timeout=min(patience, threading.TIMEOUT_MAX)):
+                raise BusyError
+            self._owner = me
+            yield
+        finally:
+            if self._owner == me:
+                self._owner = None
+            try:  # noqa: SIM105 - a call before it would be another moment for a signal
+                working.release()
+            except RuntimeError:  # it was not taken
+                pass
+
+    def _mended(self, action: Action[_Result], at: float | None) -> _Result:
+        """Write; a damaged spool is removed, and written anew without what it held."""
+        try:
+            return self._write(action, at)
+        except DamagedError as error:
+            self._on_failure(error)
+            self.store.remove()
+            self._counts["spool_lost"] += 1
+            return self._write(action, at)
+
+    def _write(self, action: Action[_Result], at: float | None) -> _Result:
+        """Take all events and write them; they wait on where that fails."""
+        self._is_awake = False
+        self._refresh()
+        events = [self._events.popleft() for _ in range(len(self._events))]
+        counts, self._counts = self._counts, collections.Counter()
+        try:
+            result = self._write_all(events, counts, action, at)
+        except BaseException:
+            self._events.extendleft(reversed(events))
+            self._counts.update(counts)
+            raise
+        self._on_commit(bool(events))
+        return result
+
+    def _refresh(self) -> None:
+        """Look at the folder again: it may be another device by now, or another year."""
+        self._identity.refresh()
+        if self._identity.spool != self.store.path:
+            self.store.close()
+            self.store.path = self._identity.spool
+        if not self.store.exists():
+            self._identity.folder.touch(self.store.path.name)
+
+    def _write_all(
+        self,
+        events: Sequence[Event],
+        counts: collections.Counter[str],
+        action: Action[_Result],
+        at: float | None,
+    ) -> _Result:
+        identity, now = self._identity, self._settings.clock()
+        with self.store.transaction(patience=_BUSY_SECONDS) as db:
+            admission.agree(db, identity.number)
+            self._stops.recall(db)  # another process may have been asked
+            reserved = identity.state.reserved.followed(day_of(now).year)
+            look = Admission(db, identity.state.with_reserved(reserved), self._settings.coins)
+            for event in events:
+                self._enter(look, event, now)
+            if at is not None:
+                look.release(Moment(at, now))
+            is_changed = look.state is not identity.state
+            if not is_changed:
+                return self._finish(db, look, counts, action)
+            admission.follow(db, identity.number + 1)
+        self.store.sync()
+        identity.write(look.state)
+        with self.store.transaction(patience=BUSY_SECONDS) as db:
+            return self._finish(db, look, counts, action)
+
+    def _enter(self, look: Admission, event: Event, now: float) -> None:
+        """Enter an event, unless its metric is silent: by person, budget or collector."""
+        registry, year = self._settings.registry, event.day.year
+        asked = event.metrics[0].name
+        if event.mark != look.state.mark or asked in self._refused:
+            return
+        if self._stops.is_stopped(asked, event.day):
+            return
+        reserved = look.state.reserved
+        for metric in event.metrics:
+            if not reserved.has_room(registry, self._limits, metric, year):
+                return
+        for metric in event.metrics:
+            reserved = reserved.with_metric(metric, year)
+        look.state = look.state.with_reserved(reserved)
+        look.offer(event.offered, tag=event.tag, moment=Moment(event.now, max(event.now, now)))
+
+    def _finish(
+        self,
+        db: sqlite3.Connection,
+        look: Admission,
+        counts: collections.Counter[str],
+        action: Action[_Result],
+    ) -> _Result:
+        look.finish(db)
+        for name, n in counts.items():
+            count(db, name, n)
+        spool.trim(db, self._settings.limits)
+        return action(db)
+
+    def _start(self) -> None:
+        """Start the thread; where none is to be had, what waits is written by the next call."""
+        thread = threading.Thread(target=self._run, name="rappor-writer", daemon=True)
+        self._thread = thread
+        try:
+            thread.start()
+        except RuntimeError as error:
+            self._thread = None
+            self._on_failure(error)
+
+    def _run(self) -> None:
+        """Commit until nothing has come for a while; the next event starts another thread."""
+        tokens = self._tokens
+        while True:
+            try:
+                tokens.get(timeout=_IDLE_SECONDS)
+            except queue.Empty:
+                self._thread = None
+                if tokens.empty():
+                    return
+                self._thread = threading.current_thread()
+                continue
+            time.sleep(_GATHER_SECONDS)
+            self._commit_soon()
+
+    def _commit_soon(self) -> None:
+        """Commit, however often that must be tried."""
+        self._is_awake = False
+        while self:
+            seconds = _BUSY_SECONDS
+            try:
+                self.commit(patience=0.0)
+            except BusyError:
+                pass
+            except GoneError:
+                self.clear()
+            except Exception as error:  # noqa: BLE001 - the thread outlives whatever fails
+                self._on_failure(error)
+                seconds = _FAILED_SECONDS
+            if self:
+                time.sleep(seconds)
+
+
+_ALL: Final[weakref.WeakSet[Writer]] = weakref.WeakSet()
+
+
+@atexit.register
+def _at_exit() -> None:
+    """Write what waits in memory when the program ends."""
+    for writer in list(_ALL):
+        with contextlib.suppress(Exception):
+            writer.commit(patience=_EXIT_SECONDS)

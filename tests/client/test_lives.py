@@ -1,0 +1,345 @@
+"""A device lives: two programs record on one folder while everything around them goes wrong.
+
+Processes are killed, forked and started again, files are damaged, lost and brought back from
+backups, clocks jump, people withdraw and agree again. After every step the promises hold.
+"""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import itertools
+import json
+import math
+import os
+import shutil
+import tempfile
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+from devices import metric_of, open_device, own, secret_of, state_of
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from rappor_client import Answer, Client, Outcome
+from rappor_client.budget.identity import read_state
+from rappor_client.folder import copies
+from rappor_client.testing import FixedClock, MemoryTransport, constant_coins
+from registries import registry_of
+
+from rappor import Params
+from rappor.protocol.encodings import encoder
+from rappor.protocol.randomizer import cohort, permanent
+from rappor.registry.budget import most_reports
+
+NOISY = Params(k=128, h=2, m=4, f=0.4, g=0.1, p=0.05, q=0.8)
+SHOWING = constant_coins(2**31)
+"""Between the thresholds of p and q: reports show the permanent response itself."""
+METRICS = {
+    metric.name: metric
+    for metric in (
+        metric_of("event", NOISY),
+        metric_of("several", NOISY, epoch="quarter", patterns=2),
+        metric_of("daily", NOISY, epoch="month", interval="day"),
+        metric_of("once", NOISY, epoch="month", interval="epoch"),
+        metric_of("durable", NOISY, epoch="year", interval="hour", durable=True),
+    )
+}
+REGISTRY = registry_of(*METRICS.values())
+VALUES = ("a", "b", "c")
+HOUR, DAY = 3600, 86_400
+JUMPS = (60, HOUR, HOUR, DAY, DAY, 8 * DAY, 40 * DAY, -HOUR, -2 * DAY, -40 * DAY)
+PROGRAMS = st.integers(0, 1)
+MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108 - where it exists
+COPIES = st.sampled_from(copies.NAMES)
+
+
+class Collector(MemoryTransport):
+    """Keeps every report with the secret that it was made under."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.folder = folder
+        self.bodies_by_id: dict[str, bytes] = {}
+        self.seen: dict[tuple[bytes, str], tuple[str, bytes]] = {}
+
+    def send(self, body: bytes, *, timeout: float) -> Answer:
+        """Accept an upload; the same id always has the same bytes, and its price is on the disk."""
+        answer = super().send(body, timeout=timeout)
+        upload_id = json.loads(body)["id"]
+        assert self.bodies_by_id.setdefault(upload_id, body) == body
+        state = state_of(self.folder)
+        report = self.reports[-1]
+        assert report.metric in {scope.metric for scope in state.scopes.values()}
+        self.seen[secret_of(self.folder), upload_id] = (report.metric, report.bits)
+        return answer
+
+
+@functools.lru_cache(maxsize=10_000)
+def responses_of(secret: bytes, name: str, epoch: str) -> dict[bytes, str]:
+    """Return the value behind each permanent response of a scope, by the protocol alone."""
+    params = METRICS[name].params
+    place = cohort(secret, name, epoch, params)
+    return {
+        permanent(secret, name, epoch, params, encoder(params).encode(value, place)): value
+        for value in VALUES
+    }
+
+
+class Lives(RuleBasedStateMachine):
+    """One folder, two programs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.place = Path(tempfile.mkdtemp(dir=MEMORY))
+        self.folder = self.place / "device"
+        self.clock = FixedClock("2026-12-29T12:00:00")
+        self.days = {self.day}
+        self.collector = Collector(self.folder)
+        self.reserved: dict[int, float] = {}
+        self.n_copies = itertools.count()
+        self.programs: list[Client] = [self.open(), self.open()]
+
+    @property
+    def day(self) -> datetime.date:
+        """The clock's day."""
+        return datetime.datetime.fromtimestamp(self.clock.now, datetime.UTC).date()
+
+    def open(self) -> Client:
+        """Start a program; nothing around it keeps it from working."""
+        client = open_device(
+            self.folder,
+            registry=REGISTRY,
+            collector=self.collector,
+            clock=self.clock,
+            coins=SHOWING,
+        )
+        assert client.disabled == ""
+        return client
+
+    def quiesce(self) -> None:
+        """Let both programs write what they have, and hold no file: their folder is changed."""
+        for client in self.programs:
+            client.waiting()
+            assert client._working is not None
+            client._working.writer.store.close()
+
+    @rule(n=PROGRAMS, name=st.sampled_from(sorted(METRICS)), value=st.sampled_from(VALUES))
+    def record(self, n: int, name: str, value: str) -> None:
+        """Record a value."""
+        outcome = self.programs[n].record(name, value)
+        assert outcome != Outcome.FAILED
+        self.days.add(self.day)
+
+    @rule(n=PROGRAMS)
+    def flush(self, n: int) -> None:
+        """Send what may go."""
+        self.programs[n].flush(timeout=30.0)
+
+    @rule(seconds=st.sampled_from(JUMPS))
+    def pass_time(self, seconds: int) -> None:
+        """Go on, or let the clock jump."""
+        self.clock.now += seconds
+        self.days.add(self.day)
+
+    @rule(n=PROGRAMS)
+    def restart(self, n: int) -> None:
+        """End a program and start it again."""
+        self.programs[n].close()
+        self.programs[n] = self.open()
+
+    @rule(n=PROGRAMS)
+    def kill(self, n: int) -> None:
+        """Lose what a program has not written."""
+        working = self.programs[n]._working
+        assert working is not None
+        working.writer.clear()
+        self.programs[n] = self.open()
+
+    @precondition(lambda _: hasattr(os, "fork"))
+    @rule(n=PROGRAMS, name=st.sampled_from(sorted(METRICS)), value=st.sampled_from(VALUES))
+    def fork(self, n: int, name: str, value: str) -> None:
+        """A child drops what its parent has not written, records and writes."""
+        client = self.programs[n]
+        child = os.fork()
+        if child == 0:
+            try:
+                assert client._working is not None
+                assert not client._working.writer
+                client.record(name, value)
+                client.close()
+            except BaseException:  # noqa: BLE001 - told by the code
+                os._exit(1)
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+    @rule(name=COPIES, how=st.sampled_from(["truncate", "flip", "remove", "empty", "foreign"]))
+    def damage_a_copy(self, name: str, how: str) -> None:
+        """Damage one of the two copies: the other one mends it."""
+        self.quiesce()
+        path = own(self.folder) / name
+        before = read_state(self.folder)
+        if before is None:
+            return
+        data = path.read_bytes()
+        match how:
+            case "truncate":
+                path.write_bytes(data[: len(data) // 2])
+            case "flip":
+                path.write_bytes(data[:100] + bytes([data[100] ^ 1]) + data[101:])
+            case "remove":
+                path.unlink()
+            case "empty":
+                path.write_bytes(b"")
+            case _:
+                other = self.place / f"other{next(self.n_copies)}"
+                with open_device(other, registry=REGISTRY, clock=self.clock) as foreign:
+                    foreign.record("event", "a")
+                shutil.copy(own(other) / name, path)
+        if list(own(self.folder).glob("spool-*.sqlite3")) or how != "foreign":
+            assert state_of(self.folder) == before[0]
+        self.mend()
+
+    def mend(self) -> None:
+        """Let a program start, which looks at the folder."""
+        self.restart(0)
+
+    @rule(n=PROGRAMS)
+    def bring_back_an_older_copy(self, n: int) -> None:
+        """Put one copy of an earlier day in its place; the newer one wins."""
+        self.quiesce()
+        name = copies.NAMES[n]
+        path = own(self.folder) / name
+        older = path.read_bytes() if path.exists() else b""
+        for metric in METRICS:
+            self.programs[0].record(metric, "b")
+        self.quiesce()
+        before = state_of(self.folder)
+        path.write_bytes(older)
+        assert state_of(self.folder) == before
+        self.mend()
+
+    @rule()
+    def lose_the_spool(self) -> None:
+        """It changes no budget and no latch."""
+        self.quiesce()
+        before = state_of(self.folder)
+        for path in own(self.folder).glob("spool-*"):
+            path.unlink()
+        assert state_of(self.folder) == before
+
+    @rule(part=st.floats(0, 1))
+    def damage_the_spool(self, part: float) -> None:
+        """It changes no budget and no latch."""
+        self.quiesce()
+        before = state_of(self.folder)
+        for path in own(self.folder).glob("spool-*"):
+            data = bytearray(path.read_bytes())
+            start = int(part * len(data))
+            data[start : start + 200] = bytes(200)
+            path.write_bytes(data)
+        assert state_of(self.folder) == before
+
+    @rule()
+    def bring_back_an_older_spool(self) -> None:
+        """What waits in it may have left: where the state has changed, it is dropped."""
+        self.quiesce()
+        kept = self.place / f"spool{next(self.n_copies)}"
+        shutil.copytree(own(self.folder), kept)
+        for metric in METRICS:
+            self.programs[1].record(metric, "c")
+        self.pass_time(DAY)
+        self.programs[1].flush()
+        self.quiesce()
+        for path in own(self.folder).glob("spool-*"):
+            path.unlink()
+        for path in kept.glob("spool-*"):
+            shutil.copy(path, own(self.folder))
+
+    @rule(n=PROGRAMS)
+    def withdraw(self, n: int) -> None:
+        """Nothing true is left; the other program notices, and both people agree again."""
+        self.quiesce()
+        known = read_state(self.folder)
+        assert self.programs[n].withdraw()
+        self.check_reserved()
+        left = b"".join(path.read_bytes() for path in self.folder.rglob("*") if path.is_file())
+        if known is not None:
+            secret = known[0].sealed.bytes
+            assert secret not in left
+            assert secret.hex().encode() not in left
+        other = self.programs[1 - n]
+        other.record("event", "a")
+        assert other.flush().sent == 0
+        assert not list(self.folder.glob("device*"))
+        self.programs = [self.open(), self.open()]
+
+    @precondition(lambda self: self.day.year < 2040)
+    @rule()
+    def lose_the_state(self) -> None:
+        """Both copies are gone: the device is silent until the year is over."""
+        self.quiesce()
+        for name in copies.NAMES:
+            (own(self.folder) / name).write_bytes(b"")
+        self.mend()
+        self.programs = [self.open(), self.open()]
+        assert all(
+            client.record(name, "a") == Outcome.SILENT
+            for client in self.programs
+            for name in METRICS
+        )
+
+    @invariant()
+    def check_reserved(self) -> None:
+        """What was reserved never becomes less, whatever happens; an unknown year is infinite."""
+        reserved = self.programs[0].spent().reserved
+        for year, nats in self.reserved.items():
+            assert reserved.get(year, 0.0) >= nats - 1e-9 or math.inf in reserved.values()
+        self.reserved = {
+            year: max(nats, self.reserved.get(year, 0.0))
+            for year, nats in reserved.items()
+            if nats < math.inf
+        } | {year: nats for year, nats in self.reserved.items() if year not in reserved}
+
+    @invariant()
+    def check_spent(self) -> None:
+        """What answers can have cost was reserved before."""
+        spent = self.programs[0].spent()
+        assert spent.nats <= sum(spent.reserved.values()) + 1e-9
+
+    @invariant()
+    def check_delivered(self) -> None:
+        """A scope shows no more responses than patterns, nor reports than its price counts on."""
+        shown: dict[tuple[bytes, str, str], list[str]] = defaultdict(list)
+        for (secret, _), (name, bits) in self.collector.seen.items():
+            metric = METRICS[name]
+            epochs = {metric.epoch_at(day) for day in self.days}
+            found = [
+                (epoch, known[bits])
+                for epoch in epochs
+                for known in [responses_of(secret, metric.name, epoch)]
+                if bits in known
+            ]
+            (scope,) = found
+            shown[secret, metric.name, scope[0]].append(scope[1])
+        for (_, name, _), values in shown.items():
+            assert len(set(values)) <= METRICS[name].patterns
+            assert len(values) <= (most_reports(METRICS[name]) or math.inf)
+
+    def teardown(self) -> None:
+        """End both programs."""
+        for client in self.programs:
+            client.close()
+        shutil.rmtree(self.place)
+
+
+Lives.TestCase.settings = settings(max_examples=25, stateful_step_count=30)
+TestLives = Lives.TestCase
+
+
+@pytest.mark.acceptance
+class TestManyLives(Lives.TestCase):  # type: ignore[misc,valid-type]
+    """The same, more often."""
+
+    settings = settings(max_examples=400, stateful_step_count=60)
