@@ -70,7 +70,9 @@ class Collector:
         self.rate = RateLimit(settings.rate)
         self.bodies = BodyBudget(settings.max_bodies)
         self.health = Health()
-        self.readers = _pool(settings, "rappor-reader", settings.readers)
+        self.readers = _pool(
+            settings, "rappor-reader", settings.readers, module="rappor_server.analysis.tasks"
+        )
         self._closer = _pool(settings, "rappor-closer", 1)
         self.jobs = Jobs(
             _pool(settings, "rappor-decoder", settings.decoders, module="rappor.decoding.decoder"),

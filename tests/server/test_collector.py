@@ -18,6 +18,7 @@ from rappor_server.analysis.release_json import write_release
 from rappor_server.cli.serve import prepare
 from rappor_server.collector import Collector
 from rappor_server.settings import Settings
+from rappor_server.storage.fold import fold_all
 
 async def main():
     settings = Settings(registry=sys.argv[1], suspicious="accept")
@@ -27,6 +28,7 @@ async def main():
     try:
         for _ in range(3):
             await collector.enqueue(collector.read(upload_of(report_of(), report_of("small"))))
+        fold_all(collector.store.engine)
         for metric in collector.accepted_params.registry.values():
             released = releases.release(collector.store, metric, *days)
             print(metric.name, released.n_reports)
