@@ -416,10 +416,18 @@ def _folder_checks(place: Path, texts: Sequence[str], params: Params) -> Iterato
         readable = sum(bool(path.stat().st_mode & others) for path in open_files)
         yield _exact("folder: only its user can read it", (readable, len(files)))
     forms = [form for text in texts for form in _forms(text)]
-    categories = json.dumps(params.categories, separators=(",", ":"), ensure_ascii=False).encode()
-    contents = (path.read_bytes().replace(categories, b"") for path in files)
+    contents = (_without(path.read_bytes(), params.categories) for path in files)
     named = sum(any(form in content for form in forms) for content in contents)
     yield _exact("folder: no value is in it", (named, len(files)))
+
+
+def _without(content: bytes, categories: Sequence[str]) -> bytes:
+    """Return a file without the list of categories, as JSON or as a text in JSON."""
+    for is_ascii in (True, False):
+        listed = json.dumps(categories, separators=(",", ":"), ensure_ascii=is_ascii)
+        for form in (json.dumps(listed, ensure_ascii=is_ascii)[1:-1], listed):
+            content = content.replace(form.encode(), b"")
+    return content
 
 
 def _forms(text: str) -> Iterator[bytes]:

@@ -22,30 +22,12 @@ background.no_thread_until_something_is_recorded
     starts no thread before something is recorded
 background.background_sender_waits_a_random_time_first
     Its background thread sends each report after a random delay
-budget_copy.copy_is_on_the_disk_before_a_report_leaves
-    `budget` is written before a report that needs it can leave
-budget_copy.lost_database_brings_back_no_latch_and_no_budget
-    A database that is lost, emptied or older is rebuilt from it
-budget_copy.both_lost_is_silence_for_good_or_until_the_year_ends
-    If both files are lost, the device is silent until the year is over
-crash.killed_host_loses_nothing_confirmed
-    A true outcome survives the death of the process.
-damage.damaged_database_reaches_nobody
-    A damaged database is set apart as `damaged.sqlite3` and rebuilt in the same way.
-failures.transport_that_raises_or_answers_nonsense_reaches_nobody
-    Nothing else raises after the opening.
 failures.each_kind_is_logged_once_a_minute_and_counted_always
     logged, at most one line a minute for each kind of failure
 failures.cap_for_life_never_raises_the_registrys_total
     `Caps` can only lower the total.
 failures.programs_with_different_registries_share_one_budget
     Programs with different registries that share a folder share its budget.
-failures.folders_and_files_of_another_user_are_refused
-    A folder that another user owns
-failures.folder_that_others_may_write_to_is_refused
-    or that others may write to
-failures.links_are_refused
-    a symbolic link in its place or in a file's, is refused at opening
 flush.next_run_sends_what_the_first_one_could_not
     what it could not send waits on the disk for the next run
 flush.wait_that_the_collector_asked_for_is_kept
@@ -62,56 +44,22 @@ http_transport.proxy_of_the_system_is_used
     Proxies that the system names are used
 http_transport.client_sends_each_report_on_a_connection_of_its_own
     each over a connection of its own
-identity.processes_that_start_together_agree
-    from several processes on one folder
-identity.secret_is_private_and_stays
-    readable by the user alone
-identity.damaged_file_is_an_error_by_default
-    A bad secret is never silently replaced.
-identity.policy_reset_makes_a_new_device_and_keeps_the_ledger
-    the folder goes on as a new device and what was spent stays spent
-identity.policy_disable_records_nothing
-    with `"disable"` nothing is recorded
 intervals.only_the_chosen_events_are_latched_and_admitted
     An event that is not chosen leaves no trace: no epoch answers for it.
 intervals.interval_ends_with_its_epoch
     An interval ends with its epoch at the latest.
-ledger.other_changes_are_charged_anew
-    any other change draws anew, and the losses add up
-locked.record_does_not_wait_for_an_upload
-    `record()` never waits for the network
-locked.record_waits_in_memory_for_a_lock
-    the report waits in memory, with up to a hundred others, until the lock is free
-kill_points.no_lock_is_held_while_the_disk_is_waited_for
-    nor for a sender that waits for the disk: the sender holds no lock meanwhile
-kill_points.killed_when_it_touches_the_disk
-    it only grows
-locked.record_in_the_middle_of_a_record_waits_in_memory
-    from a signal's handler
 permanent.responses_are_independent
     Cohort and noise are drawn anew for each metric and epoch
 record.without_consent_nothing_is_computed_stored_or_sent
     With `consent=False` nothing is computed, stored or sent
 record.consent_is_asked_and_not_assumed
     `consent` has no default.
-record.clock_that_was_years_ahead_holds_nothing_back
-    an interval that turns out to lie years ahead ends at once
-record.jumping_clock_brings_no_more_reports_than_an_epoch_is_paid_for
-    an epoch never has more reports than its price counts on
-record.withdrawing_consent_erases_all_but_one_number
-    what an earlier consent left is erased
 record.hundred_threads_record_at_once
     may be called from an event loop, from any thread
 record.fork_shares_no_handle_no_thread_and_no_randomness
     after a fork
-record.first_value_of_an_epoch_answers_for_it
-    the value of the epoch's first report is repeated for the whole epoch
 record.one_report_leaves_an_interval
     the device sends at most one report in each hour, day or week
-record.choice_within_an_interval_is_uniform_by_its_coins
-    chosen uniformly among the interval's events
-record.changed_parameters_wait_for_the_next_epoch
-    Changed parameters wait for the next epoch.
 record.silent_metric_is_silent_for_every_value
     its silence says nothing about its values
 record.opting_out_of_a_metric_drops_what_waits_of_it
@@ -166,12 +114,26 @@ uploader.retry_after_is_honoured
     never less than the collector's `Retry-After`
 uploader.collector_that_always_fails_is_asked_less_and_less
     where the collector is not reached, or fails twice in a row, all of them wait
-withdrawal.withdrawal_leaves_no_trace
-    also where the database is damaged or locked
 withdrawal.read_only_folder_is_overwritten_as_far_as_it_lets_itself
     the names of files that the system did not let it erase
-withdrawal.withdrawal_that_was_killed_is_finished
+promises.by_epoch_the_first_value_answers
+    the value of the epoch's first report is repeated for the whole epoch
+withdrawal.withdrawal_leaves_one_line
+    what an earlier consent left is erased
+withdrawal.wherever_a_withdrawal_is_killed_the_next_start_finishes_it
     agreeing again does not renew the budget
+scope_memory.clock_that_was_wrong_freezes_no_epoch
+    an interval that turns out to lie years ahead ends at once
+changed_registries.no_scope_has_more_reports_than_its_price_counts_on
+    an epoch never has more reports than its price counts on
+scope_memory.epoch_keeps_its_p_and_q
+    Changed parameters wait for the next epoch.
+scope_memory.metric_for_life_draws_anew_under_another_response
+    any other change draws anew, and the losses add up
+crash.killed_host_loses_nothing_confirmed
+    from several processes on one folder
+failures.what_others_may_write_to_is_closed_to_them
+    readable by the user alone
 """
 """A room and a test of it, then the sentences that it holds."""
 

@@ -46,6 +46,7 @@ class Site(NamedTuple):
 
     def n_received(self) -> int:
         """Return how many reports the collector has counted."""
+        Running.count(self.collector)
         with contextlib.closing(sqlite3.connect(self.folder / "collector.sqlite3")) as db:
             (n,) = db.execute("SELECT TOTAL(reports) FROM tally").fetchone()
         return int(n)

@@ -200,7 +200,7 @@ def test_newer_schema_is_refused(database: str) -> None:
     migrate(database)
     engine = open_engine(database)
     with engine.begin() as connection:
-        connection.execute(text("UPDATE alembic_version SET version_num = '0009'"))
+        connection.execute(text("UPDATE alembic_version SET version_num = '0010'"))
     with pytest.raises(SchemaError, match="belongs to a newer version"):
         check_schema(engine)
     engine.dispose()
@@ -213,7 +213,7 @@ def test_the_next_schema_is_used_side_by_side(database: str) -> None:
     migrate(database)
     engine = open_engine(database)
     with engine.begin() as connection:
-        connection.execute(text("UPDATE alembic_version SET version_num = '0008'"))
+        connection.execute(text("UPDATE alembic_version SET version_num = '0009'"))
     engine.dispose()
     assert migrate(database) is None
     with contextlib.closing(Store.open(database)) as store:
