@@ -423,16 +423,28 @@ def put(store: Store, counts: Counts, day: datetime.date) -> None:
         if params.fingerprint not in db.execute(known).scalars().all():
             document = {"fingerprint": params.fingerprint, "document": params.to_json()}
             db.execute(schema.params.insert(), document)
-        rows = [
-            {
-                "metric": counts.metric,
-                "params": params.fingerprint,
-                "day": day,
-                "quarantine": False,
-                "cohort": cohort,
-                "reports": int(counts.reports[cohort]),
-                "ones": Tally(int(counts.reports[cohort]), counts.ones[cohort]).to_bytes(),
-            }
-            for cohort in range(params.m)
-        ]
+        columns = schema.tally.c
+        same = (columns.metric == counts.metric) & (columns.params == params.fingerprint)
+        gone = schema.tally.delete().where(same, columns.day == day, ~columns.quarantine)
+        before = {
+            cohort: Tally.from_bytes(reports, bytes(ones))
+            for cohort, reports, ones in db.execute(
+                gone.returning(columns.cohort, columns.reports, columns.ones)
+            )
+        }
+        rows = []
+        for cohort in range(params.m):
+            tally = Tally(int(counts.reports[cohort]), counts.ones[cohort])
+            total = tally + before[cohort] if cohort in before else tally
+            rows.append(
+                {
+                    "metric": counts.metric,
+                    "params": params.fingerprint,
+                    "day": day,
+                    "quarantine": False,
+                    "cohort": cohort,
+                    "reports": total.reports,
+                    "ones": total.to_bytes(),
+                }
+            )
         db.execute(schema.tally.insert(), rows)
