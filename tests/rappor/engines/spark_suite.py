@@ -426,3 +426,4 @@ def test_the_command_uses_a_remote_server(lake: Path, tmp_path: Path) -> None:
     expected = aggregate_files([lake], METRICS).counts
     assert Counts.load(out) == expected["page", METRICS["page"].params.fingerprint]
     assert "refused 3: cohort must be in [0, m - 1] (of page" in answer.stderr
+    assert answer.stdout.endswith(f"9 files: {BY_PATH}\n")
