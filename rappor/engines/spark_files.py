@@ -9,9 +9,10 @@ of one machine. The files of a table are more than its rows: some are deleted, o
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
+from urllib.parse import unquote
 
 import pyspark.sql.functions as F  # noqa: N812  # as everybody imports it
 from pyspark.errors import PySparkException
@@ -59,9 +60,9 @@ class Listing:
     def tasks(self, session: SparkSession) -> tuple[DataFrame, Callable[..., Iterator[Any]]]:
         """Return what the workers are to read, and the function that turns it into sums."""
         if self.road == AS_BYTES:
-            paths = [_escaped(file.path) for file in self.files]
+            paths = [_escaped(file.path) for file in self.files if file.size]
             return _bytes_of(session, paths).select("path", "length", "content"), sum_contents
-        parts = [part for file in self.files for part in parts_of(file)]
+        parts = [part for file in self.files if file.size for part in parts_of(file)]
         rows = [
             (part.file.path, part.file.mtime_ns, part.file.size, part.start, part.end)
             for part in parts
@@ -82,6 +83,7 @@ def list_files(session: SparkSession, paths: Sequence[str]) -> Listing:
         ReportFile(path=path, kind=kind_of(path), size=size, mtime_ns=millis, labels={})
         for path, millis, size in rows
     )
+    files += tuple(_empty_files(found.inputFiles(), {path for path, *_ in rows}))
     if _are_seen(session, rows):
         return Listing(files, BY_PATH)
     for file in files:
@@ -93,6 +95,20 @@ def list_files(session: SparkSession, paths: Sequence[str]) -> Listing:
                 "spark.aggregate a data frame",
             )
     return Listing(files, AS_BYTES)
+
+
+def _empty_files(addresses: Sequence[str], known: Container[str]) -> Iterator[ReportFile]:
+    """Yield the files without a byte, which Spark finds and reads as no rows.
+
+    FileError where such a file is no report file of its kind, as one that broke off.
+    """
+    for address in sorted(addresses):
+        path = unquote(address).replace("file:///", "file:/", 1)
+        if path in known or path.rpartition("/")[2].startswith((".", "_")):
+            continue
+        if (kind := kind_of(path)) != "json":
+            raise FileError(path, f"it cannot be read as {kind}: it is empty")
+        yield ReportFile(path=path, kind=kind, size=0, mtime_ns=0, labels={})
 
 
 def _are_seen(session: SparkSession, rows: Sequence[tuple[Any, ...]]) -> bool:
@@ -112,7 +128,10 @@ def _spread(
 
 
 def _bytes_of(session: SparkSession, paths: Sequence[str]) -> DataFrame:
+    """Return a row for each file below some paths; what cannot be read fails the job."""
     files = session.read.format("binaryFile").option("recursiveFileLookup", "true")
+    for name in ("ignoreCorruptFiles", "ignoreMissingFiles"):
+        files = files.option(name, "false")
     return files.load(list(paths))
 
 

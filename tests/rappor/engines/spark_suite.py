@@ -142,7 +142,8 @@ def write_mixed(folder: Path) -> None:
             write_rows(folder / f"day={day}" / name, [*kept, kept[0] | {"cohort": 8}])
     write_rows(folder / "a.parquet", rows_of("page", 5))
     write_rows(folder / "more" / "b.parquet", rows_of("page", 7))
-    (folder / "more" / "_hidden.parquet").write_bytes(b"no Parquet")
+    for name in ("_hidden.parquet", "_metadata", ".x.parquet.crc"):
+        (folder / "more" / name).write_bytes(b"no rows")
     (folder / "empty.jsonl").write_bytes(b"")
 
 
@@ -197,6 +198,7 @@ def test_what_cannot_be_read_is_named(session: SparkSession, tmp_path: Path, roo
     write_rows(tmp_path / "a" / "a.parquet", rows_of("page", 5))
     for name, make, reason in (
         ("group.parquet", lambda path: broken(write_rows(path, rows_of("page", 500))), "as [pP]"),
+        ("empty.parquet", Path.touch, "as parquet: it is empty"),
         ("foot.parquet", lambda path: path.write_bytes(b"PAR1" + bytes(99) + b"PAR1"), "as P"),
         ("text.csv.gz", lambda path: path.write_bytes(b"no gzip"), "as csv: Not a gzipped file"),
         ("type.txt", lambda path: path.write_bytes(b"text"), "its name must end in one of"),
