@@ -1,12 +1,14 @@
 """One aggregation in a fresh process: seconds of its runs and peak memory, as JSON.
 
-The first argument is the engine: kernel, files:THREADS, classic:EXECUTORS or connect:THREADS.
+The first argument is the engine: kernel, files:THREADS, classic:EXECUTORS, connect:THREADS, and
+frame:EXECUTORS or bytes:EXECUTORS for the other two roads to the same reports.
 The others are folders of reports; each is added up once, after one empty run that is not reported.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import resource
@@ -62,13 +64,22 @@ def files(registry: Registry, threads: int) -> Iterator[Run]:
 
 
 @contextlib.contextmanager
-def classic(registry: Registry, executors: int) -> Iterator[Run]:
+def classic(registry: Registry, executors: int, *, frame: bool = False) -> Iterator[Run]:
     """Start a local cluster: as many executors in processes of their own, a core each."""
     from pyspark.sql import SparkSession  # noqa: PLC0415  # an extra
 
     builder = SparkSession.builder.master(f"local-cluster[{executors},1,1024]")
-    with _session(builder.config("spark.ui.enabled", "false"), registry) as run:
+    mount = "spark.hadoop.fs.viewfs.mounttable.lake.link./tmp"
+    builder = builder.config("spark.ui.enabled", "false").config(mount, "file:///tmp")
+    with _session(builder, registry, frame=frame) as run:
         yield run
+
+
+@contextlib.contextmanager
+def as_bytes(registry: Registry, executors: int) -> Iterator[Run]:
+    """Let the cluster read from a file system whose paths its workers do not see."""
+    with classic(registry, executors) as run:
+        yield lambda folder: run(f"viewfs://lake{folder}")
 
 
 @contextlib.contextmanager
@@ -81,7 +92,7 @@ def connect(registry: Registry, threads: int) -> Iterator[Run]:
 
 
 @contextlib.contextmanager
-def _session(builder: object, registry: Registry) -> Iterator[Run]:
+def _session(builder: object, registry: Registry, *, frame: bool = False) -> Iterator[Run]:
     from rappor.engines import spark  # noqa: PLC0415  # an extra
 
     session = builder.getOrCreate()  # type: ignore[attr-defined]
@@ -89,6 +100,8 @@ def _session(builder: object, registry: Registry) -> Iterator[Run]:
     session.conf.set("spark.sql.shuffle.partitions", "4")
 
     def run(folder: str) -> int:
+        if not frame:
+            return spark.aggregate_paths(session, [folder], registry).n_reports
         sums = spark.aggregate(session.read.parquet(folder), registry)
         return sum(counts.n_reports for counts in spark.to_counts(sums, registry).values())
 
@@ -124,7 +137,14 @@ def _peak_of(pid: int) -> int:
     return 0
 
 
-ENGINES = {"kernel": kernel, "files": files, "classic": classic, "connect": connect}
+ENGINES: dict[str, Callable[[Registry, int], contextlib.AbstractContextManager[Run]]] = {
+    "kernel": kernel,
+    "files": files,
+    "classic": classic,
+    "connect": connect,
+    "frame": functools.partial(classic, frame=True),
+    "bytes": as_bytes,
+}
 
 if __name__ == "__main__":
     main()

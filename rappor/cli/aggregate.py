@@ -50,7 +50,8 @@ class RefusedReports:
 class Aggregated:
     """What was added up, refused and written; `params` is the fingerprint.
 
-    Of `files` of rows, `resumed` were added up by an earlier run.
+    Of `files` of rows, `resumed` were added up by an earlier run; `road` says how a cluster came to
+    them.
     """
 
     metric: str
@@ -60,6 +61,7 @@ class Aggregated:
     repeated: int
     files: int
     resumed: int
+    road: str
     refused: tuple[RefusedReports, ...]
     out: str
 
@@ -141,6 +143,7 @@ def aggregate(
         repeated=uploads.n_repeated,
         files=rows.n_files if rows else 0,
         resumed=rows.n_resumed if rows else 0,
+        road=rows.road if rows else "",
         refused=refused,
         out=out,
     )
@@ -299,6 +302,8 @@ def _print(found: Aggregated) -> None:
         click.echo(
             f"{found.resumed:,} of {counted(found.files, 'file')} added up by an earlier run"
         )
+    if found.road:
+        click.echo(f"{counted(found.files, 'file')}: {found.road}")
     _warn(found.refused)
 
 

@@ -51,6 +51,10 @@ class ReportFile:
         """What tells a file, and whether it is still the same."""
         return os.path.realpath(self.path), self.size, self.mtime_ns
 
+    def is_like(self, size: int, millis: int) -> bool:
+        """Return whether a list that tells milliseconds names the same state of the file."""
+        return (self.size, self.mtime_ns // 1_000_000) == (size, millis)
+
     def check_unchanged(self) -> None:
         """Raise FileError if the file has changed since it was found."""
         try:

@@ -1,7 +1,4 @@
-"""Rows of JSON lines, judged alike on one machine and by the workers of a cluster.
-
-It needs pyarrow and nothing of the protocol.
-"""
+"""Rows of JSON lines."""
 
 from __future__ import annotations
 
@@ -21,13 +18,12 @@ _MOST_DIGITS: Final = 19
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
-def json_rows(block: bytes, wanted: Sequence[str]) -> tuple[Any, list[int] | None, int]:
+def json_rows(block: bytes, wanted: Sequence[str]) -> tuple[Any, int]:
     """Return the rows that whole lines of JSON hold.
 
     Returns
     -------
-    A pyarrow.Table of the wanted columns, the number of the line of each row, None where all lines
-    are rows, and how many lines are neither rows nor empty.
+    A pyarrow.Table of the wanted columns, and how many lines are neither rows nor empty.
     """
     schema = pa.schema({name: pa.int64() if name in NUMBERS else pa.string() for name in wanted})
     options = pyarrow.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
@@ -38,12 +34,10 @@ def json_rows(block: bytes, wanted: Sequence[str]) -> tuple[Any, list[int] | Non
     except pa.ArrowException:
         table = None
     if table is not None and len(table) == n_lines:
-        return table, None, 0
-    lines = block.split(b"\n")
-    rows = {number: _row(line, schema) for number, line in enumerate(lines) if line.strip()}
-    found = {number: row for number, row in rows.items() if row is not None}
-    table = pa.Table.from_pylist(list(found.values()), schema)
-    return table, list(found), len(rows) - len(found)
+        return table, 0
+    lines = [line for line in block.split(b"\n") if line.strip()]
+    rows = [row for line in lines if (row := _row(line, schema)) is not None]
+    return pa.Table.from_pylist(rows, schema), len(lines) - len(rows)
 
 
 def fill(table: Any, name: str, labels: Any) -> Any:

@@ -24,9 +24,6 @@ COLUMNS: Final = ("format", "metric", "params", "cohort", "bits")
 DAY: Final = "day"
 """The column that a report may have."""
 
-MALFORMED: Final = "_malformed"
-"""A column that engines add where they read lines: true for a line that is no row."""
-
 REASONS: Final = {
     "malformed": "a line must be a row",
     "format": f"format must be {FORMAT}",

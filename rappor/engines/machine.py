@@ -49,7 +49,8 @@ Refused = Counter[tuple[str, str, str]]
 class FileAggregation:
     """The sums of many files, and what was left out of them.
 
-    `first_refused` has, by the same keys as `refused`, the first file with such a row.
+    `first_refused` has, by the same keys as `refused`, the first file with such a row. `road` says
+    how a cluster came to the files.
     """
 
     counts: dict[Collection, Counts]
@@ -57,6 +58,7 @@ class FileAggregation:
     first_refused: dict[tuple[str, str, str], str]
     n_files: int
     n_resumed: int
+    road: str = ""
 
     @property
     def n_reports(self) -> int:

@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 
 from rappor.counts.bit_sums import sum_bits
 from rappor.counts.counts import Counts
-from rappor.counts.tables import load_pyarrow, open_parquet
 from rappor.engines.labels import folder_labels, with_labels
 from rappor.engines.layout import COLUMNS, FORMAT, check_columns
+from rappor.ground.arrow import load_pyarrow, open_parquet
 from rappor.ground.errors import FileError, ReportError
 from rappor.ground.files import filling, replacing
 from rappor.protocol.params import Params

@@ -18,11 +18,11 @@ from typing import Any, BinaryIO, Final
 import pyarrow as pa
 import pyarrow.csv
 
-from rappor.counts.tables import open_parquet
 from rappor.engines.files import ReportFile, is_packed, open_text
 from rappor.engines.json_rows import fill, json_rows
 from rappor.engines.labels import NUMBERS, read_numbers, with_labels
 from rappor.engines.layout import COLUMNS, DAY, check_columns
+from rappor.ground.arrow import open_parquet
 from rappor.ground.errors import FileError, ReportError
 
 _ROWS: Final = 1 << 18
@@ -35,7 +35,10 @@ _CHUNK: Final = 1 << 27
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Row groups of a Parquet file, or bytes of a text, from start to end; end 0 is the end."""
+    """Bytes of a file from start to end; end 0 is the end.
+
+    What begins there belongs to it: lines of a text, row groups of a Parquet file.
+    """
 
     file: ReportFile
     start: int
@@ -47,18 +50,8 @@ def parts_of(file: ReportFile) -> list[Chunk]:
     """Return the parts that a file is read in, small ones and compressed texts as a whole."""
     if file.size <= _CHUNK or is_packed(file.path):
         return [Chunk(file, 0, 0, file.size)]
-    if file.kind != "parquet":
-        starts = range(0, file.size, _CHUNK)
-        return [
-            Chunk(file, start, start + _CHUNK, min(_CHUNK, file.size - start)) for start in starts
-        ]
-    with open_parquet(file.path) as opened:
-        n_groups = opened.metadata.num_row_groups
-    step = -(-n_groups * _CHUNK // file.size) or 1
-    return [
-        Chunk(file, start, min(start + step, n_groups), file.size * step // n_groups)
-        for start in range(0, n_groups, step)
-    ]
+    starts = range(0, file.size, _CHUNK)
+    return [Chunk(file, start, start + _CHUNK, min(_CHUNK, file.size - start)) for start in starts]
 
 
 def read_part(
@@ -98,8 +91,15 @@ def _read_parquet(part: Chunk, wanted: Sequence[str], refuse: object) -> Iterato
         labels = part.file.labels
         check_columns([*names, *(name for name in labels if name not in names)])
         columns = [name for name in wanted if name in names]
-        groups = range(part.start, part.end or file.metadata.num_row_groups)
-        yield from file.iter_batches(_ROWS, row_groups=list(groups), columns=columns)
+        yield from file.iter_batches(_ROWS, row_groups=_groups(file, part), columns=columns)
+
+
+def _groups(file: Any, part: Chunk) -> list[int]:
+    """Return the row groups of a Parquet file that begin in a part."""
+    firsts = [file.metadata.row_group(i).column(0) for i in range(file.metadata.num_row_groups)]
+    begins = [each.dictionary_page_offset or each.data_page_offset for each in firsts]
+    end = part.end or part.file.size
+    return [i for i, begin in enumerate(begins) if part.start <= begin < end]
 
 
 def _read_csv(
@@ -204,7 +204,7 @@ def _read_json(
     part: Chunk, wanted: Sequence[str], refuse: Callable[[str, int], None]
 ) -> Iterator[Any]:
     for block in _blocks(part):
-        table, _, n_malformed = json_rows(block, wanted)
+        table, n_malformed = json_rows(block, wanted)
         if n_malformed:
             refuse("malformed", n_malformed)
         for name in set(wanted) & set(part.file.labels):

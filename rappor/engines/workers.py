@@ -1,24 +1,32 @@
 """What a worker of a cluster runs: functions over Arrow batches.
 
-The first two need numpy and pyarrow; with numba they are faster, and equal. The third decodes, so
-the workers need the extra `analysis`.
+They need numpy and pyarrow; with numba they are faster, and equal. `decode_group` decodes, so its
+workers need the extra `analysis`.
 """
 
 from __future__ import annotations
 
+import re
+import tempfile
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from rappor.engines.json_rows import fill, json_rows
-from rappor.engines.layout import COLUMNS, DAY, MALFORMED
+from rappor.engines.files import ReportFile, find_files
+from rappor.engines.labels import folder_labels
+from rappor.engines.rows import Chunk, read_part
 from rappor.engines.sums import Shapes, Sums
-from rappor.ground.errors import DecodeError
+from rappor.ground.errors import DecodeError, FileError, ReportError
 
 _MOST_CELLS: Final = 1 << 25
 """Sums that a worker holds before it hands them on: 256 MB."""
+
+SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(//[^/]*)?")
+"""What stands before the path in an address: a scheme, and perhaps a host."""
 
 ESTIMATES: Final = {
     "candidate": pa.string(),
@@ -32,57 +40,109 @@ ESTIMATES: Final = {
 }
 """Columns of an estimate, as `Estimates` names them, and their types."""
 
-
-_LINE: Final = "value"
-"""The column of a data frame of lines."""
-
-LINES: Final = pa.schema(
+TASKS: Final = pa.schema(
     {
-        "format": pa.int64(),
-        "metric": pa.string(),
-        "params": pa.string(),
-        "cohort": pa.int64(),
-        "bits": pa.string(),
-        DAY: pa.string(),
-        MALFORMED: pa.bool_(),
+        "path": pa.string(),
+        "millis": pa.int64(),
+        "size": pa.int64(),
+        "start": pa.int64(),
+        "end": pa.int64(),
     }
 )
-"""The columns of lines that were read."""
+"""Parts of files, as `rows.Chunk` has them; millis is the time of the last change."""
 
-
-def read_lines(batches: Iterable[Any]) -> Iterator[Any]:
-    """Turn lines of JSON, and what their folders say, into rows, as on one machine."""
-    for batch in batches:
-        lines = batch.column(_LINE).cast(pa.large_string()).cast(pa.large_binary())
-        table, places, n_malformed = json_rows(b"\n".join(lines.to_pylist()), (*COLUMNS, DAY))
-        for name in {*COLUMNS, DAY} & set(batch.schema.names):
-            labels = batch.column(name) if places is None else batch.column(name).take(places)
-            table = fill(table, name, labels.cast(pa.string()))
-        rows = table.append_column(MALFORMED, pa.nulls(len(table), pa.bool_()))
-        others = pa.Table.from_pylist([{MALFORMED: True}] * n_malformed, LINES)
-        yield from pa.concat_tables([rows.select(LINES.names), others]).to_batches()
+LISTED: Final = pa.schema([TASKS.field(name) for name in ("path", "millis", "size")])
+"""The files that Spark lists."""
 
 
 def sum_reports(batches: Iterable[Any], *, shapes: Shapes, by: Sequence[str]) -> Iterator[Any]:
     """Turn batches of reports into batches of sums, the same keys perhaps several times."""
     sums = Sums(shapes, by)
     for batch in batches:
-        sums.add(_rows_only(batch, sums))
+        sums.add(batch)
         if sums.n_cells > _MOST_CELLS:
             yield from sums.batches()
             sums = Sums(shapes, by)
     yield from sums.batches()
 
 
-def _rows_only(batch: Any, sums: Sums) -> Any:
-    """Count the lines of a batch that are no rows, and return the others."""
-    if MALFORMED not in batch.schema.names:
-        return batch
-    is_malformed = batch.column(MALFORMED).fill_null(False)  # noqa: FBT003  # pyarrow's
-    if n_malformed := is_malformed.true_count:
-        sums.refuse("", "", "malformed", n_malformed)
-        batch = batch.filter(pc.invert(is_malformed))
-    return batch.drop_columns([MALFORMED])
+def unseen_files(batches: Iterable[Any]) -> Iterator[Any]:
+    """Return the files of `LISTED` that this worker does not see by their paths, as listed."""
+    for batch in batches:
+        yield batch.filter(pa.array([not _is_seen(file) for file in batch.to_pylist()]))
+
+
+def _is_seen(file: Mapping[str, Any]) -> bool:
+    try:
+        return bool(_local_file(file["path"]).is_like(file["size"], file["millis"]))
+    except FileError:
+        return False
+
+
+def sum_parts(batches: Iterable[Any], *, shapes: Shapes, by: Sequence[str]) -> Iterator[Any]:
+    """Turn `TASKS`, whose files this worker opens itself, into batches of sums."""
+    return _sum_chunks(_parts(batches), shapes, by)
+
+
+def sum_contents(batches: Iterable[Any], *, shapes: Shapes, by: Sequence[str]) -> Iterator[Any]:
+    """Turn whole files, their path, length and content, into batches of sums."""
+    return _sum_chunks(_copies(batches), shapes, by)
+
+
+def _parts(batches: Iterable[Any]) -> Iterator[tuple[str, Chunk]]:
+    for batch in batches:
+        for task in batch.to_pylist():
+            file = _local_file(task["path"])
+            if not file.is_like(task["size"], task["millis"]):
+                raise FileError(task["path"], "it changed after it was listed")
+            yield task["path"], Chunk(file, task["start"], task["end"], task["size"])
+
+
+def _copies(batches: Iterable[Any]) -> Iterator[tuple[str, Chunk]]:
+    for batch in batches:
+        columns = (batch.column(name) for name in ("path", "length", "content"))
+        for path, length, content in zip(*columns, strict=True):
+            name = path_of(path.as_py())
+            with tempfile.TemporaryDirectory(prefix="rappor-") as folder:
+                copy = Path(folder, Path(name).name)
+                copy.write_bytes(content.as_buffer())
+                (file,) = find_files([copy])
+                if file.size != length.as_py():
+                    raise FileError(path.as_py(), "it changed while it was read")
+                yield path.as_py(), Chunk(replace(file, labels=folder_labels(name)), 0, 0, 0)
+
+
+def _local_file(path: str) -> ReportFile:
+    """Return a file by its path; FileError if it is not there."""
+    (file,) = find_files([path_of(path)])
+    return file
+
+
+def path_of(address: str) -> str:
+    """Return the path in an address as Spark writes it, whose characters are as they are."""
+    return SCHEME.sub("", address)
+
+
+def _sum_chunks(
+    chunks: Iterable[tuple[str, Chunk]], shapes: Shapes, by: Sequence[str]
+) -> Iterator[Any]:
+    """Read parts of files, each with the name that people know, and add them up."""
+    sums, refused = Sums(shapes, by), Counter[str]()
+    for path, chunk in chunks:
+        try:
+            for rows in read_part(chunk, lambda reason, n: refused.update({reason: n}), by):
+                sums.add(rows)
+                if sums.n_cells > _MOST_CELLS:
+                    yield from sums.batches()
+                    sums = Sums(shapes, by)
+            chunk.file.check_unchanged()
+        except FileError as error:
+            raise FileError(path, error.reason) from None
+        except ReportError as error:
+            raise FileError(path, str(error)) from None
+    for reason, n in refused.items():
+        sums.refuse("", "", reason, n)
+    yield from sums.batches()
 
 
 def add_sums(batches: Iterable[Any], *, shapes: Shapes, by: Sequence[str]) -> Iterator[Any]:

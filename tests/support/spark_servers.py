@@ -19,6 +19,8 @@ SETTINGS: Final = {
     "spark.sql.shuffle.partitions": "3",
     "spark.sql.codegen.wholeStage": "false",  # compiling costs more than small jobs
     "spark.sql.execution.arrow.maxRecordsPerBatch": "262144",
+    # A file system whose paths no worker of Python can open.
+    "spark.hadoop.fs.viewfs.mounttable.lake.link./tmp": "file:///tmp",
 }
 
 CLUSTER: Final = "local-cluster[2,1,1024]"

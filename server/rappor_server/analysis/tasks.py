@@ -333,7 +333,7 @@ def no_results(metric: Metric) -> str:
 
 def _stream(table: Any) -> bytes:
     """Write a pyarrow.Table as an Arrow stream."""
-    from rappor.counts.tables import load_pyarrow  # noqa: PLC0415
+    from rappor.ground.arrow import load_pyarrow  # noqa: PLC0415
 
     pa = load_pyarrow()
     sink = pa.BufferOutputStream()

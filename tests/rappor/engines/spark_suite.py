@@ -6,8 +6,10 @@ SPARK_SESSION is "classic", or the address of a Connect server.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,8 +19,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
 from report_files import (
     DAYS,
     METRICS,
@@ -33,8 +37,12 @@ from spark_servers import CLUSTER, SETTINGS
 
 from rappor import Counts, decode
 from rappor.decoding.detection import Detection
-from rappor.engines import aggregate_files, count_statement, spark
-from rappor.engines.totals import counts_of
+from rappor.engines import aggregate_files, count_statement, spark, spark_files
+from rappor.engines.files import find_files
+from rappor.engines.spark_files import AS_BYTES, BY_PATH
+from rappor.engines.sums import sum_schema
+from rappor.engines.totals import shapes_of
+from rappor.engines.workers import TASKS, sum_parts
 from rappor.ground.errors import FileError, ReportError
 
 KIND = os.environ["SPARK_SESSION"]
@@ -115,18 +123,133 @@ def test_a_missing_column_is_named_at_once(session: SparkSession, lake: Path) ->
         spark.aggregate(session.read.parquet(str(lake)).drop("format"), METRICS)
 
 
-def test_texts_are_read_by_the_same_rules(session: SparkSession, tmp_path: Path) -> None:
-    """Partitioned CSV and JSON lines give the counts that one machine gives."""
-    for name in ("x.csv", "x.json"):
-        folder = tmp_path / name.partition(".")[2]
-        for day in DAYS:
-            rows = [as_text(row) for row in rows_of("page", 50, day=day)]
-            kept = [{k: v for k, v in row.items() if k != "day"} for row in rows]
+def check_paths(session: SparkSession, paths: list[str], road: str) -> None:
+    """Files and folders give what one machine gives, by this road."""
+    local = [path.removeprefix("viewfs://lake") for path in paths]
+    expected = aggregate_files(local, METRICS)
+    found = spark.aggregate_paths(session, paths, METRICS)
+    assert (found.counts, found.refused) == (expected.counts, expected.refused)
+    assert (found.n_files, found.road) == (expected.n_files, road)
+    assert expected.n_reports > 0
+
+
+def write_mixed(folder: Path) -> None:
+    """Write files of all kinds in folders of days, with odd names, empty and overlapping."""
+    for day in DAYS:
+        rows = [as_text(row) for row in rows_of("page", 50, day=day)]
+        kept = [{k: v for k, v in row.items() if k != "day"} for row in rows]
+        for name in ("x.csv", "x y{1}.jsonl", "x[0]*.csv.gz"):
             write_rows(folder / f"day={day}" / name, [*kept, kept[0] | {"cohort": 8}])
-        frame = spark.read_reports(session, str(folder / "*" / name))
-        sums = spark.collect_sums(spark.aggregate(frame, METRICS), METRICS)
-        assert list(sums.refused.values()) == [2]
-        assert bare(counts_of(sums, METRICS)) == bare(aggregate_files([folder], METRICS).counts)
+    write_rows(folder / "a.parquet", rows_of("page", 5))
+    write_rows(folder / "more" / "b.parquet", rows_of("page", 7))
+    for name in ("_hidden.parquet", "_metadata", ".x.parquet.crc"):
+        (folder / "more" / name).write_bytes(b"no rows")
+    (folder / "empty.jsonl").write_bytes(b"")
+
+
+def test_files_are_those_of_one_machine(session: SparkSession, lake: Path, tmp_path: Path) -> None:
+    """Opened by the workers; each counts once, however often it is named."""
+    check_paths(session, [str(lake)], BY_PATH)
+    write_mixed(tmp_path)
+    check_paths(
+        session, [str(tmp_path), str(tmp_path / "more"), str(tmp_path / "a.parquet")], BY_PATH
+    )
+
+
+def test_files_that_workers_do_not_see_come_from_spark(
+    session: SparkSession, lake: Path, tmp_path: Path
+) -> None:
+    """As bytes, from a file system that only Spark knows."""
+    check_paths(session, [f"viewfs://lake{lake}"], AS_BYTES)
+    write_mixed(tmp_path)
+    check_paths(session, [f"viewfs://lake{tmp_path}", f"viewfs://lake{tmp_path}/more"], AS_BYTES)
+
+
+def test_large_files_are_read_in_parts(session: SparkSession, tmp_path: Path) -> None:
+    """Each row group and each line belongs to one task."""
+    path = tmp_path / "x.parquet"
+    write_packed(path, "page", 2000, seed=1)
+    pq.write_table(pq.read_table(path), path, row_group_size=100)
+    (file,) = find_files([path])
+    frame = spark_files._spread(
+        session,
+        [
+            (str(path), file.mtime_ns // 10**6, file.size, start, start + 1000)
+            for start in range(0, file.size, 1000)
+        ],
+        TASKS,
+        3,
+    )
+    read = functools.partial(sum_parts, shapes=shapes_of(METRICS), by=())
+    sums = frame.mapInArrow(read, from_arrow_schema(sum_schema(())))
+    assert spark.to_counts(sums, METRICS) == aggregate_files([path], METRICS).counts
+
+
+def broken(path: Path) -> None:
+    """Damage a row group of a file whose footer is whole."""
+    data = bytearray(path.read_bytes())
+    data[8 : len(data) // 2] = bytes(len(data) // 2 - 8)
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("root", ["", "viewfs://lake"])
+def test_what_cannot_be_read_is_named(session: SparkSession, tmp_path: Path, root: str) -> None:
+    """One sentence with the file; nothing is left out in silence."""
+    write_rows(tmp_path / "a" / "a.parquet", rows_of("page", 5))
+    for name, make, reason in (
+        ("group.parquet", lambda path: broken(write_rows(path, rows_of("page", 500))), "as [pP]"),
+        ("empty.parquet", Path.touch, "as parquet: it is empty"),
+        ("foot.parquet", lambda path: path.write_bytes(b"PAR1" + bytes(99) + b"PAR1"), "as P"),
+        ("text.csv.gz", lambda path: path.write_bytes(b"no gzip"), "as csv: Not a gzipped file"),
+        ("type.txt", lambda path: path.write_bytes(b"text"), "its name must end in one of"),
+        ("float.parquet", write_float, "cohort must be integers, got double"),
+    ):
+        make(tmp_path / "a" / name)
+        with pytest.raises((FileError, *spark.FAILURES)) as caught:
+            spark.aggregate_paths(session, [f"{root}{tmp_path}/a"], METRICS)
+        assert re.search(f"{name}: .*{reason}", spark.message_of(caught.value)), caught.value
+        (tmp_path / "a" / name).unlink()
+
+
+def write_float(path: Path) -> None:
+    write_rows(path, [row | {"cohort": 1.5} for row in rows_of("page", 5)])
+
+
+def test_a_missing_path_is_named(session: SparkSession, tmp_path: Path) -> None:
+    """By Spark."""
+    with pytest.raises(spark.FAILURES, match="nothing"):
+        spark.aggregate_paths(session, [f"{tmp_path}/nothing"], METRICS)
+
+
+@pytest.mark.parametrize(
+    ("sign", "kind"),
+    [
+        ("_delta_log/0.json", "Delta Lake"),
+        (".hoodie/x", "Hudi"),
+        ("metadata/1.metadata.json", "Iceb"),
+    ],
+)
+def test_the_files_of_a_table_are_not_its_rows(
+    session: SparkSession, tmp_path: Path, sign: str, kind: str
+) -> None:
+    """Named as a whole, by a folder in it, or by one above it."""
+    table = tmp_path / "lake" / "table"
+    write_rows(table / "day=2026-11-01" / "a.parquet", rows_of("page", 5))
+    (table / sign).parent.mkdir()
+    (table / sign).write_text("{}")
+    for path in (table, table / "day=2026-11-01", tmp_path / "lake"):
+        with pytest.raises(FileError, match=f"lake/table: it is a table of {kind}"):
+            spark.aggregate_paths(session, [str(path)], METRICS)
+
+
+def test_a_file_that_changes_is_named(session: SparkSession, tmp_path: Path) -> None:
+    """Between its listing and its task."""
+    path = write_rows(tmp_path / "a.parquet", rows_of("page", 5))
+    sums = spark.sum_files(session, [str(tmp_path)], METRICS)
+    write_rows(path, rows_of("page", 6))
+    with pytest.raises(spark.FAILURES) as caught:
+        spark.to_counts(sums, METRICS)
+    assert "a.parquet: it changed after it was listed" in spark.message_of(caught.value)
 
 
 def write_odd_csv(folder: Path) -> None:
@@ -165,14 +288,6 @@ def test_odd_texts_are_judged_as_on_one_machine(
     assert (found.counts, found.refused) == (expected.counts, expected.refused)
 
 
-def test_no_file_is_left_out_in_silence(session: SparkSession, tmp_path: Path) -> None:
-    """Beside files Spark does not look into other folders than those named column=value."""
-    write_rows(tmp_path / "a.parquet", rows_of("page", 5))
-    write_rows(tmp_path / "more" / "b.parquet", rows_of("page", 7))
-    with pytest.raises(FileError, match="Spark leaves out 1 files in folders"):
-        spark.read_reports(session, str(tmp_path))
-
-
 def test_what_the_kernel_says_is_told(session: SparkSession, tmp_path: Path) -> None:
     """One line, with the reason and not only the place of the failure."""
     rows = [row | {"cohort": 1.5} for row in rows_of("page", 5)]
@@ -180,17 +295,6 @@ def test_what_the_kernel_says_is_told(session: SparkSession, tmp_path: Path) -> 
     with pytest.raises(spark.FAILURES) as caught:
         spark.to_counts(spark.aggregate(frame, METRICS), METRICS)
     assert "cohort must be integers, got double" in spark.message_of(caught.value)
-
-
-def test_a_corrupt_file_is_named(session: SparkSession, lake: Path, tmp_path: Path) -> None:
-    """The whole job fails: nothing is left out in silence."""
-    write_rows(tmp_path / "a.parquet", rows_of("page", 5))
-    (tmp_path / "broken.parquet").write_bytes(b"PAR1" + bytes(100) + b"PAR1")
-    frame = session.read.schema(session.read.parquet(str(lake)).schema).parquet(str(tmp_path))
-    with pytest.raises(spark.FAILURES) as caught:
-        spark.to_counts(spark.aggregate(frame, METRICS), METRICS)
-    assert "broken.parquet" in spark.message_of(caught.value)
-    assert "\n" not in spark.message_of(caught.value)
 
 
 def test_segments_are_kept_apart_and_decoded_at_once(session: SparkSession, tmp_path: Path) -> None:
@@ -266,7 +370,7 @@ def undisturbed(session: SparkSession, large_lake: Path) -> tuple[dict[Any, Coun
 
 
 def count(session: SparkSession, lake: Path) -> dict[Any, Counts]:
-    return spark.to_counts(spark.aggregate(session.read.parquet(str(lake)), METRICS), METRICS)
+    return spark.aggregate_paths(session, [str(lake)], METRICS).counts
 
 
 @pytest.mark.acceptance
@@ -324,3 +428,4 @@ def test_the_command_uses_a_remote_server(lake: Path, tmp_path: Path) -> None:
     expected = aggregate_files([lake], METRICS).counts
     assert Counts.load(out) == expected["page", METRICS["page"].params.fingerprint]
     assert "refused 3: cohort must be in [0, m - 1] (of page" in answer.stderr
+    assert answer.stdout.endswith(f"9 files: {BY_PATH}\n")

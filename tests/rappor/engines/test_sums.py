@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import json
 import subprocess
 import sys
 from typing import Any
@@ -17,7 +16,6 @@ from report_files import DAYS, METRICS, REGISTRY, Row, as_text, bare, counts_by_
 from rappor import Registry
 from rappor.engines.sums import Shape, Sums
 from rappor.engines.totals import counts_of, shapes_of
-from rappor.engines.workers import read_lines, sum_reports
 from rappor.ground.errors import ReportError
 
 FINGERPRINT = METRICS["page"].params.fingerprint
@@ -244,19 +242,6 @@ def test_the_counts_are_in_the_order_of_their_names() -> None:
     assert [(key[0], key[2]) for key in keys] == [("page", "a"), ("page", "b"), ("theme", "c")]
 
 
-def test_lines_that_are_no_rows_are_counted_once() -> None:
-    """By the workers of a cluster: all of them are refused, and the rows beside them counted."""
-    rows = rows_of("page", 5)
-    lines = [json.dumps(as_text(row)) for row in rows]
-    batch = pa.record_batch({"value": ["junk", *lines, "[]", "", "7"]})
-    read = list(read_lines([batch]))
-    sums = Sums(shapes_of(METRICS))
-    for each in sum_reports(read, shapes=shapes_of(METRICS), by=()):
-        sums.add_sums(each)
-    assert sums.refused == {("", "", "malformed"): 3}
-    assert bare(counts_of(sums, METRICS)) == counts_by_hand(rows)
-
-
 def test_bytes_that_are_no_text_are_no_name() -> None:
     """Some writers and readers of tables do not check; the row is counted like any other."""
     rows = rows_of("page", 3)
@@ -337,11 +322,8 @@ class Blocked:
             raise ModuleNotFoundError(name, name=name)
 sys.meta_path.insert(0, Blocked())
 import numpy as np, pyarrow as pa
-from rappor.engines.workers import add_sums, read_lines, sum_reports
+from rappor.engines.workers import add_sums, sum_reports
 from rappor.engines.sums import Shape
-lines = pa.record_batch({"value": ['{"format": 2, "metric": "page"}', "junk"]})
-(row, bad) = [row for rows in read_lines([lines]) for row in rows.to_pylist()]
-assert (row["metric"], row["_malformed"], bad["_malformed"]) == ("page", None, True)
 rng = np.random.default_rng(1)
 bits = rng.integers(0, 256, (5000, 16), dtype=np.uint8)
 batch = pa.record_batch({

@@ -1,0 +1,182 @@
+"""Files of reports on a cluster: which ones there are, and how its workers come to read them.
+
+Spark lists the files, under its own credentials. Where its workers see all of them by their paths,
+as in a folder that is mounted everywhere, each task opens its part of a file itself. Elsewhere
+Spark hands whole files over, as bytes, under its own credentials again. Both are read by the code
+of one machine. The files of a table are more than its rows: some are deleted, or of older versions.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Container, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NoReturn
+from urllib.parse import unquote
+
+import pyspark.sql.functions as F  # noqa: N812  # as everybody imports it
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from rappor.engines.files import ReportFile, kind_of
+from rappor.engines.rows import parts_of
+from rappor.engines.workers import (
+    LISTED,
+    TASKS,
+    path_of,
+    sum_contents,
+    sum_parts,
+    unseen_files,
+)
+from rappor.ground.errors import FileError
+
+BY_PATH: Final = "the workers open them by their paths"
+AS_BYTES: Final = "Spark hands them to its workers, which do not see their paths"
+
+_LARGEST: Final = 1 << 28
+"""Bytes of a file that Spark hands over whole: Java and the worker hold it twice each."""
+
+_MOST_TASKS: Final = 10_000
+_CHECKED: Final = 64
+"""Tasks that look whether the files are there."""
+
+_TABLES: Final = {
+    "_delta_log": "Delta Lake",
+    ".hoodie": "Hudi",
+    "metadata/*.metadata.json": "Iceberg",
+}
+"""What tables have beside their files."""
+_SPECIAL: Final = "{}[]*?,\\"
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The files of a job, by their addresses, and the road to them."""
+
+    files: tuple[ReportFile, ...]
+    road: str
+
+    def tasks(self, session: SparkSession) -> tuple[DataFrame, Callable[..., Iterator[Any]]]:
+        """Return what the workers are to read, and the function that turns it into sums."""
+        if self.road == AS_BYTES:
+            paths = [_escaped(file.path) for file in self.files if file.size]
+            return _bytes_of(session, paths).select("path", "length", "content"), sum_contents
+        parts = [part for file in self.files if file.size for part in parts_of(file)]
+        rows = [
+            (part.file.path, part.file.mtime_ns, part.file.size, part.start, part.end)
+            for part in parts
+        ]
+        return _spread(session, rows, TASKS, min(len(parts), _MOST_TASKS)), sum_parts
+
+
+def list_files(session: SparkSession, paths: Sequence[str]) -> Listing:
+    """Return the files below some paths, in order, each once.
+
+    Raises FileError as `spark.sum_files` says.
+    """
+    found = _bytes_of(session, paths).select("path", F.unix_millis("modificationTime"), "length")
+    rows = sorted(set(map(tuple, found.collect())))
+    _check_no_table(session, [path for path, *_ in rows])
+    files = tuple(
+        # Milliseconds are all that Spark tells.
+        ReportFile(path=path, kind=kind_of(path), size=size, mtime_ns=millis, labels={})
+        for path, millis, size in rows
+    )
+    files += tuple(_empty_files(found.inputFiles(), {path for path, *_ in rows}))
+    if _are_seen(session, rows):
+        return Listing(files, BY_PATH)
+    for file in files:
+        if file.size > _LARGEST:
+            raise FileError(
+                file.path,
+                f"it has {file.size:,} bytes: workers that do not see its path get at most "
+                f"{_LARGEST:,}. Mount the folder on them, write smaller files, or give "
+                "spark.aggregate a data frame",
+            )
+    return Listing(files, AS_BYTES)
+
+
+def _empty_files(addresses: Sequence[str], known: Container[str]) -> Iterator[ReportFile]:
+    """Yield the files without a byte, which Spark finds and reads as no rows.
+
+    FileError where such a file is no report file of its kind, as one that broke off.
+    """
+    for address in sorted(addresses):
+        path = unquote(address).replace("file:///", "file:/", 1)
+        if path in known or path.rpartition("/")[2].startswith((".", "_")):
+            continue
+        if (kind := kind_of(path)) != "json":
+            raise FileError(path, f"it cannot be read as {kind}: it is empty")
+        yield ReportFile(path=path, kind=kind, size=0, mtime_ns=0, labels={})
+
+
+def _are_seen(session: SparkSession, rows: Sequence[tuple[Any, ...]]) -> bool:
+    """Return whether workers see all files by their paths, as Spark has listed them."""
+    if not all(path.startswith("file:") for path, *_ in rows):
+        return False
+    frame = _spread(session, rows, LISTED, min(len(rows), _CHECKED))
+    return frame.mapInArrow(unseen_files, from_arrow_schema(LISTED)).count() == 0
+
+
+def _spread(
+    session: SparkSession, rows: Sequence[tuple[Any, ...]], schema: Any, n: int
+) -> DataFrame:
+    """Return a data frame of some rows, dealt out in turn to n partitions."""
+    frame = session.createDataFrame(list(rows), from_arrow_schema(schema))
+    return frame.coalesce(1).repartition(max(n, 1))
+
+
+def _bytes_of(session: SparkSession, paths: Sequence[str]) -> DataFrame:
+    """Return a row for each file below some paths; what cannot be read fails the job."""
+    files = session.read.format("binaryFile").option("recursiveFileLookup", "true")
+    for name in ("ignoreCorruptFiles", "ignoreMissingFiles"):
+        files = files.option(name, "false")
+    return files.load(list(paths))
+
+
+def _check_no_table(session: SparkSession, files: Sequence[str]) -> None:
+    """Raise FileError where files lie in a table, but for its folders of partitions."""
+    signs = ",".join(_TABLES)
+    for start, folders in _folders(files).items():
+        pattern = f"{start}/{{{','.join(map(_escaped, sorted(folders)))}}}/{{{signs}}}"
+        try:
+            found = _bytes_of(session, [pattern]).select("path").head()
+        except PySparkException as error:
+            if error.getCondition() != "PATH_NOT_FOUND":
+                raise
+            continue
+        if found is not None:
+            _refuse_table(found.path)
+
+
+def _folders(files: Sequence[str]) -> dict[str, set[str]]:
+    """Return the folders that files lie in, up to the root, by the beginning of their addresses.
+
+    Folders named column=value are left out: they are parts of what they lie in.
+    """
+    found: dict[str, set[str]] = defaultdict(set)
+    for parent in {file.rpartition("/")[0] for file in files}:
+        folder = path_of(parent).lstrip("/")
+        start = parent.removesuffix(folder).rstrip("/")
+        while "=" in folder.rpartition("/")[2]:
+            folder = folder.rpartition("/")[0]
+        while folder:
+            found[start].add(folder)
+            folder = folder.rpartition("/")[0]
+    return found
+
+
+def _refuse_table(sign: str) -> NoReturn:
+    parts = {kind: sign.rpartition(f"/{name.partition('/')[0]}/") for name, kind in _TABLES.items()}
+    folder, kind = next((folder, kind) for kind, (folder, inside, _) in parts.items() if inside)
+    raise FileError(
+        folder,
+        f"it is a table of {kind}, whose files are not its rows: give spark.aggregate the data "
+        "frame of the table",
+    )
+
+
+def _escaped(path: str) -> str:
+    """Return a path in which no character stands for others."""
+    return "".join(f"\\{each}" if each in _SPECIAL else each for each in path)
