@@ -1,0 +1,37 @@
+"""Sends what waits, in a process of its own: `python -m rappor_client.kit.sending FOLDER ...`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterable
+
+from rappor_client.kit.host import Host
+
+
+def start(folder: str, registry: str, collector: str, switches: Iterable[str]) -> None:
+    """Start the process and leave it alone: it ends within seconds, and nobody waits for it."""
+    words = (os.path.abspath(folder), os.path.abspath(registry), collector, *switches)
+    child = subprocess.Popen(  # noqa: S603 - this interpreter
+        # -P: a module of the folder in which the person works is never imported
+        [sys.executable, "-P", "-m", __spec__.name, *words],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        start_new_session=True,
+        creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),
+    )
+    child.returncode = 0  # it is not ours to wait for, and no warning is due
+
+
+def main(folder: str, registry: str, collector: str, *switches: str) -> None:
+    """Send, if the person's answer is still a yes."""
+    host = Host("", folder=folder, registry=registry, collector=collector, variables=switches)
+    host.send()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
