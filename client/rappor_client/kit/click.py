@@ -38,7 +38,7 @@ def telemetry(cli: _Program, *, registry: str | os.PathLike[str], **settings: An
     `Host`, as `collector`; `name` is the package's, or the script's, that calls, unless given.
     Raises ParamsError for a program without commands.
     """
-    caller = sys._getframe(1).f_globals  # noqa: SLF001 - the way that `warnings` looks up
+    caller = sys._getframe(1).f_globals
     here = str(caller.get("__file__", ""))
     name = settings.pop("name", None) or _name_of(caller, here)
     path = os.path.join(os.path.dirname(os.path.abspath(here)), registry)
@@ -124,7 +124,7 @@ def _manager(host: Host) -> Callable[[Any], None]:
 
 
 def _help(host: Host) -> str:
-    return f"See what {host.name} reports, agree, or refuse: on, off, status, preview, view, log, reset."
+    return f"See what {host.name} reports, agree to it, or refuse it: on, off, status, preview."
 
 
 def _watch_root(group: Any, host: Host) -> None:

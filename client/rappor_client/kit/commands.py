@@ -1,4 +1,4 @@
-"""The command `telemetry` of every program with the kit, for its users and, at the end, its makers."""
+"""The command `telemetry` of every program with the kit, for its users and for its makers."""
 
 from __future__ import annotations
 

@@ -37,6 +37,7 @@ _MACHINES: Final = (
 )
 """What says that no person is there: continuous integration, and tests."""
 
+_CONTAINERS: Final = ("/.dockerenv", "/run/.containerenv")
 _DAY: Final = 86400
 _HOUR: Final = 3600
 _NOTHING: Final = ""
@@ -47,8 +48,9 @@ class Host:
 
     `name` is what people type. `registry` is the path of the file that ships with the program.
     `folder` is of the user's data unless given. `variables` disable telemetry as DO_NOT_TRACK does,
-    beside NAME_NO_TELEMETRY. `public_page` is the address of what everybody may read. `clock` is
-    for tests.
+    beside NAME_NO_TELEMETRY. `public_page` is the address of what everybody may read. Where one of
+    the files `containers` exists nobody is asked: the answer would be gone with the container.
+    `clock` is for tests.
     """
 
     def __init__(  # noqa: PLR0913 - what surrounds a device
@@ -60,6 +62,7 @@ class Host:
         folder: str | os.PathLike[str] | None = None,
         variables: Iterable[str] = (),
         public_page: str = "",
+        containers: Iterable[str] = _CONTAINERS,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """Keep what is given; nothing is read."""
@@ -70,6 +73,7 @@ class Host:
         own = f"{name.upper().replace('-', '_').replace('.', '_')}_NO_TELEMETRY"
         self.variables = (*_PEOPLE, own, *variables)
         self.public_page = public_page
+        self.containers = tuple(containers)
         self.clock = clock
         self._client: Client | None = None
         self._is_silent = True
@@ -184,8 +188,8 @@ class Host:
     def _ask(self) -> None:
         from rappor_client.kit import question
 
-        is_time = question.is_answerable() and not self.obstacle()
-        if not (is_time and question.is_lasting(self.folder)):
+        is_lasting = not any(map(os.path.exists, self.containers))
+        if self.obstacle() or not (is_lasting and question.is_answerable()):
             return
         text = (
             f"May {self.name} learn which of its commands and options are used? Once a month this "

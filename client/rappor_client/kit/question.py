@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Final
 
 from rappor_client.kit import answer
 from rappor_client.kit.answer import Answer
-
-_CONTAINERS: Final = ("/.dockerenv", "/run/.containerenv")
-"""What container engines put there: an answer would be gone with the container."""
-
 
 def is_answerable() -> bool:
     """Return whether a person sits before this program: a terminal, in the foreground."""
@@ -21,11 +16,6 @@ def is_answerable() -> bool:
         return os.name != "posix" or os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
     except (AttributeError, OSError, ValueError):  # a stream is closed, or none at all
         return False
-
-
-def is_lasting(folder: str) -> bool:
-    """Return whether an answer would stay: in a folder of the user's own, outside a container."""
-    return answer.is_own(folder) and not any(map(os.path.exists, _CONTAINERS))
 
 
 def ask(text: str, folder: str, today: int) -> bool | None:
