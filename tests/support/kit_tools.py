@@ -81,7 +81,10 @@ if __name__ == "__main__":
     cli()
 """
 
-_TERMINAL: Final = "import os,sys; os.setsid(); os.open(os.ttyname(0), os.O_RDWR); os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
+_TERMINAL: Final = (
+    "import os, sys; os.setsid(); os.open(os.ttyname(0), os.O_RDWR); "
+    "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
+)
 """Takes the terminal of its standard input as its own, as a shell's program has it."""
 
 QUESTION: Final = "[y/N]"
@@ -112,7 +115,9 @@ class Tool:
         own = {name: text for name, text in os.environ.items() if name not in _MACHINES}
         return own | {"XDG_DATA_HOME": str(self.data), "PYTHONDONTWRITEBYTECODE": "1"} | more
 
-    def run(self, *words: str, code: int = 0, before: str = "", **more: str) -> str:
+    def run(
+        self, *words: str, code: int = 0, before: str = "", env: dict[str, str] | None = None
+    ) -> str:
         """Run without a terminal; return what it prints on both streams. `before` is Python."""
         start = (
             f"{before}\nimport runpy, sys; sys.argv[0] = {str(self.program)!r}\n"
@@ -123,7 +128,7 @@ class Tool:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            env=self.environment(more),
+            env=self.environment(env or {}),
             text=True,
             check=False,
             timeout=120,
@@ -135,7 +140,9 @@ class Tool:
         """Return the command line of a run."""
         return [sys.executable, str(self.program), *words]
 
-    def on_terminal(self, *words: str, types: bytes = b"", **more: str) -> str:
+    def on_terminal(
+        self, *words: str, types: bytes = b"", env: dict[str, str] | None = None
+    ) -> str:
         """Run on a terminal of its own, on which a person types once they are asked."""
         ours, theirs = os.openpty()
         with subprocess.Popen(
@@ -143,7 +150,7 @@ class Tool:
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,
-            env=self.environment(more),
+            env=self.environment(env or {}),
         ) as process:
             os.close(theirs)
             shown = ""

@@ -117,8 +117,10 @@ def _add_to_typer(app: Any, host: Host) -> None:
 
 def _manager(host: Host) -> Callable[[Any], None]:
     def manage(ctx: Any) -> None:
-        code = host.manage(ctx.args, lambda: list(dict.fromkeys(all_uses(ctx.find_root()))))
-        ctx.exit(code)
+        from rappor_client.kit import commands
+
+        uses = dict.fromkeys(all_uses(ctx.find_root()))
+        ctx.exit(commands.manage(host, ctx.args, list(uses)))
 
     return manage
 
@@ -191,10 +193,9 @@ def _typed_flags(ctx: Any) -> Iterator[str]:
 
 
 def _options(command: Any) -> list[Any]:
-    """Return a command's options but those that end the program, as --version."""
-    return [
-        each for each in command.params if each.param_type_name == "option" and not each.is_eager
-    ]
+    """Return the options that a command's function gets: not those that end it, as --version."""
+    options = [each for each in command.params if each.param_type_name == "option"]
+    return [each for each in options if each.expose_value and not each.is_eager]
 
 
 def _flags(param: Any) -> list[str]:

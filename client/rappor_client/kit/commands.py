@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rappor.ground.errors import RapporError
@@ -18,11 +18,11 @@ from rappor_client.person.contents import read_contents
 _FIRST_DAY = datetime.date(1970, 1, 1)
 
 
-def manage(host: Host, words: Sequence[str], names: Callable[[], Sequence[str]]) -> int:
-    """Run the command and return its exit code; `names` are the uses that `init` lists."""
+def manage(host: Host, words: Sequence[str], uses: Sequence[str]) -> int:
+    """Run `telemetry WORDS` and return its exit code; `uses` are the names that `init` lists."""
     chosen = _parser(host).parse_args(list(words))
     try:
-        for line in chosen.run(host, chosen, names):
+        for line in chosen.run(host, chosen, uses):
             print(line)
     except (OSError, RapporError) as error:
         print(f"{host.name} telemetry: {error}", file=sys.stderr)
@@ -58,21 +58,20 @@ def _parser(host: Host) -> argparse.ArgumentParser:
 
 
 _Lines = Iterator[str]
-_Names = Callable[[], Sequence[str]]
 
 
-def _on(host: Host, _chosen: argparse.Namespace, _names: _Names) -> _Lines:
+def _on(host: Host, _chosen: argparse.Namespace, _uses: Sequence[str]) -> _Lines:
     yield from (describe(metric) for metric in Registry.load(host.registry).values())
     host.agree()
     yield from _state(host)
 
 
-def _off(host: Host, _chosen: argparse.Namespace, _names: _Names) -> _Lines:
+def _off(host: Host, _chosen: argparse.Namespace, _uses: Sequence[str]) -> _Lines:
     erased = host.refuse()
     yield f"Telemetry of {host.name} is off. " + _erased(erased.left)
 
 
-def _reset(host: Host, _chosen: argparse.Namespace, _names: _Names) -> _Lines:
+def _reset(host: Host, _chosen: argparse.Namespace, _uses: Sequence[str]) -> _Lines:
     yield _erased(host.erase().left)
     yield from _state(host)
 
@@ -82,7 +81,7 @@ def _erased(left: Sequence[str]) -> str:
     return f"Not everything could be erased: {', '.join(left)}." if left else f"Erased. {kept}"
 
 
-def _status(host: Host, _chosen: argparse.Namespace, _names: _Names) -> _Lines:
+def _status(host: Host, _chosen: argparse.Namespace, _uses: Sequence[str]) -> _Lines:
     yield from _state(host)
     if host.is_on():
         with host.open() as client:
@@ -113,12 +112,12 @@ def _state(host: Host) -> _Lines:
         )
 
 
-def _preview(host: Host, _chosen: argparse.Namespace, _names: _Names) -> _Lines:
+def _preview(host: Host, _chosen: argparse.Namespace, _uses: Sequence[str]) -> _Lines:
     registry, contents = Registry.load(host.registry), read_contents(host.folder)
-    yield from payload.lines(registry, contents.pending, host.collector)
+    yield from payload.lines(registry, contents.bodies, host.collector)
 
 
-def _view(host: Host, chosen: argparse.Namespace, _names: _Names) -> _Lines:
+def _view(host: Host, chosen: argparse.Namespace, _uses: Sequence[str]) -> _Lines:
     from rappor_client.kit.page import write_page
 
     state = " ".join(_state(host))
@@ -130,15 +129,15 @@ def _view(host: Host, chosen: argparse.Namespace, _names: _Names) -> _Lines:
     yield str(path)
 
 
-def _log(host: Host, _chosen: argparse.Namespace, _names: _Names) -> _Lines:
+def _log(host: Host, _chosen: argparse.Namespace, _uses: Sequence[str]) -> _Lines:
     contents = read_contents(host.folder)
     yield from (f"{upload.day} {upload.body.decode()}" for upload in contents.sent)
     yield str(contents.spent) if contents.sent else "Nothing has been sent."
 
 
-def _send(host: Host, _chosen: argparse.Namespace, _names: _Names) -> _Lines:
+def _send(host: Host, _chosen: argparse.Namespace, _uses: Sequence[str]) -> _Lines:
     yield from _state(host) if (flushed := host.send()) is None else [str(flushed)]
 
 
-def _init(host: Host, chosen: argparse.Namespace, names: _Names) -> _Lines:
-    yield from introduction.write(host, chosen, names())
+def _init(host: Host, chosen: argparse.Namespace, uses: Sequence[str]) -> _Lines:
+    yield from introduction.write(host, chosen, uses)

@@ -128,12 +128,6 @@ class Host:
             raise
         self.end()
 
-    def manage(self, words: Sequence[str], names: Callable[[], Sequence[str]] = tuple) -> int:
-        """Run `telemetry WORDS` and return its exit code; `names` are the uses, for `init`."""
-        from rappor_client.kit.commands import manage
-
-        return manage(self, words, names)
-
     def open(self, collector: str | Transport | None = None) -> Client:
         """Open the device of a person who has said yes; metrics of later registries are refused."""
         import datetime
@@ -186,10 +180,11 @@ class Host:
         return erase(Path(self.folder), now=self.clock())
 
     def _ask(self) -> None:
+        if self.obstacle() or any(map(os.path.exists, self.containers)):
+            return
         from rappor_client.kit import question
 
-        is_lasting = not any(map(os.path.exists, self.containers))
-        if self.obstacle() or not (is_lasting and question.is_answerable()):
+        if not question.is_answerable():
             return
         text = (
             f"May {self.name} learn which of its commands and options are used? Once a month this "
@@ -205,11 +200,11 @@ class Host:
         from rappor_client.person.contents import read_contents
 
         client.close()
-        self._client = None
+        is_silent, self._is_silent, self._client = self._is_silent, True, None
         contents = read_contents(self.folder)
         if contents.waiting or any(each.ends <= self.clock() for each in contents.held):
             self._start_sending()
-        elif self._is_silent:
+        elif is_silent:
             self._mark("rest", (self.today + 1) * _DAY)
 
     def _start_sending(self) -> None:

@@ -42,6 +42,6 @@ def _sections(registry: Registry, contents: Contents) -> Iterator[tuple[str, str
     yield "Recorded", "\n".join([*held, *answered]) or "Nothing."
     sent = [f"{each.day} {each.body.decode()}" for each in contents.sent]
     yield "Sent", "\n".join(sent) or "Nothing."
-    yield "Would be sent", "\n".join(payload.lines(registry, contents.pending, None))
+    yield "Would be sent", "\n".join(payload.lines(registry, contents.bodies, None))
     yield "Privacy loss", str(contents.spent)
     yield "What is collected", "\n\n".join(describe(metric) for metric in registry.values())

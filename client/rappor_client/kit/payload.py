@@ -11,16 +11,15 @@ from rappor.privacy.notice import observer_belief
 from rappor.protocol.loss import epsilon_1
 from rappor.protocol.wire import Upload
 from rappor.registry.registry import Registry
-from rappor_client.folder.spool import Pending
 from rappor_client.kit.host import METRIC
 
 
-def lines(registry: Registry, pending: Sequence[Pending], collector: object) -> Iterator[str]:
+def lines(registry: Registry, bodies: Sequence[bytes], collector: object) -> Iterator[str]:
     """Yield what waits as it would be sent; where nothing does, an example of a device made up."""
     where = collector if isinstance(collector, str) else "the collector"
-    if pending:
-        yield f"What waits to be sent to {where}, each line as an upload of its own:"
-        yield from (each.body.decode() for each in pending)
+    if bodies:
+        yield f"This goes to {where}, each line as an upload of its own:"
+        yield from (body.decode() for body in bodies)
     else:
         yield f"Nothing waits. An example of what a device would send to {where}, made up now:"
         yield from (upload.decode() for upload in example(registry))

@@ -8,6 +8,7 @@ import sys
 from rappor_client.kit import answer
 from rappor_client.kit.answer import Answer
 
+
 def is_answerable() -> bool:
     """Return whether a person sits before this program: a terminal, in the foreground."""
     try:

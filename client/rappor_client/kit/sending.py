@@ -1,4 +1,4 @@
-"""Sends what waits, in a process of its own: `python -m rappor_client.kit.sending FOLDER ...`."""
+"""Starts a process that sends what waits, `python -m rappor_client.kit`, and leaves it alone."""
 
 from __future__ import annotations
 
@@ -7,15 +7,13 @@ import subprocess
 import sys
 from collections.abc import Iterable
 
-from rappor_client.kit.host import Host
-
 
 def start(folder: str, registry: str, collector: str, switches: Iterable[str]) -> None:
-    """Start the process and leave it alone: it ends within seconds, and nobody waits for it."""
+    """Start it: it ends within seconds, and nobody waits for it."""
     words = (os.path.abspath(folder), os.path.abspath(registry), collector, *switches)
     child = subprocess.Popen(  # noqa: S603 - this interpreter
         # -P: a module of the folder in which the person works is never imported
-        [sys.executable, "-P", "-m", __spec__.name, *words],
+        [sys.executable, "-P", "-m", __package__, *words],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -25,13 +23,3 @@ def start(folder: str, registry: str, collector: str, switches: Iterable[str]) -
         creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),
     )
     child.returncode = 0  # it is not ours to wait for, and no warning is due
-
-
-def main(folder: str, registry: str, collector: str, *switches: str) -> None:
-    """Send, if the person's answer is still a yes."""
-    host = Host("", folder=folder, registry=registry, collector=collector, variables=switches)
-    host.send()
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

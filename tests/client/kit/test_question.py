@@ -48,7 +48,7 @@ def test_nobody_is_asked_without_a_terminal(tool: Tool) -> None:
     closed = "import os; os.close(0); import sys; sys.stdin = None"
     assert tool.run("build", before=closed) == "built\n"
     for name in ("CI", "DO_NOT_TRACK", "MYTOOL_NO_TELEMETRY", "TF_BUILD"):
-        assert tool.on_terminal("build", **{name: "1"}) == "built\n"
+        assert tool.on_terminal("build", env={name: "1"}) == "built\n"
     assert not tool.data.exists()
 
 

@@ -1,0 +1,160 @@
+"""What a run records: names of commands and flags, one of them, and never a value."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from kit_tools import CLICK, TYPER, Tool
+from rappor_client.kit.click import telemetry, uses_of
+from rappor_client.kit.host import METRIC, Host
+from rappor_client.person.contents import read_contents
+from rappor_client.testing import FixedClock, MemoryTransport
+
+from rappor import ParamsError, Registry
+
+NAMES = [
+    "--verbose",
+    "build",
+    "build --release",
+    "build --debug",
+    "build --target",
+    "check",
+    "db wipe",
+    "db wipe --force",
+    "fail",
+]
+
+
+@pytest.mark.parametrize("tool", [CLICK, TYPER], ids=["click", "typer"], indirect=True)
+def test_init_lists_every_command_and_flag(tool: Tool) -> None:
+    """Whatever library made the program, and no option that ends it, as --version."""
+    listed = Registry.load(tool.registry)[METRIC].params.categories
+    assert sorted(set(listed) - {"--no-verbose"}) == sorted([*NAMES, "other"])
+
+
+@pytest.mark.parametrize(
+    ("words", "uses"),
+    [
+        (["build"], ["build"]),
+        (["build", "--release", "--target", "secret"], ["build --release", "build --target"]),
+        (["build", "--debug"], ["build --debug"]),
+        (["check", "secret"], ["check"]),
+        (["--verbose", "check", "secret"], ["--verbose", "check"]),
+        (["db", "wipe", "-f"], ["db wipe --force"]),
+    ],
+)
+def test_a_run_uses_names(tmp_path: Path, words: list[str], uses: list[str]) -> None:
+    """The command and the flags that were typed, by their long names; no argument, no value."""
+    seen: list[list[str]] = []
+    source = CLICK.replace("click.echo(", "seen.append(uses_of(click.get_current_context())) or (")
+    names: dict[str, Any] = {"seen": seen, "uses_of": uses_of}
+    exec(compile(source, str(tmp_path), "exec"), names)  # noqa: S102 - the tool's own source
+    names["cli"].main(words, standalone_mode=False)
+    assert seen == [uses]
+
+
+def test_a_name_that_the_group_does_not_list_is_not_recorded() -> None:
+    """A group that takes any word as a command may have been given a value."""
+
+    class Anything(click.Group):
+        def get_command(self, _: click.Context, cmd_name: str) -> click.Command:
+            return click.Command(cmd_name, callback=lambda: seen.append(uses_of(own())))
+
+    own = click.get_current_context
+    seen: list[list[str]] = []
+    Anything("run").main(["secret"], standalone_mode=False)
+    assert seen == [[]]
+
+
+def test_a_program_without_commands_is_refused() -> None:
+    """One that cannot have the command `telemetry` is told so at its start."""
+    import typer  # noqa: PLC0415  # 50 ms, and for this test only
+
+    app = typer.Typer()
+    app.command()(lambda: None)
+    for program in (app, click.Command("alone"), print):
+        with pytest.raises(ParamsError, match="must"):
+            telemetry(program, registry="metrics.toml", collector=None)
+
+
+class Person:
+    """Somebody who has agreed, on a device whose clock is ours."""
+
+    def __init__(self, tool: Tool) -> None:
+        self.clock, self.transport = FixedClock("2026-12-01T12:00:00"), MemoryTransport()
+        self.host = Host(
+            "mytool",
+            registry=tool.registry,
+            collector=self.transport,
+            folder=tool.folder,
+            clock=self.clock,
+        )
+        self.host.obstacle = lambda: ""  # type: ignore[method-assign]  # tests are an obstacle
+
+    def use(self, *uses: str) -> None:
+        """Run the program."""
+        self.host.record(uses)
+        self.host.end()
+
+
+@pytest.fixture
+def person(tool: Tool) -> Person:
+    """Somebody who has agreed."""
+    person = Person(tool)
+    person.host.agree()
+    return person
+
+
+def test_a_device_answers_once_a_month(person: Person) -> None:
+    """Two uploads a month, of the use and of what is in other, and rest on most days."""
+    for month, days in ((12, 31), (1, 31), (2, 3)):
+        for day in range(1, days + 1):
+            person.clock.set(f"{2027 if month < 12 else 2026}-{month:02}-{day:02}T12:00:00")
+            person.use("build", "build --release")
+            person.host.send()
+    names = [report.metric for report in person.transport.reports]
+    assert sorted(names[:4]) == ["command", "command", "command.other", "command.other"]
+    assert len(names) in (4, 6)
+    for body in person.transport.bodies:
+        assert "build" not in body.decode()
+    assert read_contents(person.host.folder).spent.nats <= 3 * 8
+
+
+def test_a_device_that_has_answered_rests_until_midnight(person: Person) -> None:
+    """Most runs of a month open nothing: neither folder nor registry."""
+    person.clock.set("2026-12-31T12:00:00")
+    person.use("build")
+    person.clock.set("2027-01-01T12:00:00")
+    person.host.send()
+    person.clock.set("2027-01-01T13:00:00")
+    person.use("build")
+    assert (Path(person.host.folder) / "rest").exists()
+
+
+def test_what_waited_over_the_end_of_a_month_is_sent(person: Person) -> None:
+    """A use of a month's last day leaves in the next month, whose own day may be far."""
+    person.clock.set("2026-12-31T12:00:00")
+    person.use("check")
+    assert len(read_contents(person.host.folder).held) == 2
+    person.clock.set("2027-01-02T12:00:00")
+    person.use("check")
+    assert not (Path(person.host.folder) / "rest").exists()
+    person.host.send()
+    assert len(person.transport.reports) == 2
+
+
+def test_metrics_of_a_later_registry_are_off_until_they_are_agreed_to(
+    person: Person, tool: Tool
+) -> None:
+    """A yes is to what was described; new names of commands are no new metric."""
+    text = tool.registry.read_text()
+    more = text[text.index("[metrics") :].replace("[metrics.command]", "[metrics.more]")
+    tool.registry.write_text(text.replace("total = 96", "total = 192") + more)
+    with person.host.open() as client:
+        assert str(client.record("more", "build")) == "silent: the person refuses this metric"
+    assert "learnt to report more" in tool.run("telemetry", "status")
+    tool.run("telemetry", "on")
+    assert "learnt" not in tool.run("telemetry", "status")
