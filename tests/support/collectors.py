@@ -334,7 +334,10 @@ def run_script(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
         [bash, "-euo", "pipefail", "-c", script],
         cwd=folder,
         env={name: text for name, text in os.environ.items() if name not in _OF_TESTS}
-        | {"PATH": f"{own}{os.pathsep}{os.environ['PATH']}", "XDG_DATA_HOME": str(folder / ".data")},
+        | {
+            "PATH": f"{own}{os.pathsep}{os.environ['PATH']}",
+            "XDG_DATA_HOME": str(folder / ".data"),
+        },
         capture_output=True,
         text=True,
         timeout=300,

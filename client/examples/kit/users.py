@@ -6,40 +6,38 @@ device has drawn its day, so one use there is enough; it leaves on the next day.
 
 import calendar
 import datetime
+import os
 import random
 import tempfile
 from pathlib import Path
 
-from greet import COLLECTOR
 from rappor_client.kit.host import Host
+from rappor_client.testing import FixedClock
 
+COLLECTOR = os.environ["GREET_COLLECTOR"]
+REGISTRY = Path(__file__).with_name("metrics.toml")
 USES = {"hello": 120, "hello --loud": 90, "bye": 60, "wave": 30}
 """What is used, by how many of them."""
 
 
+def live(use: str, last_day: str, folder: Path) -> int:
+    """Let a person agree, use the tool once, and send; return how many reports left."""
+    clock = FixedClock(f"{last_day}T20:00:00")
+    person = Host("greet", registry=REGISTRY, collector=COLLECTOR, folder=folder, clock=clock)
+    person.agree()
+    person.work(use)
+    clock.advance(days=1)
+    return int(person.send().sent)
+
+
 def main() -> None:
-    """Let each person agree, use one command, and send."""
-    today = datetime.datetime.now(datetime.UTC)
-    last = calendar.monthrange(today.year, today.month)[1]
-    evening = today.replace(day=last, hour=20).timestamp()
+    """Let all of them live through the last day of this month."""
+    today = datetime.datetime.now(datetime.UTC).date()
+    last = today.replace(day=calendar.monthrange(today.year, today.month)[1])
     uses = random.sample(list(USES), 300, counts=list(USES.values()))
-    n_sent = 0
     with tempfile.TemporaryDirectory() as home:
-        for number, use in enumerate(uses):
-            now = [evening]
-            person = Host(
-                "greet",
-                registry=Path(__file__).with_name("metrics.toml"),
-                collector=COLLECTOR,
-                folder=Path(home, str(number)),
-                clock=lambda now=now: now[0],
-            )
-            person.agree()
-            with person.run(use):
-                pass
-            now[0] += 86400
-            n_sent += person.send().sent
-    print(f"{n_sent} reports of {len(uses)} devices")
+        n = sum(live(use, f"{last}", Path(home, f"{i}")) for i, use in enumerate(uses))
+    print(f"{n} reports of {len(uses)} devices")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Sends what waits in a folder, if the person's answer is still a yes; `sending.py` starts it."""
+"""The process that `worker.py` starts: it records one use of a program, and sends what is due."""
 
 from __future__ import annotations
 
@@ -8,4 +8,6 @@ from rappor_client.kit.host import Host
 
 if __name__ == "__main__":
     folder, registry, collector, *variables = sys.argv[1:]
-    Host("", folder=folder, registry=registry, collector=collector, variables=variables).send()
+    Host(
+        "", folder=folder, registry=registry, collector=collector or None, variables=variables
+    ).work(sys.stdin.read())

@@ -137,12 +137,16 @@ def _watch_root(group: Any, host: Host) -> None:
     def run(ctx: Any) -> Any:
         try:
             result = invoke(ctx)
-        except BaseException as error:
-            is_done = getattr(error, "exit_code", 1) == 0
-            host.end(asks=is_done and ctx.invoked_subcommand != NAME)
+        except Exception as error:
+            if getattr(error, "exit_code", 1) == 0:  # the end that a command chose
+                end(ctx)
             raise
-        host.end(asks=ctx.invoked_subcommand != NAME)
+        end(ctx)
         return result
+
+    def end(ctx: Any) -> None:
+        if ctx.invoked_subcommand != NAME:
+            host.end()
 
     group.invoke = run
 

@@ -1,8 +1,8 @@
 """A program with telemetry: whether it is on and who decided, what is recorded, when it is sent.
 
 A program pays at each start for this module and what it imports, two files and an environment.
-Everything else is imported where a person has said yes, and then once a day, because a device that
-has answered, or whose day has not come, rests until midnight.
+The device itself works in a process of its own, and then once a day: one that has answered, or
+whose day has not come, rests until midnight.
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ _MACHINES: Final = (
 _CONTAINERS: Final = ("/.dockerenv", "/run/.containerenv")
 _DAY: Final = 86400
 _HOUR: Final = 3600
+_PAUSE: Final = 10
+_REST: Final = "rest"
 _NOTHING: Final = ""
 
 
@@ -75,8 +77,6 @@ class Host:
         self.public_page = public_page
         self.containers = tuple(containers)
         self.clock = clock
-        self._client: Client | None = None
-        self._is_silent = True
 
     @property
     def today(self) -> int:
@@ -100,33 +100,47 @@ class Host:
         return self.answer().word == "yes" and not self.obstacle()
 
     def record(self, uses: Sequence[str]) -> None:
-        """Record one run: one of its uses, drawn at random. Nothing is raised."""
+        """Record one run, by one of its uses, drawn at random. Nothing is raised.
+
+        A process of its own does the work. Of the runs of ten seconds the first one counts, so
+        that a script's loop is one use, and starts one process.
+        """
         with contextlib.suppress(Exception):  # nothing of telemetry may stop its host
             if uses and not self._rests() and self.is_on():
-                if self._client is None:
-                    self._client = self.open()
+                self._rest(self.clock() + _PAUSE)
                 drawn = uses[int.from_bytes(os.urandom(8), "big") % len(uses)]
-                is_kept = self._client.record(METRIC, drawn).word == "kept"
-                self._is_silent = self._is_silent and not is_kept
+                if not self._starts_worker(drawn):
+                    self.work(drawn)
 
-    def end(self, *, asks: bool = True) -> None:
-        """End a run: close what was opened, let others send, put the one question if it is time."""
+    def end(self) -> None:
+        """Put the one question, if it is time and a person sits there. Nothing is raised."""
         with contextlib.suppress(Exception):
-            if self._client is not None:
-                self._leave(self._client)
-            elif asks and self.answer().may_be_asked(self.today):
+            if self.answer().may_be_asked(self.today):
                 self._ask()
 
     @contextlib.contextmanager
     def run(self, *uses: str) -> Iterator[None]:
-        """Record a run of a program that is no click: its command and `command --flag` names."""
+        """Record a run of any program: the names of its command, and of `command --flag`."""
         self.record(uses)
-        try:
-            yield
-        except BaseException:
-            self.end(asks=False)
-            raise
+        yield
         self.end()
+
+    def work(self, use: str) -> None:
+        """Record a use, send what is due, and rest: until midnight (UTC) if the day is over for it.
+
+        What could not be sent waits for an hour.
+        """
+        if not self.is_on():
+            return
+        with self.open() as client:
+            is_kept = bool(client.record(METRIC, use))
+        if self._is_due() and self.collector is not None:
+            self.send()
+            if self._is_due():
+                self._rest(self.clock() + _HOUR)
+                return
+        if not is_kept:
+            self._rest((self.today + 1) * _DAY)
 
     def open(self, collector: str | Transport | None = None) -> Client:
         """Open the device of a person who has said yes; metrics of later registries are refused."""
@@ -140,7 +154,7 @@ class Host:
         logging.getLogger("rappor_client").addHandler(logging.NullHandler())  # not on the terminal
         registry = Registry.load(self.registry, today=datetime.date.max)
         said = self.answer()
-        return Client.open(
+        client = Client.open(
             self.folder,
             registry=registry,
             consent=said.word == "yes",
@@ -148,6 +162,9 @@ class Host:
             opted_out=set(registry) - set(said.metrics),
             policy=Policy(background=False, clock=self.clock),
         )
+        if self.answer().word != "yes":  # it was taken back meanwhile
+            client.withdraw()
+        return client
 
     def send(self, *, timeout: float = 10.0) -> Any:
         """Send what waits, if telemetry is on; return what `Client.flush` returns, else None."""
@@ -162,7 +179,7 @@ class Host:
 
         metrics = tuple(Registry.load(self.registry))
         answer.write(self.folder, Answer("yes", (self.today,), metrics))
-        self._unlink("rest")
+        self._wake()
 
     def refuse(self) -> Any:
         """Keep a no, erase the device, and return what was verified; OSError as `agree`."""
@@ -175,8 +192,7 @@ class Host:
 
         from rappor_client.person.withdrawal import erase
 
-        for mark in ("rest", "sending"):
-            self._unlink(mark)
+        self._wake()
         return erase(Path(self.folder), now=self.clock())
 
     def _ask(self) -> None:
@@ -195,45 +211,37 @@ class Host:
         if is_yes is not None:
             self.agree() if is_yes else self.refuse()
 
-    def _leave(self, client: Client) -> None:
-        """Close the device; rest until midnight (UTC) if nothing can happen before."""
+    def _starts_worker(self, use: str) -> bool:
+        if not isinstance(self.collector, str | None):
+            return False  # a transport of the program's own
+        from rappor_client.kit import worker
+
+        paths = (os.path.abspath(self.folder), os.path.abspath(self.registry))
+        return worker.start(paths[0], [*paths, self.collector or "", *self.variables], use)
+
+    def _is_due(self) -> bool:
+        """Return whether a report waits, or is held and its day is over."""
         from rappor_client.person.contents import read_contents
 
-        client.close()
-        is_silent, self._is_silent, self._client = self._is_silent, True, None
         contents = read_contents(self.folder)
-        if contents.waiting or any(each.ends <= self.clock() for each in contents.held):
-            self._start_sending()
-        elif is_silent:
-            self._mark("rest", (self.today + 1) * _DAY)
-
-    def _start_sending(self) -> None:
-        """Let a process of its own send, at most once an hour, so that nobody waits for it."""
-        if self._is_marked("sending") or not isinstance(self.collector, str):
-            return
-        self._mark("sending", self.clock() + _HOUR)
-        from rappor_client.kit.sending import start
-
-        start(self.folder, self.registry, self.collector, self.variables)
+        over = any(each.ends <= self.clock() for each in contents.held)
+        return over or bool(contents.waiting)
 
     def _rests(self) -> bool:
-        return self._client is None and self._is_marked("rest")
-
-    def _is_marked(self, name: str) -> bool:
         """Return whether a moment that was set, within a day, is to come for this registry."""
         with contextlib.suppress(OSError, ValueError):
-            with open(os.path.join(self.folder, name), encoding="utf-8") as file:
+            with open(os.path.join(self.folder, _REST), encoding="utf-8") as file:
                 until, _, registry = file.read().partition(" ")
             return 0 < float(until) - self.clock() <= _DAY and registry == self._version()
         return False
 
-    def _mark(self, name: str, until: float) -> None:
-        with open(os.path.join(self.folder, name), "w", encoding="utf-8") as file:
+    def _rest(self, until: float) -> None:
+        with open(os.path.join(self.folder, _REST), "w", encoding="utf-8") as file:
             file.write(f"{until} {self._version()}")
 
-    def _unlink(self, name: str) -> None:
+    def _wake(self) -> None:
         with contextlib.suppress(OSError):
-            os.unlink(os.path.join(self.folder, name))
+            os.unlink(os.path.join(self.folder, _REST))
 
     def _version(self) -> str:
         """Return what differs between two registries, for a look that costs nothing."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,14 @@ def agree(tool: Tool, *, at: str = "") -> Host:
     return host
 
 
+def until(is_so: Callable[[], bool]) -> None:
+    """Wait for what another process does."""
+    end = time.monotonic() + 120
+    while not is_so():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
 def last_month() -> str:
     """Return noon of the last day of the month before this one, when every device has drawn."""
     today = time.gmtime()
@@ -39,7 +48,7 @@ def test_on_and_off(tool: Tool) -> None:
     """`on` describes what it agrees to; `off` leaves the answer, and the nats of the year."""
     assert "Collected by a@example.org" in tool.run("telemetry", "on")
     tool.run("build")
-    assert peek(tool.folder).has_secret
+    until(lambda: peek(tool.folder).has_secret)
     assert "off. Erased." in tool.run("telemetry", "off")
     assert not peek(tool.folder).has_secret
     assert {path.name for path in tool.folder.iterdir()} <= {"answer", "budget"}
@@ -70,17 +79,12 @@ def test_a_report_leaves_in_a_process_of_its_own(tmp_path: Path) -> None:
     with accepting(registry) as collector:
         tool = Tool(tmp_path, collector=collector.url)
         host = agree(tool, at=last_month())
-        host.record(["build"])
-        host.end()
+        host.work("build")
         assert len(peek(tool.folder).held) == 2
         tool.run("build")
-        end = time.monotonic() + 60
-        while len(collector.reports) < 2 and time.monotonic() < end:
-            time.sleep(0.05)
+        until(lambda: len(collector.reports) == 2)
         assert sorted(each.metric for each in collector.reports) == ["command", "command.other"]
-        end = time.monotonic() + 60
-        while len(peek(tool.folder).sent) < 2 and time.monotonic() < end:
-            time.sleep(0.05)
+        until(lambda: len(peek(tool.folder).sent) == 2)
         log = tool.run("telemetry", "log")
         assert log.count('"metric":"command') == 2
         assert "Privacy loss so far: epsilon = 8" in log
@@ -89,8 +93,7 @@ def test_a_report_leaves_in_a_process_of_its_own(tmp_path: Path) -> None:
 def test_preview_shows_the_bytes_that_are_sent(tool: Tool) -> None:
     """Those that are kept until the day is over, as they leave; and what they reveal."""
     host = agree(tool, at="2026-12-31T12:00:00")
-    host.record(["build"])
-    host.end()
+    host.work("build")
     shown = tool.run("telemetry", "preview").splitlines()
     host.clock.advance(days=1)  # type: ignore[attr-defined]
     transport = MemoryTransport()
@@ -163,15 +166,13 @@ def test_another_users_folder_is_left_alone(tool: Tool) -> None:
 def test_two_versions_of_a_tool_share_a_folder(tool: Tool) -> None:
     """The other version knows one command more: one device, one budget, one answer a month."""
     old = agree(tool, at="2026-12-31T12:00:00")
-    old.record(["build"])
-    old.end()
+    old.work("build")
     text = tool.registry.read_text().replace('  "check",\n', '  "check",\n  "deploy",\n')
     newer = tool.registry.with_name("newer.toml")
     newer.write_text(text)
     new = Host("mytool", registry=newer, collector=None, folder=tool.folder, clock=old.clock)
     new.obstacle = lambda: ""  # type: ignore[method-assign]
-    new.record(["deploy"])
-    new.end()
+    new.work("deploy")
     old.clock.advance(days=1)  # type: ignore[attr-defined]
     old.collector = transport = MemoryTransport()
     old.send()

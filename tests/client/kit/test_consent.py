@@ -67,11 +67,11 @@ def test_nothing_is_written_or_sent_in_a_thousand_starts(tool: Tool) -> None:
 
 
 def test_the_hook_sees_what_a_device_does(tool: Tool) -> None:
-    """With consent the same watcher finds the device at work."""
+    """With consent the same watcher sees its process start."""
     today = int(time.time()) // 86400
     tool.folder.mkdir(parents=True)
     tool.answer.write_text(f"yes {today} command command.other\n")
-    assert "sqlite3.connect" in tool.run("build", before=WATCH) or (tool.folder / "rest").exists()
+    assert "subprocess.Popen" in tool.run("build", before=WATCH)
 
 
 @pytest.mark.parametrize("tool", [CLICK, TYPER], ids=["click", "typer"], indirect=True)
