@@ -50,9 +50,9 @@ class Host:
 
     `name` is what people type. `registry` is the path of the file that ships with the program.
     `folder` is of the user's data unless given. `variables` disable telemetry as DO_NOT_TRACK does,
-    beside NAME_NO_TELEMETRY. `public_page` is the address of what everybody may read. Where one of
-    the files `containers` exists nobody is asked: the answer would be gone with the container.
-    `clock` is for tests.
+    beside NAME_NO_TELEMETRY. `public_page` is the address of what everybody may read. `what` says
+    what is recorded. Where one of the files `containers` exists nobody is asked: the answer would
+    be gone with the container. `clock` is for tests.
     """
 
     def __init__(  # noqa: PLR0913 - what surrounds a device
@@ -64,6 +64,7 @@ class Host:
         folder: str | os.PathLike[str] | None = None,
         variables: Iterable[str] = (),
         public_page: str = "",
+        what: str = "commands and options",
         containers: Iterable[str] = _CONTAINERS,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -75,6 +76,7 @@ class Host:
         own = f"{name.upper().replace('-', '_').replace('.', '_')}_NO_TELEMETRY"
         self.variables = (*_PEOPLE, own, *variables)
         self.public_page = public_page
+        self.what = what
         self.containers = tuple(containers)
         self.clock = clock
 
@@ -99,6 +101,10 @@ class Host:
         """Return whether this run may record: the person agrees, and nothing is against it."""
         return self.answer().word == "yes" and not self.obstacle()
 
+    def listens(self) -> bool:
+        """Return whether a run of this moment would be recorded."""
+        return not self._rests() and self.is_on()
+
     def record(self, uses: Sequence[str]) -> None:
         """Record one run, by one of its uses, drawn at random. Nothing is raised.
 
@@ -106,7 +112,7 @@ class Host:
         that a script's loop is one use, and starts one process.
         """
         with contextlib.suppress(Exception):  # nothing of telemetry may stop its host
-            if uses and not self._rests() and self.is_on():
+            if uses and self.listens():
                 self._rest(self.clock() + _PAUSE)
                 drawn = uses[int.from_bytes(os.urandom(8), "big") % len(uses)]
                 if not self._starts_worker(drawn):
@@ -203,7 +209,7 @@ class Host:
         if not question.is_answerable():
             return
         text = (
-            f"May {self.name} learn which of its commands and options are used? Once a month this "
+            f"May {self.name} learn which of its {self.what} are used? Once a month this "
             "device would send one of them, drawn from one random day, with random noise; never a "
             f"value or an identifier. `{self.name} telemetry preview` shows it."
         )

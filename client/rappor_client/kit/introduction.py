@@ -38,7 +38,7 @@ epoch = "month"
 """
 
 _DESCRIPTION: Final = (
-    "Which commands and options of {name} are used. Each device answers once a month, with a use "
+    "Which {what} of {name} are used. Each device answers once a month, with a use "
     "drawn from one random day: shares are those of devices by what they use, and nothing links "
     "two answers."
 )
@@ -46,8 +46,8 @@ _DESCRIPTION: Final = (
 _SECTION: Final = """\
 ## Telemetry
 
-{name} asks once, on a terminal, whether it may report which of its commands and options are used.
-Without a yes nothing is computed, written or sent. It reports names of commands and options only,
+{name} asks once, on a terminal, whether it may report which of its {what} are used.
+Without a yes nothing is computed, written or sent. It reports names of {what} only,
 never a value, a file name or an identifier, and a device adds random noise before anything leaves.
 
 {notices}
@@ -96,10 +96,10 @@ def write(host: Host, chosen: argparse.Namespace, names: Sequence[str]) -> Itera
         if not chosen.owner:
             raise ParamsError("--owner must be given for a new registry: who is responsible")
         text = registry_of(
-            host.name, names, owner=chosen.owner, expires=chosen.expires, devices=chosen.devices
+            host, names, owner=chosen.owner, expires=chosen.expires, devices=chosen.devices
         )
         path.write_text(text, encoding="utf-8")
-        yield f"{path} has {len(names)} names of commands and options. It ships with {host.name}."
+        yield f"{path} has {len(names)} names of {host.what}. It ships with {host.name}."
         if "discover" not in text:
             yield (
                 f"Unknown names are not looked for: that takes {devices_for_others():,} devices a "
@@ -115,14 +115,15 @@ def write(host: Host, chosen: argparse.Namespace, names: Sequence[str]) -> Itera
 
 
 def registry_of(
-    name: str, uses: Sequence[str], *, owner: str, expires: datetime.date, devices: int | None
+    host: Host, uses: Sequence[str], *, owner: str, expires: datetime.date, devices: int | None
 ) -> str:
     """Return the text of a registry; MetricError for names that cannot be categories."""
     is_discovered = "other" not in uses and (devices is None or devices >= devices_for_others())
+    description = _DESCRIPTION.format(name=host.name, what=host.what)
     fields = {
-        "name": name,
+        "name": host.name,
         "metric": METRIC,
-        "description": json.dumps(_DESCRIPTION.format(name=name), ensure_ascii=False),
+        "description": json.dumps(description, ensure_ascii=False),
         "owner": json.dumps(owner, ensure_ascii=False),
         "expires": expires,
         "categories": "".join(f"  {json.dumps(each, ensure_ascii=False)},\n" for each in uses),
@@ -161,6 +162,7 @@ def section_of(host: Host) -> str:
     public = f" Everybody may read the results: {host.public_page}" if host.public_page else ""
     return _SECTION.format(
         name=host.name,
+        what=host.what,
         notices="\n\n".join(f"> {text}".replace("\n", "\n> ") for text in notices),
         switches=", ".join(f"`{name}=1`" for name in host.variables),
         collector=host.collector if isinstance(host.collector, str) else "nobody yet",

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from typing import Final
+
+_started: Final[list[int]] = []
 
 
 def start(folder: str, words: Sequence[str], use: str) -> bool:
@@ -15,6 +19,9 @@ def start(folder: str, words: Sequence[str], use: str) -> bool:
     """
     if getattr(sys, "frozen", False) or not sys.executable:
         return False
+    for earlier in list(_started) if os.name == "posix" else ():
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(earlier, os.WNOHANG)  # a server that runs for months keeps no dead ones
     child = subprocess.Popen(  # noqa: S603 - this interpreter
         # -P: a module of the folder in which the person works is never imported
         [sys.executable, "-P", "-m", __package__, *words],
@@ -30,4 +37,5 @@ def start(folder: str, words: Sequence[str], use: str) -> bool:
     child.stdin.write(use.encode())
     child.stdin.close()
     child.returncode = 0  # nobody waits for it, and no warning is due
+    _started[:] = [child.pid]
     return True

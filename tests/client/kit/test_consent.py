@@ -60,6 +60,7 @@ def test_nothing_is_written_or_sent_without_consent(tool: Tool) -> None:
 
 
 @pytest.mark.acceptance
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("tool", [CLICK, TYPER], ids=["click", "typer"], indirect=True)
 def test_nothing_is_written_or_sent_in_a_thousand_starts(tool: Tool) -> None:
     """The same, a thousand times."""

@@ -29,5 +29,5 @@ def test_the_example_goes_the_whole_way(tmp_path: Path) -> None:
     assert list(Registry.load(folder / "metrics.toml.shipped")) == ["command"]
     rows = json.loads(edition.read_text())["rows"]
     assert {row["candidate"] for row in rows} == set(USES)
-    for row in rows:  # by Bernstein's inequality at 1e-9 a check: 300 answers of variance .144
-        assert abs(row["estimate"] - USES[row["candidate"]]) < 0.16
+    for row in rows:  # Bernstein's inequality at 1e-9 a check: 300 answers of variance .19 at most
+        assert abs(row["estimate"] - USES[row["candidate"]]) < 0.2
