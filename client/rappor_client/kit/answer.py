@@ -60,6 +60,6 @@ def write(folder: str, answer: Answer) -> None:
 def is_own(folder: str) -> bool:
     """Return whether the folder, or the nearest one above it that exists, is the user's own."""
     place = os.path.abspath(folder)
-    while not os.path.exists(place):
+    while not os.path.exists(place) and place != os.path.dirname(place):
         place = os.path.dirname(place)
     return os.name != "posix" or os.stat(place).st_uid == os.geteuid()

@@ -91,6 +91,8 @@ class Host:
 
     def obstacle(self) -> str:
         """Return what keeps telemetry off whatever the person has said, in words, if anything."""
+        if self.folder.startswith("~"):
+            return "the home of the user is not known"
         if said := switched_off((*self.variables, *_MACHINES)):
             return said
         if not os.path.exists(self.registry):
@@ -189,8 +191,11 @@ class Host:
 
     def refuse(self) -> Any:
         """Keep a no, erase the device, and return what was verified; OSError as `agree`."""
-        answer.write(self.folder, Answer("no", (self.today,)))
-        return self.erase()
+        try:
+            answer.write(self.folder, Answer("no", (self.today,)))
+        finally:
+            erased = self.erase()
+        return erased
 
     def erase(self) -> Any:
         """Erase the device and return what was verified; the answer stays."""

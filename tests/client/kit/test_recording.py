@@ -8,6 +8,7 @@ from typing import Any
 import click
 import pytest
 from kit_tools import CLICK, TYPER, Tool
+from rappor_client.kit.answer import Answer
 from rappor_client.kit.click import telemetry, uses_of
 from rappor_client.kit.host import METRIC, Host
 from rappor_client.person.contents import read_contents
@@ -156,3 +157,60 @@ def test_metrics_of_a_later_registry_are_off_until_they_are_agreed_to(
     assert "learnt to report more" in tool.run("telemetry", "status")
     tool.run("telemetry", "on")
     assert "learnt" not in tool.run("telemetry", "status")
+
+
+class Counting(Host):
+    """A host that is on, and counts what it works for."""
+
+    used = 0
+
+    def is_on(self) -> bool:
+        """Be on, in a test too."""
+        return True
+
+    def work(self, use: str) -> None:
+        """Count."""
+        self.used += bool(use)
+
+
+def test_a_loop_of_runs_is_one_use_in_ten_seconds(tool: Tool) -> None:
+    """A script that calls a tool a thousand times is no thousand uses, nor processes."""
+    clock = FixedClock("2026-12-01T12:00:00")
+    host = Counting(
+        "mytool",
+        registry=tool.registry,
+        collector=MemoryTransport(),
+        folder=tool.folder,
+        clock=clock,
+    )
+    host.agree()
+    for seconds, used in ((0, 1), (9, 1), (2, 2), (-200_000, 3), (300_000, 4)):
+        clock.advance(seconds=seconds)
+        host.record(["build"])
+        host.record(["build"])
+        assert host.used == used
+
+
+class TakenBack(Host):
+    """A host whose person says no while the device opens."""
+
+    n_asked = 0
+
+    def answer(self) -> Answer:
+        """Say yes once, then no."""
+        self.n_asked += 1
+        return Answer("yes" if self.n_asked == 1 else "no", (20000,), ("command",))
+
+
+def test_a_no_while_the_device_opens_erases_it(tool: Tool) -> None:
+    """A process that began before `telemetry off` leaves nothing behind it."""
+    host = TakenBack("mytool", registry=tool.registry, collector=None, folder=tool.folder)
+    with host.open() as client:
+        assert str(client.record("command", "build")) == "silent: there is no consent"
+    assert not read_contents(host.folder).has_secret
+
+
+def test_without_a_home_it_is_off(tool: Tool) -> None:
+    """No folder of the name ~ appears where the person works."""
+    host = Host("mytool", registry=tool.registry, collector=None, folder="~nobody.at.all/data")
+    assert host.obstacle() == "the home of the user is not known"
