@@ -11,6 +11,7 @@ copy of click of its own, so what both have in common is all that is used.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -36,8 +37,11 @@ def telemetry(cli: _Program, *, registry: str | os.PathLike[str], **settings: An
     `cli`: a group of click or an app of typer with commands. `registry`: the path of the file that
     `telemetry init` writes; a relative one is beside the file that calls this. `settings`: those of
     `Host`, as `collector`; `name` is the package's, or the script's, that calls, unless given.
-    Raises ParamsError for a program without commands.
+    Raises ParamsError for a program without commands, or with a command `telemetry` of its own.
     """
+    own = (*getattr(cli, "commands", ()), *getattr(cli, "registered_commands", ()))
+    if NAME in [getattr(each, "name", each) for each in own]:
+        raise ParamsError(f"cli must have no command {NAME} of its own")
     caller = sys._getframe(1).f_globals
     here = str(caller.get("__file__", ""))
     name = settings.pop("name", None) or _name_of(caller, here)
@@ -158,8 +162,11 @@ def _watch(command: Any, host: Host) -> None:
 
         def watched(ctx: Any, name: str) -> Any:
             found = get_command(ctx, name)
-            if found is not None and "invoke" not in vars(found) and (ctx.parent or name != NAME):
-                _watch(found, host)
+            if name == NAME and ctx.parent is None:  # a group may look up its own commands only
+                return found or command.commands[NAME]
+            with contextlib.suppress(Exception):  # nothing of telemetry may stop its host
+                if found is not None and "invoke" not in vars(found):
+                    _watch(found, host)
             return found
 
         command.get_command = watched
@@ -167,7 +174,9 @@ def _watch(command: Any, host: Host) -> None:
     invoke = command.invoke
 
     def run(ctx: Any) -> Any:
-        host.record(uses_of(ctx))
+        with contextlib.suppress(Exception):  # nothing of telemetry may stop its host
+            if host.listens():
+                host.record(uses_of(ctx))
         return invoke(ctx)
 
     command.invoke = run

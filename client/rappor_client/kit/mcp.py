@@ -11,6 +11,7 @@ is written to standard output, over which a server may speak. It needs the extra
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 from fastmcp import FastMCP
@@ -30,10 +31,11 @@ class Telemetry(Middleware):
         self, context: MiddlewareContext[Any], call_next: CallNext[Any, Any]
     ) -> Any:
         """Record the tool, and go on."""
-        if context.fastmcp_context is not None and self._host.listens():
-            name = context.message.name
-            if name in await tool_names(context.fastmcp_context.fastmcp):
-                self._host.record([name])
+        with contextlib.suppress(Exception):  # nothing of telemetry may stop its host
+            if context.fastmcp_context is not None and self._host.listens():
+                name = context.message.name
+                if name in await tool_names(context.fastmcp_context.fastmcp):
+                    self._host.record([name])
         return await call_next(context)
 
 

@@ -76,9 +76,32 @@ def test_a_program_without_commands_is_refused() -> None:
 
     app = typer.Typer()
     app.command()(lambda: None)
-    for program in (app, click.Command("alone"), print):
+    own = click.Group("own", commands=[click.Command("telemetry")])
+    for program in (app, click.Command("alone"), own, print):
         with pytest.raises(ParamsError, match="must"):
             telemetry(program, registry="metrics.toml", collector=None)
+
+
+@pytest.mark.parametrize("what", ["list_commands", "get_command"])
+def test_a_group_with_ways_of_its_own_works_as_before(tmp_path: Path, what: str) -> None:
+    """Whatever telemetry stumbles over, the command runs; and `telemetry` is found."""
+    ran: list[str] = []
+
+    class Odd(click.Group):
+        def list_commands(self, ctx: click.Context) -> list[str]:
+            if what == "list_commands":
+                raise RuntimeError
+            return super().list_commands(ctx)
+
+        def get_command(self, _ctx: click.Context, cmd_name: str) -> click.Command | None:
+            own = click.Command("run", callback=lambda: ran.append("run"))
+            return own if cmd_name == "run" or what == "list_commands" else None
+
+    cli = telemetry(Odd("odd"), registry="metrics.toml", collector=None, folder=tmp_path / "own")
+    cli.main(["run"], standalone_mode=False)
+    assert ran == ["run"]
+    if what == "get_command":
+        assert cli.main(["telemetry", "status"], standalone_mode=False) == 0
 
 
 class Person:
