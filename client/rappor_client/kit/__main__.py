@@ -7,7 +7,12 @@ import sys
 from rappor_client.kit.host import Host
 
 if __name__ == "__main__":
-    folder, registry, collector, *variables = sys.argv[1:]
+    folder, registry, collector, consents, *variables = sys.argv[1:]
     Host(
-        "", folder=folder, registry=registry, collector=collector or None, variables=variables
+        "",
+        folder=folder,
+        registry=registry,
+        collector=collector or None,
+        consents=consents,
+        variables=variables,
     ).work(sys.stdin.read())

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 NAME: Final = "answer"
+EVERY: Final = "*"
+"""Stands for every metric, where the operator of a server has agreed to them in advance."""
 _WEEK: Final = 7
 _WORDS: Final = ("yes", "no", "asked")
 
@@ -21,6 +24,10 @@ class Answer(NamedTuple):
     word: str = ""
     days: tuple[int, ...] = ()
     metrics: tuple[str, ...] = ()
+
+    def refused(self, metrics: Iterable[str]) -> set[str]:
+        """Return those of the metrics that the person has not agreed to."""
+        return set() if EVERY in self.metrics else set(metrics) - set(self.metrics)
 
     def may_be_asked(self, today: int) -> bool:
         """Return whether the question may be put: once, and once more if it was not answered."""

@@ -12,6 +12,7 @@ from rappor.ground.errors import RapporError
 from rappor.privacy.notice import describe
 from rappor.registry.registry import Registry
 from rappor_client.kit import introduction, payload
+from rappor_client.kit.answer import EVERY
 from rappor_client.kit.host import Host
 from rappor_client.person.contents import read_contents
 
@@ -95,7 +96,9 @@ def _state(host: Host) -> _Lines:
     said = host.answer()
     day = _FIRST_DAY + datetime.timedelta(days=said.days[-1]) if said.days else None
     words = {
-        "yes": f"you said yes on {day}",
+        "yes": f"the environment has {host.consents}=yes"
+        if EVERY in said.metrics
+        else f"you said yes on {day}",
         "no": f"you said no on {day}",
         "asked": f"the question of {day} has no answer",
         "lost": "your answer cannot be read",
@@ -105,7 +108,7 @@ def _state(host: Host) -> _Lines:
         yield f"Telemetry of {host.name} is off: {obstacle}. Apart from that, {own}."
         return
     yield f"Telemetry of {host.name} is {'on' if said.word == 'yes' else 'off'}: {own}."
-    if said.word == "yes" and (more := set(Registry.load(host.registry)) - set(said.metrics)):
+    if said.word == "yes" and (more := said.refused(Registry.load(host.registry))):
         yield (
             f"Since then {host.name} learnt to report {', '.join(sorted(more))}. This is off; "
             f"`{host.name} telemetry on` describes it and agrees to it."

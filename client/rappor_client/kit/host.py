@@ -51,8 +51,10 @@ class Host:
     `name` is what people type. `registry` is the path of the file that ships with the program.
     `folder` is of the user's data unless given. `variables` disable telemetry as DO_NOT_TRACK does,
     beside NAME_NO_TELEMETRY. `public_page` is the address of what everybody may read. `what` says
-    what is recorded. Where one of the files `containers` exists nobody is asked: the answer would
-    be gone with the container. `clock` is for tests.
+    what is recorded. `consents` names a variable with whose value yes the operator of a server
+    agrees, while the folder has no answer; never for a program that people start. Where one of the
+    files `containers` exists nobody is asked: the answer would be gone with the container. `clock`
+    is for tests.
     """
 
     def __init__(  # noqa: PLR0913 - what surrounds a device
@@ -65,6 +67,7 @@ class Host:
         variables: Iterable[str] = (),
         public_page: str = "",
         what: str = "commands and options",
+        consents: str = "",
         containers: Iterable[str] = _CONTAINERS,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -77,6 +80,7 @@ class Host:
         self.variables = (*_PEOPLE, own, *variables)
         self.public_page = public_page
         self.what = what
+        self.consents = consents
         self.containers = tuple(containers)
         self.clock = clock
 
@@ -87,7 +91,10 @@ class Host:
 
     def answer(self) -> Answer:
         """Return what the person has said."""
-        return answer.read(self.folder)
+        said = answer.read(self.folder)
+        if not said.word and os.environ.get(self.consents, "").lower() == "yes":
+            return Answer("yes", (self.today,), (answer.EVERY,))
+        return said
 
     def obstacle(self) -> str:
         """Return what keeps telemetry off whatever the person has said, in words, if anything."""
@@ -167,7 +174,7 @@ class Host:
             registry=registry,
             consent=said.word == "yes",
             collector=collector,
-            opted_out=set(registry) - set(said.metrics),
+            opted_out=said.refused(registry),
             policy=Policy(background=False, clock=self.clock),
         )
         if self.answer().word != "yes":  # it was taken back meanwhile
@@ -228,7 +235,9 @@ class Host:
         from rappor_client.kit import worker
 
         paths = (os.path.abspath(self.folder), os.path.abspath(self.registry))
-        return worker.start(paths[0], [*paths, self.collector or "", *self.variables], use)
+        return worker.start(
+            paths[0], [*paths, self.collector or "", self.consents, *self.variables], use
+        )
 
     def _is_due(self) -> bool:
         """Return whether a report waits, or is held and its day is over."""
@@ -247,6 +256,7 @@ class Host:
         return False
 
     def _rest(self, until: float) -> None:
+        os.makedirs(self.folder, mode=0o700, exist_ok=True)
         with open(os.path.join(self.folder, _REST), "w", encoding="utf-8") as file:
             file.write(f"{until} {self._version()}")
 

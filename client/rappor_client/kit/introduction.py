@@ -47,8 +47,9 @@ _SECTION: Final = """\
 ## Telemetry
 
 {name} asks once, on a terminal, whether it may report which of its {what} are used.
-Without a yes nothing is computed, written or sent. It reports names of {what} only,
-never a value, a file name or an identifier, and a device adds random noise before anything leaves.
+Without a yes nothing is computed or sent, and only the answer is written. It reports names of
+{what} only, never a value, a file name or an identifier, and a device adds random noise
+before anything leaves.
 
 {notices}
 
@@ -101,10 +102,8 @@ def write(host: Host, chosen: argparse.Namespace, names: Sequence[str]) -> Itera
         path.write_text(text, encoding="utf-8")
         yield f"{path} has {len(names)} names of {host.what}. It ships with {host.name}."
         if "discover" not in text:
-            yield (
-                f"Unknown names are not looked for: that takes {devices_for_others():,} devices a "
-                "month, and no command of the name other."
-            )
+            least = f"{devices_for_others():,} devices a month, and no use of the name other"
+            yield f"Names that are not listed are not looked for: that takes {least}."
     section = section_of(host)
     if chosen.readme is None:
         yield section

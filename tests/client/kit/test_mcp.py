@@ -32,7 +32,8 @@ def add(a: int, b: int) -> int:
 
 here = Path(__file__).parent
 server.add_middleware(
-    Telemetry(Host("myserver", registry=here / "metrics.toml", collector=None, folder=here / "own"))
+    Telemetry(Host("myserver", registry=here / "metrics.toml", collector=None, folder=here / "own",
+                   consents="MYSERVER_TELEMETRY"))
 )
 server.run(show_banner=False)
 """
@@ -95,12 +96,16 @@ def test_names_of_the_servers_own_tools_are_recorded(host: Awake) -> None:
     assert host.seen == ["add"]
 
 
-def test_a_server_over_stdio_answers_as_without(host: Awake, tmp_path: Path) -> None:
+@pytest.mark.parametrize("consents", ["file", "environment"])
+def test_a_server_over_stdio_answers_as_without(host: Awake, tmp_path: Path, consents: str) -> None:
     """Not a byte of telemetry is on the standard output, over which it speaks; the device works."""
     program = tmp_path / "server.py"
     program.write_text(SERVER)
     env = {name: text for name, text in os.environ.items() if name not in ("CI", "DO_NOT_TRACK")}
     env.pop("PYTEST_CURRENT_TEST", None)
+    if consents == "environment":
+        (tmp_path / "own" / "answer").unlink()
+        env["MYSERVER_TELEMETRY"] = "yes"
 
     async def call() -> int:
         transport = StdioTransport(sys.executable, [str(program)], env=env)
