@@ -15,6 +15,7 @@ ELSEWHERE = {
     "README.md": "installs the package; its other blocks are compared with what they print",
     "client/README.md": "what it prints is compared",
     "client/javascript/README.md": "a browser runs it",
+    "client/examples/kit/README.md": "runs beside the files of its folder",
     "server/README.md": "what it prints is compared, and one block needs PostgreSQL",
     ".github/CONTRIBUTING.md": "installs the package",
 }

@@ -17,12 +17,11 @@ from rappor.protocol.wire import METRIC_NAME
 from rappor.registry.registry import Registry
 from rappor_client.network.transport import Transport
 from rappor_client.periods import Clock
+from rappor_client.switches import switched_off
 
 _MOST: Final = (1 << 63) - 1
 """The largest number that the database takes."""
 _SWITCHES: Final = ("RAPPOR_DISABLED", "DO_NOT_TRACK", "CI")
-_OFF: Final = ("", "0", "false", "no")
-"""What a switch of the environment says when it is not set."""
 
 
 def _check_cap(name: str, cap: object) -> None:
@@ -98,11 +97,7 @@ class Policy:
 
     def obstacle(self, environment: Mapping[str, str] = os.environ) -> str:
         """Return which of the environment's variables disables the device, in words, if any."""
-        if self.respect_environment:
-            for name in _SWITCHES:
-                if environment.get(name, "").lower() not in _OFF:
-                    return f"the environment has {name}={environment[name]}"
-        return ""
+        return switched_off(_SWITCHES, environment) if self.respect_environment else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

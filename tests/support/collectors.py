@@ -308,6 +308,10 @@ def run_command(*arguments: str, **environment: str) -> subprocess.CompletedProc
     )
 
 
+_OF_TESTS = ("CI", "PYTEST_CURRENT_TEST")
+"""What a reader's shell does not have; programs with telemetry obey it."""
+
+
 def run_script(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
     """Run a script of bash in a folder, where the commands of the project are this program."""
     own = folder / ".commands"
@@ -329,7 +333,11 @@ def run_script(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [bash, "-euo", "pipefail", "-c", script],
         cwd=folder,
-        env={**os.environ, "PATH": f"{own}{os.pathsep}{os.environ['PATH']}"},
+        env={name: text for name, text in os.environ.items() if name not in _OF_TESTS}
+        | {
+            "PATH": f"{own}{os.pathsep}{os.environ['PATH']}",
+            "XDG_DATA_HOME": str(folder / ".data"),
+        },
         capture_output=True,
         text=True,
         timeout=300,

@@ -150,6 +150,19 @@ def pending(db: sqlite3.Connection) -> list[Pending]:
     ]
 
 
+def bodies(db: sqlite3.Connection) -> list[bytes]:
+    """Return the body of each upload that waits, or that a held report will be, as it will leave.
+
+    A report that is held until its interval ends may still be drawn again.
+    """
+    query = (
+        "SELECT id, metric, params, cohort, bits FROM report UNION ALL "
+        "SELECT id, metric, params, cohort, bits FROM held WHERE bits IS NOT NULL"
+    )
+    coming = [Upload(id=name, reports=(_report(*row),)) for name, *row in db.execute(query)]
+    return [*(each.body for each in pending(db)), *(each.to_json() for each in coming)]
+
+
 def build(
     db: sqlite3.Connection, *, due_by: float, stopped: Collection[str] = ()
 ) -> Pending | None:

@@ -11,7 +11,7 @@ import math
 import os
 import sqlite3
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from rappor.ground.errors import FileError
@@ -35,7 +35,8 @@ class Contents:
 
     `waiting` are the finished reports without an answer; the first of them are in the uploads
     `pending`. `held` are the reports that wait for the end of their interval. `scopes` are what
-    the device has answered for, which `spent` sums up. `sent` is the log of uploads.
+    the device has answered for, which `spent` sums up. `sent` is the log of uploads, `bodies` what
+    is to leave, byte by byte, what is held included.
     """
 
     has_secret: bool
@@ -45,6 +46,7 @@ class Contents:
     scopes: tuple[Scope, ...] = ()
     spent: Spent = NOTHING_SPENT
     sent: tuple[Sent, ...] = ()
+    bodies: tuple[bytes, ...] = field(default=(), repr=False)
     counters: Mapping[str, int]
 
 
@@ -74,6 +76,7 @@ def read_contents(folder: str | os.PathLike[str]) -> Contents:
                     scopes=scopes,
                     spent=spent,
                     sent=tuple(spool.log(db)),
+                    bodies=tuple(spool.bodies(db)),
                     counters=counters(db),
                 )
         finally:

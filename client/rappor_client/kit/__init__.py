@@ -1,0 +1,1 @@
+"""Telemetry for a program in five lines: the question, the commands, and what is recorded."""

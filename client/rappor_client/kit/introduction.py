@@ -1,0 +1,169 @@
+"""`telemetry init`: a program's registry, and the section of its README, from its own names."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from rappor.ground.errors import ParamsError
+from rappor.privacy.notice import describe, describe_together
+from rappor.registry.metric import Metric
+from rappor.registry.registry import Registry
+from rappor_client.kit.host import METRIC, Host
+
+_COHORT_DEVICES: Final = 20
+"""Devices that a cohort needs in a month, or its blocks never close (server/README.md)."""
+
+_REGISTRY: Final = """\
+# What {name} reports, written by `{name} telemetry init`. Collectors of later versions accept it as
+# one of their `older` registries.
+[budget]
+total = {total}                  # nats that a device may lose in a calendar year
+
+[metrics.{metric}]
+description = {description}
+owner = {owner}
+expires = {expires}
+encoding = "onehot"
+categories = [
+{categories}]
+{other}profile = "once"
+interval = "epoch"
+epoch = "month"
+"""
+
+_DESCRIPTION: Final = (
+    "Which {what} of {name} are used. Each device answers once a month, with a use "
+    "drawn from one random day: shares are those of devices by what they use, and nothing links "
+    "two answers."
+)
+
+_SECTION: Final = """\
+## Telemetry
+
+{name} asks once, on a terminal, whether it may report which of its {what} are used.
+Without a yes nothing is computed or sent, and only the answer is written. It reports names of
+{what} only, never a value, a file name or an identifier, and a device adds random noise
+before anything leaves.
+
+{notices}
+
+| you want to | do this |
+|---|---|
+| agree, refuse and erase | `{name} telemetry on`, `{name} telemetry off` |
+| see what decides, and what would be sent | `{name} telemetry status`, `{name} telemetry preview` |
+| see all that is kept and was sent | `{name} telemetry view`, `{name} telemetry log` |
+| begin anew | `{name} telemetry reset` |
+| refuse for a whole environment | set {switches} |
+
+The reports go to {collector}.{public}
+"""
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    """Add what only the makers of a program know."""
+    next_year = datetime.date(datetime.datetime.now(datetime.UTC).year + 1, 12, 31)
+    command.add_argument(
+        "--owner", metavar="WHO", help="Who is responsible: an address for people."
+    )
+    command.add_argument(
+        "--expires",
+        type=datetime.date.fromisoformat,
+        default=next_year,
+        metavar="DAY",
+        help=f"The last day of collection. The default is {next_year}.",
+    )
+    command.add_argument(
+        "--devices",
+        type=int,
+        metavar="N",
+        help="Devices that you expect in a month. With too few, the names of commands that are not "
+        "listed are not looked for.",
+    )
+    command.add_argument(
+        "--readme", type=Path, metavar="FILE", help="Where the section goes. Default: the terminal."
+    )
+
+
+def write(host: Host, chosen: argparse.Namespace, names: Sequence[str]) -> Iterator[str]:
+    """Write a registry unless there is one, then the section; yield what people should know."""
+    path = Path(host.registry)
+    if not path.exists():
+        if not chosen.owner:
+            raise ParamsError("--owner must be given for a new registry: who is responsible")
+        text = registry_of(
+            host, names, owner=chosen.owner, expires=chosen.expires, devices=chosen.devices
+        )
+        path.write_text(text, encoding="utf-8")
+        yield f"{path} has {len(names)} names of {host.what}. It ships with {host.name}."
+        if "discover" not in text:
+            least = f"{devices_for_others():,} devices a month, and no use of the name other"
+            yield f"Names that are not listed are not looked for: that takes {least}."
+    section = section_of(host)
+    if chosen.readme is None:
+        yield section
+        return
+    with chosen.readme.open("a", encoding="utf-8") as file:
+        file.write(section)
+    yield f"The section Telemetry is at the end of {chosen.readme}."
+
+
+def registry_of(
+    host: Host, uses: Sequence[str], *, owner: str, expires: datetime.date, devices: int | None
+) -> str:
+    """Return the text of a registry; MetricError for names that cannot be categories."""
+    is_discovered = "other" not in uses and (devices is None or devices >= devices_for_others())
+    description = _DESCRIPTION.format(name=host.name, what=host.what)
+    fields = {
+        "name": host.name,
+        "metric": METRIC,
+        "description": json.dumps(description, ensure_ascii=False),
+        "owner": json.dumps(owner, ensure_ascii=False),
+        "expires": expires,
+        "categories": "".join(f"  {json.dumps(each, ensure_ascii=False)},\n" for each in uses),
+        "other": 'other = "discover"              # looks for commands of plugins\n'
+        if is_discovered
+        else "",
+    }
+    priced = Registry.loads(_REGISTRY.format(total="inf", **fields))
+    total = math.fsum(each.total for each in priced.reserved)
+    return _REGISTRY.format(total=f"{total:g}", **fields)
+
+
+def devices_for_others() -> int:
+    """Return the devices a month from which on what is in `other` has blocks that close."""
+    text = _REGISTRY.format(
+        name="", metric=METRIC, total="inf", description='"-"', owner='"-"', expires="2999-12-31",
+        categories='"a", "b"', other='other = "discover"\n',
+    )  # fmt: skip
+    return max(map(_devices_for, Registry.loads(text).values()))
+
+
+def _devices_for(metric: Metric) -> int:
+    """Return the devices that fill every cohort of every part."""
+    shares = [part.share for part in metric.parts if part.share is not None]
+    least = min([*shares, 1 - math.fsum(shares)])
+    return math.ceil(_COHORT_DEVICES * metric.params.m / least)
+
+
+def section_of(host: Host) -> str:
+    """Return the section of a program's README, from its registry."""
+    registry = Registry.load(host.registry)
+    metrics = list(registry.values())
+    notices = [describe(metric) for metric in metrics]
+    pair = [registry[name] for name in registry.together(METRIC)]
+    notices += [describe_together(pair)] if len(pair) > 1 else []
+    public = f" Everybody may read the results: {host.public_page}" if host.public_page else ""
+    return _SECTION.format(
+        name=host.name,
+        what=host.what,
+        notices="\n\n".join(f"> {text}".replace("\n", "\n> ") for text in notices),
+        switches=", ".join(f"`{name}=1`" for name in host.variables),
+        collector=host.collector if isinstance(host.collector, str) else "nobody yet",
+        public=public,
+    )

@@ -1,0 +1,47 @@
+"""A local page of a device: what it keeps, what it sent, and what it would send."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from html import escape
+from pathlib import Path
+from typing import Final
+
+from rappor.privacy.notice import describe
+from rappor.registry.registry import Registry
+from rappor_client.kit import payload
+from rappor_client.person.contents import Contents, read_contents
+
+_STYLE: Final = (
+    "body{font:16px/1.5 system-ui,sans-serif;max-width:46rem;margin:2rem auto;padding:0 1rem;"
+    "color-scheme:light dark}pre{white-space:pre-wrap;overflow-wrap:anywhere;font-size:.85em}"
+)
+
+
+def write_page(name: str, state: str, registry: Registry, folder: Path) -> Path:
+    """Write the page into a temporary folder that only the user can read; return its path."""
+    body = "\n".join(
+        f"<h2>{escape(title)}</h2>\n<pre>{escape(text)}</pre>"
+        for title, text in _sections(registry, read_contents(folder))
+    )
+    path = Path(tempfile.mkdtemp(prefix="telemetry-"), "telemetry.html")
+    path.write_text(
+        f"<!doctype html><html lang=en><meta charset=utf-8><title>Telemetry of {escape(name)}"
+        f"</title><style>{_STYLE}</style><h1>Telemetry of {escape(name)}</h1>\n"
+        f"<p>{escape(state)}</p>\n{body}\n</html>\n",
+        encoding="utf-8",
+    )
+    return path
+
+
+def _sections(registry: Registry, contents: Contents) -> Iterator[tuple[str, str]]:
+    """Yield titles and texts; the device keeps no value, so what it recorded is noisy already."""
+    held = [f"{each.metric}: one report, kept until its day is over" for each in contents.held]
+    answered = [f"{each.metric}: answered for {each.epoch}" for each in contents.scopes]
+    yield "Recorded", "\n".join([*held, *answered]) or "Nothing."
+    sent = [f"{each.day} {each.body.decode()}" for each in contents.sent]
+    yield "Sent", "\n".join(sent) or "Nothing."
+    yield "Would be sent", "\n".join(payload.lines(registry, contents.bodies, None))
+    yield "Privacy loss", str(contents.spent)
+    yield "What is collected", "\n\n".join(describe(metric) for metric in registry.values())

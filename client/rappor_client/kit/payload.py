@@ -1,0 +1,46 @@
+"""The literal bytes that a device would send, and one sentence of what they reveal."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator, Sequence
+
+from rappor.encode import encode_value
+from rappor.privacy.notice import observer_belief
+from rappor.protocol.loss import epsilon_1
+from rappor.protocol.wire import Upload
+from rappor.registry.registry import Registry
+from rappor_client.kit.host import METRIC
+
+
+def lines(registry: Registry, bodies: Sequence[bytes], collector: object) -> Iterator[str]:
+    """Yield what waits as it would be sent; where nothing does, an example of a device made up."""
+    where = collector if isinstance(collector, str) else "the collector"
+    if bodies:
+        yield f"This goes to {where}, each line as an upload of its own:"
+        yield from (body.decode() for body in bodies)
+    else:
+        yield f"Nothing waits. An example of what a device would send to {where}, made up now:"
+        yield from (upload.decode() for upload in example(registry))
+    yield what_it_reveals(registry)
+
+
+def example(registry: Registry) -> Iterator[bytes]:
+    """Yield what a device with a new secret would send after its first category was used."""
+    secret = os.urandom(32)
+    for name in registry.together(METRIC):
+        metric = registry[name]
+        value = registry[METRIC].params.categories[0]
+        encoded = encode_value(secret, metric, value, epoch="0000-01")
+        yield Upload(id=Upload.new_id(), reports=(encoded.report,)).to_json()
+
+
+def what_it_reveals(registry: Registry) -> str:
+    """Say in one sentence what anybody could learn of one use from these bytes."""
+    metrics = [registry[name] for name in registry.together(METRIC)]
+    loss = math.fsum(epsilon_1(metric.params) for metric in metrics)
+    return (
+        f"What anybody could learn from it, the collector included: {observer_belief(loss)}. While "
+        "it is received, the collector also sees the network address."
+    )

@@ -1,0 +1,17 @@
+"""The variables by which an environment disables a device; what a program may ask at each start."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+
+_OFF = ("", "0", "false", "no")
+"""What a variable says when it is not set."""
+
+
+def switched_off(names: Iterable[str], environment: Mapping[str, str] = os.environ) -> str:
+    """Return the first of the variables that is set, in words; empty if none is."""
+    for name in names:
+        if environment.get(name, "").lower() not in _OFF:
+            return f"the environment has {name}={environment[name]}"
+    return ""

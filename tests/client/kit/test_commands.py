@@ -1,0 +1,199 @@
+"""`telemetry on|off|status|preview|view|log|reset|send|init`, and folders as they should not be."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from accepting_collector import accepting
+from kit_tools import CLICK, TYPER, Tool
+from rappor_client.kit.answer import Answer, is_own, read, write
+from rappor_client.kit.host import Host
+from rappor_client.testing import FixedClock, MemoryTransport, peek
+
+from rappor import Registry
+
+BOTH = pytest.mark.parametrize("tool", [CLICK, TYPER], ids=["click", "typer"], indirect=True)
+
+
+def agree(tool: Tool, *, at: str = "") -> Host:
+    """Let a person agree whose clock stands at a moment; tests themselves are an obstacle."""
+    clock = FixedClock(at) if at else time.time
+    host = Host("mytool", registry=tool.registry, collector=None, folder=tool.folder, clock=clock)
+    host.obstacle = lambda: ""  # type: ignore[method-assign]
+    host.agree()
+    return host
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    """Wait for what another process does."""
+    end = time.monotonic() + 120
+    while not is_so():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def last_month() -> str:
+    """Return noon of the last day of the month before this one, when every device has drawn."""
+    today = time.gmtime()
+    return f"{time.strftime('%F', time.gmtime(time.time() - today.tm_mday * 86400))}T12:00:00"
+
+
+@BOTH
+def test_on_and_off(tool: Tool) -> None:
+    """`on` describes what it agrees to; `off` leaves the answer, and the nats of the year."""
+    assert "Collected by a@example.org" in tool.run("telemetry", "on")
+    tool.run("build")
+    until(lambda: peek(tool.folder).has_secret)
+    assert "off. Erased." in tool.run("telemetry", "off")
+    assert not peek(tool.folder).has_secret
+    assert {path.name for path in tool.folder.iterdir()} <= {"answer", "budget"}
+    assert tool.run("telemetry", "off")
+
+
+@pytest.mark.parametrize("name", ["CI", "DO_NOT_TRACK", "MYTOOL_NO_TELEMETRY"])
+def test_status_says_what_decided(tool: Tool, name: str) -> None:
+    """The environment, or the person, with the day of the answer."""
+    tool.run("telemetry", "on")
+    said = tool.run("telemetry", "status", env={name: "true"})
+    assert re.match(rf"Telemetry of mytool is off: the environment has {name}=true. .* yes", said)
+    assert "is on: you said yes on 2" in tool.run("telemetry", "status", env={name: "0"})
+
+
+def test_reset_begins_as_a_new_device(tool: Tool) -> None:
+    """Another secret, the same answer."""
+    tool.run("telemetry", "on")
+    tool.run("build")
+    assert "is on" in tool.run("telemetry", "reset")
+    assert not peek(tool.folder).has_secret
+    assert read(str(tool.folder)).word == "yes"
+
+
+def test_a_report_leaves_in_a_process_of_its_own(tmp_path: Path) -> None:
+    """A run starts a sender that nobody waits for; preview had the bytes, and log has them."""
+    registry = Registry.load(Tool(tmp_path).registry)
+    with accepting(registry) as collector:
+        tool = Tool(tmp_path, collector=collector.url)
+        host = agree(tool, at=last_month())
+        host.work("build")
+        assert len(peek(tool.folder).held) == 2
+        tool.run("build")
+        until(lambda: len(collector.reports) == 2)
+        assert sorted(each.metric for each in collector.reports) == ["command", "command.other"]
+        until(lambda: len(peek(tool.folder).sent) == 2)
+        log = tool.run("telemetry", "log")
+        assert log.count('"metric":"command') == 2
+        assert "Privacy loss so far: epsilon = 8" in log
+
+
+def test_preview_shows_the_bytes_that_are_sent(tool: Tool) -> None:
+    """Those that are kept until the day is over, as they leave; and what they reveal."""
+    host = agree(tool, at="2026-12-31T12:00:00")
+    host.work("build")
+    shown = tool.run("telemetry", "preview").splitlines()
+    host.clock.advance(days=1)  # type: ignore[attr-defined]
+    transport = MemoryTransport()
+    host.collector = transport
+    host.send()
+    sent = [line.encode() for line in shown if line.startswith("{")]
+    assert sorted(sent) == sorted(transport.bodies)
+    assert shown[-1].startswith("What anybody could learn")
+
+
+def test_view_writes_a_page_that_only_the_user_can_read(tool: Tool) -> None:
+    """What is kept, was sent and would be sent, and what is collected; no value."""
+    tool.run("telemetry", "on")
+    tool.run("build")
+    page = Path(tool.run("telemetry", "view", "--no-browser").strip())
+    text = page.read_text(encoding="utf-8")
+    for title in ("Recorded", "Sent", "Would be sent", "Privacy loss", "What is collected"):
+        assert f"<h2>{title}</h2>" in text
+    assert page.parent.stat().st_mode & 0o077 == 0
+
+
+def test_init_writes_a_section_for_the_readme(tool: Tool, tmp_path: Path) -> None:
+    """A registry that is there stays; without one an owner is needed."""
+    readme = tmp_path / "README.md"
+    tool.run("telemetry", "init", "--readme", str(readme))
+    assert "## Telemetry" in readme.read_text()
+    assert "`mytool telemetry off`" in readme.read_text()
+    tool.registry.unlink()
+    assert "--owner must be given" in tool.run("telemetry", "init", code=1)
+    few = tool.run("telemetry", "init", "--owner", "a@example.org", "--devices", "300")
+    assert "takes 12,800 devices a month" in few
+    assert list(Registry.load(tool.registry)) == ["command"]
+
+
+def test_a_program_without_its_registry_does_nothing(tool: Tool) -> None:
+    """Whatever its users have said."""
+    tool.run("telemetry", "on")
+    tool.registry.unlink()
+    assert tool.run("build") == "built\n"
+    assert "ships no registry" in tool.run("telemetry", "status")
+    assert [path.name for path in tool.folder.iterdir()] == ["answer"]
+
+
+def test_a_folder_that_cannot_be_used_says_nothing_to_the_person(tool: Tool) -> None:
+    """The command does its work in silence; `status` says what is wrong."""
+    tool.run("telemetry", "on")
+    (tool.folder / "device").write_text("a file in the device's place")
+    assert tool.run("build") == "built\n"
+    assert "It cannot work now" in tool.run("telemetry", "status")
+
+
+def test_a_command_that_fails_fails_as_it_would(tool: Tool) -> None:
+    """Its exit code is its own, and it is recorded like any other."""
+    tool.run("telemetry", "on")
+    assert tool.run("fail", code=3) == ""
+
+
+def test_another_users_folder_is_left_alone(tool: Tool) -> None:
+    """As after `sudo mytool`: root keeps nothing in the folder of somebody else."""
+    tool.run("telemetry", "on")
+    if os.geteuid() != 0:
+        pytest.skip("needs another user's files")
+    os.chown(tool.folder, 12345, 12345)
+    assert not is_own(str(tool.folder))
+    assert tool.run("build") == "built\n"
+    assert "belongs to another user" in tool.run("telemetry", "status")
+    assert [path.name for path in tool.folder.iterdir()] == ["answer"]
+
+
+def test_two_versions_of_a_tool_share_a_folder(tool: Tool) -> None:
+    """The other version knows one command more: one device, one budget, one answer a month."""
+    old = agree(tool, at="2026-12-31T12:00:00")
+    old.work("build")
+    text = tool.registry.read_text().replace('  "check",\n', '  "check",\n  "deploy",\n')
+    newer = tool.registry.with_name("newer.toml")
+    newer.write_text(text)
+    new = Host("mytool", registry=newer, collector=None, folder=tool.folder, clock=old.clock)
+    new.obstacle = lambda: ""  # type: ignore[method-assign]
+    new.work("deploy")
+    old.clock.advance(days=1)  # type: ignore[attr-defined]
+    old.collector = transport = MemoryTransport()
+    old.send()
+    assert sorted(each.metric for each in transport.reports) == ["command", "command.other"]
+
+
+@pytest.mark.parametrize("text", ["", "yes", "yes 1\x00", "maybe 20000", "\xff", "yes x"])
+def test_an_answer_that_cannot_be_read_is_no_consent(tmp_path: Path, text: str) -> None:
+    """And no reason to ask again."""
+    (tmp_path / "answer").write_text(text, encoding="latin-1")
+    said = read(str(tmp_path))
+    assert said.word != "yes"
+    assert not said.may_be_asked(30000)
+
+
+@pytest.mark.parametrize(
+    "said", [Answer("yes", (20000,), ("command", "command.other")), Answer("asked", (1, 2))]
+)
+def test_an_answer_is_read_as_it_was_written(tmp_path: Path, said: Answer) -> None:
+    """Also in a folder that is made for it, which others cannot enter."""
+    folder = tmp_path / "new" / "folder"
+    write(str(folder), said)
+    assert read(str(folder)) == said
+    assert folder.stat().st_mode & 0o077 == 0

@@ -1,0 +1,123 @@
+"""A server of FastMCP: the names of its tools are recorded, and nothing of a call."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import os
+import sys
+from pathlib import Path
+
+import fastmcp
+import pytest
+from fastmcp.client.transports import StdioTransport
+from rappor_client.kit.host import Host
+from rappor_client.kit.introduction import registry_of
+from rappor_client.kit.mcp import Telemetry, tool_names
+from rappor_client.testing import MemoryTransport, peek
+
+from rappor import Registry
+
+SERVER = """
+from pathlib import Path
+from fastmcp import FastMCP
+from rappor_client.kit.host import Host
+from rappor_client.kit.mcp import Telemetry
+
+server = FastMCP("myserver")
+
+@server.tool
+def add(a: int, b: int) -> int:
+    return a + b
+
+here = Path(__file__).parent
+server.add_middleware(
+    Telemetry(Host("myserver", registry=here / "metrics.toml", collector=None, folder=here / "own",
+                   consents="MYSERVER_TELEMETRY"))
+)
+server.run(show_banner=False)
+"""
+
+
+class Awake(Host):
+    """A host that listens during tests and keeps what it is told to record."""
+
+    def __init__(self, folder: Path) -> None:
+        """Begin with nothing seen."""
+        super().__init__(
+            "myserver",
+            registry=folder / "metrics.toml",
+            collector=MemoryTransport(),
+            folder=folder / "own",
+            what="tools",
+        )
+        self.seen: list[str] = []
+
+    def listens(self) -> bool:
+        """Listen."""
+        return True
+
+    def work(self, use: str) -> None:
+        """Keep a use."""
+        self.seen.append(use)
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Awake:
+    """A host whose operator has agreed to a registry of one tool."""
+    host = Awake(tmp_path)
+    end = datetime.date(2099, 12, 31)
+    text = registry_of(host, ["add", "multiply"], owner="a@example.org", expires=end, devices=None)
+    (tmp_path / "metrics.toml").write_text(text)
+    host.agree()
+    return host
+
+
+def test_a_registry_names_the_tools(host: Awake) -> None:
+    """Its description says tools, not commands."""
+    metric = Registry.load(host.registry)["command"]
+    assert metric.description.startswith("Which tools of myserver are used.")
+    assert metric.params.categories == ("add", "multiply", "other")
+
+
+def test_names_of_the_servers_own_tools_are_recorded(host: Awake) -> None:
+    """Neither arguments nor a name that the server does not have."""
+    server = fastmcp.FastMCP("myserver")
+    server.tool(add)
+    server.add_middleware(Telemetry(host))
+
+    async def call() -> None:
+        assert await tool_names(server) == ["add"]
+        async with fastmcp.Client(server) as client:
+            assert (await client.call_tool("add", {"a": 1, "b": 2})).data == 3
+            await client.call_tool("secret", {}, raise_on_error=False)
+
+    asyncio.run(call())
+    assert host.seen == ["add"]
+
+
+@pytest.mark.parametrize("consents", ["file", "environment"])
+def test_a_server_over_stdio_answers_as_without(host: Awake, tmp_path: Path, consents: str) -> None:
+    """Not a byte of telemetry is on the standard output, over which it speaks; the device works."""
+    program = tmp_path / "server.py"
+    program.write_text(SERVER)
+    env = {name: text for name, text in os.environ.items() if name not in ("CI", "DO_NOT_TRACK")}
+    env.pop("PYTEST_CURRENT_TEST", None)
+    if consents == "environment":
+        (tmp_path / "own" / "answer").unlink()
+        env["MYSERVER_TELEMETRY"] = "yes"
+
+    async def call() -> int:
+        transport = StdioTransport(sys.executable, [str(program)], env=env)
+        async with fastmcp.Client(transport) as client:
+            answers = [await client.call_tool("add", {"a": 1, "b": 2}) for _ in range(3)]
+            while not peek(host.folder).has_secret:
+                await asyncio.sleep(0.05)
+        return sum(int(answer.data) for answer in answers)
+
+    assert asyncio.run(asyncio.wait_for(call(), 200)) == 9
+
+
+def add(a: int, b: int) -> int:
+    """Add."""
+    return a + b

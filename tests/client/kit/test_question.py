@@ -1,0 +1,75 @@
+"""The one question: on a terminal, after the command's output, and never twice."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from kit_tools import CLICK, QUESTION, TYPER, Tool
+
+DAY = 86400
+
+
+def days_ago(n: int) -> int:
+    """Return a day in days since 1970."""
+    return int(time.time()) // DAY - n
+
+
+@pytest.mark.parametrize("tool", [CLICK, TYPER], ids=["click", "typer"], indirect=True)
+@pytest.mark.parametrize(("typed", "word"), [(b"y\n", "yes"), (b"\n", "no"), (b"no\n", "no")])
+def test_a_person_is_asked_once_after_the_output(tool: Tool, typed: bytes, word: str) -> None:
+    """What they answer is kept, and the next run does not ask."""
+    shown = tool.on_terminal("build", types=typed)
+    assert shown.startswith("built\n")
+    assert shown.index("built") < shown.index(QUESTION)
+    assert tool.answer.read_text().split()[0] == word
+    assert tool.on_terminal("build") == "built\n"
+    assert ("is on" if word == "yes" else "is off: you said no") in tool.run("telemetry", "status")
+
+
+@pytest.mark.parametrize("typed", [b"\x03", b"\x04"], ids=["Ctrl-C", "end of input"])
+def test_no_answer_is_asked_again_once_a_week_later(tool: Tool, typed: bytes) -> None:
+    """Whoever breaks off has not agreed; nothing is recorded, and the program ends as it would."""
+    assert QUESTION in tool.on_terminal("build", types=typed)
+    assert "the question of" in tool.run("telemetry", "status")
+    for days, is_asked in ((6, False), (7, True), (400, False)):
+        word, *asked = tool.answer.read_text().split()
+        assert word == "asked"
+        earlier = [*asked[:-1], str(days_ago(days))]
+        tool.answer.write_text(" ".join([word, *earlier]))
+        assert (QUESTION in tool.on_terminal("build", types=typed)) is is_asked
+    assert [path.name for path in tool.folder.iterdir()] == ["answer"]
+
+
+def test_nobody_is_asked_without_a_terminal(tool: Tool) -> None:
+    """A pipe, a closed standard input, continuous integration, a refusal by the environment."""
+    assert tool.run("build") == "built\n"
+    closed = "import os; os.close(0); import sys; sys.stdin = None"
+    assert tool.run("build", before=closed) == "built\n"
+    for name in ("CI", "DO_NOT_TRACK", "MYTOOL_NO_TELEMETRY", "TF_BUILD"):
+        assert tool.on_terminal("build", env={name: "1"}) == "built\n"
+    assert not tool.data.exists()
+
+
+def test_neither_help_nor_the_commands_ask(tool: Tool) -> None:
+    """Only a command that did its work is followed by the question."""
+    for words in (["--help"], ["--version"], ["telemetry", "status"], ["telemetry", "preview"]):
+        assert QUESTION not in tool.on_terminal(*words)
+    assert not tool.data.exists()
+
+
+def test_nobody_is_asked_where_the_answer_could_not_be_kept(tool: Tool) -> None:
+    """A home that takes no file: a question without a memory would come again each time."""
+    tool.data.write_text("a file in the folder's place")
+    assert tool.on_terminal("build") == "built\n"
+
+
+def test_nobody_is_asked_in_a_container(tool: Tool, tmp_path: Path) -> None:
+    """The answer would be gone with the container, and the question come again."""
+    engine = tmp_path / "engine"
+    engine.touch()
+    text = tool.program.read_text().replace("containers=()", f"containers=[{str(engine)!r}]")
+    tool.program.write_text(text)
+    assert tool.on_terminal("build") == "built\n"
+    assert not tool.data.exists()

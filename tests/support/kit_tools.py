@@ -1,0 +1,165 @@
+"""A small command-line tool with the kit, in a folder of its own, started as people start it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+CLICK: Final = """
+import click
+from rappor_client.kit.click import telemetry
+
+@click.group()
+@click.option("--verbose", is_flag=True)
+@click.version_option("1")
+def cli(verbose):
+    pass
+
+@cli.command()
+@click.option("--release/--debug", default=False)
+@click.option("--target")
+def build(release, target):
+    click.echo("built")
+
+@cli.command()
+@click.argument("path")
+def check(path):
+    click.echo("checked")
+
+@cli.command()
+def fail():
+    raise SystemExit(3)
+
+@cli.group()
+def db():
+    pass
+
+@db.command()
+@click.option("-f", "--force", is_flag=True)
+def wipe(force):
+    click.echo("wiped")
+
+"""
+
+TYPER: Final = """
+import typer
+from rappor_client.kit.click import telemetry
+
+cli = typer.Typer()
+db = typer.Typer()
+cli.add_typer(db, name="db")
+
+@cli.callback()
+def root(verbose: bool = False):
+    pass
+
+@cli.command()
+def build(release: bool = typer.Option(False, "--release/--debug"), target: str = ""):
+    print("built")
+
+@cli.command()
+def check(path: str):
+    print("checked")
+
+@cli.command()
+def fail():
+    raise typer.Exit(3)
+
+@db.command()
+def wipe(force: bool = typer.Option(False, "--force", "-f")):
+    print("wiped")
+
+"""
+
+_CALL: Final = """
+telemetry(cli, registry="metrics.toml", collector={collector!r}, containers=())
+if __name__ == "__main__":
+    cli()
+"""
+
+_TERMINAL: Final = (
+    "import os, sys; os.setsid(); os.open(os.ttyname(0), os.O_RDWR); "
+    "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
+)
+"""Takes the terminal of its standard input as its own, as a shell's program has it."""
+
+QUESTION: Final = "[y/N]"
+
+_MACHINES: Final = ("CI", "DO_NOT_TRACK", "PYTEST_CURRENT_TEST", "BUILD_NUMBER", "JENKINS_URL")
+
+
+class Tool:
+    """A tool, its registry, and one person's home."""
+
+    def __init__(self, folder: Path, *, source: str = CLICK, collector: str = "") -> None:
+        """Write the program and its registry; nobody has been asked."""
+        self.program = folder / "mytool.py"
+        self.registry = folder / "metrics.toml"
+        self.data = folder / "data"
+        self.folder = self.data / "mytool" / "telemetry"
+        address = collector or "http://127.0.0.1:9"
+        self.program.write_text(source + _CALL.format(collector=address), encoding="utf-8")
+        self.run("telemetry", "init", "--owner", "a@example.org")
+
+    @property
+    def answer(self) -> Path:
+        """Where the answer is kept."""
+        return self.folder / "answer"
+
+    def environment(self, more: dict[str, str]) -> dict[str, str]:
+        """Return the environment of a person, not of a test."""
+        own = {name: text for name, text in os.environ.items() if name not in _MACHINES}
+        return own | {"XDG_DATA_HOME": str(self.data), "PYTHONDONTWRITEBYTECODE": "1"} | more
+
+    def run(
+        self, *words: str, code: int = 0, before: str = "", env: dict[str, str] | None = None
+    ) -> str:
+        """Run without a terminal; return what it prints on both streams. `before` is Python."""
+        start = (
+            f"{before}\nimport runpy, sys; sys.argv[0] = {str(self.program)!r}\n"
+            "runpy.run_path(sys.argv[0], run_name='__main__')"
+        )
+        ended = subprocess.run(
+            [sys.executable, "-c", start, *words] if before else self.command(*words),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=self.environment(env or {}),
+            text=True,
+            check=False,
+            timeout=120,
+        )
+        assert ended.returncode == code, ended.stdout
+        return ended.stdout
+
+    def command(self, *words: str) -> list[str]:
+        """Return the command line of a run."""
+        return [sys.executable, str(self.program), *words]
+
+    def on_terminal(
+        self, *words: str, types: bytes = b"", env: dict[str, str] | None = None
+    ) -> str:
+        """Run on a terminal of its own, on which a person types once they are asked."""
+        ours, theirs = os.openpty()
+        with subprocess.Popen(
+            [sys.executable, "-c", _TERMINAL, *self.command(*words)[1:]],
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            env=self.environment(env or {}),
+        ) as process:
+            os.close(theirs)
+            shown = ""
+            with contextlib.suppress(OSError):  # the terminal is gone with its last program
+                while read := os.read(ours, 1000):
+                    shown += read.decode()
+                    if types and QUESTION in shown:
+                        os.write(ours, types)
+                        types = b""
+            os.close(ours)
+            assert process.wait() == 0, shown
+        return shown.replace("\r\n", "\n")
