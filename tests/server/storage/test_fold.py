@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import itertools
+import random
 import secrets
 import threading
 from typing import Any
@@ -25,6 +26,7 @@ from collectors import (
     total,
     upload_of,
 )
+from hostile_uploads import seeded
 from rappor_server.analysis import releases
 from rappor_server.analysis.warning_signs import Refusals, refusals
 from rappor_server.errors import StoreError
@@ -284,7 +286,19 @@ def damaged() -> dict[str, bytes]:
     """Return groups that nobody can read."""
     good = encode([submission_of(upload_of())], {})
     foreign = encode([submission_of(upload_of())], {}).replace(PAGE.fingerprint.encode(), b"0" * 16)
-    return {"empty": b"", "newer": b"\x09" + good[1:], "cut": good[:-3], "foreign": foreign}
+    refused = encode([], {("page", "expired"): 1})
+    return {
+        "empty": b"",
+        "newer": b"\x09" + good[1:],
+        "cut": good[:-3],
+        "foreign": foreign,
+        "no text": good.replace(b"page", b"p\xe4ge"),
+        "no name": good.replace(b"page", b"pa\0e"),
+        "no refused name": refused.replace(b"page", b"pa\0e"),
+        "no reason": refused.replace(b"expired", b"expire\0"),
+        "no fingerprint": good.replace(PAGE.fingerprint.encode(), b"\0" * 16),
+        "no number": refused[:-1] + b"\xcf" + b"\x7f" * 8,
+    }
 
 
 @pytest.mark.parametrize("name", sorted(damaged()))
@@ -306,6 +320,29 @@ def test_a_group_that_cannot_be_read_is_set_apart(store: Store, name: str) -> No
         )
     assert retry_failed(store.engine, today=TODAY)[:1] == (1,)
     assert total(store) == 3
+
+
+def damage(rng: random.Random, record: bytes) -> bytes:
+    """Change some bytes of a record behind its version, and perhaps its length."""
+    changed = bytearray(record)
+    for _ in range(rng.randrange(1, 4)):
+        changed[rng.randrange(1, len(changed))] = rng.randrange(256)
+    return bytes(changed[: rng.choice([len(changed), rng.randrange(1, len(changed))])])
+
+
+def test_no_group_stops_the_others(store: Store) -> None:
+    """Whatever became of its bytes, it is counted or set apart."""
+    rng = seeded(35)
+    uploads = [upload_of(report_of(bits=i), report_of("sound")) for i in range(4)]
+    record = encode([submission_of(each) for each in uploads], {("page", "expired"): 1})
+    with contextlib.closing(open_inbox(store.engine)) as inbox:
+        for _ in range(50):
+            for _ in range(20):
+                inbox.append(Group(TODAY, 8, damage(rng, record)), {})
+            fold(store.engine, inbox, waits=True, today=TODAY)
+        assert inbox.waiting()[:3] == (0, 0, 0)
+    commit(store, upload_of())
+    assert total(store) >= 1
 
 
 def refuse_rows(store: Store, verb: str, table: str) -> str:
