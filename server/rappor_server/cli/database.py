@@ -87,15 +87,16 @@ def restore(path: Path, **options: Any) -> None:
 @click.option(
     "--yes",
     is_flag=True,
-    help="Delete even if no collector has run near today: the clock is right.",
+    help="Delete even if no collector has run on days near today: the clock is right.",
 )
 @setting_options("registry", "database", "report_days")
 def prune(*, yes: bool, **options: Any) -> None:
     """Delete the keys of uploads after 14 days, and raw reports after --report-days.
 
     The command also closes the blocks of past days. Run it once a day. It deletes nothing if
-    this machine's clock is more than two days from the last day on which a collector ran. Its
-    exit status is not 0 while groups of uploads are set apart that cannot be read.
+    this machine's clock is more than two days from the last day on which a collector ran, or
+    that day from the one before. Its exit status is not 0 while groups of uploads are set
+    apart that cannot be read.
     """
     from rappor_server.analysis.closing import close_days
     from rappor_server.storage import retention

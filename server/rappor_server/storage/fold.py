@@ -113,10 +113,12 @@ def retry_failed(engine: Engine, *, today: datetime.date | None = None) -> Folde
 
 
 def _beat(db: Connection, today: datetime.date) -> None:
-    """Note that a collector runs today."""
-    if list(db.execute(select(schema.heartbeat.c.day)).scalars()) != [today]:
+    """Note that a collector runs today, and leave the day before that on which one ran."""
+    days = sorted(db.execute(select(schema.heartbeat.c.day)).scalars())
+    if days[-1:] != [today]:
+        before = [day for day in days if day < today][-1:]
         db.execute(delete(schema.heartbeat))
-        db.execute(insert(schema.heartbeat).values(day=today))
+        db.execute(insert(schema.heartbeat), [{"day": day} for day in (*before, today)])
 
 
 def _fold(db: Connection, groups: Sequence[Group], today: datetime.date) -> Folded:

@@ -243,6 +243,21 @@ def test_the_day_is_that_of_the_database(store: Store) -> None:
         assert not caught.value.retryable
 
 
+def test_a_collector_with_a_wrong_clock_lets_prune_delete_nothing(store: Store) -> None:
+    """Whoever runs on its day cannot make it right; the next day of a right clock does."""
+    commit(store, upload_of())
+    commit(store, upload_of(), today=TODAY + 100 * DAY)
+    with pytest.raises(StoreError, match="give --yes"):
+        check_clock(store.engine, TODAY + 100 * DAY)
+    commit(store, upload_of(), today=TODAY + DAY)
+    check_clock(store.engine, TODAY + DAY)
+    commit(store, upload_of(), today=TODAY + 9 * DAY)
+    with pytest.raises(StoreError, match="give --yes"):
+        check_clock(store.engine, TODAY + 9 * DAY)
+    commit(store, upload_of(), today=TODAY + 10 * DAY)
+    check_clock(store.engine, TODAY + 10 * DAY)
+
+
 def test_tables_that_a_wrong_clock_has_deleted_are_added_again(store: Store) -> None:
     """A running collector goes on, also with the raw reports of a day whose table is gone."""
     commit(store, upload_of(), upload_of(report_of("sound")))
