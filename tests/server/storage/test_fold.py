@@ -31,8 +31,8 @@ from rappor_server.analysis import releases
 from rappor_server.analysis.warning_signs import Refusals, refusals
 from rappor_server.errors import StoreError
 from rappor_server.ingest.validate import AcceptedReport, Submission
-from rappor_server.storage import day_tables, schema
-from rappor_server.storage.database import open_engine, today_of, writing
+from rappor_server.storage import day_tables, keys, schema
+from rappor_server.storage.database import is_alone, open_engine, today_of, writing
 from rappor_server.storage.fold import fold, fold_all, retry_failed
 from rappor_server.storage.inbox import Group, open_inbox
 from rappor_server.storage.record import encode
@@ -226,6 +226,30 @@ def test_keys_go_to_the_newest_table(store: Store) -> None:
     prune(store.engine, today=TODAY + 20 * DAY, report_days=90)
     commit(store, body, today=TODAY + 20 * DAY)
     assert total(store) == 2
+
+
+def test_years_without_prune_stop_no_fold(store: Store) -> None:
+    """Tables of keys may be more than a database joins; the newest ones are looked at."""
+    body = upload_of()
+    with writing(store.engine) as db:
+        for i in range(600):
+            keys.keep(db, day_tables.UPLOAD, [secrets.token_bytes(16)], TODAY + i * DAY)
+    for _ in range(2):
+        commit(store, body, today=TODAY + 600 * DAY)
+    assert total(store) == 1
+
+
+def test_who_is_alone_and_hangs_is_alone_no_longer(store: Store) -> None:
+    """PostgreSQL ends the transaction of a folder that is silent for ten seconds, and no other."""
+    if store.engine.dialect.name == "sqlite":
+        pytest.skip("SQLite's lock ends with its process only")
+    seconds = text("SHOW idle_in_transaction_session_timeout")
+    with writing(store.engine) as db:
+        assert db.scalar(seconds) == "0"
+        assert is_alone(db)
+        assert db.scalar(seconds) == "10s"
+    with store.engine.connect() as db:
+        assert db.scalar(seconds) == "0"
 
 
 def test_the_day_is_that_of_the_database(store: Store) -> None:
