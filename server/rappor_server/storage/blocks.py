@@ -20,7 +20,7 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
 from sqlalchemy import Connection, Engine, and_, delete, func, insert, or_, select, update
@@ -81,14 +81,21 @@ class Rule:
     pace: str
     min_cohort: int
 
-    def shows(self, block: Block) -> bool:
-        """Return whether no device can have sent more than one in `min_cohort` of a block.
+    @classmethod
+    def of(cls, metric: Metric) -> Self:
+        """Return the rule of a metric."""
+        return cls(pace=metric.pace, min_cohort=metric.min_cohort)
+
+    def least(self, first: datetime.date, last: datetime.date) -> int:
+        """Return from how many reports on no device has more than one in `min_cohort`.
 
         Where devices report every event, it asks for `min_cohort` reports in all.
         """
-        return block.tally.reports >= self.min_cohort * most_reports(
-            self.pace, block.first, block.last
-        )
+        return self.min_cohort * most_reports(self.pace, first, last)
+
+    def shows(self, block: Block) -> bool:
+        """Return whether a block may be shown."""
+        return block.tally.reports >= self.least(block.first, block.last)
 
     def settle(self, blocks: Sequence[Block]) -> Settled:
         """Decide on the open blocks of a cohort, by their first days; the last one is a day."""
