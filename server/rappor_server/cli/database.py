@@ -100,7 +100,9 @@ def prune(*, yes: bool, **options: Any) -> None:
     """
     from rappor_server.analysis.closing import close_days
     from rappor_server.storage import retention
+    from rappor_server.storage.database import failing_as_store_error
     from rappor_server.storage.fold import fold_all
+    from rappor_server.storage.inbox import n_failed
 
     settings = read_settings(options)
     with open_store(settings) as store:
@@ -116,9 +118,11 @@ def prune(*, yes: bool, **options: Any) -> None:
     with open_store(settings) as store:
         for metric in registry.values():
             close_days(store, metric, today())
-        if n_failed := retention.n_failed(store.engine):
+        with failing_as_store_error(), store.engine.connect() as db:
+            failed = n_failed(db)
+        if failed:
             raise StoreError(
-                f"{counted(n_failed, 'group')} of uploads cannot be read and are set apart: see "
+                f"{counted(failed, 'group')} of uploads cannot be read and are set apart: see "
                 "the runbook",
                 retryable=False,
             )

@@ -17,13 +17,13 @@ import datetime
 import functools
 import math
 import time
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
-from sqlalchemy import Connection, Engine, and_, delete, func, insert, or_, select, update
+from sqlalchemy import Connection, Engine, delete, func, or_, select
 
 from rappor.counts.devices import most_reports, same_interval
 from rappor.registry.metric import Metric
@@ -36,10 +36,12 @@ from rappor_server.storage.database import (
     wait_alone,
     writing,
 )
+from rappor_server.storage.fold import add_refusals
 from rappor_server.storage.store import Store
 from rappor_server.storage.tallies import Tally
 
 _BLOCKS: Final = BulkInsert(schema.block)
+_THROUGH: Final = BulkInsert(schema.blocked, keys=("metric",))
 _OPEN: Final = BulkDelete(
     schema.block,
     keys=("metric", "params", "cohort"),
@@ -224,7 +226,7 @@ def _move_piece(db: Connection, metric: str, piece: _Piece, rule: Rule) -> None:
         return
     _move(db, metric, piece, rule)
     if piece.is_last:
-        _note(db, metric, piece.day)
+        _THROUGH.run(db, [(metric, piece.day)])
 
 
 def _through(db: Connection, metric: str) -> datetime.date:
@@ -232,13 +234,6 @@ def _through(db: Connection, metric: str) -> datetime.date:
     columns = schema.blocked.c
     found = db.execute(select(columns.through).where(columns.metric == metric)).scalar()
     return datetime.date.min if found is None else found
-
-
-def _note(db: Connection, metric: str, day: datetime.date) -> None:
-    columns = schema.blocked.c
-    changed = update(schema.blocked).where(columns.metric == metric).values(through=day)
-    if not db.execute(changed).rowcount:
-        db.execute(insert(schema.blocked).values(metric=metric, through=day))
 
 
 def _days_before(db: Connection, metric: str, today: datetime.date) -> Iterable[datetime.date]:
@@ -272,7 +267,7 @@ def _move(db: Connection, metric: str, piece: _Piece, rule: Rule) -> None:
         ]
     _BLOCKS.run(db, rows)
     if set_aside:
-        _count_set_aside(db, metric, piece.day, set_aside)
+        add_refusals(db, Counter({(piece.day, metric, SET_ASIDE): set_aside}))
 
 
 def _settle(
@@ -287,16 +282,6 @@ def _settle(
     if is_late and settled.waiting:  # as one: a closed block may end on a day that came late
         return Settled(waiting=(functools.reduce(Block.joined, settled.waiting),))
     return settled
-
-
-def _count_set_aside(db: Connection, metric: str, day: datetime.date, reports: int) -> None:
-    columns = schema.refusal.c
-    key = {"day": day, "metric": metric, "reason": SET_ASIDE}
-    own = and_(*(columns[name] == value for name, value in key.items()))
-    if not db.execute(
-        update(schema.refusal).where(own).values(number=columns.number + reports)
-    ).rowcount:
-        db.execute(insert(schema.refusal).values(**key, number=reports))
 
 
 def _take_counts(db: Connection, metric: str, piece: _Piece) -> dict[_Cohort, list[Block]]:

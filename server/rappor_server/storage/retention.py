@@ -8,7 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
-from sqlalchemy import Engine, func, select
+from sqlalchemy import Engine, select
 
 from rappor_server.errors import StoreError
 from rappor_server.storage import schema
@@ -52,9 +52,3 @@ def check_clock(engine: Engine, today: datetime.date) -> None:
             f"{' and '.join(map(str, ran))}, got {today}: if the clock is right, give --yes",
             retryable=False,
         )
-
-
-def n_failed(engine: Engine) -> int:
-    """Return how many groups of uploads are set apart because nobody can read them."""
-    with failing_as_store_error(), engine.connect() as db:
-        return int(db.scalar(select(func.count()).select_from(schema.inbox_failed)) or 0)
