@@ -27,6 +27,7 @@ from benchmarks import (
     record,
     reference,
     scenarios,
+    sizing,
     speed,
     stream,
     sums,
@@ -59,6 +60,7 @@ BENCHMARKS: dict[str, Callable[..., list[Table]]] = {
     "device": device.device,
     "page": page.page,
     "collector": collector.collector,
+    "sizing": sizing.sizing,
     "reading": reading.reading,
     "reference": reference.reference,
 }

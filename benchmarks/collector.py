@@ -20,7 +20,8 @@ from typing import Any
 
 from benchmarks.tables import Table
 
-_ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[1]
+"""The checkout, which is on a disk."""
 _CONNECTIONS = 64
 _NOTHING = "a POST that does nothing"
 _SHOWN = ("per_second", "p50", "p99")
@@ -97,7 +98,7 @@ def _pruning(*, quick: bool) -> Table:
         note="Medians of three. A forgotten key is known no more. PostgreSQL deletes a file; "
         "SQLite overwrites rows, while uploads go to the inbox.",
     )
-    with tempfile.TemporaryDirectory(dir=_ROOT.parent) as folder, _databases(folder) as urls:
+    with tempfile.TemporaryDirectory(dir=ROOT.parent) as folder, databases(folder) as urls:
         for label, url in urls.items():
             if url:
                 found = [_prune(Path(folder), url, n_ids) for _ in range(1 if quick else 3)]
@@ -111,13 +112,13 @@ def _prune(folder: Path, url: str, n_ids: int) -> list[float]:
     from rappor_server.storage.store import Store  # noqa: PLC0415
 
     today = datetime.datetime.now(datetime.UTC).date()
-    with _serving(folder, "collector", url) as (port, _):
+    with serving(folder, "collector", url) as (port, _):
         _fill(url, today - datetime.timedelta(days=15), n_ids)
         _settle(url)
-        before = _load(port, 4.0, 1)
+        before = load(port, 4.0, 1)
         store = Store.open(url)
         with ThreadPoolExecutor(2) as pool:
-            load = pool.submit(_load, port, 6.0, 1)
+            loading = pool.submit(load, port, 6.0, 1)
             time.sleep(2.0)
             start = time.monotonic()
             pruned = pool.submit(prune, store.engine, today=today, report_days=90)
@@ -126,7 +127,7 @@ def _prune(folder: Path, url: str, n_ids: int) -> list[float]:
             forgotten = time.monotonic() - start
             assert pruned.result().keys == n_ids
             overwritten = time.monotonic() - start
-            during = load.result()
+            during = loading.result()
         store.close()
     return [forgotten, overwritten, before["p99"], during["p99"]]
 
@@ -181,12 +182,12 @@ def _memory(*, quick: bool) -> Table:
         columns=("uploads", "resident, MB"),
         note="One process, 64 connections, SQLite.",
     )
-    with tempfile.TemporaryDirectory(dir=_ROOT.parent) as folder:
+    with tempfile.TemporaryDirectory(dir=ROOT.parent) as folder:
         url = f"sqlite:///{folder}/counts.sqlite3"
-        with _serving(Path(folder), "collector", url) as (port, process):
+        with serving(Path(folder), "collector", url) as (port, process):
             uploads = 0.0
             for seconds in (2, 2) if quick else (10, 60, 120, 120):
-                uploads += _load(port, seconds, 1)["total"]
+                uploads += load(port, seconds, 1)["total"]
                 table.rows.append([f"{uploads:,.0f}", _resident_bytes(process) / 1e6])
     return table
 
@@ -204,7 +205,7 @@ def _measure_rounds(
     In turn, because the machine's own pace changes by the minute.
     """
     found: dict[str, list[dict[str, float]]] = {}
-    with tempfile.TemporaryDirectory(dir=_ROOT.parent) as folder, _databases(folder) as urls:
+    with tempfile.TemporaryDirectory(dir=ROOT.parent) as folder, databases(folder) as urls:
         applications = list(_applications(Path(folder), urls, n_ids))
         for _ in range(rounds):
             for label, factory, url in applications:
@@ -217,7 +218,10 @@ def _applications(folder: Path, urls: dict[str, str], n_ids: int) -> Iterator[tu
     """Yield label, factory and database of what is measured."""
     yield _NOTHING, "nothing", urls["SQLite"]
     yield "parse and validate", "validation", urls["SQLite"]
-    full = {"SQLite": f"sqlite:///{folder}/full.sqlite3", "PostgreSQL": _second(urls["PostgreSQL"])}
+    full = {
+        "SQLite": f"sqlite:///{folder}/full.sqlite3",
+        "PostgreSQL": another_database(urls["PostgreSQL"], "full_of_ids"),
+    }
     for label, url in urls.items():
         if url:
             _fill_fortnight(folder, full[label], n_ids)
@@ -225,7 +229,7 @@ def _applications(folder: Path, urls: dict[str, str], n_ids: int) -> Iterator[tu
             yield f"durable on {label}, full", "collector", full[label]
 
 
-def _second(url: str) -> str:
+def another_database(url: str, name: str) -> str:
     """Make another database on the server of a first one; return its address."""
     from rappor_server.storage.database import parse_url  # noqa: PLC0415 - the extra 'server'
     from sqlalchemy import create_engine, text  # noqa: PLC0415
@@ -234,9 +238,9 @@ def _second(url: str) -> str:
         return ""
     engine = create_engine(parse_url(url), isolation_level="AUTOCOMMIT")
     with engine.connect() as db:
-        db.execute(text("CREATE DATABASE full_of_ids"))
+        db.execute(text(f"CREATE DATABASE {name}"))
     engine.dispose()
-    return parse_url(url).set(database="full_of_ids").render_as_string(hide_password=False)
+    return parse_url(url).set(database=name).render_as_string(hide_password=False)
 
 
 def _fill_fortnight(folder: Path, url: str, n_ids: int) -> None:
@@ -252,10 +256,10 @@ def _measure(
 ) -> dict[str, float]:
     """Load one application; again if other guests of the machine spoilt it."""
     tries: list[dict[str, float]] = []
-    with _serving(folder, factory, url) as (port, _):
+    with serving(folder, factory, url) as (port, _):
         while not tries or (tries[-1]["stolen"] > _MOST_STOLEN and len(tries) < _TRIES):
             before = _processor_time()
-            tries.append(_load(port, seconds, n_reports))
+            tries.append(load(port, seconds, n_reports))
             stolen, whole = (b - a for a, b in zip(before, _processor_time(), strict=True))
             tries[-1]["stolen"] = stolen / max(whole, 1)
             assert not tries[-1]["bad"], f"{tries[-1]['bad']} uploads were turned away"
@@ -275,16 +279,17 @@ def _processor_time() -> tuple[int, int]:
     return stolen, user + nice + system + idle + io_wait + irq + soft_irq + stolen
 
 
-def _load(port: int, seconds: float, n_reports: int) -> dict[str, float]:
+def load(port: int, seconds: float, n_reports: int) -> dict[str, float]:
+    """Upload for some seconds; return what came of it, such as `total` uploads."""
     command = [sys.executable, "-m", "benchmarks.load"]
     command += [str(port), str(_CONNECTIONS), str(seconds), str(n_reports)]
-    answer = subprocess.run(command, cwd=_ROOT, capture_output=True, check=True)  # noqa: S603
+    answer = subprocess.run(command, cwd=ROOT, capture_output=True, check=True)  # noqa: S603
     figures: dict[str, float] = json.loads(answer.stdout)
     return figures
 
 
 @contextlib.contextmanager
-def _databases(folder: str) -> Iterator[dict[str, str]]:
+def databases(folder: str) -> Iterator[dict[str, str]]:
     """Make a database of each kind; PostgreSQL only where the embedded server is installed."""
     urls = {"SQLite": f"sqlite:///{folder}/counts.sqlite3", "PostgreSQL": ""}
     try:
@@ -297,13 +302,13 @@ def _databases(folder: str) -> Iterator[dict[str, str]]:
 
 
 @contextlib.contextmanager
-def _serving(folder: Path, factory: str, url: str) -> Iterator[tuple[int, int]]:
+def serving(folder: Path, factory: str, url: str) -> Iterator[tuple[int, int]]:
     """Run one of the applications in a process of its own; yield its port and process."""
     registry = _prepare(folder, url)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "benchmarks.collector_apps", factory, str(port), registry, url]
-    server = subprocess.Popen(command, cwd=_ROOT)  # noqa: S603
+    server = subprocess.Popen(command, cwd=ROOT)  # noqa: S603
     try:
         _wait_for(port)
         yield port, server.pid

@@ -68,7 +68,7 @@ class Collector:
         self.today = today
         self.suspicious = Suspicious(settings.suspicious)
         self.rate = RateLimit(settings.rate)
-        self.bodies = BodyBudget(settings.max_bodies)
+        self.bodies = BodyBudget(settings.max_bodies, proxies=settings.proxies)
         self.health = Health()
         self.readers = _pool(
             settings, "rappor-reader", settings.readers, module="rappor_server.analysis.tasks"

@@ -80,8 +80,10 @@ class Metrics:
             "rappor_key_uploads", "Uploads by the key that they carried", ["key"]
         )
         self.refused_connections = counter(
-            "rappor_refused_connections", "Connections beyond max_connections"
+            "rappor_refused_connections", "Connections refused, by the bound", ["bound"]
         )
+        for bound in ("max_connections", "max_source_connections"):
+            self.refused_connections.labels(bound)
         self.commit_seconds = histogram(
             "rappor_commit_seconds",
             "Seconds that a group commit took",

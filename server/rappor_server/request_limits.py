@@ -15,11 +15,14 @@ from typing import Final, Self
 from starlette.types import Receive, Scope
 
 from rappor_server.problems import RETRY_SECONDS, Problem
+from rappor_server.sources import Sources, source_of
 
 MAX_RATIO: Final = 10
 """How many times its size a body may unpack to."""
 WHOLE_BODY: Final = "rappor.whole_body"
 """Set in the scope of a request whose body had arrived before the application was called."""
+_SHARE_OF_A_SOURCE: Final = 4
+"""One source holds at most this part, a quarter, of the bytes of all bodies."""
 _MINUTE: Final = 60.0
 _GZIP: Final = 16 + zlib.MAX_WBITS
 
@@ -27,19 +30,20 @@ _GZIP: Final = 16 + zlib.MAX_WBITS
 class BodyBudget:
     """The bytes that all bodies under way may hold together; for one thread."""
 
-    def __init__(self, n_bytes: int) -> None:
-        """Allow a number of bytes."""
+    def __init__(self, n_bytes: int, *, proxies: str = "*") -> None:
+        """Allow a number of bytes, and a quarter of it to each source that is no proxy."""
         self._left = n_bytes
+        self._sources = Sources(n_bytes // _SHARE_OF_A_SOURCE, proxies=proxies)
 
-    def share(self, *, spare: int = 0) -> AddressShare:
+    def share(self, address: str = "", *, spare: int = 0) -> AddressShare:
         """Return a share of the budget, empty at first, to be held while a block runs.
 
-        It takes none of the last `spare` bytes.
+        It takes none of the last `spare` bytes. An address bounds it by its source's share.
         """
-        return AddressShare(self, spare)
+        return AddressShare(self, address, spare)
 
-    def take(self, n_bytes: int, *, spare: int) -> None:
-        """Take bytes; the problem 503 if fewer than `spare` would be left."""
+    def take(self, n_bytes: int, *, address: str, spare: int) -> None:
+        """Take bytes; the problem 503 if fewer than `spare` would be left, 429 by the source."""
         if n_bytes > self._left - spare:
             raise Problem(
                 HTTPStatus.SERVICE_UNAVAILABLE,
@@ -47,32 +51,42 @@ class BodyBudget:
                 retry_after=RETRY_SECONDS,
                 headers={"Connection": "close"},
             )
+        if address and not self._sources.take(address, n_bytes):
+            raise Problem(
+                HTTPStatus.TOO_MANY_REQUESTS,
+                "a source must have fewer request bodies under way",
+                retry_after=RETRY_SECONDS,
+                headers={"Connection": "close"},
+            )
         self._left -= n_bytes
 
-    def give_back(self, n_bytes: int) -> None:
+    def give_back(self, n_bytes: int, *, address: str) -> None:
         """Take bytes no longer."""
         self._left += n_bytes
+        if address:
+            self._sources.give_back(address, n_bytes)
 
 
 class AddressShare:
     """What one request holds of a budget; a context that gives it back."""
 
-    __slots__ = ("_budget", "_spare", "n_bytes")
+    __slots__ = ("_address", "_budget", "_spare", "n_bytes")
 
-    def __init__(self, budget: BodyBudget, spare: int) -> None:
+    def __init__(self, budget: BodyBudget, address: str, spare: int) -> None:
         """Hold nothing yet."""
         self.n_bytes = 0
         self._budget = budget
+        self._address = address
         self._spare = spare
 
     def grow(self, n_bytes: int) -> None:
-        """Hold more bytes; the problem 503 if the budget has not as many left."""
-        self._budget.take(n_bytes, spare=self._spare)
+        """Hold more bytes; the problem 503 or 429 if the budget has not as many left."""
+        self._budget.take(n_bytes, address=self._address, spare=self._spare)
         self.n_bytes += n_bytes
 
     def release(self) -> None:
         """Give all of it back."""
-        self._budget.give_back(self.n_bytes)
+        self._budget.give_back(self.n_bytes, address=self._address)
         self.n_bytes = 0
 
     def __enter__(self) -> Self:
@@ -88,7 +102,7 @@ async def read_body(
     """Read a body of at most `max_body` bytes within some seconds, in a share of the budget.
 
     Raises Problem: 413 as soon as the body is too long, whatever its Content-Length, 408 when it
-    takes too long, and 503 when all bodies together have grown too large.
+    takes too long, and 503 or 429 when all bodies together, or a source's, have grown too large.
     """
     declared = dict(scope["headers"]).get(b"content-length", b"0").strip()
     if not declared.isdigit() or int(declared[:20]) > max_body:
@@ -129,7 +143,7 @@ def decompress(body: bytes, encoding: str, share: AddressShare, *, max_bytes: in
     """Undo the content encoding, never unpacking more than `max_bytes`, nor the tenfold.
 
     Raises Problem: 413 beyond either, 400 for a body that is not exactly one gzip stream, 415 for
-    another encoding, and 503 as `read_body` does.
+    another encoding, and 503 or 429 as `read_body` does.
     """
     if encoding in ("", "identity"):
         return body
@@ -163,8 +177,9 @@ def decompress(body: bytes, encoding: str, share: AddressShare, *, max_bytes: in
 class RateLimit:
     """A bound on the uploads of one source in a minute, in memory; no address is kept.
 
-    A source is a keyed hash of its address. Key and counts are replaced every minute, so a source
-    may send twice its share around that moment. Sources beyond `max_sources` share one count.
+    A source (`source_of`) is a keyed hash here. Key and counts are replaced every minute, so a
+    source may send twice its share around that moment. Sources beyond `max_sources` share one
+    count.
     """
 
     def __init__(
@@ -210,7 +225,7 @@ class RateLimit:
             self._counts[source] -= 1
 
     def _source(self, address: str) -> bytes:
-        return hmac.digest(self._key, address.encode(), hashlib.sha256)[:16]
+        return hmac.digest(self._key, source_of(address).encode(), hashlib.sha256)[:16]
 
 
 def _too_large(bound: int) -> Problem:

@@ -31,7 +31,9 @@ from rappor_server.http.slow_clients import (
 )
 from rappor_server.input_files import InputFiles
 from rappor_server.processes import end_within
+from rappor_server.prometheus import Metrics
 from rappor_server.settings import Settings
+from rappor_server.sources import Sources
 
 _BACKLOG: Final = 2048
 _MORE_DESCRIPTORS: Final = 256
@@ -177,14 +179,16 @@ class Server(uvicorn.Server):
         )
 
     def _handshakes(self, context: ssl.SSLContext) -> Handshakes:
+        metrics: Metrics = self.lifespan.state[METRICS]
         return Handshakes(
             self._sockets.public,
             context,
             new_protocol=lambda: self._protocol(PunctualProtocol),
             connections=self.server_state.connections,
             most=self._settings.max_connections,
+            sources=Sources(self._settings.max_source_connections, proxies=self._settings.proxies),
             seconds=self._settings.body_seconds,
-            refuse=self.lifespan.state[METRICS].refused_connections.inc,
+            refuse=lambda bound: metrics.refused_connections.labels(bound).inc(),
         )
 
     def _addresses(self) -> dict[str, Any]:

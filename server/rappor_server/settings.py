@@ -125,6 +125,13 @@ class Settings:
         "The most device connections to one process. Further ones get 503.",
         _NUMBER,
     )
+    max_source_connections: int = _setting(
+        256,
+        "CONNECTIONS",
+        "The most device connections of one source to one process, unless it is one of --proxies. "
+        "Further ones get 429.",
+        _NUMBER,
+    )
     body_seconds: float = _setting(
         15.0,
         "SECONDS",

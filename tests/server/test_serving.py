@@ -147,16 +147,22 @@ def test_certificates_are_read_again(tmp_path: Path, database_file: str) -> None
         assert "telltale" not in running.log.read_text()
 
 
-def test_handshakes_that_never_end_are_bounded(tmp_path: Path, database_file: str) -> None:
+@pytest.mark.parametrize("bound", ["max_connections", "max_source_connections"])
+def test_handshakes_that_never_end_are_bounded(
+    tmp_path: Path, database_file: str, bound: str
+) -> None:
     """They count as connections and have the time of a head; then others are served."""
     cert, key = certificate(tmp_path)
     files = ("--tls-certificate", str(cert), "--tls-key", str(key))
-    bounds = ("--max-connections", "20", "--body-seconds", "1.5")
+    bounds = (f"--{bound.replace('_', '-')}", "20", "--body-seconds", "1.5")
     admin = free_port()
     with serving(tmp_path, database_file, *files, *bounds, admin=admin) as running:
-        stalled = [socket.create_connection(("127.0.0.1", running.port), 30) for _ in range(20)]
-        with socket.create_connection(("127.0.0.1", running.port), 30) as surplus:
+        there, bully = ("127.0.0.1", running.port), ("127.0.0.2", 0)
+        stalled = [socket.create_connection(there, 30, bully) for _ in range(20)]
+        with socket.create_connection(there, 30, bully) as surplus:
             assert surplus.recv(100) == b""
+        if bound == "max_source_connections":
+            assert serial_at(running.port, cert)
         for connection in stalled:
             assert connection.recv(100) == b""
             connection.close()
@@ -166,7 +172,7 @@ def test_handshakes_that_never_end_are_bounded(tmp_path: Path, database_file: st
                 stranger.recv(100)
         assert serial_at(running.port, cert)
         counters = plain_http.get(f"http://127.0.0.1:{admin}/metrics", timeout=30).text
-        assert "\nrappor_refused_connections_total 1.0\n" in counters
+        assert f'\nrappor_refused_connections_total{{bound="{bound}"}} 1.0\n' in counters
         running.process.send_signal(signal.SIGTERM)
         running.process.wait(60)
         assert '"level": "error"' not in running.log.read_text()

@@ -54,8 +54,7 @@ def close_days(
     """
     if not metric.min_reports:
         return True
-    rule = Rule(pace=metric.pace, min_cohort=metric.min_cohort)
-    return close_blocks(store.engine, metric.name, rule, today=today, until=until)
+    return close_blocks(store.engine, metric.name, Rule.of(metric), today=today, until=until)
 
 
 def metrics_due(store: Store, metrics: Sequence[Metric], today: datetime.date) -> list[Metric]:

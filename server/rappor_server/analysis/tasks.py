@@ -265,6 +265,7 @@ class MetricOverview:
     days: tuple[DayReports, ...]
     withheld: tuple[datetime.date, ...]
     quarantine: int
+    small_blocks: int
     overfull_cohorts: tuple[OverfullCohort, ...]
 
 
@@ -287,6 +288,7 @@ class OverviewTask:
             days=seen.days,
             withheld=seen.withheld,
             quarantine=warning_signs.n_quarantined(store, metric.name),
+            small_blocks=warning_signs.n_of_small_blocks(store, metric),
             overfull_cohorts=tuple(cohort for found in overfull for cohort in found),
         )
 

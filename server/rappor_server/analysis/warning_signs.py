@@ -9,8 +9,10 @@ from typing import Final
 import numpy as np
 from sqlalchemy import func, select
 
+from rappor.registry.metric import Metric
 from rappor_server.analysis.releases import CohortReports
 from rappor_server.storage import schema
+from rappor_server.storage.blocks import Rule
 from rappor_server.storage.database import failing_as_store_error
 from rappor_server.storage.store import Store
 
@@ -60,6 +62,30 @@ def n_quarantined(store: Store, metric: str) -> int:
     )
     with failing_as_store_error(), store.engine.connect() as db:
         return int(db.execute(query).scalar_one())
+
+
+def n_of_small_blocks(store: Store, metric: Metric) -> int:
+    """Return how many released reports are in blocks that are smaller than the metric's rule.
+
+    They were closed under an earlier rule: one that counted no intervals, or another `min_cohort`
+    or interval. A device may be more than one in `min_cohort` of such a block.
+    """
+    columns, rule = schema.block.c, Rule.of(metric)
+    days, own = (columns.first, columns.last), (columns.metric == metric.name, columns.closed)
+    smallest = select(*days, func.min(columns.reports)).where(*own).group_by(*days)
+    with failing_as_store_error(), store.engine.connect() as db:
+        return sum(
+            db.execute(
+                select(func.sum(columns.reports)).where(
+                    *own,
+                    columns.first == first,
+                    columns.last == last,
+                    columns.reports < rule.least(first, last),
+                )
+            ).scalar_one()
+            for first, last, reports in db.execute(smallest).all()
+            if reports < rule.least(first, last)
+        )
 
 
 def overfull_cohorts(cohorts: CohortReports) -> list[OverfullCohort]:

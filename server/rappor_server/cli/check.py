@@ -36,7 +36,8 @@ def check(registry: str, against: str | None, devices: int | None) -> int:
     The command warns of weak parameters, of metrics that expire within 30 days, and of candidate
     files that cannot be read. It shows how much of a device's budget each metric reserves, what a
     change costs a device, and which metrics have too many cohorts for their devices. The exit code
-    is 1 if a change must not be served.
+    is 1 if the registry must not be served: a change is refused, or a metric that reports every
+    event has no min_cohort of its own.
     """
     from rappor_server.ingest.registry_check import (
         check_edit,

@@ -87,19 +87,22 @@ def restore(path: Path, **options: Any) -> None:
 @click.option(
     "--yes",
     is_flag=True,
-    help="Delete even if no collector has run near today: the clock is right.",
+    help="Delete even if no collector has run on days near today: the clock is right.",
 )
 @setting_options("registry", "database", "report_days")
 def prune(*, yes: bool, **options: Any) -> None:
     """Delete the keys of uploads after 14 days, and raw reports after --report-days.
 
     The command also closes the blocks of past days. Run it once a day. It deletes nothing if
-    this machine's clock is more than two days from the last day on which a collector ran. Its
-    exit status is not 0 while groups of uploads are set apart that cannot be read.
+    this machine's clock is more than two days from the last day on which a collector ran, or
+    that day from the one before. Its exit status is not 0 while groups of uploads are set
+    apart that cannot be read.
     """
     from rappor_server.analysis.closing import close_days
     from rappor_server.storage import retention
+    from rappor_server.storage.database import failing_as_store_error
     from rappor_server.storage.fold import fold_all
+    from rappor_server.storage.inbox import n_failed
 
     settings = read_settings(options)
     with open_store(settings) as store:
@@ -115,9 +118,11 @@ def prune(*, yes: bool, **options: Any) -> None:
     with open_store(settings) as store:
         for metric in registry.values():
             close_days(store, metric, today())
-        if n_failed := retention.n_failed(store.engine):
+        with failing_as_store_error(), store.engine.connect() as db:
+            failed = n_failed(db)
+        if failed:
             raise StoreError(
-                f"{counted(n_failed, 'group')} of uploads cannot be read and are set apart: see "
+                f"{counted(failed, 'group')} of uploads cannot be read and are set apart: see "
                 "the runbook",
                 retryable=False,
             )

@@ -18,9 +18,10 @@ from rappor_server import logs, problems
 from rappor_server.collector import Collector
 from rappor_server.http import operations, queries, uploads
 from rappor_server.http.envelope import DevicesCors, Doors, Envelope
-from rappor_server.http.slow_clients import METRICS, SETTINGS
+from rappor_server.http.slow_clients import METRICS, SETTINGS, SOURCES
 from rappor_server.pages import app as pages
 from rappor_server.settings import Settings
+from rappor_server.sources import Sources
 
 _METRIC: Final = "/v1/metrics/{name}"
 _UPLOADS: Final = uploads.Uploads()
@@ -81,7 +82,8 @@ def create(
         _spare_collections()
         logs.event("collector started", metrics=len(collector.accepted_params.registry))
         try:
-            yield {SETTINGS: settings, METRICS: collector.metrics}
+            sources = Sources(settings.max_source_connections, proxies=settings.proxies)
+            yield {SETTINGS: settings, METRICS: collector.metrics, SOURCES: sources}
         finally:
             await collector.close()
             logs.event("collector stopped")

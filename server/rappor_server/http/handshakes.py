@@ -13,6 +13,8 @@ import ssl
 from collections.abc import Callable, Sized
 from typing import Final
 
+from rappor_server.sources import Sources
+
 _PAUSE_SECONDS: Final = 0.1
 """Before the next try to take a connection, while the system has no descriptor for one."""
 
@@ -28,12 +30,14 @@ class Handshakes:
         new_protocol: Callable[[], asyncio.Protocol],
         connections: Sized,
         most: int,
+        sources: Sources,
         seconds: float,
-        refuse: Callable[[], None],
+        refuse: Callable[[str], None],
     ) -> None:
-        """Allow `most` connections, those whose handshake is over included; `refuse` counts more.
+        """Allow `most` connections, those whose handshake is over included.
 
-        A handshake may take this many seconds, and so may the end of TLS. A connection too many is
+        `sources` bounds handshakes by source, and `refuse` is told which bound was crossed. A
+        handshake may take this many seconds, and so may the end of TLS. A connection too many is
         closed without a word, because an answer would need a handshake.
         """
         self._listener = listener
@@ -41,6 +45,7 @@ class Handshakes:
         self._new_protocol = new_protocol
         self._connections = connections
         self._most = most
+        self._sources = sources
         self._seconds = seconds
         self._refuse = refuse
         self._open: set[asyncio.Task[None]] = set()
@@ -59,17 +64,24 @@ class Handshakes:
     async def _accept(self) -> None:
         loop = asyncio.get_running_loop()
         try:
-            connection, _ = await loop.sock_accept(self._listener)
+            connection, (address, *_) = await loop.sock_accept(self._listener)
         except OSError:
             await asyncio.sleep(_PAUSE_SECONDS)
             return
-        if len(self._open) + len(self._connections) >= self._most:
+        if bound := self._crossed_bound(address):
             connection.close()
-            self._refuse()
+            self._refuse(bound)
             return
         task = loop.create_task(self._shake_hands(connection))
         self._open.add(task)
         task.add_done_callback(self._open.discard)
+        task.add_done_callback(lambda _: self._sources.give_back(address))
+
+    def _crossed_bound(self, address: str) -> str:
+        """Return which bound one more connection crosses, if any; else count its source."""
+        if len(self._open) + len(self._connections) >= self._most:
+            return "max_connections"
+        return "" if self._sources.take(address) else "max_source_connections"
 
     async def _shake_hands(self, connection: socket.socket) -> None:
         with contextlib.suppress(OSError):  # strangers break handshakes at will

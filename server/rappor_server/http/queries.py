@@ -156,6 +156,7 @@ def _describe(metric: Metric, seen: MetricOverview) -> MetricAnswer:
         days=seen.days,
         withheld=seen.withheld,
         quarantine=seen.quarantine,
+        small_blocks=seen.small_blocks,
         overfull_cohorts=seen.overfull_cohorts,
     )
 

@@ -11,7 +11,10 @@ from rappor_server.analysis.warning_signs import OverfullCohort, Refusals
 
 
 class MetricAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What there is of one metric: its entry in the registry, released days, warning signs."""
+    """What there is of one metric: its entry in the registry, released days, warning signs.
+
+    `small_blocks` are released reports of blocks that were closed under an earlier, weaker rule.
+    """
 
     name: str
     description: str
@@ -23,6 +26,7 @@ class MetricAnswer(msgspec.Struct, frozen=True, kw_only=True):
     days: tuple[DayReports, ...]
     withheld: tuple[datetime.date, ...]
     quarantine: int
+    small_blocks: int
     overfull_cohorts: tuple[OverfullCohort, ...]
 
 

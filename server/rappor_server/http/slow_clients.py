@@ -31,6 +31,8 @@ SETTINGS: Final = "settings"
 """How the application names its settings in the state that it hands to the server."""
 METRICS: Final = "metrics"
 """How it names its counters there."""
+SOURCES: Final = "sources"
+"""How it names there what connections each source has."""
 
 _MAX_HEAD_BYTES: Final = 16_384
 """Of a head, and of the trailers after a body in chunks."""
@@ -40,6 +42,8 @@ _MOST_WAITING: Final = 16
 
 Nothing more is read while one waits, so their bodies are what one read of the socket has brought.
 """
+_UNAVAILABLE: Final = HTTPStatus.SERVICE_UNAVAILABLE
+_TOO_MANY: Final = HTTPStatus.TOO_MANY_REQUESTS
 _NOWHERE: Final[deque[Any]] = deque(maxlen=0)
 _LEAST_READ: Final = 1000
 """Bytes a second that a peer must read of the answers that wait for it."""
@@ -50,23 +54,36 @@ _RESET: Final = struct.pack("ii", 1, 0)
 class PunctualProtocol(HttpToolsProtocol):
     """The protocol of uvicorn with a timer that ends a connection whose head is late.
 
-    Connections beyond `max_connections` get 503, unless they are at the operators' address.
+    Connections beyond `max_connections` get 503, and those of one source beyond
+    `max_source_connections` get 429, unless they are at the operators' address.
     """
 
     is_bounded: ClassVar[bool] = True
     _timer: asyncio.TimerHandle | None = None
     _is_in_head: bool = False
     _n_head_bytes: int = 0
+    _address: str = ""
 
     def connection_made(self, transport: Any) -> None:
         """Start the timer of the first request, or turn away one connection too many."""
         super().connection_made(transport)
         self.flow = _Flow(transport, self.pipeline)
-        if self.is_bounded and len(self.connections) > self._settings.max_connections:
-            self.app_state[METRICS].refused_connections.inc()
-            self._end_with(_too_many_connections())
+        if self.is_bounded and (found := self._crossed_bound()):
+            bound, problem = found
+            self.app_state[METRICS].refused_connections.labels(bound).inc()
+            self._end_with(problem)
         else:
             self._start_timer()
+
+    def _crossed_bound(self) -> tuple[str, Problem] | None:
+        """Return which bound this connection crosses, and the answer; else count its source."""
+        if len(self.connections) > self._settings.max_connections:
+            return "max_connections", _too_many_connections("the collector", _UNAVAILABLE)
+        address = self.client[0] if self.client else ""
+        if not self.app_state[SOURCES].take(address):
+            return "max_source_connections", _too_many_connections("this source", _TOO_MANY)
+        self._address = address
+        return None
 
     def data_received(self, data: bytes) -> None:
         """Start the timer of a request that has begun and has no head yet; bound its size."""
@@ -109,6 +126,9 @@ class PunctualProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop the timer, because the connection has ended."""
         self._stop_timer()
+        if self._address:
+            self.app_state[SOURCES].give_back(self._address)
+            self._address = ""
         super().connection_lost(exc)
 
     def eof_received(self) -> bool:  # type: ignore[override]
@@ -252,9 +272,7 @@ async def _answer_not_http(scope: Scope, receive: Receive, send: Send) -> None:
     await render(_not_http())(scope, receive, send)
 
 
-def _too_many_connections() -> Problem:
+def _too_many_connections(whose: str, status: HTTPStatus) -> Problem:
     return Problem(
-        HTTPStatus.SERVICE_UNAVAILABLE,
-        "the collector has reached its limit of connections",
-        retry_after=RETRY_SECONDS,
+        status, f"{whose} has reached its limit of connections", retry_after=RETRY_SECONDS
     )

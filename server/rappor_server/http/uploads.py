@@ -31,7 +31,7 @@ class Uploads:
         """Store the upload in a request, or answer why not."""
         collector: Collector = scope["app"].state.collector
         try:
-            with collector.bodies.share() as share:
+            with collector.bodies.share(_address(scope)) as share:
                 submission = await _read_upload(scope, receive, collector, share)
                 stored = await collector.enqueue(submission)
         except (Problem, RapporError) as error:
@@ -94,8 +94,7 @@ async def _read_upload(
     headers = dict(reversed(scope["headers"]))  # the first one of a name counts
     _check_key(collector, headers)
     try:
-        client = scope["client"]
-        collector.rate.check(client[0] if client else "")
+        collector.rate.check(_address(scope))
         return collector.read(await _body(scope, receive, headers, collector, share))
     except ReportError as error:
         collector.refuse(error.code)
@@ -103,6 +102,11 @@ async def _read_upload(
     except Problem as error:
         collector.refuse(error.status.name.lower().replace("_", "-"))
         raise
+
+
+def _address(scope: Scope) -> str:
+    """Return where a request comes from, as a trusted proxy says."""
+    return scope["client"][0] if scope["client"] else ""
 
 
 def _check_key(collector: Collector, headers: Mapping[bytes, bytes]) -> None:

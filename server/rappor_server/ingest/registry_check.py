@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from rappor.candidates.candidates import Candidates
+from rappor.counts.devices import most_reports
 from rappor.ground.errors import FileError, MissingExtraError
 from rappor.ground.plurals import counted
 from rappor.planning.changed_params import decode_together
@@ -27,13 +28,16 @@ _WEAK_EPSILON_INF: Final = 6.01
 """Nats; the named profile with the least noise, at 4 and 6, is not called weak."""
 _Level = Literal["refused", "warning", "note"]
 _SOON_DAYS: Final = 30
+_DAYS: Final = {"hour": 1, "day": 1, "week": 7, "month": 31, "quarter": 91, "year": 366}
+"""Of an interval that begins on this day, a Monday and the first of a year."""
+_BEGIN: Final = datetime.date(2024, 1, 1)
 _REPORTS: Final = 10
 """Reports of a value before and after a change, as `rappor privacy` counts unless told."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One sentence about a metric; an edit with a "refused" one must not be served."""
+    """One sentence about a metric; a registry with a "refused" one must not be served."""
 
     level: _Level
     text: str
@@ -110,7 +114,7 @@ def _explain_cohorts(metric: Metric, devices: int | None) -> Iterator[tuple[_Lev
         return
     if metric.pace == "none" and metric.min_cohort <= MIN_COHORT:
         yield (
-            "warning",
+            "refused",
             'interval = "none" lets a device report every event, so one device may fill a block '
             f"of {metric.min_cohort:,} reports. Write a larger min_cohort: {MIN_COHORT} times what "
             "a device reports on the days of a block",
@@ -183,6 +187,26 @@ def _compare(old: Metric, new: Metric) -> Iterator[Finding]:
     elif changes := list(_changes(old, new)):
         level: Literal["warning", "note"] = "note" if old.epoch == new.epoch else "warning"
         yield Finding(level, f"{old.name}: {' and '.join(changes)}. {' '.join(_costs(old, new))}")
+        yield from _slower(old, new)
+
+
+def _slower(old: Metric, new: Metric) -> Iterator[Finding]:
+    """Warn where devices that are not updated report more often than blocks expect."""
+    if new.pace not in _DAYS or old.pace == new.pace or not new.min_reports:
+        return
+    if old.pace == "none":
+        often, remedy = "for every event", "a larger min_cohort"
+    else:
+        last = _BEGIN + datetime.timedelta(_DAYS[new.pace] - 1)
+        n = most_reports(old.pace, _BEGIN, last) // most_reports(new.pace, _BEGIN, last)
+        if n <= 1:
+            return
+        often, remedy = f"up to {n} times in each {new.pace}", f"min_cohort = {n * new.min_cohort}"
+    yield Finding(
+        "warning",
+        f"{old.name}: devices that are not updated report {often}, so one of them may make more "
+        f"than one in {new.min_cohort:,} of a block. Write {remedy} until they are updated",
+    )
 
 
 def _check_year(old: Registry, new: Registry) -> Iterator[Finding]:

@@ -5,9 +5,10 @@ closed as soon as it holds `min_cohort` reports for each interval that it touche
 one report in an interval, so none has sent more than one in `min_cohort` of a block. Where the
 last interval alone holds enough and the whole block does not, the reports before it are set aside:
 counted as refused, and never shown. A closed block never changes. Whatever arrives for
-a day that was moved already, because some collector's clock lags, counts on the next day that is
-moved. Days are moved in short transactions, so collectors write between them, and one that is
-interrupted goes on where it was.
+a day that was moved already, because some collector's clock lags, goes into the next block, which
+then begins on that day: a device may be in it with a report of each of its days. Days are moved in
+short transactions, so collectors write between them, and one that is interrupted goes on where it
+was.
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ import datetime
 import functools
 import math
 import time
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, Self
 
-from sqlalchemy import Connection, Engine, and_, delete, func, insert, or_, select, update
+import numpy as np
+from sqlalchemy import Connection, Engine, delete, func, or_, select
 
 from rappor.counts.devices import most_reports, same_interval
 from rappor.registry.metric import Metric
@@ -34,10 +36,12 @@ from rappor_server.storage.database import (
     wait_alone,
     writing,
 )
+from rappor_server.storage.fold import add_refusals
 from rappor_server.storage.store import Store
 from rappor_server.storage.tallies import Tally
 
 _BLOCKS: Final = BulkInsert(schema.block)
+_THROUGH: Final = BulkInsert(schema.blocked, keys=("metric",))
 _OPEN: Final = BulkDelete(
     schema.block,
     keys=("metric", "params", "cohort"),
@@ -79,17 +83,24 @@ class Rule:
     pace: str
     min_cohort: int
 
-    def shows(self, block: Block) -> bool:
-        """Return whether no device can have sent more than one in `min_cohort` of a block.
+    @classmethod
+    def of(cls, metric: Metric) -> Self:
+        """Return the rule of a metric."""
+        return cls(pace=metric.pace, min_cohort=metric.min_cohort)
+
+    def least(self, first: datetime.date, last: datetime.date) -> int:
+        """Return from how many reports on no device has more than one in `min_cohort`.
 
         Where devices report every event, it asks for `min_cohort` reports in all.
         """
-        return block.tally.reports >= self.min_cohort * most_reports(
-            self.pace, block.first, block.last
-        )
+        return self.min_cohort * most_reports(self.pace, first, last)
+
+    def shows(self, block: Block) -> bool:
+        """Return whether a block may be shown."""
+        return block.tally.reports >= self.least(block.first, block.last)
 
     def settle(self, blocks: Sequence[Block]) -> Settled:
-        """Decide on the open blocks of a cohort, in order; the last one has the last day."""
+        """Decide on the open blocks of a cohort, by their first days; the last one is a day."""
         whole = functools.reduce(Block.joined, blocks)
         if self.shows(whole):
             return Settled(closed=whole)
@@ -112,8 +123,8 @@ class Block(NamedTuple):
     tally: Tally
 
     def joined(self, later: Block) -> Block:
-        """Return both as one block."""
-        return Block(self.first, later.last, self.tally + later.tally)
+        """Return this block and one that does not begin before it as one."""
+        return Block(self.first, max(self.last, later.last), self.tally + later.tally)
 
 
 class Settled(NamedTuple):
@@ -215,7 +226,7 @@ def _move_piece(db: Connection, metric: str, piece: _Piece, rule: Rule) -> None:
         return
     _move(db, metric, piece, rule)
     if piece.is_last:
-        _note(db, metric, piece.day)
+        _THROUGH.run(db, [(metric, piece.day)])
 
 
 def _through(db: Connection, metric: str) -> datetime.date:
@@ -223,13 +234,6 @@ def _through(db: Connection, metric: str) -> datetime.date:
     columns = schema.blocked.c
     found = db.execute(select(columns.through).where(columns.metric == metric)).scalar()
     return datetime.date.min if found is None else found
-
-
-def _note(db: Connection, metric: str, day: datetime.date) -> None:
-    columns = schema.blocked.c
-    changed = update(schema.blocked).where(columns.metric == metric).values(through=day)
-    if not db.execute(changed).rowcount:
-        db.execute(insert(schema.blocked).values(metric=metric, through=day))
 
 
 def _days_before(db: Connection, metric: str, today: datetime.date) -> Iterable[datetime.date]:
@@ -245,8 +249,8 @@ def _move(db: Connection, metric: str, piece: _Piece, rule: Rule) -> None:
     added = _take_counts(db, metric, piece)
     waiting = _take_open(db, metric, added)
     rows, set_aside = [], 0
-    for own, tally in added.items():
-        settled = rule.settle([*waiting[own], Block(piece.day, piece.day, tally)])
+    for own, days in added.items():
+        settled = _settle(rule, waiting[own], days, piece.day)
         closed = [] if settled.closed is None else [settled.closed]
         set_aside += settled.set_aside
         rows += [
@@ -263,21 +267,25 @@ def _move(db: Connection, metric: str, piece: _Piece, rule: Rule) -> None:
         ]
     _BLOCKS.run(db, rows)
     if set_aside:
-        _count_set_aside(db, metric, piece.day, set_aside)
+        add_refusals(db, Counter({(piece.day, metric, SET_ASIDE): set_aside}))
 
 
-def _count_set_aside(db: Connection, metric: str, day: datetime.date, reports: int) -> None:
-    columns = schema.refusal.c
-    key = {"day": day, "metric": metric, "reason": SET_ASIDE}
-    own = and_(*(columns[name] == value for name, value in key.items()))
-    if not db.execute(
-        update(schema.refusal).where(own).values(number=columns.number + reports)
-    ).rowcount:
-        db.execute(insert(schema.refusal).values(**key, number=reports))
+def _settle(
+    rule: Rule, waiting: Sequence[Block], days: Sequence[Block], day: datetime.date
+) -> Settled:
+    """Decide on a cohort's blocks when a day is moved; `days` has its counts, and late ones."""
+    ordered = sorted([*waiting, *days], key=lambda each: each.first)
+    is_late = days[0].first < day
+    if days[-1].first < day:
+        ordered.append(Block(day, day, Tally(0, np.zeros_like(days[-1].tally.ones))))
+    settled = rule.settle(ordered)
+    if is_late and settled.waiting:  # as one: a closed block may end on a day that came late
+        return Settled(waiting=(functools.reduce(Block.joined, settled.waiting),))
+    return settled
 
 
-def _take_counts(db: Connection, metric: str, piece: _Piece) -> dict[_Cohort, Tally]:
-    """Delete the counters of some cohorts, of all days up to one, and return their sums.
+def _take_counts(db: Connection, metric: str, piece: _Piece) -> dict[_Cohort, list[Block]]:
+    """Delete the counters of some cohorts, of all days up to one, and return them in order.
 
     A collector whose clock lags writes before that and is included, or finds its counters gone.
     Where an interrupted run has closed the block of this day already, they stay for the next day.
@@ -298,22 +306,23 @@ def _take_counts(db: Connection, metric: str, piece: _Piece) -> dict[_Cohort, Ta
         ~columns.quarantine,
         ~is_closed.exists(),
     )
-    returned = gone.returning(columns.params, columns.cohort, columns.reports, columns.ones)
-    sums: dict[_Cohort, Tally] = {}
-    for params, cohort, reports, ones in db.execute(returned):
-        own, tally = _Cohort(params, cohort), Tally.from_bytes(reports, bytes(ones))
-        sums[own] = sums[own] + tally if own in sums else tally
-    return sums
+    returned = gone.returning(
+        columns.params, columns.cohort, columns.day, columns.reports, columns.ones
+    )
+    return _by_cohort((*row[:3], *row[2:]) for row in db.execute(returned))
 
 
 def _take_open(
     db: Connection, metric: str, cohorts: Iterable[_Cohort]
 ) -> defaultdict[_Cohort, list[Block]]:
     """Delete the open blocks of cohorts and return what they held, each cohort's in order."""
+    return _by_cohort(_OPEN.run(db, [(metric, *own) for own in cohorts]))
+
+
+def _by_cohort(rows: Iterable[Any]) -> defaultdict[_Cohort, list[Block]]:
+    """Return the blocks of each cohort, in order."""
     found: defaultdict[_Cohort, list[Block]] = defaultdict(list)
-    for params, cohort, first, last, reports, ones in _OPEN.run(
-        db, [(metric, *own) for own in cohorts]
-    ):
+    for params, cohort, first, last, reports, ones in rows:
         tally = Tally.from_bytes(reports, bytes(ones))
         found[_Cohort(params, cohort)].append(Block(as_day(first), as_day(last), tally))
     for blocks in found.values():

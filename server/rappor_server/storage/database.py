@@ -31,6 +31,9 @@ _MORE_CONNECTIONS: Final = 40
 """More than the threads that may read at once, so that the writer never waits for a reader."""
 _PREPARED_STATEMENTS: Final = 512
 """Of a connection to SQLite: those of a group commit, for any number of rows."""
+_HOLD: Final = text("SET LOCAL idle_in_transaction_session_timeout = '10s'")
+"""Whoever is alone on PostgreSQL and hangs, perhaps with its machine, is alone no longer."""
+_HOLD_LONG: Final = text("SET LOCAL idle_in_transaction_session_timeout = 0")
 _MAINTENANCE: Final = 0x524150504F52
 """The advisory lock on PostgreSQL of whoever is alone."""
 _PRAGMAS: Final = (
@@ -136,6 +139,7 @@ def wait_alone(connection: Connection) -> None:
     SQLite has one writer at a time, so there is nothing to wait for.
     """
     if connection.dialect.name == "postgresql":
+        connection.execute(_HOLD)
         connection.execute(select(func.pg_advisory_xact_lock(_MAINTENANCE)))
 
 
@@ -143,6 +147,7 @@ def is_alone(connection: Connection) -> bool:
     """Do what `wait_alone` does, without waiting; return False if another one is alone."""
     if connection.dialect.name != "postgresql":
         return True
+    connection.execute(_HOLD)
     return bool(connection.scalar(select(func.pg_try_advisory_xact_lock(_MAINTENANCE))))
 
 
@@ -217,6 +222,8 @@ def migrate(address: str) -> Path | None:
             path.touch(mode=0o600)
         with writing(engine) as connection:
             wait_alone(connection)
+            if not is_sqlite:
+                connection.execute(_HOLD_LONG)
             have, want = _revision(connection), _head()
             if have is not None and have > want:
                 check_schema(engine)

@@ -22,7 +22,6 @@ from sqlalchemy import (
     text,
     update,
 )
-from sqlalchemy.dialects import postgresql, sqlite
 
 from rappor_server.storage import schema
 from rappor_server.storage.database import (
@@ -59,11 +58,9 @@ def days_of(db: Connection, kind: str) -> list[datetime.date]:
 
 
 def add(db: Connection, kind: str, day: datetime.date) -> None:
-    """Add the table of a day, unless there is one or another collector adds it at this moment."""
-    of_dialect = postgresql if db.dialect.name == "postgresql" else sqlite
-    row = of_dialect.insert(schema.day_table).values(kind=kind, day=day, shuffled=False)
-    added = row.on_conflict_do_nothing().returning(schema.day_table.c.day)
-    if db.execute(added).first() is not None:
+    """Add the table of a day, unless there is one."""
+    if day not in days_of(db, kind):
+        db.execute(insert(schema.day_table).values(kind=kind, day=day, shuffled=False))
         table_of(kind, day).create(db)
 
 

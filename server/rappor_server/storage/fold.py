@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from sqlalchemy import Connection, Engine, delete, insert, select
 
 from rappor.protocol.params import Params
-from rappor_server.ingest.retry_keys import key_of_report
+from rappor_server.ingest.retry_keys import KEY_BYTES, key_of_report
 from rappor_server.storage import day_tables, keys, schema
 from rappor_server.storage.bulk import BulkDelete, BulkInsert
 from rappor_server.storage.database import as_day, is_alone, today_of, wait_alone, writing
@@ -40,7 +40,6 @@ _REFUSED_BEFORE: Final = BulkDelete(
     returning=("day", "metric", "reason", "number"),
 )
 _BITS_AT_ONCE: Final = 8_000_000
-_KEY_BYTES: Final = 16
 _DAY: Final = datetime.timedelta(days=1)
 
 
@@ -113,10 +112,12 @@ def retry_failed(engine: Engine, *, today: datetime.date | None = None) -> Folde
 
 
 def _beat(db: Connection, today: datetime.date) -> None:
-    """Note that a collector runs today."""
-    if list(db.execute(select(schema.heartbeat.c.day)).scalars()) != [today]:
+    """Note that a collector runs today, and leave the day before that on which one ran."""
+    days = sorted(db.execute(select(schema.heartbeat.c.day)).scalars())
+    if days[-1:] != [today]:
+        before = [day for day in days if day < today][-1:]
         db.execute(delete(schema.heartbeat))
-        db.execute(insert(schema.heartbeat).values(day=today))
+        db.execute(insert(schema.heartbeat), [{"day": day} for day in (*before, today)])
 
 
 def _fold(db: Connection, groups: Sequence[Group], today: datetime.date) -> Folded:
@@ -134,7 +135,7 @@ def _fold(db: Connection, groups: Sequence[Group], today: datetime.date) -> Fold
     uploads.keep(db, today)
     cells = sum(_count(db, batch, columns) for batch, columns in batches.items())
     _keep_reports(db, batches)
-    _refuse(db, refusals)
+    add_refusals(db, refusals)
     return Folded(uploads.n_uploads, uploads.n_doubles, cells, n_failed)
 
 
@@ -262,15 +263,15 @@ def _keep_reports(db: Connection, batches: Mapping[_Batch, Sequence[_Columns]]) 
         rows = [
             (key, *report)
             for key, report in zip(
-                sorted(secrets.token_bytes(_KEY_BYTES) for _ in reports), reports, strict=True
+                sorted(secrets.token_bytes(KEY_BYTES) for _ in reports), reports, strict=True
             )
         ]
         BulkInsert(day_tables.table_of(KEPT, day)).run(db, rows)
         day_tables.note_unshuffled(db, day)  # `prune` may have shuffled it since it was added
 
 
-def _refuse(db: Connection, refusals: Counter[tuple[datetime.date, str, str]]) -> None:
-    """Add numbers of refusals."""
+def add_refusals(db: Connection, refusals: Counter[tuple[datetime.date, str, str]]) -> None:
+    """Add numbers of refusals by day, metric and reason, where one is alone."""
     for day, metric, reason, number in _REFUSED_BEFORE.run(db, list(refusals)):
         refusals[as_day(day), metric, reason] += number
     _REFUSALS.run(db, [(*key, number) for key, number in refusals.items()])

@@ -71,11 +71,13 @@ class Receiver:
     def _append(self, group: Group, params: Mapping[str, Params]) -> None:
         """Add a group if a fold of all that waits still has room.
 
-        A fold writes a counter to the log, to the file, and to the log of what it erases.
+        A fold writes a counter to the log, to the file, and to the log of what it erases; keys and
+        kept reports take less than three times what waits.
         """
         if self.waiting_bytes > _MOST_BYTES:
             raise StoreError("the inbox is full: uploads are not folded")
-        if self._inbox.free_bytes() < 3 * self._counter_bytes() + _FREE_BYTES:
+        needed = 3 * (self._counter_bytes() + self.waiting_bytes) + _FREE_BYTES
+        if self._inbox.free_bytes() < needed:
             raise StoreError("the disk is nearly full")
         self._inbox.append(group, {name: each.to_json() for name, each in params.items()})
 

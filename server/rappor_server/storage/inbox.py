@@ -173,7 +173,7 @@ class SqliteInbox:
         sums = "SELECT count(*), total(reports), total(length(data)) FROM inbox"
         with self._using() as db, self._engine.connect() as main:
             groups, reports, n_bytes = db.execute(sums).fetchone()
-            return Waiting(groups, int(reports), int(n_bytes), _n_failed(main))
+            return Waiting(groups, int(reports), int(n_bytes), n_failed(main))
 
     def seal(self) -> None:
         """See `Inbox`: numbers are given in the order of commits."""
@@ -262,7 +262,7 @@ class PostgresInbox:
             groups, reports, n_bytes = (
                 sum(int(each or 0) for each in sums) for sums in zip(*found, strict=True)
             )
-            return Waiting(groups, reports, n_bytes, _n_failed(db))
+            return Waiting(groups, reports, n_bytes, n_failed(db))
 
     def seal(self) -> None:
         """See `Inbox`: a new table is made when nobody is adding a group to the newest one."""
@@ -336,5 +336,6 @@ def _group(row: Any) -> Group:
     return Group(as_day(day), reports, bytes(data))
 
 
-def _n_failed(db: Connection) -> int:
+def n_failed(db: Connection) -> int:
+    """Return how many groups are set apart because nobody can read them."""
     return int(db.scalar(select(func.count()).select_from(schema.inbox_failed)) or 0)

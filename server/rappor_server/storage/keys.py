@@ -14,6 +14,8 @@ from sqlalchemy import Connection, text
 from rappor_server.ingest.retry_keys import KEY_BYTES
 from rappor_server.storage import day_tables
 
+_MOST_TABLES: Final = 100
+"""That are looked at, the newest ones: SQLite joins no more than 500, if `prune` never runs."""
 _KEY: Final = f"{KEY_BYTES} * i + 1, {KEY_BYTES}"
 _GIVEN: Final = {
     "sqlite": f"""
@@ -32,7 +34,7 @@ _FOUND: Final = {"sqlite": "given.key", "postgresql": "uuid_send(given.key)"}
 
 def known(db: Connection, kind: str, keys: Collection[bytes]) -> set[bytes]:
     """Return those of the keys that are in the tables of a kind."""
-    days = day_tables.days_of(db, kind)
+    days = day_tables.days_of(db, kind)[:_MOST_TABLES]
     if not keys or not days:
         return set()
     arms = " UNION ALL ".join(

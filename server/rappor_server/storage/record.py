@@ -7,21 +7,27 @@ is not exactly what `encode` writes is a RecordError.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from rappor.ground.errors import RapporError
 from rappor.protocol.params import Params
+from rappor.protocol.wire import METRIC_NAME
 from rappor_server.ingest.retry_keys import KEY_BYTES
 from rappor_server.ingest.validate import Submission
 
 _VERSION: Final = b"\x01"
 _INTEGER: Final = np.dtype("<u4")
-_MOST: Final = 2**63
+_MOST: Final = 2**32
+"""Of a number of refusals, so that a counter of 64 bits has room for many."""
+_REASON: Final = re.compile(r"[ -~]{1,32}")
+_FINGERPRINT: Final = re.compile(r"[0-9a-f]{16}")
 
 Refusals = Mapping[tuple[str, str], int]
 """(metric, reason) -> number."""
@@ -123,20 +129,29 @@ def decode(data: bytes, find: Callable[[str], Params | None]) -> Record:
         raise RecordError(f"a record must have version 1, got {data[:1].hex()}")
     try:
         body = msgspec.msgpack.decode(data[1:], type=_Body)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise RecordError(f"the bytes are not a record: {type(error).__name__}") from None
     n_keys = len(body.is_whole)
     _require(len(body.keys) == n_keys * KEY_BYTES and max(body.is_whole, default=0) <= 1)
-    _require(all(0 < number < _MOST for _, _, number in body.refusals))
+    for metric, reason, number in body.refusals:
+        _require(not metric or METRIC_NAME.fullmatch(metric) is not None)
+        _require(_REASON.fullmatch(reason) is not None and 0 < number < _MOST)
     return Record(
         keys=[body.keys[i : i + KEY_BYTES] for i in range(0, len(body.keys), KEY_BYTES)],
         is_whole=[bool(each) for each in body.is_whole],
-        reports=[_unpack(packed, n_keys, find(packed.kind.fingerprint)) for packed in body.reports],
+        reports=[_unpack(packed, n_keys, find) for packed in body.reports],
         refusals={(metric, reason): number for metric, reason, number in body.refusals},
     )
 
 
-def _unpack(packed: _Packed, n_keys: int, params: Params | None) -> Reports:
+def _unpack(packed: _Packed, n_keys: int, find: Callable[[str], Params | None]) -> Reports:
+    metric, fingerprint, _, _ = packed.kind
+    _require(METRIC_NAME.fullmatch(metric) is not None)
+    _require(_FINGERPRINT.fullmatch(fingerprint) is not None)
+    try:
+        params = find(fingerprint)
+    except RapporError:  # those of a newer version
+        params = None
     if params is None:
         raise RecordError("a record must name parameters that are known")
     columns = (packed.owners, packed.places, packed.cohorts)
@@ -152,8 +167,3 @@ def _unpack(packed: _Packed, n_keys: int, params: Params | None) -> Reports:
 def _require(is_met: bool) -> None:  # noqa: FBT001
     if not is_met:
         raise RecordError("the parts of a record must fit each other")
-
-
-def n_reports(submissions: Sequence[Submission]) -> int:
-    """Return how many reports of the uploads are accepted."""
-    return sum(len(each.accepted) for each in submissions)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import datetime
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
-from sqlalchemy import Engine, func, select
+from sqlalchemy import Engine, select
 
 from rappor_server.errors import StoreError
 from rappor_server.storage import schema
@@ -39,18 +40,15 @@ def prune(engine: Engine, *, today: datetime.date, report_days: int) -> Pruned:
 
 
 def check_clock(engine: Engine, today: datetime.date) -> None:
-    """Raise StoreError if the day is not near the last one on which a collector ran."""
+    """Raise StoreError unless collectors ran near the day, and the time before near that.
+
+    A collector whose clock jumped has left a day near a wrong one, but none near both.
+    """
     with failing_as_store_error(), engine.connect() as db:
-        last = db.scalar(select(schema.heartbeat.c.day))
-    if last is not None and abs((today - last).days) > _CLOCK_DAYS:
+        ran = sorted(db.execute(select(schema.heartbeat.c.day)).scalars())
+    if any((later - day).days > _CLOCK_DAYS for day, later in pairwise(sorted([*ran, today]))):
         raise StoreError(
-            f"today must be near {last}, the last day of a collector, got {today}: if this "
-            "machine's clock is right, give --yes",
+            f"today must be within {_CLOCK_DAYS} days of the last days on which a collector ran, "
+            f"{' and '.join(map(str, ran))}, got {today}: if the clock is right, give --yes",
             retryable=False,
         )
-
-
-def n_failed(engine: Engine) -> int:
-    """Return how many groups of uploads are set apart because nobody can read them."""
-    with failing_as_store_error(), engine.connect() as db:
-        return int(db.scalar(select(func.count()).select_from(schema.inbox_failed)) or 0)

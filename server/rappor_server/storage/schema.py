@@ -116,8 +116,8 @@ inbox_failed: Final = Table(
 heartbeat: Final = Table(
     "heartbeat",
     metadata,
-    Column("day", Date, primary_key=True, comment="Last day (UTC) on which a collector ran"),
-    comment="So that a command with a wrong clock deletes nothing",
+    Column("day", Date, primary_key=True, comment="A day (UTC) on which a collector ran"),
+    comment="The last two days on which a collector ran, so that a wrong clock deletes nothing",
 )
 
 OF_INBOX: Final = (segment, folded, inbox_failed)

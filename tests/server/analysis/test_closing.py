@@ -103,7 +103,30 @@ def test_pieces_that_another_one_has_moved_are_left_alone(store: Store) -> None:
             blocks._move_piece(db, "small", piece, blocks.Rule(pace="none", min_cohort=2))
     assert releases.release(store, SMALL, *ALL_DAYS).collections == before.collections
     closing.close_days(store, SMALL, day(3))
-    assert releases.release(store, SMALL, day(2), day(2)).n_reports == 6 + 2
+    assert releases.release(store, SMALL, day(2), day(2)).n_reports == 6
+    assert releases.release(store, SMALL, day(0), day(2)).n_reports == 3 * 6 + 2
+
+
+@pytest.mark.parametrize("pace", ["day", "week"])
+def test_a_late_report_and_the_next_one_count_as_two_of_a_device(store: Store, pace: str) -> None:
+    """Devices of a lagging collector are twice in the next block, which needs twice as many."""
+    rule = blocks.Rule(pace=pace, min_cohort=4)
+
+    def close(reports: int, on: int, today: int) -> list[tuple[Any, ...]]:
+        commit(store, upload_of(*[report_of("small")] * reports), today=day(on))
+        blocks.close_blocks(store.engine, "small", rule, today=day(today))
+        columns = schema.block.c
+        found = select(columns.first, columns.last, columns.reports, columns.closed)
+        with store.engine.connect() as db:
+            return [tuple(row) for row in db.execute(found.order_by(columns.last))]
+
+    closed = (day(1), day(1), 4, True)
+    assert close(4, on=1, today=2) == [closed]
+    assert close(2, on=1, today=2) == [closed]
+    assert close(3, on=2, today=3) == [closed, (day(1), day(2), 5, False)]
+    later = (day(9), day(9), 6, True)
+    assert close(6, on=9, today=10) == [closed, later]
+    assert close(2, on=2, today=11) == [closed, later, (day(2), day(10), 2, False)]
 
 
 def test_only_metrics_with_ended_days_are_due(store: Store) -> None:

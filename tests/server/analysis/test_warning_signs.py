@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import datetime
+
 import numpy as np
 import pytest
 from collectors import TODAY, count_group, metric_of, released, upload_of
 from rappor_server.analysis.releases import CohortReports
-from rappor_server.analysis.warning_signs import OverfullCohort, n_quarantined, overfull_cohorts
+from rappor_server.analysis.warning_signs import (
+    OverfullCohort,
+    n_of_small_blocks,
+    n_quarantined,
+    overfull_cohorts,
+)
 from rappor_server.ingest.accepted_params import AcceptedParams
 from rappor_server.ingest.validate import Suspicious, read_upload
+from rappor_server.storage import schema
+from rappor_server.storage.database import writing
 from rappor_server.storage.store import Store
 from registries import registry_of
+from sqlalchemy import insert
 
 from rappor import Params
 from rappor.protocol.wire import Report
@@ -43,3 +53,24 @@ def test_reports_in_quarantine_are_counted_and_in_no_answer(store: Store) -> Non
     assert n_quarantined(store, "page") == 1
     assert n_quarantined(store, "sound") == 0
     assert released(store, "page").n_reports == 0
+
+
+def test_blocks_of_an_earlier_rule_are_counted(store: Store) -> None:
+    """They stay as they are; the metric's interval and minimum say which are too small now."""
+    blocks = [(0, 0, 10, True), (1, 10, 10, True), (11, 12, 20, True), (13, 13, 3, False)]
+    with writing(store.engine) as db:
+        for first, last, reports, closed in blocks:
+            days = (TODAY + datetime.timedelta(each) for each in (first, last))
+            row = dict(zip(("first", "last"), days, strict=True), reports=reports, closed=closed)
+            own = insert(schema.block).values(metric="page", params="p", cohort=1, ones=b"", **row)
+            db.execute(own)
+    for fields, found in (
+        ({}, 10),
+        ({"min_cohort": 11}, 40),
+        ({"interval": "week"}, 10),
+        ({"interval": "none"}, 0),
+        ({"interval": "epoch", "epoch": "quarter"}, 0),
+        ({"interval": "hour"}, 40),
+    ):
+        assert n_of_small_blocks(store, metric_of(**fields)) == found
+    assert n_of_small_blocks(store, metric_of("sound")) == 0

@@ -19,6 +19,7 @@ from rappor_server.settings import Settings
 from rappor.cli.commands import Explained
 
 SEARCHES = REGISTRY.replace("[metrics.sound]", "[metrics.search_engine]")
+SEARCHES = SEARCHES.replace("min_cohort = 2", "min_cohort = 20")
 """A registry with the metric that the examples name."""
 
 

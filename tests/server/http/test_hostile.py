@@ -27,6 +27,8 @@ HEAD = b"POST /v1/reports HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\
 GET = b"GET /healthz HTTP/1.1\r\nHost: x\r\n"
 LIMIT_SECONDS = 1.5
 SIZES = (200, 2_000, 20_000, 200_000)
+REFUSED = "rappor_refused_connections_total"
+BULLY, OTHER = "127.0.0.2", "127.0.0.3"
 
 
 @pytest.fixture(scope="module")
@@ -236,7 +238,7 @@ def test_connections_are_bounded_and_operators_are_not_kept_out(tmp_path: Path) 
         assert b"x-content-type-options: nosniff" in head
         assert json.loads(document)["status"] == 503
         counters = plain_http.get(f"{running.admin_url}/metrics", timeout=30).text
-        assert "\nrappor_refused_connections_total 1.0\n" in counters
+        assert f'\n{REFUSED}{{bound="max_connections"}} 1.0\n' in counters
         assert plain_http.get(f"{running.admin_url}/readyz", timeout=30).status_code == 200
         for connection in idle:
             connection.close()
@@ -244,6 +246,81 @@ def test_connections_are_bounded_and_operators_are_not_kept_out(tmp_path: Path) 
         while running.post(upload_of()).status_code != 200:
             assert time.monotonic() < end
             time.sleep(0.05)
+
+
+def connect(running: Running, address: str = OTHER) -> socket.socket:
+    """Connect from an address."""
+    there = ("127.0.0.1", running.port)
+    return socket.create_connection(there, 30, source_address=(address, 0))
+
+
+def status_of(running: Running, address: str, sent: bytes) -> int:
+    """Send a request from an address; return the status of the answer."""
+    with connect(running, address) as sender:
+        with contextlib.suppress(ConnectionError):  # it may be refused before it is sent
+            sender.sendall(sent)
+        return read_answer(sender.makefile("rb"))[0]
+
+
+def test_connections_of_one_source_keep_nobody_else_out(tmp_path: Path) -> None:
+    """A source has no more than its own, idle or with half heads; a trusted proxy has no bound."""
+    flags = ("--max-source-connections", "8", "--body-seconds", "60")
+    body = upload_of()
+    upload = HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body
+    with serving(
+        tmp_path, f"sqlite:///{tmp_path}/counts.sqlite3", *flags, admin=free_port()
+    ) as running:
+        bully = [connect(running, BULLY) for _ in range(40)]
+        for each in bully[:4]:
+            each.sendall(HEAD)
+        refused = [status for each in bully[8:] for status in [read_answer(each.makefile("rb"))[0]]]
+        assert refused == [429] * 32
+        assert status_of(running, OTHER, upload) == 200
+        counters = plain_http.get(f"{running.admin_url}/metrics", timeout=30).text
+        assert f'\n{REFUSED}{{bound="max_source_connections"}} 32.0\n' in counters
+        for each in bully:
+            each.close()
+        end = time.monotonic() + 30
+        while status_of(running, BULLY, upload) != 200:
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        proxy = [connect(running, "127.0.0.1") for _ in range(40)]
+        for each in proxy:
+            each.sendall(upload)
+            assert read_answer(each.makefile("rb"))[0] == 200
+            each.close()
+
+
+@pytest.mark.parametrize(
+    ("bully", "same", "other", "forwarded"),
+    [
+        (BULLY, BULLY, OTHER, b""),
+        ("127.0.0.1", "127.0.0.1", "127.0.0.1", b"X-Forwarded-For: 2001:db8:0:%s\r\n"),
+    ],
+)
+def test_half_bodies_of_one_source_leave_memory_for_others(
+    tmp_path: Path, bully: str, same: str, other: str, forwarded: bytes
+) -> None:
+    """A source holds a quarter of what all bodies may; behind a proxy it is whom the proxy names.
+
+    Of IPv6 all addresses of a /64 are one source.
+    """
+    flags = ("--max-bodies", "1000000", "--body-seconds", "60")
+    bodies = upload_of(*[report_of()] * 900)
+    first, second, third = (
+        (forwarded % each if forwarded else b"") for each in (b"0::1", b"0:9::2", b"1::1")
+    )
+    length = b"Content-Length: %d\r\n\r\n"
+    with (
+        serving(tmp_path, f"sqlite:///{tmp_path}/counts.sqlite3", *flags) as running,
+        connect(running, bully) as holder,
+    ):
+        holder.sendall(HEAD + first + length % 300_000 + b" " * 200_000)
+        whole = length % len(bodies) + bodies
+        end = time.monotonic() + 30
+        while status_of(running, same, HEAD + second + whole) != 429:
+            assert time.monotonic() < end
+        assert status_of(running, other, HEAD + third + whole) == 200
 
 
 def test_who_reads_no_answer_is_disconnected(tmp_path: Path) -> None:

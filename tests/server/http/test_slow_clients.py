@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from rappor_server.http.slow_clients import SETTINGS, PunctualProtocol, SlowReaders
+from rappor_server.http.slow_clients import SETTINGS, SOURCES, PunctualProtocol, SlowReaders
 from rappor_server.settings import Settings
+from rappor_server.sources import Sources
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -60,7 +61,7 @@ class Connection(asyncio.Transport):
         super().__init__()
         config = Config(app, lifespan="off", ws="none", log_config=None)
         config.load()
-        state = {SETTINGS: Settings(registry="metrics.toml")}
+        state = {SETTINGS: Settings(registry="metrics.toml"), SOURCES: Sources(1, proxies="")}
         self._is_read = True
         self.sent = b""
         self.protocol = PunctualProtocol(config, ServerState(), state)

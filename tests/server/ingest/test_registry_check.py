@@ -199,7 +199,32 @@ def test_a_metric_of_every_event_needs_a_minimum_of_its_own(
     """One device may fill a block of ten reports; elsewhere a block knows what one device sends."""
     registry = registry_of(metric_of(params=ONEHOT, interval=interval, min_cohort=min_cohort))
     found = explain_cohorts(registry, devices=100_000)
-    assert [finding.level for finding in found] == ["warning"] * is_told
+    assert [finding.level for finding in found] == ["refused"] * is_told
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        ("hour", "day", "min_cohort = 240"),
+        ("day", "week", "min_cohort = 70"),
+        ("day", "epoch", "min_cohort = 910"),
+        ("none", "day", "a larger min_cohort"),
+        ("day", "hour", ""),
+        ("week", "day", ""),
+        ("day", "none", ""),
+    ],
+)
+def test_a_slower_interval_needs_a_larger_minimum_for_a_while(
+    before: str, after: str, told: str
+) -> None:
+    """Devices with the registry of before would be in a block more often than it expects."""
+    old, new = (
+        registry_of(metric_of(params=ONEHOT, interval=each, epoch="quarter", min_cohort=10))
+        for each in (before, after)
+    )
+    found = [each.text for each in check_edit(old, new) if "not updated report" in each.text]
+    assert len(found) == bool(told)
+    assert all(f"Write {told} until they are updated" in text for text in found)
 
 
 def test_weak_and_expiring_metrics_are_warned_of() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import itertools
+import random
 import secrets
 import threading
 from typing import Any
@@ -25,12 +26,13 @@ from collectors import (
     total,
     upload_of,
 )
+from hostile_uploads import seeded
 from rappor_server.analysis import releases
 from rappor_server.analysis.warning_signs import Refusals, refusals
 from rappor_server.errors import StoreError
 from rappor_server.ingest.validate import AcceptedReport, Submission
-from rappor_server.storage import day_tables, schema
-from rappor_server.storage.database import open_engine, today_of, writing
+from rappor_server.storage import day_tables, keys, schema
+from rappor_server.storage.database import is_alone, open_engine, today_of, writing
 from rappor_server.storage.fold import fold, fold_all, retry_failed
 from rappor_server.storage.inbox import Group, open_inbox
 from rappor_server.storage.record import encode
@@ -226,6 +228,30 @@ def test_keys_go_to_the_newest_table(store: Store) -> None:
     assert total(store) == 2
 
 
+def test_years_without_prune_stop_no_fold(store: Store) -> None:
+    """Tables of keys may be more than a database joins; the newest ones are looked at."""
+    body = upload_of()
+    with writing(store.engine) as db:
+        for i in range(600):
+            keys.keep(db, day_tables.UPLOAD, [secrets.token_bytes(16)], TODAY + i * DAY)
+    for _ in range(2):
+        commit(store, body, today=TODAY + 600 * DAY)
+    assert total(store) == 1
+
+
+def test_who_is_alone_and_hangs_is_alone_no_longer(store: Store) -> None:
+    """PostgreSQL ends the transaction of a folder that is silent for ten seconds, and no other."""
+    if store.engine.dialect.name == "sqlite":
+        pytest.skip("SQLite's lock ends with its process only")
+    seconds = text("SHOW idle_in_transaction_session_timeout")
+    with writing(store.engine) as db:
+        assert db.scalar(seconds) == "0"
+        assert is_alone(db)
+        assert db.scalar(seconds) == "10s"
+    with store.engine.connect() as db:
+        assert db.scalar(seconds) == "0"
+
+
 def test_the_day_is_that_of_the_database(store: Store) -> None:
     """Without a day, folding asks the database's clock, and leaves a heartbeat."""
     append(store, [submission_of(upload_of())])
@@ -239,6 +265,21 @@ def test_the_day_is_that_of_the_database(store: Store) -> None:
         with pytest.raises(StoreError, match="give --yes") as caught:
             check_clock(store.engine, now + days * DAY)
         assert not caught.value.retryable
+
+
+def test_a_collector_with_a_wrong_clock_lets_prune_delete_nothing(store: Store) -> None:
+    """Whoever runs on its day cannot make it right; the next day of a right clock does."""
+    commit(store, upload_of())
+    commit(store, upload_of(), today=TODAY + 100 * DAY)
+    with pytest.raises(StoreError, match="give --yes"):
+        check_clock(store.engine, TODAY + 100 * DAY)
+    commit(store, upload_of(), today=TODAY + DAY)
+    check_clock(store.engine, TODAY + DAY)
+    commit(store, upload_of(), today=TODAY + 9 * DAY)
+    with pytest.raises(StoreError, match="give --yes"):
+        check_clock(store.engine, TODAY + 9 * DAY)
+    commit(store, upload_of(), today=TODAY + 10 * DAY)
+    check_clock(store.engine, TODAY + 10 * DAY)
 
 
 def test_tables_that_a_wrong_clock_has_deleted_are_added_again(store: Store) -> None:
@@ -284,7 +325,19 @@ def damaged() -> dict[str, bytes]:
     """Return groups that nobody can read."""
     good = encode([submission_of(upload_of())], {})
     foreign = encode([submission_of(upload_of())], {}).replace(PAGE.fingerprint.encode(), b"0" * 16)
-    return {"empty": b"", "newer": b"\x09" + good[1:], "cut": good[:-3], "foreign": foreign}
+    refused = encode([], {("page", "expired"): 1})
+    return {
+        "empty": b"",
+        "newer": b"\x09" + good[1:],
+        "cut": good[:-3],
+        "foreign": foreign,
+        "no text": good.replace(b"page", b"p\xe4ge"),
+        "no name": good.replace(b"page", b"pa\0e"),
+        "no refused name": refused.replace(b"page", b"pa\0e"),
+        "no reason": refused.replace(b"expired", b"expire\0"),
+        "no fingerprint": good.replace(PAGE.fingerprint.encode(), b"\0" * 16),
+        "no number": refused[:-1] + b"\xcf" + b"\x7f" * 8,
+    }
 
 
 @pytest.mark.parametrize("name", sorted(damaged()))
@@ -306,6 +359,29 @@ def test_a_group_that_cannot_be_read_is_set_apart(store: Store, name: str) -> No
         )
     assert retry_failed(store.engine, today=TODAY)[:1] == (1,)
     assert total(store) == 3
+
+
+def damage(rng: random.Random, record: bytes) -> bytes:
+    """Change some bytes of a record behind its version, and perhaps its length."""
+    changed = bytearray(record)
+    for _ in range(rng.randrange(1, 4)):
+        changed[rng.randrange(1, len(changed))] = rng.randrange(256)
+    return bytes(changed[: rng.choice([len(changed), rng.randrange(1, len(changed))])])
+
+
+def test_no_group_stops_the_others(store: Store) -> None:
+    """Whatever became of its bytes, it is counted or set apart."""
+    rng = seeded(35)
+    uploads = [upload_of(report_of(bits=i), report_of("sound")) for i in range(4)]
+    record = encode([submission_of(each) for each in uploads], {("page", "expired"): 1})
+    with contextlib.closing(open_inbox(store.engine)) as inbox:
+        for _ in range(50):
+            for _ in range(20):
+                inbox.append(Group(TODAY, 8, damage(rng, record)), {})
+            fold(store.engine, inbox, waits=True, today=TODAY)
+        assert inbox.waiting()[:3] == (0, 0, 0)
+    commit(store, upload_of())
+    assert total(store) >= 1
 
 
 def refuse_rows(store: Store, verb: str, table: str) -> str:

@@ -265,11 +265,12 @@ class Disk:
         """Do nothing."""
 
 
-@pytest.mark.parametrize(("field", "value"), [("free", 64e6 + 3000 - 1), ("waiting", 2e9 + 1)])
+@pytest.mark.parametrize(("field", "value"), [("free", 64e6 + 9000 - 1), ("waiting", 2e9 + 1)])
 def test_uploads_are_turned_away_while_a_fold_still_has_room(field: str, value: float) -> None:
     """A disk that is filled by what waits could not be emptied; when there is room, they are taken.
 
-    A fold needs its counters three times over and some more; what waits has a bound as well.
+    A fold needs its counters and what waits three times over and some more; what waits has a bound
+    as well.
     """
     disk = Disk()
     given = [submission_of(upload_of())]
@@ -277,7 +278,9 @@ def test_uploads_are_turned_away_while_a_fold_still_has_room(field: str, value: 
     async def trial() -> None:
         receiver = Receiver(disk, counter_bytes=lambda: 1000)  # type: ignore[arg-type]
         await receiver.commit(given, {}, today=TODAY)
-        disk.free, receiver.waiting_bytes = 64e6 + 3000, 2_000_000_000
+        disk.free, receiver.waiting_bytes = 1e12, 2_000_000_000
+        await receiver.commit(given, {}, today=TODAY)
+        disk.free, receiver.waiting_bytes = 64e6 + 9000, 2000
         await receiver.commit(given, {}, today=TODAY)
         if field == "free":
             disk.free = value
@@ -289,5 +292,5 @@ def test_uploads_are_turned_away_while_a_fold_still_has_room(field: str, value: 
         await receiver.close()
 
     asyncio.run(trial())
-    assert len(disk.groups) == 2
+    assert len(disk.groups) == 3
     assert {group.reports for group in disk.groups} == {1}

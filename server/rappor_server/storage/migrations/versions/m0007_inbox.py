@@ -61,8 +61,8 @@ def _create(*, is_postgresql: bool) -> None:
     )
     op.create_table(
         "heartbeat",
-        _column("day", sa.Date, "Last day (UTC) on which a collector ran", primary_key=True),
-        comment="So that a command with a wrong clock deletes nothing",
+        _column("day", sa.Date, "A day (UTC) on which a collector ran", primary_key=True),
+        comment="The last two days on which a collector ran, so that a wrong clock deletes nothing",
     )
     op.create_table(
         "inbox_failed",
