@@ -78,7 +78,7 @@ class PageAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Drawn(msgspec.Struct, frozen=True, kw_only=True):
-    """A page as MessagePack, and its files by their names."""
+    """A page as MessagePack, empty where there is none, and its files by their names."""
 
     page: bytes
     files: dict[str, bytes]

@@ -40,6 +40,7 @@ from rappor_server.pages.signing import Reader, to_see
 from rappor_server.problems import Problem
 from rappor_server.storage.blocks import last_day
 
+_WAITING: Final = "waiting for a process"
 _WAIT_SECONDS: Final = 0.5
 """How long a page waits for a quick answer, before it shows how far it is."""
 _SURE: Final = Detection()
@@ -270,5 +271,5 @@ def _range(form: Form, first: str, last: str) -> Range:
 
 def _progress(found: KeptAnswer | None) -> str:
     if found is None:
-        return "waiting for a process"
-    return f"{found.step}, for {max(time.time() - found.began, 0):.0f} seconds"
+        return _WAITING
+    return f"{found.step or _WAITING}, for {max(time.time() - found.began, 0):.0f} seconds"
