@@ -82,9 +82,9 @@ def unchanged(main: Sequence[SampleContrast]) -> str:
         for surely in (True, False)
     )
     tested = "all bits and candidates" if main[0].rows_p_value is not None else "all candidates"
-    found = [f"a significant change {some}"] if some else []
-    found += [f"no significant change {none}"] if none else []
-    return f"Overall test ({tested}): {', and '.join(found)}."
+    found = [f"significant: {some}"] if some else []
+    found += [f"not significant: {none}"] if none else []
+    return f"Overall test ({tested}), {'; '.join(found)}."
 
 
 def error_rate(estimates: Estimates | Panel) -> str:

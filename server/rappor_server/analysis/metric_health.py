@@ -91,8 +91,8 @@ class MetricHealth:
         if self.quarantine:
             return State("suspicious", f"{counted(self.quarantine, 'report')} in quarantine")
         if self.set_aside_week > self.week:
-            n = counted(self.set_aside_week, "report")
-            return State("sparse", f"{n} in 7 days, of cohorts with too few devices, are not shown")
+            few = f"{counted(self.set_aside_week, 'report')} in 7 days"
+            return State("sparse", f"{few}, of cohorts with too few devices, are not shown")
         if not self.days:
             need = max(self.metric.min_reports, 1)
             return State("waiting", f"for {counted(need, 'report')} from days that have ended")
