@@ -180,12 +180,12 @@ def _moved(line: Line) -> Iterator[str]:
     change = line.change
     if change is None or change["before"] is None or change["after"] is None:
         return
-    difference = change["after"] - change["before"]
-    words = f"{moved(difference, change['std_error'])}\u00a0points"
     if not change["changed"]:
-        yield tag("small", f"{words}, not significant")
+        yield tag("small", "not significant")
         return
-    yield tag("strong", f"{'▲' if difference > 0 else '▼'}\u00a0{words}")
+    difference = change["after"] - change["before"]
+    points = moved(difference, change["std_error"])
+    yield tag("strong", f"{'▲' if difference > 0 else '▼'}\u00a0{points}\u00a0points")
 
 
 def _drawing(told: str, parts: Sequence[Markup], *, class_: str, width: int) -> Markup:

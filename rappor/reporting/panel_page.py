@@ -25,6 +25,13 @@ _DRAWN: Final = 40
 _NEAREST: Final = 10
 """Candidates that are drawn of a panel in which nothing changed."""
 
+_COMPARED: Final = {
+    "sample": ("difference", "before", "after"),
+    "segment": ("difference", "elsewhere", "here"),
+}
+_OVER_TIME: Final = ("change by the line", "first third", "last third")
+"""Titles of the columns of a change."""
+
 _PANELS: Final = 12
 _MARKS: Final = 2400
 """Dots of all drawings of shares together, so that the page stays small."""
@@ -84,12 +91,12 @@ def n_panels(panel: Panel) -> int:
 def change_columns(panel: Panel) -> Columns:
     """Return the columns of the rows of the main contrasts."""
     columns: Columns = {"candidate": candidate}
-    before, after = ("elsewhere", "here") if panel.by == "segment" else ("before", "after")
+    change, before, after = _COMPARED.get(panel.by, _OVER_TIME)
     if len(panel.main) > 1:
         columns["compared"] = lambda row: row["name"]
     return columns | {
         "change": lambda row: row["direction"],
-        "difference, points": lambda row: moved(row["estimate"], row["std_error"]) or "unknown",
+        f"{change}, points": lambda row: moved(row["estimate"], row["std_error"]) or "unknown",
         f"{short_percent(panel.detection.confidence)} interval": lambda row: span_of_points(
             *contrast_interval(row), row["std_error"]
         ),
