@@ -46,7 +46,7 @@ def document(title: str, *parts: Markup) -> str:
 
 
 def header(
-    title: str, first: str = "", *others: str, warnings: Iterable[str] = (), above: Markup | None = None
+    title: str, first: str, *others: str, warnings: Iterable[str] = (), above: Markup | None = None
 ) -> Markup:
     """Return the head of a page: its title, the answer, what else is said of it."""
     return tag(

@@ -173,19 +173,12 @@ def _run(line: Line, found: Overview) -> Iterator[Markup]:
         parts.append(tag("circle", cx=f"{places[-1]:g}%", cy=up(known[-1][1]), r=3, fill=COLORS[0]))
     shares = ", ".join(measured(each, line.std_error) or "unknown" for each in line.shares)
     yield _drawing(f"by {found.panel.by}: {shares}", parts, class_="run", width=140)
-    yield tag("span", *_moved(line), class_="moved")
-
-
-def _moved(line: Line) -> Iterator[str]:
-    change = line.change
-    if change is None or change["before"] is None or change["after"] is None:
-        return
-    if not change["changed"]:
-        yield tag("small", "not significant")
-        return
-    difference = change["after"] - change["before"]
-    points = moved(difference, change["std_error"])
-    yield tag("strong", f"{'▲' if difference > 0 else '▼'}\u00a0{points}\u00a0points")
+    words = tag("small", "not significant")
+    if (change := line.change) is not None and change["changed"]:
+        difference = change["after"] - change["before"]
+        points = moved(difference, change["std_error"])
+        words = tag("strong", f"{'▲' if difference > 0 else '▼'}\u00a0{points}\u00a0points")
+    yield tag("span", words, class_="moved")
 
 
 def _drawing(told: str, parts: Sequence[Markup], *, class_: str, width: int) -> Markup:

@@ -30,7 +30,7 @@ from rappor.reporting.numbers import (
     span,
 )
 from rappor.reporting.plots import error_of, interval, shares_chart
-from rappor.reporting.remarks import answer, findings, unallocated
+from rappor.reporting.remarks import FORGED, answer, findings, unallocated
 from rappor.reporting.tables import Columns, candidate, folded, listing, pairs, table, yes
 
 _MOST_GRIDS: Final = 3
@@ -109,14 +109,7 @@ def _estimates(found: EstimatesReport, *, forged: bool) -> Markup:
         parts.append(chart.figure(" ".join(told)))
     parts += [candidates_table(found, name="candidates", forged=forged), tag("p", _unlisted(found))]
     if forged:
-        parts.append(
-            tag(
-                "p",
-                "Nothing in a report proves that a device sent it. Forged make: if this many of "
-                "the reports are forged, nobody may have the string. Forged hide: this many more "
-                "forged reports would hide the row, and perhaps others too.",
-            )
-        )
+        parts.append(tag("p", FORGED))
     return tag("section", *parts, id="estimates")
 
 
@@ -359,8 +352,5 @@ def _origin(found: EstimatesReport) -> Markup:
         ),
         (f"{which}, sorted (LC_ALL=C sort -u | sha256sum)", found.candidates_sha256),
     ]
-    parts += [
-        pairs("SHA-256 of what was read", hashes),
-        pairs("Versions", found.versions),
-    ]
+    parts += [pairs("SHA-256 of what was read", hashes), pairs("Versions", found.versions)]
     return folded("Source and versions", *parts, name="origin")

@@ -72,7 +72,7 @@ def metric_page(metric: str, notice: Sequence[str], entries: Sequence[EditionEnt
         metric,
         header(
             metric,
-            *(f"{_found(each)} from {each.first} to {each.last}." for each in entries[:1]),
+            "".join(f"{_found(each)}, {each.first} to {each.last}." for each in entries[:1]),
             above=tag("a", "All metrics", href="../index.html"),
         ),
         section("Editions", editions, name="editions"),
@@ -85,7 +85,7 @@ def site_page(metrics: Mapping[str, EditionEntry]) -> str:
     title = "What was found"
     return document(
         title,
-        header(title),
+        header(title, ""),
         table(
             "Metrics, each with its newest edition",
             ("metric", "found", "newest days", "reports"),
