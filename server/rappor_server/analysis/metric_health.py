@@ -115,7 +115,6 @@ class MetricHealth:
 class HealthReport:
     """Some metrics, and what was refused that names none: whole uploads, unknown metrics."""
 
-    today: datetime.date
     metrics: tuple[MetricHealth, ...]
     nameless: tuple[Refused, ...]
 
@@ -132,7 +131,6 @@ class HealthTask:
         tell("reading")
         refused = _refused(store, self.today)
         return HealthReport(
-            today=self.today,
             metrics=tuple(
                 _health(store, metric, self.today, refused[metric.name]) for metric in self.metrics
             ),

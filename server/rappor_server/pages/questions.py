@@ -197,7 +197,7 @@ async def _question(request: Request, reader: Reader) -> Question:
 
 async def _overview(reader: Reader, metric: Metric, form: Form) -> PageTask[Any]:
     task = await reader.collector.overview(metric, listed=form.text("list"))
-    return replace(task, through=read_day("to", form.day("to"), task.through))
+    return replace(task, through=read_day("to", form.text("to") or None, task.through))
 
 
 async def _rank(reader: Reader, metric: Metric, form: Form) -> PageTask[Any]:
@@ -264,7 +264,7 @@ async def _asked(reader: Reader, metric: Metric, form: Form) -> Asked:
 
 def _range(form: Form, first: str, last: str) -> Range:
     """Return a range of days; they are read here, so that a wrong one is reported at once."""
-    found = Range(first=form.day(first), last=form.day(last))
+    found = Range(first=form.text(first) or None, last=form.text(last) or None)
     found.days()
     return found
 
