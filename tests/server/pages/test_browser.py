@@ -99,6 +99,7 @@ def test_an_analyst_finds_the_way(
         assert page.get_by_label("Token").is_visible()
 
 
+BARS = "[...document.querySelectorAll('.bar')].map(each => each.getBoundingClientRect().width)"
 LOOKS = [("light", 390), ("dark", 1280), ("dark", 390), ("light", 1280)]
 VIEWS = {
     "metrics": "",
@@ -128,6 +129,7 @@ def test_pages_are_accessible_and_fit(
             page.set_viewport_size({"width": width, "height": 900})
             assert violations(page) == [], (scheme, width)
             assert page.evaluate("document.documentElement.scrollWidth") == width
+            assert len({round(each) for each in page.evaluate(BARS)}) <= 1, "bars of one scale"
             keep_picture(page, f"dashboard-{name}-{scheme}-{width}")
 
 
