@@ -40,7 +40,7 @@ WAITING: Final = ""
 """The step of an answer that no process is making yet."""
 
 KNOWN_SECONDS: Final = 3600.0
-"""How long a failure is known to those who would not ask again for it."""
+"""How long a failure is known to those who would not ask again for it, and a row kept at all."""
 
 _NOTED_SECONDS: Final = 3600.0
 _ASKED_SECONDS: Final = 10.0
@@ -132,10 +132,16 @@ def claim(
         "began": now if began is None else began, "seen": now, "size": 0,
         "asked": now if is_programs else None,
     }  # fmt: skip
-    failed = and_(_ANSWER.key == key, _ANSWER.state == "failed", _is_older(now, FAILED_SECONDS))
+    own = and_(
+        _ANSWER.key == key,
+        or_(
+            and_(_ANSWER.state == "running", _is_older(now, SILENT_SECONDS)),
+            and_(_ANSWER.state == "failed", _is_older(now, FAILED_SECONDS)),
+        ),
+    )
     with writing(store.engine) as db:
         wait_alone(db)
-        db.execute(delete(schema.answer).where(or_(failed, _is_over(now))))
+        db.execute(delete(schema.answer).where(or_(own, _is_over(now))))
         if db.execute(select(_ANSWER.key).where(_ANSWER.key == key)).first() is not None:
             return False
         db.execute(insert(schema.answer), row)
@@ -223,6 +229,5 @@ def _is_over(now: float) -> ColumnElement[bool]:
     """Return which rows nobody will read any more."""
     return or_(
         and_(_IS_PROGRAMS, func.abs(literal(now) - _ANSWER.asked) > KEPT_SECONDS),
-        and_(~_IS_PROGRAMS, _ANSWER.state == "running", _is_older(now, SILENT_SECONDS)),
-        and_(~_IS_PROGRAMS, _ANSWER.state == "failed", _is_older(now, KNOWN_SECONDS)),
+        and_(~_IS_PROGRAMS, _ANSWER.state != "done", _is_older(now, KNOWN_SECONDS)),
     )

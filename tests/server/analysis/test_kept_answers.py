@@ -68,11 +68,14 @@ def test_answers_are_bounded(store: Store) -> None:
 
 
 def test_failures_are_forgotten_with_time(store: Store) -> None:
-    """A year of questions without an answer leaves a few rows, whatever their keys are."""
+    """A year without an answer leaves a few rows; one whose process is slow is not taken away."""
     for day in range(365):
         assert kept_answers.claim(store, f"failed {day}".encode(), "page", now=day * 86400.0)
         kept_answers.fail(store, f"failed {day}".encode(), "no reports", 422, now=day * 86400.0)
         assert kept_answers.claim(store, f"left {day}".encode(), "page", now=day * 86400.0)
+    assert kept_answers.claim(store, b"slow", "page", now=1e9)
+    assert kept_answers.claim(store, b"other", "page", now=1e9 + 2 * kept_answers.SILENT_SECONDS)
+    assert kept_answers.tell(store, b"slow", "decoding", now=1e9 + 60)
     with store.engine.connect() as db:
         n_rows = db.execute(select(func.count()).select_from(schema.answer)).scalar_one()
     assert n_rows <= 4
