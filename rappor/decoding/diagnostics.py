@@ -55,6 +55,9 @@ _LISTED_BITS: Final = 10
 UNEXPLAINED_FALSE_ALARM: Final = 1e-3
 """Probability that any bit of an honest collection is listed whose candidates are complete."""
 
+_LEAST_P: Final = 1e-99
+"""A smaller p-value says nothing more."""
+
 RELIABLE_FROM: Final = 100
 """Reports below which detections of strings that nobody has were seen in up to 18 % of collections
 at an error rate of 5 %; from here on in at most 3 %."""
@@ -329,10 +332,14 @@ def _bad_fit(fit: Mapping[str, Any] | None) -> Iterator[str]:
     if fit is not None and fit["p_value"] < FIT_FALSE_ALARM:
         yield (
             f"The variance of the bits is {fit['chi2_per_degree']:.3g} times that of honest "
-            f"reports of these candidates (p = {fit['p_value']:.1e}). Devices may have strings "
+            f"reports of these candidates ({_p(fit['p_value'])}). Devices may have strings "
             "that are no candidates or may have reported more often than assumed, or reports may "
             "be forged. The counts cannot show which. A good fit would not exclude forgeries."
         )
+
+
+def _p(value: float) -> str:
+    return f"p = {value:.1e}" if value >= _LEAST_P else f"p < {_LEAST_P:g}"
 
 
 def _few_patterns(diagnostics: Mapping[str, Any]) -> Iterator[str]:

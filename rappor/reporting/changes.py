@@ -27,14 +27,19 @@ def string(text: str) -> Markup:
 
 
 def panel_changes(panel: Panel) -> Markup:
-    """Name the largest changes of a panel in a sentence; nothing if there is none.
+    """Name the largest changes of a panel in a sentence; or say that there is none.
 
     Of two segments one is more common where the other is less: the first of both is told.
     """
     rows = [row for row in sorted_rows(panel) if row["changed"]]
     if panel.by == "segment" and len(panel.samples) == 2:
         rows = [row for row in rows if row["direction"] == "more"]
-    return join(named(rows, where=len(panel.main) > 1), ".") if rows else join("")
+    if not rows:
+        is_over_time = panel.main and panel.by != "segment"
+        return join("No share changed significantly." if is_over_time else "")
+    labels = {f"{each.name} against the rest": each.label for each in panel.samples}
+    rows = [row | {"name": labels.get(row["name"], row["name"])} for row in rows]
+    return join(named(rows, where=len(panel.main) > 1), ".")
 
 
 def named(rows: Sequence[Mapping[str, Any]], *, where: bool = False) -> Markup:
@@ -49,8 +54,7 @@ def named(rows: Sequence[Mapping[str, Any]], *, where: bool = False) -> Markup:
 
 
 def _change(row: Mapping[str, Any], *, where: bool) -> Markup:
-    error, direction = row["std_error"], row["direction"]
-    name = row["name"].removesuffix(" against the rest")
+    error, direction, name = row["std_error"], row["direction"], row["name"]
     words = _WORDS[direction].format(
         before=measured(row["before"], error), after=measured(row["after"], error), name=name
     )

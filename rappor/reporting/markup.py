@@ -27,7 +27,10 @@ _PICTURES: Final = 0x2400
 _VOID: Final = frozenset({"meta", "br", "col"})
 
 _WORDS: Final = re.compile(r"[/._:@=?&+-](?=[^\W\d_])|[^\W_]{30}")
-"""After these a name may be broken: signs before a word, and 30 letters of what no word is."""
+"""After these a long name may be broken: signs before a word, and 30 letters of what no word is."""
+
+_WHOLE: Final = 20
+"""Characters of a name that a phone shows on one line."""
 
 
 class Markup(str):
@@ -69,8 +72,9 @@ def escape(text: str) -> Markup:
 
 
 def breakable(text: str) -> Markup:
-    """Return text as HTML that a narrow window breaks between words only."""
-    marked = _WORDS.sub("\\g<0>\0", visible(text))
+    """Return text as HTML that a narrow window breaks between words, and only if it is long."""
+    shown = visible(text)
+    marked = _WORDS.sub("\\g<0>\0", shown) if len(shown) > _WHOLE else shown
     return Markup(html.escape(marked).replace("\0", "<wbr>"))
 
 

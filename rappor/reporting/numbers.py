@@ -24,11 +24,6 @@ def short_percent(share: float) -> str:
     return f"{100 * share:.6g} %"
 
 
-def points(difference: float, digits: int = 3) -> str:
-    """Write a difference of shares in percentage points, with its sign."""
-    return f"{round(100 * difference, digits) + 0.0:+,.{digits}f}"
-
-
 def digits_of(error: float | None) -> int:
     """Return how many digits of a percentage are written: two that count of its standard error."""
     if error is None or not math.isfinite(error) or error <= 0:
@@ -43,7 +38,8 @@ def measured(share: float | None, error: float | None) -> str:
 
 def moved(difference: float | None, error: float | None) -> str:
     """Write an estimated difference in percentage points as exactly as its error allows."""
-    return "" if difference is None else points(difference, digits_of(error))
+    digits = digits_of(error)
+    return "" if difference is None else f"{round(100 * difference, digits) + 0.0:+,.{digits}f}"
 
 
 def span(low: float | None, high: float | None, error: float | None) -> str:

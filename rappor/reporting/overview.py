@@ -46,7 +46,7 @@ def overview_content(found: Overview) -> Content:
         header(
             title,
             sentence(found),
-            warnings=[each.sentence for each in (*estimates.warnings, *found.panel.warnings)],
+            warnings=[each.sentence for each in estimates.warnings],
         ),
         _ranks(found, lines[:_MOST]),
         tag("p", f"{_legend(found, lines[:_MOST])}{more}", class_="note"),
@@ -56,6 +56,7 @@ def overview_content(found: Overview) -> Content:
             "Numbers, and what they rest on",
             candidates_table(report(estimates)),
             *(tag("p", text) for text in (estimates.assumed, *gaps(found.panel))),
+            *(tag("p", each.sentence) for each in found.panel.warnings),
             name="numbers",
         ),
     ]
@@ -136,6 +137,9 @@ def _bar(line: Line, scale: Scale) -> Markup:
             width=f"{max(scale(line.share) - scale(0.0), 0.0):.4g}%",
             fill_opacity=0.85 if line.detected else 0.3),
     ]  # fmt: skip
+    if scale(0.0) > scale.start:
+        zero = along(scale, 0.0)
+        parts.append(tag("line", x1=zero, x2=zero, y1=0, y2=_HEIGHT, stroke="currentColor"))
     if scale.gap is not None and line.share > scale.gap[1]:
         middle = f"{(scale(scale.gap[0]) + scale(scale.gap[1])) / 2:g}%"
         slashes = tag("path", d="M-6 9L0 -9M1 9L7 -9", stroke="Canvas", stroke_width=4)
@@ -169,18 +173,12 @@ def _run(line: Line, found: Overview) -> Iterator[Markup]:
         parts.append(tag("circle", cx=f"{places[-1]:g}%", cy=up(known[-1][1]), r=3, fill=COLORS[0]))
     shares = ", ".join(measured(each, line.std_error) or "unknown" for each in line.shares)
     yield _drawing(f"by {found.panel.by}: {shares}", parts, class_="run", width=140)
-    yield tag("span", *_moved(line), class_="moved")
-
-
-def _moved(line: Line) -> Iterator[str]:
-    change = line.change
-    if change is None or change["estimate"] is None:
-        return
-    words = f"{moved(change['estimate'], change['std_error'])} points"
-    if not change["changed"]:
-        yield tag("small", f"{words}, not significant")
-        return
-    yield tag("strong", f"{'▲' if change['estimate'] > 0 else '▼'} {words}")
+    words = tag("small", "not significant")
+    if (change := line.change) is not None and change["changed"]:
+        difference = change["after"] - change["before"]
+        points = moved(difference, change["std_error"])
+        words = tag("strong", f"{'▲' if difference > 0 else '▼'}\u00a0{points}\u00a0points")
+    yield tag("span", words, class_="moved")
 
 
 def _drawing(told: str, parts: Sequence[Markup], *, class_: str, width: int) -> Markup:
@@ -201,7 +199,7 @@ def _legend(found: Overview, lines: Sequence[Line]) -> str:
     if n > 1:
         parts.append(
             f"Lines: each of {n} {found.panel.by}s, with a band of intervals, on a scale of their "
-            f"own; beside them the change over all {found.panel.by}s, in percentage points."
+            f"own; beside them the change from the first third to the last."
         )
     return " ".join(parts)
 

@@ -30,7 +30,7 @@ from rappor.reporting.numbers import (
     span,
 )
 from rappor.reporting.plots import error_of, interval, shares_chart
-from rappor.reporting.remarks import answer, findings, unallocated
+from rappor.reporting.remarks import FORGED, answer, findings, unallocated
 from rappor.reporting.tables import Columns, candidate, folded, listing, pairs, table, yes
 
 _MOST_GRIDS: Final = 3
@@ -95,29 +95,21 @@ def _estimates(found: EstimatesReport, *, forged: bool) -> Markup:
             found.estimates.reports,
         )
         more = found.n_detected - sum(row["detected"] for row in found.charted)
-        hollow = (
-            " Hollow dots are the undetected candidates that came nearest, with the interval of "
-            "each alone."
-            if not all(row["detected"] for row in found.charted)
-            else ""
-        )
-        parts.append(
-            chart.figure(
-                f"Bars over the dots are {confidence} intervals, adjusted so that they hold for "
-                f"all detected candidates together.{hollow}"
-                + (f" {more:,} more detected candidates are in the table only." if more else ""),
+        told = [
+            f"Bars over the dots are {confidence} intervals, adjusted so that they hold for all "
+            "detected candidates together."
+        ]
+        if not all(row["detected"] for row in found.charted):
+            told.append(
+                "Hollow dots are the undetected candidates that came nearest, with the interval of "
+                "each alone."
             )
-        )
+        if more:
+            told.append(f"{more:,} more detected candidates are in the table only.")
+        parts.append(chart.figure(" ".join(told)))
     parts += [candidates_table(found, name="candidates", forged=forged), tag("p", _unlisted(found))]
     if forged:
-        parts.append(
-            tag(
-                "p",
-                "Nothing in a report proves that a device sent it. Forged make: if this many of "
-                "the reports are forged, nobody may have the string. Forged hide: this many more "
-                "forged reports would hide the row, and perhaps others too.",
-            )
-        )
+        parts.append(tag("p", FORGED))
     return tag("section", *parts, id="estimates")
 
 
@@ -259,19 +251,6 @@ def _fit(diagnostics: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "collisions, as a share of a row's noise", percent(diagnostics["collision_share"])
     yield "rows with reduced weight", f"{diagnostics['set_aside_rows']:,}"
     yield "least p-value that an absent string can have", f"{diagnostics['least_p_value']:.2g}"
-    share = diagnostics["detectable_share"]
-    yield (
-        "share that is detected with 80 % probability",
-        ("none" if share is None or share > 1 else percent(share, 3)),
-    )
-    for key, what in (
-        ("half_detectable_with_reports", "reports of more devices"),
-        ("half_detectable_with_reports_per_device", "reports of each of the same devices"),
-        ("half_detectable_with_cohorts", "cohorts"),
-    ):
-        number = diagnostics[key]
-        told = "cannot alone" if number is None else f"{number:,}"
-        yield f"{what} that would halve that share", told
 
 
 def _cohorts(each: CollectedReport, balance: Mapping[str, Any]) -> Iterator[Markup]:
@@ -373,8 +352,5 @@ def _origin(found: EstimatesReport) -> Markup:
         ),
         (f"{which}, sorted (LC_ALL=C sort -u | sha256sum)", found.candidates_sha256),
     ]
-    parts += [
-        pairs("SHA-256 of what was read", hashes),
-        pairs("Versions", found.versions),
-    ]
+    parts += [pairs("SHA-256 of what was read", hashes), pairs("Versions", found.versions)]
     return folded("Source and versions", *parts, name="origin")

@@ -25,6 +25,13 @@ _DRAWN: Final = 40
 _NEAREST: Final = 10
 """Candidates that are drawn of a panel in which nothing changed."""
 
+_COMPARED: Final = {
+    "sample": ("difference", "before", "after"),
+    "segment": ("difference", "elsewhere", "here"),
+}
+_OVER_TIME: Final = ("change by the line", "first third", "last third")
+"""Titles of the columns of a change."""
+
 _PANELS: Final = 12
 _MARKS: Final = 2400
 """Dots of all drawings of shares together, so that the page stays small."""
@@ -37,7 +44,8 @@ def panel_page(panel: Panel) -> str:
 
 def panel_content(panel: Panel) -> Content:
     """Return what the page about a panel shows."""
-    title = f"{shorten(panel.metric, 60) or 'Estimates'} by {panel.by}"
+    split = ", ".join(dict.fromkeys(each for some in panel.samples for each in some.segment))
+    title = f"{shorten(panel.metric, 60) or 'Estimates'} by {split or panel.by}"
     if panel.by == "sample":
         title = f"What changed from {panel.samples[0].name} to {panel.samples[-1].name}"
     told = [each for each in (panel_changes(panel), next(in_panel(panel))) if each]
@@ -83,16 +91,17 @@ def n_panels(panel: Panel) -> int:
 def change_columns(panel: Panel) -> Columns:
     """Return the columns of the rows of the main contrasts."""
     columns: Columns = {"candidate": candidate}
+    change, before, after = _COMPARED.get(panel.by, _OVER_TIME)
     if len(panel.main) > 1:
         columns["compared"] = lambda row: row["name"]
     return columns | {
         "change": lambda row: row["direction"],
-        "difference, points": lambda row: moved(row["estimate"], row["std_error"]) or "unknown",
+        f"{change}, points": lambda row: moved(row["estimate"], row["std_error"]) or "unknown",
         f"{short_percent(panel.detection.confidence)} interval": lambda row: span_of_points(
             *contrast_interval(row), row["std_error"]
         ),
-        "before": lambda row: measured(row["before"], row["std_error"]) or "unknown",
-        "after": lambda row: measured(row["after"], row["std_error"]) or "unknown",
+        before: lambda row: measured(row["before"], row["std_error"]) or "unknown",
+        after: lambda row: measured(row["after"], row["std_error"]) or "unknown",
         "p-value": lambda row: p_value(row["p_value"]),
     }
 
@@ -130,9 +139,6 @@ def _legend(panel: Panel) -> str:
         f"in that {panel.by}. Bars over them are {short_percent(panel.detection.confidence)} "
         "intervals, adjusted so that they hold for all strings that were found."
     ]
-    if panel.by == "segment":
-        named = dict.fromkeys(name for each in panel.samples for name in each.segment)
-        return f"{parts[0]} Segments are named by {', '.join(named)}."
     if panel.missing:
         parts.append(f"A cross on the axis is a {panel.by} without reports.")
     if any(each.kind == "step" and each.n_changed for each in panel.contrasts):

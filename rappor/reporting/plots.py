@@ -147,10 +147,10 @@ def changes_chart(panel: Panel, *, top: int) -> Chart:
     parts: dict[str, list[Row]] = {each.name: [] for each in panel.main}
     for row in [row for row in changed or rows if row["estimate"] is not None][:top]:
         parts[row["name"]].append(_difference(row))
-    n = len(changed)
-    title = f"{n} change{'' if n == 1 else 's'}, in percentage points"
-    if not n:
-        title = "No significant change; the nearest candidates, in percentage points"
+    what = "difference" if panel.by == "segment" else "change"
+    title = f"{counted(len(changed), what)}, in percentage points"
+    if not changed:
+        title = f"No significant {what}; the nearest candidates, in percentage points"
     return dots(title, {name: some for name, some in parts.items() if some}, write=_points)
 
 

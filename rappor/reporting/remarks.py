@@ -17,6 +17,12 @@ from rappor.reporting.numbers import nats, p_value, percent, short_percent
 _SURELY: Final = 0.01
 """P-value below which a test is read as an answer."""
 
+FORGED: Final = (
+    "Nothing in a report proves that a device sent it. Forged make: if this many of the reports "
+    "are forged, nobody may have the string. Forged hide: this many forged reports more would hide "
+    "the row, and perhaps others too."
+)
+
 _ASKED: Final = {
     "sample": "differences are significant, at",
     "segment": "differences of a segment from the rest are significant, at",
@@ -42,7 +48,12 @@ def in_panel(panel: Panel) -> Iterator[str]:
         yield unchanged(panel.main)
     else:
         yield f"Nothing was compared: only one {panel.by} has reports."
-    yield from beside(panel)
+    steps = [each for each in panel.contrasts if each.kind == "step"]
+    if steps:
+        yield (
+            f"{sum(each.n_changed for each in steps):,} of {len(steps) * len(panel.candidates):,} "
+            f"steps from one {panel.by} to the next are significant, at {error_rate(panel)}."
+        )
     if panel.by != "sample":
         yield (
             f"{int(panel.found.sum()):,} of {len(panel.candidates):,} listed values were found in "
@@ -61,16 +72,6 @@ def in_panel(panel: Panel) -> Iterator[str]:
     yield from (each.sentence for each in panel.warnings)
 
 
-def beside(panel: Panel) -> Iterator[str]:
-    """Yield how many steps from one period to the next are significant."""
-    steps = [each for each in panel.contrasts if each.kind == "step"]
-    if steps:
-        yield (
-            f"{sum(each.n_changed for each in steps):,} of {len(steps) * len(panel.candidates):,} "
-            f"steps from one {panel.by} to the next are significant, at {error_rate(panel)}."
-        )
-
-
 def unchanged(main: Sequence[SampleContrast]) -> str:
     """Say in which contrasts the overall test found a change."""
     some, none = (
@@ -82,9 +83,9 @@ def unchanged(main: Sequence[SampleContrast]) -> str:
         for surely in (True, False)
     )
     tested = "all bits and candidates" if main[0].rows_p_value is not None else "all candidates"
-    found = [f"a significant change {some}"] if some else []
-    found += [f"no significant change {none}"] if none else []
-    return f"Overall test ({tested}): {', and '.join(found)}."
+    found = [f"significant: {some}"] if some else []
+    found += [f"not significant: {none}"] if none else []
+    return f"Overall test ({tested}), {'; '.join(found)}."
 
 
 def error_rate(estimates: Estimates | Panel) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+from rappor.ground.plurals import counted
 from rappor.panels.edition import Edition, EditionEntry
 from rappor.panels.panel import Panel
 from rappor.reporting.changes import panel_changes
@@ -69,7 +70,11 @@ def metric_page(metric: str, notice: Sequence[str], entries: Sequence[EditionEnt
     )
     return document(
         metric,
-        header(metric, "", above=tag("a", "All metrics", href="../index.html")),
+        header(
+            metric,
+            "".join(f"{_found(each)}, {each.first} to {each.last}." for each in entries[:1]),
+            above=tag("a", "All metrics", href="../index.html"),
+        ),
         section("Editions", editions, name="editions"),
         _collected(notice),
     )
@@ -83,10 +88,11 @@ def site_page(metrics: Mapping[str, EditionEntry]) -> str:
         header(title, ""),
         table(
             "Metrics, each with its newest edition",
-            ("metric", "newest days", "reports"),
+            ("metric", "found", "newest days", "reports"),
             (
                 (
                     tag("a", name, href=f"{name}/index.html"),
+                    _found(entry),
                     tag(
                         "a",
                         f"{entry.first} to {entry.last}",
@@ -96,9 +102,12 @@ def site_page(metrics: Mapping[str, EditionEntry]) -> str:
                 )
                 for name, entry in metrics.items()
             ),
-            left=2,
         ),
     )
+
+
+def _found(entry: EditionEntry) -> str:
+    return f"{counted(entry.strings, 'listed value')} found in use"
 
 
 def _collected(notice: Iterable[str]) -> Markup:

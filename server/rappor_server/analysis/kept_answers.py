@@ -1,17 +1,21 @@
-"""Answers of the pages in the database, so that any process of a collector shows them.
+"""Answers in the database, so that any process of a collector shows them.
 
 A row is an answer, or one that a process is making: that process writes at which step it is every
-other second, and a row without news for some seconds is nobody's.
+other second, and a row without news for some seconds is nobody's. Answers of pages stay until
+others need the room. An answer to an analyst's program (`asked` is not null) goes a while after
+the last request for it. Rows from the future are as good as old ones: the clock was set back.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final, Literal
+import logging
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal
 
 import msgspec
-from sqlalchemy import and_, delete, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Row, and_, delete, func, insert, literal, or_, select, update
 
+from rappor_server import logs
 from rappor_server.analysis.page_tasks import Drawn, PageAnswer
 from rappor_server.storage import schema
 from rappor_server.storage.database import failing_as_store_error, wait_alone, writing
@@ -23,63 +27,121 @@ MOST_BYTES: Final = 256_000_000
 SILENT_SECONDS: Final = 15.0
 """After how long without news an answer is not being made any more."""
 
-_FAILED_SECONDS: Final = 30.0
+FAILED_SECONDS: Final = 30.0
 """How long a failure is shown before the question may be asked again."""
 
+FORGOTTEN_SECONDS: Final = 300.0
+"""After how long an answer that a program waits for, and does not ask about, is cancelled."""
+
+KEPT_SECONDS: Final = 600.0
+"""How long a program's answer is kept after the last request for it."""
+
+WAITING: Final = ""
+"""The step of an answer that no process is making yet."""
+
+KNOWN_SECONDS: Final = 3600.0
+"""How long a failure is known to those who would not ask again for it, and a row kept at all."""
+
 _NOTED_SECONDS: Final = 3600.0
+_ASKED_SECONDS: Final = 10.0
+"""Requests within these times of each other are not noted each."""
+
 _ANSWER: Final = schema.answer.c
+_IS_PROGRAMS: Final = _ANSWER.asked.is_not(None)
+_LOST: Final = "the process that computed the answer has ended: ask again"
 
 State = Literal["running", "done", "failed"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptAnswer:
-    """An answer as it stands: its page once it is done, else its step or the reason it failed."""
+    """An answer as it stands: its page once it is done, else its step or the reason it failed.
+
+    Times are seconds since 1970; `seen` is that of the last change, or use of a page.
+    """
 
     key: bytes
+    metric: str
     state: State
     step: str
     status: int
     began: float
+    seen: float
     page: PageAnswer | None
 
 
-def find(store: Store, key: bytes, *, now: float) -> KeptAnswer | None:
-    """Return an answer, or the one that is being made; None if there is none that stands."""
-    columns = [each for each in _ANSWER if each.name != "files"]
-    with failing_as_store_error(), store.engine.connect() as db:
-        row = db.execute(select(*columns).where(_ANSWER.key == key)).first()
-    if row is None or _is_over(row.state, now - row.seen):
+def find(
+    store: Store, key: bytes, *, now: float, failed_seconds: float = FAILED_SECONDS
+) -> KeptAnswer | None:
+    """Return a page's answer, or the one that is being made; None if there is none that stands.
+
+    One that cannot be read is deleted: another version wrote it, or it is damaged.
+    """
+    if (row := _row(store, key)) is None:
         return None
-    if row.state == "done" and now - row.seen > _NOTED_SECONDS:
-        with writing(store.engine) as db:
-            db.execute(update(schema.answer).where(_ANSWER.key == key).values(seen=now))
-    page = None if row.page is None else msgspec.msgpack.decode(row.page, type=PageAnswer)
-    return KeptAnswer(
-        key=key, state=row.state, step=row.step, status=row.status, began=row.began, page=page
-    )
+    limits = {"running": SILENT_SECONDS, "failed": failed_seconds}
+    if row.state in limits and abs(now - row.seen) > limits[row.state]:
+        return None
+    if row.state == "done" and abs(now - row.seen) > _NOTED_SECONDS:
+        _note(store, key, seen=now)
+    try:
+        page = msgspec.msgpack.decode(row.page, type=PageAnswer) if row.page else None
+    except msgspec.DecodeError:
+        logs.event("answer deleted", level=logging.WARNING, reason="it cannot be read")
+        forget(store, key)
+        return None
+    return _kept(row, page)
+
+
+def find_asked(store: Store, key: bytes, *, now: float) -> KeptAnswer | None:
+    """Return an answer that a program waits for, which counts as asked about."""
+    row = _row(store, key)
+    if row is None or abs(now - row.asked) > KEPT_SECONDS:
+        return None
+    if abs(now - row.asked) > _ASKED_SECONDS:
+        _note(store, key, asked=now)
+    found = _kept(row, None)
+    if row.state == "running" and abs(now - row.seen) > SILENT_SECONDS:
+        return replace(found, state="failed", step=_LOST, status=503)
+    return found
 
 
 def files(store: Store, key: bytes) -> dict[str, bytes]:
     """Return the files of an answer by their names, none if it is not there."""
     with failing_as_store_error(), store.engine.connect() as db:
         found = db.execute(select(_ANSWER.files).where(_ANSWER.key == key)).scalar_one_or_none()
-    return {} if found is None else msgspec.msgpack.decode(found, type=dict[str, bytes])
+    try:
+        return {} if found is None else msgspec.msgpack.decode(found, type=dict[str, bytes])
+    except msgspec.DecodeError:
+        forget(store, key)
+        return {}
 
 
-def claim(store: Store, key: bytes, metric: str, *, now: float) -> bool:
+def claim(
+    store: Store,
+    key: bytes,
+    metric: str,
+    *,
+    now: float,
+    began: float | None = None,
+    is_programs: bool = False,
+) -> bool:
     """Say that this process makes an answer; False if one is there, or another process does."""
     row = {
-        "key": key, "metric": metric, "state": "running", "step": "waiting for a process",
-        "status": 200, "began": now, "seen": now, "size": 0,
+        "key": key, "metric": metric, "state": "running", "step": WAITING, "status": 200,
+        "began": now if began is None else began, "seen": now, "size": 0,
+        "asked": now if is_programs else None,
     }  # fmt: skip
-    over = or_(
-        and_(_ANSWER.state == "running", _ANSWER.seen < now - SILENT_SECONDS),
-        and_(_ANSWER.state == "failed", _ANSWER.seen < now - _FAILED_SECONDS),
+    own = and_(
+        _ANSWER.key == key,
+        or_(
+            and_(_ANSWER.state == "running", _is_older(now, SILENT_SECONDS)),
+            and_(_ANSWER.state == "failed", _is_older(now, FAILED_SECONDS)),
+        ),
     )
     with writing(store.engine) as db:
         wait_alone(db)
-        db.execute(delete(schema.answer).where(_ANSWER.key == key, over))
+        db.execute(delete(schema.answer).where(or_(own, _is_over(now))))
         if db.execute(select(_ANSWER.key).where(_ANSWER.key == key)).first() is not None:
             return False
         db.execute(insert(schema.answer), row)
@@ -87,9 +149,11 @@ def claim(store: Store, key: bytes, metric: str, *, now: float) -> bool:
 
 
 def tell(store: Store, key: bytes, step: str, *, now: float) -> bool:
-    """Write at which step an answer is; False if it was cancelled meanwhile."""
+    """Write at which step an answer is; False if it was cancelled, or nobody asks about it."""
+    forgotten = func.abs(literal(now) - _ANSWER.asked) > FORGOTTEN_SECONDS
     own = and_(_ANSWER.key == key, _ANSWER.state == "running")
     with writing(store.engine) as db:
+        db.execute(delete(schema.answer).where(own, _IS_PROGRAMS, forgotten))
         values = {"step": step, "seen": now}
         return bool(db.execute(update(schema.answer).where(own).values(values)).rowcount)
 
@@ -113,16 +177,18 @@ def keep(store: Store, key: bytes, drawn: Drawn, *, now: float, most: int = MOST
 
 def fail(store: Store, key: bytes, reason: str, status: int, *, now: float) -> None:
     """Write why an answer could not be made."""
-    values = {"state": "failed", "step": reason, "status": status, "seen": now}
-    with writing(store.engine) as db:
-        db.execute(update(schema.answer).where(_ANSWER.key == key).values(values))
+    _note(store, key, state="failed", step=reason, status=status, seen=now)
 
 
 def cancel(store: Store, key: bytes) -> None:
     """Forget an answer that is being made; whoever makes it stops."""
-    own = and_(_ANSWER.key == key, _ANSWER.state == "running")
+    forget(store, key, _ANSWER.state == "running")
+
+
+def forget(store: Store, key: bytes, *conditions: ColumnElement[bool]) -> None:
+    """Delete an answer, if some conditions hold."""
     with writing(store.engine) as db:
-        db.execute(delete(schema.answer).where(own))
+        db.execute(delete(schema.answer).where(_ANSWER.key == key, *conditions))
 
 
 def total(store: Store) -> int:
@@ -131,6 +197,37 @@ def total(store: Store) -> int:
         return int(db.execute(select(func.coalesce(func.sum(_ANSWER.size), 0))).scalar_one())
 
 
-def _is_over(state: str, seconds: float) -> bool:
-    limits = {"running": SILENT_SECONDS, "failed": _FAILED_SECONDS}
-    return state in limits and seconds > limits[state]
+def _row(store: Store, key: bytes) -> Row[Any] | None:
+    columns = [each for each in _ANSWER if each.name != "files"]
+    with failing_as_store_error(), store.engine.connect() as db:
+        return db.execute(select(*columns).where(_ANSWER.key == key)).first()
+
+
+def _kept(row: Row[Any], page: PageAnswer | None) -> KeptAnswer:
+    return KeptAnswer(
+        key=row.key,
+        metric=row.metric,
+        state=row.state,
+        step=row.step,
+        status=row.status,
+        began=row.began,
+        seen=row.seen,
+        page=page,
+    )
+
+
+def _note(store: Store, key: bytes, **values: object) -> None:
+    with writing(store.engine) as db:
+        db.execute(update(schema.answer).where(_ANSWER.key == key).values(values))
+
+
+def _is_older(now: float, seconds: float) -> ColumnElement[bool]:
+    return func.abs(literal(now) - _ANSWER.seen) > seconds
+
+
+def _is_over(now: float) -> ColumnElement[bool]:
+    """Return which rows nobody will read any more."""
+    return or_(
+        and_(_IS_PROGRAMS, func.abs(literal(now) - _ANSWER.asked) > KEPT_SECONDS),
+        and_(~_IS_PROGRAMS, _ANSWER.state != "done", _is_older(now, KNOWN_SECONDS)),
+    )

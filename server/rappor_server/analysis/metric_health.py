@@ -91,10 +91,8 @@ class MetricHealth:
         if self.quarantine:
             return State("suspicious", f"{counted(self.quarantine, 'report')} in quarantine")
         if self.set_aside_week > self.week:
-            told = counted(self.set_aside_week, "report")
-            return State(
-                "sparse", f"{told} in 7 days, of cohorts with too few devices, are not shown"
-            )
+            few = f"{counted(self.set_aside_week, 'report')} in 7 days"
+            return State("sparse", f"{few}, of cohorts with too few devices, are not shown")
         if not self.days:
             need = max(self.metric.min_reports, 1)
             return State("waiting", f"for {counted(need, 'report')} from days that have ended")
@@ -117,7 +115,6 @@ class MetricHealth:
 class HealthReport:
     """Some metrics, and what was refused that names none: whole uploads, unknown metrics."""
 
-    today: datetime.date
     metrics: tuple[MetricHealth, ...]
     nameless: tuple[Refused, ...]
 
@@ -134,7 +131,6 @@ class HealthTask:
         tell("reading")
         refused = _refused(store, self.today)
         return HealthReport(
-            today=self.today,
             metrics=tuple(
                 _health(store, metric, self.today, refused[metric.name]) for metric in self.metrics
             ),

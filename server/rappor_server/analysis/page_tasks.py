@@ -6,16 +6,19 @@ Each is computed and drawn by the library, where a process of its own has the ti
 from __future__ import annotations
 
 import datetime
+import functools
 import hashlib
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final, Generic, TypeVar
 
 import msgspec
 
+import rappor
 from rappor.counts.counts import Counts
 from rappor.counts.released import Period, Released
 from rappor.decoding.detection import Detection
@@ -78,7 +81,7 @@ class PageAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Drawn(msgspec.Struct, frozen=True, kw_only=True):
-    """A page as MessagePack, and its files by their names."""
+    """A page as MessagePack, empty where there is none, and its files by their names."""
 
     page: bytes
     files: dict[str, bytes]
@@ -144,7 +147,7 @@ class PageTask(ABC, Generic[_Found]):
         source = self.asked.source
         return key_of(
             [
-                version("rappor").encode(),
+                _program(),
                 repr(self).encode(),
                 b"" if source is None else source.contents(store),
                 b"" if self.metric.min_reports else f"{n_reports(store, self.metric)}".encode(),
@@ -396,6 +399,17 @@ class SegmentsTask(PageTask[Release]):
             progress=progress,
         )
         return _drawn_panel(apart, "segments")
+
+
+@functools.cache
+def _program() -> bytes:
+    return program_in(Path(rappor.__file__).parent)
+
+
+def program_in(folder: Path) -> bytes:
+    """Return a digest of a program: another version of the library makes other answers."""
+    files = sorted(each for kind in ("*.py", "*.css", "*.js") for each in folder.rglob(kind))
+    return key_of([version("rappor").encode(), *(each.read_bytes() for each in files)])
 
 
 def whole_weeks(store: Store, metric: Metric, through: datetime.date) -> Released:

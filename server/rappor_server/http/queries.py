@@ -6,6 +6,7 @@ Every answer is made in another process. Who hangs up before it is there frees t
 from __future__ import annotations
 
 import contextlib
+import time
 from http import HTTPStatus
 from typing import Final
 
@@ -16,7 +17,7 @@ from starlette.responses import Response
 from rappor.registry.metric import Metric
 from rappor_server.access import start_job, token_of, while_connected
 from rappor_server.analysis.candidate_sources import candidates_file
-from rappor_server.analysis.jobs import Job
+from rappor_server.analysis.kept_answers import WAITING, KeptAnswer
 from rappor_server.analysis.tasks import (
     JSON,
     CountsTask,
@@ -33,7 +34,7 @@ from rappor_server.http.bodies import (
     read_wait,
 )
 from rappor_server.http.records import AnalysisAnswer, MetricAnswer, MetricsAnswer
-from rappor_server.problems import Problem
+from rappor_server.problems import RETRY_SECONDS, Problem
 from rappor_server.storage.tokens import Token
 
 _ASK_AGAIN: Final = {"Retry-After": "1"}
@@ -92,33 +93,41 @@ async def estimates(request: Request) -> Response:
         )
         job = start_job(collector, task, token, held)
     wait = read_wait(request)
-    await while_connected(request, collector.jobs.wait(job, wait))
-    if job.ended is None:
+    if not await while_connected(request, collector.jobs.wait(job, wait)):
+        found = await collector.analyses.hand_over(job)
         status = HTTPStatus.ACCEPTED.value
-        headers = _ASK_AGAIN | {"Location": _address(job), "Preference-Applied": "respond-async"}
-        return Response(_told(collector, job), status, headers, JSON)
-    collector.jobs.cancel(job)
-    return _result(job)
+        headers = _ASK_AGAIN | {"Location": _address(job.id), "Preference-Applied": "respond-async"}
+        return Response(_told(job.id, found), status, headers, JSON)
+    if job.result is None:
+        raise job.reason()
+    return Response(job.result, media_type=job.media_type)
 
 
 async def analysis(request: Request) -> Response:
-    """GET /v1/analyses/ID: how far a job is."""
-    collector, job = await _job(request)
-    return Response(_told(collector, job), media_type=JSON)
+    """GET /v1/analyses/ID: how far a job is, in whichever process."""
+    _, found = await _analysis(request)
+    return Response(_told(request.path_params["id"], found), media_type=JSON)
 
 
 async def analysis_result(request: Request) -> Response:
     """GET /v1/analyses/ID/result: what a job came to; how far it is while it runs."""
-    collector, job = await _job(request)
-    if job.ended is None:
-        return Response(_told(collector, job), HTTPStatus.ACCEPTED.value, _ASK_AGAIN, JSON)
-    return _result(job)
+    collector, found = await _analysis(request)
+    if found.state == "running":
+        body = _told(request.path_params["id"], found)
+        return Response(body, HTTPStatus.ACCEPTED.value, _ASK_AGAIN, JSON)
+    if found.state == "failed":
+        status = HTTPStatus(found.status)
+        again = RETRY_SECONDS if status == HTTPStatus.SERVICE_UNAVAILABLE else None
+        raise Problem(status, found.step, retry_after=again)
+    for media_type, result in (await collector.analyses.result(found)).items():
+        return Response(result, media_type=media_type)
+    raise _no_analysis()
 
 
 async def cancel_analysis(request: Request) -> Response:
     """DELETE /v1/analyses/ID: end a job, and forget its result."""
-    collector, job = await _job(request)
-    collector.jobs.cancel(job)
+    collector, found = await _analysis(request)
+    await collector.analyses.delete(found)
     return Response(status_code=HTTPStatus.NO_CONTENT.value)
 
 
@@ -132,16 +141,19 @@ async def _metric(request: Request) -> tuple[Collector, Metric, Token]:
     return collector, collector.accepted_params.registry.metric(name), token
 
 
-async def _job(request: Request) -> tuple[Collector, Job]:
-    """Return the job of a request's path, if its token has started it."""
+async def _analysis(request: Request) -> tuple[Collector, KeptAnswer]:
+    """Return the analysis of a request's path, if its token has started it."""
     collector: Collector = request.app.state.collector
     token = await token_of(request, collector)
-    job = collector.jobs.find(request.path_params["id"], token.id)
-    if job is None:
-        raise Problem(
-            HTTPStatus.NOT_FOUND, "the path must name an analysis that has not been deleted"
-        )
-    return collector, job
+    found = await collector.analyses.find(request.path_params["id"], token.id)
+    if found is None:
+        raise _no_analysis()
+    return collector, found
+
+
+def _no_analysis() -> Problem:
+    detail = "the path must name an analysis that has not been deleted"
+    return Problem(HTTPStatus.NOT_FOUND, detail)
 
 
 def _describe(metric: Metric, seen: MetricOverview) -> MetricAnswer:
@@ -161,25 +173,20 @@ def _describe(metric: Metric, seen: MetricOverview) -> MetricAnswer:
     )
 
 
-def _address(job: Job) -> str:
-    return f"/v1/analyses/{job.id}"
+def _address(job_id: str) -> str:
+    return f"/v1/analyses/{job_id}"
 
 
-def _told(collector: Collector, job: Job) -> bytes:
-    """Write how far a job is."""
+def _told(job_id: str, found: KeptAnswer) -> bytes:
+    """Write how far an analysis is."""
+    is_running, is_waiting = found.state == "running", found.step == WAITING
     answer = AnalysisAnswer(
-        id=job.id,
-        metric=job.metric,
-        state=job.state,
-        step=job.step if job.ended is None else "",
-        seconds=round(collector.jobs.seconds(job), 3),
-        result=f"{_address(job)}/result",
-        detail=str(job.error or ""),
+        id=job_id,
+        metric=found.metric,
+        state="waiting" if is_running and is_waiting else found.state,
+        step=found.step if is_running else "",
+        seconds=round((time.time() if is_running else found.seen) - found.began, 3),
+        result=f"{_address(job_id)}/result",
+        detail=found.step if found.state == "failed" else "",
     )
     return msgspec.json.encode(answer)
-
-
-def _result(job: Job) -> Response:
-    if job.error is not None:
-        raise job.error.with_traceback(None)
-    return Response(job.result, media_type=job.media_type)

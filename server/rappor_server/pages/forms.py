@@ -38,10 +38,6 @@ class Form:
         """Return a field without the white space around it, nothing if it is absent."""
         return self.fields.get(name, "").strip()
 
-    def day(self, name: str) -> str | None:
-        """Return a day as it was written, None where the field is empty."""
-        return self.text(name) or None
-
     def share(self, name: str, default: float) -> float:
         """Return a share, which is written in per cent."""
         text = self.text(name)

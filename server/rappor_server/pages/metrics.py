@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -15,16 +16,25 @@ from rappor_server.access import while_connected
 from rappor_server.analysis import candidate_lists
 from rappor_server.analysis.metric_health import HealthReport, HealthTask
 from rappor_server.pages import questions
+from rappor_server.pages.forms import Form
 from rappor_server.pages.signing import Reader
+
+_CARDS: Final = 24
+"""Metrics on a page of the list."""
 
 
 async def metrics(request: Request, reader: Reader) -> Response:
-    """GET /pages/: all metrics that may be read: what each says now, and how it is."""
-    health = await _health(request, reader, reader.metrics)
+    """GET /pages/?page=: metrics that may be read: what each says now, and how it is."""
+    readable = reader.metrics
+    starts = [each.name for each in readable[::_CARDS]]
+    page = Form(dict(request.query_params), {}).whole("page", 1, most=max(len(starts), 1))
+    health = await _health(request, reader, readable[_CARDS * (page - 1) : _CARDS * page])
     cards = [await questions.card(reader, each) for each in health.metrics]
     shown = list(zip(health.metrics, cards, strict=True))
     is_waiting = any(kept is not None and kept.state == "running" for _, (_, kept) in shown)
-    return reader.render("metrics.html", health=health, shown=shown, is_waiting=is_waiting)
+    return reader.render(
+        "metrics.html", health=health, shown=shown, starts=starts, page=page, is_waiting=is_waiting
+    )
 
 
 async def ask(request: Request, reader: Reader) -> Response:

@@ -40,6 +40,7 @@ from rappor_server.pages.signing import Reader, to_see
 from rappor_server.problems import Problem
 from rappor_server.storage.blocks import last_day
 
+_WAITING: Final = "waiting for a process"
 _WAIT_SECONDS: Final = 0.5
 """How long a page waits for a quick answer, before it shows how far it is."""
 _SURE: Final = Detection()
@@ -196,7 +197,7 @@ async def _question(request: Request, reader: Reader) -> Question:
 
 async def _overview(reader: Reader, metric: Metric, form: Form) -> PageTask[Any]:
     task = await reader.collector.overview(metric, listed=form.text("list"))
-    return replace(task, through=read_day("to", form.day("to"), task.through))
+    return replace(task, through=read_day("to", form.text("to") or None, task.through))
 
 
 async def _rank(reader: Reader, metric: Metric, form: Form) -> PageTask[Any]:
@@ -263,12 +264,12 @@ async def _asked(reader: Reader, metric: Metric, form: Form) -> Asked:
 
 def _range(form: Form, first: str, last: str) -> Range:
     """Return a range of days; they are read here, so that a wrong one is reported at once."""
-    found = Range(first=form.day(first), last=form.day(last))
+    found = Range(first=form.text(first) or None, last=form.text(last) or None)
     found.days()
     return found
 
 
 def _progress(found: KeptAnswer | None) -> str:
     if found is None:
-        return "waiting for a process"
-    return f"{found.step}, for {max(time.time() - found.began, 0):.0f} seconds"
+        return _WAITING
+    return f"{found.step or _WAITING}, for {max(time.time() - found.began, 0):.0f} seconds"

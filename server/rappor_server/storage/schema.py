@@ -193,10 +193,11 @@ answer: Final = Table(
     Column("status", Integer, nullable=False, comment="HTTP status of the page"),
     Column("began", Float, nullable=False, comment="Seconds since 1970"),
     Column("seen", Float, nullable=False, comment="Seconds since 1970 of the last change or use"),
+    Column("asked", Float, comment="Seconds since 1970 of a program's last request; null: a page"),
     Column("size", Integer, nullable=False, comment="Bytes of the page and the files"),
     Column("page", LargeBinary, comment="What the page shows, MessagePack"),
     Column("files", LargeBinary, comment="Its files, MessagePack"),
-    comment="Answers of the pages, made from released counts, and those that are being made",
+    comment="Answers that were made from released counts, and those that are being made",
 )
 
 

@@ -76,8 +76,9 @@ def test_attributes_are_written_or_left_out() -> None:
 
 
 def test_a_name_is_broken_between_its_words_only() -> None:
-    """After signs before a letter, and inside what no word is as long as; it stays escaped."""
-    assert breakable("search_engine.org") == "search_<wbr>engine.<wbr>org"
+    """A long one only, after signs before a letter, and where no word is as long; escaped."""
+    assert breakable("duckduckgo_search.org") == "duckduckgo_<wbr>search.<wbr>org"
+    assert breakable("search.yahoo.co.jp") == "search.yahoo.co.jp"
     assert breakable("2026-09-28/2026-10-04") == "2026-09-28/2026-10-04"
     assert breakable("x" * 31) == f"{30 * 'x'}<wbr>x"
-    assert breakable("</b>\0") == "&lt;/<wbr>b&gt;\u2400"
+    assert breakable(f"{20 * '-'}</b>\0") == f"{20 * '-'}&lt;/<wbr>b&gt;\u2400"

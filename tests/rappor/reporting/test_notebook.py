@@ -204,4 +204,4 @@ def test_changes_in_a_notebook_are_the_record(comparison: Panel) -> None:
     (cells,) = tables(shown).values()
     assert [(line[0], line[2]) for line in cells[1:3]] == numbers
     assert cells[1][1] == rows[0]["direction"]
-    assert "a significant change from" in shown
+    assert "significant: from" in shown

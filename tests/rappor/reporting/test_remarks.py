@@ -52,8 +52,8 @@ def test_a_contrast_has_changed_only_where_that_is_sure() -> None:
         for name, p in (("May", 0.02), ("June", 0.0099), ("July", 0.01))
     ]
     told = unchanged(against)
-    assert "a significant change to June (p = 0.0099)" in told
-    assert "no significant change to May (p = 0.02), to July (p = 0.01)." in told
+    assert "significant: to June (p = 0.0099);" in told
+    assert "not significant: to May (p = 0.02), to July (p = 0.01)." in told
     assert (p_value(1e-98), p_value(1e-100)) == ("1e-98", "less than 1e-99")
 
 

@@ -1,19 +1,21 @@
-"""Questions of the pages: made once however many ask, prepared at night, cancelled anywhere."""
+"""Questions: made once however many ask, prepared at night, seen and cancelled anywhere."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import anyio
 import msgspec
 import pytest
 from collectors import metric_of
 from rappor_server.analysis import kept_answers
+from rappor_server.analysis.analyses import Analyses
 from rappor_server.analysis.answering import NIGHT, Answers
-from rappor_server.analysis.jobs import Jobs
+from rappor_server.analysis.jobs import Job, Jobs
+from rappor_server.analysis.making import Making
 from rappor_server.analysis.page_tasks import Drawn, PageAnswer, PageTask
 from rappor_server.analysis.worker import Pool, Task
 from rappor_server.storage.store import Store
@@ -60,8 +62,17 @@ class Desk:
         """End."""
 
 
+class Process(NamedTuple):
+    """What answers questions in a process, and its desk."""
+
+    pages: Answers
+    programs: Analyses
+    jobs: Jobs
+    desk: Desk
+
+
 @contextlib.asynccontextmanager
-async def answering(store: Store) -> AsyncIterator[tuple[Answers, Desk]]:
+async def answering(store: Store) -> AsyncIterator[Process]:
     """Answer questions of one process."""
     desk = Desk()
     jobs = Jobs(cast("Pool", desk), per_owner=1)
@@ -69,11 +80,11 @@ async def answering(store: Store) -> AsyncIterator[tuple[Answers, Desk]]:
     async def look_up(ask: Callable[..., Any], *arguments: Any, **more: Any) -> Any:
         return ask(*arguments, **more)
 
-    answers = Answers(jobs, store, look_up)
+    making = Making(jobs, store, look_up)
     try:
-        yield answers, desk
+        yield Process(Answers(making), Analyses(making), jobs, desk)
     finally:
-        await answers.close()
+        await making.close()
         jobs.close()
 
 
@@ -91,7 +102,7 @@ def test_a_question_is_answered_once(store: Store) -> None:
     """Whoever asks later, in this process or another one, gets what was kept."""
 
     async def run() -> None:
-        async with answering(store) as (one, desk), answering(store) as (other, idle):
+        async with answering(store) as (one, _, _, desk), answering(store) as (other, _, _, idle):
             desk.may_answer.clear()
             first = await one.ask(question(), owner="a", address="/there")
             assert first is not None
@@ -116,8 +127,10 @@ def test_answers_are_prepared_one_after_another(store: Store) -> None:
     """A failure is kept too, and stops no other one."""
 
     async def run() -> None:
-        async with answering(store) as (answers, desk):
+        async with answering(store) as (answers, _, _, desk):
             await answers.prepare([question(b"bad", fail), question(b"a"), question(b"b")])
+            assert desk.asked == [b"bad", b"a", b"b"]
+            await answers.prepare([question(b"bad", fail)])
             assert desk.asked == [b"bad", b"a", b"b"]
             bad = await answers.find(question(b"bad"))
             assert bad is not None
@@ -133,7 +146,7 @@ def test_an_answer_is_cancelled_in_the_process_that_makes_it(store: Store) -> No
     """Another process takes the row away, and the first one stops."""
 
     async def run() -> None:
-        async with answering(store) as (one, desk), answering(store) as (other, _):
+        async with answering(store) as (one, _, _, desk), answering(store) as (other, *_):
             desk.may_answer.clear()
             await one.ask(question(), owner="a")
             await other.cancel(question())
@@ -141,5 +154,57 @@ def test_an_answer_is_cancelled_in_the_process_that_makes_it(store: Store) -> No
                 await asyncio.sleep(0.05)
             assert await one.find(question()) is None
             assert kept_answers.total(store) == 0
+
+    anyio.run(run)
+
+
+def start(process: Process, answer: Callable[[], bytes]) -> Job:
+    """Start a job of a program."""
+    task = question(b"j", answer)
+    return process.jobs.start(task, owner="a", metric="page", media_type="text/csv")
+
+
+def test_a_programs_job_is_seen_in_every_process(store: Store) -> None:
+    """Another process tells its step, then its result, to its owner alone."""
+
+    async def run() -> None:
+        async with answering(store) as one, answering(store) as other:
+            one.desk.may_answer.clear()
+            good = start(one, lambda: b"found")
+            await one.jobs.wait(good, 0.0)
+            told = await one.programs.hand_over(good)
+            assert (told.state, told.step, told.metric) == ("running", "decoding", "page")
+            seen = await other.programs.find(good.id, "a")
+            assert seen is not None
+            assert seen.state == "running"
+            assert await other.programs.find(good.id, "b") is None
+            one.desk.may_answer.set()
+            bad = start(one, fail)
+            await one.programs.hand_over(bad)
+            for job, state, step in ((good, "done", ""), (bad, "failed", "from must be a day")):
+                while (seen := await other.programs.find(job.id, "a")) and seen.state == "running":
+                    await asyncio.sleep(0.01)
+                assert seen is not None
+                assert (seen.state, seen.step if state == "failed" else "") == (state, step)
+            found = await other.programs.find(good.id, "a")
+            assert found is not None
+            assert await other.programs.result(found) == {"text/csv": b"found"}
+            await one.programs.delete(found)
+            assert await other.programs.find(good.id, "a") is None
+
+    anyio.run(run)
+
+
+def test_a_programs_job_is_deleted_in_any_process(store: Store) -> None:
+    """The process that makes it stops, and has room for another."""
+
+    async def run() -> None:
+        async with answering(store) as one, answering(store) as other:
+            one.desk.may_answer.clear()
+            job = start(one, lambda: b"found")
+            await other.programs.delete(await one.programs.hand_over(job))
+            assert await one.programs.find(job.id, "a") is None
+            while not one.jobs.may_start("a"):
+                await asyncio.sleep(0.05)
 
     anyio.run(run)

@@ -6,7 +6,10 @@ import msgspec
 import pytest
 from rappor_server.analysis import kept_answers
 from rappor_server.analysis.page_tasks import Drawn, PageAnswer
+from rappor_server.storage import schema
+from rappor_server.storage.database import writing
 from rappor_server.storage.store import Store
+from sqlalchemy import func, select, update
 
 PAGE = PageAnswer(title="a", html="<p>a</p>", card="", files=["a.csv"], too_large=[])
 DRAWN = Drawn(page=msgspec.msgpack.encode(PAGE), files={"a.csv": b"a" * 1000})
@@ -62,3 +65,74 @@ def test_answers_are_bounded(store: Store) -> None:
     left = [kept_answers.find(store, bytes([n]), now=1e5) is not None for n in range(3)]
     assert left == [True, False, False]
     assert kept_answers.total(store) <= 2 * 1200
+
+
+def test_failures_are_forgotten_with_time(store: Store) -> None:
+    """A year without an answer leaves a few rows; one whose process is slow is not taken away."""
+    for day in range(365):
+        assert kept_answers.claim(store, f"failed {day}".encode(), "page", now=day * 86400.0)
+        kept_answers.fail(store, f"failed {day}".encode(), "no reports", 422, now=day * 86400.0)
+        assert kept_answers.claim(store, f"left {day}".encode(), "page", now=day * 86400.0)
+    assert kept_answers.claim(store, b"slow", "page", now=1e9)
+    assert kept_answers.claim(store, b"other", "page", now=1e9 + 2 * kept_answers.SILENT_SECONDS)
+    assert kept_answers.tell(store, b"slow", "decoding", now=1e9 + 60)
+    with store.engine.connect() as db:
+        n_rows = db.execute(select(func.count()).select_from(schema.answer)).scalar_one()
+    assert n_rows <= 4
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("column", ["page", "files"])
+def test_an_answer_that_cannot_be_read_is_made_again(store: Store, column: str) -> None:
+    """Damaged, or of another version: nobody sees it, and whoever asks next makes it."""
+    make(store, b"k", now=0.0)
+    with writing(store.engine) as db:
+        db.execute(update(schema.answer).values({column: b"\xc1"}))
+    if column == "page":
+        assert kept_answers.find(store, b"k", now=1.0) is None
+    else:
+        assert kept_answers.files(store, b"k") == {}
+    make(store, b"k", now=1.0)
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_a_clock_that_was_set_back_holds_nothing_up(store: Store) -> None:
+    """What a process left on a day that has not come yet is made again today."""
+    tomorrow = 86400.0
+    assert kept_answers.claim(store, b"left", "page", now=tomorrow)
+    assert kept_answers.claim(store, b"failed", "page", now=tomorrow)
+    kept_answers.fail(store, b"failed", "no reports", 422, now=tomorrow)
+    assert kept_answers.claim(store, b"asked", "page", now=tomorrow, is_programs=True)
+    for key in (b"left", b"failed"):
+        assert kept_answers.find(store, key, now=0.0) is None
+        assert kept_answers.claim(store, key, "page", now=0.0)
+    assert kept_answers.find_asked(store, b"asked", now=0.0) is None
+    assert not kept_answers.tell(store, b"asked", "decoding", now=0.0)
+
+
+def test_a_programs_answer_is_kept_while_it_asks(store: Store) -> None:
+    """One that is made stops after five minutes without a request, a result goes after ten."""
+    result = Drawn(page=b"", files={"text/csv": b"a"})
+    for key in (b"asked", b"forgotten", b"done"):
+        assert kept_answers.claim(store, key, "page", now=0.0, is_programs=True)
+    kept_answers.keep(store, b"done", result, now=2.0)
+    assert kept_answers.find_asked(store, b"asked", now=200.0) is not None
+    told = [kept_answers.tell(store, key, "a", now=301.0) for key in (b"asked", b"forgotten")]
+    assert told == [True, False]
+    done = kept_answers.find_asked(store, b"done", now=590.0)
+    assert done is not None
+    assert (done.state, done.began, done.seen) == ("done", 0.0, 2.0)
+    assert kept_answers.find_asked(store, b"done", now=1180.0) is not None
+    assert kept_answers.files(store, b"done") == result.files
+    assert kept_answers.find_asked(store, b"done", now=1800.0) is None
+
+
+def test_a_killed_process_leaves_no_running_job(store: Store) -> None:
+    """Its row says soon after that it has failed, and why."""
+    assert kept_answers.claim(store, b"k", "page", now=0.0, is_programs=True)
+    assert kept_answers.tell(store, b"k", "decoding", now=1.0)
+    late = 2.0 + kept_answers.SILENT_SECONDS
+    found = kept_answers.find_asked(store, b"k", now=late)
+    assert found is not None
+    assert (found.state, found.status) == ("failed", 503)
+    assert "ask again" in found.step

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -10,7 +11,14 @@ import pytest
 from collectors import metric_of, put
 from rappor_server.analysis import candidate_lists
 from rappor_server.analysis.candidate_lists import KeptList
-from rappor_server.analysis.page_tasks import Asked, Drawn, OverviewTask, PageAnswer, RankingTask
+from rappor_server.analysis.page_tasks import (
+    Asked,
+    Drawn,
+    OverviewTask,
+    PageAnswer,
+    RankingTask,
+    program_in,
+)
 from rappor_server.analysis.tasks import Range
 from rappor_server.storage.store import Store
 
@@ -61,6 +69,17 @@ def test_a_key_is_of_all_that_an_answer_follows_from(store: Store) -> None:
     put(store, COUNTS, DAY)
     assert is_new()
     assert not is_new()
+
+
+def test_another_program_makes_other_answers(tmp_path: Path) -> None:
+    """Whatever draws or computes them is in their key, also where it has the same version."""
+    (tmp_path / "within").mkdir()
+    seen = set()
+    for name, text in (("a.py", "1"), ("a.py", "2"), ("within/b.py", "1"), ("page.css", "c {}")):
+        (tmp_path / name).write_text(text)
+        seen.add(program_in(tmp_path))
+    assert len(seen) == 4
+    assert program_in(tmp_path) in seen
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)

@@ -10,6 +10,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from pathlib import Path
 
 import httpx
 import plain_http
@@ -29,6 +30,7 @@ class Asker:
 
     def __init__(self, running: Running, token: str) -> None:
         self.running = running
+        self.token = token
         self.headers = {"Authorization": f"Bearer {token}"}
 
     def ask(self, body: object = None, *, query: str = "", **headers: str) -> httpx.Response:
@@ -266,3 +268,17 @@ def test_tables_hold_the_same_rows_in_every_form(asker: Asker) -> None:
         assert table["candidate"].to_pylist() == [row["candidate"] for row in rows]
         assert len(lines) == 1 + len(rows)
         assert (len(rows) == 3) or not everything
+
+
+def test_a_job_outlives_no_process(asker: Asker, tmp_path: Path) -> None:
+    """Another collector of the same database tells how far it is, and that it was killed."""
+    database = f"sqlite:///{asker.running.folder}/counts.sqlite3"
+    with serving(tmp_path, database) as killed:
+        started = Asker(killed, asker.token)
+        assert started.ask({"candidates": ["warm"]}).status_code == 200
+        (stopped,) = decoders_of(killed)
+        os.kill(stopped, signal.SIGSTOP)
+        address = started.ask({"candidates": ["a"]}, **IMPATIENT).headers["location"]
+        assert asker.get(address).json()["state"] in ("waiting", "running")
+    wait_for(lambda: asker.get(address).json()["state"] == "failed")
+    assert asker.get(f"{address}/result").status_code == 503

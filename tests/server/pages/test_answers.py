@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from collectors import free_port, serving
+from collectors import free_port, make_token, serving
 from dashboards import DAYS, HOSTILE, NAMES, TOML, Dashboard, Visitor
 from pages import drawings, tables
 from rappor_server.storage import schema
@@ -80,6 +80,25 @@ def test_the_list_answers(reader: Visitor) -> None:
     assert 'class="state expired"' in cards["other"]
     assert "Nothing to show yet" in cards["other"]
     assert len(page) < MOST_BYTES
+
+
+def test_a_long_list_has_pages(tmp_path: Path) -> None:
+    """Each has so few metrics that it stays small, and leads to the others."""
+    head, _, one = TOML.partition("[metrics.other]")
+    names = [f"metric_{number:02}_{40 * 'x'}" for number in range(30)]
+    registry = tmp_path / "metrics.toml"
+    metrics = "".join(f"[metrics.{name}]{one}" for name in names)
+    registry.write_text(head.partition("[metrics")[0] + metrics)
+    database = f"sqlite:///{tmp_path / 'counts.sqlite3'}"
+    with serving(tmp_path, database, "--pages", admin=free_port()) as running:
+        visitor = Visitor(Dashboard(running, database))
+        with visitor.http:
+            visitor.sign_in(make_token(database))
+            pages = [visitor.get(f"/pages/?page={number}").text for number in (1, 2)]
+            shown = [re.findall(r'/metrics/(\w+)"', page) for page in pages]
+            assert shown == [names[:24], names[24:]]
+            assert f'href="/pages/?page=2">from {names[24]}<' in visitor.get("/pages/").text
+            assert visitor.get("/pages/?page=3").status_code == 422
 
 
 def test_a_metric_says_how_it_is(reader: Visitor) -> None:

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 from browsers import PATIENCE, browsing, keep_picture, violations
-from dashboards import DAYS, HOSTILE, NAMES, Dashboard
+from collectors import free_port, make_token, serving
+from dashboards import DAYS, HOSTILE, NAMES, TOML, Dashboard
 
 HOME = "/pages/metrics/home_page"
 
@@ -98,6 +99,7 @@ def test_an_analyst_finds_the_way(
         assert page.get_by_label("Token").is_visible()
 
 
+BARS = "[...document.querySelectorAll('.bar')].map(each => each.getBoundingClientRect().width)"
 LOOKS = [("light", 390), ("dark", 1280), ("dark", 390), ("light", 1280)]
 VIEWS = {
     "metrics": "",
@@ -127,6 +129,7 @@ def test_pages_are_accessible_and_fit(
             page.set_viewport_size({"width": width, "height": 900})
             assert violations(page) == [], (scheme, width)
             assert page.evaluate("document.documentElement.scrollWidth") == width
+            assert len({round(each) for each in page.evaluate(BARS)}) <= 1, "bars of one scale"
             keep_picture(page, f"dashboard-{name}-{scheme}-{width}")
 
 
@@ -157,3 +160,19 @@ def test_a_link_of_another_site_leads_to_the_page(
         page.get_by_role("heading", name="home_page").wait_for()
         page.goto(f"{dashboard.url}/pages/")
         page.get_by_role("link", name="home_page").wait_for()
+
+
+def test_long_names_fit_a_phone(browser: Any, tmp_path: Path) -> None:
+    """A name without a word in it is broken; it widens no page."""
+    name = f"a{'_' * 20}{'x' * 40}"
+    (tmp_path / "metrics.toml").write_text(TOML.replace("[metrics.other]", f"[metrics.{name}]"))
+    database = f"sqlite:///{tmp_path / 'counts.sqlite3'}"
+    with serving(tmp_path, database, "--pages", admin=free_port()) as running:
+        dashboard = Dashboard(running, database)
+        window = {"width": 390, "height": 900}
+        with visiting(
+            browser, dashboard, make_token(database), silent=False, viewport=window
+        ) as page:
+            for path in ("", f"metrics/{name}/overview", f"metrics/{name}/health"):
+                page.goto(f"{dashboard.url}/pages/{path}")
+                assert page.evaluate("document.documentElement.scrollWidth") == 390, path

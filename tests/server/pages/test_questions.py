@@ -51,7 +51,7 @@ def test_segments_are_shown_apart(reader: Visitor) -> None:
     page = reader.answer("/pages/metrics/theme/segments", dimension="version")
     found = record(reader, page, "segments")
     assert [each["name"] for each in found["samples"]] == ["version=1", "version=2"]
-    assert "theme by segment" in page.text
+    assert "theme by version" in page.text
 
 
 @pytest.mark.parametrize(

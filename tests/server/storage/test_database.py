@@ -200,7 +200,7 @@ def test_newer_schema_is_refused(database: str) -> None:
     migrate(database)
     engine = open_engine(database)
     with engine.begin() as connection:
-        connection.execute(text("UPDATE alembic_version SET version_num = '0010'"))
+        connection.execute(text("UPDATE alembic_version SET version_num = '0100'"))
     with pytest.raises(SchemaError, match="belongs to a newer version"):
         check_schema(engine)
     engine.dispose()
