@@ -25,10 +25,9 @@ from rappor_client.folder import spool
 from rappor_client.folder.counters import counters
 from rappor_client.folder.failures import Failures, name_failure, warn
 from rappor_client.folder.forking import unforked
-from rappor_client.folder.own_folder import BusyError, GoneError
+from rappor_client.folder.own_folder import BUSY_SECONDS, BusyError, GoneError
 from rappor_client.folder.place import UnusableError, close_to_others, place_of
 from rappor_client.folder.spool import Sent
-from rappor_client.folder.store import BUSY_SECONDS
 from rappor_client.folder.tracebacks import silent
 from rappor_client.lanes import Lane, draw_tag, lane_of
 from rappor_client.network.transport import Transport
@@ -114,7 +113,7 @@ class Client:
             import rappor_client.outbox.background  # noqa: PLC0415 - importing the client is quicker
             import rappor_client.outbox.uploader  # noqa: PLC0415 - likewise
             import rappor_client.person.contents  # noqa: PLC0415 - likewise
-            import rappor_client.person.withdrawal  # noqa: F401, PLC0415 - likewise
+            import rappor_client.person.opening  # noqa: F401, PLC0415 - likewise
         chosen = Policy() if policy is None else policy
         clock = bounded(chosen.clock)
         place = place_of(folder)
@@ -197,14 +196,11 @@ class Client:
             warn("telemetry is wrong: %s", error)
             is_metric = isinstance(error, MetricError)
             return SILENT[Reason.UNKNOWN_METRIC if is_metric else Reason.WRONG_KIND]
-        except GoneError:
-            self._forget()
-            return SILENT[Reason.NO_CONSENT]
         except BusyError:
             return FAILED[Reason.LOCKED]
         except Exception as error:  # noqa: BLE001 - nothing of a device may stop its host
-            self._failures.note(error)
-            return FAILED[Reason.DISK]
+            self._failed(error)
+            return FAILED[Reason.DISK] if self._consent else SILENT[Reason.NO_CONSENT]
 
     @silent
     def flush(self, *, timeout: float = 10.0) -> Flushed:
@@ -277,9 +273,7 @@ class Client:
         """
         from rappor_client.person.withdrawal import UNDER_WAY  # noqa: PLC0415 - loaded at opening
 
-        self._consent = False
-        if self._working is not None:
-            self._working.writer.clear()
+        self._forget()
         is_silent = self._safely(self._stop_sending, otherwise=False)
         self._safely(self._close_files, None)
         now = self._settings.clock()
@@ -384,22 +378,19 @@ class Client:
 
     def _opened(self) -> _Working:
         """Take the folder over from earlier versions and unfinished withdrawals, and open it."""
-        from rappor_client.person import migration, withdrawal  # noqa: PLC0415 - loaded at opening
+        from rappor_client.person.opening import opened  # noqa: PLC0415 - loaded at opening
 
-        settings, now = self._settings, self._settings.clock()
+        settings = self._settings
         settings.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         close_to_others(settings.folder)
-        if withdrawal.is_unfinished(settings.folder):
-            withdrawal.erase(settings.folder, now=now)
-        migration.migrate(settings.folder, day_of(now).year)
-        identity = Identity(settings.folder, settings.clock)
+        identity = opened(settings.folder, settings.clock)
         writer = Writer(
             identity,
             settings,
             self._stops,
             refused=self._opted_out,
             on_commit=self._committed,
-            on_failure=self._failures.note,
+            on_failure=self._failed,
         )
         return _Working(identity, writer)
 
@@ -439,10 +430,15 @@ class Client:
     def _flush(self, deadline: float) -> Flushed:
         """Make steps until nothing waits or the next one is due after the deadline."""
         steps: list[Step] = []
-        self._commit(min(BUSY_SECONDS, max(deadline - time.monotonic(), _PATIENCE)))
+
+        def left(least: float = 0.0) -> float:
+            return max(deadline - time.monotonic(), least)
+
+        if self._working is not None and self._consent:
+            self._working.writer.commit(patience=min(BUSY_SECONDS, left(_PATIENCE)))
         while self._consent and (sending := self._sending()) is not None:
             step = sending.uploader.step(
-                timeout=deadline - time.monotonic(),
+                timeout=left(),
                 tried={earlier.upload_id for earlier in steps},
                 is_urgent=not any(earlier.is_attempt for earlier in steps),
             )
@@ -450,13 +446,14 @@ class Client:
             if step.reason is FlushReason.NO_CONSENT:
                 self._forget()
             pause = math.inf if step.due is None else max(step.due - self._settings.clock(), 0.0)
-            is_last = pause > deadline - time.monotonic()
-            if is_last or not (step.is_attempt or self.waiting()):
-                return sum_up(steps, waiting=self.waiting())
+            is_last = pause > left()
+            waiting = self._look(spool.waiting, 0, min(BUSY_SECONDS, left()))
+            if is_last or not (step.is_attempt or waiting):
+                return sum_up(steps, waiting=waiting)
             time.sleep(pause)
         if self._disabled:
             return Flushed(reason=FlushReason.FAILED, detail=self._disabled)
-        if not (waiting := self.waiting()):
+        if not (waiting := self._look(spool.waiting, 0, min(BUSY_SECONDS, left()))):
             return Flushed(reason=FlushReason.NOTHING_WAITING)
         absent = FlushReason.NO_COLLECTOR if self._consent else FlushReason.NO_CONSENT
         return Flushed(reason=absent, waiting=waiting)
@@ -474,7 +471,7 @@ class Client:
             uploader = Uploader(
                 working.writer, transport, self._settings, self._obstacle, self._stops
             )
-            sender = Sender(uploader, clock=self._settings.clock, on_failure=self._failures.note)
+            sender = Sender(uploader, clock=self._settings.clock, on_failure=self._failed)
             # of several threads here, all get the one that came first
             sending = self._sendings.setdefault(process, _Sending(uploader, sender))
         return sending
@@ -511,20 +508,30 @@ class Client:
         self._drop_opted_out_in(db)
         return None
 
+    def _failed(self, error: Exception) -> None:
+        """Note a failure; or that another process has withdrawn consent."""
+        if isinstance(error, GoneError):
+            self._forget()
+        else:
+            self._failures.note(error)
+
     def _forget(self) -> None:
-        """Note that another process has withdrawn consent."""
+        """End consent, and forget what waits in memory."""
         self._consent = False
         if self._working is not None:
             self._working.writer.clear()
 
     def _look(
-        self, question: Callable[[sqlite3.Connection], _Result], otherwise: _Result
+        self,
+        question: Callable[[sqlite3.Connection], _Result],
+        otherwise: _Result,
+        patience: float = BUSY_SECONDS,
     ) -> _Result:
         """Ask the spool; answer with `otherwise` where there is none, or it cannot be read."""
         working = self._working
         if working is None:
             return otherwise
-        self._commit(BUSY_SECONDS)
+        self._commit(patience)
 
         def ask() -> _Result:
             if not (self._consent and working.writer.store.exists()):
@@ -540,10 +547,8 @@ class Client:
             return action()
         except (MetricError, ReportError):  # mistakes of the host
             raise
-        except GoneError:
-            self._forget()
         except Exception as error:  # noqa: BLE001 - nothing of a device may stop its host
-            self._failures.note(error)
+            self._failed(error)
         return otherwise
 
 

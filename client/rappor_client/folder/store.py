@@ -13,7 +13,6 @@ import contextlib
 import errno
 import os
 import sqlite3
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,17 +20,15 @@ from typing import Final
 
 from rappor_client.folder.failures import DamagedError, is_busy, is_damage, is_refusal, name_failure
 from rappor_client.folder.forking import hold_over_forks
-from rappor_client.folder.own_folder import BusyError
+from rappor_client.folder.own_folder import BUSY_SECONDS, RETRY_SECONDS, BusyError
+from rappor_client.folder.turn import Turn
 
 SUFFIXES: Final = ("-wal", "-shm", "-journal", "")
 """The log and its index go first: SQLite would replay a log that outlives its database."""
 _VERSION: Final = 4
-BUSY_SECONDS: Final = 2.0
-"""How long a lock is waited for, unless a caller has less patience."""
 _MAGIC: Final = b"SQLite format 3\0"
 _FORMATS: Final = slice(18, 20)
 """The bytes of the header by which a file may say that this SQLite must not write or read it."""
-_RETRY_SECONDS: Final = 0.01
 File = tuple[int, int]
 """What tells one file from any other: its device and its number there."""
 _OF_A_PARENT: Final[list[sqlite3.Connection]] = []
@@ -67,11 +64,9 @@ class Store:
     def __init__(self, path: Path) -> None:
         """Name the file, which is opened when it is first needed."""
         self.path = path
-        self._lock = threading.RLock()
+        self._turn = Turn()
         self._open: sqlite3.Connection | None = None
         self._file: File | None = None
-        self._inside: int | None = None
-        self._outer: int | None = None
         self._synchronous = ""
         hold_over_forks(self)
 
@@ -89,7 +84,7 @@ class Store:
         file does not hold what it should, and BusyError where somebody else holds a lock for
         longer than `patience`, in seconds.
         """
-        with self._held(patience), self._telling_damage():
+        with self._turn.taken(patience), self._telling_damage():
             connection = self._begun(patience, durable=durable)
             try:
                 yield connection
@@ -101,7 +96,7 @@ class Store:
     @contextlib.contextmanager
     def reading(self, *, patience: float = BUSY_SECONDS) -> Iterator[sqlite3.Connection]:
         """Run the block on one unchanging view of the database; it raises as `transaction`."""
-        with self._held(patience), self._telling_damage():
+        with self._turn.taken(patience), self._telling_damage():
             connection = self._connection(patience)
             connection.execute("BEGIN")
             try:
@@ -111,7 +106,7 @@ class Store:
 
     def remove(self) -> None:
         """Remove a database that is damaged."""
-        with self._lock:
+        with self._turn.lock:
             self.close()
             for suffix in SUFFIXES:
                 with contextlib.suppress(FileNotFoundError):
@@ -130,27 +125,24 @@ class Store:
 
     def before_fork(self) -> None:
         """Lock and close: no thread is inside, and the child inherits no handle."""
-        self._lock.acquire()
-        self._outer, self._inside = self._inside, threading.get_ident()  # handlers of signals
+        self._turn.before_fork()
         with contextlib.suppress(sqlite3.Error):
             self.close()
 
     def after_fork_in_parent(self) -> None:
         """Go on."""
-        self._inside = self._outer
-        self._lock.release()
+        self._turn.after_fork_in_parent()
 
     def after_fork_in_child(self) -> None:
-        """Take a new lock: the threads that waited for the old one are not here."""
-        self._lock = threading.RLock()
-        self._inside = None
+        """Take a new lock and open a connection of its own."""
+        self._turn.after_fork_in_child()
         if self._open is not None:  # a signal kept it from being closed; it is the parent's
             _OF_A_PARENT.append(self._open)
             self._open = None
 
     def close(self) -> None:
         """Close the connection; the next use opens another."""
-        with self._lock:
+        with self._turn.lock:
             opened, self._open = self._open, None
             if opened is not None:
                 opened.close()
@@ -168,28 +160,6 @@ class Store:
         if self._open.in_transaction:  # a signal came before it could be ended
             self._open.execute("ROLLBACK")
         return self._open
-
-    @contextlib.contextmanager
-    def _held(self, patience: float) -> Iterator[None]:
-        """Hold the lock between threads; BusyError if this thread has it, or another for too long.
-
-        A signal's handler may raise right after the lock was taken: so only its owner knows.
-        """
-        me = threading.get_ident()
-        if self._inside == me:
-            raise BusyError
-        try:
-            if not self._lock.acquire(timeout=patience):
-                raise BusyError
-            self._inside = me
-            yield
-        finally:
-            if self._inside == me:
-                self._inside = None
-            try:  # noqa: SIM105 - a call before it would be another moment for a signal
-                self._lock.release()
-            except RuntimeError:  # it was not taken
-                pass
 
     def _begun(self, patience: float, *, durable: bool) -> sqlite3.Connection:
         """Begin a write transaction; BusyError if another process keeps its lock for too long."""
@@ -253,7 +223,7 @@ def _connect(path: Path, patience: float) -> sqlite3.Connection:
         except sqlite3.OperationalError as error:
             if not is_busy(error) or time.monotonic() > deadline:
                 raise
-        time.sleep(_RETRY_SECONDS)
+        time.sleep(RETRY_SECONDS)
 
 
 def _connect_once(path: Path, patience: float) -> sqlite3.Connection:

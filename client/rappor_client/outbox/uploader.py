@@ -12,11 +12,11 @@ counts it once.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import re
 import sqlite3
-import threading
 import time
 from collections.abc import Callable, Collection
 from typing import Final
@@ -27,9 +27,9 @@ from rappor_client.budget import admission
 from rappor_client.errors import UploadError
 from rappor_client.folder import spool
 from rappor_client.folder.counters import read_state, write_state
-from rappor_client.folder.own_folder import GoneError
+from rappor_client.folder.own_folder import BUSY_SECONDS, BusyError, GoneError
 from rappor_client.folder.spool import CLAIM_SECONDS, GIVE_UP_SECONDS, Pending
-from rappor_client.folder.store import BUSY_SECONDS
+from rappor_client.folder.turn import Turn
 from rappor_client.network.transport import Answer, Transport
 from rappor_client.outbox.flushed import FlushReason, Step
 from rappor_client.outbox.stops import Stops
@@ -77,8 +77,7 @@ class Uploader:
         self._stops = stops
         self._clock = settings.clock
         self._coins = settings.coins
-        self._one_step = threading.RLock()
-        self._stepping: int | None = None
+        self._turn = Turn()
         self._is_closed = False
 
     def step(
@@ -96,23 +95,13 @@ class Uploader:
         process keeps its lock, sqlite3.Error and OSError where the disk fails, nothing for the
         network.
         """
-        timeout = max(timeout, 0.0)
-        deadline = time.monotonic() + timeout
-        me = threading.get_ident()
-        if self._stepping == me:  # a signal's handler, in the middle of a step
-            return Step(due=self._clock(), reason=FlushReason.BUSY)
-        try:
-            if not self._one_step.acquire(timeout=min(timeout, threading.TIMEOUT_MAX)):
+        deadline = time.monotonic() + max(timeout, 0.0)
+        with contextlib.ExitStack() as inside:
+            try:
+                inside.enter_context(self._turn.taken(timeout))
+            except BusyError:  # another thread; or a signal's handler, in the middle of a step
                 return Step(due=self._clock(), reason=FlushReason.BUSY)
-            self._stepping = me
             return self._step(tried, deadline, is_urgent=is_urgent)
-        finally:
-            if self._stepping == me:
-                self._stepping = None
-            try:  # noqa: SIM105 - a call before it would be another moment for a signal
-                self._one_step.release()
-            except RuntimeError:  # it was not taken
-                pass
 
     def _step(self, tried: Collection[str] | None, deadline: float, *, is_urgent: bool) -> Step:
         if self._is_closed:
@@ -142,12 +131,9 @@ class Uploader:
         deadline = time.monotonic() + _CLOSE_SECONDS
         while True:
             self._transport.close()
-            if self._stepping == threading.get_ident():
-                return False  # a signal's handler, in the middle of a step
-            if self._one_step.acquire(timeout=_SEVER_SECONDS):
-                self._one_step.release()
+            with contextlib.suppress(BusyError), self._turn.taken(_SEVER_SECONDS):
                 return True
-            if time.monotonic() > deadline:
+            if time.monotonic() > deadline or self._turn.is_mine:  # in a signal's handler
                 return False
 
     def _claim(

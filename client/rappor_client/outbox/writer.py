@@ -19,7 +19,7 @@ import sqlite3
 import threading
 import time
 import weakref
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -32,8 +32,9 @@ from rappor_client.folder import spool
 from rappor_client.folder.counters import count
 from rappor_client.folder.failures import DamagedError
 from rappor_client.folder.forking import hold_over_forks
-from rappor_client.folder.own_folder import BusyError, GoneError
-from rappor_client.folder.store import BUSY_SECONDS, Store
+from rappor_client.folder.own_folder import BUSY_SECONDS, RETRY_SECONDS, BusyError
+from rappor_client.folder.store import Store
+from rappor_client.folder.turn import Turn
 from rappor_client.outbox.stops import Stops
 from rappor_client.periods import day_of
 from rappor_client.settings import Settings
@@ -41,7 +42,6 @@ from rappor_client.settings import Settings
 MOST_EVENTS: Final = 1000
 """What waits in memory at most."""
 _GATHER_SECONDS: Final = 0.02
-_RETRY_SECONDS: Final = 0.01
 _BUSY_SECONDS: Final = 0.05
 """How often the thread asks again for a lock; and how long it waits for the database's."""
 _FAILED_SECONDS: Final = 1.0
@@ -97,6 +97,7 @@ class Writer:
         self._limits = Limits.of(settings.registry, settings.caps)
         self._events = collections.deque[Event]()
         self._counts = collections.Counter[str]()
+        self._turn = Turn()
         self._is_awake = False
         self._begin_anew()
         hold_over_forks(self)
@@ -136,7 +137,7 @@ class Writer:
 
     def commit(self, *, patience: float) -> None:
         """Write what waits in memory, within some seconds; it raises as `run` does."""
-        if self or self._owner is not None:  # another thread may have taken them
+        if self or self._turn.is_taken:  # another thread may have taken them
             self.run(lambda _: None, patience=patience)
 
     def run(self, action: Action[_Result], *, patience: float, at: float | None = None) -> _Result:
@@ -150,56 +151,35 @@ class Writer:
         while True:
             with (
                 contextlib.suppress(BusyError),
-                self._alone(max(deadline - time.monotonic(), 0.0)),
+                self._turn.taken(deadline - time.monotonic()),
                 self._identity.folder.attempt() as is_inside,
             ):
                 if is_inside:
                     return self._mended(action, at)
-            if time.monotonic() >= deadline or self._owner == threading.get_ident():
+            if time.monotonic() >= deadline or self._turn.is_mine:
                 raise BusyError
-            time.sleep(_RETRY_SECONDS)
+            time.sleep(RETRY_SECONDS)
 
     def before_fork(self) -> None:
         """Wait until nothing is half done."""
-        self._working.acquire()
+        self._turn.before_fork()
 
     def after_fork_in_parent(self) -> None:
         """Go on."""
-        self._working.release()
+        self._turn.after_fork_in_parent()
 
     def after_fork_in_child(self) -> None:
         """Forget what the parent will write, and take new locks: its threads are not here."""
         self.clear()
+        self._turn.after_fork_in_child()
         self._begin_anew()
         self._identity.folder.drop_lock_of_parent()
         self._identity.look_again()
 
     def _begin_anew(self) -> None:
-        self._working = threading.RLock()
-        self._owner: int | None = None
         self._tokens = queue.SimpleQueue[None]()
         self._is_awake = False
         self._thread: threading.Thread | None = None
-
-    @contextlib.contextmanager
-    def _alone(self, patience: float) -> Iterator[None]:
-        """Keep other threads out; BusyError if this one is inside, as a signal's handler."""
-        me = threading.get_ident()
-        if self._owner == me:
-            raise BusyError
-        working = self._working  # a signal's handler may fork in the block: the child has another
-        try:
-            if not working.acquire(timeout=min(patience, threading.TIMEOUT_MAX)):
-                raise BusyError
-            self._owner = me
-            yield
-        finally:
-            if self._owner == me:
-                self._owner = None
-            try:  # noqa: SIM105 - a call before it would be another moment for a signal
-                working.release()
-            except RuntimeError:  # it was not taken
-                pass
 
     def _mended(self, action: Action[_Result], at: float | None) -> _Result:
         """Write; a damaged spool is removed, and written anew without what it held."""
@@ -207,6 +187,7 @@ class Writer:
             return self._write(action, at)
         except DamagedError as error:
             self._on_failure(error)
+            self._identity.look_again()
             self.store.remove()
             self._counts["spool_lost"] += 1
             return self._write(action, at)
@@ -215,15 +196,18 @@ class Writer:
         """Take all events and write them; they wait on where that fails."""
         self._is_awake = False
         self._refresh()
-        events = [self._events.popleft() for _ in range(len(self._events))]
+        events = self._events.copy()
         counts, self._counts = self._counts, collections.Counter()
+        is_new = bool(events)
         try:
             result = self._write_all(events, counts, action, at)
         except BaseException:
-            self._events.extendleft(reversed(events))
             self._counts.update(counts)
             raise
-        self._on_commit(bool(events))
+        with contextlib.suppress(IndexError):  # a withdrawal forgets them meanwhile
+            while events and self._events[0] is events.popleft():
+                self._events.popleft()
+        self._on_commit(is_new)
         return result
 
     def _refresh(self) -> None:
@@ -286,7 +270,7 @@ class Writer:
         action: Action[_Result],
     ) -> _Result:
         look.finish(db)
-        for name, n in counts.items():
+        for name, n in list(counts.items()):  # a signal may still add to them
             count(db, name, n)
         spool.trim(db, self._settings.limits)
         return action(db)
@@ -325,8 +309,6 @@ class Writer:
                 self.commit(patience=0.0)
             except BusyError:
                 pass
-            except GoneError:
-                self.clear()
             except Exception as error:  # noqa: BLE001 - the thread outlives whatever fails
                 self._on_failure(error)
                 seconds = _FAILED_SECONDS

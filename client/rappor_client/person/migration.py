@@ -25,17 +25,17 @@ from rappor.protocol.randomizer import SECRET_BYTES
 from rappor.protocol.wire import Report, Upload
 from rappor_client.budget import remainder
 from rappor_client.budget.admission import follow
-from rappor_client.budget.identity import spool_name
+from rappor_client.budget.identity import build, spool_name
 from rappor_client.budget.prepared import PATTERN_BYTES
 from rappor_client.budget.remainder import DamagedRemainderError
 from rappor_client.budget.reservation import Lost, Reserved
 from rappor_client.budget.scopes import Scope
 from rappor_client.budget.state import State, mark_of
 from rappor_client.budget.terms import Terms, unbounded_price
-from rappor_client.folder import copies, spool
+from rappor_client.folder import spool
 from rappor_client.folder.copies import Sealed
-from rappor_client.folder.own_folder import NAME, BusyError, OwnFolder
-from rappor_client.folder.store import BUSY_SECONDS, Store
+from rappor_client.folder.own_folder import BUSY_SECONDS, NAME, BusyError
+from rappor_client.folder.store import Store
 from rappor_client.periods import after_day, interval_seconds
 
 DRAFT: Final = "device.migrating"
@@ -76,6 +76,7 @@ def state_of_before(host: Path, year: int) -> tuple[State | None, dict[int, floa
 def migrate(host: Path, year: int) -> None:
     """Take over a folder of the version before, or finish it; nothing happens to any other.
 
+    Nobody else begins or ends an identity meanwhile.
     Raises OSError where the system does not allow it, and BusyError where an old process keeps
     its database locked.
     """
@@ -92,7 +93,6 @@ def migrate(host: Path, year: int) -> None:
         return
     if (host / NAME).exists() or not (document or names_of_before(host)):
         return
-    _discard(host / DRAFT)
     with _locked(host / DATABASE) as db:
         state, years = _read(host, db, year)
         if state is not None:
@@ -305,10 +305,8 @@ def _scope(
 
 def _build(place: Path, state: State, db: sqlite3.Connection | None) -> None:
     """Make the folder of the state, with the reports that wait in the database."""
-    place.mkdir(mode=0o700)
-    folder = OwnFolder(place)
+    folder = build(place, state)
     try:
-        copies.begin(folder, state.to_text())
         if db is None or (_state(db, "identity_mark") or b"") != state.mark:
             return
         folder.touch(spool_name(state.mark))
@@ -376,11 +374,3 @@ def _terms(text: str) -> Terms:
     day, first_day, last_day, parts, patterns, interval, price, most, *told = json.loads(text)
     given = [day, first_day, last_day, parts, patterns, interval, price, most is not None]
     return Terms.from_json(json.dumps([*given, told[0] if told else []]))
-
-
-def _discard(place: Path) -> None:
-    """Remove a folder that an earlier migration has begun."""
-    if place.is_dir():
-        for path in place.iterdir():
-            path.unlink()
-        place.rmdir()

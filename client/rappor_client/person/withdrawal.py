@@ -11,15 +11,16 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Self
 
 from rappor_client.budget import remainder
+from rappor_client.budget.identity import BEGUN
 from rappor_client.budget.state import State
 from rappor_client.folder import copies, spool
-from rappor_client.folder.own_folder import NAME, BusyError, OwnFolder
+from rappor_client.folder.own_folder import NAME, BusyError, OwnFolder, alone_in
 from rappor_client.folder.spool import CLAIM_SECONDS
 from rappor_client.folder.store import Store
 from rappor_client.periods import day_of
@@ -72,13 +73,23 @@ def erase(host: Path, *, now: float) -> Withdrawal:
     to send in the last seconds before `now` is named in `left`. This year counts as used up where
     nothing says what was reserved.
     """
-    if not (_folders(host) or migration.names_of_before(host) or _is_unclean(host)):
+    if not (_folders(host) or migration.names_of_before(host) or remainder.is_unclean(host)):
         return Withdrawal(secret_gone=True)
+    with alone_in(host):  # or beside a process that was stopped inside: nothing keeps this waiting
+        return finish(host, now=now)
+
+
+def finish(host: Path, *, now: float) -> Withdrawal:
+    """Erase as `erase` does; nobody else begins or ends an identity meanwhile.
+
+    What a state says is read before the line: who erases it elsewhere writes the line first.
+    """
     folders = _renamed(host)
     year = day_of(now).year
-    years = _years_before(host, year)
+    years: dict[int, float] = {}
     for folder in folders:
         years = remainder.greater(years, _ended(folder, year))
+    years = remainder.greater(years, _years_before(host, year))
     is_sending = any(_is_sending(folder, now) for folder in folders)
     secret_gone = _erase_files(host, folders, years)
     left = [str(path.relative_to(host)) for path in _left(host, folders)]
@@ -95,20 +106,26 @@ def is_unfinished(host: Path) -> bool:
 def _renamed(host: Path) -> list[Path]:
     """Rename the identity's folder away; return the folders to erase.
 
-    What has the name afterwards is a new device's, unless the system does not let us rename.
+    What has the name afterwards is a new device's, unless the system does not let us rename, or it
+    is empty, which no new device's is.
     """
     try:
-        (host / NAME).rename(host / f"{_WITHDRAWN}.{os.urandom(8).hex()}")
+        if not _is_empty(host / NAME):
+            (host / NAME).rename(host / f"{_WITHDRAWN}.{os.urandom(8).hex()}")
     except FileNotFoundError:
         pass
     except OSError:
         return _folders(host)
-    return [path for path in _folders(host) if path.name != NAME]
+    return [path for path in _folders(host) if path.name != NAME or _is_empty(path)]
+
+
+def _is_empty(place: Path) -> bool:
+    return not place.is_symlink() and place.is_dir() and not any(place.iterdir())
 
 
 def _folders(host: Path) -> list[Path]:
     """Return the folders there are of identities, ended ones too."""
-    own = [host / NAME, host / migration.DRAFT, *sorted(host.glob(f"{_WITHDRAWN}.*"))]
+    own = [host / NAME, host / migration.DRAFT, host / BEGUN, *sorted(host.glob(f"{_WITHDRAWN}.*"))]
     return [path for path in own if os.path.lexists(path)]
 
 
@@ -116,7 +133,7 @@ def _years_before(host: Path, year: int) -> dict[int, float]:
     """Return what identities before have reserved, and the one of the version before."""
     try:
         years = remainder.read_years(host, year)
-        if not _is_ours(host) and (migration.names_of_before(host) or _is_unclean(host)):
+        if not _is_ours(host) and (migration.names_of_before(host) or remainder.is_unclean(host)):
             state, others = migration.state_of_before(host, year)
             years = remainder.greater(years, others)
             if state is not None:
@@ -124,15 +141,6 @@ def _years_before(host: Path, year: int) -> dict[int, float]:
     except (OSError, BusyError):
         return {year: math.inf}
     return years
-
-
-def _is_unclean(host: Path) -> bool:
-    """Return whether the budget's file holds more than the one line."""
-    try:
-        document = remainder.read_document(host)
-    except (OSError, remainder.DamagedRemainderError):
-        return True
-    return not remainder.is_clean(document)
 
 
 def _is_ours(host: Path) -> bool:
@@ -147,7 +155,7 @@ def _ended(place: Path, year: int) -> dict[int, float]:
     if place.is_symlink() or not place.is_dir():
         return {}
     years: dict[int, float] = {}
-    is_known = not any(map(os.path.lexists, _secrets(place)))
+    is_known = place.name == BEGUN or (place.name != NAME and _is_empty(place))
     with contextlib.suppress(OSError):
         folder = OwnFolder(place)
         try:
@@ -169,33 +177,44 @@ def _secrets(place: Path) -> list[Path]:
 
 def _erase_files(host: Path, folders: list[Path], years: dict[int, float]) -> bool:
     """Leave the one line, and nothing else; return whether the secret is gone."""
+    is_kept = _keep(host, years)
+    for path in migration.names_of_before(host):
+        _wipe(path)
+    if not is_kept:  # what gives room goes, but for what says the same as the line
+        for folder in folders:
+            _empty(folder, but_ended=True)
+        is_kept = _keep(host, years)
+    if not is_kept and remainder.is_unclean(host):
+        _wipe(host / remainder.NAME)
+    for _ in range(_TRIES):
+        for folder in folders:
+            _empty(folder)
+    if not is_kept:
+        _keep(host, years)
+    return not any(_holds_something(path) for path in _with_secret(host, folders))
+
+
+def _keep(host: Path, years: Mapping[int, float]) -> bool:
+    """Write the line, if there is anything to say; false where the disk does not allow it."""
     try:
-        if years or _is_unclean(host):
+        if years or remainder.is_unclean(host):
             remainder.write(host, years)
         else:
             remainder.remove(host)
     except OSError:
-        _wipe(host / remainder.NAME)
-    for path in migration.names_of_before(host):
-        _wipe(path)
-    for _ in range(_TRIES):
-        for folder in folders:
-            _empty(folder)
-    if any(_holds_something(path) for path in _with_secret(host, folders)):
         return False
-    with contextlib.suppress(OSError):
-        if years and not remainder.is_ours(remainder.read_document(host)):
-            remainder.write(host, years)  # there was no room before
     return True
 
 
-def _empty(folder: Path) -> None:
+def _empty(folder: Path, *, but_ended: bool = False) -> None:
+    """Remove a folder, or what is in it but for copies of a state without a secret."""
     if folder.is_symlink():
         _wipe(folder)
         return
     with contextlib.suppress(OSError):
         for path in sorted(folder.iterdir()):
-            _wipe(path)
+            if not (but_ended and path.name in copies.NAMES and not _holds_something(path)):
+                _wipe(path)
         folder.rmdir()
 
 
@@ -213,7 +232,7 @@ def _left(host: Path, folders: list[Path]) -> list[Path]:
     for folder in filter(os.path.lexists, folders):
         inside = sorted(folder.iterdir()) if folder.is_dir() else []
         found += inside or [folder]
-    return [*found, host / remainder.NAME] if _is_unclean(host) else found
+    return [*found, host / remainder.NAME] if remainder.is_unclean(host) else found
 
 
 def _is_sending(place: Path, now: float) -> bool:

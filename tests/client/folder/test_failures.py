@@ -6,6 +6,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -341,6 +342,28 @@ def test_memory_holds_a_thousand_events(open_client: Opener, tmp_path: Path) -> 
     assert {each.reason for each in outcomes if not each} == {Reason.FULL}
     assert client.waiting() == 1001
     assert client.counters()["dropped_full"] == 5
+
+
+def test_memory_stays_bounded_while_the_disk_fails(open_client: Opener, tmp_path: Path) -> None:
+    """What a commit under way would write counts as well, for it may fail."""
+    outcomes = list[Outcome]()
+    is_failing = threading.Event()
+
+    def clock() -> float:
+        if is_failing.is_set():  # in the middle of a commit
+            is_failing.clear()
+            outcomes.extend(client.record("page", "x") for _ in range(1000))
+            raise OSError
+        return 1.8e9
+
+    client = open_client(clock=clock)
+    with locked(tmp_path / "device"):
+        for _ in range(1000):
+            client.record("page", "x")
+        is_failing.set()
+    client.waiting()
+    assert {each.reason for each in outcomes} == {Reason.FULL}
+    assert client.waiting() == 1000
 
 
 def test_durable_metric_is_on_the_disk_when_record_returns(
