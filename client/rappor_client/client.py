@@ -446,7 +446,7 @@ class Client:
             if step.reason is FlushReason.NO_CONSENT:
                 self._forget()
             pause = math.inf if step.due is None else max(step.due - self._settings.clock(), 0.0)
-            is_last = pause > left()
+            is_last = pause > deadline - time.monotonic()
             waiting = self._look(spool.waiting, 0, min(BUSY_SECONDS, left()))
             if is_last or not (step.is_attempt or waiting):
                 return sum_up(steps, waiting=waiting)
