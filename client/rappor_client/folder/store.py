@@ -1,7 +1,7 @@
 """The spool's SQLite database: reports on their way, and nothing that a device must not forget.
 
 The database has a write-ahead log and synchronous = NORMAL: a transaction that has ended survives
-the death of the process; a durable one also waits for the disk and survives the loss of power.
+the death of the process, and the loss of power once `sync` has waited for the disk.
 Each process has one connection, which is closed before a fork and opened again on either side. It
 is opened again, too, when another file has taken the database's name. A damaged database raises
 DamagedError; it is removed, and the next use begins an empty one. The budget does not depend on it.
@@ -25,7 +25,7 @@ from rappor_client.folder.turn import Turn
 
 SUFFIXES: Final = ("-wal", "-shm", "-journal", "")
 """The log and its index go first: SQLite would replay a log that outlives its database."""
-_VERSION: Final = 4
+_VERSION: Final = 5
 _MAGIC: Final = b"SQLite format 3\0"
 _FORMATS: Final = slice(18, 20)
 """The bytes of the header by which a file may say that this SQLite must not write or read it."""
@@ -40,21 +40,15 @@ CREATE TABLE counter (name TEXT PRIMARY KEY, n INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE params (fingerprint TEXT PRIMARY KEY, document TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE held (
     metric TEXT NOT NULL, epoch TEXT NOT NULL,
-    ends REAL NOT NULL, seconds REAL NOT NULL, tag INTEGER NOT NULL,
-    terms TEXT, params TEXT, cohort INTEGER, bits BLOB, permanent BLOB, pattern BLOB,
-    closed INTEGER, id TEXT,
+    ends REAL NOT NULL, seconds REAL NOT NULL, tag INTEGER NOT NULL, report TEXT,
     PRIMARY KEY (metric, epoch, ends)
 ) WITHOUT ROWID;
 CREATE TABLE report (
-    seq INTEGER PRIMARY KEY, id TEXT NOT NULL, metric TEXT NOT NULL, params TEXT NOT NULL,
-    cohort INTEGER NOT NULL, bits BLOB NOT NULL, due REAL NOT NULL
+    seq INTEGER PRIMARY KEY, id TEXT NOT NULL, metric TEXT NOT NULL, body BLOB NOT NULL,
+    due REAL NOT NULL, attempts INTEGER NOT NULL DEFAULT 0, first_attempt REAL,
+    claimed_until REAL NOT NULL DEFAULT 0, backoff_until REAL NOT NULL DEFAULT 0, status TEXT
 );
-CREATE TABLE upload (
-    seq INTEGER PRIMARY KEY, id TEXT NOT NULL, body BLOB NOT NULL,
-    reports TEXT NOT NULL, attempts INTEGER NOT NULL DEFAULT 0, first_attempt REAL,
-    claimed_until REAL NOT NULL DEFAULT 0, backoff_until REAL NOT NULL DEFAULT 0,
-    settled INTEGER NOT NULL DEFAULT 0
-);
+CREATE INDEX waiting ON report (seq) WHERE status IS NULL;
 """
 
 
@@ -67,7 +61,6 @@ class Store:
         self._turn = Turn()
         self._open: sqlite3.Connection | None = None
         self._file: File | None = None
-        self._synchronous = ""
         hold_over_forks(self)
 
     def exists(self) -> bool:
@@ -75,9 +68,7 @@ class Store:
         return self.path.exists()
 
     @contextlib.contextmanager
-    def transaction(
-        self, *, durable: bool = False, patience: float = BUSY_SECONDS
-    ) -> Iterator[sqlite3.Connection]:
+    def transaction(self, *, patience: float = BUSY_SECONDS) -> Iterator[sqlite3.Connection]:
         """Run the block as one write transaction: all of it is kept, or nothing.
 
         Raises sqlite3.Error and OSError where the disk does not allow it, DamagedError where the
@@ -85,7 +76,9 @@ class Store:
         longer than `patience`, in seconds.
         """
         with self._turn.taken(patience), self._telling_damage():
-            connection = self._begun(patience, durable=durable)
+            connection = self._connection(patience)
+            connection.execute(f"PRAGMA busy_timeout = {1000 * patience:.0f}")
+            connection.execute("BEGIN IMMEDIATE")
             try:
                 yield connection
                 connection.execute("COMMIT")
@@ -155,22 +148,10 @@ class Store:
             if now_there is None:
                 raise FileNotFoundError(errno.ENOENT, "there is no database")
             self._file = now_there
-            self._synchronous = ""
             self._open = _connect(self.path, patience)
         if self._open.in_transaction:  # a signal came before it could be ended
             self._open.execute("ROLLBACK")
         return self._open
-
-    def _begun(self, patience: float, *, durable: bool) -> sqlite3.Connection:
-        """Begin a write transaction; BusyError if another process keeps its lock for too long."""
-        connection = self._connection(patience)
-        synchronous = "FULL" if durable else "NORMAL"
-        if self._synchronous != synchronous:
-            connection.execute(f"PRAGMA synchronous = {synchronous}")
-            self._synchronous = synchronous
-        connection.execute(f"PRAGMA busy_timeout = {1000 * patience:.0f}")
-        connection.execute("BEGIN IMMEDIATE")
-        return connection
 
     @contextlib.contextmanager
     def _telling_damage(self) -> Iterator[None]:
@@ -237,6 +218,7 @@ def _connect_once(path: Path, patience: float) -> sqlite3.Connection:
     )
     try:
         connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = NORMAL")
         connection.execute("PRAGMA secure_delete = ON")
         if not _version(connection):
             _begin(connection)

@@ -150,7 +150,8 @@ class Uploader:
         if upload is None:
             moments = [admission.next_end(db), spool.next_due(db, stopped=stopped)]
             is_all_stopped = moments[1] is None and bool(
-                spool.next_due(db) is not None or spool.uploads_of(db, stopped)
+                spool.next_due(db) is not None
+                or any(each.metric in stopped for each in spool.pending(db))
             )
             if is_all_stopped:
                 moments.append(self._stops.next_end(day_of(now)))
@@ -171,33 +172,33 @@ class Uploader:
         """Send an upload once and write down what came of it."""
         timeout = min(max(deadline - time.monotonic(), _LEAST_SECONDS), REQUEST_SECONDS)
         try:
-            statuses, stop = self._send(upload, timeout)
+            status, stop = self._send(upload, timeout)
         except UploadError as error:
             is_cut_short = error.timed_out and timeout < REQUEST_SECONDS
             return self._failed(upload, error, is_cut_short=is_cut_short)
         with self._writer.store.transaction() as db:
-            spool.settle(db, upload.id, statuses)
+            spool.settle(db, upload.id, status)
             self._stops.follow(db, stop, day_of(self._clock()))
             _forgive(db)
-        refused = [status for status in statuses if status != spool.ACCEPTED]
+        is_refused = status != spool.ACCEPTED
         return Step(
             due=self._clock(),
-            reason=FlushReason.REFUSED if refused else FlushReason.SENT,
-            detail=f"the collector {refused[0]}" if refused else "",
+            reason=FlushReason.REFUSED if is_refused else FlushReason.SENT,
+            detail=f"the collector {status}" if is_refused else "",
             upload_id=upload.id,
         )
 
-    def _send(self, upload: Pending, timeout: float) -> tuple[list[str], object]:
-        """Return each report's status and what is to stop, or raise the UploadError that says why.
+    def _send(self, upload: Pending, timeout: float) -> tuple[str, object]:
+        """Return the report's status and what is to stop, or raise the UploadError that says why.
 
         A host's own transport may raise anything.
         """
         try:
-            n_reports = len(json.loads(upload.body)["reports"])
-        except (ValueError, TypeError, KeyError):
+            spool.read_report(upload.body)
+        except (ValueError, TypeError, LookupError):
             raise UploadError("the upload is damaged", retryable=False) from None
         try:
-            return _read(self._transport.send(upload.body, timeout=timeout), n_reports)
+            return _read(self._transport.send(upload.body, timeout=timeout))
         except UploadError:
             raise
         except Exception as error:  # noqa: BLE001 - also for an answer of any content
@@ -245,16 +246,15 @@ class Uploader:
 def _next(
     db: sqlite3.Connection, now: float, tried: Collection[str] | None, stopped: Collection[str]
 ) -> Pending | None:
-    """Return the oldest upload that is due, else a new one, else one that a flush has not tried.
+    """Return the oldest upload that is due again, else an untried one, else one new to a flush.
 
     Else it is the one that is due next. Those of stopped metrics wait.
     """
     waiting = []
-    of_stopped = spool.uploads_of(db, stopped)
     for upload in spool.pending(db):
         if _is_too_old(upload, now):
             spool.settle(db, upload.id, "given_up")
-        elif upload.id in of_stopped:
+        elif upload.metric in stopped:
             continue
         elif not _is_ahead(upload.backoff_until, now, _LONGEST_WAIT_SECONDS):
             return upload
@@ -262,12 +262,13 @@ def _next(
             waiting.append(upload)
     due_by = now if tried is None else math.inf
     if len(waiting) < _MOST_PENDING:
-        built = spool.build(db, due_by=due_by, stopped=stopped)
-        if built is not None:
-            return built
-    untried = [] if tried is None else [each for each in waiting if each.id not in tried]
-    if untried:
-        return untried[0]
+        untried = spool.oldest(db, due_by=due_by, stopped=stopped)
+        if untried is not None:
+            return untried
+    if tried is not None:
+        new = next((each for each in waiting if each.id not in tried), None)
+        if new is not None:
+            return new
     return min(waiting, key=lambda upload: upload.backoff_until, default=None)
 
 
@@ -328,8 +329,8 @@ def _backoff(attempts: int, coins: Coins) -> float:
     return coins(1)[0] / ONE * ceiling
 
 
-def _read(answer: Answer, n_reports: int) -> tuple[list[str], object]:
-    """Read each report's status and what is to stop, or raise the UploadError that says why."""
+def _read(answer: Answer) -> tuple[str, object]:
+    """Read the report's status and what is to stop, or raise the UploadError that says why."""
     if not 200 <= answer.status < 300:
         raise UploadError(
             f"the collector answered with status {answer.status}",
@@ -339,12 +340,10 @@ def _read(answer: Answer, n_reports: int) -> tuple[list[str], object]:
         )
     try:
         document = json.loads(answer.body)
-        statuses = [_status(entry) for entry in document["reports"]]
-    except (ValueError, TypeError, KeyError, RecursionError):
-        document, statuses = {}, []
-    if len(statuses) != n_reports:  # cut on the way: asked again, the collector repeats it
-        raise UploadError("the collector's answer was not whole", status=answer.status)
-    return statuses, document.get("stop")
+        (entry,) = document["reports"]
+        return _status(entry), document.get("stop")
+    except (ValueError, TypeError, KeyError, RecursionError):  # asked again, it is repeated
+        raise UploadError("the collector's answer was not whole", status=answer.status) from None
 
 
 def _status(entry: dict[str, object]) -> str:

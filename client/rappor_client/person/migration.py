@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import math
 import os
 import sqlite3
@@ -24,7 +25,7 @@ from rappor.protocol.params import Params
 from rappor.protocol.randomizer import SECRET_BYTES
 from rappor.protocol.wire import Report, Upload
 from rappor_client.budget import remainder
-from rappor_client.budget.admission import follow
+from rappor_client.budget.admission import Offered, follow
 from rappor_client.budget.identity import build, spool_name
 from rappor_client.budget.prepared import PATTERN_BYTES
 from rappor_client.budget.remainder import DamagedRemainderError
@@ -312,9 +313,10 @@ def _build(place: Path, state: State, db: sqlite3.Connection | None) -> None:
         folder.touch(spool_name(state.mark))
         store = Store(place / spool_name(state.mark))
         try:
-            with store.transaction(durable=True) as new:
+            with store.transaction() as new:
                 _copy_rows(db, new)
                 follow(new, 1)
+            store.sync()
         finally:
             store.close()
     finally:
@@ -333,17 +335,21 @@ def _copy_rows(db: sqlite3.Connection, new: sqlite3.Connection) -> None:
         names = ("stopped", "asked_until", "pause_until", "failures_in_a_row")
         values = [(name, _state(db, name)) for name in names]
         new.executemany("INSERT INTO state VALUES (?, ?)", [each for each in values if each[1]])
-        columns = (
-            "id, body, reports, attempts, first_attempt, claimed_until, backoff_until, settled"
+        query = (
+            "SELECT id, body, attempts, first_attempt, claimed_until, backoff_until, reports "
+            "FROM upload ORDER BY seq"
         )
-        new.executemany(
-            f"INSERT INTO upload ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608 - our own names
-            db.execute(f"SELECT {columns} FROM upload ORDER BY seq").fetchall(),  # noqa: S608 - our own names
-        )
+        for upload_id, body, *times, notes in db.execute(query).fetchall():
+            (note,) = json.loads(notes)
+            new.execute(
+                "INSERT INTO report (id, metric, body, due, attempts, first_attempt, "
+                "claimed_until, backoff_until, status) VALUES (?, ?, ?, 0, ?, ?, ?, ?, ?)",
+                (upload_id, note["metric"], body, *times, note.get("status")),
+            )
         query = "SELECT metric, params, cohort, bits, due FROM report ORDER BY seq"
         for metric, params, cohort, bits, due in db.execute(query).fetchall():
             report = Report(metric=metric, params=params, cohort=cohort, bits=bits)
-            spool.add(new, report, Upload.new_id(), due=due, is_counted=True)
+            spool.add(new, report, Upload.new_id(), due=due)
         for row in db.execute("SELECT * FROM held").fetchall():
             _copy_held(new, row)
         new.execute("RELEASE rows")
@@ -357,20 +363,18 @@ def _copy_held(new: sqlite3.Connection, row: tuple[Any, ...]) -> None:
     metric, epoch, ends, seconds, n_events, terms, *report, closed = row
     draws = range(min(max(n_events, 1), _MOST_EVENTS))
     tag = min(int.from_bytes(os.urandom(8), "little") for _ in draws) - _SIGNED
-    told = None if terms is None else _terms(terms).to_json()
-    is_open = report[2] is not None
-    values = (metric, epoch, ends, seconds, tag, told, *report, closed)
-    places = ", ".join("?" * (len(values) + 1))
-    new.execute(
-        f"INSERT INTO held VALUES ({places})",  # noqa: S608 - places
-        (*values, Upload.new_id() if is_open else None),
-    )
+    text = None
+    if terms is not None:
+        params, cohort, *data = report
+        known = (Upload.new_id(), _terms(terms).to_json(), params, cohort)
+        text = json.dumps([*known, *(each.hex() for each in data), bool(closed)])
+        Offered.from_text(new, metric, epoch, text)  # it is sound
+    row = (metric, epoch, ends, seconds, tag, text)
+    new.execute("INSERT INTO held VALUES (?, ?, ?, ?, ?, ?)", row)
 
 
 def _terms(text: str) -> Terms:
     """Read the terms of the version before, which had the number of reports in place of a word."""
-    import json  # noqa: PLC0415 - as above
-
     day, first_day, last_day, parts, patterns, interval, price, most, *told = json.loads(text)
     given = [day, first_day, last_day, parts, patterns, interval, price, most is not None]
     return Terms.from_json(json.dumps([*given, told[0] if told else []]))
