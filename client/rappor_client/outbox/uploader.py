@@ -75,8 +75,8 @@ class Uploader:
         self._settings = settings
         self._obstacle = obstacle
         self._stops = stops
-        self._clock = settings.clock
-        self._coins = settings.coins
+        self._clock = settings.policy.clock
+        self._coins = settings.policy.coins
         self._turn = Turn()
         self._is_closed = False
 
@@ -123,7 +123,7 @@ class Uploader:
 
     def delay(self, *, at_most: float = math.inf) -> float:
         """Draw a random wait in seconds, so that the moment of sending is not that of the event."""
-        return self._coins(1)[0] / ONE * min(self._settings.max_delay, at_most)
+        return self._coins(1)[0] / ONE * min(self._settings.policy.max_delay, at_most)
 
     def close(self) -> bool:
         """Sever the exchange under way and make no other; true if nothing can be sent any more."""
@@ -142,7 +142,7 @@ class Uploader:
         """Return the upload to send now, claimed in the spool, or the step that says why none."""
         if obstacle := self._obstacle(db):
             return Step(due=None, reason=obstacle)
-        spool.trim_log(db, self._settings.limits)
+        spool.trim_log(db, self._settings.policy.limits)
         spool.hasten(db, latest=now + WEEK)
         self._stops.recall(db)  # another process may have had the newest answer
         stopped = self._stops.names(day_of(now))

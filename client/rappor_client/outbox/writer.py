@@ -27,7 +27,7 @@ from rappor.registry.metric import Metric
 from rappor_client.budget import admission
 from rappor_client.budget.admission import Admission, Moment, Offered
 from rappor_client.budget.identity import Identity
-from rappor_client.budget.reservation import Limits
+from rappor_client.budget.reservation import Limits, Reserved
 from rappor_client.folder import spool
 from rappor_client.folder.counters import count
 from rappor_client.folder.failures import DamagedError
@@ -94,9 +94,10 @@ class Writer:
         self._stops = stops
         self._on_commit = on_commit
         self._on_failure = on_failure
-        self._limits = Limits.of(settings.registry, settings.caps)
+        self._limits = Limits.of(settings.registry, settings.policy.caps)
         self._events = collections.deque[Event]()
         self._counts = collections.Counter[str]()
+        self._silent: tuple[Reserved, int, frozenset[str]] | None = None
         self._turn = Turn()
         self._is_awake = False
         self._begin_anew()
@@ -121,6 +122,14 @@ class Writer:
     def count(self, name: str) -> None:
         """Add one to a counter, with the next commit."""
         self._counts[name] += 1
+
+    def silent(self, reserved: Reserved, year: int) -> frozenset[str]:
+        """Return the metrics that have no room in a year's budget."""
+        known = self._silent
+        if known is None or known[0] is not reserved or known[1] != year:
+            silent = reserved.silent_metrics(self._settings.registry, self._limits, year)
+            known = self._silent = (reserved, year, silent)
+        return known[2]
 
     def clear(self) -> None:
         """Forget what waits in memory."""
@@ -226,12 +235,14 @@ class Writer:
         action: Action[_Result],
         at: float | None,
     ) -> _Result:
-        identity, now = self._identity, self._settings.clock()
+        identity, now = self._identity, self._settings.policy.clock()
         with self.store.transaction(patience=_BUSY_SECONDS) as db:
             admission.agree(db, identity.number)
             self._stops.recall(db)  # another process may have been asked
             reserved = identity.state.reserved.followed(day_of(now).year)
-            look = Admission(db, identity.state.with_reserved(reserved), self._settings.coins)
+            look = Admission(
+                db, identity.state.with_reserved(reserved), self._settings.policy.coins
+            )
             for event in events:
                 self._enter(look, event, now)
             if at is not None:
@@ -247,16 +258,14 @@ class Writer:
 
     def _enter(self, look: Admission, event: Event, now: float) -> None:
         """Enter an event, unless its metric is silent: by person, budget or collector."""
-        registry, year = self._settings.registry, event.day.year
-        asked = event.metrics[0].name
+        asked, year = event.metrics[0].name, event.day.year
         if event.mark != look.state.mark or asked in self._refused:
             return
         if self._stops.is_stopped(asked, event.day):
             return
         reserved = look.state.reserved
-        for metric in event.metrics:
-            if not reserved.has_room(registry, self._limits, metric, year):
-                return
+        if asked in self.silent(reserved, year):
+            return
         for metric in event.metrics:
             reserved = reserved.with_metric(metric, year)
         look.state = look.state.with_reserved(reserved)
@@ -272,7 +281,7 @@ class Writer:
         look.finish(db)
         for name, n in list(counts.items()):  # a signal may still add to them
             count(db, name, n)
-        spool.trim(db, self._settings.limits)
+        spool.trim(db, self._settings.policy.limits)
         return action(db)
 
     def _start(self) -> None:

@@ -37,6 +37,7 @@ from rappor_client.folder import spool
 from rappor_client.folder.copies import Sealed
 from rappor_client.folder.own_folder import BUSY_SECONDS, NAME, BusyError
 from rappor_client.folder.store import Store
+from rappor_client.folder.wiping import wipe
 from rappor_client.periods import after_day, interval_seconds
 
 DRAFT: Final = "device.migrating"
@@ -65,15 +66,6 @@ def names_of_before(host: Path) -> list[Path]:
     return [*found, *host.glob("withdrawing")]
 
 
-def state_of_before(host: Path, year: int) -> tuple[State | None, dict[int, float]]:
-    """Return what the version before knew: its state if it is sound, and what others reserved.
-
-    The given year counts as lost where nothing tells what was reserved.
-    """
-    with _locked(host / DATABASE) as db:
-        return _read(host, db, year)
-
-
 def migrate(host: Path, year: int) -> None:
     """Take over a folder of the version before, or finish it; nothing happens to any other.
 
@@ -98,6 +90,7 @@ def migrate(host: Path, year: int) -> None:
         state, years = _read(host, db, year)
         if state is not None:
             _build(host / DRAFT, state, db)
+            years = remainder.greater(years, state.reserved.by_year())  # should it be erased now
         remainder.write(host, years)
         (host / SECRET).unlink(missing_ok=True)
         if state is not None:
@@ -108,7 +101,7 @@ def migrate(host: Path, year: int) -> None:
 def _remove_files(host: Path) -> None:
     """Remove the files of the version before, also those that it has written since."""
     for path in names_of_before(host):
-        path.unlink(missing_ok=True)
+        wipe(path)
 
 
 @contextlib.contextmanager

@@ -1,9 +1,8 @@
 """The end of consent: the secret first, then everything else, then a check that it is gone.
 
 The identity's folder is renamed away, so that no process finds it any more, and one that was
-stopped writes into what is gone. Names go first, and the bytes at once after them, so that a reader
-elsewhere keeps nothing. Nothing but the state has to be understood to be erased. The result is what
-was seen afterwards, never what was meant to happen.
+stopped writes into what is gone. Nothing but the state has to be understood to be erased. The
+result is what was seen afterwards, never what was meant to happen.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Self
@@ -20,17 +19,13 @@ from rappor_client.budget import remainder
 from rappor_client.budget.identity import BEGUN
 from rappor_client.budget.state import State
 from rappor_client.folder import copies, spool
-from rappor_client.folder.own_folder import NAME, BusyError, OwnFolder, alone_in
+from rappor_client.folder.own_folder import NAME, OwnFolder, alone_in
 from rappor_client.folder.spool import CLAIM_SECONDS
 from rappor_client.folder.store import Store
+from rappor_client.folder.wiping import overwrite, wipe
 from rappor_client.periods import day_of
 from rappor_client.person import migration
 
-_CHUNK: Final = 1 << 20
-_SHARED: Final = "-shm"
-"""Memory that other processes share: it holds no row, and they would stumble."""
-_OVERWRITING: Final = os.O_WRONLY | getattr(os, "O_NOFOLLOW", 0)
-"""A link that somebody has put in a file's place leads nowhere."""
 _WITHDRAWN: Final = f"{NAME}.withdrawn"
 _TRIES: Final = 3
 """A process that is alive may write into a folder while it is emptied."""
@@ -84,12 +79,19 @@ def finish(host: Path, *, now: float) -> Withdrawal:
 
     What a state says is read before the line: who erases it elsewhere writes the line first.
     """
-    folders = _renamed(host)
     year = day_of(now).year
     years: dict[int, float] = {}
+    try:
+        migration.migrate(host, year)  # what the version before has reserved
+    except Exception:  # noqa: BLE001 - the disk, or whatever an old database holds
+        years = {year: math.inf}
+    folders = _renamed(host)
     for folder in folders:
         years = remainder.greater(years, _ended(folder, year))
-    years = remainder.greater(years, _years_before(host, year))
+    try:
+        years = remainder.greater(years, remainder.read_years(host, year))
+    except OSError:
+        years = {**years, year: math.inf}
     is_sending = any(_is_sending(folder, now) for folder in folders)
     secret_gone = _erase_files(host, folders, years)
     left = [str(path.relative_to(host)) for path in _left(host, folders)]
@@ -129,27 +131,6 @@ def _folders(host: Path) -> list[Path]:
     return [path for path in own if os.path.lexists(path)]
 
 
-def _years_before(host: Path, year: int) -> dict[int, float]:
-    """Return what identities before have reserved, and the one of the version before."""
-    try:
-        years = remainder.read_years(host, year)
-        if not _is_ours(host) and (migration.names_of_before(host) or remainder.is_unclean(host)):
-            state, others = migration.state_of_before(host, year)
-            years = remainder.greater(years, others)
-            if state is not None:
-                years = remainder.greater(years, state.reserved.by_year())
-    except (OSError, BusyError):
-        return {year: math.inf}
-    return years
-
-
-def _is_ours(host: Path) -> bool:
-    try:
-        return remainder.is_ours(remainder.read_document(host))
-    except (OSError, remainder.DamagedRemainderError):
-        return False
-
-
 def _ended(place: Path, year: int) -> dict[int, float]:
     """Take the secret out of a folder's state; return what it had reserved by year."""
     if place.is_symlink() or not place.is_dir():
@@ -165,7 +146,7 @@ def _ended(place: Path, year: int) -> dict[int, float]:
                     years = remainder.greater(years, state.reserved.by_year())
                     data = copies.written(copy.number, state.ended().to_text())
                     for path in _secrets(place):
-                        _overwrite(path, data)
+                        overwrite(path, data)
         finally:
             folder.close()
     return years if is_known else {year: math.inf}
@@ -179,13 +160,13 @@ def _erase_files(host: Path, folders: list[Path], years: dict[int, float]) -> bo
     """Leave the one line, and nothing else; return whether the secret is gone."""
     is_kept = _keep(host, years)
     for path in migration.names_of_before(host):
-        _wipe(path)
+        wipe(path)
     if not is_kept:  # what gives room goes, but for what says the same as the line
         for folder in folders:
             _empty(folder, but_ended=True)
         is_kept = _keep(host, years)
     if not is_kept and remainder.is_unclean(host):
-        _wipe(host / remainder.NAME)
+        wipe(host / remainder.NAME)
     for _ in range(_TRIES):
         for folder in folders:
             _empty(folder)
@@ -209,12 +190,12 @@ def _keep(host: Path, years: Mapping[int, float]) -> bool:
 def _empty(folder: Path, *, but_ended: bool = False) -> None:
     """Remove a folder, or what is in it but for copies of a state without a secret."""
     if folder.is_symlink():
-        _wipe(folder)
+        wipe(folder)
         return
     with contextlib.suppress(OSError):
         for path in sorted(folder.iterdir()):
             if not (but_ended and path.name in copies.NAMES and not _holds_something(path)):
-                _wipe(path)
+                wipe(path)
         folder.rmdir()
 
 
@@ -254,49 +235,6 @@ def _is_sending(place: Path, now: float) -> bool:
         finally:
             store.close()
     return False
-
-
-def _overwrite(path: Path, data: bytes) -> None:
-    """Put other bytes in the place of a file's own, and zeros behind them."""
-    with _opened(path) as file, contextlib.suppress(OSError):
-        if file is not None:
-            size = os.fstat(file).st_size
-            os.write(file, data.ljust(size, b"\0"))
-            os.truncate(file, len(data))
-            os.fsync(file)
-
-
-def _wipe(path: Path) -> None:
-    """Remove a file and overwrite its bytes, as far as the system lets it."""
-    with _opened(path) as file, contextlib.suppress(OSError):
-        with contextlib.suppress(OSError):
-            path.unlink()
-        _fill_with_zeros(file)
-    with contextlib.suppress(OSError):
-        path.unlink()  # Windows removes no file that is open
-
-
-@contextlib.contextmanager
-def _opened(path: Path) -> Iterator[int | None]:
-    """Open a file for overwriting, also when it has lost its name; None where that is refused."""
-    try:
-        file = None if path.name.endswith(_SHARED) else os.open(path, _OVERWRITING)
-    except OSError:
-        file = None
-    try:
-        yield file
-    finally:
-        if file is not None:
-            os.close(file)
-
-
-def _fill_with_zeros(file: int | None) -> None:
-    if file is None:
-        return
-    left = os.fstat(file).st_size
-    while left:
-        left -= os.write(file, bytes(min(_CHUNK, left)))
-    os.fsync(file)
 
 
 def _holds_something(path: Path) -> bool:
