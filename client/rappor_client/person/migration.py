@@ -56,7 +56,6 @@ _UNREADABLE: Final = (
     TypeError,
     ValueError,
 )
-_PRIVATE: Final = 0o600
 
 
 def names_of_before(host: Path) -> list[Path]:

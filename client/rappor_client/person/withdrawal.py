@@ -122,7 +122,10 @@ def _renamed(host: Path) -> list[Path]:
 
 
 def _is_empty(place: Path) -> bool:
-    return not place.is_symlink() and place.is_dir() and not any(place.iterdir())
+    try:
+        return not place.is_symlink() and place.is_dir() and not any(place.iterdir())
+    except OSError:  # it may be locked away from us
+        return False
 
 
 def _folders(host: Path) -> list[Path]:
