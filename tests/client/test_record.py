@@ -110,9 +110,9 @@ def test_wrong_values_are_errors_at_the_call(
 
 
 def test_unknown_metric_is_an_error_at_the_call(open_client: Opener) -> None:
-    """The names that there are are told."""
-    with pytest.raises(MetricError, match=r"unknown metric; the registry has page$"):
-        open_client().record("pgae", "x")
+    """The names that there are are told, not the given one, which may be a swapped value."""
+    with pytest.raises(MetricError, match=r"^unknown metric; the registry has page$"):
+        open_client().record("telltale", "page")
 
 
 @pytest.mark.parametrize("name", [None, ["page"], 3, b"page"])

@@ -178,12 +178,6 @@ def test_mistakes_of_the_program_are_raised(open_client: Opener) -> None:
     assert "failures" not in client.counters()
 
 
-def test_swapped_arguments_do_not_tell_the_value(open_client: Opener) -> None:
-    """The value stands where the name of the metric belongs."""
-    with pytest.raises(MetricError, match=r"unknown metric; the registry has page$"):
-        open_client().record("private thing", "page")
-
-
 def test_without_a_home_nothing_is_recorded_and_nothing_raised(tmp_path: Path) -> None:
     """As in a container whose user has no entry and no HOME."""
     program = (
