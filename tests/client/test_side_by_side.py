@@ -13,6 +13,7 @@ import os
 import shutil
 import sys
 import tarfile
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import FrameType
@@ -20,7 +21,10 @@ from typing import Any, Final
 
 import pytest
 from devices import metric_of, open_device, own, state_of
+from rappor_client import Client
 from rappor_client.budget import remainder
+from rappor_client.budget.identity import begin
+from rappor_client.folder.own_folder import alone_in
 from rappor_client.person.contents import read_spent
 from rappor_client.person.withdrawal import erase
 from rappor_client.testing import FixedClock, MemoryTransport
@@ -186,3 +190,20 @@ def test_one_secret_is_taken_over(tmp_path: Path) -> None:
     for folder in trials(base, record, record, itertools.count(step=11)):
         assert state_of(folder).sealed.bytes == secret
         assert len(list(own(folder).glob("state.*"))) == 2
+
+
+def test_many_that_start_together_wait_for_the_first_alone(tmp_path: Path) -> None:
+    """As soon as there is a device, nobody needs the lock any more."""
+    folder = tmp_path / "device"
+    folder.mkdir(mode=0o700)
+    opened = list[Client]()
+    with alone_in(folder):
+        others = [
+            threading.Thread(target=lambda: opened.append(open_device(folder))) for _ in range(4)
+        ]
+        for other in others:
+            other.start()
+        begin(folder, {})
+        for other in others:
+            other.join()
+    assert [client.disabled for client in opened] == [""] * 4

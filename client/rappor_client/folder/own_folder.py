@@ -204,15 +204,15 @@ class OwnFolder:
 
 
 @contextlib.contextmanager
-def alone_in(host: Path) -> Iterator[bool]:
-    """Keep out other processes that begin or end an identity; false if one of them was stopped."""
+def alone_in(host: Path, patience: float = BUSY_SECONDS) -> Iterator[bool]:
+    """Keep out other processes that begin or end an identity; false if one of them stays."""
     try:
         place = OwnFolder(host)
     except OSError:  # it may be locked away from us
         yield False
         return
     try:
-        with place.alone(BUSY_SECONDS) as is_inside:
+        with place.alone(patience) as is_inside:
             yield is_inside
     finally:
         place.close()

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from pathlib import Path
 
 from rappor_client.budget import remainder
 from rappor_client.budget.identity import Identity, begin
-from rappor_client.folder.own_folder import NAME, BusyError, alone_in
+from rappor_client.folder.own_folder import (
+    BUSY_SECONDS,
+    NAME,
+    RETRY_SECONDS,
+    BusyError,
+    alone_in,
+)
 from rappor_client.periods import Clock, day_of
 from rappor_client.person import migration, withdrawal
 
@@ -19,20 +26,28 @@ def opened(host: Path, clock: Clock) -> Identity:
     Raises OSError where the system does not allow it, UnusableError for a folder that is not the
     user's, and BusyError where another process is at its beginning or end for too long.
     """
-    if _is_at_rest(host):
-        with contextlib.suppress(FileNotFoundError):  # a withdrawal was faster
-            return Identity(host, clock)
-    with alone_in(host) as is_inside:
-        if not is_inside:
+    deadline = time.monotonic() + BUSY_SECONDS
+    while True:
+        if _is_at_rest(host):  # also as soon as another process has seen to it
+            with contextlib.suppress(FileNotFoundError):  # a withdrawal was faster
+                return Identity(host, clock)
+        with alone_in(host, patience=0.0) as is_inside:
+            if is_inside:
+                return _settled(host, clock)
+        if time.monotonic() > deadline:
             raise BusyError
-        now = clock()
-        year = day_of(now).year
-        if withdrawal.is_unfinished(host):
-            withdrawal.finish(host, now=now)
-        migration.migrate(host, year)
-        if not os.path.lexists(host / NAME):
-            begin(host, remainder.read_years(host, year))
-        return Identity(host, clock)
+        time.sleep(RETRY_SECONDS)
+
+
+def _settled(host: Path, clock: Clock) -> Identity:
+    now = clock()
+    year = day_of(now).year
+    if withdrawal.is_unfinished(host):
+        withdrawal.finish(host, now=now)
+    migration.migrate(host, year)
+    if not os.path.lexists(host / NAME):
+        begin(host, remainder.read_years(host, year))
+    return Identity(host, clock)
 
 
 def _is_at_rest(host: Path) -> bool:
