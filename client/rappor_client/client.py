@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import datetime
 import math
 import os
@@ -18,21 +19,19 @@ from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
 from rappor_client.budget import admission
 from rappor_client.budget.identity import Identity
-from rappor_client.budget.reservation import Limits
 from rappor_client.budget.spent import NOTHING_SPENT, Spent
 from rappor_client.budget.state import State
 from rappor_client.folder import spool
 from rappor_client.folder.counters import counters
 from rappor_client.folder.failures import Failures, name_failure, warn
 from rappor_client.folder.forking import unforked
-from rappor_client.folder.own_folder import BusyError, GoneError
+from rappor_client.folder.own_folder import BUSY_SECONDS, BusyError, GoneError
 from rappor_client.folder.place import UnusableError, close_to_others, place_of
 from rappor_client.folder.spool import Sent
-from rappor_client.folder.store import BUSY_SECONDS
 from rappor_client.folder.tracebacks import silent
-from rappor_client.lanes import Lane, draw_tag, lane_of
 from rappor_client.network.transport import Transport
 from rappor_client.outbox.flushed import Flushed, FlushReason, Step, sum_up
+from rappor_client.outbox.lanes import Lane, draw_tag, lane_of
 from rappor_client.outbox.stops import Stops
 from rappor_client.outbox.writer import Writer
 from rappor_client.outcome import FAILED, SILENT, Outcome, Reason
@@ -73,17 +72,17 @@ class Client:
     def __init__(self, settings: Settings) -> None:
         """Start from settings that `Client.open` has put together; nothing is read yet."""
         self._settings = settings
+        self._clock = settings.policy.clock
         self._failures = Failures(settings.folder)
         self._opted_out = {
             each for name in settings.opted_out for each in settings.registry.refused_with(name)
         }
-        self._limits = Limits.of(settings.registry, settings.caps)
         self._stops = Stops(settings.registry.together)
         self._disabled = ""
         self._consent = False
         self._working: _Working | None = None
         self._lanes: dict[str, Lane] = {}
-        self._silent: tuple[State, int, frozenset[str]] | None = None
+        self._told: tuple[int, frozenset[str]] | None = None
         self._sendings: dict[int, _Sending] = {}
 
     @classmethod
@@ -114,27 +113,21 @@ class Client:
             import rappor_client.outbox.background  # noqa: PLC0415 - importing the client is quicker
             import rappor_client.outbox.uploader  # noqa: PLC0415 - likewise
             import rappor_client.person.contents  # noqa: PLC0415 - likewise
-            import rappor_client.person.withdrawal  # noqa: F401, PLC0415 - likewise
+            import rappor_client.person.opening  # noqa: F401, PLC0415 - likewise
         chosen = Policy() if policy is None else policy
-        clock = bounded(chosen.clock)
+        chosen = dataclasses.replace(chosen, clock=bounded(chosen.clock))
         place = place_of(folder)
         check_consent(consent)
         refused = read_names("opted_out", opted_out)
         if not consent:  # before anything that may be wrong with the program
-            _erase(place, clock(), Failures(place))
+            _erase(place, chosen.clock(), Failures(place))
         client = cls(
             Settings(
                 folder=place,
                 registry=_read(registry).in_segment(dict(chosen.segment)),
                 transport=_transport(collector, chosen.key),
                 opted_out=refused,
-                caps=chosen.caps,
-                limits=chosen.limits,
-                max_delay=chosen.max_delay,
-                background=chosen.background,
-                strict=chosen.strict,
-                clock=clock,
-                coins=chosen.coins,
+                policy=chosen,
             )
         )
         client._consent = consent
@@ -192,19 +185,16 @@ class Client:
         try:
             return self._record(name, value)
         except (MetricError, ReportError) as error:
-            if self._settings.strict:
+            if self._settings.policy.strict:
                 raise
             warn("telemetry is wrong: %s", error)
             is_metric = isinstance(error, MetricError)
             return SILENT[Reason.UNKNOWN_METRIC if is_metric else Reason.WRONG_KIND]
-        except GoneError:
-            self._forget()
-            return SILENT[Reason.NO_CONSENT]
         except BusyError:
             return FAILED[Reason.LOCKED]
         except Exception as error:  # noqa: BLE001 - nothing of a device may stop its host
-            self._failures.note(error)
-            return FAILED[Reason.DISK]
+            self._failed(error)
+            return FAILED[Reason.DISK] if self._consent else SILENT[Reason.NO_CONSENT]
 
     @silent
     def flush(self, *, timeout: float = 10.0) -> Flushed:
@@ -277,12 +267,10 @@ class Client:
         """
         from rappor_client.person.withdrawal import UNDER_WAY  # noqa: PLC0415 - loaded at opening
 
-        self._consent = False
-        if self._working is not None:
-            self._working.writer.clear()
+        self._forget()
         is_silent = self._safely(self._stop_sending, otherwise=False)
         self._safely(self._close_files, None)
-        now = self._settings.clock()
+        now = self._clock()
         withdrawal = _erase(self._settings.folder, now, self._failures)
         return withdrawal if is_silent else withdrawal.with_left(UNDER_WAY)
 
@@ -303,14 +291,14 @@ class Client:
             return SILENT[lane.reason]
         value = lane.ready.checked(value)  # before the secret is touched
         assert self._working is not None
-        writer, coins = self._working.writer, self._settings.coins
+        writer, coins = self._working.writer, self._settings.policy.coins
         if not lane.ready.fits(value):
             writer.count("unfit")
         is_durable = lane.metrics[0].durable
         if not lane.is_quiet:
             tag = draw_tag(coins)
             if lane.wants(tag):
-                if not writer.add(lane.event(value, self._settings.clock(), tag, coins)):
+                if not writer.add(lane.event(value, self._clock(), tag, coins)):
                     return FAILED[Reason.FULL]
                 lane.offered(tag)
         if is_durable:
@@ -319,7 +307,7 @@ class Client:
 
     def _lane(self, name: str) -> Lane | None:
         """Return what is known of a metric now; None where the device is disabled."""
-        working, now = self._working, self._settings.clock()
+        working, now = self._working, self._clock()
         lane = self._lanes.get(name) if isinstance(name, str) else None
         if (
             lane is not None
@@ -357,12 +345,10 @@ class Client:
         A registry that does not fit is no error here: it may fit in a later year, and the clock
         may be behind.
         """
-        known = self._silent
-        if known is not None and known[0] is state and known[1] == year:
-            return known[2]
-        silent = state.reserved.silent_metrics(self.registry, self._limits, year)
-        self._silent = (state, year, silent)
-        if silent and (known is None or known[1:] != (year, silent)):
+        assert self._working is not None
+        silent = self._working.writer.silent(state.reserved, year)
+        if silent and (year, silent) != self._told:
+            self._told = (year, silent)
             names = ", ".join(sorted(silent))
             warn("the budget of %s has no room for %s: nothing is sent", year, names)
         return silent
@@ -384,22 +370,19 @@ class Client:
 
     def _opened(self) -> _Working:
         """Take the folder over from earlier versions and unfinished withdrawals, and open it."""
-        from rappor_client.person import migration, withdrawal  # noqa: PLC0415 - loaded at opening
+        from rappor_client.person.opening import opened  # noqa: PLC0415 - loaded at opening
 
-        settings, now = self._settings, self._settings.clock()
+        settings = self._settings
         settings.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         close_to_others(settings.folder)
-        if withdrawal.is_unfinished(settings.folder):
-            withdrawal.erase(settings.folder, now=now)
-        migration.migrate(settings.folder, day_of(now).year)
-        identity = Identity(settings.folder, settings.clock)
+        identity = opened(settings.folder, settings.policy.clock)
         writer = Writer(
             identity,
             settings,
             self._stops,
             refused=self._opted_out,
             on_commit=self._committed,
-            on_failure=self._failures.note,
+            on_failure=self._failed,
         )
         return _Working(identity, writer)
 
@@ -411,7 +394,7 @@ class Client:
             writer.count("identity_lost")
             writer.wake()
             warn("the state in %s is lost: silent for the year", self._settings.folder)
-        self._silent_in(identity.state, day_of(self._settings.clock()).year)
+        self._silent_in(identity.state, day_of(self._clock()).year)
         if identity.state.reserved.lost is not None or not identity.is_whole:
             with contextlib.suppress(BusyError):  # the next commit does it
                 writer.run(lambda _: None, patience=_PATIENCE)
@@ -421,13 +404,13 @@ class Client:
         with writer.store.reading() as db:
             self._stops.recall(db)
             n_waiting, is_held = spool.waiting(db), admission.next_end(db) is not None
-        sending = self._sending() if self._settings.background else None
+        sending = self._sending() if self._settings.policy.background else None
         if sending is not None and (n_waiting or is_held):
             sending.sender.catch_up(n_waiting)
 
     def _committed(self, is_new: bool) -> None:  # noqa: FBT001 - a hook
         """Let the background sender know that something is on the disk."""
-        if is_new and self._settings.background and (sending := self._sending()) is not None:
+        if is_new and self._settings.policy.background and (sending := self._sending()) is not None:
             sending.sender.nudge()
 
     def _commit(self, patience: float) -> None:
@@ -439,24 +422,30 @@ class Client:
     def _flush(self, deadline: float) -> Flushed:
         """Make steps until nothing waits or the next one is due after the deadline."""
         steps: list[Step] = []
-        self._commit(min(BUSY_SECONDS, max(deadline - time.monotonic(), _PATIENCE)))
+
+        def left(least: float = 0.0) -> float:
+            return max(deadline - time.monotonic(), least)
+
+        if self._working is not None and self._consent:
+            self._working.writer.commit(patience=min(BUSY_SECONDS, left(_PATIENCE)))
         while self._consent and (sending := self._sending()) is not None:
             step = sending.uploader.step(
-                timeout=deadline - time.monotonic(),
+                timeout=left(),
                 tried={earlier.upload_id for earlier in steps},
                 is_urgent=not any(earlier.is_attempt for earlier in steps),
             )
             steps.append(step)
             if step.reason is FlushReason.NO_CONSENT:
                 self._forget()
-            pause = math.inf if step.due is None else max(step.due - self._settings.clock(), 0.0)
+            pause = math.inf if step.due is None else max(step.due - self._clock(), 0.0)
             is_last = pause > deadline - time.monotonic()
-            if is_last or not (step.is_attempt or self.waiting()):
-                return sum_up(steps, waiting=self.waiting())
+            waiting = self._look(spool.waiting, 0, min(BUSY_SECONDS, left()))
+            if is_last or not (step.is_attempt or waiting):
+                return sum_up(steps, waiting=waiting)
             time.sleep(pause)
         if self._disabled:
             return Flushed(reason=FlushReason.FAILED, detail=self._disabled)
-        if not (waiting := self.waiting()):
+        if not (waiting := self._look(spool.waiting, 0, min(BUSY_SECONDS, left()))):
             return Flushed(reason=FlushReason.NOTHING_WAITING)
         absent = FlushReason.NO_COLLECTOR if self._consent else FlushReason.NO_CONSENT
         return Flushed(reason=absent, waiting=waiting)
@@ -474,7 +463,7 @@ class Client:
             uploader = Uploader(
                 working.writer, transport, self._settings, self._obstacle, self._stops
             )
-            sender = Sender(uploader, clock=self._settings.clock, on_failure=self._failures.note)
+            sender = Sender(uploader, clock=self._clock, on_failure=self._failed)
             # of several threads here, all get the one that came first
             sending = self._sendings.setdefault(process, _Sending(uploader, sender))
         return sending
@@ -511,20 +500,30 @@ class Client:
         self._drop_opted_out_in(db)
         return None
 
+    def _failed(self, error: Exception) -> None:
+        """Note a failure; or that another process has withdrawn consent."""
+        if isinstance(error, GoneError):
+            self._forget()
+        else:
+            self._failures.note(error)
+
     def _forget(self) -> None:
-        """Note that another process has withdrawn consent."""
+        """End consent, and forget what waits in memory."""
         self._consent = False
         if self._working is not None:
             self._working.writer.clear()
 
     def _look(
-        self, question: Callable[[sqlite3.Connection], _Result], otherwise: _Result
+        self,
+        question: Callable[[sqlite3.Connection], _Result],
+        otherwise: _Result,
+        patience: float = BUSY_SECONDS,
     ) -> _Result:
         """Ask the spool; answer with `otherwise` where there is none, or it cannot be read."""
         working = self._working
         if working is None:
             return otherwise
-        self._commit(BUSY_SECONDS)
+        self._commit(patience)
 
         def ask() -> _Result:
             if not (self._consent and working.writer.store.exists()):
@@ -540,10 +539,8 @@ class Client:
             return action()
         except (MetricError, ReportError):  # mistakes of the host
             raise
-        except GoneError:
-            self._forget()
         except Exception as error:  # noqa: BLE001 - nothing of a device may stop its host
-            self._failures.note(error)
+            self._failed(error)
         return otherwise
 
 

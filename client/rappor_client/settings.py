@@ -112,13 +112,7 @@ class Settings:
     registry: Registry
     transport: Transport | None
     opted_out: frozenset[str]
-    caps: Caps
-    limits: SpoolLimits
-    max_delay: float
-    background: bool
-    strict: bool
-    clock: Clock
-    coins: Coins
+    policy: Policy
 
 
 def check_consent(consent: object) -> None:

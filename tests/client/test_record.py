@@ -6,6 +6,7 @@ import datetime
 import math
 import os
 import threading
+import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -109,9 +110,9 @@ def test_wrong_values_are_errors_at_the_call(
 
 
 def test_unknown_metric_is_an_error_at_the_call(open_client: Opener) -> None:
-    """The names that there are are told."""
-    with pytest.raises(MetricError, match=r"unknown metric; the registry has page$"):
-        open_client().record("pgae", "x")
+    """The names that there are are told, not the given one, which may be a swapped value."""
+    with pytest.raises(MetricError, match=r"^unknown metric; the registry has page$"):
+        open_client().record("telltale", "page")
 
 
 @pytest.mark.parametrize("name", [None, ["page"], 3, b"page"])
@@ -363,6 +364,15 @@ def test_withdrawal_in_one_process_is_noticed_in_another(open_client: Opener) ->
     assert running.waiting() == 0
     assert running.record("page", "a").reason is Reason.NO_CONSENT
     assert running.spent().metrics == {}
+
+
+def test_withdrawal_elsewhere_is_noticed_by_the_writer(open_client: Opener) -> None:
+    """Nothing more is drawn once the writer has found no folder."""
+    client = open_client()
+    assert open_client().withdraw()
+    while client.record("page", "a"):
+        time.sleep(0.001)
+    assert client.record("page", "a").reason is Reason.NO_CONSENT
 
 
 def test_opting_out_of_a_metric_drops_what_waits_of_it(

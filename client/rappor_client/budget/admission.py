@@ -18,11 +18,12 @@ that goes with it. So the same decision, taken again after a kill, leads to the 
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple, Self
 
 from rappor.protocol.params import ONE
 from rappor.protocol.randomizer import Coins
@@ -39,13 +40,7 @@ TAGS: Final = 1 << 64
 _SIGNED: Final = 1 << 63
 """What is taken from a tag, because the database's integers have a sign."""
 _NUMBER: Final = "state_number"
-_COLUMNS: Final = (
-    "metric, epoch, ends, seconds, tag, terms, params, cohort, bits, permanent, pattern, closed, id"
-)
-_EMPTY: Final = (
-    "UPDATE held SET terms = NULL, params = NULL, cohort = NULL, bits = NULL, permanent = NULL, "
-    "pattern = NULL, closed = NULL, id = NULL"
-)
+_EMPTY: Final = "UPDATE held SET report = NULL"
 
 
 class Moment(NamedTuple):
@@ -59,20 +54,53 @@ class Moment(NamedTuple):
 
 
 class Held(NamedTuple):
-    """A metric's open interval: its end in seconds since 1970, and the keyed name of its report."""
+    """A metric's open interval: its end in seconds since 1970, the keyed name of its report, and
+    the upload that this becomes, unless it is drawn again.
+    """
 
     metric: str
     ends: float
     pattern: bytes
+    body: bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offered:
-    """A report that an event leads to, as it was drawn, with the id of its upload."""
+    """A report that an event leads to, as it was drawn, with the id of its upload.
+
+    It `is_closing` where its scope closes with it.
+    """
 
     terms: Terms
     prepared: Prepared = field(repr=False)
     upload_id: str
+    is_closing: bool = False
+
+    def to_text(self) -> str:
+        """Write it, to wait for the end of an interval."""
+        report = self.prepared.report
+        data = (report.bits, self.prepared.permanent, self.prepared.pattern)
+        known = (self.upload_id, self.terms.to_json(), report.params, report.cohort)
+        return json.dumps([*known, *(each.hex() for each in data), self.is_closing])
+
+    @classmethod
+    def from_text(cls, db: sqlite3.Connection, metric: str, epoch: str, text: str) -> Self:
+        """Read what `to_text` wrote; whatever else it is raises what its parts raise."""
+        upload_id, terms, fingerprint, cohort, *data, is_closing = json.loads(text)
+        bits, permanent, pattern = map(bytes.fromhex, data)
+        prepared = Prepared(
+            params=kept_params(db, fingerprint),
+            epoch=epoch,
+            pattern=pattern,
+            permanent=permanent,
+            report=Report(metric=metric, params=fingerprint, cohort=cohort, bits=bits),
+        )
+        return cls(
+            terms=Terms.from_json(terms),
+            prepared=prepared,
+            upload_id=upload_id,
+            is_closing=is_closing,
+        )
 
 
 class _Interval(NamedTuple):
@@ -127,40 +155,38 @@ class Admission:
                 self._hold(each, found, interval._replace(tag=tag))
         for each, found in zip(offered, answers, strict=True):
             if found.scope.interval == "none":
-                upload_id = self._id_of(each.prepared, found.report, each.upload_id)
                 self.state = self.state.with_scope(found.scope)
+                upload_id = _drawn_again(each, found.report).upload_id
                 self._finished.append(_Finished(found.report, upload_id, 0.0))
 
     def release(self, moment: Moment) -> None:
         """Decide the held reports of intervals that have ended, or never were."""
-        query = f"SELECT {_COLUMNS} FROM held WHERE bits IS NOT NULL ORDER BY metric, ends, epoch"  # noqa: S608 - our own words
-        for row in self._db.execute(query).fetchall():
-            name, epoch, ends, seconds, tag, terms, *report, is_closed, upload_id = row
+        query = "SELECT * FROM held WHERE report IS NOT NULL ORDER BY metric, ends, epoch"
+        for name, epoch, ends, seconds, tag, text in self._db.execute(query).fetchall():
             is_ahead = _is_far_ahead(ends, seconds, moment)
             if (name, epoch, ends) in self._over or (moment.at < ends and not is_ahead):
                 continue
             self._over[name, epoch, ends] = is_ahead
-            held = self._prepared(name, epoch, report)
-            found = self._answer(Terms.from_json(terms), held)
+            held = Offered.from_text(self._db, name, epoch, text)
+            found = self._answer(held.terms, held.prepared)
             if not self._may_answer(found.scope, ends, tag + _SIGNED):
                 continue
-            scope = _closed(found.scope) if is_closed else found.scope
+            scope = _closed(found.scope) if held.is_closing else found.scope
             if scope.is_counted:
                 scope = dataclasses.replace(scope, answered=(ends, tag + _SIGNED))
-            if found.report is not held:
-                upload_id = Upload.new_id()
-                self._write(
-                    (name, epoch, ends, seconds, tag, terms), found.report, scope, upload_id
-                )
+            if found.report is not held.prepared:
+                held = _drawn_again(held, found.report, is_closing=scope.names.closed)
+                self._write(held, ends, seconds, tag)
             self.state = self.state.with_scope(scope)
             due = min(ends, moment.now) + self._coins(1)[0] / ONE * seconds
-            self._finished.append(_Finished(found.report, upload_id, due))
+            self._finished.append(_Finished(found.report, held.upload_id, due))
 
     def finish(self, db: sqlite3.Connection) -> None:
         """Let the decided reports wait to be sent; the disk holds the state by now."""
         for report, upload_id, due in self._finished:
             keep_params(db, report.report.params, report.params)
             spool.add(db, report.report, upload_id, due=due)
+            count(db, "recorded")
         for (metric, epoch, ends), is_ahead in self._over.items():
             later = "SELECT 1 FROM held WHERE metric = ? AND epoch = ? AND ends > ?"
             key = (metric, epoch, ends)
@@ -180,16 +206,12 @@ class Admission:
         known = self.state.scopes.get(scope.key)
         return known is None or known.may_answer(ends, tag)
 
-    def _id_of(self, drawn: Prepared, report: Prepared, upload_id: str) -> str:
-        """Return the id of a report: another one where it was drawn again."""
-        return upload_id if report is drawn else Upload.new_id()
-
     def _open_interval(self, scope: Scope, moment: Moment) -> _Interval | None:
         """Return the interval that an event falls into; None if that has had its report."""
         seconds = interval_seconds(scope.interval)
         ends = min(interval_end(scope.interval, moment.at), after_day(scope.last_day))
         query = (
-            "SELECT ends, seconds, tag, bits IS NULL FROM held WHERE metric = ? AND epoch = ? "
+            "SELECT ends, seconds, tag, report IS NULL FROM held WHERE metric = ? AND epoch = ? "
             "ORDER BY ends DESC LIMIT 1"
         )
         row = self._db.execute(query, (scope.metric, scope.epoch)).fetchone()
@@ -208,43 +230,16 @@ class Admission:
 
     def _hold(self, offered: Offered, found: Answer, interval: _Interval) -> None:
         """Hold an event's report as it was drawn, or as its scope repeats it."""
-        report, upload_id = offered.prepared, offered.upload_id
         if self._is_latched(found.scope):
-            report = found.report
-            upload_id = self._id_of(offered.prepared, report, upload_id)
+            offered = _drawn_again(offered, found.report)
         assert interval.tag is not None
-        place = (report.report.metric, report.epoch, interval.ends, interval.seconds)
-        self._write(
-            (*place, interval.tag - _SIGNED, offered.terms.to_json()), report, None, upload_id
-        )
+        self._write(offered, interval.ends, interval.seconds, interval.tag - _SIGNED)
 
-    def _write(
-        self, place: Sequence[Any], report: Prepared, scope: Scope | None, upload_id: str
-    ) -> None:
-        keep_params(self._db, report.report.params, report.params)
-        row = (
-            *place,
-            report.report.params,
-            report.report.cohort,
-            report.report.bits,
-            report.permanent,
-            report.pattern,
-            scope is not None and scope.names.closed,
-            upload_id,
-        )
-        query = f"INSERT OR REPLACE INTO held ({_COLUMNS}) VALUES ({', '.join('?' * len(row))})"  # noqa: S608 - our own words
-        self._db.execute(query, row)
-
-    def _prepared(self, metric: str, epoch: str, held: Sequence[Any]) -> Prepared:
-        """Return a held report as it was prepared."""
-        fingerprint, cohort, bits, permanent, pattern = held
-        return Prepared(
-            params=kept_params(self._db, fingerprint),
-            epoch=epoch,
-            pattern=pattern,
-            permanent=permanent,
-            report=Report(metric=metric, params=fingerprint, cohort=cohort, bits=bits),
-        )
+    def _write(self, offered: Offered, ends: float, seconds: float, tag: int) -> None:
+        prepared = offered.prepared
+        keep_params(self._db, prepared.report.params, prepared.params)
+        row = (prepared.report.metric, prepared.epoch, ends, seconds, tag, offered.to_text())
+        self._db.execute("INSERT OR REPLACE INTO held VALUES (?, ?, ?, ?, ?, ?)", row)
 
 
 def agree(db: sqlite3.Connection, number: int) -> None:
@@ -269,22 +264,40 @@ def forget(db: sqlite3.Connection, name: str) -> None:
 
 def drop_held(db: sqlite3.Connection) -> None:
     """Drop the held reports of all metrics, as `forget` does."""
-    if n_held := db.execute(f"{_EMPTY} WHERE bits IS NOT NULL").rowcount:
+    if n_held := db.execute(f"{_EMPTY} WHERE report IS NOT NULL").rowcount:
         count(db, "dropped_old", n_held)
 
 
 def held(db: sqlite3.Connection) -> list[Held]:
     """Return every report that is held for its interval, by metric."""
-    query = "SELECT metric, ends, pattern FROM held WHERE bits IS NOT NULL ORDER BY metric, ends"
+    query = "SELECT * FROM held WHERE report IS NOT NULL ORDER BY metric, ends"
+    rows = [
+        (name, ends, Offered.from_text(db, name, epoch, text))
+        for name, epoch, ends, _, _, text in db.execute(query).fetchall()
+    ]
     return [
-        Held(metric=name, ends=ends, pattern=name_of) for name, ends, name_of in db.execute(query)
+        Held(
+            name,
+            ends,
+            each.prepared.pattern,
+            Upload(id=each.upload_id, reports=(each.prepared.report,)).to_json(),
+        )
+        for name, ends, each in rows
     ]
 
 
 def next_end(db: sqlite3.Connection) -> float | None:
     """Return the moment when the next held report may go, None if none is held."""
-    (ends,) = db.execute("SELECT MIN(ends) FROM held WHERE bits IS NOT NULL").fetchone()
+    (ends,) = db.execute("SELECT MIN(ends) FROM held WHERE report IS NOT NULL").fetchone()
     return None if ends is None else float(ends)
+
+
+def _drawn_again(offered: Offered, report: Prepared, *, is_closing: bool = False) -> Offered:
+    """Return the same with another report, and its id with it; with its own, the very same."""
+    if report is offered.prepared:
+        return offered
+    upload_id = Upload.new_id()
+    return Offered(terms=offered.terms, prepared=report, upload_id=upload_id, is_closing=is_closing)
 
 
 def _closed(scope: Scope) -> Scope:

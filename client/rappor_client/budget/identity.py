@@ -1,16 +1,17 @@
 """Who this device is: the state of its folder, read under the lock and written to both copies.
 
-A folder without a state is a new device. Where there was a state and no valid copy of it is left,
-the device goes on with a new secret and is silent: metrics for life for good, the others until the
-year is over. A copy that is another device's is told by the name of the spool, which has the mark
-of the secret in it.
+A folder gets its name when it has both copies. Where no valid one is left, the device goes on with
+a new secret and is silent: metrics for life for good, the others until the year is over. A copy
+that is another device's is told by the name of the spool, which has the mark of the secret in it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import math
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -19,21 +20,21 @@ from rappor_client.budget.reservation import Reserved
 from rappor_client.budget.state import State
 from rappor_client.folder import copies
 from rappor_client.folder.copies import Sealed
-from rappor_client.folder.own_folder import NAME, BusyError, OwnFolder
+from rappor_client.folder.own_folder import BUSY_SECONDS, NAME, BusyError, OwnFolder
 from rappor_client.folder.place import close_all
-from rappor_client.folder.store import BUSY_SECONDS
 from rappor_client.periods import HOUR, Clock, day_of
 
 _SPOOL: Final = "spool-"
 _ENDING: Final = ".sqlite3"
-_RETRY_SECONDS: Final = 0.01
+BEGUN: Final = f"{NAME}.begun"
+"""A new device's folder until it is whole."""
 
 
 class Identity:
     """One device's secret and state: what the disk held when it was last looked at."""
 
     def __init__(self, host: Path, clock: Clock) -> None:
-        """Open the folder, a new device's if there is none.
+        """Open the folder; FileNotFoundError if there is none.
 
         Raises OSError where the system does not allow it, UnusableError for a folder that is not
         the user's, and BusyError where it must be mended and another process keeps the lock.
@@ -42,18 +43,10 @@ class Identity:
         self._host = host
         self.n_lost = 0
         self._seen: tuple[object, ...] = ()
-        self.folder = self._opened()
+        close_all(host / NAME)
+        self.folder = OwnFolder(host / NAME)
         self._sweep()
-        known = self._read()
-        if known is None and not self._is_lost():
-            self._begin()  # or somebody else was faster
-            known = self._read()
-        if known is None:
-            self._mend_soon()
-            known = self._read()
-        if known is None:
-            raise BusyError
-        self.number, self.state, text = known
+        self.number, self.state, text = _newest(self.folder) or self._mended()
         self.is_whole = self._is_whole(text)
 
     @property
@@ -70,12 +63,7 @@ class Identity:
         stamps = copies.stamps(self.folder)
         if stamps == self._seen:
             return
-        known = self._read()
-        if known is None:
-            self._lose()
-            known = self._read()
-            assert known is not None
-        self.number, self.state, text = known
+        self.number, self.state, text = _newest(self.folder) or self._lost()
         if not self._is_whole(text):
             copies.write(self.folder, self.number, text)
         self._seen = copies.stamps(self.folder)
@@ -87,18 +75,9 @@ class Identity:
         self._seen = copies.stamps(self.folder)
 
     def look_again(self) -> None:
-        """Read the disk at the next look, whatever it looks like."""
+        """Read the disk at the next look; what was concluded from this state holds no more."""
         self._seen = ()
-
-    def _opened(self) -> OwnFolder:
-        path = self._host / NAME
-        while True:
-            path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            close_all(path)
-            try:
-                return OwnFolder(path)
-            except FileNotFoundError:  # a withdrawal was faster
-                continue
+        self.state = dataclasses.replace(self.state)
 
     def _sweep(self) -> None:
         """Remove what processes have left, with the secret, that were killed over an hour ago."""
@@ -107,48 +86,47 @@ class Identity:
                 if time.time() - path.stat().st_mtime > HOUR:
                     path.unlink()
 
-    def _read(self) -> tuple[int, State, Sealed] | None:
-        return _newest(self.folder)
-
     def _is_whole(self, text: Sealed) -> bool:
         """Return whether both copies hold a text."""
         return [each.text.bytes for each in copies.read(self.folder)] == [text.bytes] * 2
 
-    def _is_lost(self) -> bool:
-        """Return whether there was a state, of which no valid copy is left."""
-        names = (self.folder.stamp(name) for name in copies.NAMES)
-        return any(names) or bool(_spools(self.folder.path))
-
-    def _begin(self) -> bool:
-        """Become a new device; what earlier ones have reserved stays so."""
-        years = remainder.read_years(self._host, day_of(self._clock()).year)
-        remainder.write(self._host, years)
-        state = State.fresh(Reserved.of_earlier(years))
-        return copies.begin(self.folder, state.to_text())
-
-    def _mend_soon(self) -> None:
-        deadline = time.monotonic() + BUSY_SECONDS
-        while True:
-            with self.folder.attempt() as is_inside:
-                if is_inside:
-                    if self._read() is None:
-                        self._lose()
-                    return
-            if time.monotonic() > deadline:
+    def _mended(self) -> tuple[int, State, Sealed]:
+        """Return the state under the lock; whoever replaces it has left it whole."""
+        with self.folder.alone(BUSY_SECONDS) as is_inside:
+            if not is_inside:
                 raise BusyError
-            time.sleep(_RETRY_SECONDS)
+            return _newest(self.folder) or self._lost()
 
-    def _lose(self) -> None:
+    def _lost(self) -> tuple[int, State, Sealed]:
         """Go on with a new secret, silent as long as the old one may have spent something."""
         year = day_of(self._clock()).year
         years = {**remainder.read_years(self._host, year), year: math.inf}
         state = State.fresh(Reserved.of_earlier(years, is_for_life=True))
-        old = _spools(self.folder.path)
-        copies.write(self.folder, 1, state.to_text())
-        for name in old:
-            for path in self.folder.path.glob(f"{name}*"):
-                self.folder.remove(path.name)
+        text = state.to_text()
+        copies.write(self.folder, 1, text)
+        for path in self.folder.path.glob(f"{_SPOOL}*"):
+            self.folder.remove(path.name)
         self.n_lost += 1
+        return 1, state, text
+
+
+def begin(host: Path, years: Mapping[int, float]) -> None:
+    """Make the folder of a new device; what earlier ones have reserved by year stays so."""
+    build(host / BEGUN, State.fresh(Reserved.of_earlier(years))).close()
+    remainder.write(host, years)
+    (host / BEGUN).rename(host / NAME)
+
+
+def build(place: Path, state: State) -> OwnFolder:
+    """Make a folder that holds a state, in the place of what an earlier attempt has left."""
+    if place.is_dir():
+        for path in place.iterdir():
+            path.unlink()
+        place.rmdir()
+    place.mkdir(mode=0o700)
+    folder = OwnFolder(place)
+    copies.begin(folder, state.to_text())
+    return folder
 
 
 def read_state(host: Path) -> tuple[State, Path] | None:

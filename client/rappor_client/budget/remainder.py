@@ -70,6 +70,19 @@ def is_clean(document: Mapping[str, Any] | None) -> bool:
     return document is None or (is_ours(document) and not document["mark"])
 
 
+def is_unclean(host: Path) -> bool:
+    """Return whether the file holds anything but the one line of this version."""
+    try:
+        return not is_clean(read_document(host))
+    except (OSError, DamagedRemainderError):
+        return True
+
+
+def is_at_rest(host: Path) -> bool:
+    """Return whether the file is there and holds the one line."""
+    return (host / NAME).exists() and not is_unclean(host)
+
+
 def years_of(document: Mapping[str, Any] | None) -> dict[int, float]:
     """Return the nats reserved by year; infinite where that is not known."""
     if document is None or not is_ours(document):

@@ -120,14 +120,6 @@ class Reserved:
         silent |= self._forgotten(registry.values(), year)
         return frozenset(each for name in silent for each in registry.together(name))
 
-    def has_room(self, registry: Registry, limits: Limits, metric: Metric, year: int) -> bool:
-        """Tell whether a metric may reserve a year, or has done so."""
-        if self._forgotten([metric], year):
-            return False
-        if self.nats.get((year, metric.name, _scopes(metric)), -1.0) >= _price(metric, year):
-            return True
-        return metric.name not in self.silent_metrics(registry, limits, year)
-
     def with_metric(self, metric: Metric, year: int) -> Reserved:
         """Return the same with what a metric reserves of a year in which it has a report."""
         row, price = (year, metric.name, _scopes(metric)), _price(metric, year)

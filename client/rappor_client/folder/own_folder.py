@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -20,6 +21,9 @@ else:
 NAME: Final = "device"
 _LOCK: Final = "lock"
 _PRIVATE: Final = 0o600
+BUSY_SECONDS: Final = 2.0
+"""How long a lock is waited for, unless a caller has less patience."""
+RETRY_SECONDS: Final = 0.01
 _HAS_HANDLES: Final = os.name == "posix"
 """Whether a folder can be opened and named by its handle; elsewhere its path has to do."""
 
@@ -115,6 +119,17 @@ class OwnFolder:
             if is_locked:
                 self._unlock()
 
+    @contextlib.contextmanager
+    def alone(self, patience: float) -> Iterator[bool]:
+        """Wait for some seconds until other processes are out; false if one of them stays."""
+        deadline = time.monotonic() + patience
+        while True:
+            with self.attempt() as is_inside:
+                if is_inside or time.monotonic() >= deadline:
+                    yield is_inside
+                    return
+            time.sleep(RETRY_SECONDS)
+
     def drop_lock_of_parent(self) -> None:
         """Close, in a child of a fork, the copy of a lock that its parent holds."""
         held, self._locked = self._locked, None
@@ -186,6 +201,21 @@ class OwnFolder:
         if self._handle is None:
             return {}
         return {"src_dir_fd": self._handle, "dst_dir_fd": self._handle}
+
+
+@contextlib.contextmanager
+def alone_in(host: Path, patience: float = BUSY_SECONDS) -> Iterator[bool]:
+    """Keep out other processes that begin or end an identity; false if one of them stays."""
+    try:
+        place = OwnFolder(host)
+    except OSError:  # it may be locked away from us
+        yield False
+        return
+    try:
+        with place.alone(patience) as is_inside:
+            yield is_inside
+    finally:
+        place.close()
 
 
 def _folder_flags() -> int:

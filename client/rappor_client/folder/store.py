@@ -1,7 +1,7 @@
 """The spool's SQLite database: reports on their way, and nothing that a device must not forget.
 
 The database has a write-ahead log and synchronous = NORMAL: a transaction that has ended survives
-the death of the process; a durable one also waits for the disk and survives the loss of power.
+the death of the process, and the loss of power once `sync` has waited for the disk.
 Each process has one connection, which is closed before a fork and opened again on either side. It
 is opened again, too, when another file has taken the database's name. A damaged database raises
 DamagedError; it is removed, and the next use begins an empty one. The budget does not depend on it.
@@ -13,7 +13,6 @@ import contextlib
 import errno
 import os
 import sqlite3
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,17 +20,15 @@ from typing import Final
 
 from rappor_client.folder.failures import DamagedError, is_busy, is_damage, is_refusal, name_failure
 from rappor_client.folder.forking import hold_over_forks
-from rappor_client.folder.own_folder import BusyError
+from rappor_client.folder.own_folder import BUSY_SECONDS, RETRY_SECONDS, BusyError
+from rappor_client.folder.turn import Turn
 
 SUFFIXES: Final = ("-wal", "-shm", "-journal", "")
 """The log and its index go first: SQLite would replay a log that outlives its database."""
-_VERSION: Final = 4
-BUSY_SECONDS: Final = 2.0
-"""How long a lock is waited for, unless a caller has less patience."""
+_VERSION: Final = 5
 _MAGIC: Final = b"SQLite format 3\0"
 _FORMATS: Final = slice(18, 20)
 """The bytes of the header by which a file may say that this SQLite must not write or read it."""
-_RETRY_SECONDS: Final = 0.01
 File = tuple[int, int]
 """What tells one file from any other: its device and its number there."""
 _OF_A_PARENT: Final[list[sqlite3.Connection]] = []
@@ -43,21 +40,15 @@ CREATE TABLE counter (name TEXT PRIMARY KEY, n INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE params (fingerprint TEXT PRIMARY KEY, document TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE held (
     metric TEXT NOT NULL, epoch TEXT NOT NULL,
-    ends REAL NOT NULL, seconds REAL NOT NULL, tag INTEGER NOT NULL,
-    terms TEXT, params TEXT, cohort INTEGER, bits BLOB, permanent BLOB, pattern BLOB,
-    closed INTEGER, id TEXT,
+    ends REAL NOT NULL, seconds REAL NOT NULL, tag INTEGER NOT NULL, report TEXT,
     PRIMARY KEY (metric, epoch, ends)
 ) WITHOUT ROWID;
 CREATE TABLE report (
-    seq INTEGER PRIMARY KEY, id TEXT NOT NULL, metric TEXT NOT NULL, params TEXT NOT NULL,
-    cohort INTEGER NOT NULL, bits BLOB NOT NULL, due REAL NOT NULL
+    seq INTEGER PRIMARY KEY, id TEXT NOT NULL, metric TEXT NOT NULL, body BLOB NOT NULL,
+    due REAL NOT NULL, attempts INTEGER NOT NULL DEFAULT 0, first_attempt REAL,
+    claimed_until REAL NOT NULL DEFAULT 0, backoff_until REAL NOT NULL DEFAULT 0, status TEXT
 );
-CREATE TABLE upload (
-    seq INTEGER PRIMARY KEY, id TEXT NOT NULL, body BLOB NOT NULL,
-    reports TEXT NOT NULL, attempts INTEGER NOT NULL DEFAULT 0, first_attempt REAL,
-    claimed_until REAL NOT NULL DEFAULT 0, backoff_until REAL NOT NULL DEFAULT 0,
-    settled INTEGER NOT NULL DEFAULT 0
-);
+CREATE INDEX waiting ON report (seq) WHERE status IS NULL;
 """
 
 
@@ -67,12 +58,9 @@ class Store:
     def __init__(self, path: Path) -> None:
         """Name the file, which is opened when it is first needed."""
         self.path = path
-        self._lock = threading.RLock()
+        self._turn = Turn()
         self._open: sqlite3.Connection | None = None
         self._file: File | None = None
-        self._inside: int | None = None
-        self._outer: int | None = None
-        self._synchronous = ""
         hold_over_forks(self)
 
     def exists(self) -> bool:
@@ -80,17 +68,17 @@ class Store:
         return self.path.exists()
 
     @contextlib.contextmanager
-    def transaction(
-        self, *, durable: bool = False, patience: float = BUSY_SECONDS
-    ) -> Iterator[sqlite3.Connection]:
+    def transaction(self, *, patience: float = BUSY_SECONDS) -> Iterator[sqlite3.Connection]:
         """Run the block as one write transaction: all of it is kept, or nothing.
 
         Raises sqlite3.Error and OSError where the disk does not allow it, DamagedError where the
         file does not hold what it should, and BusyError where somebody else holds a lock for
         longer than `patience`, in seconds.
         """
-        with self._held(patience), self._telling_damage():
-            connection = self._begun(patience, durable=durable)
+        with self._turn.taken(patience), self._telling_damage():
+            connection = self._connection(patience)
+            connection.execute(f"PRAGMA busy_timeout = {1000 * patience:.0f}")
+            connection.execute("BEGIN IMMEDIATE")
             try:
                 yield connection
                 connection.execute("COMMIT")
@@ -101,7 +89,7 @@ class Store:
     @contextlib.contextmanager
     def reading(self, *, patience: float = BUSY_SECONDS) -> Iterator[sqlite3.Connection]:
         """Run the block on one unchanging view of the database; it raises as `transaction`."""
-        with self._held(patience), self._telling_damage():
+        with self._turn.taken(patience), self._telling_damage():
             connection = self._connection(patience)
             connection.execute("BEGIN")
             try:
@@ -111,7 +99,7 @@ class Store:
 
     def remove(self) -> None:
         """Remove a database that is damaged."""
-        with self._lock:
+        with self._turn.lock:
             self.close()
             for suffix in SUFFIXES:
                 with contextlib.suppress(FileNotFoundError):
@@ -130,27 +118,24 @@ class Store:
 
     def before_fork(self) -> None:
         """Lock and close: no thread is inside, and the child inherits no handle."""
-        self._lock.acquire()
-        self._outer, self._inside = self._inside, threading.get_ident()  # handlers of signals
+        self._turn.before_fork()
         with contextlib.suppress(sqlite3.Error):
             self.close()
 
     def after_fork_in_parent(self) -> None:
         """Go on."""
-        self._inside = self._outer
-        self._lock.release()
+        self._turn.after_fork_in_parent()
 
     def after_fork_in_child(self) -> None:
-        """Take a new lock: the threads that waited for the old one are not here."""
-        self._lock = threading.RLock()
-        self._inside = None
+        """Take a new lock and open a connection of its own."""
+        self._turn.after_fork_in_child()
         if self._open is not None:  # a signal kept it from being closed; it is the parent's
             _OF_A_PARENT.append(self._open)
             self._open = None
 
     def close(self) -> None:
         """Close the connection; the next use opens another."""
-        with self._lock:
+        with self._turn.lock:
             opened, self._open = self._open, None
             if opened is not None:
                 opened.close()
@@ -163,44 +148,10 @@ class Store:
             if now_there is None:
                 raise FileNotFoundError(errno.ENOENT, "there is no database")
             self._file = now_there
-            self._synchronous = ""
             self._open = _connect(self.path, patience)
         if self._open.in_transaction:  # a signal came before it could be ended
             self._open.execute("ROLLBACK")
         return self._open
-
-    @contextlib.contextmanager
-    def _held(self, patience: float) -> Iterator[None]:
-        """Hold the lock between threads; BusyError if this thread has it, or another for too long.
-
-        A signal's handler may raise right after the lock was taken: so only its owner knows.
-        """
-        me = threading.get_ident()
-        if self._inside == me:
-            raise BusyError
-        try:
-            if not self._lock.acquire(timeout=patience):
-                raise BusyError
-            self._inside = me
-            yield
-        finally:
-            if self._inside == me:
-                self._inside = None
-            try:  # noqa: SIM105 - a call before it would be another moment for a signal
-                self._lock.release()
-            except RuntimeError:  # it was not taken
-                pass
-
-    def _begun(self, patience: float, *, durable: bool) -> sqlite3.Connection:
-        """Begin a write transaction; BusyError if another process keeps its lock for too long."""
-        connection = self._connection(patience)
-        synchronous = "FULL" if durable else "NORMAL"
-        if self._synchronous != synchronous:
-            connection.execute(f"PRAGMA synchronous = {synchronous}")
-            self._synchronous = synchronous
-        connection.execute(f"PRAGMA busy_timeout = {1000 * patience:.0f}")
-        connection.execute("BEGIN IMMEDIATE")
-        return connection
 
     @contextlib.contextmanager
     def _telling_damage(self) -> Iterator[None]:
@@ -253,7 +204,7 @@ def _connect(path: Path, patience: float) -> sqlite3.Connection:
         except sqlite3.OperationalError as error:
             if not is_busy(error) or time.monotonic() > deadline:
                 raise
-        time.sleep(_RETRY_SECONDS)
+        time.sleep(RETRY_SECONDS)
 
 
 def _connect_once(path: Path, patience: float) -> sqlite3.Connection:
@@ -267,6 +218,7 @@ def _connect_once(path: Path, patience: float) -> sqlite3.Connection:
     )
     try:
         connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = NORMAL")
         connection.execute("PRAGMA secure_delete = ON")
         if not _version(connection):
             _begin(connection)

@@ -12,11 +12,11 @@ counts it once.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import re
 import sqlite3
-import threading
 import time
 from collections.abc import Callable, Collection
 from typing import Final
@@ -27,9 +27,9 @@ from rappor_client.budget import admission
 from rappor_client.errors import UploadError
 from rappor_client.folder import spool
 from rappor_client.folder.counters import read_state, write_state
-from rappor_client.folder.own_folder import GoneError
+from rappor_client.folder.own_folder import BUSY_SECONDS, BusyError, GoneError
 from rappor_client.folder.spool import CLAIM_SECONDS, GIVE_UP_SECONDS, Pending
-from rappor_client.folder.store import BUSY_SECONDS
+from rappor_client.folder.turn import Turn
 from rappor_client.network.transport import Answer, Transport
 from rappor_client.outbox.flushed import FlushReason, Step
 from rappor_client.outbox.stops import Stops
@@ -75,10 +75,9 @@ class Uploader:
         self._settings = settings
         self._obstacle = obstacle
         self._stops = stops
-        self._clock = settings.clock
-        self._coins = settings.coins
-        self._one_step = threading.RLock()
-        self._stepping: int | None = None
+        self._clock = settings.policy.clock
+        self._coins = settings.policy.coins
+        self._turn = Turn()
         self._is_closed = False
 
     def step(
@@ -96,23 +95,13 @@ class Uploader:
         process keeps its lock, sqlite3.Error and OSError where the disk fails, nothing for the
         network.
         """
-        timeout = max(timeout, 0.0)
-        deadline = time.monotonic() + timeout
-        me = threading.get_ident()
-        if self._stepping == me:  # a signal's handler, in the middle of a step
-            return Step(due=self._clock(), reason=FlushReason.BUSY)
-        try:
-            if not self._one_step.acquire(timeout=min(timeout, threading.TIMEOUT_MAX)):
+        deadline = time.monotonic() + max(timeout, 0.0)
+        with contextlib.ExitStack() as inside:
+            try:
+                inside.enter_context(self._turn.taken(timeout))
+            except BusyError:  # another thread; or a signal's handler, in the middle of a step
                 return Step(due=self._clock(), reason=FlushReason.BUSY)
-            self._stepping = me
             return self._step(tried, deadline, is_urgent=is_urgent)
-        finally:
-            if self._stepping == me:
-                self._stepping = None
-            try:  # noqa: SIM105 - a call before it would be another moment for a signal
-                self._one_step.release()
-            except RuntimeError:  # it was not taken
-                pass
 
     def _step(self, tried: Collection[str] | None, deadline: float, *, is_urgent: bool) -> Step:
         if self._is_closed:
@@ -134,7 +123,7 @@ class Uploader:
 
     def delay(self, *, at_most: float = math.inf) -> float:
         """Draw a random wait in seconds, so that the moment of sending is not that of the event."""
-        return self._coins(1)[0] / ONE * min(self._settings.max_delay, at_most)
+        return self._coins(1)[0] / ONE * min(self._settings.policy.max_delay, at_most)
 
     def close(self) -> bool:
         """Sever the exchange under way and make no other; true if nothing can be sent any more."""
@@ -142,12 +131,9 @@ class Uploader:
         deadline = time.monotonic() + _CLOSE_SECONDS
         while True:
             self._transport.close()
-            if self._stepping == threading.get_ident():
-                return False  # a signal's handler, in the middle of a step
-            if self._one_step.acquire(timeout=_SEVER_SECONDS):
-                self._one_step.release()
+            with contextlib.suppress(BusyError), self._turn.taken(_SEVER_SECONDS):
                 return True
-            if time.monotonic() > deadline:
+            if time.monotonic() > deadline or self._turn.is_mine:  # in a signal's handler
                 return False
 
     def _claim(
@@ -156,7 +142,7 @@ class Uploader:
         """Return the upload to send now, claimed in the spool, or the step that says why none."""
         if obstacle := self._obstacle(db):
             return Step(due=None, reason=obstacle)
-        spool.trim_log(db, self._settings.limits)
+        spool.trim_log(db, self._settings.policy.limits)
         spool.hasten(db, latest=now + WEEK)
         self._stops.recall(db)  # another process may have had the newest answer
         stopped = self._stops.names(day_of(now))
@@ -164,7 +150,8 @@ class Uploader:
         if upload is None:
             moments = [admission.next_end(db), spool.next_due(db, stopped=stopped)]
             is_all_stopped = moments[1] is None and bool(
-                spool.next_due(db) is not None or spool.uploads_of(db, stopped)
+                spool.next_due(db) is not None
+                or any(each.metric in stopped for each in spool.pending(db))
             )
             if is_all_stopped:
                 moments.append(self._stops.next_end(day_of(now)))
@@ -185,33 +172,33 @@ class Uploader:
         """Send an upload once and write down what came of it."""
         timeout = min(max(deadline - time.monotonic(), _LEAST_SECONDS), REQUEST_SECONDS)
         try:
-            statuses, stop = self._send(upload, timeout)
+            status, stop = self._send(upload, timeout)
         except UploadError as error:
             is_cut_short = error.timed_out and timeout < REQUEST_SECONDS
             return self._failed(upload, error, is_cut_short=is_cut_short)
         with self._writer.store.transaction() as db:
-            spool.settle(db, upload.id, statuses)
+            spool.settle(db, upload.id, status)
             self._stops.follow(db, stop, day_of(self._clock()))
             _forgive(db)
-        refused = [status for status in statuses if status != spool.ACCEPTED]
+        is_refused = status != spool.ACCEPTED
         return Step(
             due=self._clock(),
-            reason=FlushReason.REFUSED if refused else FlushReason.SENT,
-            detail=f"the collector {refused[0]}" if refused else "",
+            reason=FlushReason.REFUSED if is_refused else FlushReason.SENT,
+            detail=f"the collector {status}" if is_refused else "",
             upload_id=upload.id,
         )
 
-    def _send(self, upload: Pending, timeout: float) -> tuple[list[str], object]:
-        """Return each report's status and what is to stop, or raise the UploadError that says why.
+    def _send(self, upload: Pending, timeout: float) -> tuple[str, object]:
+        """Return the report's status and what is to stop, or raise the UploadError that says why.
 
         A host's own transport may raise anything.
         """
         try:
-            n_reports = len(json.loads(upload.body)["reports"])
-        except (ValueError, TypeError, KeyError):
+            spool.read_report(upload.body)
+        except (ValueError, TypeError, LookupError):
             raise UploadError("the upload is damaged", retryable=False) from None
         try:
-            return _read(self._transport.send(upload.body, timeout=timeout), n_reports)
+            return _read(self._transport.send(upload.body, timeout=timeout))
         except UploadError:
             raise
         except Exception as error:  # noqa: BLE001 - also for an answer of any content
@@ -259,16 +246,15 @@ class Uploader:
 def _next(
     db: sqlite3.Connection, now: float, tried: Collection[str] | None, stopped: Collection[str]
 ) -> Pending | None:
-    """Return the oldest upload that is due, else a new one, else one that a flush has not tried.
+    """Return the oldest upload that is due again, else an untried one, else one new to a flush.
 
     Else it is the one that is due next. Those of stopped metrics wait.
     """
     waiting = []
-    of_stopped = spool.uploads_of(db, stopped)
     for upload in spool.pending(db):
         if _is_too_old(upload, now):
             spool.settle(db, upload.id, "given_up")
-        elif upload.id in of_stopped:
+        elif upload.metric in stopped:
             continue
         elif not _is_ahead(upload.backoff_until, now, _LONGEST_WAIT_SECONDS):
             return upload
@@ -276,12 +262,13 @@ def _next(
             waiting.append(upload)
     due_by = now if tried is None else math.inf
     if len(waiting) < _MOST_PENDING:
-        built = spool.build(db, due_by=due_by, stopped=stopped)
-        if built is not None:
-            return built
-    untried = [] if tried is None else [each for each in waiting if each.id not in tried]
-    if untried:
-        return untried[0]
+        untried = spool.oldest(db, due_by=due_by, stopped=stopped)
+        if untried is not None:
+            return untried
+    if tried is not None:
+        new = next((each for each in waiting if each.id not in tried), None)
+        if new is not None:
+            return new
     return min(waiting, key=lambda upload: upload.backoff_until, default=None)
 
 
@@ -342,8 +329,8 @@ def _backoff(attempts: int, coins: Coins) -> float:
     return coins(1)[0] / ONE * ceiling
 
 
-def _read(answer: Answer, n_reports: int) -> tuple[list[str], object]:
-    """Read each report's status and what is to stop, or raise the UploadError that says why."""
+def _read(answer: Answer) -> tuple[str, object]:
+    """Read the report's status and what is to stop, or raise the UploadError that says why."""
     if not 200 <= answer.status < 300:
         raise UploadError(
             f"the collector answered with status {answer.status}",
@@ -353,12 +340,10 @@ def _read(answer: Answer, n_reports: int) -> tuple[list[str], object]:
         )
     try:
         document = json.loads(answer.body)
-        statuses = [_status(entry) for entry in document["reports"]]
-    except (ValueError, TypeError, KeyError, RecursionError):
-        document, statuses = {}, []
-    if len(statuses) != n_reports:  # cut on the way: asked again, the collector repeats it
-        raise UploadError("the collector's answer was not whole", status=answer.status)
-    return statuses, document.get("stop")
+        (entry,) = document["reports"]
+        return _status(entry), document.get("stop")
+    except (ValueError, TypeError, KeyError, RecursionError):  # asked again, it is repeated
+        raise UploadError("the collector's answer was not whole", status=answer.status) from None
 
 
 def _status(entry: dict[str, object]) -> str:

@@ -19,7 +19,7 @@ import sqlite3
 import threading
 import time
 import weakref
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -27,13 +27,14 @@ from rappor.registry.metric import Metric
 from rappor_client.budget import admission
 from rappor_client.budget.admission import Admission, Moment, Offered
 from rappor_client.budget.identity import Identity
-from rappor_client.budget.reservation import Limits
+from rappor_client.budget.reservation import Limits, Reserved
 from rappor_client.folder import spool
 from rappor_client.folder.counters import count
 from rappor_client.folder.failures import DamagedError
 from rappor_client.folder.forking import hold_over_forks
-from rappor_client.folder.own_folder import BusyError, GoneError
-from rappor_client.folder.store import BUSY_SECONDS, Store
+from rappor_client.folder.own_folder import BUSY_SECONDS, RETRY_SECONDS, BusyError
+from rappor_client.folder.store import Store
+from rappor_client.folder.turn import Turn
 from rappor_client.outbox.stops import Stops
 from rappor_client.periods import day_of
 from rappor_client.settings import Settings
@@ -41,7 +42,6 @@ from rappor_client.settings import Settings
 MOST_EVENTS: Final = 1000
 """What waits in memory at most."""
 _GATHER_SECONDS: Final = 0.02
-_RETRY_SECONDS: Final = 0.01
 _BUSY_SECONDS: Final = 0.05
 """How often the thread asks again for a lock; and how long it waits for the database's."""
 _FAILED_SECONDS: Final = 1.0
@@ -94,9 +94,11 @@ class Writer:
         self._stops = stops
         self._on_commit = on_commit
         self._on_failure = on_failure
-        self._limits = Limits.of(settings.registry, settings.caps)
+        self._limits = Limits.of(settings.registry, settings.policy.caps)
         self._events = collections.deque[Event]()
         self._counts = collections.Counter[str]()
+        self._silent: tuple[Reserved, int, frozenset[str]] | None = None
+        self._turn = Turn()
         self._is_awake = False
         self._begin_anew()
         hold_over_forks(self)
@@ -121,6 +123,14 @@ class Writer:
         """Add one to a counter, with the next commit."""
         self._counts[name] += 1
 
+    def silent(self, reserved: Reserved, year: int) -> frozenset[str]:
+        """Return the metrics that have no room in a year's budget."""
+        known = self._silent
+        if known is None or known[0] is not reserved or known[1] != year:
+            silent = reserved.silent_metrics(self._settings.registry, self._limits, year)
+            known = self._silent = (reserved, year, silent)
+        return known[2]
+
     def clear(self) -> None:
         """Forget what waits in memory."""
         self._events.clear()
@@ -136,7 +146,7 @@ class Writer:
 
     def commit(self, *, patience: float) -> None:
         """Write what waits in memory, within some seconds; it raises as `run` does."""
-        if self or self._owner is not None:  # another thread may have taken them
+        if self or self._turn.is_taken:  # another thread may have taken them
             self.run(lambda _: None, patience=patience)
 
     def run(self, action: Action[_Result], *, patience: float, at: float | None = None) -> _Result:
@@ -150,56 +160,35 @@ class Writer:
         while True:
             with (
                 contextlib.suppress(BusyError),
-                self._alone(max(deadline - time.monotonic(), 0.0)),
+                self._turn.taken(deadline - time.monotonic()),
                 self._identity.folder.attempt() as is_inside,
             ):
                 if is_inside:
                     return self._mended(action, at)
-            if time.monotonic() >= deadline or self._owner == threading.get_ident():
+            if time.monotonic() >= deadline or self._turn.is_mine:
                 raise BusyError
-            time.sleep(_RETRY_SECONDS)
+            time.sleep(RETRY_SECONDS)
 
     def before_fork(self) -> None:
         """Wait until nothing is half done."""
-        self._working.acquire()
+        self._turn.before_fork()
 
     def after_fork_in_parent(self) -> None:
         """Go on."""
-        self._working.release()
+        self._turn.after_fork_in_parent()
 
     def after_fork_in_child(self) -> None:
         """Forget what the parent will write, and take new locks: its threads are not here."""
         self.clear()
+        self._turn.after_fork_in_child()
         self._begin_anew()
         self._identity.folder.drop_lock_of_parent()
         self._identity.look_again()
 
     def _begin_anew(self) -> None:
-        self._working = threading.RLock()
-        self._owner: int | None = None
         self._tokens = queue.SimpleQueue[None]()
         self._is_awake = False
         self._thread: threading.Thread | None = None
-
-    @contextlib.contextmanager
-    def _alone(self, patience: float) -> Iterator[None]:
-        """Keep other threads out; BusyError if this one is inside, as a signal's handler."""
-        me = threading.get_ident()
-        if self._owner == me:
-            raise BusyError
-        working = self._working  # a signal's handler may fork in the block: the child has another
-        try:
-            if not working.acquire(timeout=min(patience, threading.TIMEOUT_MAX)):
-                raise BusyError
-            self._owner = me
-            yield
-        finally:
-            if self._owner == me:
-                self._owner = None
-            try:  # noqa: SIM105 - a call before it would be another moment for a signal
-                working.release()
-            except RuntimeError:  # it was not taken
-                pass
 
     def _mended(self, action: Action[_Result], at: float | None) -> _Result:
         """Write; a damaged spool is removed, and written anew without what it held."""
@@ -207,6 +196,7 @@ class Writer:
             return self._write(action, at)
         except DamagedError as error:
             self._on_failure(error)
+            self._identity.look_again()
             self.store.remove()
             self._counts["spool_lost"] += 1
             return self._write(action, at)
@@ -215,15 +205,18 @@ class Writer:
         """Take all events and write them; they wait on where that fails."""
         self._is_awake = False
         self._refresh()
-        events = [self._events.popleft() for _ in range(len(self._events))]
+        events = self._events.copy()
         counts, self._counts = self._counts, collections.Counter()
+        is_new = bool(events)
         try:
             result = self._write_all(events, counts, action, at)
         except BaseException:
-            self._events.extendleft(reversed(events))
             self._counts.update(counts)
             raise
-        self._on_commit(bool(events))
+        with contextlib.suppress(IndexError):  # a withdrawal forgets them meanwhile
+            while events and self._events[0] is events.popleft():
+                self._events.popleft()
+        self._on_commit(is_new)
         return result
 
     def _refresh(self) -> None:
@@ -242,12 +235,14 @@ class Writer:
         action: Action[_Result],
         at: float | None,
     ) -> _Result:
-        identity, now = self._identity, self._settings.clock()
+        identity, now = self._identity, self._settings.policy.clock()
         with self.store.transaction(patience=_BUSY_SECONDS) as db:
             admission.agree(db, identity.number)
             self._stops.recall(db)  # another process may have been asked
             reserved = identity.state.reserved.followed(day_of(now).year)
-            look = Admission(db, identity.state.with_reserved(reserved), self._settings.coins)
+            look = Admission(
+                db, identity.state.with_reserved(reserved), self._settings.policy.coins
+            )
             for event in events:
                 self._enter(look, event, now)
             if at is not None:
@@ -263,16 +258,14 @@ class Writer:
 
     def _enter(self, look: Admission, event: Event, now: float) -> None:
         """Enter an event, unless its metric is silent: by person, budget or collector."""
-        registry, year = self._settings.registry, event.day.year
-        asked = event.metrics[0].name
+        asked, year = event.metrics[0].name, event.day.year
         if event.mark != look.state.mark or asked in self._refused:
             return
         if self._stops.is_stopped(asked, event.day):
             return
         reserved = look.state.reserved
-        for metric in event.metrics:
-            if not reserved.has_room(registry, self._limits, metric, year):
-                return
+        if asked in self.silent(reserved, year):
+            return
         for metric in event.metrics:
             reserved = reserved.with_metric(metric, year)
         look.state = look.state.with_reserved(reserved)
@@ -286,9 +279,9 @@ class Writer:
         action: Action[_Result],
     ) -> _Result:
         look.finish(db)
-        for name, n in counts.items():
+        for name, n in list(counts.items()):  # a signal may still add to them
             count(db, name, n)
-        spool.trim(db, self._settings.limits)
+        spool.trim(db, self._settings.policy.limits)
         return action(db)
 
     def _start(self) -> None:
@@ -325,8 +318,6 @@ class Writer:
                 self.commit(patience=0.0)
             except BusyError:
                 pass
-            except GoneError:
-                self.clear()
             except Exception as error:  # noqa: BLE001 - the thread outlives whatever fails
                 self._on_failure(error)
                 seconds = _FAILED_SECONDS

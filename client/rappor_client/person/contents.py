@@ -68,15 +68,16 @@ def read_contents(folder: str | os.PathLike[str]) -> Contents:
             return Contents(has_secret=True, scopes=scopes, spent=spent, counters={})
         try:
             with store.reading() as db:
+                held = tuple(admission.held(db))
                 return Contents(
                     has_secret=True,
                     waiting=tuple(spool.waiting_reports(db)),
                     pending=tuple(spool.pending(db)),
-                    held=tuple(admission.held(db)),
+                    held=held,
                     scopes=scopes,
                     spent=spent,
                     sent=tuple(spool.log(db)),
-                    bodies=tuple(spool.bodies(db)),
+                    bodies=(*spool.bodies(db), *(each.body for each in held)),
                     counters=counters(db),
                 )
         finally:

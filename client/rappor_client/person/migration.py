@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import math
 import os
 import sqlite3
@@ -24,18 +25,19 @@ from rappor.protocol.params import Params
 from rappor.protocol.randomizer import SECRET_BYTES
 from rappor.protocol.wire import Report, Upload
 from rappor_client.budget import remainder
-from rappor_client.budget.admission import follow
-from rappor_client.budget.identity import spool_name
+from rappor_client.budget.admission import Offered, follow
+from rappor_client.budget.identity import build, spool_name
 from rappor_client.budget.prepared import PATTERN_BYTES
 from rappor_client.budget.remainder import DamagedRemainderError
 from rappor_client.budget.reservation import Lost, Reserved
 from rappor_client.budget.scopes import Scope
 from rappor_client.budget.state import State, mark_of
 from rappor_client.budget.terms import Terms, unbounded_price
-from rappor_client.folder import copies, spool
+from rappor_client.folder import spool
 from rappor_client.folder.copies import Sealed
-from rappor_client.folder.own_folder import NAME, BusyError, OwnFolder
-from rappor_client.folder.store import BUSY_SECONDS, Store
+from rappor_client.folder.own_folder import BUSY_SECONDS, NAME, BusyError
+from rappor_client.folder.store import Store
+from rappor_client.folder.wiping import wipe
 from rappor_client.periods import after_day, interval_seconds
 
 DRAFT: Final = "device.migrating"
@@ -54,7 +56,6 @@ _UNREADABLE: Final = (
     TypeError,
     ValueError,
 )
-_PRIVATE: Final = 0o600
 
 
 def names_of_before(host: Path) -> list[Path]:
@@ -64,18 +65,10 @@ def names_of_before(host: Path) -> list[Path]:
     return [*found, *host.glob("withdrawing")]
 
 
-def state_of_before(host: Path, year: int) -> tuple[State | None, dict[int, float]]:
-    """Return what the version before knew: its state if it is sound, and what others reserved.
-
-    The given year counts as lost where nothing tells what was reserved.
-    """
-    with _locked(host / DATABASE) as db:
-        return _read(host, db, year)
-
-
 def migrate(host: Path, year: int) -> None:
     """Take over a folder of the version before, or finish it; nothing happens to any other.
 
+    Nobody else begins or ends an identity meanwhile.
     Raises OSError where the system does not allow it, and BusyError where an old process keeps
     its database locked.
     """
@@ -92,11 +85,11 @@ def migrate(host: Path, year: int) -> None:
         return
     if (host / NAME).exists() or not (document or names_of_before(host)):
         return
-    _discard(host / DRAFT)
     with _locked(host / DATABASE) as db:
         state, years = _read(host, db, year)
         if state is not None:
             _build(host / DRAFT, state, db)
+            years = remainder.greater(years, state.reserved.by_year())  # should it be erased now
         remainder.write(host, years)
         (host / SECRET).unlink(missing_ok=True)
         if state is not None:
@@ -107,7 +100,7 @@ def migrate(host: Path, year: int) -> None:
 def _remove_files(host: Path) -> None:
     """Remove the files of the version before, also those that it has written since."""
     for path in names_of_before(host):
-        path.unlink(missing_ok=True)
+        wipe(path)
 
 
 @contextlib.contextmanager
@@ -305,18 +298,17 @@ def _scope(
 
 def _build(place: Path, state: State, db: sqlite3.Connection | None) -> None:
     """Make the folder of the state, with the reports that wait in the database."""
-    place.mkdir(mode=0o700)
-    folder = OwnFolder(place)
+    folder = build(place, state)
     try:
-        copies.begin(folder, state.to_text())
         if db is None or (_state(db, "identity_mark") or b"") != state.mark:
             return
         folder.touch(spool_name(state.mark))
         store = Store(place / spool_name(state.mark))
         try:
-            with store.transaction(durable=True) as new:
+            with store.transaction() as new:
                 _copy_rows(db, new)
                 follow(new, 1)
+            store.sync()
         finally:
             store.close()
     finally:
@@ -335,17 +327,21 @@ def _copy_rows(db: sqlite3.Connection, new: sqlite3.Connection) -> None:
         names = ("stopped", "asked_until", "pause_until", "failures_in_a_row")
         values = [(name, _state(db, name)) for name in names]
         new.executemany("INSERT INTO state VALUES (?, ?)", [each for each in values if each[1]])
-        columns = (
-            "id, body, reports, attempts, first_attempt, claimed_until, backoff_until, settled"
+        query = (
+            "SELECT id, body, attempts, first_attempt, claimed_until, backoff_until, reports "
+            "FROM upload ORDER BY seq"
         )
-        new.executemany(
-            f"INSERT INTO upload ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608 - our own names
-            db.execute(f"SELECT {columns} FROM upload ORDER BY seq").fetchall(),  # noqa: S608 - our own names
-        )
+        for upload_id, body, *times, notes in db.execute(query).fetchall():
+            (note,) = json.loads(notes)
+            new.execute(
+                "INSERT INTO report (id, metric, body, due, attempts, first_attempt, "
+                "claimed_until, backoff_until, status) VALUES (?, ?, ?, 0, ?, ?, ?, ?, ?)",
+                (upload_id, note["metric"], body, *times, note.get("status")),
+            )
         query = "SELECT metric, params, cohort, bits, due FROM report ORDER BY seq"
         for metric, params, cohort, bits, due in db.execute(query).fetchall():
             report = Report(metric=metric, params=params, cohort=cohort, bits=bits)
-            spool.add(new, report, Upload.new_id(), due=due, is_counted=True)
+            spool.add(new, report, Upload.new_id(), due=due)
         for row in db.execute("SELECT * FROM held").fetchall():
             _copy_held(new, row)
         new.execute("RELEASE rows")
@@ -359,28 +355,18 @@ def _copy_held(new: sqlite3.Connection, row: tuple[Any, ...]) -> None:
     metric, epoch, ends, seconds, n_events, terms, *report, closed = row
     draws = range(min(max(n_events, 1), _MOST_EVENTS))
     tag = min(int.from_bytes(os.urandom(8), "little") for _ in draws) - _SIGNED
-    told = None if terms is None else _terms(terms).to_json()
-    is_open = report[2] is not None
-    values = (metric, epoch, ends, seconds, tag, told, *report, closed)
-    places = ", ".join("?" * (len(values) + 1))
-    new.execute(
-        f"INSERT INTO held VALUES ({places})",  # noqa: S608 - places
-        (*values, Upload.new_id() if is_open else None),
-    )
+    text = None
+    if terms is not None:
+        params, cohort, *data = report
+        known = (Upload.new_id(), _terms(terms).to_json(), params, cohort)
+        text = json.dumps([*known, *(each.hex() for each in data), bool(closed)])
+        Offered.from_text(new, metric, epoch, text)  # it is sound
+    row = (metric, epoch, ends, seconds, tag, text)
+    new.execute("INSERT INTO held VALUES (?, ?, ?, ?, ?, ?)", row)
 
 
 def _terms(text: str) -> Terms:
     """Read the terms of the version before, which had the number of reports in place of a word."""
-    import json  # noqa: PLC0415 - as above
-
     day, first_day, last_day, parts, patterns, interval, price, most, *told = json.loads(text)
     given = [day, first_day, last_day, parts, patterns, interval, price, most is not None]
     return Terms.from_json(json.dumps([*given, told[0] if told else []]))
-
-
-def _discard(place: Path) -> None:
-    """Remove a folder that an earlier migration has begun."""
-    if place.is_dir():
-        for path in place.iterdir():
-            path.unlink()
-        place.rmdir()

@@ -1,9 +1,8 @@
 """The end of consent: the secret first, then everything else, then a check that it is gone.
 
 The identity's folder is renamed away, so that no process finds it any more, and one that was
-stopped writes into what is gone. Names go first, and the bytes at once after them, so that a reader
-elsewhere keeps nothing. Nothing but the state has to be understood to be erased. The result is what
-was seen afterwards, never what was meant to happen.
+stopped writes into what is gone. Nothing but the state has to be understood to be erased. The
+result is what was seen afterwards, never what was meant to happen.
 """
 
 from __future__ import annotations
@@ -11,25 +10,22 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Self
 
 from rappor_client.budget import remainder
+from rappor_client.budget.identity import BEGUN
 from rappor_client.budget.state import State
 from rappor_client.folder import copies, spool
-from rappor_client.folder.own_folder import NAME, BusyError, OwnFolder
+from rappor_client.folder.own_folder import NAME, OwnFolder, alone_in
 from rappor_client.folder.spool import CLAIM_SECONDS
 from rappor_client.folder.store import Store
+from rappor_client.folder.wiping import overwrite, wipe
 from rappor_client.periods import day_of
 from rappor_client.person import migration
 
-_CHUNK: Final = 1 << 20
-_SHARED: Final = "-shm"
-"""Memory that other processes share: it holds no row, and they would stumble."""
-_OVERWRITING: Final = os.O_WRONLY | getattr(os, "O_NOFOLLOW", 0)
-"""A link that somebody has put in a file's place leads nowhere."""
 _WITHDRAWN: Final = f"{NAME}.withdrawn"
 _TRIES: Final = 3
 """A process that is alive may write into a folder while it is emptied."""
@@ -72,13 +68,30 @@ def erase(host: Path, *, now: float) -> Withdrawal:
     to send in the last seconds before `now` is named in `left`. This year counts as used up where
     nothing says what was reserved.
     """
-    if not (_folders(host) or migration.names_of_before(host) or _is_unclean(host)):
+    if not (_folders(host) or migration.names_of_before(host) or remainder.is_unclean(host)):
         return Withdrawal(secret_gone=True)
-    folders = _renamed(host)
+    with alone_in(host):  # or beside a process that was stopped inside: nothing keeps this waiting
+        return finish(host, now=now)
+
+
+def finish(host: Path, *, now: float) -> Withdrawal:
+    """Erase as `erase` does; nobody else begins or ends an identity meanwhile.
+
+    What a state says is read before the line: who erases it elsewhere writes the line first.
+    """
     year = day_of(now).year
-    years = _years_before(host, year)
+    years: dict[int, float] = {}
+    try:
+        migration.migrate(host, year)  # what the version before has reserved
+    except Exception:  # noqa: BLE001 - the disk, or whatever an old database holds
+        years = {year: math.inf}
+    folders = _renamed(host)
     for folder in folders:
         years = remainder.greater(years, _ended(folder, year))
+    try:
+        years = remainder.greater(years, remainder.read_years(host, year))
+    except OSError:
+        years = {**years, year: math.inf}
     is_sending = any(_is_sending(folder, now) for folder in folders)
     secret_gone = _erase_files(host, folders, years)
     left = [str(path.relative_to(host)) for path in _left(host, folders)]
@@ -95,51 +108,30 @@ def is_unfinished(host: Path) -> bool:
 def _renamed(host: Path) -> list[Path]:
     """Rename the identity's folder away; return the folders to erase.
 
-    What has the name afterwards is a new device's, unless the system does not let us rename.
+    What has the name afterwards is a new device's, unless the system does not let us rename, or it
+    is empty, which no new device's is.
     """
     try:
-        (host / NAME).rename(host / f"{_WITHDRAWN}.{os.urandom(8).hex()}")
+        if not _is_empty(host / NAME):
+            (host / NAME).rename(host / f"{_WITHDRAWN}.{os.urandom(8).hex()}")
     except FileNotFoundError:
         pass
     except OSError:
         return _folders(host)
-    return [path for path in _folders(host) if path.name != NAME]
+    return [path for path in _folders(host) if path.name != NAME or _is_empty(path)]
+
+
+def _is_empty(place: Path) -> bool:
+    try:
+        return not place.is_symlink() and place.is_dir() and not any(place.iterdir())
+    except OSError:  # it may be locked away from us
+        return False
 
 
 def _folders(host: Path) -> list[Path]:
     """Return the folders there are of identities, ended ones too."""
-    own = [host / NAME, host / migration.DRAFT, *sorted(host.glob(f"{_WITHDRAWN}.*"))]
+    own = [host / NAME, host / migration.DRAFT, host / BEGUN, *sorted(host.glob(f"{_WITHDRAWN}.*"))]
     return [path for path in own if os.path.lexists(path)]
-
-
-def _years_before(host: Path, year: int) -> dict[int, float]:
-    """Return what identities before have reserved, and the one of the version before."""
-    try:
-        years = remainder.read_years(host, year)
-        if not _is_ours(host) and (migration.names_of_before(host) or _is_unclean(host)):
-            state, others = migration.state_of_before(host, year)
-            years = remainder.greater(years, others)
-            if state is not None:
-                years = remainder.greater(years, state.reserved.by_year())
-    except (OSError, BusyError):
-        return {year: math.inf}
-    return years
-
-
-def _is_unclean(host: Path) -> bool:
-    """Return whether the budget's file holds more than the one line."""
-    try:
-        document = remainder.read_document(host)
-    except (OSError, remainder.DamagedRemainderError):
-        return True
-    return not remainder.is_clean(document)
-
-
-def _is_ours(host: Path) -> bool:
-    try:
-        return remainder.is_ours(remainder.read_document(host))
-    except (OSError, remainder.DamagedRemainderError):
-        return False
 
 
 def _ended(place: Path, year: int) -> dict[int, float]:
@@ -147,7 +139,7 @@ def _ended(place: Path, year: int) -> dict[int, float]:
     if place.is_symlink() or not place.is_dir():
         return {}
     years: dict[int, float] = {}
-    is_known = not any(map(os.path.lexists, _secrets(place)))
+    is_known = place.name == BEGUN or (place.name != NAME and _is_empty(place))
     with contextlib.suppress(OSError):
         folder = OwnFolder(place)
         try:
@@ -157,7 +149,7 @@ def _ended(place: Path, year: int) -> dict[int, float]:
                     years = remainder.greater(years, state.reserved.by_year())
                     data = copies.written(copy.number, state.ended().to_text())
                     for path in _secrets(place):
-                        _overwrite(path, data)
+                        overwrite(path, data)
         finally:
             folder.close()
     return years if is_known else {year: math.inf}
@@ -169,33 +161,44 @@ def _secrets(place: Path) -> list[Path]:
 
 def _erase_files(host: Path, folders: list[Path], years: dict[int, float]) -> bool:
     """Leave the one line, and nothing else; return whether the secret is gone."""
+    is_kept = _keep(host, years)
+    for path in migration.names_of_before(host):
+        wipe(path)
+    if not is_kept:  # what gives room goes, but for what says the same as the line
+        for folder in folders:
+            _empty(folder, but_ended=True)
+        is_kept = _keep(host, years)
+    if not is_kept and remainder.is_unclean(host):
+        wipe(host / remainder.NAME)
+    for _ in range(_TRIES):
+        for folder in folders:
+            _empty(folder)
+    if not is_kept:
+        _keep(host, years)
+    return not any(_holds_something(path) for path in _with_secret(host, folders))
+
+
+def _keep(host: Path, years: Mapping[int, float]) -> bool:
+    """Write the line, if there is anything to say; false where the disk does not allow it."""
     try:
-        if years or _is_unclean(host):
+        if years or remainder.is_unclean(host):
             remainder.write(host, years)
         else:
             remainder.remove(host)
     except OSError:
-        _wipe(host / remainder.NAME)
-    for path in migration.names_of_before(host):
-        _wipe(path)
-    for _ in range(_TRIES):
-        for folder in folders:
-            _empty(folder)
-    if any(_holds_something(path) for path in _with_secret(host, folders)):
         return False
-    with contextlib.suppress(OSError):
-        if years and not remainder.is_ours(remainder.read_document(host)):
-            remainder.write(host, years)  # there was no room before
     return True
 
 
-def _empty(folder: Path) -> None:
+def _empty(folder: Path, *, but_ended: bool = False) -> None:
+    """Remove a folder, or what is in it but for copies of a state without a secret."""
     if folder.is_symlink():
-        _wipe(folder)
+        wipe(folder)
         return
     with contextlib.suppress(OSError):
         for path in sorted(folder.iterdir()):
-            _wipe(path)
+            if not (but_ended and path.name in copies.NAMES and not _holds_something(path)):
+                wipe(path)
         folder.rmdir()
 
 
@@ -213,7 +216,7 @@ def _left(host: Path, folders: list[Path]) -> list[Path]:
     for folder in filter(os.path.lexists, folders):
         inside = sorted(folder.iterdir()) if folder.is_dir() else []
         found += inside or [folder]
-    return [*found, host / remainder.NAME] if _is_unclean(host) else found
+    return [*found, host / remainder.NAME] if remainder.is_unclean(host) else found
 
 
 def _is_sending(place: Path, now: float) -> bool:
@@ -235,49 +238,6 @@ def _is_sending(place: Path, now: float) -> bool:
         finally:
             store.close()
     return False
-
-
-def _overwrite(path: Path, data: bytes) -> None:
-    """Put other bytes in the place of a file's own, and zeros behind them."""
-    with _opened(path) as file, contextlib.suppress(OSError):
-        if file is not None:
-            size = os.fstat(file).st_size
-            os.write(file, data.ljust(size, b"\0"))
-            os.truncate(file, len(data))
-            os.fsync(file)
-
-
-def _wipe(path: Path) -> None:
-    """Remove a file and overwrite its bytes, as far as the system lets it."""
-    with _opened(path) as file, contextlib.suppress(OSError):
-        with contextlib.suppress(OSError):
-            path.unlink()
-        _fill_with_zeros(file)
-    with contextlib.suppress(OSError):
-        path.unlink()  # Windows removes no file that is open
-
-
-@contextlib.contextmanager
-def _opened(path: Path) -> Iterator[int | None]:
-    """Open a file for overwriting, also when it has lost its name; None where that is refused."""
-    try:
-        file = None if path.name.endswith(_SHARED) else os.open(path, _OVERWRITING)
-    except OSError:
-        file = None
-    try:
-        yield file
-    finally:
-        if file is not None:
-            os.close(file)
-
-
-def _fill_with_zeros(file: int | None) -> None:
-    if file is None:
-        return
-    left = os.fstat(file).st_size
-    while left:
-        left -= os.write(file, bytes(min(_CHUNK, left)))
-    os.fsync(file)
 
 
 def _holds_something(path: Path) -> bool:

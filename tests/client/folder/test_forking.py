@@ -12,12 +12,12 @@ from pathlib import Path
 import forking_child
 import interrupted_fork_child
 import pytest
-from devices import Opener
+from devices import Opener, metric_of
 from places import ROOT
-from rappor_client import Client
+from rappor_client import Client, testing
 from rappor_client.folder.failures import Failures
 from rappor_client.folder.forking import hold_over_forks, unforked
-from rappor_client.testing import MemoryTransport
+from rappor_client.testing import FixedClock, MemoryTransport
 
 from rappor.protocol.normalizers import NORMALIZERS
 
@@ -242,6 +242,31 @@ def senders_of(client: Client, n_threads: int) -> set[int]:
     for thread in threads:
         thread.join()
     return met
+
+
+def test_child_does_not_rely_on_what_its_parent_had_to_write(
+    open_client: Opener, clock: FixedClock, tmp_path: Path
+) -> None:
+    """The parent ends before it writes the interval's event, as when a program becomes a daemon."""
+    client = open_client(metric_of(interval="day"))
+    for _ in range(2):  # the second day's first event is as good as any other
+        client.record("page", "a")
+        client.waiting()
+        clock.advance(days=1)
+    read, write = os.pipe()
+    if (parent := os.fork()) == 0:
+        try:
+            client.record("page", "a")
+            if os.fork() == 0:
+                client.record("page", "a")
+                client.waiting()
+        finally:
+            os._exit(0)
+    os.close(write)
+    os.waitpid(parent, 0)
+    assert os.read(read, 1) == b""  # the child has ended, too
+    os.close(read)
+    assert any(held.ends > clock() for held in testing.peek(tmp_path / "device").held)
 
 
 class Interrupted:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import math
 import time
+from pathlib import Path
 
 import pytest
-from devices import Opener
+from devices import Opener, locked
 from rappor_client import Answer, Client, Flushed, FlushReason
+from rappor_client.folder.own_folder import BUSY_SECONDS
 from rappor_client.testing import FixedClock, MemoryTransport, constant_coins
 
 from rappor import ParamsError
@@ -165,6 +167,17 @@ def test_attempt_without_time_has_a_timeout_that_sockets_accept(open_client: Ope
     assert recorded(open_client, Timed()).flush(timeout=0.0)
     (timeout,) = timeouts
     assert 0 < timeout < 0.01
+
+
+def test_stopped_process_does_not_outlast_the_time(open_client: Opener, tmp_path: Path) -> None:
+    """It keeps the lock; what waits in memory is not said to be sent."""
+    for collector in (None, MemoryTransport()):
+        client = open_client(collector=collector)
+        with locked(tmp_path / "device"):
+            client.record("page", "x")
+            begun = time.monotonic()
+            assert client.flush(timeout=0.1).reason is FlushReason.FAILED
+            assert time.monotonic() - begun < BUSY_SECONDS
 
 
 def test_no_collector_was_named(open_client: Opener) -> None:

@@ -97,11 +97,22 @@ def test_withdrawal_leaves_one_line(
     assert client.record("page", "a") == Outcome.SILENT or way != "withdraw"
 
 
-def test_lost_state_uses_the_year_up(open_client: Opener, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "lose",
+    [
+        lambda folder: [(folder / name).write_bytes(b"damaged") for name in copies.NAMES],
+        lambda folder: [(folder / name).unlink() for name in copies.NAMES],
+        lambda folder: [path.unlink() for path in folder.iterdir()],
+    ],
+    ids=["damaged", "deleted", "emptied"],
+)
+def test_lost_state_uses_the_year_up(
+    lose: Callable[[Path], object], open_client: Opener, tmp_path: Path
+) -> None:
     """Nothing tells any more what was reserved."""
     client = lived_in(open_client)
-    for name in copies.NAMES:
-        damage(own(tmp_path / "device") / name)
+    client.close()
+    lose(own(tmp_path / "device"))
     assert client.withdraw() == GONE
     again = open_client(*METRICS)
     assert again.spent().reserved == {2026: float("inf")}

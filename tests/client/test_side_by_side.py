@@ -1,0 +1,209 @@
+"""One process is stopped in the middle of what another one does as well.
+
+The first is stopped at each touch of the disk, for as long as the second works; then it goes on.
+Whatever their order: no budget is renewed, no second secret is made, and nothing ended comes back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import math
+import os
+import shutil
+import sys
+import tarfile
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final
+
+import pytest
+from devices import metric_of, open_device, own, state_of
+from rappor_client import Client
+from rappor_client.budget import remainder
+from rappor_client.budget.identity import begin
+from rappor_client.folder.own_folder import alone_in
+from rappor_client.person.contents import read_spent
+from rappor_client.person.withdrawal import erase
+from rappor_client.testing import FixedClock, MemoryTransport
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+
+BEFORE: Final = Path(__file__).with_name("person") / "before.tar.xz"
+TOUCHING: Final = {
+    *("open", "write", "fsync", "replace", "rename", "unlink", "link", "rmdir", "mkdir"),
+    *("iterdir", "flock", "execute"),
+}
+METRIC: Final = metric_of(epoch="year")
+CLOCK: Final = FixedClock("2026-11-30T12:00:00")
+Action = Callable[[Path], None]
+
+
+def record(folder: Path) -> None:
+    """Agree, if that is possible now, and send a report."""
+    client = open_device(folder, METRIC, clock=CLOCK, collector=MemoryTransport())
+    client.record("page", "a")
+    client.flush(timeout=0.1)
+
+
+def withdraw(folder: Path) -> None:
+    """End consent."""
+    erase(folder, now=CLOCK())
+
+
+def withdraw_later(folder: Path) -> None:
+    """Agree, report and end consent."""
+    record(folder)
+    withdraw(folder)
+
+
+@contextlib.contextmanager
+def ready_to(action: Action, folder: Path) -> Iterator[Callable[[], None]]:
+    """Lend a call that does something in another process, which is there already."""
+    (told, tell), (ended, end) = os.pipe(), os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.close(tell)
+            if os.read(told, 1):
+                action(folder)
+                os.write(end, b"!")
+        finally:
+            os._exit(0)
+    os.close(told)
+    os.close(end)
+
+    def do() -> None:
+        os.write(tell, b"!")
+        assert os.read(ended, 1)
+
+    try:
+        yield do
+    finally:
+        os.close(tell)
+        os.waitpid(child, 0)
+        os.close(ended)
+
+
+def stopped_at(moment: int, first: Action, second: Action, folder: Path) -> bool:
+    """Do the first, and in its middle the second; return whether there was such a moment."""
+    moments = itertools.count()
+    seen = False
+
+    def watch(_frame: FrameType, event: str, arg: Any) -> None:
+        nonlocal seen
+        if event == "c_call" and arg.__name__ in TOUCHING and next(moments) == moment:
+            sys.setprofile(None)
+            seen = True
+            do_second()
+
+    with ready_to(second, folder) as do_second:
+        sys.setprofile(watch)
+        try:
+            first(folder)
+        finally:
+            sys.setprofile(None)
+    return seen
+
+
+def lived_in(folder: Path) -> Path:
+    """Make a device that has reserved something."""
+    record(folder)
+    return folder
+
+
+def withdrawn(folder: Path) -> Path:
+    """Make a folder with the line of a withdrawal."""
+    withdraw_later(folder)
+    return folder
+
+
+def of_before(folder: Path) -> Path:
+    """Make a folder of the version before."""
+    with tarfile.open(BEFORE) as archive:
+        archive.extractall(folder, filter="data")
+    return folder
+
+
+BASES: Final = {"lived in": lived_in, "withdrawn": withdrawn, "of before": of_before}
+FEW: Final = [
+    ("lived in", withdraw, withdraw_later),
+    ("withdrawn", record, withdraw_later),
+    ("of before", record, withdraw),
+    ("of before", withdraw, record),
+]
+ALL: Final = list(
+    itertools.product(BASES, (record, withdraw, withdraw_later), (record, withdraw, withdraw_later))
+)
+
+
+def trials(base: Path, first: Action, second: Action, moments: Iterable[int]) -> Iterator[Path]:
+    """Yield a folder for each moment of the first, until there are no more."""
+    for moment in moments:
+        folder = base.with_name(f"moment{moment}")
+        shutil.copytree(base, folder)
+        is_there = stopped_at(moment, first, second, folder)
+        yield folder
+        shutil.rmtree(folder)
+        if not is_there:
+            return
+
+
+def check_budget(
+    begun: str, first: Action, second: Action, place: Path, moments: Iterable[int]
+) -> None:
+    """Nothing of what was reserved at the beginning is free in the end.
+
+    Nor is the year lost, unless the one that was stopped keeps the old database locked.
+    """
+    base = BASES[begun](place / "base")
+    least = 219.146 if begun == "of before" else read_spent(base).reserved[2026]
+    for folder in trials(base, first, second, moments):
+        withdraw(folder)
+        reserved = remainder.read_years(folder, 2026)[2026]
+        assert least <= reserved, folder.name
+        assert reserved < math.inf or begun == "of before"
+        assert [path.name for path in folder.iterdir()] == ["budget"]
+
+
+@pytest.mark.parametrize(("begun", "first", "second"), FEW)
+def test_no_budget_is_renewed(begun: str, first: Action, second: Action, tmp_path: Path) -> None:
+    """Two that withdraw, begin or take over a folder, one in the middle of the other."""
+    check_budget(begun, first, second, tmp_path, itertools.count(step=11))
+
+
+@pytest.mark.acceptance
+@pytest.mark.parametrize(("begun", "first", "second"), ALL)
+def test_no_budget_is_renewed_at_any_moment(
+    begun: str, first: Action, second: Action, tmp_path: Path
+) -> None:
+    """The same for all pairs, and each touch of the disk."""
+    check_budget(begun, first, second, tmp_path, itertools.count())
+
+
+def test_one_secret_is_taken_over(tmp_path: Path) -> None:
+    """By two programs that start at the same time after an update."""
+    base = of_before(tmp_path / "base")
+    secret = (base / "identity").read_bytes()[18:50]
+    for folder in trials(base, record, record, itertools.count(step=11)):
+        assert state_of(folder).sealed.bytes == secret
+        assert len(list(own(folder).glob("state.*"))) == 2
+
+
+def test_many_that_start_together_wait_for_the_first_alone(tmp_path: Path) -> None:
+    """As soon as there is a device, nobody needs the lock any more."""
+    folder = tmp_path / "device"
+    folder.mkdir(mode=0o700)
+    opened = list[Client]()
+    with alone_in(folder):
+        others = [
+            threading.Thread(target=lambda: opened.append(open_device(folder))) for _ in range(4)
+        ]
+        for other in others:
+            other.start()
+        begin(folder, {})
+        for other in others:
+            other.join()
+    assert [client.disabled for client in opened] == [""] * 4
