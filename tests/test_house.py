@@ -107,6 +107,7 @@ DEVICE = (
     {"outbox", "person"},
     {"lanes"},
     {"client"},
+    {"developer"},
     {"audited", "cli", "testing"},
     {"pytest_plugin"},
 )

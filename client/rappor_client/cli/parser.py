@@ -45,6 +45,12 @@ class CommandParser(argparse.ArgumentParser):
             help="The folder in which the program keeps its telemetry.",
         )
 
+    def add_registry(self) -> None:
+        """Add the registry that a command reads."""
+        self.add_argument(
+            "registry", type=Path, metavar="REGISTRY", help="The registry, a TOML file."
+        )
+
     @property
     def options(self) -> list[str]:
         """Every spelling of every option."""
@@ -58,7 +64,7 @@ class ProgramParser(CommandParser):
         """Start without commands."""
         super().__init__(
             prog=PROGRAM,
-            description="See what a device has sent and spent, erase it, or try a collector.",
+            description="See what a device has sent and spent, erase it, or build one in.",
             epilog=examples(f"{PROGRAM} show ~/.local/share/myapp/telemetry"),
         )
         version = f"{PROGRAM} {installed_version()}".rstrip()
