@@ -108,7 +108,7 @@ def test_every_block_runs(printed: Mapping[Block, str], collector: AcceptingColl
     """Also those that print nothing; what they send is accepted."""
     languages = [block.language for block in printed]
     assert languages.count("python") == 6
-    assert languages.count("sh") == 3
+    assert languages.count("sh") == 4
     assert [report.metric for report in collector.reports] == [
         "search_engine",
         "theme",
@@ -134,9 +134,10 @@ def test_people_of_the_web_recipe_are_devices(printed: Mapping[Block, str]) -> N
 
 def test_people_are_shown_what_the_page_shows(printed: Mapping[Block, str]) -> None:
     """The text of spent(), word for word, and then the bytes that left."""
-    (shown,) = (block.text for block in BLOCKS if block.language == "text")
+    preview, spent = (block.text for block in BLOCKS if block.language == "text")
     output = output_of("client.spent()", printed)
-    assert output.startswith(shown)
+    assert output.startswith(spent)
+    assert output_of("preview", printed).endswith(preview)
     assert '"reports":[{"metric":"search_engine"' in output
 
 

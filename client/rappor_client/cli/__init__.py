@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from rappor.ground.errors import RapporError
-from rappor_client.cli import handles, reset, send, show
+from rappor_client.cli import handles, preview, reset, send, show
 from rappor_client.cli.parser import Namespace, ProgramParser
 
 DONE: Final = 0
@@ -39,6 +39,6 @@ def main(words: Sequence[str] | None = None) -> int:
 def program() -> ProgramParser:
     """Return the parser of the whole command line."""
     parser = ProgramParser()
-    for command in (show, reset, send, handles):
+    for command in (show, reset, send, preview, handles):
         command.add_to(parser)
     return parser

@@ -51,6 +51,17 @@ class CommandParser(argparse.ArgumentParser):
             "registry", type=Path, metavar="REGISTRY", help="The registry, a TOML file."
         )
 
+    def add_segment(self) -> None:
+        """Add the public properties of the device that a command tries."""
+        self.add_argument(
+            "--segment",
+            action="append",
+            default=[],
+            type=_property,
+            metavar="NAME=VALUE",
+            help="A public property of the devices, for a metric with segments. May be repeated.",
+        )
+
     @property
     def options(self) -> list[str]:
         """Every spelling of every option."""
@@ -124,6 +135,14 @@ def seconds(text: str) -> float:
     if not 0 < value < math.inf:
         raise argparse.ArgumentTypeError(f"it must be a number of seconds above 0, got {text!r}")
     return value
+
+
+def _property(text: str) -> tuple[str, str]:
+    """Read NAME=VALUE."""
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise argparse.ArgumentTypeError(f"it must be NAME=VALUE, got {text!r}")
+    return name, value
 
 
 def _options_of(words: Sequence[str]) -> list[str]:
