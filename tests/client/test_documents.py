@@ -107,7 +107,7 @@ def output_of(words: str, printed: Mapping[Block, str]) -> str:
 def test_every_block_runs(printed: Mapping[Block, str], collector: AcceptingCollector) -> None:
     """Also those that print nothing; what they send is accepted."""
     languages = [block.language for block in printed]
-    assert languages.count("python") == 7
+    assert languages.count("python") == 8
     assert languages.count("sh") == 4
     assert [report.metric for report in collector.reports] == [
         "search_engine",
@@ -120,6 +120,11 @@ def test_every_block_runs(printed: Mapping[Block, str], collector: AcceptingColl
 def test_tool_sends_at_once(printed: Mapping[Block, str]) -> None:
     """The first recipe says what became of its report."""
     assert output_of("flushed", printed) == "the collector accepted everything\n"
+
+
+def test_local_mode_sends_nothing(printed: Mapping[Block, str]) -> None:
+    """It says so, and keeps the report."""
+    assert output_of('"local"', printed) == "no collector was named\n1\n"
 
 
 def test_people_of_the_web_recipe_are_devices(printed: Mapping[Block, str]) -> None:

@@ -13,6 +13,7 @@ from typing import Any, Self
 from rappor.ground.plurals import counted
 from rappor.protocol.loss import epsilon_1, epsilon_inf
 from rappor.protocol.params import Params
+from rappor.protocol.wire import encode_base64url
 from rappor_client.budget.spent import Spent
 from rappor_client.cli.parser import Namespace, ProgramParser
 from rappor_client.folder.spool import Sent, SentReport
@@ -81,10 +82,28 @@ class UploadRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WaitingRecord:
+    """One report that has not left: the object of its upload, `params` the fingerprint."""
+
+    metric: str
+    params: str
+    cohort: int
+    bits: str
+
+    def __str__(self) -> str:
+        """Say it in a line."""
+        return (
+            f"Waiting: {self.metric}, parameters {self.params}, cohort {self.cohort}, "
+            f"bits {self.bits}"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceRecord:
-    """What one device has sent and spent, and how many reports wait or are held."""
+    """What one device has sent and spent, what waits, and how many reports wait or are held."""
 
     uploads: tuple[UploadRecord, ...]
+    reports: tuple[WaitingRecord, ...]
     spent: Spent
     waiting: int
     held: int
@@ -95,6 +114,7 @@ class DeviceRecord:
         counters = ", ".join(f"{name} {n}" for name, n in self.counters.items())
         lines = [
             *map(str, self.uploads),
+            *map(str, self.reports),
             str(self.spent),
             f"{counted(self.waiting, 'report')} waiting to be sent, "
             f"{counted(self.held, 'report')} kept until its interval ends.",
@@ -108,10 +128,10 @@ def add_to(program: ProgramParser) -> None:
     command = program.add_command(
         "show",
         run,
-        summary="Show exactly what a device has sent, and its privacy loss.",
+        summary="Show exactly what a device has sent or holds, and its privacy loss.",
         details=(
             "Each upload is shown with its day, its bytes, its privacy loss and the\n"
-            "collector's answer. The total privacy loss follows."
+            "collector's answer. Waiting reports and the total privacy loss follow."
         ),
         example=(
             "rappor-client show ~/.local/share/myapp/telemetry\n"
@@ -135,6 +155,15 @@ def device_record(folder: Path) -> DeviceRecord:
     contents = read_contents(folder)
     return DeviceRecord(
         uploads=tuple(UploadRecord.of(upload) for upload in contents.sent),
+        reports=tuple(
+            WaitingRecord(
+                metric=each.metric,
+                params=each.params,
+                cohort=each.cohort,
+                bits=encode_base64url(each.bits),
+            )
+            for each in contents.waiting
+        ),
         spent=contents.spent,
         waiting=len(contents.waiting),
         held=len(contents.held),
