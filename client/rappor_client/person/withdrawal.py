@@ -22,13 +22,14 @@ from rappor_client.folder import copies, spool
 from rappor_client.folder.own_folder import NAME, BusyError, OwnFolder
 from rappor_client.folder.spool import CLAIM_SECONDS
 from rappor_client.folder.store import Store
+from rappor_client.folder.system import NO_LINK
 from rappor_client.periods import day_of
 from rappor_client.person import migration
 
 _CHUNK: Final = 1 << 20
 _SHARED: Final = "-shm"
 """Memory that other processes share: it holds no row, and they would stumble."""
-_OVERWRITING: Final = os.O_WRONLY | getattr(os, "O_NOFOLLOW", 0)
+_OVERWRITING: Final = os.O_WRONLY | NO_LINK
 """A link that somebody has put in a file's place leads nowhere."""
 _WITHDRAWN: Final = f"{NAME}.withdrawn"
 _TRIES: Final = 3
