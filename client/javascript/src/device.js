@@ -1,5 +1,6 @@
 // What a device remembers, in plain records that a store keeps, and the end of an identity.
 
+import { own } from "./records.js";
 import { reservedByYear } from "./reservation.js";
 
 /** @typedef {import("../documents.js").Device} Device */
@@ -111,15 +112,4 @@ export function markDone(device, { page, seq }) {
  */
 export function count(device, name, n = 1) {
   device.counters[name] = (device.counters[name] ?? 0) + n;
-}
-
-/**
- * Return what a record has of its own under a name; a metric may be called "constructor".
- * @template T
- * @param {Record<string, T>} record
- * @param {string} name
- * @returns {T | undefined}
- */
-export function own(record, name) {
-  return Object.hasOwn(record, name) ? record[name] : undefined;
 }

@@ -2,7 +2,7 @@
 // under IDNA 2003 (RFC 3490, RFC 3491) and Unicode 3.2, which no update of a browser changes. It is
 // loaded where a metric asks for hosts.
 
-import { own } from "./device.js";
+import { own } from "./records.js";
 import { LATER, LEFT, MAPPED, PROHIBITED, RIGHT } from "../data/idna_table.js";
 
 const AUTHORITY_END = /[/?#\\]/;

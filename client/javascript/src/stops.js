@@ -1,7 +1,7 @@
 // Metrics that the collector has asked everybody to stop reporting, for at most 30 days.
 
 import { DAY, dayOf } from "./calendar.js";
-import { own } from "./device.js";
+import { own } from "./records.js";
 
 /** @typedef {import("../documents.js").Device} Device */
 

@@ -17,6 +17,7 @@ from rappor_server.analysis.releases import DayReports
 from rappor_server.analysis.warning_signs import OverfullCohort
 from rappor_server.analysis.worker import Tell
 from rappor_server.storage import schema
+from rappor_server.storage.blocks import SET_ASIDE
 from rappor_server.storage.database import failing_as_store_error
 from rappor_server.storage.store import Store
 
@@ -67,7 +68,12 @@ class MetricHealth:
     @property
     def refused_week(self) -> int:
         """Reports refused in the last seven days for any reason."""
-        return sum(each.week for each in self.refused)
+        return sum(each.week for each in self.refused if each.reason != SET_ASIDE)
+
+    @property
+    def set_aside_week(self) -> int:
+        """Reports set aside in the last seven days: their cohorts have too few devices."""
+        return sum(each.week for each in self.refused if each.reason == SET_ASIDE)
 
     @property
     def week(self) -> int:
@@ -84,13 +90,17 @@ class MetricHealth:
             return State("suspicious", f"{over} with more reports than honest devices send")
         if self.quarantine:
             return State("suspicious", f"{counted(self.quarantine, 'report')} in quarantine")
+        if self.set_aside_week > self.week:
+            n = counted(self.set_aside_week, "report")
+            return State("sparse", f"{n} in 7 days, of cohorts with too few devices, are not shown")
         if not self.days:
             need = max(self.metric.min_reports, 1)
             return State("waiting", f"for {counted(need, 'report')} from days that have ended")
         if not self.week and not self.today and not self.withheld:
             return State("silent", f"no reports since {self.days[-1].day}")
         if self.refused_week > _MANY_REFUSED * self.week:
-            n, reason = self.refused_week, self.refused[0].reason
+            n = self.refused_week
+            reason = next(each.reason for each in self.refused if each.reason != SET_ASIDE)
             return State("refusing", f"{counted(n, 'report')} in 7 days, most: {reason}")
         if self.days_left < _SOON:
             return State("expiring", f"in {counted(self.days_left, 'day')}")

@@ -6,6 +6,7 @@ import datetime
 
 from collectors import ACCEPTED, TODAY, commit, count_group, report_of, upload_of
 from rappor_server.analysis.metric_health import HealthReport, HealthTask, Refused
+from rappor_server.storage.blocks import SET_ASIDE
 from rappor_server.storage.store import Store
 
 DAY = datetime.timedelta(days=1)
@@ -61,6 +62,10 @@ def test_a_word_says_how_a_metric_is(store: Store) -> None:
     assert old.state.word == "expired"
     count_group(store, [], {("page", "padding"): 20})
     assert health(store, "page").metrics[0].state.word == "refusing"
+    count_group(store, [], {("page", SET_ASIDE): 51})
+    sparse = "51 reports in 7 days, of cohorts with too few devices, are not shown"
+    assert health(store, "page").metrics[0].state == ("sparse", sparse)
+    assert health(store, "page").metrics[0].refused_week == 20
     later = HealthTask(metrics=[ACCEPTED.registry["page"]], today=TODAY + 20 * DAY)
     silent = later.run(store, lambda _: None).metrics[0]
     assert silent.state == ("silent", f"no reports since {TODAY - DAY}")
