@@ -8,7 +8,7 @@ from rappor.ground.errors import FileError, ParamsError
 from rappor.ground.files import saved
 from rappor.registry.registry import Registry
 from rappor_client.cli.parser import Namespace, ProgramParser
-from rappor_client.developer.handle_files import WRITERS
+from rappor_client.developer.handle_files import ENDINGS, handles_of
 
 
 def add_to(program: ProgramParser) -> None:
@@ -38,10 +38,10 @@ def add_to(program: ProgramParser) -> None:
 
 def run(chosen: Namespace) -> bool:
     """Write the file."""
-    write = WRITERS.get(chosen.out.suffix)
-    if write is None:
-        raise ParamsError(f"--out must end in {' or '.join(WRITERS)}, got {chosen.out.name!r}")
-    text = write(Registry.load(chosen.registry), chosen.registry.name)
+    if chosen.out.suffix not in ENDINGS:
+        raise ParamsError(f"--out must end in {' or '.join(ENDINGS)}, got {chosen.out.name!r}")
+    registry = Registry.load(chosen.registry)
+    text = handles_of(registry, chosen.registry.name, chosen.out.suffix)
     try:
         saved(text, chosen.out)
     except OSError as error:

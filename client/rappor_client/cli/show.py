@@ -82,28 +82,14 @@ class UploadRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WaitingRecord:
-    """One report that has not left: the object of its upload, `params` the fingerprint."""
-
-    metric: str
-    params: str
-    cohort: int
-    bits: str
-
-    def __str__(self) -> str:
-        """Say it in a line."""
-        return (
-            f"Waiting: {self.metric}, parameters {self.params}, cohort {self.cohort}, "
-            f"bits {self.bits}"
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceRecord:
-    """What one device has sent and spent, what waits, and how many reports wait or are held."""
+    """What one device has sent and spent, and how many reports wait or are held.
+
+    `reports` are those that wait, as the objects of their uploads.
+    """
 
     uploads: tuple[UploadRecord, ...]
-    reports: tuple[WaitingRecord, ...]
+    reports: tuple[Mapping[str, str | int], ...]
     spent: Spent
     waiting: int
     held: int
@@ -114,7 +100,7 @@ class DeviceRecord:
         counters = ", ".join(f"{name} {n}" for name, n in self.counters.items())
         lines = [
             *map(str, self.uploads),
-            *map(str, self.reports),
+            *(f"Waiting: {json.dumps(report)}" for report in self.reports),
             str(self.spent),
             f"{counted(self.waiting, 'report')} waiting to be sent, "
             f"{counted(self.held, 'report')} kept until its interval ends.",
@@ -156,12 +142,7 @@ def device_record(folder: Path) -> DeviceRecord:
     return DeviceRecord(
         uploads=tuple(UploadRecord.of(upload) for upload in contents.sent),
         reports=tuple(
-            WaitingRecord(
-                metric=each.metric,
-                params=each.params,
-                cohort=each.cohort,
-                bits=encode_base64url(each.bits),
-            )
+            dataclasses.asdict(each) | {"bits": encode_base64url(each.bits)}
             for each in contents.waiting
         ),
         spent=contents.spent,

@@ -8,85 +8,122 @@ from __future__ import annotations
 import json
 import keyword
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from rappor.ground.errors import MetricError
 from rappor.protocol.encodings import encoding_of
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
 
-_PYTHON: Final = '''\
+_KINDS: Final = ("text", "number", "answer", "category", "categories")
+"""What the values of a metric are; the last two are closed answers."""
+
+
+class _Language(NamedTuple):
+    """The types of values by kind, and the pieces of a module, in their order."""
+
+    types: Mapping[str, str]
+    head: str
+    answers: str
+    answer: str
+    start: str
+    member: str
+    end: str
+    segment: str
+    dimension: str
+
+
+_PYTHON: Final = _Language(
+    types=dict(zip(_KINDS, ("str", "float", "bool", "{}", "Iterable[{}]"), strict=True)),
+    head='''\
 """Handles of the metrics in {source}, written by `rappor-client handles`: do not edit."""
 
 {imports}from rappor_client import Client, Handle
-{types}
+''',
+    answers="\n{alias} = Literal[\n{answers}]\n",
+    answer="    {},\n",
+    start='''
 
 class Metrics:
     """The metrics that a client records."""
 
-{fields}
     def __init__(self, client: Client) -> None:
         """Record through a client."""
-{handles}'''
-
-_PYTHON_SEGMENT: Final = '''
+''',
+    member='''\
+        self.{attribute}: Handle[{type}] = Handle(client, "{metric}")
+        """{note}"""
+''',
+    end="",
+    segment='''
 
 def segment(*, {arguments}) -> dict[str, str]:
     """Return public properties for `Policy(segment=...)`; what is not listed is sent as other.
 
 {listed}    """
     return {{{pairs}}}
-'''
-
-_TYPESCRIPT: Final = """\
+''',
+    dimension="    {argument}: {values}\n",
+)
+_TYPESCRIPT: Final = _Language(
+    types=dict(zip(_KINDS, ("string", "number", "boolean", "{}", "Iterable<{}>"), strict=True)),
+    head="""\
 // Handles of the metrics in {source}, written by `rappor-client handles`: do not edit.
 
 import type {{ Client, Outcome }} from "rappor-client";
-{types}
+""",
+    answers="\nexport type {alias} ={answers};\n",
+    answer="\n  | {}",
+    start="""
 /** One metric of a client. */
-export type Handle<Value> = {{ record(value: Value): Outcome }};
+export type Handle<Value> = { record(value: Value): Outcome };
 
-function handle<Value>(client: Client, name: string): Handle<Value> {{
-  return {{ record: (value) => client.record(name, value) }};
-}}
+function handle<Value>(client: Client, name: string): Handle<Value> {
+  return { record: (value) => client.record(name, value) };
+}
 
 /** The metrics that a client records. */
-export function metrics(client: Client) {{
-  return {{
-{handles}  }};
-}}
-"""
-
-_TYPESCRIPT_SEGMENT: Final = """
+export function metrics(client: Client) {
+  return {
+""",
+    member='    /** {note} */\n    {attribute}: handle<{type}>(client, "{metric}"),\n',
+    end="  };\n}\n",
+    segment="""
 /** Public properties of a device; what is not listed is sent as other. */
 export type Segment = {{
 {listed}}};
-"""
+""",
+    dimension="  /** {values} */\n  {name}: string;\n",
+)
+_LANGUAGES: Final = {".py": _PYTHON, ".ts": _TYPESCRIPT}
+ENDINGS: Final = tuple(_LANGUAGES)
+"""Of files that can be written."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """A metric in code: `answers` are its closed answers, `kind` says what other values are."""
+    """A metric in code: `answers` are its closed answers, `kind` says what its values are."""
 
     attribute: str
-    metric: str
-    note: str
+    metric: Metric
     answers: tuple[str, ...]
     kind: str
 
     @classmethod
     def of(cls, metric: Metric) -> _Entry:
-        """Ask the metric's encoding what its values are."""
-        encoding, answers, kind = encoding_of(metric.params), metric.params.categories, "answer"
+        """Ask the metric's encoding."""
+        encoding, kind = encoding_of(metric.params), "answer"
+        answers: tuple[str, ...] = ()
         if encoding.names_values and not metric.params.other:
+            answers = metric.params.categories
             kind = "category" if encoding.exclusive else "categories"
         elif encoding.edges:
-            answers, kind = (), "number"
+            kind = "number"
         elif encoding.normalizes:
-            answers, kind = (), "text"
-        return cls(_identifier(metric.name), metric.name, _line(metric.description), answers, kind)
+            kind = "text"
+        return cls(_identifier(metric.name), metric, answers, kind)
 
     @property
     def alias(self) -> str:
@@ -94,84 +131,58 @@ class _Entry:
         capital = re.sub(r"(?:^|_)([a-z])", lambda found: found[1].upper(), self.attribute)
         return f"{capital}Value"
 
-    def type_in(self, types: Mapping[str, str]) -> str:
-        """Write the type of its values in a language, which has a type for each kind."""
-        return types[self.kind].format(self.alias)
 
+def handles_of(registry: Registry, source: str, ending: str) -> str:
+    """Return a module with an attribute for each metric, in the language of a file's ending.
 
-def in_python(registry: Registry, source: str) -> str:
-    """Return a module with the class `Metrics`; `source` is the name of the registry's file.
-
-    Raises MetricError where two metrics would have one name in code.
+    `source` is the name of the registry's file. Raises MetricError where two metrics would have
+    one name in code.
     """
-    entries = _entries(registry)
-    types = {"text": "str", "number": "float", "answer": "bool"}
-    types |= {"category": "{}", "categories": "Iterable[{}]"}
-    imports = ""
-    if any(each.kind == "categories" for each in entries):
-        imports += "from collections.abc import Iterable\n"
-    if any(each.answers for each in entries):
-        imports += "from typing import Literal\n"
-    written = _PYTHON.format(
-        source=_line(source),
-        imports=f"{imports}\n" if imports else "",
-        types="".join(
-            "\n{} = Literal[\n{}]\n".format(
-                each.alias, "".join(f"    {_quoted(answer)},\n" for answer in each.answers)
-            )
-            for each in entries
-            if each.answers
-        ),
-        fields="".join(
-            f'    {each.attribute}: Handle[{each.type_in(types)}]\n    """{each.note}"""\n'
-            for each in entries
-        ),
-        handles="".join(
-            f'        self.{each.attribute} = Handle(client, "{each.metric}")\n' for each in entries
-        ),
-    )
-    if dimensions := _dimensions(registry):
-        named = {_identifier(name): (name, values) for name, values in dimensions.items()}
-        written += _PYTHON_SEGMENT.format(
-            arguments=", ".join(f"{argument}: str" for argument in named),
-            listed="".join(f"    {argument}: {each[1]}\n" for argument, each in named.items()),
-            pairs=", ".join(f'"{each[0]}": {argument}' for argument, each in named.items()),
+    language, entries = _LANGUAGES[ending], _entries(registry)
+    text = language.head.format(source=_line(source), imports=_imports(entries))
+    for each in entries:
+        if each.answers:
+            answers = "".join(language.answer.format(_quoted(answer)) for answer in each.answers)
+            text += language.answers.format(alias=each.alias, answers=answers)
+    text += language.start
+    for each in entries:
+        text += language.member.format(
+            attribute=each.attribute,
+            type=language.types[each.kind].format(each.alias),
+            metric=each.metric.name,
+            note=_line(each.metric.description),
         )
-    return written
+    return text + language.end + _segment(registry, language)
 
 
-def in_typescript(registry: Registry, source: str) -> str:
-    """Return a module with the function `metrics`; else like `in_python`."""
-    entries = _entries(registry)
-    types = {"text": "string", "number": "number", "answer": "boolean"}
-    types |= {"category": "{}", "categories": "Iterable<{}>"}
-    written = _TYPESCRIPT.format(
-        source=_line(source),
-        types="".join(
-            "\nexport type {} ={};\n".format(
-                each.alias, "".join(f"\n  | {_quoted(answer)}" for answer in each.answers)
-            )
-            for each in entries
-            if each.answers
-        ),
-        handles="".join(
-            f"    /** {each.note} */\n"
-            f"    {each.attribute}: handle<{each.type_in(types)}>"
-            f'(client, "{each.metric}"),\n'
-            for each in entries
-        ),
+def _imports(entries: list[_Entry]) -> str:
+    """Return what a module in Python imports of the standard library."""
+    lines = ""
+    if any(each.kind == "categories" for each in entries):
+        lines += "from collections.abc import Iterable\n"
+    if any(each.answers for each in entries):
+        lines += "from typing import Literal\n"
+    return f"{lines}\n" if lines else ""
+
+
+def _segment(registry: Registry, language: _Language) -> str:
+    """Return what takes the public properties that devices tell; empty if there are none."""
+    found: dict[str, dict[str, None]] = {}
+    for metric in registry.values():
+        for each in metric.segments:
+            found.setdefault(each.name, {}).update(dict.fromkeys(each.values))
+    listed = "".join(
+        language.dimension.format(
+            name=name, argument=_identifier(name), values=", ".join(map(_line, found[name]))
+        )
+        for name in sorted(found)
     )
-    if dimensions := _dimensions(registry):
-        listed = (f"  /** {values} */\n  {name}: string;\n" for name, values in dimensions.items())
-        written += _TYPESCRIPT_SEGMENT.format(listed="".join(listed))
-    return written
-
-
-WRITERS: Final[Mapping[str, Callable[[Registry, str], str]]] = {
-    ".py": in_python,
-    ".ts": in_typescript,
-}
-"""By the ending of the file's name."""
+    written = language.segment.format(
+        arguments=", ".join(f"{_identifier(name)}: str" for name in sorted(found)),
+        pairs=", ".join(f'"{name}": {_identifier(name)}' for name in sorted(found)),
+        listed=listed,
+    )
+    return written if found else ""
 
 
 def _entries(registry: Registry) -> list[_Entry]:
@@ -180,22 +191,14 @@ def _entries(registry: Registry) -> list[_Entry]:
     entries = [_Entry.of(registry[name]) for name in names]
     known: dict[str, str] = {}
     for each in entries:
-        other = known.setdefault(each.attribute, each.metric)
-        if other != each.metric:
+        name = each.metric.name
+        other = known.setdefault(each.attribute, name)
+        if other != name:
             raise MetricError(
-                f"metrics {other!r} and {each.metric!r} must have different names in code, "
+                f"metrics {other!r} and {name!r} must have different names in code, "
                 f"got {each.attribute} for both"
             )
     return entries
-
-
-def _dimensions(registry: Registry) -> dict[str, str]:
-    """Return the public properties that devices tell, each with its listed values."""
-    found: dict[str, dict[str, None]] = {}
-    for metric in registry.values():
-        for each in metric.segments:
-            found.setdefault(each.name, {}).update(dict.fromkeys(each.values))
-    return {name: ", ".join(map(_line, values)) for name, values in sorted(found.items())}
 
 
 def _identifier(name: str) -> str:

@@ -34,7 +34,7 @@ def test_show_prints_what_left(
     assert ", 1 attempt\n" in printed
     assert "page: accepted (epsilon_1 = 2.00, epsilon_inf = 4.00)." in printed
     assert "Cohort 0 of 1, 128 bits: " in printed
-    assert "\nWaiting: page, parameters " in printed
+    assert '\nWaiting: {"metric": "page", "params": "' in printed
     assert "1 report waiting to be sent, 1 report kept until its interval ends." in printed
     assert "Counters: accepted 1, recorded 2" in printed
     assert "Somebody who thought it" in printed

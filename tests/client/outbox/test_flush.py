@@ -198,7 +198,7 @@ def test_local_device_collects_and_sends_nothing(tmp_path: Path) -> None:
     (tmp_path / "metrics.toml").write_text(entry)
     subprocess.run([sys.executable, "-c", LOCAL], cwd=tmp_path, check=True)
     (report,) = device_record(tmp_path / "device").reports
-    assert report.metric == "page"
+    assert report["metric"] == "page"
 
 
 def test_no_collector_was_named(open_client: Opener) -> None:
