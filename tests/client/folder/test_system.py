@@ -79,7 +79,8 @@ def test_device_works_where_folders_have_no_handles(tmp_path: Path) -> None:
     ids = {upload for each in both for upload in each.communicate()[0].split()}
     assert [each.returncode for each in both] == [0, 0]
     contents = peek(tmp_path / "d")
-    assert contents.counters["recorded"] == 40 == len(ids) + len(contents.waiting)
+    assert contents.counters["recorded"] == 40
+    assert len(ids) <= 40 <= len(ids) + len(contents.waiting)
     assert (tmp_path / "d" / "device" / "lock").exists()
     ended = begin(tmp_path, "withdraws")
     ended.communicate()
