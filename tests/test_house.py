@@ -109,6 +109,7 @@ DEVICE = (
     {"outbox", "person"},
     {"lanes"},
     {"client"},
+    {"developer"},
     {"audited", "cli", "kit", "testing"},
     {"pytest_plugin"},
 )

@@ -14,6 +14,7 @@ from tools import need
 ELSEWHERE = {
     "README.md": "installs the package; its other blocks are compared with what they print",
     "client/README.md": "what it prints is compared",
+    "client/HOSTS.md": "each program runs in its host",
     "client/javascript/README.md": "a browser runs it",
     "client/examples/kit/README.md": "runs beside the files of its folder",
     "server/README.md": "what it prints is compared, and one block needs PostgreSQL",

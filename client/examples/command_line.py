@@ -14,7 +14,7 @@ import os
 import sys
 from pathlib import Path
 
-from rappor_client import Client
+from rappor_client import Client, Policy
 
 REGISTRY = Path(__file__).with_name("metrics.toml")
 COLLECTOR = os.environ.get("MYTOOL_COLLECTOR", "https://telemetry.example.org")
@@ -44,7 +44,11 @@ def answer(*, is_yes: bool) -> None:
 def open_telemetry() -> Client:
     """Open the device; a "no" erases what an earlier "yes" left."""
     return Client.open(
-        HOME / "telemetry", registry=REGISTRY, consent=consent(), collector=COLLECTOR
+        HOME / "telemetry",
+        registry=REGISTRY,
+        consent=consent(),
+        collector=COLLECTOR,
+        policy=Policy(respect_environment=True),  # nothing in CI, nor where DO_NOT_TRACK is set
     )
 
 

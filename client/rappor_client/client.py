@@ -40,6 +40,7 @@ from rappor_client.settings import Policy, Settings, check_consent, read_names
 
 if TYPE_CHECKING:
     from rappor_client.outbox.background import Sender
+    from rappor_client.outbox.debug_door import DebugDoor
     from rappor_client.outbox.uploader import Uploader
     from rappor_client.person.withdrawal import Withdrawal
 
@@ -84,6 +85,7 @@ class Client:
         self._lanes: dict[str, Lane] = {}
         self._told: tuple[int, frozenset[str]] | None = None
         self._sendings: dict[int, _Sending] = {}
+        self._door: DebugDoor | None = None
 
     @classmethod
     @silent
@@ -131,6 +133,8 @@ class Client:
             )
         )
         client._consent = consent
+        if chosen.debug is not None:
+            client._door = _debug_door(collector, chosen.debug, client.registry)
         if consent:
             client._begin(chosen.obstacle())
         return client
@@ -268,6 +272,8 @@ class Client:
         from rappor_client.person.withdrawal import UNDER_WAY  # noqa: PLC0415 - loaded at opening
 
         self._forget()
+        if self._door is not None:
+            self._door.close(patience=0.0)
         is_silent = self._safely(self._stop_sending, otherwise=False)
         self._safely(self._close_files, None)
         now = self._clock()
@@ -277,6 +283,8 @@ class Client:
     @silent
     def close(self) -> None:
         """Write what waits in memory, end the background sender and close all files."""
+        if self._door is not None:
+            self._door.close()
         self._commit(BUSY_SECONDS)
         self._safely(self._stop_sending, otherwise=False)
         self._safely(self._close_files, None)
@@ -287,6 +295,8 @@ class Client:
         lane = self._lane(name)
         if lane is None:
             return SILENT[Reason.DISABLED]
+        if self._door is not None and lane.reason is not Reason.OPTED_OUT:
+            self._door.show(name)
         if lane.reason is not None:
             return SILENT[lane.reason]
         value = lane.ready.checked(value)  # before the secret is touched
@@ -562,6 +572,17 @@ def _transport(collector: str | Transport | None, key: str | None) -> Transport 
         from rappor_client.network.http_transport import HttpTransport  # noqa: PLC0415 - 60 ms
 
     return HttpTransport(collector, key=key)
+
+
+def _debug_door(collector: object, key: str, registry: Registry) -> DebugDoor:
+    """Return what shows example reports; ParamsError without the address of a collector."""
+    if not isinstance(collector, str):
+        raise ParamsError("debug must be absent without the address of a collector")
+    with unforked(wait=True):
+        from rappor_client.network.http_transport import DEBUG, HttpTransport  # noqa: PLC0415 - 60 ms
+        from rappor_client.outbox.debug_door import DebugDoor  # noqa: PLC0415 - developers only
+
+    return DebugDoor(registry, HttpTransport(collector, key=key, path=DEBUG))
 
 
 def _in_words(error: Exception) -> str:

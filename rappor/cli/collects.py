@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import math
 import textwrap
@@ -11,10 +12,15 @@ import click
 from rappor.cli.commands import Command
 from rappor.cli.options import json_option, registry_option
 from rappor.privacy.notice import describe, describe_together
+from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
 from rappor.registry.sealed_json import sealed_json
 
 _WIDTH = 92
+_SOON = (
+    " is durable: a device in JavaScript stores it soon after record(), like every metric, so "
+    "reports of how a page ends may be lost"
+)
 
 
 @click.command(
@@ -42,7 +48,10 @@ def collects(*, registry_path: str, as_json: bool, names: tuple[str, ...]) -> No
     if as_json:
         if names:
             raise click.UsageError("METRICS must be absent with --json: a registry is whole")
-        notices = {name: describe(metric) for name, metric in registry.items()}
+        notices = {name: _notice(metric) for name, metric in registry.items()}
+        for name in notices:
+            if registry[name].durable:
+                click.echo(f"warning: {name}{_SOON}", err=True)
         click.echo(sealed_json(registry, notices))
         return
     asked = [registry.together(registry.metric(name).name) for name in names or registry]
@@ -54,6 +63,11 @@ def collects(*, registry_path: str, as_json: bool, names: tuple[str, ...]) -> No
     if not names:
         texts.append(_together(registry))
     click.echo("\n\n".join(map(_wrap, texts)))
+
+
+def _notice(metric: Metric) -> str:
+    """Describe a metric as a device in JavaScript records it."""
+    return describe(dataclasses.replace(metric, durable=False))
 
 
 def _together(registry: Registry) -> str:

@@ -31,7 +31,7 @@ def describe(metric: Metric, *, today: datetime.date | None = None) -> str:
         f"{encoding_of(metric.params).described}.{_noise(metric.params)}",
         *late_days(metric),
         *told_beside(metric),
-        *_losses(metric),
+        *losses(metric),
         promise(metric),
         _linking(metric),
         _keeping(metric),
@@ -128,7 +128,7 @@ def _one_report(params: Params) -> str:
     return f"One report: {observer_belief(epsilon)}."
 
 
-def _losses(metric: Metric) -> Iterator[str]:
+def losses(metric: Metric) -> Iterator[str]:
     """Say what one report reveals, and what all reports that a scope may have reveal."""
     yield _one_report(metric.params)
     if most_reports(metric) != 1:

@@ -88,6 +88,7 @@ class Collector:
         self.metrics = Metrics(lambda: len(self._writer))
         self.accepted_params: AcceptedParams
         self._keys: UploadKeys | None
+        self.debug_keys: UploadKeys | None
         self.adopt(inputs or InputFiles.read(settings, today=today()))
         wait = functools.partial(wait_for_database, seconds=settings.database_seconds)
         self.store = wait(lambda: Store.open(settings.database))
@@ -146,6 +147,7 @@ class Collector:
         """Let inputs be in force from now on; if they are wrong, those before stay."""
         known = inputs.accepted_params(self.settings, today=self.today())
         self._keys = inputs.upload_keys(self.settings)
+        self.debug_keys = inputs.debug_keys(self.settings)
         self.accepted_params = known
         self.metrics.show_registry(known.digest, known.registry)
         logs.event("registry in force", metrics=len(known.registry), fingerprint=known.digest)
@@ -191,13 +193,13 @@ class Collector:
             return ""
         return self._keys.find(authorization, today=self.today())
 
-    def read(self, body: bytes) -> Submission:
-        """Read an upload; ReportError for other bytes."""
+    def read(self, body: bytes, *, max_reports: int | None = None) -> Submission:
+        """Read an upload, and store nothing; ReportError for other bytes."""
         return read_upload(
             body,
             self.accepted_params,
             today=self.today(),
-            max_reports=self.settings.max_reports,
+            max_reports=max_reports or self.settings.max_reports,
             suspicious=self.suspicious,
         )
 

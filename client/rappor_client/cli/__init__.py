@@ -1,4 +1,4 @@
-"""The `rappor-client` command: what a device has sent and spent, one file a command.
+"""The `rappor-client` command: for people and developers, one file a command.
 
 Exit codes: 0 done, 1 not done, 2 usage (a wrong argument, file or entry), 130 interrupted.
 """
@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from rappor.ground.errors import RapporError
-from rappor_client.cli import reset, send, show
+from rappor_client.cli import handles, preview, reset, send, show
 from rappor_client.cli.parser import Namespace, ProgramParser
 
 DONE: Final = 0
@@ -39,6 +39,6 @@ def main(words: Sequence[str] | None = None) -> int:
 def program() -> ProgramParser:
     """Return the parser of the whole command line."""
     parser = ProgramParser()
-    for command in (show, reset, send):
+    for command in (show, reset, send, preview, handles):
         command.add_to(parser)
     return parser

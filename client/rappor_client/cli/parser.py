@@ -45,6 +45,23 @@ class CommandParser(argparse.ArgumentParser):
             help="The folder in which the program keeps its telemetry.",
         )
 
+    def add_registry(self) -> None:
+        """Add the registry that a command reads."""
+        self.add_argument(
+            "registry", type=Path, metavar="REGISTRY", help="The registry, a TOML file."
+        )
+
+    def add_segment(self) -> None:
+        """Add the public properties of the device that a command tries."""
+        self.add_argument(
+            "--segment",
+            action="append",
+            default=[],
+            type=_property,
+            metavar="NAME=VALUE",
+            help="A public property of the devices, for a metric with segments. May be repeated.",
+        )
+
     @property
     def options(self) -> list[str]:
         """Every spelling of every option."""
@@ -58,7 +75,7 @@ class ProgramParser(CommandParser):
         """Start without commands."""
         super().__init__(
             prog=PROGRAM,
-            description="See what a device has sent and spent, erase it, or try a collector.",
+            description="See what a device has sent and spent, erase it, or build one in.",
             epilog=examples(f"{PROGRAM} show ~/.local/share/myapp/telemetry"),
         )
         version = f"{PROGRAM} {installed_version()}".rstrip()
@@ -118,6 +135,14 @@ def seconds(text: str) -> float:
     if not 0 < value < math.inf:
         raise argparse.ArgumentTypeError(f"it must be a number of seconds above 0, got {text!r}")
     return value
+
+
+def _property(text: str) -> tuple[str, str]:
+    """Read NAME=VALUE."""
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise argparse.ArgumentTypeError(f"it must be NAME=VALUE, got {text!r}")
+    return name, value
 
 
 def _options_of(words: Sequence[str]) -> list[str]:

@@ -7,7 +7,7 @@ import math
 import tempfile
 from pathlib import Path
 
-from rappor.ground.errors import MetricError, ParamsError
+from rappor.ground.errors import MetricError
 from rappor.ground.files import read_text
 from rappor.protocol.encodings import parse_value
 from rappor.registry.metric import Metric
@@ -55,13 +55,7 @@ def add_to(program: ProgramParser) -> None:
         metavar="FILE",
         help="A file with the upload key, if the collector requires one.",
     )
-    command.add_argument(
-        "--segment",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="A public property of the devices, for a metric with segments. May be repeated.",
-    )
+    command.add_segment()
     command.add_argument(
         "--timeout",
         type=seconds,
@@ -75,7 +69,6 @@ def run(chosen: Namespace) -> bool:
     """Send every value; True if the collector accepted all of them."""
     metrics = _metrics(chosen.registry, chosen.metric)
     key = read_text(chosen.key_file).strip() if chosen.key_file else None
-    segment = dict(map(_property, chosen.segment))
     accepted = []
     for text in chosen.values:
         with (
@@ -85,19 +78,11 @@ def run(chosen: Namespace) -> bool:
                 registry=Registry(metrics, total=math.inf),
                 consent=True,
                 collector=chosen.collector,
-                policy=Policy(key=key, segment=segment),
+                policy=Policy(key=key, segment=dict(chosen.segment)),
             ) as client,
         ):
             accepted.append(_send_one(client, metrics[0], text, chosen.timeout))
     return all(accepted)
-
-
-def _property(text: str) -> tuple[str, str]:
-    """Read NAME=VALUE."""
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise ParamsError(f"--segment must be NAME=VALUE, got {text!r}")
-    return name, value
 
 
 def _send_one(client: Client, metric: Metric, text: str, timeout: float) -> bool:

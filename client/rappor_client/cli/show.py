@@ -13,6 +13,7 @@ from typing import Any, Self
 from rappor.ground.plurals import counted
 from rappor.protocol.loss import epsilon_1, epsilon_inf
 from rappor.protocol.params import Params
+from rappor.protocol.wire import encode_base64url
 from rappor_client.budget.spent import Spent
 from rappor_client.cli.parser import Namespace, ProgramParser
 from rappor_client.folder.spool import Sent, SentReport
@@ -82,9 +83,13 @@ class UploadRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceRecord:
-    """What one device has sent and spent, and how many reports wait or are held."""
+    """What one device has sent and spent, and how many reports wait or are held.
+
+    `reports` are those that wait, as the objects of their uploads.
+    """
 
     uploads: tuple[UploadRecord, ...]
+    reports: tuple[Mapping[str, str | int], ...]
     spent: Spent
     waiting: int
     held: int
@@ -95,6 +100,7 @@ class DeviceRecord:
         counters = ", ".join(f"{name} {n}" for name, n in self.counters.items())
         lines = [
             *map(str, self.uploads),
+            *(f"Waiting: {json.dumps(report)}" for report in self.reports),
             str(self.spent),
             f"{counted(self.waiting, 'report')} waiting to be sent, "
             f"{counted(self.held, 'report')} kept until its interval ends.",
@@ -108,10 +114,10 @@ def add_to(program: ProgramParser) -> None:
     command = program.add_command(
         "show",
         run,
-        summary="Show exactly what a device has sent, and its privacy loss.",
+        summary="Show exactly what a device has sent or holds, and its privacy loss.",
         details=(
             "Each upload is shown with its day, its bytes, its privacy loss and the\n"
-            "collector's answer. The total privacy loss follows."
+            "collector's answer. Waiting reports and the total privacy loss follow."
         ),
         example=(
             "rappor-client show ~/.local/share/myapp/telemetry\n"
@@ -135,6 +141,10 @@ def device_record(folder: Path) -> DeviceRecord:
     contents = read_contents(folder)
     return DeviceRecord(
         uploads=tuple(UploadRecord.of(upload) for upload in contents.sent),
+        reports=tuple(
+            dataclasses.asdict(each) | {"bits": encode_base64url(each.bits)}
+            for each in contents.waiting
+        ),
         spent=contents.spent,
         waiting=len(contents.waiting),
         held=len(contents.held),

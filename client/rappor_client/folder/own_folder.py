@@ -13,19 +13,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-if os.name == "posix":
-    import fcntl
-else:
-    import msvcrt
+from rappor_client.folder import system
+from rappor_client.folder.system import BINARY, NO_LINK, PRIVATE
 
 NAME: Final = "device"
-_LOCK: Final = "lock"
-_PRIVATE: Final = 0o600
 BUSY_SECONDS: Final = 2.0
 """How long a lock is waited for, unless a caller has less patience."""
 RETRY_SECONDS: Final = 0.01
-_HAS_HANDLES: Final = os.name == "posix"
-"""Whether a folder can be opened and named by its handle; elsewhere its path has to do."""
 
 
 class GoneError(Exception):
@@ -46,7 +40,7 @@ class OwnFolder:
     def __init__(self, path: Path) -> None:
         """Open a folder; FileNotFoundError if there is none."""
         self.path = path
-        self._handle = os.open(path, _folder_flags()) if _HAS_HANDLES else None
+        self._handle = system.SYSTEM.open_folder(os.fspath(path))
         self._locked: int | None = None
         self._seen = _number(path.stat() if self._handle is None else os.fstat(self._handle))
 
@@ -72,7 +66,7 @@ class OwnFolder:
 
     def read(self, name: str) -> bytes | None:
         """Return what a file holds, None if there is none; a link leads nowhere."""
-        flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+        flags = os.O_RDONLY | NO_LINK | BINARY
         try:
             handle = os.open(self._at(name), flags, **self._here())
         except FileNotFoundError:
@@ -96,8 +90,8 @@ class OwnFolder:
 
     def touch(self, name: str) -> None:
         """Create an empty file if there is none of this name."""
-        flags = os.O_WRONLY | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
-        os.close(os.open(self._at(name), flags, _PRIVATE, **self._here()))
+        flags = os.O_WRONLY | os.O_CREAT | NO_LINK
+        os.close(os.open(self._at(name), flags, PRIVATE, **self._here()))
 
     def sync(self) -> None:
         """Wait until the disk has the names of the folder."""
@@ -143,45 +137,22 @@ class OwnFolder:
             os.close(handle)
 
     def _try_to_lock(self) -> bool:
-        if not _HAS_HANDLES:
-            return self._try_to_lock_file()
-        handle = os.open(".", _folder_flags(), **self._here())
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(handle)
-            return False
-        except BaseException:
-            os.close(handle)
-            raise
-        self._locked = handle
-        return True
-
-    def _try_to_lock_file(self) -> bool:
-        lock: Any = msvcrt
-        handle = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT, _PRIVATE)
-        try:
-            lock.locking(handle, lock.LK_NBLCK, 1)
-        except OSError:
-            os.close(handle)
-            return False
-        self._locked = handle
-        return True
+        held = system.SYSTEM.lock(os.fspath(self.path), self._handle)
+        if held is not None:
+            self._locked = held
+        return held is not None
 
     def _unlock(self) -> None:
         held, self._locked = self._locked, None
-        if held is None:
-            return
-        if _HAS_HANDLES:
-            fcntl.flock(held, fcntl.LOCK_UN)  # a child of a fork may hold a copy
-        os.close(held)
+        if held is not None:
+            system.SYSTEM.unlock(held)
 
     @contextlib.contextmanager
     def _draft(self, name: str, data: bytes) -> Iterator[str]:
         """Have these bytes durable under another name while the block runs."""
         draft = f".{name}.{os.urandom(8).hex()}.tmp"
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
-        handle = os.open(self._at(draft), flags, _PRIVATE, **self._here())
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | BINARY
+        handle = os.open(self._at(draft), flags, PRIVATE, **self._here())
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(data)
@@ -216,10 +187,6 @@ def alone_in(host: Path, patience: float = BUSY_SECONDS) -> Iterator[bool]:
             yield is_inside
     finally:
         place.close()
-
-
-def _folder_flags() -> int:
-    return os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
 
 
 def _number(status: os.stat_result) -> tuple[int, int]:

@@ -13,6 +13,8 @@ import stat
 from pathlib import Path
 from typing import Final
 
+from rappor_client.folder import system
+
 _OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
@@ -37,7 +39,7 @@ def close_to_others(folder: Path, *, mode: int = _OTHERS_WRITE) -> None:
     """
     if folder.is_symlink():
         raise UnusableError("the folder is a symbolic link: name the folder itself")
-    if not folder.is_dir() or os.name != "posix":  # elsewhere these bits mean nothing
+    if not folder.is_dir() or not system.SYSTEM.has_owners:  # elsewhere these bits mean nothing
         return
     _close(folder, folder.lstat(), mode)
 
@@ -45,7 +47,7 @@ def close_to_others(folder: Path, *, mode: int = _OTHERS_WRITE) -> None:
 def close_all(folder: Path) -> None:
     """Take all permissions of a folder of the device's own, and of its files, from others."""
     close_to_others(folder, mode=_OTHERS)
-    if folder.is_dir() and os.name == "posix":
+    if folder.is_dir() and system.SYSTEM.has_owners:
         for path in folder.iterdir():
             with contextlib.suppress(FileNotFoundError):  # another process may remove its own
                 status = path.lstat()

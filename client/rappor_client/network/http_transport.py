@@ -34,7 +34,8 @@ from rappor_client.network.address import Address, check_key, parse_collector, p
 from rappor_client.network.transport import Answer
 from rappor_client.version import installed_version
 
-_REPORTS: Final = "/v1/reports"
+REPORTS: Final = "/v1/reports"
+DEBUG: Final = "/v1/debug"
 _GZIP_FROM_BYTES: Final = 1000  # below it the longer header costs more than gzip saves
 _MAX_ANSWER_BYTES: Final = 1_000_000
 _MOST_UNPACKED: Final = 10
@@ -46,8 +47,8 @@ _LEAST_SECONDS: Final = 0.001
 class HttpTransport:
     """Sends uploads over HTTPS, each over a connection of its own, through the system's proxies."""
 
-    def __init__(self, url: str, *, key: str | None = None) -> None:
-        """Keep the collector's address, and the upload key if the collector wants one.
+    def __init__(self, url: str, *, key: str | None = None, path: str = REPORTS) -> None:
+        """Keep the collector's address, and the key if what is at the path wants one.
 
         Raises ParamsError unless the scheme is https, or http to this very machine, and for an
         address or a key that cannot be right.
@@ -56,6 +57,7 @@ class HttpTransport:
         if key is not None:
             check_key(key)
         self._key = key
+        self._path = path
         self._under_way: set[_Exchange] = set()
 
     def __repr__(self) -> str:
@@ -69,7 +71,7 @@ class HttpTransport:
         if len(packed) < len(body) <= _MOST_UNPACKED * len(packed):
             headers["Content-Encoding"] = "gzip"
             body = packed
-        return self._ask("POST", _REPORTS, body, headers, timeout)
+        return self._ask("POST", self._path, body, headers, timeout)
 
     def close(self) -> None:
         """Sever the exchange that another thread has under way, if there is one."""

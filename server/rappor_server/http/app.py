@@ -17,6 +17,7 @@ from rappor.ground.errors import RapporError
 from rappor_server import logs, problems
 from rappor_server.collector import Collector
 from rappor_server.http import operations, queries, uploads
+from rappor_server.http.debug import DEBUG, DebugDoor
 from rappor_server.http.envelope import DevicesCors, Doors, Envelope
 from rappor_server.http.slow_clients import METRICS, SETTINGS, SOURCES
 from rappor_server.pages import app as pages
@@ -54,7 +55,7 @@ class _Application(Starlette):
         return Envelope(super().build_middleware_stack(), state=self.state, routes=routes)
 
 
-_PUBLIC: Final = ("/", "/healthz", "/openapi.json", *_OF_DEVICES)
+_PUBLIC: Final = ("/", "/healthz", "/openapi.json", DEBUG, *_OF_DEVICES)
 """What is answered at the public address where operators have one of their own."""
 
 
@@ -69,6 +70,7 @@ def create(
     With `admin_port`, only who comes through that port reaches more than devices need.
     """
     rooms = [pages.create()] if settings.pages else []
+    debug = DebugDoor().routes if settings.debug_key_file else []
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[dict[str, Any]]:
@@ -89,7 +91,7 @@ def create(
             logs.event("collector stopped")
 
     app = _Application(
-        routes=[*ROUTES, *_mounted(rooms)],
+        routes=[*ROUTES, *debug, *_mounted(rooms)],
         lifespan=lifespan,
         middleware=_middleware(settings, admin_port),
         exception_handlers=problems.handlers(problems.render),

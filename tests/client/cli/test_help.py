@@ -22,7 +22,7 @@ from registries import registry_of
 
 from rappor import Registry
 
-COMMANDS = ["show", "reset", "send"]
+COMMANDS = ["show", "reset", "send", "preview", "handles"]
 HELPS = [["--help"], *([name, "--help"] for name in COMMANDS)]
 TOML = """
 [budget]
@@ -93,11 +93,13 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     ("words", "hint"),
     [
         (["shwo", "x"], "unknown command 'shwo'; did you mean 'show'?"),
-        (["frobnicate"], "choose one of show, reset, send"),
+        (["frobnicate"], "choose one of show, reset, send, preview, handles"),
         (["show", "x", "--jsno"], "unknown option '--jsno'; did you mean '--json'?"),
         (["send", "x", "--registy=f"], "unknown option '--registy'; did you mean '--registry'?"),
         (["reset", "--ye", "x"], "unknown option '--ye'; did you mean '--yes'?"),
         ([], "required: COMMAND"),
+        (["handles", "x"], "required: --out"),
+        (["preview", "m.toml", "page", "x", "--segment", "1"], "it must be NAME=VALUE, got '1'"),
         (["send", "x"], "required: --registry, --metric, --collector"),
         (["send", "x", "--timeout", "0"], "it must be a number of seconds above 0, got '0'"),
     ],

@@ -10,9 +10,10 @@ import pytest
 from devices import Opener, metric_of
 from rappor_client.cli import main
 from rappor_client.cli.show import device_record
-from rappor_client.testing import FixedClock, MemoryTransport
+from rappor_client.testing import FixedClock, MemoryTransport, peek
 
 from rappor import Params
+from rappor.protocol.wire import decode_base64url
 
 
 def test_show_prints_what_left(
@@ -33,6 +34,7 @@ def test_show_prints_what_left(
     assert ", 1 attempt\n" in printed
     assert "page: accepted (epsilon_1 = 2.00, epsilon_inf = 4.00)." in printed
     assert "Cohort 0 of 1, 128 bits: " in printed
+    assert '\nWaiting: {"metric": "page", "params": "' in printed
     assert "1 report waiting to be sent, 1 report kept until its interval ends." in printed
     assert "Counters: accepted 1, recorded 2" in printed
     assert "Somebody who thought it" in printed
@@ -48,6 +50,7 @@ def test_show_for_scripts(
     client.record("page", "x")
     client.flush()
     nats = client.spent().nats
+    client.record("page", "x")
     client.close()
     assert main(["show", str(tmp_path / "device"), "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
@@ -62,8 +65,12 @@ def test_show_for_scripts(
     assert Params.from_json(json.dumps(report["params"])).fingerprint == report["fingerprint"]
     assert document["spent"]["nats"] == nats
     assert document["spent"]["metrics"]["page"]["patterns"] == 1
-    assert (document["waiting"], document["held"]) == (0, 0)
-    assert document["counters"] == {"accepted": 1, "recorded": 1}
+    assert (document["waiting"], document["held"]) == (1, 0)
+    (waits,) = document["reports"]
+    (waiting,) = peek(tmp_path / "device").waiting
+    assert decode_base64url("bits", waits.pop("bits")) == waiting.bits
+    assert waits == {"metric": "page", "params": waiting.params, "cohort": waiting.cohort}
+    assert document["counters"] == {"accepted": 1, "recorded": 2}
 
 
 def test_infinite_loss_is_null_for_scripts(

@@ -78,6 +78,18 @@ def test_collects_json_writes_a_total_without_a_bound(shell: Shell) -> None:
     assert json.loads(out)["total"] == "Infinity"
 
 
+def test_collects_json_says_what_a_page_cannot_promise(shell: Shell) -> None:
+    """A durable metric is served to pages too; notice and warning are of what they can do."""
+    (shell.place / "bare.toml").write_text(BARE + "durable = true\n")
+    assert "written to the disk at once" in shell("collects", "--registry", "bare.toml")[1]
+    code, out, err = shell("collects", "--registry", "bare.toml", "--json")
+    assert code == 0
+    assert err.startswith("warning: bare is durable: a device in JavaScript stores it soon after")
+    (metric,) = json.loads(out)["metrics"]
+    assert "written to the disk" not in metric["notice"]
+    assert "durable" not in metric
+
+
 def test_collects_json_of_some_metrics_is_refused(shell: Shell) -> None:
     """The budget is that of all metrics together."""
     code, _, said = shell("collects", "theme", "--registry", "metrics.toml", "--json")

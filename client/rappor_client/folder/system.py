@@ -1,0 +1,99 @@
+"""The calls of the operating system that differ between platforms, and nothing else.
+
+POSIX opens a folder and names its files by that handle, so that they stay those of this folder when
+its path becomes another one's. Windows has no such handles: there a path has to do, and a file of
+its own is locked.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Final, Protocol
+
+if os.name == "posix":
+    import fcntl
+else:
+    import msvcrt
+
+PRIVATE: Final = 0o600
+NO_LINK: Final = getattr(os, "O_NOFOLLOW", 0)
+"""Opens no symbolic link, where the system can say so."""
+BINARY: Final = getattr(os, "O_BINARY", 0)
+_FOLDER: Final = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | NO_LINK
+_LOCK: Final = "lock"
+
+
+class System(Protocol):
+    """What a platform does its own way."""
+
+    has_owners: bool
+    """Whether files have an owner, and permissions that keep others out."""
+
+    def open_folder(self, path: str) -> int | None:
+        """Return a handle of a folder; None where the system has no such handles."""
+
+    def lock(self, path: str, handle: int | None) -> int | None:
+        """Lock a folder for this process; return what holds the lock, None if another one does."""
+
+    def unlock(self, held: int) -> None:
+        """Release a lock."""
+
+
+class Posix:
+    """Linux, macOS and the like."""
+
+    has_owners = True
+
+    def open_folder(self, path: str) -> int | None:
+        """Return a handle of a folder, not through a link."""
+        return os.open(path, _FOLDER)
+
+    def lock(self, path: str, handle: int | None) -> int | None:  # noqa: ARG002 - by its handle
+        """Lock the very folder of a handle."""
+        held = os.open(".", _FOLDER, dir_fd=handle)
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(held)
+            return None
+        except BaseException:
+            os.close(held)
+            raise
+        return held
+
+    def unlock(self, held: int) -> None:
+        """Release it also where a child of a fork holds a copy."""
+        fcntl.flock(held, fcntl.LOCK_UN)
+        os.close(held)
+
+
+class Windows:
+    """Windows; `msvcrt` is Python's module of that name, or what stands in for it."""
+
+    has_owners = False
+
+    def __init__(self, msvcrt: Any) -> None:
+        """Keep the module."""
+        self._msvcrt = msvcrt
+
+    def open_folder(self, path: str) -> int | None:  # noqa: ARG002 - a path has to do
+        """Return None."""
+        return None
+
+    def lock(self, path: str, handle: int | None) -> int | None:  # noqa: ARG002 - there is none
+        """Lock the first byte of a file in the folder."""
+        held = os.open(f"{path}{os.sep}{_LOCK}", os.O_RDWR | os.O_CREAT, PRIVATE)
+        try:
+            self._msvcrt.locking(held, self._msvcrt.LK_NBLCK, 1)
+        except OSError:
+            os.close(held)
+            return None
+        return held
+
+    def unlock(self, held: int) -> None:
+        """Close the file, which releases its lock."""
+        os.close(held)
+
+
+SYSTEM: System = Posix() if os.name == "posix" else Windows(msvcrt)
+"""What the program runs on."""

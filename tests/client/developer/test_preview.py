@@ -1,0 +1,133 @@
+"""What a person can see before agreeing: the very bytes, and what they reveal."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from devices import metric_of, secret_of
+from rappor_client import Outcome
+from rappor_client.cli import main
+from rappor_client.developer.preview import preview
+from rappor_client.testing import Device, constant_coins
+from registries import registry_of
+
+from rappor import Registry
+from rappor.privacy.notice import observer_belief
+from rappor.protocol.wire import Report, parse_upload
+
+DAY = datetime.date(2026, 11, 21)
+TOML = """
+[budget]
+total = inf
+
+[metrics.search_engine]
+description = "Where a typed query goes"
+owner = "a"
+expires = 2099-12-31
+epoch = "quarter"
+encoding = "bloom"
+profile = "balanced"
+segments = {version = ["1"]}
+
+[metrics.editor]
+description = "Which editor"
+owner = "a"
+expires = 2099-12-31
+epoch = "quarter"
+encoding = "onehot"
+categories = ["vim", "emacs"]
+other = "discover"
+profile = "strict"
+"""
+WATCHED = """
+import sys
+from rappor_client.cli import main
+
+def watch(event, arguments):
+    writes = event == "open" and arguments[2] & 3
+    assert not writes and not event.startswith(("socket", "os.mkdir", "sqlite3")), event
+
+sys.addaudithook(watch)
+sys.exit(main())
+"""
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> Path:
+    """A registry's file."""
+    path = tmp_path / "metrics.toml"
+    path.write_text(TOML)
+    return path
+
+
+@pytest.mark.parametrize("name", ["search_engine", "editor"])
+def test_preview_is_what_the_device_sends(name: str, rappor_device: Device) -> None:
+    """With the device's own secret and coins, to the byte; ids are new in any case."""
+    registry = Registry.loads(TOML.replace('"quarter"', '"quarter"\ninterval = "none"'))
+    device = rappor_device.open(registry, coins=constant_coins(1 << 30))
+    assert device.record(name, "vim") == Outcome.KEPT
+    assert device.flush()
+    secret = secret_of(rappor_device.folder)
+    own, coins = device.registry, constant_coins(1 << 30)
+    seen = preview(own, name, "vim", today=DAY, secret=secret, coins=coins)
+    head = len(b'{"v":1,"id":"0123456789012345678901"')
+    sent = [body[head:] for body in rappor_device.transport.bodies]
+    assert sorted(body[head:] for body in seen.bodies) == sorted(sent)
+    assert len(sent) == len(own.together(name))
+
+
+def test_preview_writes_nothing_and_sends_nothing(registry: Path) -> None:
+    """Python itself tells what it opens; the reports are those of the registry."""
+    words = [str(registry), "search_engine", "duckduckgo.com", "--segment", "version=1"]
+    ran = subprocess.run(
+        [sys.executable, "-B", "-c", WATCHED, "preview", *words],
+        cwd=registry.parent,
+        capture_output=True,
+        env={**os.environ, "HOME": str(registry.parent)},
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert [path.name for path in registry.parent.iterdir()] == ["metrics.toml"]
+    body, _, told = ran.stdout.decode().partition("\n\n")
+    own = Registry.load(registry).in_segment({"version": "1"})
+    _, (report,) = parse_upload(body.encode(), own.lookup)
+    assert isinstance(report, Report)
+    assert report.params == own["search_engine"].fingerprint
+    assert f"One report: {observer_belief(2)}." in told
+    assert f"All reports of one value in one quarter: {observer_belief(4)}." in told
+
+
+def test_two_answers_are_two_uploads(registry: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of a metric with `other`, by either name; what both reveal is said of both."""
+    for name in ("editor", "editor.other"):
+        assert main(["preview", str(registry), name, "ed"]) == 0
+        printed = capsys.readouterr().out
+        assert printed.count('{"v":1,') == 2
+        assert "Both reports of one value together: " in printed
+
+
+def test_what_fits_nowhere_is_said() -> None:
+    """It is sent all the same."""
+    seen = preview(registry_of(metric_of()), "page", "", today=DAY)
+    assert len(seen.sentences) == 3
+    theme = Registry.loads(TOML.replace('other = "discover"', ""))
+    assert "no place for this value" in str(preview(theme, "editor", "ed", today=DAY))
+
+
+def test_mistakes_are_told(registry: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A metric that there is not, one that is over, a text that is no value; none is repeated."""
+    assert main(["preview", str(registry), "editer", "secretive"]) == 2
+    assert "unknown metric 'editer'; did you mean 'editor' or" in capsys.readouterr().err
+    registry.write_text(TOML.replace("2099", "2020"))
+    assert main(["preview", str(registry), "search_engine", "secretive"]) == 2
+    assert "expired on 2020-12-31" in capsys.readouterr().err
+    registry.write_text(TOML.replace('"bloom"', '"boolean"'))
+    assert main(["preview", str(registry), "search_engine", "secretive"]) == 2
+    printed = capsys.readouterr()
+    assert "a value must be one of true, false" in printed.err
+    assert "secretive" not in printed.out + printed.err

@@ -1,0 +1,124 @@
+"""What differs between platforms: a whole device where the system has no handles of folders."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from rappor_client.folder.system import Posix, System, Windows
+from rappor_client.testing import peek
+
+STAND_IN = """
+import fcntl
+
+class StandIn:
+    LK_NBLCK = 1
+
+    def locking(self, handle, mode, n_bytes):
+        assert (mode, n_bytes) == (self.LK_NBLCK, 1)
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+"""
+DEVICE = """
+import json, os, sys
+from rappor_client.folder import system
+
+system.SYSTEM = system.Windows(StandIn())
+sys.addaudithook(lambda event, _: event == "fcntl.flock" and locks.append(event))
+locks = []
+os.fchdir = None  # Windows has none
+
+from rappor_client import Client, Outcome, Policy
+from rappor_client.testing import MemoryTransport
+
+transport = MemoryTransport()
+policy = Policy(background=False, strict=True)
+device = Client.open("d", registry="m.toml", consent=True, collector=transport, policy=policy)
+assert not device.disabled, device.disabled
+for _ in range(20):
+    assert device.record("page", "x") == Outcome.KEPT
+    if sys.argv[1] == "sends":
+        device.flush()
+device.close()
+assert locks
+if sys.argv[1] == "withdraws":
+    again = Client.open("d", registry="m.toml", consent=True, policy=policy)
+    assert again.withdraw()
+print(*(json.loads(body)["id"] for body in transport.bodies))
+"""
+ENTRY = """
+[budget]
+total = 24
+[metrics.page]
+description = "a"
+owner = "b"
+expires = 2099-12-31
+encoding = "bloom"
+profile = "strict"
+epoch = "quarter"
+interval = "none"
+"""
+
+
+def begin(folder: Path, what: str) -> subprocess.Popen[str]:
+    """Start a device on a system that stands in for Windows."""
+    command = [sys.executable, "-c", STAND_IN + DEVICE, what]
+    return subprocess.Popen(command, cwd=folder, text=True, stdout=subprocess.PIPE)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="the stand-in locks as POSIX does")
+def test_device_works_where_folders_have_no_handles(tmp_path: Path) -> None:
+    """Two processes share the folder, nothing is lost, and a withdrawal is complete.
+
+    An upload whose claim was over may leave twice, with the same id: a collector counts it once.
+    """
+    (tmp_path / "m.toml").write_text(ENTRY)
+    both = [begin(tmp_path, "sends") for _ in range(2)]
+    ids = {upload for each in both for upload in each.communicate()[0].split()}
+    assert [each.returncode for each in both] == [0, 0]
+    contents = peek(tmp_path / "d")
+    assert contents.counters["recorded"] == 40
+    assert len(ids) <= 40 <= len(ids) + len(contents.waiting)
+    assert (tmp_path / "d" / "device" / "lock").exists()
+    ended = begin(tmp_path, "withdraws")
+    ended.communicate()
+    assert ended.returncode == 0
+    assert not peek(tmp_path / "d").has_secret
+    assert {path.name for path in (tmp_path / "d").iterdir()} <= {"budget", "lock"}
+
+
+class Taken:
+    """A module of locks, all of which another process has."""
+
+    LK_NBLCK = 1
+
+    def locking(self, *_: int) -> None:
+        """Refuse."""
+        raise PermissionError
+
+
+@pytest.mark.parametrize("system", [Posix(), Windows(Taken())], ids=["posix", "windows"])
+def test_lock_of_another_process_is_not_taken(system: System, tmp_path: Path) -> None:
+    """No handle is left open."""
+    handle = system.open_folder(str(tmp_path))
+    held = system.lock(str(tmp_path), handle)
+    before = os.listdir("/proc/self/fd") if os.path.exists("/proc/self/fd") else []  # noqa: PTH110, PTH208
+    assert system.lock(str(tmp_path), handle) is None
+    after = os.listdir("/proc/self/fd") if before else []  # noqa: PTH208
+    assert len(after) == len(before)
+    if held is not None:
+        system.unlock(held)
+        assert system.lock(str(tmp_path), handle) is not None
+
+
+def test_only_one_module_asks_which_system_it_is() -> None:
+    """Neither `os.name` nor a module of one platform is anywhere else in the device."""
+    import rappor_client.folder.system as own  # noqa: PLC0415 - its place is asked for
+
+    assert own.__file__ is not None
+    for path in Path(own.__file__).parents[1].rglob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        words = [word for word in ("os.name", "fcntl", "msvcrt", "O_NOFOLLOW") if word in text]
+        assert not words or path == Path(own.__file__), (path, words)

@@ -1,0 +1,310 @@
+"""client/HOSTS.md: each of its programs, in its host, loses and doubles nothing.
+
+Its registry is that of client/README.md with every event reported, so that a report leaves at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import plain_http
+import pytest
+from accepting_collector import AcceptingCollector, accepting
+from collectors import free_port
+from devices import own, secret_of
+from places import ROOT
+from rappor_client import Client, Policy
+from rappor_client.testing import peek
+from readers import blocks
+from tools import need
+
+from rappor import Registry
+
+PAGE = ROOT / "client" / "HOSTS.md"
+METRICS = next(
+    each.text for each in blocks(ROOT / "client" / "README.md") if each.language == "toml"
+)
+REGISTRY = METRICS.replace('# interval = "none"', 'interval = "none"')
+PATIENCE = 60.0
+IS_ROOT = hasattr(os, "geteuid") and os.geteuid() == 0
+
+
+def shown(heading: str) -> dict[str, str]:
+    """Return the blocks of a section by language."""
+    return {
+        each.language: each.text
+        for each in blocks(PAGE)
+        if re.findall(r"^## (.+)$", each.before, re.MULTILINE)[-1] == heading
+    }
+
+
+class Host:
+    """A folder with the registry and the program of a section, and a collector for it."""
+
+    def __init__(self, folder: Path, collector: AcceptingCollector, heading: str) -> None:
+        self.folder = folder
+        self.collector = collector
+        self._blocks = shown(heading)
+        self.port = free_port()
+        (folder / "metrics.toml").write_text(REGISTRY)
+        program = self._blocks.get("python", "")
+        (folder / "host.py").write_text(
+            program.replace("https://telemetry.example.org", collector.url)
+        )
+        switches = {"RAPPOR_DISABLED", "DO_NOT_TRACK", "CI"}
+        self.env = {name: text for name, text in os.environ.items() if name not in switches}
+
+    def run(self, **more: str) -> str:
+        """Run the program to its end; return what it prints."""
+        ended = subprocess.run(
+            [sys.executable, "host.py"],
+            cwd=self.folder,
+            env=self.env | more,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert ended.returncode == 0, ended.stderr
+        return ended.stdout
+
+    def begin(self) -> subprocess.Popen[str]:
+        """Start the program, with pipes to write to and read from."""
+        return subprocess.Popen(
+            [sys.executable, "host.py"],
+            cwd=self.folder,
+            env=self.env,
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+
+    def replace_option(self, old: str, new: str) -> None:
+        """Start the host in another way than the page does."""
+        assert old in self._blocks["sh"]
+        self._blocks["sh"] = self._blocks["sh"].replace(old, new)
+
+    @contextlib.contextmanager
+    def serving(self, module: str) -> Iterator[None]:
+        """Run the section's command while the block runs, and end it as a host does."""
+        line = self._blocks["sh"].strip().replace(":8000", f":{self.port}")
+        line = line.replace("--port 8000", f"--port {self.port}")
+        *before, command = line.split(" && ")
+        for each in before:
+            subprocess.run(shlex.split(each), cwd=self.folder, check=True)
+        words = [sys.executable, "-m", module, *shlex.split(command)[1:]]
+        with (self.folder / "host.log").open("wb") as log:
+            process = subprocess.Popen(words, cwd=self.folder, env=self.env, stdout=log, stderr=log)
+        try:
+            yield
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(PATIENCE)
+
+    def visit(self, n: int) -> None:
+        """Load the site n times, each over a connection of its own, once it answers."""
+        wait_until(self._answers)
+        for _ in range(n - 1):
+            assert self._answers()
+
+    def _answers(self) -> bool:
+        with contextlib.suppress(OSError, httpx.TransportError):
+            url = f"http://127.0.0.1:{self.port}/"
+            return plain_http.get(url, timeout=10).text == "recorded\n"
+        return False
+
+    def n_recorded(self, folder: str = "device") -> int:
+        """Send what still waits; return the reports that were recorded, and have all arrived once.
+
+        One whose answer was lost with its process is sent again, under the same id.
+        """
+        with Client.open(
+            self.folder / folder,
+            registry=self.folder / "metrics.toml",
+            consent=True,
+            collector=self.collector.url,
+            policy=Policy(background=False),
+        ) as client:
+            wait_until(lambda: bool(client.flush(timeout=5.0)))
+            n_recorded = client.counters()["recorded"]
+        assert n_recorded == len(self.collector.reports)
+        return n_recorded
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    """Return once something is so; fail if it never is."""
+    end = time.monotonic() + PATIENCE
+    while not is_so():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+MakeHost = Callable[[str], Host]
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[MakeHost]:
+    """Make the host of a section."""
+    with accepting(Registry.loads(REGISTRY)) as collector:
+        yield lambda heading: Host(tmp_path, collector, heading)
+
+
+@pytest.mark.parametrize("option", ["--preload", "--max-requests 3"])
+def test_gunicorn(host: MakeHost, option: str) -> None:
+    """All workers are one device, also those that end early and are not forked after it opened."""
+    need("gunicorn")
+    site = host("gunicorn, also with preload")
+    site.replace_option("--preload", option)
+    with site.serving("gunicorn"):
+        site.visit(20)
+    assert site.n_recorded() == 20
+
+
+def test_uvicorn_workers(host: MakeHost) -> None:
+    """The same under an event loop, in processes that open the folder themselves."""
+    site = host("uvicorn workers, and any other event loop")
+    with site.serving("uvicorn"):
+        site.visit(20)
+    assert site.n_recorded() == 20
+
+
+def test_celery(host: MakeHost) -> None:
+    """The processes of a pool close the client when they end, here each after one task."""
+    need("celery")
+    site = host("Celery")
+    site.replace_option("--loglevel", "--max-tasks-per-child 1 --loglevel")
+    with site.serving("celery"):
+        wait_until(lambda: "ready." in (site.folder / "host.log").read_text())
+        ask = "from host import client, work; [work.delay() for _ in range(8)]; client.close()"
+        subprocess.run([sys.executable, "-c", ask], cwd=site.folder, env=site.env, check=True)
+        wait_until(lambda: (site.folder / "host.log").read_text().count(" succeeded in ") == 8)
+    assert site.n_recorded() == 8
+
+
+def test_frozen_process(host: MakeHost) -> None:
+    """Stopped at any moment, it neither holds up another process nor loses or doubles a report."""
+    site = host("A process that is frozen and thawed")
+    with site.begin() as frozen, site.begin() as other:
+        for i in range(8):
+            for each in (frozen, other):
+                assert each.stdin is not None
+                each.stdin.write("event\n")
+                each.stdin.flush()
+            time.sleep(0.002 * i)
+            frozen.send_signal(signal.SIGSTOP)
+            assert other.stdout is not None
+            assert other.stdout.readline() == "done\n"
+            frozen.send_signal(signal.SIGCONT)
+            assert frozen.stdout is not None
+            assert frozen.stdout.readline() == "done\n"
+        frozen.communicate()
+        other.communicate()
+    assert site.n_recorded() == 16
+
+
+AS_ANOTHER_USER = """
+import os
+program = compile(open("host.py").read(), "host.py", "exec")
+exec(program)  # loads all modules, which another user may not read here
+os.setuid({user})
+os.environ["STATE_DIRECTORY"] = "state"
+exec(program)
+"""
+
+
+@pytest.mark.skipif(not IS_ROOT, reason="only root can give a folder to another user")
+def test_dynamic_user(host: MakeHost, tmp_path: Path) -> None:
+    """The same device under another user id, once systemd has given it the folder."""
+    site = host("systemd with DynamicUser")
+    state = tmp_path / "state"
+    state.mkdir(mode=0o700)
+    for path in tmp_path.parents[:2]:
+        path.chmod(path.stat().st_mode | 0o011)
+    secrets = set()
+    for user in (64001, 64002):
+        give(user, tmp_path, state, *state.rglob("*"))
+        subprocess.run(
+            [sys.executable, "-c", AS_ANOTHER_USER.format(user=user)],
+            cwd=tmp_path,
+            env=site.env | {"STATE_DIRECTORY": f"as_root_{user}"},
+            check=True,
+        )
+        give(os.geteuid(), tmp_path, state, *state.rglob("*"))
+        secrets.add(secret_of(state))
+    assert len(secrets) == 1
+    assert peek(state).counters["recorded"] == 2
+
+
+def give(user: int, *paths: Path) -> None:
+    """Give files to a user, as systemd does with a service's StateDirectory."""
+    for path in paths:
+        os.chown(path, user, user)
+
+
+def test_read_only_root(host: MakeHost) -> None:
+    """The program goes on, and says why nothing is recorded."""
+    printed = host("A read-only root").run().splitlines()
+    assert printed[0] == "silent: the device is disabled"
+    assert printed[1].startswith("the folder cannot be used: E")
+
+
+def test_fs_group(host: MakeHost, tmp_path: Path) -> None:
+    """What a mount has made writable for the group is closed again; the device is the same."""
+    site = host("Two instances of a desktop program")
+    site.run()
+    device = tmp_path / "device"
+    secret = secret_of(device)
+    for path in (device, *device.rglob("*")):
+        path.chmod(path.stat().st_mode | (0o2070 if path.is_dir() else 0o060))
+    site.run()
+    assert secret_of(device) == secret
+    assert site.n_recorded() == 20
+    assert all(path.stat().st_mode & 0o077 == 0 for path in own(device).rglob("*"))
+
+
+def test_two_instances(host: MakeHost) -> None:
+    """Both run at once, on one budget."""
+    site = host("Two instances of a desktop program")
+    both = [site.begin() for _ in range(2)]
+    for each in both:
+        each.communicate()
+        assert each.returncode == 0
+    assert site.n_recorded() == 20
+
+
+def test_signal_handler(host: MakeHost) -> None:
+    """What it records in the middle of another record() is there."""
+    site = host("A signal's handler")
+    site.run()
+    assert site.n_recorded() == 20
+
+
+def test_asyncio(host: MakeHost) -> None:
+    """The report has left when the loop ends, or waits for the next run."""
+    site = host("asyncio")
+    site.run()
+    assert site.n_recorded() == 1
+
+
+@pytest.mark.parametrize("switch", ["RAPPOR_DISABLED", "DO_NOT_TRACK", "CI"])
+def test_hosts_respect_the_environment(host: MakeHost, switch: str) -> None:
+    """Where a switch is set, the programs of the page run and nothing is recorded."""
+    site = host("Two instances of a desktop program")
+    assert site.run(**{switch: "1"}) == f"the environment has {switch}=1\n"
+    assert not own(site.folder / "device").exists()
+
+
+def test_every_program_respects_the_environment() -> None:
+    """No block leaves it out."""
+    programs = [each.text for each in blocks(PAGE) if each.language == "python"]
+    assert len(programs) == 9
+    assert all("respect_environment=True" in each for each in programs)

@@ -1,0 +1,38 @@
+"""Local mode: a device without a collector."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from rappor_client.cli.show import device_record
+
+LOCAL = """
+import json, sys, threading
+from rappor_client import Client, FlushReason
+
+events = []
+sys.addaudithook(lambda event, _: events.append(event) if event.startswith("socket") else None)
+with Client.open("device", registry="metrics.toml", consent=True) as client:
+    assert client.record("page", "x")
+    assert client.waiting() == 1
+    flushed = client.flush()
+    assert not flushed and flushed.reason is FlushReason.NO_COLLECTOR and flushed.waiting == 1
+    assert "rappor-sender" not in [thread.name for thread in threading.enumerate()]
+    assert client.spent().nats > 0 and client.log() == []
+assert not events and "http.client" not in sys.modules, events
+"""
+
+
+def test_local_device_collects_and_sends_nothing(tmp_path: Path) -> None:
+    """Without a collector: people can look, no socket is made and no sender is started."""
+    entry = (
+        "[budget]\ntotal = 24\n[metrics.page]\ndescription = 'a'\nowner = 'b'\n"
+        "expires = 2099-12-31\nencoding = 'bloom'\nprofile = 'strict'\nepoch = 'quarter'\n"
+        "interval = 'none'\n"
+    )
+    (tmp_path / "metrics.toml").write_text(entry)
+    subprocess.run([sys.executable, "-c", LOCAL], cwd=tmp_path, check=True)
+    (report,) = device_record(tmp_path / "device").reports
+    assert report["metric"] == "page"

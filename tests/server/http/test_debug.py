@@ -1,0 +1,134 @@
+"""The debug door of a running collector: it shows, it counts nothing, and it is bounded."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import plain_http
+import pytest
+from collectors import (
+    Running,
+    free_port,
+    make_token,
+    report_of,
+    serving,
+    total_reports,
+    upload_of,
+)
+from rappor_client import Client, Outcome, Policy
+from rappor_server.http.debug import MOST_LINES
+
+KEY = {"Authorization": "Bearer sesame"}
+
+
+@pytest.fixture
+def door(tmp_path: Path) -> Iterator[Running]:
+    """A collector that has a debug door."""
+    (tmp_path / "keys").write_text("anna sesame\nben simsim 2020-01-01\n")
+    database = f"sqlite:///{tmp_path / 'counts.sqlite3'}"
+    with serving(tmp_path, database, "--debug-key-file", str(tmp_path / "keys")) as running:
+        yield running
+
+
+def post(running: Running, body: bytes, key: str = "sesame") -> int:
+    """Send an upload to the door; return the status."""
+    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {key}"}
+    url = f"{running.url}/v1/debug"
+    return plain_http.post(url, content=body, headers=headers, timeout=30).status_code
+
+
+def lines(running: Running) -> list[str]:
+    """Return what the door shows, the newest first."""
+    shown = running.get("/v1/debug", **KEY)
+    assert shown.status_code == 200
+    assert shown.headers["refresh"] == "2"
+    head, _, rest = shown.text.partition("\n\n")
+    assert head.endswith("None is counted.")
+    return rest.splitlines()
+
+
+def content(database: Path) -> list[str]:
+    """Return all that a database holds but the day of its last folding, as SQL."""
+    db = sqlite3.connect(database)
+    try:
+        return [line for line in db.iterdump() if 'INTO "heartbeat"' not in line]
+    finally:
+        db.close()
+
+
+def test_without_keys_there_is_no_door(tmp_path: Path) -> None:
+    """It is off by default: nothing is at its path."""
+    with serving(tmp_path, f"sqlite:///{tmp_path / 'counts.sqlite3'}") as running:
+        assert post(running, upload_of()) == 404
+        assert running.get("/v1/debug", **KEY).status_code == 404
+
+
+def test_developer_sees_a_first_record_and_nothing_is_counted(
+    door: Running, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One line of a program: the example is on the page, and the database is as it was."""
+    before = content(tmp_path / "counts.sqlite3")
+    with Client.open(
+        tmp_path / "device",
+        registry=tmp_path / "metrics.toml",
+        consent=True,
+        collector=door.url,
+        policy=Policy(debug="sesame", background=False),
+    ) as client:
+        assert client.record("page", "true value") == Outcome.KEPT
+        assert client.record("sound", True) == Outcome.KEPT
+    shown = {line.split()[2]: line for line in lines(door)}
+    assert set(shown) == {"page", "sound"}
+    assert all(f" anna  {name}  accepted: cohort " in line for name, line in shown.items())
+    assert "debug: an example of page: accepted" in caplog.messages
+    door.count()
+    assert content(tmp_path / "counts.sqlite3") == before
+    token = make_token(door.database)
+    for name in ("page", "sound"):
+        assert total_reports(door.get(f"/v1/metrics/{name}/counts", token).json()) == 0
+
+
+def test_what_the_collector_would_refuse_is_shown(door: Running) -> None:
+    """With its reason; nothing of what was sent is repeated."""
+    other = upload_of(report_of(), report_of("old", bits=1)).replace(b'"page"', b'"paeg"')
+    assert post(door, other) == 200
+    refused = [line.partition("anna  ")[2] for line in lines(door)]
+    assert sorted(refused) == ["a report  refused: unknown-metric", "old  refused: expired"]
+
+
+def test_door_needs_a_key(door: Running) -> None:
+    """A wrong one, one whose last day is over, none; a browser sends it as a password."""
+    for key in ("other", "simsim"):
+        assert post(door, upload_of(), key) == 401
+    assert status_of(door, {}) == 401
+    assert status_of(door, {"Authorization": "Basic !"}) == 401
+    browser = plain_http.get(f"{door.url}/v1/debug", auth=("any", "sesame"), timeout=30)
+    assert browser.status_code == 200
+    assert lines(door) == []
+
+
+def status_of(running: Running, headers: dict[str, str]) -> int:
+    """Return the status of a look at the door."""
+    return plain_http.get(f"{running.url}/v1/debug", headers=headers, timeout=30).status_code
+
+
+def test_door_is_bounded(door: Running) -> None:
+    """In lines, in reports and in bytes of an upload."""
+    assert post(door, upload_of(*[report_of()] * 11)) == 400
+    assert post(door, b" " * 10_001) == 413
+    assert post(door, b"{}") == 400
+    for _ in range(MOST_LINES // 10 + 3):
+        assert post(door, upload_of(*[report_of(bits=0xFF)] * 10)) == 200
+    assert len(lines(door)) == MOST_LINES
+
+
+def test_door_is_at_the_address_of_devices(tmp_path: Path) -> None:
+    """Developers reach it where their programs do."""
+    (tmp_path / "keys").write_text("sesame\n")
+    flags = ("--debug-key-file", str(tmp_path / "keys"))
+    database = f"sqlite:///{tmp_path / 'counts.sqlite3'}"
+    with serving(tmp_path, database, *flags, admin=free_port()) as running:
+        assert post(running, upload_of()) == 200
+        assert len(lines(running)) == 1
