@@ -128,6 +128,14 @@ def waiting_reports(db: sqlite3.Connection) -> list[Report]:
     ]
 
 
+def due_times(db: sqlite3.Connection) -> list[float | None]:
+    """Return, for each of `waiting_reports`, from when on it may leave; None in an upload."""
+    rows = db.execute("SELECT reports FROM upload WHERE NOT settled").fetchall()
+    query = "SELECT due FROM report ORDER BY seq"
+    in_uploads = sum(len(json.loads(text)) for (text,) in rows)
+    return [*[None] * in_uploads, *(due for (due,) in db.execute(query))]
+
+
 def pending(db: sqlite3.Connection) -> list[Pending]:
     """Return the uploads without an answer, the oldest first."""
     query = (

@@ -34,12 +34,14 @@ class Contents:
     """What a device's folder holds.
 
     `waiting` are the finished reports without an answer; the first of them are in the uploads
-    `pending`. `held` are the reports that wait for the end of their interval. `scopes` are what
+    `pending`. `due` are the moments from which they may leave, in seconds since 1970, None in an
+    upload. `held` are the reports that wait for the end of their interval. `scopes` are what
     the device has answered for, which `spent` sums up. `sent` is the log of uploads.
     """
 
     has_secret: bool
     waiting: tuple[Report, ...] = ()
+    due: tuple[float | None, ...] = ()
     pending: tuple[Pending, ...] = ()
     held: tuple[Held, ...] = ()
     scopes: tuple[Scope, ...] = ()
@@ -69,6 +71,7 @@ def read_contents(folder: str | os.PathLike[str]) -> Contents:
                 return Contents(
                     has_secret=True,
                     waiting=tuple(spool.waiting_reports(db)),
+                    due=tuple(spool.due_times(db)),
                     pending=tuple(spool.pending(db)),
                     held=tuple(admission.held(db)),
                     scopes=scopes,
