@@ -181,6 +181,7 @@ class NamedEncoding(Encoding):
         """No text at all, and one that is no category."""
         listed = self.params.categories
         return tuple(text for text in ("", "none of these categories") if text not in listed)
+
     names_values = True
     categories_key = "categories"
 
