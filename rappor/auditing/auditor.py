@@ -128,8 +128,8 @@ def audit(  # noqa: PLR0913 - what an audit may be told
     rng = Keystream(seed)
     truth = Truth(params, chain.from_iterable(choose_pairs(params)))
     own = rng.generator()
-    drawn = [*random_values(params, _OTHER_VALUES, own), *special_values(params, own)]
-    others = Truth(params, [*values, *drawn])
+    special = [] if metric.complete else special_values(params, own)
+    others = Truth(params, [*values, *random_values(params, _OTHER_VALUES, own), *special])
     others.check()
     interview = Interview(subject, params, metric.name, truth, others, rng)
     interview.ask_trials(trials, n_reports=n_reports, progress=progress)

@@ -104,7 +104,7 @@ def audit_client(
     if metrics[0].name != metric.name:
         raise ParamsError(f"the metric must be what programs record, got {metric.name}")
     rng = Keystream(seed).generator()
-    texts = values_of(metric.params, rng)
+    texts = values_of(metric, rng)
     memory = _MEMORY if os.access(_MEMORY, os.W_OK) else None
     with tempfile.TemporaryDirectory(dir=memory) as folder:
         place = Path(folder)

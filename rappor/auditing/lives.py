@@ -33,7 +33,6 @@ from rappor.auditing.subject import run_lines
 from rappor.ground.errors import ReportError
 from rappor.ground.progress import Progress
 from rappor.protocol.encodings import encoding_of
-from rappor.protocol.params import Params
 from rappor.protocol.wire import decode_base64url
 from rappor.registry.metric import Metric
 
@@ -115,13 +114,15 @@ def _epoch_after(metric: Metric, day: datetime.date) -> datetime.date:
     return later
 
 
-def values_of(params: Params, rng: np.random.Generator) -> list[str]:
+def values_of(metric: Metric, rng: np.random.Generator) -> list[str]:
     """Return the values of devices, two by two: plain ones, then those that are treated apart."""
+    params = metric.params
     texts = [text for pair in encoding_of(params).contrasts for text in pair]
     if encoding_of(params).hashed:
         letters = np.array(list("abcdefghijklmnopqrstuvwxyz"))
         texts = ["".join(rng.choice(letters, 12)) + ".com" for _ in range(_STRINGS)]
-    texts = list(dict.fromkeys([*texts, *special_values(params, rng)]))
+    special = [] if metric.complete else special_values(params, rng)
+    texts = list(dict.fromkeys([*texts, *special]))
     return texts if len(texts) % 2 == 0 else [*texts, texts[0]]
 
 

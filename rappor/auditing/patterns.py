@@ -64,9 +64,7 @@ class Patterns:
             cells = zip(which.tolist(), truth.tolist(), shown.tolist(), strict=True)
             places += [(sets[each], true, pattern) for each, true, pattern in cells]
         if not places:
-            return Check(
-                name=name, verdict="not seen", detail="a response has fewer than three bits"
-            )
+            return Check(name=name, verdict="not seen", detail="no response of three bits was seen")
 
         def what(place: int) -> str:
             bits, truth, shown = places[place]

@@ -74,7 +74,10 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param(kind, marks=() if kind == "other" else pytest.mark.acceptance) for kind in KINDS],
+)
 def test_every_kind_of_metric_passes(tmp_path: Path, kind: str) -> None:
     """Two metrics that are answered together, by parts; several patterns; segments.
 
@@ -126,7 +129,16 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+QUICK = ("", "no latch", "cohort by value", "silent once changed", "first report in the clear")
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param(fault, marks=() if fault in QUICK else pytest.mark.acceptance)
+        for fault in FAULTS
+    ],
+)
 def test_a_planted_fault_is_found(tmp_path: Path, fault: str) -> None:
     """Each by the check that is about it, and the same client without a fault passes."""
     found = audit_client([*CHILD, fault], *declared(tmp_path, "month"), seed=1)
@@ -137,7 +149,7 @@ def test_a_planted_fault_is_found(tmp_path: Path, fault: str) -> None:
 @pytest.mark.parametrize(
     ("fault", "found"),
     [
-        ("", set()),
+        pytest.param("", set(), marks=pytest.mark.acceptance),
         ("no interval", {"client: one report an interval"}),
         # 300 devices, half of which tell: 130 of 150 for 79, with a standard deviation of 6
         ("first event", {CHOSEN}),
