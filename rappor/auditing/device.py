@@ -326,8 +326,9 @@ class _Found:
         for place in (FIRST, self._calendar.next_epoch):
             first, later = member.seen(place).beside(back)
             same = first.cohorts == later.cohorts
-            same &= ~np.isin(first.devices, list(known)) & member.keeping(place, first)
+            same &= ~np.isin(first.devices, list(known))
             known |= set(first.devices[same].tolist())
+            same &= member.keeping(place, first)
             both = _matches(first.at(same), later.at(same)._replace(truth=first.truth[same]))
             yield from _repeated(both, member.params, f"in epoch {int(place != FIRST) + 1}")
         strangers = len(set(back.devices.tolist()) - known)
@@ -366,9 +367,10 @@ class _Found:
         for place in range(len(self._calendar.days) - self._late):
             new = self._lives.new(place, self._late)
             told = [
-                (value, reports[-1].due)
+                (value, report.due)
                 for value, reports in zip(self._lives.values[:, place], new, strict=True)
-                if reports and reports[-1].metric == member.metric.name
+                for report in reports[-len(self.members) :]
+                if report.metric == member.metric.name
             ]
             due = np.array([moment for _, moment in told if moment is not None])
             if len(due) < len(told) or not told:
