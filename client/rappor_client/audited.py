@@ -1,8 +1,10 @@
 """The client as `rappor audit --client` asks it: `python -m rappor_client.audited`.
 
-Each line of standard input is an event on some device, a JSON object of `folder`, `registry`,
-`metric`, `value` (a text) and `now` (seconds since 1970). It is answered with a line: the reports
-that wait in the folder, the oldest first, and the nats that they can cost at most.
+Each line of standard input is one run of a program on some device, a JSON object of `folder`,
+`registry`, `metric`, `now` and `events`, a list of pairs of a moment and a value (a text). Moments
+are seconds since 1970, and the program starts `now`. It is answered with a line: the reports that
+wait in the folder, the oldest first, each with the moment from which it may leave, and the nats
+that they can cost at most.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import functools
 import json
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from rappor.protocol.encodings import parse_value
@@ -26,16 +29,27 @@ def main() -> None:
         sys.stdout.write(json.dumps(answer(**json.loads(line))) + "\n")
 
 
-def answer(*, folder: str, registry: str, metric: str, value: str, now: float) -> dict[str, Any]:
-    """Record a value on the folder's device at a moment, and return what it holds then."""
+def answer(
+    *, folder: str, registry: str, metric: str, now: float, events: Sequence[tuple[float, str]]
+) -> dict[str, Any]:
+    """Record values on the folder's device, and return what it holds then."""
     declared = _load(registry)
-    policy = Policy(clock=lambda: now, background=False, strict=True)
+    moments = [now]
+    policy = Policy(clock=lambda: moments[-1], background=False, strict=True)
     with Client.open(folder, registry=declared, consent=True, policy=policy) as client:
-        client.record(metric, parse_value(declared.metric(metric).params, value))
+        for moment, value in events:
+            moments.append(moment)
+            client.record(metric, parse_value(declared.metric(metric).params, value))
     contents = read_contents(folder)
     waiting = [
-        {"params": each.params, "cohort": each.cohort, "bits": encode_base64url(each.bits)}
-        for each in contents.waiting
+        {
+            "metric": each.metric,
+            "params": each.params,
+            "cohort": each.cohort,
+            "bits": encode_base64url(each.bits),
+            "due": due,
+        }
+        for each, due in zip(contents.waiting, contents.due, strict=True)
     ]
     return {"waiting": waiting, "spent": contents.spent.nats}
 

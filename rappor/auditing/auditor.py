@@ -9,13 +9,19 @@ from itertools import chain
 from typing import Any, ClassVar, Final
 
 from rappor.auditing.bare import bare_checks
-from rappor.auditing.check import Check
+from rappor.auditing.check import ALARM, Check
 from rappor.auditing.distinct import secrets_check, values_needed
 from rappor.auditing.evidence import Answers, Evidence, Stage
 from rappor.auditing.fresh import fresh_checks, shows_top_bits
 from rappor.auditing.interview import STAYED, Interview
 from rappor.auditing.lower_bound import LEVEL, loss_bound, reachable
-from rappor.auditing.pairs import Truth, choose_pairs, random_values, spellings
+from rappor.auditing.pairs import (
+    Truth,
+    choose_pairs,
+    random_values,
+    special_values,
+    spellings,
+)
 from rappor.auditing.probabilities import probability_checks, restart_check
 from rappor.auditing.randomness import coin_checks, permanent_source
 from rappor.auditing.scope import not_examined
@@ -25,7 +31,7 @@ from rappor.ground.errors import ParamsError
 from rappor.ground.progress import Progress, no_progress
 from rappor.ground.ranges import read_count
 from rappor.protocol.encodings import encoding_of
-from rappor.protocol.loss import epsilon_inf, epsilon_n
+from rappor.protocol.loss import epsilon_1, epsilon_inf, epsilon_n
 from rappor.protocol.params import Params
 from rappor.protocol.randomizer import SECRET_BYTES, Coins
 from rappor.registry.metric import Metric
@@ -73,6 +79,12 @@ class Audit(Displayed):
         return tuple(check for check in self.checks if check.verdict == "fault")
 
     @property
+    def false_alarms(self) -> float:
+        """The probability, at most, that an audit of a correct encoder finds a fault."""
+        bounds = sum(check.bound is not None for check in self.checks)
+        return bounds * self.level + (len(self.checks) - bounds) * ALARM
+
+    @property
     def passed(self) -> bool:
         """Whether no check found a fault."""
         return not self.faults
@@ -115,7 +127,9 @@ def audit(  # noqa: PLR0913 - what an audit may be told
     params = replace(metric.params, insecure=False)  # without a claim there is nothing to audit
     rng = Keystream(seed)
     truth = Truth(params, chain.from_iterable(choose_pairs(params)))
-    others = Truth(params, [*values, *random_values(params, _OTHER_VALUES, rng.generator())])
+    own = rng.generator()
+    special = [] if metric.complete else special_values(params, own)
+    others = Truth(params, [*values, *random_values(params, _OTHER_VALUES, own), *special])
     others.check()
     interview = Interview(subject, params, metric.name, truth, others, rng)
     interview.ask_trials(trials, n_reports=n_reports, progress=progress)
@@ -197,6 +211,23 @@ def _loss_checks(evidence: Evidence, params: Params, n: int, level: float) -> It
     if n > 1:
         yield _loss_check(evidence, params, "reports", n, level)
     yield _loss_check(evidence, params, "permanent", None, level)
+    yield _learned_check(evidence, params, level)
+
+
+def _learned_check(evidence: Evidence, params: Params, level: float) -> Check:
+    """Bound the loss of a report by a rule that was learned."""
+    name, claim = "epsilon_1 by a learned rule", epsilon_1(params)
+    bound = evidence.lessons.bound(level)
+    if bound is None:
+        detail = "too few devices had the first two values"
+        return Check(name=name, verdict="not seen", detail=detail, claim=claim)
+    return Check(
+        name=name,
+        verdict="fault" if bound > claim else "pass",
+        detail=f"at least {bound:.4f} of {claim:.4f}, by boosted trees on whole reports",
+        bound=bound,
+        claim=claim,
+    )
 
 
 def _loss_check(

@@ -3,8 +3,7 @@
 With few bits one response does that often in a correct device. Several responses of one device do
 it rarely, so that a device without noise shows among thousands, where a single response without
 noise would not. The permanent responses to different patterns have coins of their own, and so have
-all reports. Devices differ in how likely it is; the number of those that do it has a tail below the
-binomial one of its mean (Hoeffding 1956), from the mean + 1 on.
+all reports. Devices differ in how likely it is.
 """
 
 from __future__ import annotations
@@ -14,9 +13,8 @@ from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
-from scipy import stats
 
-from rappor.auditing.check import ALARM, Check, verdict_of
+from rappor.auditing.check import Check, enough_of_rare, rare_p, verdict_of
 from rappor.auditing.evidence import Answers, Bits
 from rappor.auditing.pairs import Truth
 from rappor.protocol.params import Params
@@ -62,10 +60,8 @@ def _check(name: str, seen: Sequence[Bits], behind: Sequence[Bits], probability:
     """Count the devices of which every response is what is behind it."""
     equal = [(bits == pattern).all(axis=1) for bits, pattern in zip(seen, behind, strict=True)]
     n, bare = len(equal[0]), int(np.logical_and.reduce(equal).sum())
-    mean = n * probability
-    p_value = float(stats.binom.sf(bare - 1, n, probability)) if bare > mean + 1 else 1.0
-    enough = max(mean + 2, float(stats.binom.isf(ALARM, n, probability)) + 1)
-    rarest = math.floor(n / max(_SURE, 2 * enough))
+    p_value = rare_p(bare, n, probability)
+    rarest = math.floor(n / max(_SURE, 2 * enough_of_rare(n, probability)))
     if rarest < 2 and verdict_of(p_value) == "pass":
         detail = f"{n:,} devices without any noise would not be unusual"
         return Check(name=name, verdict="not seen", detail=detail)
@@ -74,5 +70,5 @@ def _check(name: str, seen: Sequence[Bits], behind: Sequence[Bits], probability:
         verdict=verdict_of(p_value),
         p_value=p_value,
         detail=f"{bare:,} of {n:,} devices show no noise in {len(seen)} responses, expected at "
-        f"most {mean:.2g}; one of {rarest:,} would be found",
+        f"most {n * probability:.2g}; one of {rarest:,} would be found",
     )

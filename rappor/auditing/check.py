@@ -124,3 +124,42 @@ def counts_check(
         p_value=p_value,
         deviation=deviation,
     )
+
+
+def exact_check(name: str, counted: tuple[int, int]) -> Check:
+    """Return the check of what must always be so, from how often it was not, and of how many."""
+    wrong, n = counted
+    if not n:
+        return Check(name=name, verdict="not seen", detail="no report was seen")
+    detail = f"{wrong:,} of {n:,} were otherwise"
+    return Check(name=name, verdict="fault" if wrong else "pass", detail=detail)
+
+
+def rare_p(found: int, n: int, probability: float) -> float:
+    """Return the p-value of something rare that `found` of n do, each with another probability.
+
+    `probability` bounds their mean. From the mean + 1 on the tail is below the binomial one of it
+    (Hoeffding 1956).
+    """
+    probability = min(1.0, probability)
+    return float(stats.binom.sf(found - 1, n, probability)) if found > n * probability + 1 else 1.0
+
+
+def enough_of_rare(n: int, probability: float) -> float:
+    """Return how many of n must be found for a fault."""
+    probability = min(1.0, probability)
+    return max(n * probability + 2, float(stats.binom.isf(ALARM, n, probability)) + 1)
+
+
+def rare_check(name: str, found: int, n: int, probability: float, what: str) -> Check:
+    """Count the devices of n that do something rare; `what` says what they do."""
+    p_value = rare_p(found, n, probability)
+    if enough_of_rare(n, probability) > n and verdict_of(p_value) == "pass":
+        detail = f"{n:,} devices that {what} would not be unusual"
+        return Check(name=name, verdict="not seen", detail=detail)
+    return Check(
+        name=name,
+        verdict=verdict_of(p_value),
+        p_value=p_value,
+        detail=f"{found:,} of {n:,} devices {what}, expected at most {n * probability:.2g}",
+    )

@@ -1,101 +1,82 @@
 """A client as a subject: what a device keeps over restarts, days and epochs, seen in its reports.
 
-A command stands for the client. Each line of its standard input is an event on some device,
-`{"folder":..., "registry":..., "metric":..., "value":..., "now":...}`: the value is recorded on the
-folder's device at a moment in seconds since 1970. It is answered with a line,
-`{"waiting":[{"params":..., "cohort":..., "bits":...}, ...], "spent":...}`: the finished reports of
-the device that are not sent, the oldest first, and the nats that it counts, or null. The command
-is started anew for each day, so that every day begins with a restart.
-
-A device lives through two weeks with one value, one with another, and two in the next epoch. Then
-its clock goes back into the first one, where it may repeat either response, but no third. The
-interval of a day's report ends with the next day, so a report is seen a day later, unless the
-metric reports every event.
+`rappor.auditing.lives` says how devices live and what a client answers. Here their answers are
+compared: those of twins exactly, the others with the probabilities of a correct client.
 """
 
 from __future__ import annotations
 
-import base64
-import datetime
-import json
+import math
 import os
-import stat
 import tempfile
-from collections.abc import Iterator, Sequence
-from itertools import chain
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain, combinations
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
+from scipy import stats
 
 from rappor.auditing.auditor import Audit
-from rappor.auditing.check import ALARM, Case, Check, binomial_check
+from rappor.auditing.check import (
+    ALARM,
+    Case,
+    Check,
+    binomial_check,
+    exact_check,
+    rare_check,
+    verdict_of,
+)
 from rappor.auditing.evidence import Bits, Integers, Matches
-from rappor.auditing.pairs import Truth, choose_pairs, unpack
-from rappor.auditing.subject import run_lines
-from rappor.ground.errors import ParamsError, ReportError
+from rappor.auditing.folder import folder_checks
+from rappor.auditing.lives import (
+    CHOICES,
+    EVENTS_A_DAY,
+    FIRST,
+    RESTARTED,
+    Chosen,
+    Held,
+    Lives,
+    Program,
+    Report,
+    values_of,
+)
+from rappor.auditing.pairs import Truth, unpack
+from rappor.ground.errors import ParamsError
 from rappor.ground.progress import Progress, no_progress
 from rappor.ground.ranges import read_count
 from rappor.protocol.loss import epsilon_1
 from rappor.protocol.params import Params
-from rappor.protocol.wire import decode_base64url
 from rappor.registry.budget import scope_price
 from rappor.registry.metric import Metric
+from rappor.registry.registry import Registry
 from rappor.simulation.keystream import Keystream
 
-_EVENTS_A_DAY: Final = 2
-"""Values that a device records in a day: an interval has one report all the same."""
-
 _LEAST_DEVICES, _MOST_DEVICES = 20, 10_000
-"""Fewer tell little; each takes files, and some milliseconds for each event."""
+"""Fewer tell little; each takes files, and some milliseconds for each day."""
 
-_BEFORE_THE_END: Final = datetime.timedelta(days=800)
-"""Days before the metric ends: a year's epoch begins after them, and another one after that."""
+_CHOOSING: Final = 6
+"""Devices that choose among events, for each device that lives: 300 for 50."""
 
-_WEEK: Final = datetime.timedelta(days=7)
+_TINY: Final = 1e-6
+"""Nats that are rounding."""
 
-_NOT_EXAMINED: Final = (
+_MEMORY: Final = Path("/dev/shm")  # noqa: S108 - private folders below it
+"""A disk in memory, where there is one: devices flush every event."""
+
+NOT_EXAMINED: Final = (
     "Consent: withdrawal, opting out and what they erase.",
-    "Delivery: uploads, retries, and what their times and addresses link.",
-    "Accidents: a full or damaged disk, a process that is killed, a folder that was copied.",
+    "Delivery: the bytes and addresses of uploads, retries, and what their times and sizes link.",
+    "Times: a moment of sending that follows the value on a few days only, or not by its order.",
+    "Accidents: a full or damaged disk, a process that is killed, a folder that was copied later.",
     "Concurrency: two processes or threads on one device.",
-    "Secrets: how a device draws its own.",
+    "Secrets: one of few bits, as 16, or one that is drawn from a foreseeable set.",
+    "Dates: a fault at midnight, at the end of a year, or after more days than devices live.",
+    "Many reports: a fault in each 1,000th report, or after more reports than devices send.",
+    "Values: those that are not asked about; a file that holds one encrypted or rearranged.",
+    "Closing: what a metric of several patterns does after the last of them.",
     "Rare faults: an audit without --client tests many more devices, and measures losses.",
 )
-
-
-class _Report(NamedTuple):
-    """A finished report on a device."""
-
-    params: str
-    cohort: int
-    bits: bytes
-
-
-class _Held(NamedTuple):
-    """What a device answers: its finished reports, and the nats that it counts."""
-
-    waiting: tuple[_Report, ...]
-    spent: float | None
-
-
-class _Day(NamedTuple):
-    """When devices record, and whether it is the other value of their pair."""
-
-    day: datetime.date
-    other: bool = False
-
-
-class _Seen(NamedTuple):
-    """The reports of one day: whose they are (n,), their cohorts (n,) and bits (n, k)."""
-
-    devices: Integers
-    cohorts: Integers
-    bits: Bits
-
-
-_FIRST, _RESTARTED, _OTHER, _NEXT_EPOCH, _BACK = 0, 1, 2, 3, 5
-"""Places of the days whose reports are compared."""
 
 
 def audit_client(
@@ -109,170 +90,187 @@ def audit_client(
 ) -> Audit:
     """Let devices live through restarts, days and epochs, and compare what they would send.
 
-    `command` speaks for a client as this module says. It is given the path `registry`, which
-    declares the metric.
+    `command` speaks for a client as `rappor.auditing.lives` says. It is given the path `registry`,
+    which declares the metric. What is answered together with it is audited too.
 
-    Raises ParamsError for a metric with several patterns, parts, `other` or one report in an epoch,
-    and for devices outside their range, and ReportError for other answers.
+    Raises ParamsError for a metric with one report in an epoch, for one that is answered with
+    another, and for devices outside their range, and ReportError for other answers.
     """
-    devices = read_count("devices", devices, _LEAST_DEVICES, _MOST_DEVICES)
-    if metric.patterns > 1 or metric.parts or metric.params.other or metric.interval == "epoch":
-        raise ParamsError(
-            "the metric must have one pattern, no parts, no other and an interval below an epoch "
-            "to audit a client"
-        )
-    truth = Truth(metric.params, chain.from_iterable(choose_pairs(metric.params)))
-    values = Keystream(seed).generator().integers(0, len(truth.values), size=devices)
-    days, lives = _days(metric), []
-    with tempfile.TemporaryDirectory() as place:
-        for number, each in enumerate(days):
-            progress("living through days", number, len(days))
-            texts = [truth.values[value ^ each.other] for value in values.tolist()]
-            declared = str(Path(registry).resolve())
-            events = list(_events(Path(place), declared, metric, each, texts))
-            lines = run_lines(command, events)[_EVENTS_A_DAY - 1 :: _EVENTS_A_DAY]
-            lives.append([_read(line, metric.params) for line in lines])
-        on_disk = [*_folder_checks(Path(place), truth.values, metric.params)]
-    found = _Found(metric, lives, truth, values)
+    devices = read_count("devices", devices, _LEAST_DEVICES, _MOST_DEVICES) // 2 * 2
+    declared = Registry.load(registry)
+    metrics = [declared[name] for name in declared.together(metric.name)]
+    if metric.interval == "epoch":
+        raise ParamsError("the metric must have an interval below an epoch to audit a client")
+    if metrics[0].name != metric.name:
+        raise ParamsError(f"the metric must be what programs record, got {metric.name}")
+    rng = Keystream(seed).generator()
+    texts = values_of(metric, rng)
+    memory = _MEMORY if os.access(_MEMORY, os.W_OK) else None
+    with tempfile.TemporaryDirectory(dir=memory) as folder:
+        place = Path(folder)
+        program = Program(command, place, str(Path(registry).resolve()), metric, texts)
+        lives = program.live(devices, rng, progress)
+        chosen = None
+        if metric.interval != "none":
+            chosen = program.choose(_CHOOSING * devices, rng, progress)
+        on_disk = [*folder_checks(place, texts, [each.params.categories for each in metrics])]
+    found = _Found(metrics, lives, texts)
     return Audit(
         metric=metric,
         trials=devices,
-        n_reports=len(days),
+        n_reports=len(lives.calendar.days),
         level=ALARM,
-        checks=(*found.checks(), *on_disk),
-        not_examined=_NOT_EXAMINED,
+        checks=(*found.checks(), _choice(found.members[0], chosen), *on_disk),
+        not_examined=NOT_EXAMINED,
     )
 
 
-def _days(metric: Metric) -> list[_Day]:
-    """Return the days that devices live through; a metric for life has no other epoch."""
-    first = _epoch_after(metric, metric.expires - _BEFORE_THE_END)
-    days = [_Day(first), _Day(first + _WEEK), _Day(first + 2 * _WEEK, other=True)]
-    if metric.epoch == "life":
-        return [*days, _Day(first + 3 * _WEEK)]
-    second = _epoch_after(metric, first)
-    return [
-        *days,
-        _Day(second + _WEEK, other=True),
-        _Day(second + 2 * _WEEK, other=True),
-        _Day(first + 3 * _WEEK),
-        _Day(second),  # it only ends the interval before it
-    ]
+class _Seen(NamedTuple):
+    """The reports of one day: whose they are (n,), their cohorts (n,), bits and truth (n, k)."""
+
+    devices: Integers
+    cohorts: Integers
+    bits: Bits
+    truth: Bits
+
+    def at(self, rows: Integers | Bits) -> _Seen:
+        return _Seen(self.devices[rows], self.cohorts[rows], self.bits[rows], self.truth[rows])
+
+    def beside(self, other: _Seen) -> tuple[_Seen, _Seen]:
+        """Return the reports of the devices that both days have."""
+        _, here, there = np.intersect1d(self.devices, other.devices, return_indices=True)
+        return self.at(here), other.at(there)
 
 
-def _epoch_after(metric: Metric, day: datetime.date) -> datetime.date:
-    """Return the first day of the next epoch; the day itself for a metric for life."""
-    later = day
-    while metric.epoch != "life" and metric.epoch_at(later) == metric.epoch_at(day):
-        later += datetime.timedelta(days=1)
-    return later
+class _Member:
+    """What devices sent of one metric, and what should be in it."""
 
+    def __init__(self, metric: Metric, lives: Lives, texts: Sequence[str]) -> None:
+        self.metric, self.params = metric, metric.params
+        self.lives = lives
+        self._texts = texts
+        self._truths: dict[str, Truth] = {}
 
-def _events(
-    place: Path, registry: str, metric: Metric, day: _Day, texts: Sequence[str]
-) -> Iterator[str]:
-    """Yield the events of a day, some for each device."""
-    noon = datetime.datetime.combine(day.day, datetime.time(12), datetime.UTC).timestamp()
-    for number, text in enumerate(texts):
-        for event in range(_EVENTS_A_DAY):
-            yield json.dumps(
-                {
-                    "folder": str(place / str(number)),
-                    "registry": registry,
-                    "metric": metric.name,
-                    "value": text,
-                    "now": noon + 60 * event,
-                }
-            )
+    def is_formed(self, report: Report) -> bool:
+        """Return whether a report has known parameters, one of their cohorts and their bits."""
+        params = self.metric.accepted.get(report.params)
+        return (
+            params is not None
+            and 0 <= report.cohort < params.m
+            and len(report.bits) == params.n_bytes
+            and not int.from_bytes(report.bits, "little") >> params.k
+        )
 
+    def seen(self, place: int) -> _Seen:
+        """Return the first report of each device that it made of a day's values.
 
-def _read(line: str, params: Params) -> _Held:
-    try:
-        document = json.loads(line)
-        reports = tuple(_report(entry, params) for entry in document["waiting"])
-        spent = document["spent"]
-        return _Held(reports, None if spent is None else float(spent))
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        reason = str(error) if isinstance(error, ReportError) else type(error).__name__
-        raise ReportError(
-            f"an answer must be JSON with the keys waiting and spent: {reason}"
-        ) from None
+        Of twins with the same true bits only the first is there: they share permanent coins.
+        """
+        late = int(self.metric.interval != "none")
+        found = [
+            (number, own[0])
+            for number, reports in enumerate(self.lives.new(place, late))
+            if (own := [r for r in reports if r.metric == self.metric.name and self.is_formed(r)])
+        ]
+        devices = np.array([number for number, _ in found], dtype=np.int64)
+        reports = [report for _, report in found]
+        seen = _Seen(
+            devices,
+            np.array([report.cohort for report in reports], dtype=np.int64),
+            unpack(b"".join(report.bits for report in reports), self.params),
+            self.truth(reports, self._answered(place)[devices]),
+        )
+        first = np.flatnonzero((np.diff(devices) == 1) & (devices[:-1] % 2 == 0))
+        alike = first[(seen.truth[first] == seen.truth[first + 1]).all(axis=1)]
+        return seen.at(np.delete(np.arange(len(devices)), alike + 1))
 
+    def truth(self, reports: Sequence[Report], values: Integers) -> Bits:
+        """Return (n, k) bool, the true bits of values (by position) under each report's part."""
+        bits = np.zeros((len(reports), self.params.k), dtype=np.bool_)
+        for row, (report, value) in enumerate(zip(reports, values.tolist(), strict=True)):
+            if report.params not in self._truths:
+                params = self.metric.accepted[report.params]
+                self._truths[report.params] = Truth(params, self._texts)
+            one = np.array([value]), np.array([report.cohort])
+            bits[row] = self._truths[report.params].bits(*one)[0]
+        return bits
 
-def _report(entry: Any, params: Params) -> _Report:
-    cohort, bits = entry["cohort"], decode_base64url("bits", entry["bits"])
-    if type(cohort) is not int or not 0 <= cohort < params.m:
-        raise ReportError(f"cohort must be an integer in [0, {params.m - 1}] in an answer")
-    if len(bits) != params.n_bytes or int.from_bytes(bits, "little") >> params.k:
-        raise ReportError(f"a report must be {params.k} bits")
-    return _Report(entry["params"], cohort, bits)
+    def _answered(self, place: int) -> Integers:
+        """Return the value that each device answers for: an epoch's first one, if it is latched."""
+        if self.metric.patterns > 1:
+            return self.lives.values[:, place]
+        epoch = self.lives.calendar.days[place].epoch
+        epochs = [day.epoch for day in self.lives.calendar.days]
+        return self.lives.values[:, epochs.index(epoch)]
+
+    def keeping(self, place: int, seen: _Seen) -> Bits:
+        """Return whose reports share the first day's permanent response."""
+        if self.metric.patterns == 1:
+            return np.ones(len(seen.devices), dtype=np.bool_)
+        values = self.lives.values[seen.devices]
+        same: Bits = values[:, place] == values[:, FIRST]
+        return same
 
 
 class _Found:
     """All that devices answered, and what should be so."""
 
-    def __init__(
-        self, metric: Metric, lives: Sequence[Sequence[_Held]], truth: Truth, values: Integers
-    ) -> None:
-        self._metric, self._params = metric, metric.params
-        self._lives, self._truth, self._values = lives, truth, values
-        self._has_epochs = metric.epoch != "life"
+    def __init__(self, metrics: Sequence[Metric], lives: Lives, texts: Sequence[str]) -> None:
+        self.members = [_Member(metric, lives, texts) for metric in metrics]
+        self._metric, self._lives, self._texts = metrics[0], lives, texts
+        self._late = int(metrics[0].interval != "none")
+        self._calendar = lives.calendar
 
     def checks(self) -> Iterator[Check]:
         """Yield every check of what devices answered."""
-        yield _exact("client: reports carry the fingerprint", self._foreign())
-        yield _exact("client: finished reports stay as they are", self._changed())
-        yield self._intervals()
-        yield _exact("client: one cohort in an epoch", self._moved())
-        yield binomial_check("client: share of ones", self._ones())
-        yield binomial_check("client: one permanent response in an epoch", self._again())
-        yield binomial_check("client: another epoch is independent", self._unrelated())
-        yield self._back()
-        yield binomial_check("client: devices differ", self._devices())
+        exact: dict[str, Callable[[], tuple[int, int]]] = {
+            "twins: as many reports, of the same form": self._forms,
+            "twins: the same nats": self._nats,
+            "client: reports have the metric's form": self._foreign,
+            "client: finished reports stay as they are": self._changed,
+            "client: one report an interval": self._intervals,
+            "client: one cohort in an epoch": self._moved,
+        }
+        binomial: dict[str, Callable[[_Member], Iterator[Case]]] = {
+            "client: share of ones": _ones,
+            "client: one permanent response in an epoch": self._again,
+            "client: another epoch is independent": self._unrelated,
+            "client: a clock set back brings no third response": self._back,
+            "client: devices differ": _devices,
+        }
+        for name, count in exact.items():
+            yield exact_check(name, count())
+        for name, cases in binomial.items():
+            yield binomial_check(name, chain.from_iterable(map(cases, self.members)))
+        yield self._noise("client: no report is the true bits", bare=True)
+        yield self._noise("client: no report comes again", bare=False)
+        yield self._times()
         yield self._ledger()
 
-    def _new(self, place: int) -> list[tuple[_Report, ...]]:
-        """Return, by device, the reports that a day's answer has and the one before had not."""
-        if place == 0:
-            return [held.waiting for held in self._lives[0]]
-        before = self._lives[place - 1]
-        return [
-            held.waiting[len(earlier.waiting) :]
-            for held, earlier in zip(self._lives[place], before, strict=True)
-        ]
+    def _twins(self, what: Callable[[Held], object]) -> tuple[int, int]:
+        """Count the answers in which two twins differ."""
+        answers = [list(map(what, held)) for held in self._lives.held]
+        pairs = [pair for day in answers for pair in zip(day[::2], day[1::2], strict=True)]
+        return sum(first != second for first, second in pairs), len(pairs)
 
-    def _seen(self, place: int) -> _Seen:
-        """Return the last report that each device made of a day's values."""
-        late = self._metric.interval != "none"
-        new = self._new(place + late) if place + late < len(self._lives) else []
-        found = [(number, reports[-1]) for number, reports in enumerate(new) if reports]
-        packed = b"".join(report.bits for _, report in found)
-        return _Seen(
-            np.array([number for number, _ in found], dtype=np.int64),
-            np.array([report.cohort for _, report in found], dtype=np.int64),
-            unpack(packed, self._params),
-        )
+    def _forms(self) -> tuple[int, int]:
+        return self._twins(lambda held: [report.form for report in held.waiting])
 
-    def _bits(self, seen: _Seen, *, other: bool = False) -> Bits:
-        """Return the true bits of the devices' first values, or of their other ones."""
-        return self._truth.bits(self._values[seen.devices] ^ other, seen.cohorts)
-
-    def _pairs(self, first: int, second: int, *, other: bool = False) -> Matches:
-        """Compare two days' reports of each device, the second one's truth as `other` says."""
-        kept, a, b = Matches(), self._seen(first), self._seen(second)
-        _, at_a, at_b = np.intersect1d(a.devices, b.devices, return_indices=True)
-        truths = self._bits(a)[at_a], self._bits(b, other=other)[at_b]
-        kept.add(a.bits[at_a], b.bits[at_b], truths)
-        return kept
+    def _nats(self) -> tuple[int, int]:
+        """Compare what twins count; with several patterns a change of the value costs more."""
+        if self._metric.patterns > 1:
+            return 0, 0
+        return self._twins(lambda held: held.spent)
 
     def _foreign(self) -> tuple[int, int]:
-        last = [report for held in self._lives[-1] for report in held.waiting]
-        known = self._metric.accepted
-        return sum(report.params not in known for report in last), len(last)
+        known = {member.metric.name: member for member in self.members}
+        last = [report for held in self._lives.held[-1] for report in held.waiting]
+        formed = [r.metric in known and known[r.metric].is_formed(r) for r in last]
+        return formed.count(False), len(last)
 
     def _changed(self) -> tuple[int, int]:
         """Count the days after which a device's earlier reports were not what they had been."""
-        days = zip(self._lives[:-1], self._lives[1:], strict=True)
+        days = zip(self._lives.held[:-1], self._lives.held[1:], strict=True)
         kept = [
             now.waiting[: len(then.waiting)] == then.waiting
             for before, after in days
@@ -280,91 +278,138 @@ class _Found:
         ]
         return kept.count(False), len(kept)
 
-    def _intervals(self) -> Check:
-        name = "client: one report an interval"
-        if self._metric.interval == "none":
-            return Check(name=name, verdict="not seen", detail="every event is reported")
-        new = [len(reports) for place in range(len(self._lives)) for reports in self._new(place)]
-        return _exact(name, (sum(n > 1 for n in new), len(new)))
+    def _intervals(self) -> tuple[int, int]:
+        """Count the days with more reports of a metric than its interval admits."""
+        most = 1 if self._late else EVENTS_A_DAY
+        counts = [
+            sum(report.metric == member.metric.name for report in reports)
+            for place in range(len(self._lives.held))
+            for reports in self._lives.new(place, 0)
+            for member in self.members
+        ]
+        return sum(n > most for n in counts), len(counts)
 
     def _moved(self) -> tuple[int, int]:
-        first = self._seen(_FIRST)
-        own = dict(zip(first.devices.tolist(), first.cohorts.tolist(), strict=True))
-        again = [
-            own.get(device, cohort) == cohort
-            for seen in map(self._seen, _SAME_EPOCH)
-            for device, cohort in zip(seen.devices.tolist(), seen.cohorts.tolist(), strict=True)
-        ]
-        return again.count(False), len(again)
+        moved = total = 0
+        for member in self.members:
+            days = [member.seen(place) for place in self._calendar.same]
+            for seen in days[1:]:
+                first, later = days[0].beside(seen)
+                moved += int((first.cohorts != later.cohorts).sum())
+                total += len(first.devices)
+        return moved, total
 
-    def _ones(self) -> Iterator[Case]:
-        seen = self._seen(_FIRST)
-        truth = self._bits(seen)
-        for value, probability in enumerate((self._params.p_star, self._params.q_star)):
-            at = truth == value
-            ones = int(seen.bits[at].sum())
-            yield Case(f"all bits given true {value}", ones, int(at.sum()), probability)
-
-    def _again(self) -> Iterator[Case]:
+    def _again(self, member: _Member) -> Iterator[Case]:
         """Yield pairs of reports with one permanent response: that of the first value."""
-        for place, when in _SAME_EPOCH.items():
-            yield from _repeated(self._pairs(_FIRST, place), self._params, when)
+        for place in self._calendar.same[RESTARTED:]:
+            seen = member.seen(place)
+            first, later = member.seen(FIRST).beside(seen.at(member.keeping(place, seen)))
+            yield from _repeated(_matches(first, later), member.params, f"on day {place + 1}")
 
-    def _unrelated(self) -> Iterator[Case]:
+    def _unrelated(self, member: _Member) -> Iterator[Case]:
         """Yield pairs of reports of two epochs, and whether the cohort is another one."""
-        if not self._has_epochs:
+        if self._calendar.next_epoch is None:
             return
-        matches = self._pairs(_FIRST, _NEXT_EPOCH, other=True)
-        yield from _independent(matches, self._params)
-        first, second = self._seen(_FIRST), self._seen(_NEXT_EPOCH)
-        _, at, there = np.intersect1d(first.devices, second.devices, return_indices=True)
-        same = int((first.cohorts[at] == second.cohorts[there]).sum())
-        yield Case("the same cohort in another epoch", same, len(at), 1 / self._params.m)
+        pair = member.seen(FIRST).beside(member.seen(self._calendar.next_epoch))
+        yield from _independent(_matches(*pair), member.params)
+        first, second = (each.at(each.devices % 2 == 0) for each in pair)
+        same = int((first.cohorts == second.cohorts).sum())
+        m = member.params.m
+        yield Case("the same cohort in another epoch", same, len(first.devices), 1 / m)
 
-    def _back(self) -> Check:
+    def _back(self, member: _Member) -> Iterator[Case]:
         """Compare the reports of a clock that was set back with those of either epoch."""
-        name = "client: a clock set back brings no third response"
-        back = self._seen(_BACK) if self._has_epochs else None
-        if back is None or not len(back.devices):
-            return Check(name=name, verdict="not seen", detail="it brought no report")
-        matches, known = Matches(), np.zeros(len(back.devices), dtype=np.bool_)
-        for place, other in ((_FIRST, False), (_NEXT_EPOCH, True)):
-            seen = self._seen(place)
-            _, at, there = np.intersect1d(back.devices, seen.devices, return_indices=True)
-            same = (back.cohorts[at] == seen.cohorts[there]) & ~known[at]
-            at, there = at[same], there[same]
-            known[at] = True
-            truth = self._bits(seen, other=other)[there]
-            if self._params.m > 1:  # with one cohort nothing tells which epoch it repeats
-                matches.add(seen.bits[there], back.bits[at], (truth, truth))
-        if not known.all():
-            return _exact(name, (int((~known).sum()), len(known)))
-        return binomial_check(name, _repeated(matches, self._params, "in its epoch"))
+        there = self._calendar.back
+        if there is None or self._calendar.next_epoch is None or member.params.m == 1:
+            return  # with one cohort nothing tells which epoch a report repeats
+        back, known = member.seen(there), set[int]()
+        for place in (FIRST, self._calendar.next_epoch):
+            first, later = member.seen(place).beside(back)
+            same = first.cohorts == later.cohorts
+            same &= ~np.isin(first.devices, list(known))
+            known |= set(first.devices[same].tolist())
+            same &= member.keeping(place, first)
+            both = _matches(first.at(same), later.at(same)._replace(truth=first.truth[same]))
+            yield from _repeated(both, member.params, f"in epoch {int(place != FIRST) + 1}")
+        strangers = len(set(back.devices.tolist()) - known)
+        yield Case("in a cohort of neither epoch", strangers, max(len(back.devices), 1), 0.0)
 
-    def _devices(self) -> Iterator[Case]:
-        """Yield pairs of devices with nothing in common, and their cohorts."""
-        seen, kept = self._seen(_FIRST), Matches()
-        half = len(seen.devices) // 2 * 2
-        truth = self._bits(seen)
-        truths = truth[:half:2], truth[1:half:2]
-        kept.add(seen.bits[:half:2], seen.bits[1:half:2], truths)
-        yield from _independent(kept, self._params)
-        same = int((seen.cohorts[:half:2] == seen.cohorts[1:half:2]).sum())
-        yield Case("two devices in one cohort", same, half // 2, 1 / self._params.m)
+    def _noise(self, name: str, *, bare: bool) -> Check:
+        """Count the devices with a report that equals its true bits, or another of its reports.
+
+        The probability for one device is at most the sum of those of its reports, or pairs.
+        """
+        found, most, devices = set[int](), 0.0, 0
+        for member in self.members:
+            params = member.params
+            days = [member.seen(place) for place in range(len(self._calendar.days) - self._late)]
+            if bare:
+                kept = max(1 - params.p_star, params.q_star) ** params.k
+                alike = [(day.devices, (day.bits == day.truth).all(axis=1)) for day in days]
+            else:
+                kept = max(one**2 + (1 - one) ** 2 for one in (params.p, params.q)) ** params.k
+                pairs = (a.beside(b) for a, b in combinations(days, 2))
+                alike = [(a.devices, (a.bits == b.bits).all(axis=1)) for a, b in pairs]
+            most += len(alike) * kept
+            devices = max([devices, *(len(day.devices) for day in days)])
+            found |= {int(each) for numbers, equal in alike for each in numbers[equal]}
+        return rare_check(name, len(found), devices, most, "have such a report")
+
+    def _times(self) -> Check:
+        """Compare, for each value, how often its reports may leave later than that day's median.
+
+        Of n of a day's N reports, K of which are later, the number is hypergeometric, if times are
+        drawn alike for all values; over days these add up.
+        """
+        name, member = "client: times do not depend on the value", self.members[0]
+        n_values = len(self._texts)
+        sums, spread = np.zeros(n_values, dtype=np.int64), [np.ones(1)] * n_values
+        for place in range(len(self._calendar.days) - self._late):
+            new = self._lives.new(place, self._late)
+            told = [
+                (value, report.due)
+                for value, reports in zip(self._lives.values[:, place], new, strict=True)
+                for report in reports[-len(self.members) :]
+                if report.metric == member.metric.name
+            ]
+            due = np.array([moment for _, moment in told if moment is not None])
+            if len(due) < len(told) or not told:
+                continue
+            later, own = due > np.median(due), np.array([value for value, _ in told])
+            for value in range(n_values):
+                n, total = int((own == value).sum()), int(later.sum())
+                sums[value] += int(later[own == value].sum())
+                pmf = stats.hypergeom.pmf(np.arange(n + 1), len(due), total, n)
+                spread[value] = np.convolve(spread[value], pmf)
+        if max(map(len, spread)) == 1:
+            return Check(name=name, verdict="not seen", detail="no moment of sending is told")
+        p_values = [
+            2 * min(pmf[: at + 1].sum(), pmf[at:].sum())
+            for at, pmf in zip(sums, spread, strict=True)
+        ]
+        p_value = min(1.0, float(min(p_values)) * n_values)
+        worst = int(np.argmin(p_values))
+        return Check(
+            name=name,
+            verdict=verdict_of(p_value),
+            p_value=p_value,
+            detail=f"value {worst + 1} of {n_values}: {sums[worst]:,} of its "
+            f"{len(spread[worst]) - 1:,} reports leave later than the day's median",
+        )
 
     def _ledger(self) -> Check:
         """Compare the nats that devices count with what their reports can and must cost."""
         name = "client: the ledger counts"
-        last = [held.spent for held in self._lives[-1]]
-        if None in last:
+        last = [held.spent for held in self._lives.held[-1] if held.waiting]
+        if None in last or not last:
             return Check(name=name, verdict="not seen", detail="devices count no nats")
-        scopes = 2 if self._has_epochs else 1
-        least, most = epsilon_1(self._params), scopes * scope_price(self._metric)
-        days = zip(self._lives[:-1], self._lives[1:], strict=True)
+        scopes = 1 if self._calendar.next_epoch is None else 2
+        least = math.fsum(epsilon_1(member.params) for member in self.members)
+        most = scopes * math.fsum(scope_price(member.metric) for member in self.members)
+        days = zip(self._lives.held[:-1], self._lives.held[1:], strict=True)
         pairs = (pair for before, after in days for pair in zip(before, after, strict=True))
         falling = sum((now.spent or 0) < (then.spent or 0) for then, now in pairs)
-        counted = [nats for nats in last if nats is not None]
-        outside = sum(not least - _TINY <= nats <= most + _TINY for nats in counted)
+        outside = sum(not least - _TINY <= (nats or 0) <= most + _TINY for nats in last)
         return Check(
             name=name,
             verdict="fault" if falling or outside else "pass",
@@ -373,11 +418,75 @@ class _Found:
         )
 
 
-_SAME_EPOCH: Final = {_RESTARTED: "after a restart", _OTHER: "with another value"}
-"""Days whose reports repeat the first one's permanent response, whatever the value is."""
+def _choice(member: _Member, chosen: Chosen | None) -> Check:
+    """Compare which of an interval's events devices answer for: each is as likely.
 
-_TINY: Final = 1e-6
-"""Nats that are rounding."""
+    The events have two values by fair coins. A report with the one's own bit and without the
+    other's tells which value was chosen, with probabilities p* and q*.
+    """
+    name = "client: any event of an interval is chosen"
+    if chosen is None:
+        return Check(name=name, verdict="not seen", detail="every event is reported")
+    formed = [
+        (row, own[-1])
+        for row, reports in enumerate(chosen.reports)
+        if (own := [r for r in reports if r.metric == member.metric.name and member.is_formed(r)])
+    ]
+    reports = [report for _, report in formed]
+    values = chosen.values[[row for row, _ in formed]]
+    bits = unpack(b"".join(report.bits for report in reports), member.params)
+    zero, one = (member.truth(reports, np.full(len(reports), value)) for value in (0, 1))
+    shown = _shown(bits, zero & ~one), _shown(bits, one & ~zero)
+    told = np.sign(shown[1] - shown[0])  # 1 tells of the one value, -1 of the other
+    has_both = (shown[0] != 0) & (shown[1] != 0)
+    p, q = member.params.p_star, member.params.q_star
+    right = q * (1 - p) / (q * (1 - p) + p * (1 - q)), (q + 1 - p) / 2
+    return binomial_check(
+        name,
+        (
+            Case(
+                f"the value of event {place + 1} of {CHOICES}",
+                int((told[rows] == 2 * values[rows, place] - 1).sum()),
+                int(rows.sum()),
+                (probability + (CHOICES - 1) / 2) / CHOICES,
+            )
+            for rows, probability in zip(
+                (has_both & (told != 0), ~has_both & (told != 0)), right, strict=True
+            )
+            for place in range(CHOICES)
+        ),
+    )
+
+
+def _shown(bits: Bits, own: Bits) -> Integers:
+    """Return (n,): 1 if a value's first own bit is set, -1 if it is not, 0 if it has none."""
+    shown = np.take_along_axis(bits, np.argmax(own, axis=1)[:, None], axis=1)[:, 0]
+    return np.where(own.any(axis=1), np.where(shown, 1, -1), 0)
+
+
+def _ones(member: _Member) -> Iterator[Case]:
+    seen = member.seen(FIRST)
+    for value, probability in enumerate((member.params.p_star, member.params.q_star)):
+        at = seen.truth == value
+        ones = int(seen.bits[at].sum())
+        yield Case(f"all bits given true {value}", ones, int(at.sum()), probability)
+
+
+def _devices(member: _Member) -> Iterator[Case]:
+    """Yield pairs of devices with nothing in common, and their cohorts."""
+    seen = member.seen(FIRST)
+    seen = seen.at(seen.devices % 2 == 0)
+    half = len(seen.devices) // 2
+    first, second = seen.at(np.arange(half)), seen.at(np.arange(half, 2 * half))
+    yield from _independent(_matches(first, second), member.params)
+    same = int((first.cohorts == second.cohorts).sum())
+    yield Case("two devices in one cohort", same, half, 1 / member.params.m)
+
+
+def _matches(first: _Seen, second: _Seen) -> Matches:
+    matches = Matches()
+    matches.add(first.bits, second.bits, (first.truth, second.truth))
+    return matches
 
 
 def _repeated(matches: Matches, params: Params, when: str) -> Iterator[Case]:
@@ -392,50 +501,3 @@ def _independent(matches: Matches, params: Params) -> Iterator[Case]:
     for value, probability in enumerate((params.p_star, params.q_star)):
         both, n = int(matches.both[value]), int(matches.n[value])
         yield Case(f"both bits one given true {value}", both, n, probability**2)
-
-
-def _exact(name: str, counted: tuple[int, int]) -> Check:
-    """Return the check of what must always be so, from how often it was not, and of how many."""
-    wrong, n = counted
-    if not n:
-        return Check(name=name, verdict="not seen", detail="no report was seen")
-    detail = f"{wrong:,} of {n:,} were otherwise"
-    return Check(name=name, verdict="fault" if wrong else "pass", detail=detail)
-
-
-def _folder_checks(place: Path, texts: Sequence[str], params: Params) -> Iterator[Check]:
-    """Look at what devices have left on the disk: for whom, and whether a value is in it.
-
-    The list of all categories is no value: it is in the registry, and alike for every device.
-    """
-    files = [path for path in place.rglob("*") if path.is_file()]
-    if os.name == "posix":
-        others = stat.S_IRWXG | stat.S_IRWXO
-        folders = [path for path in place.iterdir() if path.stat().st_mode & others]
-        open_files = [path for path in files if path.parent in folders]
-        readable = sum(bool(path.stat().st_mode & others) for path in open_files)
-        yield _exact("folder: only its user can read it", (readable, len(files)))
-    forms = [form for text in texts for form in _forms(text)]
-    contents = (_without(path.read_bytes(), params.categories) for path in files)
-    named = sum(any(form in content for form in forms) for content in contents)
-    yield _exact("folder: no value is in it", (named, len(files)))
-
-
-def _without(content: bytes, categories: Sequence[str]) -> bytes:
-    """Return a file without the list of categories, as JSON or as a text in JSON."""
-    for is_ascii in (True, False):
-        listed = json.dumps(categories, separators=(",", ":"), ensure_ascii=is_ascii)
-        for form in (json.dumps(listed, ensure_ascii=is_ascii)[1:-1], listed):
-            content = content.replace(form.encode(), b"")
-    return content
-
-
-def _forms(text: str) -> Iterator[bytes]:
-    """Yield how a file may hold a text; short ones occur by accident."""
-    data = text.encode()
-    if len(data) >= _TELLING:
-        yield from (data, data.hex().encode(), base64.b64encode(data)[: len(data) // 3 * 4])
-
-
-_TELLING: Final = 6
-"""Bytes of a text that no file holds by accident: 48 bits in some kilobytes."""

@@ -3,9 +3,7 @@
 Two devices with one secret give the same permanent responses. Among n devices with secrets of b
 bits there are about n^2 / 2^(b+1) such pairs. With secrets of 32 bytes a device repeats an earlier
 one of its cohort only if the noise falls alike: with the probability of the likeliest permanent
-response at most, for each true pattern that it was asked about. So the number of devices that
-repeat an earlier one has a tail below the binomial one of that mean (Hoeffding 1956), from the
-mean + 1 on.
+response at most, for each true pattern that it was asked about.
 """
 
 from __future__ import annotations
@@ -15,9 +13,8 @@ from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
-from scipy import stats
 
-from rappor.auditing.check import ALARM, Check, verdict_of
+from rappor.auditing.check import Check, enough_of_rare, rare_p, verdict_of
 from rappor.auditing.evidence import Answers
 from rappor.auditing.pairs import Truth
 from rappor.protocol.encodings import encoding_of
@@ -60,9 +57,7 @@ def secrets_check(rounds: Sequence[Answers], truth: Truth, params: Params) -> Ch
     keys = np.hstack([patterns, cohorts.astype("<u4").view(np.uint8).reshape(n, 4)])
     repeated = n - len(np.unique(keys, axis=0))
     mean = _mean(rounds, truth, params)
-    probability = min(1.0, mean / n)
-    p_value = float(stats.binom.sf(repeated - 1, n, probability)) if repeated > mean + 1 else 1.0
-    enough = max(mean + 2, float(stats.binom.isf(ALARM, n, probability)) + 1)
+    p_value, enough = rare_p(repeated, n, mean / n), enough_of_rare(n, mean / n)
     bits = math.floor(math.log2(n * (n - 1) / 2 / max(_ENOUGH, 2 * enough)))
     if bits < 1 and repeated <= enough:
         detail = f"{n:,} devices can give too few different responses"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, get_args
+from typing import Final, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rappor.auditing.learned import Lessons
+from rappor.auditing.patterns import Patterns
 from rappor.protocol.params import Params
 
 Bits = NDArray[np.bool_]
@@ -18,6 +20,9 @@ Stage = Literal["report", "reports", "permanent"]
 
 Occasion = Literal["when asked again", "after 64 reports", "after a restart", "in another spelling"]
 """When a device is asked about a value for the second time."""
+
+DISTANCES: Final = ((0, 1), (1, 1), (0, 2), (0, 3), (0, 4), (0, 10), (0, 100))
+"""The first device that is compared, and how many places later the other one was asked."""
 
 Keys = tuple[Integers, Integers]
 """(trials,) twice, from `game_keys`: where naming a value is right, and where it is wrong."""
@@ -145,7 +150,7 @@ class Unrelated(NamedTuple):
 class Evidence:
     """All tallies of one audit."""
 
-    def __init__(self, params: Params, n_values: int) -> None:
+    def __init__(self, params: Params, n_values: int, rng: np.random.Generator) -> None:
         """Start with no response; `n_values` values will be asked about."""
         self.trials = 0
         self._keys: dict[Stage, list[Keys]] = {}
@@ -154,7 +159,12 @@ class Evidence:
         self.reports = Ones(params.k)
         self.permanents = Ones(params.k)
         self.within_reports, self.within_permanents = Pairs(params.k), Pairs(params.k)
-        """Different bits of one response."""
+        """Two different bits of one response."""
+        self.patterns: dict[Stage, Patterns] = {
+            stage: Patterns(params.k, rng) for stage in ("report", "permanent")
+        }
+        """More bits of one response."""
+        self.lessons = Lessons()
         self.true_reports = Copies(n_values, params.k)
         self.true_permanents = Copies(n_values, params.k)
         """Responses that are the true bits, by value."""
@@ -165,8 +175,8 @@ class Evidence:
         """Devices whose cohort changed."""
         self.other_value: dict[Stage, Unrelated] = {}
         self.other_metric: dict[Stage, Unrelated] = {}
-        self.next_device: dict[Stage, tuple[Matches, Matches]] = {}
-        """Devices asked one after the other: the first and the second, the second and the third."""
+        self.next_device: dict[Stage, tuple[Matches, ...]] = {}
+        """Devices asked some places after another, by `DISTANCES`."""
 
     def add_game(self, stage: Stage, keys: Keys) -> None:
         """Add the trials of an observer's game."""

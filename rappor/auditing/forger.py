@@ -48,10 +48,6 @@ SHARES: Final = (0.0001, 0.001, 0.01)
 """Forged reports as shares of all: below, near and above what is detected in a million reports
 under `balanced`, .14 %."""
 
-STRINGS_AT_ONCE: Final = (1, 20, 40)
-"""Strings that one forged report sets: one, and many, of which the check admits about 50 under
-`balanced`."""
-
 TARGET: Final = "target.com"
 """A string that no device holds."""
 
@@ -89,26 +85,6 @@ class Moved:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lifted:
-    """What forged reports do that set the bits of several strings at once and pass the check.
-
-    A forged report lifts each of the `n_strings` by `formula` reports on average, by `decoded` if
-    simulated, with its standard error over the runs; it has `ones` ones. `share` of all reports
-    are forged, `detected` of the strings are then detected, and `warned` is the share of runs in
-    which the table warns of something.
-    """
-
-    n_strings: int
-    share: float
-    ones: float
-    formula: float
-    decoded: float
-    std_error: float
-    detected: float
-    warned: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Poisoning:
     """What forged reports do to a collection of `n_reports`.
 
@@ -128,7 +104,6 @@ class Poisoning:
     most_strings: int | None
     detectable_share: float
     moved: tuple[Moved, ...]
-    lifted: tuple[Lifted, ...]
 
 
 def shift(params: Params) -> float:
@@ -211,8 +186,6 @@ def forge(  # noqa: PLR0913 - the size of an attack
 ) -> Poisoning:
     """Forge a part of all reports, and decode with and without the collector's check.
 
-    Then forge the largest share for several strings at once, as many as pass the check.
-
     The honest devices hold 100 strings. The target is held by nobody and is a candidate beside
     them. What has moved is the difference between the target's estimate and that from the honest
     reports alone.
@@ -244,7 +217,6 @@ def forge(  # noqa: PLR0913 - the size of an attack
         most_strings=most_strings(params),
         detectable_share=detectable_share(params, n_reports, n_candidates=n_candidates),
         moved=tuple(moved),
-        lifted=_lift_many(params, n_reports, max(shares), runs, rng, progress),
     )
 
 
@@ -364,71 +336,6 @@ def _summary(
         decoded=float(decoded.mean()),
         std_error=float(decoded.std(ddof=1) / math.sqrt(len(decoded))),
     )
-
-
-def _lift_many(
-    params: Params, n_reports: int, share: float, runs: int, rng: Keystream, progress: Progress
-) -> tuple[Lifted, ...]:
-    """Forge for one string and for many at once, as many as the check admits."""
-    admitted = most_strings(params)
-    sizes = [n for n in STRINGS_AT_ONCE if admitted is None or n <= admitted]
-    lifted = list[Lifted]()
-    for size in sizes:
-        outcomes = []
-        for run in range(runs):
-            progress("forging several strings", len(lifted) * runs + run, len(sizes) * runs)
-            outcomes.append(_one_lift(params, n_reports, share, size, rng))
-        ones, decoded, detected, warned = np.array(outcomes).T
-        lifted.append(
-            Lifted(
-                n_strings=size,
-                share=share,
-                ones=float(ones.mean()),
-                formula=most_shift(params, size),
-                decoded=float(decoded.mean()),
-                std_error=float(decoded.std(ddof=1) / math.sqrt(runs)),
-                detected=float(detected.mean()),
-                warned=float(warned.mean()),
-            )
-        )
-    return tuple(lifted)
-
-
-def _one_lift(
-    params: Params, n_reports: int, share: float, n_strings: int, rng: Keystream
-) -> tuple[float, float, float, bool]:
-    """Return the ones of a forged report, its mean lift, the share detected, and the warning."""
-    seed = int(rng.coins(1)[0])
-    # Other strings in each run: how much they collide differs.
-    targets = [f"target{seed:x}-{i}.com" for i in range(n_strings)]
-    n_forged = round(share * n_reports)
-    honest = simulate_counts(_population(), params, n_reports=n_reports - n_forged, seed=seed)
-    forged = _many_at_once(params, n_forged, targets, rng)
-    before = decode(honest, [*_population().values, *targets])
-    after = decode(honest + forged, before.candidates)
-    then, now = ([each.candidates.index(target) for target in targets] for each in (before, after))
-    moved = after.proportion[now] * n_reports - before.proportion[then] * honest.n_reports
-    return (
-        float(forged.ones.sum() / n_forged),
-        float(moved.mean() / n_forged),
-        float(after.detected[now].mean()),
-        bool(after.warnings),
-    )
-
-
-def _many_at_once(params: Params, n: int, targets: Sequence[str], rng: Keystream) -> Counts:
-    """Sum forged reports of the targets' bits, with a number of ones that the check admits."""
-    wanted = np.any([_bits_of(target, params) for target in targets], axis=0)
-    forged = Counts.zero(params)
-    for start in range(0, n, _BLOCK):
-        size = min(_BLOCK, n - start)
-        cohorts = _cohorts(params, size, rng)
-        ones = np.clip(wanted.sum(axis=1), *popcount_range(params))[cohorts]
-        # The wanted bits come first, in random order, then the others.
-        order = np.argsort(rng.coins((size, params.k)) + ~wanted[cohorts] * ONE, axis=1)
-        bits = np.argsort(order, axis=1) < ones[:, None]
-        forged += Counts.from_packed(np.packbits(bits, axis=1, bitorder="little"), cohorts, params)
-    return forged
 
 
 def _cohorts(params: Params, n: int, rng: Keystream) -> NDArray[np.int64]:

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from rappor.auditing.evidence import (
+    DISTANCES,
     Answers,
     Bits,
     Evidence,
@@ -69,7 +70,8 @@ class Interview:
         """
         self._subject, self._params, self._metric = subject, params, metric
         self._truth, self._others, self._rng = truth, others, rng
-        self.evidence = Evidence(params, len(truth.values) + len(others.values))
+        n_values = len(truth.values) + len(others.values)
+        self.evidence = Evidence(params, n_values, rng.spawn(1).generator())
 
     def ask_trials(self, trials: int, *, n_reports: int, progress: Progress) -> None:
         """Ask new devices, each `n_reports` times if asking one twice is cheap."""
@@ -216,6 +218,12 @@ class Interview:
         np.add.at(evidence.cohorts, (values & 1, first.cohorts), 1)
         self._keep_bits(first, truth, values)
         self._play("report", [first.reports], truth, other)
+        pair = values < 2  # the learned rule is for the first pair
+        zero = np.where((values & 1)[:, None] == 0, truth, other)[pair]
+        one = np.where((values & 1)[:, None] == 0, other, truth)[pair]
+        evidence.lessons.add(
+            first.cohorts[pair], first.reports[pair], (zero, one), values[pair] & 1
+        )
         if len(rounds) > 1:
             self._keep_repeats("when asked again", rounds, truth)
             self._play("reports", [each.reports for each in rounds], truth, other)
@@ -229,10 +237,12 @@ class Interview:
         evidence.within_reports.add(answers.reports, truth)
         evidence.true_reports.add(answers.reports, truth, values)
         for stage, bits in answers.stages().items():
-            kept = evidence.next_device.setdefault(stage, (Matches(), Matches()))
-            for start, matches in enumerate(kept):  # pairs without a common device
-                end = start + (len(values) - start) // 2 * 2
-                first, second = slice(start, end, 2), slice(start + 1, end, 2)
+            evidence.patterns[stage].add(bits, truth)
+            kept = evidence.next_device.setdefault(stage, tuple(Matches() for _ in DISTANCES))
+            for (start, apart), matches in zip(DISTANCES, kept, strict=True):
+                first = np.arange(start, len(values) - apart)
+                first = first[(first - start) // apart % 2 == 0]  # pairs without a common device
+                second = first + apart
                 matches.add(bits[first], bits[second], (truth[first], truth[second]))
         if answers.permanents is not None:
             evidence.permanents.add(answers.permanents, truth)

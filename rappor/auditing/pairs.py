@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from rappor.candidates.hashing import bits_in_cohorts, digest_strings
 from rappor.protocol.encodings import encoder, encoding_of
-from rappor.protocol.normalizers import NORMALIZERS, normalize
+from rappor.protocol.normalizers import LONGEST, NORMALIZERS, normalize
 from rappor.protocol.params import Params
 
 _LEAST: Final = 8
@@ -46,6 +46,15 @@ def random_values(params: Params, n: int, rng: np.random.Generator) -> list[str]
         return []
     sizes = rng.integers(1, 65, size=n)
     return ["".join(rng.choice(_LETTERS, size=size)) for size in sizes]
+
+
+def special_values(params: Params, rng: np.random.Generator) -> list[str]:
+    """Return texts that programs treat apart: empty, just over 256, the longest, in no category."""
+    if encoding_of(params).hashed:
+        letters = np.array(list("abcdefghijklmnopqrstuvwxyz"))
+        long = ["".join(rng.choice(letters, size)) for size in (257, LONGEST)]
+        return ["", *long, *params.categories[:1]]
+    return list(encoding_of(params).unlisted)
 
 
 _LETTERS: Final = tuple("abcdefghijXYZ0123.-\u00e9\u00df\u6f22\U0001f600")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from itertools import product
+from typing import Final
 
 import numpy as np
 
@@ -24,7 +25,11 @@ from rappor.auditing.evidence import (
     Stage,
 )
 from rappor.auditing.subject import Request, Subject
+from rappor.ground.plurals import counted
 from rappor.protocol.params import Params
+
+_MOST_RUNS: Final = 8
+"""Starts of a subject at most: each may take a process."""
 
 _Pair = tuple[float, float]
 """Probabilities of a one at a true 0 and at a true 1."""
@@ -36,7 +41,9 @@ def probability_checks(evidence: Evidence, params: Params) -> list[Check]:
     ones: dict[Stage, _Pair] = {"report": reports, "permanent": permanents}
     return [
         *_bit_checks("report", evidence.reports, evidence.within_reports, reports),
+        evidence.patterns["report"].check("report: patterns of bits", reports),
         *_bit_checks("permanent", evidence.permanents, evidence.within_permanents, permanents),
+        evidence.patterns["permanent"].check("permanent: patterns of bits", permanents),
         _copies_check("report: equal to the true bits", evidence.true_reports, reports),
         _copies_check("permanent: equal to the true bits", evidence.true_permanents, permanents),
         _copies_check(
@@ -46,39 +53,41 @@ def probability_checks(evidence: Evidence, params: Params) -> list[Check]:
         binomial_check("two reports: one permanent response", _again(evidence, params)),
         _unrelated_check("another metric: independent noise", evidence.other_metric, ones),
         _unrelated_check("another value: independent noise", evidence.other_value, ones),
-        _unrelated_check("next device: independent noise", evidence.next_device, ones),
+        _unrelated_check("other devices: independent noise", evidence.next_device, ones),
         _cohorts(evidence, params),
     ]
 
 
 def restart_check(subject: Subject, params: Params, request: Request) -> Check:
-    """Start the subject twice and compare its responses: its fresh coins must differ."""
+    """Start the subject several times and compare its responses: its fresh coins must differ.
+
+    Runs that begin with one report are a fault too: the first one of each may have no noise.
+    """
     name = "restart: no repeated reports"
-    n = _requests_needed(params, remembers=subject.remembers)
-    if n is None:
-        detail = "reports need no fresh coins: p = 0 and q = 1"
-        return Check(name=name, verdict="not seen", detail=detail)
-    first, second = (
-        [response.report for response in subject.restart().respond([request] * n)] for _ in range(2)
-    )
-    if len(set(first)) == 1:
-        return Check(name=name, verdict="fault", detail=f"all {n} reports of a device are equal")
-    repeated = first == second
-    outcome = "were repeated" if repeated else "were not repeated"
-    return Check(
-        name=name,
-        verdict="fault" if repeated else "pass",
-        detail=f"{n} reports of a device {outcome} after a restart",
-    )
-
-
-def _requests_needed(params: Params, *, remembers: bool) -> int | None:
-    """Return how many reports repeat with probability below ALARM; None if all may repeat."""
-    ones = (params.p, params.q) if remembers else (params.p_star, params.q_star)
+    ones = (params.p, params.q) if subject.remembers else (params.p_star, params.q_star)
     same = max(one**2 + (1 - one) ** 2 for one in ones)
     if same == 1:
-        return None
-    return 2 + math.ceil(math.log(ALARM / 2) / (params.k * math.log(same)))
+        detail = "reports need no fresh coins: p = 0 and q = 1"
+        return Check(name=name, verdict="not seen", detail=detail)
+    n = 2 + math.ceil(math.log(ALARM / 2) / (params.k * math.log(same)))  # all alike below ALARM
+    n_runs = min(n, _MOST_RUNS)
+    runs = [
+        [response.report for response in subject.restart().respond([request] * n)]
+        for _ in range(n_runs)
+    ]
+    if any(len(set(run)) == 1 for run in runs):
+        return Check(name=name, verdict="fault", detail=f"all {n} reports of a device are equal")
+    repeated = len({tuple(run) for run in runs}) < n_runs
+    alike = params.k * (n_runs - 1) * math.log(same) < math.log(ALARM)
+    begin_alike = alike and len({run[0] for run in runs}) == 1
+    outcome = "were repeated" if repeated else "were not repeated"
+    if begin_alike:
+        outcome = "begin with one report"
+    return Check(
+        name=name,
+        verdict="fault" if repeated or begin_alike else "pass",
+        detail=f"{n} reports of a device {outcome} after {counted(n_runs - 1, 'restart')}",
+    )
 
 
 def _bit_checks(stage: Stage, ones: Ones, within: Pairs, expected: _Pair) -> list[Check]:

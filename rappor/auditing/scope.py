@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from scipy import stats
 
 from rappor.auditing.check import ALARM, Check
+from rappor.auditing.evidence import DISTANCES
+from rappor.auditing.patterns import WHOLE
 from rappor.protocol.params import Params
 
 
@@ -21,25 +23,36 @@ def not_examined(
     """
     unseen = [check.name for check in checks if check.verdict == "not seen"]
     sentences = [f"Values: {n_values} were asked about; others may be treated differently."]
-    if params.k > 2:
-        sentences.append("Bits: any two were compared; three may depend where no two of them do.")
+    if params.k > WHOLE:
+        sentences.append(
+            "Bits: any two were compared, neighbours and some others by threes; more may depend."
+        )
+    apart = sorted({distance for _, distance in DISTANCES})
     sentences += [
-        "Devices: those asked one after the other were compared; others may share fresh coins.",
+        f"Devices: those asked {', '.join(map(str, apart[:-1]))} or {apart[-1]} places after each "
+        "other were compared; others may share fresh coins.",
         f"Rare faults: noise that is left out in fewer than one report of {_rarest(params, trials)}"
         " may be missed.",
+        f"Small faults: a share of ones that is off by less than {_smallest(params, trials):.2g} in"
+        " all bits, as by a <= for <, may be missed; --exact finds it.",
         f"Reports: a device may change after its first {n_reports}, or with the date."
         if n_reports > 1
         else "Reports: a device may change after its first, with the date, or after a restart.",
-        "Secrets: a client may store them badly, or draw them from a large but foreseeable set.",
+        "Secrets: a client may store them badly, draw them from a foreseeable set, or have more "
+        "than the told bits but fewer than 256.",
+        "Generators: a shift register is sought in a subject's coins if p or q is one half; a "
+        "congruential generator, coins of 16 or 24 bits, and one seeded by the time are not.",
     ]
-    if "own coins: no shift register" in unseen:
-        sentences.append(
-            "Generators: a shift register is sought in a subject's coins if p or q is one half."
-        )
     if unseen:
         sentences.append(f"Not seen: {', '.join(unseen)}.")
     sentences.append("Clients: epochs, consent, the ledger and uploads are no part of an encoder.")
     return tuple(sentences)
+
+
+def _smallest(params: Params, trials: int) -> float:
+    """Return the change of a probability that the count of all ones shows half of the time."""
+    z = float(stats.norm.isf(ALARM / 4 / params.k))
+    return z * math.sqrt(params.p_star * (1 - params.p_star) / (trials * params.k))
 
 
 def _rarest(params: Params, trials: int) -> str:

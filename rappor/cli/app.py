@@ -19,6 +19,7 @@ from rappor.cli.collects import collects
 from rappor.cli.commands import Command, Group
 from rappor.cli.compare import compare
 from rappor.cli.convert import convert
+from rappor.cli.datasheet import datasheet
 from rappor.cli.decode import decode
 from rappor.cli.demo import demo
 from rappor.cli.discover import discover
@@ -51,7 +52,7 @@ def completion(*, shell: str) -> None:
 
 STEPS: Final = {
     "Try": (demo, simulate, encode),
-    "Plan": (plan, privacy, collects),
+    "Plan": (plan, privacy, collects, datasheet),
     "Collect": (aggregate, pull),
     "Read": (decode, discover, compare, trend, publish),
     "Prove": (audit,),

@@ -75,7 +75,10 @@ def _together(registry: Registry) -> str:
     reserved = math.fsum(each.total for each in registry.reserved)
     if math.isinf(reserved):
         return "WARNING: the privacy loss of all metrics together in a calendar year has no limit."
-    return f"All metrics together: at most {reserved:g} nats of privacy loss in a calendar year."
+    return (
+        f"All metrics together: at most {reserved:g} nats of privacy loss in a calendar year, for "
+        "each device. If you have several devices, their losses add up."
+    )
 
 
 def _wrap(text: str) -> str:

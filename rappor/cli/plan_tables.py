@@ -10,8 +10,10 @@ from rich.table import Table
 
 from rappor.cli.console import show, table
 from rappor.cli.numbers import even_odds_become
+from rappor.cli.staying_table import staying_section
 from rappor.ground.errors import ParamsError
 from rappor.ground.plurals import counted
+from rappor.privacy.staying import staying
 from rappor.protocol.encodings import encoding_of
 from rappor.protocol.loss import epsilon_1, epsilon_inf
 from rappor.protocol.params import LETTERS, NOISE, Params
@@ -42,6 +44,8 @@ def print_plan(planned: Plan, compared: tuple[Repeat, ...], entry: str, remark: 
         show(f"\n{remark}")
     if compared:
         show("\nWhat repeated reports of the same devices bring:\n", _repeated(compared))
+    title, stays, choice = staying_section(staying(planned.params))
+    show(f"\n{title}:\n", stays, choice)
     show(
         "\nOther designs with the same epsilon, k and m (variance of a rare string's count, per "
         "report):\n",

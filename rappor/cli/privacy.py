@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import click
 
@@ -23,16 +23,21 @@ from rappor.registry.registry import Registry
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Batch:
-    """What the command line says about the shuffled batch."""
+    """What the command line says about a shuffled batch."""
 
-    devices: int
+    shuffled: int | None
     counts_path: str | None
     delta: float
 
-    def read(self, params: Params) -> Batch:
+    def read(self, params: Params) -> Batch | None:
         """Return the batch, with the cohorts of the counts if a file of them is named."""
+        if self.shuffled is None:
+            if self.counts_path is not None:
+                raise click.UsageError("--counts goes with --shuffled")
+            return None
+        batch = Batch(devices=self.shuffled, delta=self.delta)
         if self.counts_path is None:
-            return Batch(devices=self.devices, delta=self.delta)
+            return batch
         from rappor.counts.counts import Counts
 
         counts = Counts.load(self.counts_path)
@@ -41,7 +46,7 @@ class _Batch:
                 f"counts must be of parameters {params.fingerprint}, "
                 f"got {counts.params.fingerprint}"
             )
-        return Batch(delta=self.delta, cohorts=tuple(counts.reports.tolist()))
+        return replace(batch, cohorts=tuple(counts.reports.tolist()))
 
 
 @click.command(
@@ -49,7 +54,7 @@ class _Batch:
     examples=(
         "rappor privacy search_engine --registry metrics.toml",
         "rappor privacy search_engine --registry metrics.toml --changed new.toml",
-        "rappor privacy --profile strict --devices 1e7 --chart belief.svg",
+        "rappor privacy --profile strict --shuffled 1e7 --chart belief.svg",
         "rappor privacy --bits 128 --hashes 2 --cohorts 16 -f .5 -p .5 -q .75",
     ),
     elsewhere={
@@ -91,19 +96,17 @@ class _Batch:
     "batch",
     _Batch,
     click.option(
-        "--devices",
+        "--shuffled",
         type=COUNT,
-        default=1_000_000,
-        show_default="1e6",
         metavar="N",
-        help="Devices in a shuffled batch, and in a collection for the detection limit.",
+        help="Devices in a shuffled batch, if you have a shuffler. Shows what it would change.",
     ),
     click.option(
         "--counts",
         "counts_path",
         type=click.Path(),
         metavar="FILE",
-        help="Counts file of a collection, for the actual cohorts of the batch.",
+        help="Counts file whose actual cohorts take the place of --shuffled N.",
     ),
     click.option(
         "--delta",
@@ -113,6 +116,14 @@ class _Batch:
         metavar="PROBABILITY",
         help="Probability with which the bounds of shuffling may fail.",
     ),
+)
+@click.option(
+    "--devices",
+    type=COUNT,
+    default=1_000_000,
+    show_default="1e6",
+    metavar="N",
+    help="Devices of a collection, for the detection limit.",
 )
 @click.option(
     "--candidates",
@@ -135,6 +146,7 @@ def privacy(
     subject: Subject,
     usage: Usage,
     batch: _Batch,
+    devices: int,
     candidates: int,
     changed: str | None,
     as_json: bool,
@@ -159,12 +171,12 @@ def privacy(
         report = privacy_report(
             metric, registry=subject.registry, usage=usage, batch=shuffled, changed=new
         )
-    error = None if new is None else _joint_error(subject.params, new, batch.devices)
+    error = None if new is None else _joint_error(subject.params, new, devices)
     limit = Detectable(
-        devices=batch.devices,
+        devices=devices,
         candidates=candidates,
-        std_error=standard_error(subject.params, batch.devices),
-        detection_limit=detection_limit(subject.params, batch.devices, n_candidates=candidates),
+        std_error=standard_error(subject.params, devices),
+        detection_limit=detection_limit(subject.params, devices, n_candidates=candidates),
     )
     save_chart(report, chart)
     if as_json:

@@ -10,6 +10,7 @@ from rich.table import Table
 
 from rappor.cli.console import escape, section, show, table
 from rappor.cli.numbers import even_odds_become, least_belief
+from rappor.cli.staying_table import staying_section
 from rappor.ground.plurals import counted
 from rappor.planning.changed_params import JointError
 from rappor.privacy.changing_params import EntryChange
@@ -26,6 +27,11 @@ from rappor.protocol.params import LETTERS, Params
 from rappor.reporting.numbers import most_belief, nats, percent, short_percent
 
 _ALIKE: Final = "Below, only devices with the same properties are counted"
+
+_SHUFFLER: Final = (
+    "This holds if a shuffler that neither you nor the collector runs removes addresses, times and "
+    "order. Nothing in this project shuffles: today the collector sees every report alone."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +53,7 @@ def print_report(report: PrivacyReport, error: JointError | None, limit: Detecta
         "Each cell has the least and the most that the belief above it can become. How often an "
         "average observer names the value is shown by `rappor attack longitudinal`.",
     )
+    section(*staying_section(report.staying))
     if report.promise is not None:
         section("What is promised", report.promise)
     if report.without_noise is not None:
@@ -70,7 +77,8 @@ def print_report(report: PrivacyReport, error: JointError | None, limit: Detecta
         f"is {limit.std_error:,.0f} reports. This counts the noise alone; "
         "`rappor plan` also counts collisions of strings.",
     )
-    section(_batch(report.shuffling), _shuffled(report.shuffling))
+    if report.shuffling is not None:
+        section(_batch(report.shuffling), _shuffled(report.shuffling), _SHUFFLER)
     own = "" if report.without_noise is None else "their properties, "
     section("What links the reports of one device", *_links(report.linkability, own))
     if report.account is not None:

@@ -9,6 +9,7 @@ from typing import Final
 
 from rappor.ground.plurals import counted
 from rappor.privacy.linkability import link
+from rappor.privacy.staying import staying_of
 from rappor.protocol.encodings import encoding_of
 from rappor.protocol.loss import belief_bound, epsilon_1, epsilon_inf
 from rappor.protocol.params import Params
@@ -133,6 +134,22 @@ def losses(metric: Metric) -> Iterator[str]:
     yield _one_report(metric.params)
     if most_reports(metric) != 1:
         yield _all_reports(scope_loss(metric), _span(metric))
+    if metric.epoch != "life":
+        yield from _year(metric)
+
+
+def _year(metric: Metric) -> Iterator[str]:
+    """Say what a value that stays for a year loses."""
+    stays = staying_of(metric)
+    if math.isinf(stays.epsilon):
+        return
+    text = f"A value that stays the same for a year: {observer_belief(stays.epsilon)}"
+    if stays.named is not None:
+        text += (
+            f". Who links all its reports names it among {stays.candidates:,} equally likely "
+            f"values {100 * stays.named:.0f} times in 100"
+        )
+    yield f"{text}."
 
 
 def _all_reports(epsilon: float, span: str) -> str:

@@ -19,7 +19,7 @@ Few pairs of sets are enumerated. With more, the score L of one device is taken 
 how many bits of the first set speak for a permanent 1. Its mean and variance are exact, and
 P(L > t) = E[e^-L; L > t] gives the score of two devices. No observer does better than one who
 knows the permanent responses, so that probability bounds all others. For at least 8 bits and 50
-devices simulation agrees within 0.03 (`rappor.auditing.linker`).
+devices simulation agrees within 0.03.
 """
 
 from __future__ import annotations

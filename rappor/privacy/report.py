@@ -18,6 +18,7 @@ from rappor.privacy.changing_values import change_visibility
 from rappor.privacy.linkability import Linkability, link
 from rappor.privacy.notice import promise, told_beside
 from rappor.privacy.shuffling import likely_smallest_cohort, shuffled_epsilon
+from rappor.privacy.staying import Staying, staying
 from rappor.protocol.loss import belief_bound, epsilon_1, epsilon_inf, epsilon_n
 from rappor.protocol.params import Params
 from rappor.registry.budget import most_reports, scope_loss
@@ -131,7 +132,8 @@ class PrivacyReport(Displayed):
     """What a metric, or a parameter set alone, promises a person.
 
     `metric` and `promise` are None for parameters alone, `account` without a registry, `change`
-    without a new entry, `together` for a metric that is answered alone. `without_noise` says
+    without a new entry, `together` for a metric that is answered alone, `shuffling` without a
+    batch. `staying` is for a value that stays for years. `without_noise` says
     what devices send in the clear, None if nothing: the devices of `shuffling` and `linkability`
     are then those that send the same. `value_changes` are empty for a metric that
     answers for one value only.
@@ -146,8 +148,9 @@ class PrivacyReport(Displayed):
     losses: tuple[Loss, ...]
     promise: str | None = None
     without_noise: str | None = None
+    staying: tuple[Staying, ...]
     value_changes: tuple[ValueChange, ...]
-    shuffling: Shuffling
+    shuffling: Shuffling | None
     linkability: Linkability
     account: PersonLoss | None = None
     change: EntryChange | None = None
@@ -179,7 +182,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """Reports that are shuffled before anybody sees them.
+    """Reports that are shuffled before anybody sees them; nothing of this project shuffles.
 
     `cohorts` are the reports of each cohort where they have been counted; otherwise `devices`
     fall into cohorts at random. The bounds hold with probability 1 - delta.
@@ -196,7 +199,6 @@ class Batch:
 
 
 _USAGE: Final = Usage()
-_BATCH: Final = Batch()
 
 
 def privacy_report(
@@ -204,7 +206,7 @@ def privacy_report(
     *,
     registry: Registry | None = None,
     usage: Usage = _USAGE,
-    batch: Batch = _BATCH,
+    batch: Batch | None = None,
     changed: Metric | None = None,
 ) -> PrivacyReport:
     """Assess a metric.
@@ -213,7 +215,7 @@ def privacy_report(
     ----------
     registry : all metrics of a device, for the account of one person.
     usage : how often the device reports.
-    batch : the shuffled batch.
+    batch : a shuffled batch, if a shuffler runs that neither the reader nor the collector runs.
     changed : the metric as it would become.
 
     Raises
@@ -239,6 +241,7 @@ def privacy_report(
         losses=losses_of(metric.params, most_reports(metric)),
         promise=promise(metric),
         without_noise=next(told_beside(metric), None),
+        staying=staying(metric.params, metric),
         value_changes=() if metric.patterns == 1 else report.value_changes,
         account=None if registry is None else _account(registry, usage),
         change=None if changed is None else price_change(metric, changed, reports=usage.reports),
@@ -246,7 +249,7 @@ def privacy_report(
     )
 
 
-def privacy_report_of(params: Params, *, batch: Batch = _BATCH) -> PrivacyReport:
+def privacy_report_of(params: Params, *, batch: Batch | None = None) -> PrivacyReport:
     """Assess parameters alone: what depends on a metric is None."""
     return PrivacyReport(
         params=params,
@@ -254,7 +257,8 @@ def privacy_report_of(params: Params, *, batch: Batch = _BATCH) -> PrivacyReport
         epsilon_inf=epsilon_inf(params),
         losses=losses_of(params),
         value_changes=_value_changes(params),
-        shuffling=_shuffling(params, batch),
+        staying=staying(params),
+        shuffling=None if batch is None else _shuffling(params, batch),
         linkability=link(params),
     )
 

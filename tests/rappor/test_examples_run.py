@@ -53,3 +53,13 @@ def test_every_example_is_run() -> None:
         "analyst_notebook.py",
         "researcher_population.py",
     }
+
+
+def test_the_recipe_for_opendp_answers_each_line() -> None:
+    """With eight bits; the other recipe's package is not installed for tests."""
+    recipe = str(EXAMPLES / "audits" / "opendp_bits.py")
+    answer = subprocess.run(
+        [sys.executable, recipe], input="a\nh\n", capture_output=True, text=True, check=False
+    )
+    assert answer.returncode == 0, answer.stderr
+    assert re.fullmatch("([01]{8}\n){2}", answer.stdout)

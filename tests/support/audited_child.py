@@ -1,26 +1,31 @@
 """A small client under audit, correct but for the fault that its argument names.
 
-It keeps one JSON file a device and reports every event. Run as `python audited_child.py FAULT`.
+It keeps one JSON file a device. Run as `python audited_child.py FAULT`.
 """
 
 from __future__ import annotations
 
 import datetime
 import functools
+import hashlib
 import json
 import os
 import sys
+import zlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rappor import Registry, encode_value
+from rappor import Metric, Registry, encode_value
 from rappor.encode import Encoded
 from rappor.protocol.encodings import parse_value
 from rappor.protocol.loss import epsilon_inf
+from rappor.protocol.randomizer import cohort, system_coins
 from rappor.protocol.wire import encode_base64url
 
 FAULT = sys.argv[1] if len(sys.argv) > 1 else ""
 SALT = os.urandom(16)
+STARTED: list[str] = []
 
 load = functools.cache(Registry.load)
 
@@ -31,50 +36,111 @@ def main() -> None:
         sys.stdout.write(json.dumps(answer(**json.loads(line))) + "\n")
 
 
-def answer(*, folder: str, registry: str, metric: str, value: str, now: float) -> dict[str, Any]:
-    """Record a value and return all reports of the device."""
+def answer(
+    *, folder: str, registry: str, metric: str, now: float, events: Sequence[tuple[float, str]]
+) -> dict[str, Any]:
+    """Record values and return all reports of the device."""
+    del now
     file = Path(folder, "device.json")
     Path(folder).mkdir(mode=0o755 if FAULT == "readable" else 0o700, exist_ok=True)
     state = json.loads(file.read_text()) if file.exists() else new_state()
     declared = load(registry).metric(metric)
-    epoch = declared.epoch_at(datetime.datetime.fromtimestamp(now, datetime.UTC).date())
-    secret = bytes.fromhex(state["secret"])
-    if FAULT == "forgets":
-        secret = secret[:16] + SALT
-    if FAULT == "one epoch":
-        epoch = declared.epoch_at(datetime.date(2000, 1, 1))
-    if FAULT == "back" and epoch in state["latched"] and epoch != max(state["latched"]):
-        secret = bytes(reversed(secret))
-    latched = state["latched"].setdefault(epoch, value[::-1])  # backwards: it is on the disk
-    kept = value if FAULT == "no latch" else latched[::-1]
-    encoded = encode_value(secret, declared, parse_value(declared.params, kept), epoch=epoch)
-    state["waiting"].append(report_of(encoded))
-    if FAULT == "redraws waiting":
-        state["waiting"][0] = report_of(encoded)
-    if FAULT == "value on disk":
-        state["value"] = value
-    state["spent"] = len(state["latched"]) * epsilon_inf(declared.params)
-    spent = 0.1 if FAULT == "cheap" else state["spent"]
+    for moment, value in events:
+        record(state, declared, moment, value)
     file.write_text(json.dumps(state))
-    return {"waiting": state["waiting"], "spent": spent}
+    if FAULT == "value on disk" and events:
+        Path(folder, "value").write_text(events[-1][1])
+    if FAULT == "value compressed" and events:
+        Path(folder, "value").write_bytes(b"head" + zlib.compress(events[-1][1].encode()))
+    spent = 0.1 if FAULT == "cheap" else len(state["latched"]) * epsilon_inf(declared.params)
+    return {"waiting": state["waiting"], "spent": spent if state["latched"] else 0.0}
+
+
+def is_odd(value: str) -> bool:
+    """Divide values into two kinds."""
+    return bool(hashlib.sha256(value.encode()).digest()[0] & 1)
 
 
 def new_state() -> dict[str, Any]:
     """Return a new device."""
     secret = bytes(32) if FAULT == "one secret" else os.urandom(32)
-    return {"secret": secret.hex(), "latched": {}, "waiting": [], "spent": 0.0}
+    return {"secret": secret.hex(), "latched": {}, "waiting": [], "held": []}
 
 
-def report_of(encoded: Encoded) -> dict[str, Any]:
-    """Return a report as an answer holds it."""
-    bits = encoded.report.bits
-    if FAULT == "no fresh coins":
-        bits = encoded.permanent
-    return {
+def record(state: dict[str, Any], metric: Metric, moment: float, value: str) -> None:
+    """Report an event, or one of those of the day that has ended."""
+    if metric.interval == "none" or FAULT == "no interval":
+        report(state, metric, moment, value)
+        return
+    held = state["held"]
+    if held and moment // 86_400 != held[0][0] // 86_400:
+        place = 0 if FAULT == "first event" else (system_coins(1)[0] * len(held)) >> 32
+        chosen = held[place]
+        state["held"] = held = []
+        report(state, metric, chosen[0], chosen[1][::-1])
+    held.append((moment, value[::-1]))  # backwards: it is on the disk
+
+
+def report(state: dict[str, Any], metric: Metric, moment: float, value: str) -> None:
+    """Make a report."""
+    epoch = epoch_of(metric, moment)
+    secret = secret_of(state, metric, epoch, value)
+    latch = state["latched"].get(epoch, value[::-1])
+    if FAULT == "silent once changed" and latch != value[::-1]:
+        return
+    if FAULT == "odd values dropped" and is_odd(value) and system_coins(1)[0] % 3 == 0:
+        return
+    is_repeat = epoch in state["latched"]
+    state["latched"][epoch] = latch
+    kept = value if FAULT == "no latch" else latch[::-1]
+    encoded = encode_value(secret, metric, parse_value(metric.params, kept), epoch=epoch)
+    due = system_coins(1)[0] % 1000 + 1000 * (FAULT == "late" and is_odd(value))
+    bits = shown(encoded, kept, is_repeat=is_repeat)
+    made = {
         "params": encoded.report.params,
         "cohort": encoded.cohort,
-        "bits": encode_base64url(bits),
+        "bits": encode_base64url(bits[:-1] if FAULT == "short" and is_odd(value) else bits),
+        "due": moment + due,
     }
+    twice = FAULT == "odd values twice" and is_odd(value)
+    state["waiting"] += [made, made] if twice else [made]
+    if FAULT == "redraws waiting":
+        state["waiting"][0] = made
+
+
+def epoch_of(metric: Metric, moment: float) -> str:
+    """Return the epoch of a moment."""
+    day = datetime.datetime.fromtimestamp(moment, datetime.UTC).date()
+    return metric.epoch_at(datetime.date(2000, 1, 1) if FAULT == "one epoch" else day)
+
+
+def secret_of(state: dict[str, Any], metric: Metric, epoch: str, value: str) -> bytes:
+    """Return the device's secret."""
+    secret = bytes.fromhex(state["secret"])
+    if FAULT == "forgets":
+        return secret[:16] + SALT
+    if FAULT == "back" and epoch in state["latched"] and epoch != max(state["latched"]):
+        return bytes(reversed(secret))
+    while FAULT == "cohort by value" and not state["latched"]:
+        secret = os.urandom(32)
+        state["secret"] = secret.hex()
+        if cohort(secret, metric.name, epoch, metric.params) % 2 == is_odd(value):
+            break
+    return secret
+
+
+def shown(encoded: Encoded, value: str, *, is_repeat: bool) -> bytes:
+    """Return the bits of a report."""
+    is_first = not STARTED
+    STARTED.append(encoded.report.params)
+    without = {
+        "no fresh coins": True,
+        "fresh coins left out at times": is_repeat and system_coins(1)[0] % 5 == 0,
+    }
+    if without.get(FAULT):
+        return encoded.permanent
+    clear = {"first report in the clear": is_first, "empty text in the clear": not value}
+    return encoded.bits if clear.get(FAULT) else encoded.report.bits
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ def modules() -> dict[str, Path]:
     """Return every module of the three packages by its dotted name; examples are none."""
     found = {}
     for package, folder in PACKAGES.items():
-        for path in set(folder.rglob("*.py")) - set((folder / "examples").glob("*.py")):
+        for path in set(folder.rglob("*.py")) - set((folder / "examples").rglob("*.py")):
             parts = path.relative_to(folder).with_suffix("").parts
             name = ".".join([package, *(part for part in parts if part != "__init__")])
             found[name] = path

@@ -215,15 +215,16 @@ def twelve_bits(metric: Metric) -> Respond:
     return cut
 
 
-def shared_by_two_devices(metric: Metric) -> Respond:
-    """Start an encoder in which each two devices in a row share their fresh coins."""
+def shared_by_two_devices(metric: Metric, *, apart: int = 1) -> Respond:
+    """Start an encoder in which pairs of devices, so many places apart, share their fresh coins."""
     numbers: dict[bytes, int] = {}
     reports: Counter[bytes] = Counter()
     drawn: dict[tuple[int, int], Sequence[int]] = {}
 
     def respond(secret: bytes, name: str, value: str) -> Response:
         reports[secret] += 1
-        place = numbers.setdefault(secret, len(numbers)) // 2, reports[secret]
+        number = numbers.setdefault(secret, len(numbers))
+        place = number - number // apart % 2 * apart, reports[secret]
 
         def instantly(memoised: bytes, params: Params) -> bytes:
             return instantaneous_response(
@@ -247,6 +248,66 @@ def bare_canary(metric: Metric) -> Respond:
         return Response(response.cohort, bits, bits)
 
     return with_canary
+
+
+def bare_where(metric: Metric, is_bare: Callable[[str], bool]) -> Respond:
+    """Start an encoder that reports some values without noise."""
+    respond, encode = start(metric), encoder(metric.params)
+
+    def sometimes(secret: bytes, name: str, value: str) -> Response:
+        response = respond(secret, name, value)
+        bits = encode.encode(value, response.cohort)
+        return Response(response.cohort, bits, bits) if is_bare(value) else response
+
+    return sometimes
+
+
+def empty_bare(metric: Metric) -> Respond:
+    """Start an encoder that reports the empty text without noise."""
+    return bare_where(metric, lambda value: not value)
+
+
+def long_bare(metric: Metric) -> Respond:
+    """Start an encoder that reports texts of more than 256 bytes without noise."""
+    return bare_where(metric, lambda value: len(value) > 256)
+
+
+def first_bare(metric: Metric) -> Respond:
+    """Start an encoder whose first report has no fresh noise."""
+    respond, started = start(metric), list[str]()
+
+    def first(secret: bytes, name: str, value: str) -> Response:
+        response = respond(secret, name, value)
+        is_first = not started
+        started.append(name)
+        assert response.permanent is not None
+        return response._replace(report=response.permanent) if is_first else response
+
+    return first
+
+
+def telling(metric: Metric) -> Respond:
+    """Start an encoder that reports the last bit as 1 for half of the values: not a true bit."""
+    respond, last = start(metric), metric.params.k - 1
+
+    def tell(secret: bytes, name: str, value: str) -> Response:
+        response = respond(secret, name, value)
+        report = int.from_bytes(response.report, "little") & ~(1 << last)
+        odd = hashlib.sha256(value.encode()).digest()[0] & 1
+        report |= odd << last
+        return response._replace(report=report.to_bytes(metric.params.n_bytes, "little"))
+
+    return tell
+
+
+def three_coins(secret: bytes, name: str, params: Params, bits: bytes) -> bytes:
+    """Let the third bit's flip be the first two's, where p and q are symmetric."""
+    response = int.from_bytes(permanent(secret, name, "", params, bits), "little")
+    flips = response ^ int.from_bytes(bits, "little")
+    third = (flips ^ flips >> 1) & 1
+    return ((response & ~4) | ((int.from_bytes(bits, "little") >> 2 & 1) ^ third) << 2).to_bytes(
+        params.n_bytes, "little"
+    )
 
 
 def keyed_by_spelling(metric: Metric) -> Respond:

@@ -108,6 +108,12 @@ def waiting_reports(db: sqlite3.Connection) -> list[Report]:
     return [read_report(body) for (body,) in db.execute(query)]
 
 
+def due_times(db: sqlite3.Connection) -> list[float | None]:
+    """Return from when on each of `waiting_reports` may leave; None where it was tried."""
+    due = "SELECT CASE WHEN attempts = 0 THEN due END FROM report WHERE status IS NULL"
+    return [each for (each,) in db.execute(f"{due} ORDER BY attempts = 0, seq")]
+
+
 def pending(db: sqlite3.Connection) -> list[Pending]:
     """Return the uploads that were tried and have no answer, the oldest first."""
     return [Pending(*row) for row in db.execute(f"{_PENDING} {_TRIED} ORDER BY seq")]

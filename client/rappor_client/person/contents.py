@@ -34,13 +34,15 @@ class Contents:
     """What a device's folder holds.
 
     `waiting` are the finished reports without an answer; the first of them are in the uploads
-    `pending`. `held` are the reports that wait for the end of their interval. `scopes` are what
+    `pending`. `due` are the moments from which they may leave, in seconds since 1970, None where
+    it was tried. `held` are the reports that wait for the end of their interval. `scopes` are what
     the device has answered for, which `spent` sums up. `sent` is the log of uploads, `bodies` what
     is to leave, byte by byte, what is held included.
     """
 
     has_secret: bool
     waiting: tuple[Report, ...] = ()
+    due: tuple[float | None, ...] = ()
     pending: tuple[Pending, ...] = ()
     held: tuple[Held, ...] = ()
     scopes: tuple[Scope, ...] = ()
@@ -72,6 +74,7 @@ def read_contents(folder: str | os.PathLike[str]) -> Contents:
                 return Contents(
                     has_secret=True,
                     waiting=tuple(spool.waiting_reports(db)),
+                    due=tuple(spool.due_times(db)),
                     pending=tuple(spool.pending(db)),
                     held=held,
                     scopes=scopes,

@@ -76,6 +76,11 @@ class Buckets(Encoding):
         return neighbours([repr(number) for number in (edges[0] - 1, *inner, edges[-1])])
 
     @property
+    def unlisted(self) -> tuple[str, ...]:
+        """What is no number."""
+        return ("nan",)
+
+    @property
     def edges(self) -> tuple[float, ...]:
         """The numbers between the ranges."""
         return tuple(float(edge) for edge in self.params.categories)

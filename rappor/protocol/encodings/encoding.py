@@ -164,12 +164,24 @@ class Encoding(ABC):
         """
         return neighbours(self.params.categories)
 
+    @property
+    def unlisted(self) -> tuple[str, ...]:
+        """Texts of values that are in none of the categories or ranges."""
+        return ()
+
 
 @dataclass(frozen=True)
 class NamedEncoding(Encoding):
     """An encoding whose bits have names: its categories."""
 
     normalizes = True
+
+    @property
+    def unlisted(self) -> tuple[str, ...]:
+        """No text at all, and one that is no category."""
+        listed = self.params.categories
+        return tuple(text for text in ("", "none of these categories") if text not in listed)
+
     names_values = True
     categories_key = "categories"
 

@@ -1,4 +1,4 @@
-// The client as `rappor audit --client` asks it: events on devices in folders, one line of JSON each.
+// The client as `rappor audit --client` asks it: runs on devices in folders, one line of JSON each.
 
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
@@ -12,15 +12,22 @@ for await (const line of createInterface({ input: process.stdin })) {
   console.log(JSON.stringify(await answer(JSON.parse(line))));
 }
 
-/** Record a value, and return the reports that wait. The registry lies as JSON beside the TOML. */
-async function answer({ folder, registry, metric, value, now }) {
+/** Record values, and return the reports that wait. The registry lies as JSON beside the TOML. */
+async function answer({ folder, registry, metric, now, events }) {
   const store = fileStore(join(folder, "telemetry.json"));
   const document = JSON.parse(readFileSync(registry.replace(/\.toml$/, ".json"), "utf8"));
-  const client = await Client.open({ registry: document, consent: true, store, clock: () => now });
-  await told(client, metric, value);
+  let moment = now;
+  const clock = () => moment;
+  const client = await Client.open({ registry: document, consent: true, store, clock });
+  for (const [at, value] of events) {
+    moment = at;
+    await told(client, metric, value);
+  }
   const { spool } = await store.read(["spool"]);
-  const sent = spool.uploads.map(({ body }) => JSON.parse(body).reports[0]);
-  const waiting = [...sent, ...spool.reports].map(({ params, cohort, bits }) => ({ params, cohort, bits }));
+  const sent = spool?.uploads.map(({ body }) => JSON.parse(body).reports[0]) ?? [];
+  const waiting = [...sent, ...(spool?.reports ?? [])].map(({ metric, params, cohort, bits, due }) => ({
+    metric, params, cohort, bits, due,
+  }));
   await client.close();
   return { waiting, spent: (await client.spent()).nats };
 }

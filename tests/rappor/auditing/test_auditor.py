@@ -20,10 +20,13 @@ from planted_faults import (
     FORCED,
     bare_canary,
     devices_unsent,
+    empty_bare,
     f_off,
     far_bits_share,
+    first_bare,
     keyed_by_spelling,
     last_bit_skipped,
+    long_bare,
     misforced,
     never_cleared,
     not_keyed_by_metric,
@@ -37,6 +40,8 @@ from planted_faults import (
     sometimes_bare,
     sometimes_unsent,
     start,
+    telling,
+    three_coins,
     twelve_bits,
     twister,
     twister_for_system,
@@ -67,7 +72,7 @@ def test_shipped_encoder_passes(audited: Metric) -> None:
         assert 0 < bound <= claim, name
     seen = [check.verdict for check in result.checks]
     k = audited.params.k  # with few bits a device without noise is nothing unusual
-    assert seen.count("not seen") <= (3 if k > 3 else 5 if k > 1 else 8)
+    assert seen.count("not seen") <= (3 if k > 3 else 5 if k > 1 else 10)
 
 
 def test_values_that_share_their_bits_in_a_cohort_may_share_their_noise() -> None:
@@ -216,7 +221,7 @@ FAULTS: dict[str, tuple[Callable[[Metric], Respond], set[str]]] = {
     # .28 for .14 of 15,000 zeros that are the first and the second device's: far beyond 9
     "two devices in a row share their fresh coins": (
         shared_by_two_devices,
-        {"next device: independent noise"},
+        {"other devices: independent noise"},
     ),
     # the same coins after each start
     "fresh coins come from a constant seed": (
@@ -233,6 +238,55 @@ def test_planted_fault_is_found(fault: str) -> None:
     result = run_audit(Function(lambda: make(SMALL)), SMALL)
     assert expected <= faults_of(result)
     assert not result.passed
+
+
+FEW_BITS = metric(k=8)
+
+MORE_FAULTS: dict[str, tuple[Callable[[Metric], Respond], Metric, str]] = {
+    # half of the 64 patterns of three bits, with probability 1/64 or more, never come: e^-47
+    "three permanent coins have one parity": (
+        partial(start, permanently=three_coins),
+        FEW_BITS,
+        "permanent: patterns of bits",
+    ),
+    # one value of 32 in 375: two bare reports are enough, fewer have probability 1e-4
+    "the empty text has no noise": (empty_bare, SMALL, "permanent: equal to the true bits"),
+    "a text of 257 bytes has no noise": (long_bare, SMALL, "permanent: equal to the true bits"),
+    # 3,000 pairs of devices share 31 coins
+    "devices three places apart share their fresh coins": (
+        partial(shared_by_two_devices, apart=3),
+        SMALL,
+        "other devices: independent noise",
+    ),
+    # the same 32 bits after each of three restarts
+    "the first report of a process has no noise": (
+        first_bare,
+        SMALL,
+        "restart: no repeated reports",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", MORE_FAULTS)
+def test_faults_beyond_pairs_and_neighbours_are_found(fault: str) -> None:
+    """Three bits, special values, distant devices and first reports."""
+    make, audited, expected = MORE_FAULTS[fault]
+    result = run_audit(Function(lambda: make(audited)), audited, trials=6000)
+    assert expected in faults_of(result)
+
+
+def test_a_learned_rule_finds_what_no_count_of_the_true_bits_shows() -> None:
+    """The first value of a pair also sets the last bit: an observer of whole reports is sure."""
+    result = run_audit(Function(lambda: telling(FEW_BITS)), FEW_BITS, trials=30_000)
+    checks = checks_of(result)
+    assert checks["epsilon_1 by a learned rule"].verdict == "fault"
+    assert checks["epsilon_1"].verdict == "pass"
+
+
+def test_the_rate_of_false_alarms_is_a_sum() -> None:
+    """Each bound has its level, each other check ALARM: below 1 in 200 by far."""
+    result = audit(shipped(SMALL), SMALL, trials=1000)  # too few for the learned bound
+    assert result.false_alarms == pytest.approx(3e-4, rel=0.01)
 
 
 @pytest.mark.parametrize("fault", list(FORCED)[1:])
@@ -485,7 +539,7 @@ def test_more_checks_belong_to_the_same_audit() -> None:
 def test_an_audit_says_what_it_did_not_look_at() -> None:
     """The values, pairs of bits and reports that it compared, and what it never asks."""
     strings = run_audit(shipped(SMALL), SMALL, n_reports=3).not_examined
-    asked = len(choose_pairs(SMALL.params)) * 2 + 16
+    asked = len(choose_pairs(SMALL.params)) * 2 + 16 + 3
     assert strings[0].startswith(f"Values: {asked} were asked about")
     assert "Reports: a device may change after its first 64, or with the date." in strings
     unseen = next(sentence for sentence in strings if sentence.startswith("Not seen: "))

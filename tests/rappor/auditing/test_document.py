@@ -11,6 +11,7 @@ from places import ROOT
 
 from rappor import Params, epsilon_1, epsilon_inf
 from rappor.auditing import Check, observe, shipped
+from rappor.auditing.device import NOT_EXAMINED
 from rappor.auditing.forger import shift
 from rappor.auditing.lower_bound import reachable
 from rappor.auditing.scope import not_examined
@@ -49,11 +50,13 @@ def test_what_an_audit_does_not_see_is_listed() -> None:
     """The list is the one of an audit's record, whole and in order."""
     part = DOCUMENT.split("## What it cannot see")[1].split("\n## ")[0]
     listed = re.findall(r"^- (.*)$", part, re.MULTILINE)
+    client = DOCUMENT.split("## Audit a client")[1].split("\n## ")[0]
+    assert re.findall(r"^- (.*)$", client, re.MULTILINE) == list(NOT_EXAMINED)
     unseen = [
         Check(name=name, verdict="not seen", detail="")
         for name in ("permanent: same in another spelling", "own coins: no shift register")
     ]
-    said = not_examined(BALANCED, unseen, trials=100_000, n_values=32, n_reports=64)
+    said = not_examined(BALANCED, unseen, trials=100_000, n_values=35, n_reports=64)
     assert listed == list(said)
 
 

@@ -36,7 +36,8 @@ def test_collects_describes_every_metric(shell: Shell) -> None:
     assert "expired" in out
     registry = Registry.load(shell.place / "metrics.toml", today=datetime.date.today())
     total = sum(each.total for each in registry.reserved)
-    assert f"at most {total:g} nats" in out.splitlines()[-1]
+    assert f"at most {total:g} nats" in out.splitlines()[-2]
+    assert "A value that stays the same for a year" in out
     assert "together" not in shell("collects", "theme", "--registry", "metrics.toml")[1]
 
 

@@ -64,6 +64,7 @@ LIFE = Params(k=128, h=1, m=8, f=0.5, p=0.25, q=0.75)
 YEAR = Params(k=128, h=1, m=8, f=0.25, p=0.25, q=0.75)
 OTHER = Params(k=128, h=2, m=8, f=0.5, p=0.25, q=0.75)
 BROWSER = ("-k", "128", "--hashes", "2", "-f", ".5", "-p", ".25", "-q", ".75", "--cohorts")
+BATCH = ("--shuffled", "1e6")
 EIGHT = (*BROWSER, "8")
 
 
@@ -115,19 +116,20 @@ def test_batch_is_divided_by_cohorts(ask: Callable[..., Answer], tmp_path: Path)
     reports = np.array([5_000, 4_000, 0, 6_000, 5_000, 5_000, 5_000, 5_000])
     path = tmp_path / "c.counts"
     Counts(LIFE, np.zeros((8, 128), dtype=int), reports).save(path)
-    words = ("life", "--registry", "r.toml", "--counts", "c.counts", "--delta", "1e-6", "--json")
+    shuffled = ("--shuffled", "1e6", "--counts", "c.counts")
+    words = ("life", "--registry", "r.toml", *shuffled, "--delta", "1e-6", "--json")
     batch = report_of(ask(*words))["shuffling"]
     assert (batch["devices"], batch["smallest_cohort"], batch["counted"]) == (35_000, 4_000, True)
     epsilon = shuffled_epsilon(epsilon_n(LIFE, 1), 4_000, delta=1e-6)
     assert batch["losses"][0]["epsilon"] == epsilon < epsilon_n(LIFE, 1)
-    code, _, err = ask(*EIGHT, "--counts", "c.counts")
+    code, _, err = ask(*EIGHT, *shuffled)
     assert code == 2
     assert f"counts must be of parameters {OTHER.fingerprint}, got {LIFE.fingerprint}" in err
-    likely = report_of(ask(*EIGHT, "--devices", "35000", "--json"))["shuffling"]
+    likely = report_of(ask(*EIGHT, "--shuffled", "35000", "--json"))["shuffling"]
     assert 3_500 < likely["smallest_cohort"] < 35_000 / 8
-    few = report_of(ask(*EIGHT, "--devices", "9", "--json"))["shuffling"]
+    few = report_of(ask(*EIGHT, "--shuffled", "9", "--json"))["shuffling"]
     assert (few["smallest_cohort"], few["losses"]) == (0, [])
-    one = report_of(ask(*BROWSER, "1", "--devices", "10", "--json"))
+    one = report_of(ask(*BROWSER, "1", "--shuffled", "10", "--json"))
     assert one["shuffling"]["smallest_cohort"] == 10
 
 
@@ -166,7 +168,7 @@ def test_infinite_losses_are_null_and_said(ask: Callable[..., Answer]) -> None:
 
 def test_people_read_every_section(ask: Callable[..., Answer]) -> None:
     """The figures of the paper's tables stand in the text."""
-    code, out, _ = ask(*EIGHT)
+    code, out, _ = ask(*EIGHT, "--shuffled", "1e6")
     assert code == 0
     for said in (
         "2.0433",
@@ -176,9 +178,12 @@ def test_people_read_every_section(ask: Callable[..., Answer]) -> None:
         "51 reports",
         "half way",
         "after shuffling",
+        "a shuffler that neither you nor the collector runs",
+        "A value that stays",
     ):
         assert said in out
-    assert "one person" not in out
+    assert "shuffl" not in ask(*EIGHT)[1]
+    assert "Account of one person" not in out
     assert "Account of one person" in ask("life", "--registry", "r.toml")[1]
     assert max(map(len, out.splitlines())) <= 100
 
@@ -216,15 +221,22 @@ def test_chart_is_drawn(suffix: str, ask: Callable[..., Answer], tmp_path: Path)
         (("life", "--registry", "r.toml", "--metric", "life"), "name the metric once"),
         (("lief", "--registry", "r.toml"), "did you mean 'life'?"),
         (("-f", "nan", "-p", ".2", "-q", ".5"), "f must be a number in [0, 1), got nan"),
-        (("--profile", "strict", "--delta", "0"), "delta must be a number in (0, 1), got 0.0"),
-        (("--profile", "strict", "--delta", "nan"), "delta must be a number in (0, 1), got nan"),
+        (("--profile", "strict", "--counts", "c.counts"), "--counts goes with --shuffled"),
+        (
+            ("--profile", "strict", *BATCH, "--delta", "0"),
+            "delta must be a number in (0, 1), got 0.0",
+        ),
+        (
+            ("--profile", "strict", *BATCH, "--delta", "nan"),
+            "delta must be a number in (0, 1), got nan",
+        ),
         (("--profile", "strict", "--reports", "0"), "--reports"),
         (("--profile", "strict", "--group", "-1"), "--group"),
         (("--profile", "strict", "--changed", "r.toml"), "--changed needs --registry"),
         (("--profile", "strict", "--chart", "a.pdf"), "chart must end in .svg, .png, .html"),
         (("--profile", "strict", "--chart", "nowhere/a.svg"), "there is no folder nowhere"),
         (("life", "--registry", "r.toml", "--changed", "nope.toml"), "nope.toml"),
-        (("--profile", "strict", "--counts", "none.counts"), "none.counts"),
+        (("--profile", "strict", *BATCH, "--counts", "none.counts"), "none.counts"),
         (("--profile", "strict", "-f", ".3"), "give only one of: a metric of a registry"),
         (("--profile", "strict", "-k", "8"), "give only one of: a metric of a registry"),
         (("home", "--registry", "r.toml", "-f", ".3"), "give only one of: a metric of a registry"),

@@ -6,8 +6,8 @@ import math
 from typing import Any
 
 import pytest
+from linker import recognise
 
-from rappor.auditing.linker import recognise
 from rappor.ground.errors import ParamsError
 from rappor.privacy.recognition import recognition, recognition_inf
 from rappor.protocol.params import Params

@@ -1,0 +1,67 @@
+"""`rappor datasheet`: the papers that a company asks for, from the registry."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import click
+
+from rappor.cli.commands import Command
+from rappor.cli.console import print_json
+from rappor.cli.options import json_option, registry_option
+from rappor.privacy.consent import consent_texts
+from rappor.privacy.datasheet import datasheet as datasheet_of
+from rappor.privacy.impact import impact_assessment
+from rappor.registry.registry import Registry
+
+_PAPERS: Final = {"datasheet": datasheet_of, "dpia": impact_assessment, "consent": consent_texts}
+
+
+@click.command(
+    cls=Command,
+    examples=(
+        "rappor datasheet --registry metrics.toml",
+        "rappor datasheet --registry metrics.toml --paper consent",
+        "rappor datasheet --registry metrics.toml --out papers",
+    ),
+)
+@registry_option()
+@click.option(
+    "--paper",
+    type=click.Choice(list(_PAPERS)),
+    default="datasheet",
+    show_default=True,
+    help="The data sheet, the skeleton of a DPIA, or consent texts.",
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    help="Write all papers into this folder, as Markdown and HTML.",
+)
+@json_option
+def datasheet(*, registry_path: str, paper: str, out: Path | None, as_json: bool) -> None:
+    """Write a data sheet, a DPIA skeleton and consent texts.
+
+    The data sheet has purpose, owner, unit of privacy, fields on the wire, retention, recipients,
+    losses of a report, an epoch, a year and a value that stays, what links reports, what
+    withdrawal erases, and known limits. Each paper has a version, a hash of its content: the same
+    registry gives the same version. What only people can decide is marked [to be filled in].
+    None of it is legal advice.
+    """
+    from rappor.reporting.papers import paper_markdown, paper_page
+
+    registry = Registry.load(registry_path)
+    papers = {name: make(registry) for name, make in _PAPERS.items()}
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+        for name, each in papers.items():
+            (out / f"{name}.md").write_text(paper_markdown(each), encoding="utf-8")
+            (out / f"{name}.html").write_text(paper_page(each), encoding="utf-8")
+    if as_json:
+        print_json(papers[paper])
+    elif out is None:
+        click.echo(paper_markdown(papers[paper]), nl=False)
+    else:
+        click.echo(f"{', '.join(papers)} are in {out}, as Markdown and HTML.")

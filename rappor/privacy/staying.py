@@ -1,0 +1,111 @@
+"""What a value that stays for years loses, by how long a permanent response lasts.
+
+Each epoch has a permanent response of its own, so the losses of a value that stays add up over the
+epochs whose reports somebody links, by address, account, or because the person has one device. With
+`epoch = "life"` there is one response and one loss, which is what RAPPOR was built for. So epochs
+buy that reports of different epochs are not linked, and pay for it with values that stay.
+
+How often an observer names the value among n equally likely ones is exact, for who knows all
+permanent responses and where no two values share a bit. A value's own bits are 1 with probability
+1 - f0 in each epoch, another value's with f1. The value with the most of them is named; with x ones
+of its own, and probabilities a that another value has fewer and b that it has as many, it is the
+first of n, or drawn among the first, with probability ((a + b)^n - a^n) / (n b).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Final
+
+from rappor.privacy.recognition import binomial
+from rappor.protocol.encodings import encoding_of
+from rappor.protocol.loss import belief_bound, epsilon_inf
+from rappor.protocol.params import Params
+from rappor.registry.budget import most_reports, scope_loss
+from rappor.registry.metric import EPOCHS, Metric
+
+CANDIDATES: Final = 100
+"""Equally likely values among which an observer names one; of categories, as many as there are."""
+
+YEARS: Final = (1, 2)
+
+_RARE: Final = 1e-9
+"""Probability, of that of fewer ones, below which a tie changes nothing that is printed."""
+
+_EPOCHS_A_YEAR: Final = {"year": 1, "quarter": 4, "month": 12}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Staying:
+    """The loss of a value that stays for some years, with a permanent response for each epoch.
+
+    `epsilon` is in nats, `most` what a belief of 50 % becomes at most, and `named` the share of
+    values that an observer names among `candidates`; None where values share bits.
+    """
+
+    epoch: str
+    years: int
+    epsilon: float
+    most: float
+    named: float | None
+    candidates: int
+
+
+def staying(params: Params, metric: Metric | None = None) -> tuple[Staying, ...]:
+    """Return what a value that stays loses under each kind of epoch, after one year and two.
+
+    Of a metric its interval counts too; without one any number of reports is counted.
+    """
+    rows = []
+    for epoch in EPOCHS:
+        if metric is None:
+            loss = epsilon_inf(params)
+        elif metric.interval == "epoch" and epoch == "life":
+            continue
+        else:
+            loss = scope_loss(dataclasses.replace(metric, epoch=epoch))
+        once = metric is not None and most_reports(metric) == 1
+        rows += [_row(params, epoch, years, loss, once=once) for years in YEARS]
+    return tuple(rows)
+
+
+def staying_of(metric: Metric) -> Staying:
+    """Return what a value of a metric that stays for a year loses."""
+    once = most_reports(metric) == 1
+    return _row(metric.params, metric.epoch, 1, scope_loss(metric), once=once)
+
+
+def _row(params: Params, epoch: str, years: int, loss: float, *, once: bool = False) -> Staying:
+    epochs = years * _EPOCHS_A_YEAR[epoch] if epoch != "life" else 1
+    n = CANDIDATES if encoding_of(params).hashed else params.k
+    return Staying(
+        epoch=epoch,
+        years=years,
+        epsilon=epochs * loss,
+        most=belief_bound(epochs * loss, 0.5)[1],
+        named=named(params, epochs, n, once=once),
+        candidates=n,
+    )
+
+
+def named(params: Params, epochs: int, n: int, *, once: bool = False) -> float | None:
+    """Return the probability that an observer of all permanent responses names the value of n.
+
+    If each epoch has `once` a report, the observer sees that. None for an encoding whose values
+    share bits, as flags, or have none of their own.
+    """
+    encoding = encoding_of(params)
+    if n < 2 or not (encoding.hashed or encoding.exclusive):
+        return None
+    bits = epochs * params.h
+    ones = (params.p_star, params.q_star) if once else (params.f1, 1 - params.f0)
+    other, own = ([binomial(bits, x, one) for x in range(bits + 1)] for one in ones)
+    total, below = 0.0, 0.0
+    for mine, equal in zip(own, other, strict=True):
+        if equal < _RARE * below:  # the difference of the powers would cancel
+            total += mine * below ** (n - 1)
+        elif equal > 0:
+            total += mine * ((below + equal) ** n - below**n) / (n * equal)
+        below = min(1.0, below + equal)
+    return min(1.0, total)

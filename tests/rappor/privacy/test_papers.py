@@ -1,0 +1,137 @@
+"""The papers for a company: what the registry knows is in them, and no paper changes by itself."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+from rappor_client.folder.spool import GIVE_UP_SECONDS
+from rappor_client.settings import SpoolLimits
+from rappor_server.storage.retention import KEY_DAYS as KEPT_DAYS
+
+from rappor import Registry
+from rappor.privacy.consent import consent_texts
+from rappor.privacy.datasheet import KEY_DAYS, LOGGED, RETRY_DAYS, datasheet, nats
+from rappor.privacy.impact import impact_assessment
+from rappor.privacy.papers import Paper
+from rappor.privacy.staying import staying_of
+from rappor.reporting.papers import paper_markdown, paper_page
+
+REGISTRY = """
+[budget]
+total = 40
+[metrics.page]
+description = "Home page | <b>"
+owner = "o@example.org"
+expires = 2099-12-31
+encoding = "bloom"
+profile = "balanced"
+epoch = "quarter"
+segments.system = ["mac", "linux"]
+[metrics.editor]
+description = "Editor"
+owner = "o@example.org"
+expires = 2099-12-31
+encoding = "onehot"
+categories = ["vim", "emacs"]
+profile = "once"
+epoch = "quarter"
+interval = "epoch"
+min_cohort = 20
+"""
+
+MAKERS = (datasheet, impact_assessment, consent_texts)
+
+
+def registry(text: str = REGISTRY) -> Registry:
+    """Return the registry of a text."""
+    return Registry.loads(text)
+
+
+def text_of(paper: Paper) -> str:
+    """Return all words of a paper."""
+    return " ".join(paper_markdown(paper).split())
+
+
+def test_the_data_sheet_has_what_the_registry_knows() -> None:
+    """Owner, fields, recipients, losses by report, epoch, year and for a value that stays."""
+    known = registry()
+    said = text_of(datasheet(known))
+    titles = [section.title for section in datasheet(known).sections]
+    assert titles[:4] == [
+        "Purpose and owner",
+        "Unit of privacy",
+        "Data fields on the wire",
+        "Retention",
+    ]
+    for metric in known.values():
+        assert metric.owner in said
+        assert all(fingerprint in said for fingerprint in metric.accepted)
+        assert f"one in {metric.min_cohort} of a cohort" in said
+        stays = staying_of(metric)
+        assert f"| {metric.name} | a year | {nats(stays.epsilon)} |" in said
+        assert f"{100 * (stays.named or 0):.0f} % of {stays.candidates}" in said
+    total = sum(each.total for each in known.reserved)
+    assert f"at most {total:g} nats in a calendar year" in said
+    assert "system (mac, linux" in said
+    for word in ("GDPR", "5(3) of the ePrivacy", "pseudonymous data", "not legal advice"):
+        assert word in said
+
+
+def test_days_are_those_of_client_and_collector() -> None:
+    """The registry does not know them."""
+    assert RETRY_DAYS * 86_400 == GIVE_UP_SECONDS
+    assert KEY_DAYS == KEPT_DAYS
+    assert SpoolLimits().log == LOGGED
+
+
+def test_each_risk_has_a_likelihood_and_a_measure() -> None:
+    """A number, or what a person has to write; severity is always a person's."""
+    (risks,) = (each for each in impact_assessment(registry()).sections if each.title == "Risks")
+    assert len(risks.rows) > 8
+    for _, likelihood, measure, severity in risks.rows:
+        assert re.search(r"\d|certain|filled in", likelihood)
+        assert measure
+        assert severity == "[to be filled in]"
+
+
+def test_consent_is_short_and_without_formulas() -> None:
+    """The short text is three sentences; neither has an epsilon."""
+    short, long = consent_texts(registry()).sections
+    assert len(short.texts[0].split()) < 45
+    assert "so that nobody can read it back with certainty" in short.texts[0]
+    assert not re.search("epsilon|nats|bits|cohort", " ".join((*short.texts, *long.texts)))
+    assert "erases all of it" in " ".join(long.texts)
+
+
+def test_an_unprotected_answer_is_not_called_scrambled() -> None:
+    """Without a limit the texts say that it can be read back."""
+    bare = REGISTRY.replace("total = 40", "total = inf").replace(
+        'profile = "balanced"', "k = 8\nm = 1\nf = 0.0\np = 0.0\nq = 1.0\ninsecure = true"
+    )
+    short, long = consent_texts(registry(bare)).sections
+    assert "certainty" not in short.texts[0]
+    assert "are not protected" in " ".join(long.texts)
+    assert "no limit" in text_of(datasheet(registry(bare)))
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_a_version_changes_with_the_registry_only(make: Callable[[Registry], Paper]) -> None:
+    """The same registry gives the same paper; another end is another version."""
+    paper, other = make(registry()), make(registry(REGISTRY.replace("o@example", "p@example")))
+    assert make(registry()) == paper
+    assert re.fullmatch("[0-9a-f]{16}", paper.version)
+    assert make is impact_assessment or other.version != paper.version
+    assert f"Version `{paper.version}`" in paper_markdown(paper)
+    assert f"Version {paper.version}" in paper_page(paper)
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_no_text_of_a_registry_is_markup(make: Callable[[Registry], Paper]) -> None:
+    """A bar would end a cell, and a tag begin one."""
+    paper = make(registry())
+    assert "<b>" not in paper_page(paper)
+    rows = [line for line in paper_markdown(paper).splitlines() if line.startswith("|")]
+    for row in rows:
+        assert "<b>" not in row.replace("\\<b\\>", "")

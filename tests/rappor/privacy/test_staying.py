@@ -1,0 +1,86 @@
+"""A value that stays: its loss adds up over epochs, and how often it is named is exact."""
+
+from __future__ import annotations
+
+import datetime
+import itertools
+import math
+import re
+from dataclasses import replace
+
+import pytest
+from places import ROOT
+
+from rappor import Metric, Params
+from rappor.privacy.staying import named, staying, staying_of
+from rappor.protocol.loss import belief_bound, epsilon_inf
+
+BALANCED = Params.profile("balanced")
+METRIC = Metric(
+    name="page",
+    params=BALANCED,
+    description="d",
+    owner="o",
+    expires=datetime.date(2030, 1, 1),
+    epoch="quarter",
+)
+
+
+def enumerated(params: Params, epochs: int, n: int) -> float:
+    """Return how often the first of n values has the most ones, over all responses."""
+    found = 0.0
+    for bits in itertools.product((0, 1), repeat=n * epochs):
+        rows = [bits[i * epochs : (i + 1) * epochs] for i in range(n)]
+        ones = (1 - params.f0, *[params.f1] * (n - 1))
+        weight = math.prod(
+            one if bit else 1 - one for row, one in zip(rows, ones, strict=True) for bit in row
+        )
+        sums = [sum(row) for row in rows]
+        found += weight * (sums[0] == max(sums)) / sums.count(max(sums))
+    return found
+
+
+@pytest.mark.parametrize(("epochs", "n"), [(1, 2), (2, 3), (3, 4), (4, 2)])
+def test_the_share_named_is_that_of_all_responses(epochs: int, n: int) -> None:
+    """Enumerated for few values and epochs, ties drawn."""
+    assert named(BALANCED, epochs, n) == pytest.approx(enumerated(BALANCED, epochs, n))
+
+
+def test_more_epochs_name_more_values() -> None:
+    """Up to certainty, also where ties are rarer than rounding."""
+    shares = [named(BALANCED, epochs, 100) or 0 for epochs in (1, 2, 4, 8, 12, 40, 200)]
+    assert shares == sorted(shares)
+    assert shares[-1] == pytest.approx(1)
+
+
+def test_losses_add_up_over_the_epochs_of_a_year() -> None:
+    """One scope for life, four quarters, twelve months; twice as many in two years."""
+    rows = {(row.epoch, row.years): row for row in staying(BALANCED)}
+    epochs = {("life", 2): 1, ("year", 1): 1, ("quarter", 1): 4, ("month", 2): 24}
+    for key, n in epochs.items():
+        assert rows[key].epsilon == n * epsilon_inf(BALANCED)
+        assert rows[key].most == belief_bound(rows[key].epsilon, 0.5)[1]
+    daily = staying_of(METRIC)
+    assert daily == replace(rows["quarter", 1], epsilon=daily.epsilon, most=daily.most)
+    once = replace(METRIC, interval="epoch")
+    assert staying_of(once).epsilon == pytest.approx(8, abs=1e-4)
+    assert {row.epoch for row in staying(BALANCED, once)} == {"year", "quarter", "month"}
+
+
+def test_values_that_share_bits_are_not_named() -> None:
+    """Flags have no bit of their own; nor has one of two answers, which is the other's absence."""
+    flags = Params(k=3, encoding="flags", categories=("x", "y", "z"), f=0.5, p=0.25, q=0.75)
+    assert named(flags, 4, 3) is None
+    assert named(Params(k=1, encoding="boolean", f=0.5, p=0.25, q=0.75), 4, 1) is None
+
+
+def test_the_page_has_the_numbers() -> None:
+    """Each row of the table is the library's."""
+    page = (ROOT / "rappor" / "privacy" / "README.md").read_text(encoding="utf-8")
+    row = r"^\| (.*) \| (life|quarter) \| (\d+) \| (\d+) % \| (\d+) \| (\d+) % \|$"
+    table = re.findall(row, page, re.MULTILINE)
+    assert len(table) == 6
+    for name, epoch, *cells in table:
+        one, two = (row for row in staying(Params.profile(name)) if row.epoch == epoch)
+        shown = [one.epsilon, 100 * (one.named or 0), two.epsilon, 100 * (two.named or 0)]
+        assert [round(each) for each in shown] == [int(cell) for cell in cells]
