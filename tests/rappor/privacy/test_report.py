@@ -17,7 +17,14 @@ from rappor.privacy.changing_params import change_cost
 from rappor.privacy.changing_values import change_visibility
 from rappor.privacy.linkability import link
 from rappor.privacy.notice import describe
-from rappor.privacy.report import Batch, Usage, losses_of, privacy_report, privacy_report_of
+from rappor.privacy.report import (
+    Batch,
+    Shuffling,
+    Usage,
+    losses_of,
+    privacy_report,
+    privacy_report_of,
+)
 from rappor.privacy.shuffling import likely_smallest_cohort, shuffled_epsilon
 from rappor.protocol.loss import belief_bound, epsilon_inf, epsilon_n
 from rappor.protocol.parts import Part
@@ -87,19 +94,26 @@ def test_one_pattern_hides_a_change() -> None:
     assert "month" in by_month.promise
 
 
+def shuffling_of(params: Params, batch: Batch) -> Shuffling:
+    """Return what is said of a batch that is shuffled."""
+    shuffling = privacy_report_of(params, batch=batch).shuffling
+    assert shuffling is not None
+    return shuffling
+
+
 def test_a_batch_is_bounded_inside_its_smallest_cohort() -> None:
     """A likely smallest cohort takes half of delta; a counted one, or a single one, takes none."""
-    likely = privacy_report_of(BALANCED, batch=Batch(devices=100_000, delta=1e-6)).shuffling
+    likely = shuffling_of(BALANCED, Batch(devices=100_000, delta=1e-6))
     size = likely_smallest_cohort(100_000, 128, delta=5e-7)
     assert (likely.devices, likely.smallest_cohort, likely.counted) == (100_000, size, False)
     local = epsilon_n(BALANCED, 1)
     assert likely.losses[0].epsilon == shuffled_epsilon(local, size, delta=5e-7)
     sizes = (5_000, 0, 4_000)
-    counted = privacy_report_of(BALANCED, batch=Batch(delta=1e-6, cohorts=sizes)).shuffling
+    counted = shuffling_of(BALANCED, Batch(delta=1e-6, cohorts=sizes))
     assert (counted.devices, counted.smallest_cohort, counted.counted) == (9_000, 4_000, True)
     assert counted.losses[0].epsilon == shuffled_epsilon(local, 4_000, delta=1e-6)
     alone = Params(k=8, m=1, f=0.5, p=0.25, q=0.75)
-    only = privacy_report_of(alone, batch=Batch(devices=10, delta=1e-6)).shuffling
+    only = shuffling_of(alone, Batch(devices=10, delta=1e-6))
     assert only.losses[0].epsilon == shuffled_epsilon(epsilon_n(alone, 1), 10, delta=1e-6)
     assert only.smallest_cohort == 10
 
@@ -107,7 +121,7 @@ def test_a_batch_is_bounded_inside_its_smallest_cohort() -> None:
 def test_a_cohort_of_one_device_has_no_bound() -> None:
     """Few devices in many cohorts, or no reports at all: shuffling promises nothing."""
     for batch in (Batch(devices=9), Batch(cohorts=(0, 0)), Batch(cohorts=())):
-        shuffling = privacy_report_of(BALANCED, batch=batch).shuffling
+        shuffling = shuffling_of(BALANCED, batch)
         assert (shuffling.smallest_cohort, shuffling.losses) == (0, ())
 
 
