@@ -69,4 +69,4 @@ def is_own(folder: str) -> bool:
     place = os.path.abspath(folder)
     while not os.path.exists(place) and place != os.path.dirname(place):
         place = os.path.dirname(place)
-    return os.name != "posix" or os.stat(place).st_uid == os.geteuid()
+    return not hasattr(os, "geteuid") or os.stat(place).st_uid == os.geteuid()

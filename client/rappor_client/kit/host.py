@@ -272,7 +272,7 @@ class Host:
 
 def _data_home() -> str:
     """Return where a user's programs keep their data, never one that roams."""
-    if os.name == "nt":
+    if sys.platform == "win32":
         return os.environ.get("LOCALAPPDATA", "~")
     if sys.platform == "darwin":
         return "~/Library/Application Support"

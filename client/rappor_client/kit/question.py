@@ -14,7 +14,7 @@ def is_answerable() -> bool:
     try:
         if not all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)):
             return False
-        return os.name != "posix" or os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
+        return not hasattr(os, "tcgetpgrp") or os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
     except (AttributeError, OSError, ValueError):  # a stream is closed, or none at all
         return False
 

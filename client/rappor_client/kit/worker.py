@@ -19,7 +19,7 @@ def start(folder: str, words: Sequence[str], use: str) -> bool:
     """
     if getattr(sys, "frozen", False) or not sys.executable:
         return False
-    for earlier in list(_started) if os.name == "posix" else ():
+    for earlier in list(_started) if hasattr(os, "WNOHANG") else ():
         with contextlib.suppress(ChildProcessError):
             os.waitpid(earlier, os.WNOHANG)  # a server that runs for months keeps no dead ones
     child = subprocess.Popen(  # noqa: S603 - this interpreter
