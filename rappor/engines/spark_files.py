@@ -37,6 +37,9 @@ AS_BYTES: Final = "Spark hands them to its workers, which do not see their paths
 _LARGEST: Final = 1 << 28
 """Bytes of a file that Spark hands over whole: Java and the worker hold it twice each."""
 
+_TASK: Final = 1 << 26
+"""Bytes that a task reads at least: a quarter of a second, beside the tenth that a task costs."""
+
 _MOST_TASKS: Final = 10_000
 _CHECKED: Final = 64
 """Tasks that look whether the files are there."""
@@ -67,7 +70,8 @@ class Listing:
             (part.file.path, part.file.mtime_ns, part.file.size, part.start, part.end)
             for part in parts
         ]
-        return _spread(session, rows, TASKS, min(len(parts), _MOST_TASKS)), sum_parts
+        n_tasks = -(-sum(part.size for part in parts) // _TASK)
+        return _spread(session, rows, TASKS, min(n_tasks, len(parts), _MOST_TASKS)), sum_parts
 
 
 def list_files(session: SparkSession, paths: Sequence[str]) -> Listing:
