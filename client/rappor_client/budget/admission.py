@@ -129,7 +129,7 @@ class Admission:
         self._db = db
         self._coins = coins
         self._finished: list[_Finished] = []
-        self._over: dict[tuple[str, str, float], bool] = {}
+        self._over: set[tuple[str, str, float]] = set()
 
     def offer(self, offered: Sequence[Offered], *, tag: int, moment: Moment) -> None:
         """Enter the reports of an event, all of them or none.
@@ -167,7 +167,7 @@ class Admission:
             is_ahead = _is_far_ahead(ends, seconds, moment)
             if (name, epoch, ends) in self._over or (moment.at < ends and not is_ahead):
                 continue
-            self._over[name, epoch, ends] = is_ahead
+            self._over.add((name, epoch, ends))
             held = Offered.from_text(self._db, name, epoch, text)
             found = self._answer(held.terms, held.prepared)
             if not self._may_answer(found.scope, ends, tag + _SIGNED):
@@ -188,11 +188,9 @@ class Admission:
             keep_params(db, report.report.params, report.params)
             spool.add(db, report.report, upload_id, due=due)
             count(db, "recorded")
-        for (metric, epoch, ends), is_ahead in self._over.items():
+        for key in self._over:
             later = "SELECT 1 FROM held WHERE metric = ? AND epoch = ? AND ends > ?"
-            key = (metric, epoch, ends)
-            is_last = not is_ahead and db.execute(later, key).fetchone() is None
-            action = _EMPTY if is_last else "DELETE FROM held"
+            action = "DELETE FROM held" if db.execute(later, key).fetchone() else _EMPTY
             db.execute(f"{action} WHERE metric = ? AND epoch = ? AND ends = ?", key)
 
     def _answer(self, terms: Terms, prepared: Prepared) -> Answer:
@@ -234,6 +232,9 @@ class Admission:
         if self._is_latched(found.scope):
             offered = _drawn_again(offered, found.report)
         assert interval.tag is not None
+        # A later one was entered by a clock that ran ahead: the open one is the last that is known.
+        query = "DELETE FROM held WHERE metric = ? AND epoch = ? AND ends > ?"
+        self._db.execute(query, (found.scope.metric, found.scope.epoch, interval.ends))
         self._write(offered, interval.ends, interval.seconds, interval.tag - _SIGNED)
 
     def _write(self, offered: Offered, ends: float, seconds: float, tag: int) -> None:

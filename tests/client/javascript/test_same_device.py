@@ -15,6 +15,7 @@ from devices import metric_of, write_device
 from node import answers
 from rappor_client import Caps, Client, Policy
 from rappor_client.network.transport import Answer
+from rappor_client.periods import interval_end
 
 from rappor import Metric, Params, Registry
 from rappor.protocol.parts import Part
@@ -251,16 +252,26 @@ def question(history: dict[str, Any]) -> dict[str, Any]:
 
 
 def on_time(history: dict[str, Any]) -> list[bool]:
-    """Return of each recorded value whether no event before it was later by the clock.
+    """Return of each recorded value whether its interval cannot be over yet.
 
-    In an interval that was over, one client says that the value's report stays, the other that it
-    does not: the same reports leave.
+    It is over where a clock that went back, or an opting out, has ended it. There one client says
+    that the value's report stays, the other that it does not: the same reports leave.
     """
-    latest, told = -math.inf, []
+    latest = left = -math.inf
+    registry, told = history["registries"][0], []
     for event in history["events"]:
+        registry = history["registries"][event["open"]] if "open" in event else registry
+        left = latest if event["now"] < latest or "optOut" in event else left
         latest = max(latest, event["now"])
-        told += [event["now"] == latest] if "metric" in event else []
+        if "metric" in event:
+            told.append(event["now"] == latest and latest >= over(registry, event["metric"], left))
     return told
+
+
+def over(registry: Registry, name: str, left: float) -> float:
+    """Return when the interval of a metric ends that was left early at a moment."""
+    interval = registry[name].interval if name in registry else "none"
+    return left if interval == "none" or left == -math.inf else interval_end(interval, left)
 
 
 def compare(histories: dict[int, dict[str, Any]], folder: Path) -> list[dict[str, Any]]:
@@ -288,7 +299,8 @@ def test_the_same_history_leaves_the_same_reports(tmp_path: Path) -> None:
 
     Over changed registries, clocks that jump, refusals, opting out, and withdrawal.
     """
-    seen = compare({seed: a_history(seed) for seed in range(60)}, tmp_path)
+    seeds = (*range(60), 1165)  # the last enters an hour, goes back, and comes to it again
+    seen = compare({seed: a_history(seed) for seed in seeds}, tmp_path)
     assert sum(len(each["sent"]) for each in seen) > 60
     assert {kept for each in seen for kept in each["kept"]} == {True, False}
 
