@@ -11,7 +11,7 @@ import numpy as np
 
 from benchmarks.record import processor
 from benchmarks.tables import Table
-from rappor.candidates.stream import CandidateStream
+from rappor.candidates.candidates import Candidates
 from rappor.decoding.decoder import decode
 from rappor.protocol.params import Params
 from rappor.simulation.collection import simulate_counts
@@ -59,5 +59,5 @@ def _best(m: int, heads: int, *, repeats: int) -> float:
     return min(taken)
 
 
-def _candidates(heads: str, added: int) -> CandidateStream:
-    return CandidateStream.product(list(heads), _LETTERS, added, added)
+def _candidates(heads: str, added: int) -> Candidates:
+    return Candidates.product(list(heads), _LETTERS, added, added)

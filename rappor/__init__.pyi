@@ -1,7 +1,6 @@
 from rappor.auditing.auditor import Audit as Audit
 from rappor.auditing.auditor import audit as audit
 from rappor.candidates.candidates import Candidates as Candidates
-from rappor.candidates.stream import CandidateStream as CandidateStream
 from rappor.counts.counts import Counts as Counts
 from rappor.decoding.decoder import decode as decode
 from rappor.decoding.detection import Detection as Detection

@@ -7,13 +7,16 @@ search looks for pairs that differ in as many cohorts as possible and together s
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rappor.candidates.hashing import bits_in_cohorts, digest_strings
+from rappor.candidates.murmur3 import bloom_cells
+from rappor.candidates.sha256 import digest_texts
+from rappor.candidates.texts import Texts
 from rappor.protocol.encodings import encoder, encoding_of
 from rappor.protocol.normalizers import LONGEST, NORMALIZERS, normalize
 from rappor.protocol.params import Params
@@ -111,15 +114,17 @@ def _string_pairs(params: Params) -> list[tuple[str, str]]:
     """Keep the pairs that differ most, until each bit is set by some value."""
     pool = 2 * max(_POOL, _POOL_PER_BIT * params.k)
     texts = [f"audit{number:06}.com" for number in range(pool)]  # of one length, and a domain
-    digests = digest_strings(normalize(params.normalize, text).encode() for text in texts)
+    values = Texts.of([normalize(params.normalize, text).encode() for text in texts])
     cohorts = min(params.m, max(1, _COHORTS // params.h))
+    few = dataclasses.replace(params, m=cohorts)
+    cells = bloom_cells(digest_texts(values), few).reshape(pool, cohorts, params.h)
     differing = np.zeros(pool // 2, dtype=np.int64)
     covered = np.zeros((pool // 2, params.k), dtype=np.bool_)
     for j in range(cohorts):
-        here = bits_in_cohorts(digests, np.full(pool, j, dtype=np.uint32), k=params.k, h=params.h)
+        here = cells[:, j]
         bits = np.zeros((pool, params.k), dtype=np.bool_)
         rows, hashes = np.nonzero(here >= 0)
-        bits[rows, here[rows, hashes]] = True
+        bits[rows, here[rows, hashes] - j * params.k] = True
         differing += (bits[0::2] ^ bits[1::2]).sum(axis=1)
         covered |= bits[0::2] | bits[1::2]
     chosen: list[int] = []

@@ -1,74 +1,94 @@
-"""Candidates: the strings whose frequencies a decode estimates, as devices hash them."""
+"""Candidates: the strings whose frequencies a decode estimates, as blocks of bytes."""
 
 from __future__ import annotations
 
+import itertools
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rappor.candidates import google_hashing
-from rappor.candidates.hashing import COMPILED_FROM, bloom_cells, digest_strings
-from rappor.ground.errors import FileError, ParamsError, ReportError
+from rappor.candidates import google_hashing, product
+from rappor.candidates.lines import Lines, read_chunks
+from rappor.candidates.texts import Texts
+from rappor.ground.errors import DecodeError, FileError, ParamsError
 from rappor.protocol.encodings.bloom import LAYOUT
 from rappor.protocol.normalizers import normalize as normalize_text
 from rappor.protocol.params import Params
 
-_BYTE_ORDER_MARK: Final = "\ufeff"
+_HELD: Final = 1 << 26
+"""Bytes of a file up to which it is held: some five million strings, with as much for their hashes.
+A longer one is read again for every pass."""
+
+_BLOCK: Final = 1 << 16
+"""Strings of a block."""
 
 
 class Candidates:
-    """Strings in their order, distinct after normalisation.
+    """Strings in their order, as the devices normalise them.
 
-    `from_file`, `from_lines` and `from_list` read them. An empty list is allowed here; a decode
-    refuses it.
+    `from_file`, `from_lines`, `from_list`, `from_stream`, `product` and `chain` make them. They are
+    bytes and become texts of Python only where somebody looks at them. Lists, lines and files of up
+    to 64 MB are held, each string once. All others are read again for every pass of a decode,
+    repeated strings included. An empty list is allowed here; a decode refuses it.
 
     Attributes
     ----------
-    strings : tuple of str, normalised.
+    name : where the strings come from, for messages.
     normalize : the normalizer's name.
-    n_blank : lines of nothing but white space, which were skipped.
+    n_blank : lines of nothing but white space, which were skipped; 0 where they are not held.
     n_duplicates : repeated strings, which were skipped.
     """
 
-    __slots__ = ("_digests", "_n_digested", "n_blank", "n_duplicates", "normalize", "strings")
+    __slots__ = ("_read", "_texts", "_words", "n_blank", "n_duplicates", "name", "normalize")
 
     def __init__(
-        self, strings: tuple[str, ...], *, normalize: str, n_blank: int, n_duplicates: int
+        self,
+        source: Texts | Callable[[], Iterator[Texts]],
+        *,
+        name: str = "candidates",
+        normalize: str = "none",
+        words: NDArray[np.uint32] | None = None,
     ) -> None:
-        """Keep strings that one of the class methods has checked."""
-        self.strings = strings
+        """Take distinct strings, perhaps with their digests, or what reads blocks of strings."""
+        self._texts = source if isinstance(source, Texts) else None
+        self._read = self._held_blocks if isinstance(source, Texts) else source
+        self._words = words
+        self.name = name
         self.normalize = normalize
-        self.n_blank = n_blank
-        self.n_duplicates = n_duplicates
-        self._digests: NDArray[np.uint32] | None = None
-        self._n_digested = 0
+        self.n_blank = self.n_duplicates = 0
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str], *, normalize: str = "none") -> Candidates:
-        """Read a UTF-8 file of one candidate a line; see `from_lines`.
+        """Read a UTF-8 file of one candidate a line, also packed by gzip; see `from_lines`.
 
         Raises
         ------
         FileError
-            The file, or one of its lines, cannot be read; the message has path and line.
+            The file, or one of its lines, cannot be read; the message has path and line. Of a file
+            that is not held a decode raises it.
         """
+        name = os.fspath(path)
         try:
-            with Path(path).open("rb") as lines:
-                return cls.from_lines(lines, name=os.fspath(path), normalize=normalize)
+            size = Path(name).stat().st_size
         except OSError as error:
             raise FileError(path, error.strerror or "unreadable") from None
+        lines = Lines(lambda: read_chunks(name), name, normalize)
+        streamed = cls(lines, name=name, normalize=normalize)
+        if size > _HELD:
+            return streamed
+        if (texts := _join(lines(), lambda block: len(block.data), _HELD)) is None:
+            return streamed
+        found = cls._once(texts, name=name, normalize=normalize)
+        found.n_blank = lines.n_blank
+        return found
 
     @classmethod
     def from_lines(
-        cls,
-        lines: Iterable[str | bytes],
-        *,
-        name: str = "standard input",
-        normalize: str = "none",
+        cls, lines: Iterable[str | bytes], *, name: str = "standard input", normalize: str = "none"
     ) -> Candidates:
         r"""Read one candidate a line, of any length, ending with \n, \r\n or nothing.
 
@@ -80,25 +100,10 @@ class Candidates:
         FileError
             A line is not UTF-8, or has a lone surrogate; the message has name and line.
         """
-        strings: dict[str, None] = {}
-        number = n_blank = 0
-        for number, line in enumerate(lines, 1):
-            try:
-                text = _line_text(line, first=number == 1)
-                if text and not text.isspace():
-                    strings[normalize_text(normalize, text)] = None
-                else:
-                    n_blank += 1
-            except UnicodeError:
-                raise FileError(name, "it is not UTF-8", line=number) from None
-            except ReportError as error:
-                raise FileError(name, str(error), line=number) from None
-        return cls(
-            tuple(strings),
-            normalize=normalize,
-            n_blank=n_blank,
-            n_duplicates=number - n_blank - len(strings),
-        )
+        read = Lines(lambda: _encoded(lines, name), name, normalize)
+        found = cls._once(Texts.join(list(read())), name=name, normalize=normalize)
+        found.n_blank = read.n_blank
+        return found
 
     @classmethod
     def from_list(cls, strings: Iterable[str], *, normalize: str = "none") -> Candidates:
@@ -113,84 +118,222 @@ class Candidates:
         ReportError
             A string is not a text, or has a lone surrogate.
         """
-        if isinstance(strings, str | bytes):
-            raise ParamsError(
-                f"candidates must be a list of strings, got a {type(strings).__name__}; "
-                "to read a file use Candidates.from_file(path)"
-            )
-        # str(): a column may have a subclass of its own, as numpy's.
-        texts = [str(normalize_text(normalize, text)) for text in strings]
-        distinct = tuple(dict.fromkeys(texts))
+        texts = Texts.join(list(_blocks(_checked(strings), normalize)))
+        return cls._once(texts, name="candidates", normalize=normalize)
+
+    @classmethod
+    def from_stream(
+        cls,
+        read: Callable[[], Iterable[str]],
+        *,
+        name: str = "candidates",
+        normalize: str = "none",
+    ) -> Candidates:
+        """Take strings from a function that returns a new iterator for every pass.
+
+        While it is read, a decode raises the errors of `from_list`.
+        """
+        return cls(lambda: _blocks(_checked(read()), normalize), name=name, normalize=normalize)
+
+    @classmethod
+    def product(
+        cls,
+        prefixes: Iterable[str],
+        alphabet: str,
+        least: int,
+        most: int,
+        *,
+        normalize: str = "none",
+    ) -> Candidates:
+        """Continue every prefix by `least` to `most` characters of an alphabet, in all ways.
+
+        The shortest come first. Every string is taken as it is: the normalizer's name only says
+        what the devices used.
+
+        Raises
+        ------
+        ParamsError
+            A character comes twice, `least` is negative or above `most`, or there are more strings
+            than 1e9; the message has their number.
+
+        Examples
+        --------
+        >>> found = Candidates.product(["a", "b"], "xy", 0, 1)
+        >>> [text for block in found.blocks() for text in block.pick()]
+        ['a', 'b', 'ax', 'ay', 'bx', 'by']
+        """
+        parts = product.Product.of(prefixes, alphabet, least, most)
+        return cls(parts.blocks, name="product", normalize=normalize)
+
+    @classmethod
+    def chain(cls, *parts: Candidates) -> Candidates:
+        """Read one after the other; all have one normalizer, or ParamsError is raised."""
+        names = {part.normalize for part in parts}
+        if len(names) != 1:
+            raise ParamsError(f"candidates must share one normalizer, got {sorted(names)}")
         return cls(
-            distinct, normalize=normalize, n_blank=0, n_duplicates=len(texts) - len(distinct)
+            lambda: itertools.chain.from_iterable(part.blocks() for part in parts),
+            name=", ".join(part.name for part in parts),
+            normalize=names.pop(),
         )
+
+    @classmethod
+    def _once(cls, texts: Texts, *, name: str, normalize: str) -> Candidates:
+        """Hold strings, each once, at the place of the first."""
+        words = _digests(texts)
+        heads = words.view(np.uint64)[:, 0]
+        order = np.argsort(heads, kind="stable")
+        heads = heads[order]
+        again = np.flatnonzero(heads[1:] == heads[:-1]) + 1
+        again = again[(words[order[again]] == words[order[again - 1]]).all(axis=1)]
+        if len(again):
+            kept = np.sort(np.delete(order, again))
+            texts, words = texts.take(kept), words[kept]
+        held = cls(texts, name=name, normalize=normalize, words=words)
+        held.n_duplicates = len(again)
+        return held
+
+    @property
+    def is_held(self) -> bool:
+        """Whether all strings are in memory, so that their number is known."""
+        return self._texts is not None
+
+    @property
+    def strings(self) -> tuple[str, ...]:
+        """All strings; DecodeError where they are not held."""
+        return tuple(self._whole.pick())
+
+    def __len__(self) -> int:
+        return len(self._whole)
+
+    def __repr__(self) -> str:
+        number = f"n={len(self)}" if self.is_held else repr(self.name)
+        return f"Candidates({number}, normalize={self.normalize!r})"
+
+    def blocks(self) -> Iterator[Texts]:
+        """Read from the beginning; raises as the method that made the candidates says."""
+        return self._read()
+
+    def digested(self) -> Iterator[tuple[Texts, NDArray[np.uint32]]]:
+        """Read from the beginning, with the digests of each block, (b, 4)."""
+        number = 0
+        for texts in self.blocks():
+            some = slice(number, number + len(texts))
+            yield texts, self._known_words[some] if self.is_held else _digests(texts)
+            number += len(texts)
+
+    def hold(self, most: int) -> Candidates | None:
+        """Return all strings, each once, if there are at most `most`; else None, soon."""
+        if self.is_held:
+            return self if len(self) <= most else None
+        texts = _join(self.blocks(), len, most)
+        if texts is None:
+            return None
+        return self._once(texts, name=self.name, normalize=self.normalize)
 
     def with_empty(self) -> Candidates:
         """Return the same with the empty string among them, before all others if it is new."""
-        if "" in self.strings:
+        first = Candidates.from_list([""])
+        first.normalize = self.normalize
+        if not self.is_held:
+            return Candidates.chain(first, self)
+        texts = self._whole
+        if (texts.starts == texts.ends).any():
             return self
-        return Candidates(
-            ("", *self.strings),
+        both = Candidates(
+            Texts.join([first._whole, texts]),
+            name=self.name,
             normalize=self.normalize,
-            n_blank=self.n_blank,
-            n_duplicates=self.n_duplicates,
+            words=np.concatenate([first._known_words, self._known_words]),
         )
+        both.n_blank, both.n_duplicates = self.n_blank, self.n_duplicates
+        return both
 
     def subset(self, chosen: Sequence[int]) -> Candidates:
         """Return the chosen candidates, in the given order."""
-        strings = tuple(self.strings[i] for i in chosen)
-        some = Candidates(strings, normalize=self.normalize, n_blank=0, n_duplicates=0)
-        if self._digests is not None and self._n_digested == len(self):
-            some._digests, some._n_digested = self._digests[list(chosen)], len(chosen)
-        return some
-
-    def __len__(self) -> int:
-        return len(self.strings)
-
-    def __repr__(self) -> str:
-        return f"Candidates(n={len(self)}, normalize={self.normalize!r})"
+        some = np.array(chosen, dtype=np.int64)
+        return Candidates(
+            self._whole.take(some), normalize=self.normalize, words=self._known_words[some]
+        )
 
     def cells(self, params: Params, start: int, stop: int) -> NDArray[np.int32]:
         """Find the cells that the candidates start to stop - 1 set, in every cohort.
 
         Returns
         -------
-        (stop - start, m * h) int32, as `rappor.candidates.hashing.bloom_cells` writes them.
+        (stop - start, m * h) int32, as `rappor.candidates.murmur3.bloom_cells` writes them.
 
         Raises
         ------
         ParamsError
             The hash layout is unknown.
         """
+        # Imported here: it loads the compiler.
+        from rappor.candidates import murmur3  # noqa: PLC0415
+
         if params.layout == google_hashing.LAYOUT:
-            values = [text.encode() for text in self.strings[start:stop]]
+            values = self._whole.take(slice(start, stop)).raw()
             return google_hashing.google_cells(values, params)
         if params.layout != LAYOUT:
             raise ParamsError(f"layout must be {LAYOUT} or google, got {params.layout!r}")
-        return self._kernel(params)(self._digested(start, min(stop, len(self))), params)
+        return murmur3.bloom_cells(self._known_words[start:stop], params)
 
-    def _kernel(self, params: Params) -> Callable[[NDArray[np.uint32], Params], NDArray[np.int32]]:
-        """Return the hash for a list of this length: the compiled one where it is worth it."""
-        if len(self) * params.m * params.h < COMPILED_FROM:
-            return bloom_cells
-        from rappor.candidates import murmur3  # noqa: PLC0415  # loads the compiler
+    @property
+    def _whole(self) -> Texts:
+        if self._texts is None:
+            raise DecodeError(f"candidates must be held in memory, got a stream: {self.name}")
+        return self._texts
 
-        return murmur3.bloom_cells
+    @property
+    def _known_words(self) -> NDArray[np.uint32]:
+        if self._words is None:
+            self._words = _digests(self._whole)
+        return self._words
 
-    def _digested(self, start: int, stop: int) -> NDArray[np.uint32]:
-        """Return the digests of the strings start to stop - 1; each is computed once."""
-        if self._digests is None:
-            self._digests = np.empty((len(self), 4), dtype=np.uint32)
-        if stop > self._n_digested:
-            fresh = slice(self._n_digested, stop)
-            self._digests[fresh] = digest_strings(text.encode() for text in self.strings[fresh])
-            self._n_digested = stop
-        return self._digests[start:stop]
+    def _held_blocks(self) -> Iterator[Texts]:
+        for start in range(0, len(self), _BLOCK):
+            yield self._whole.take(slice(start, start + _BLOCK))
 
 
-def _line_text(line: str | bytes, *, first: bool) -> str:
-    """Return a line without its ending; raise UnicodeError unless its bytes are UTF-8."""
-    text = line.decode() if isinstance(line, bytes) else line
-    if first:
-        text = text.removeprefix(_BYTE_ORDER_MARK)
-    return text.removesuffix("\n").removesuffix("\r")
+def _join(blocks: Iterable[Texts], size: Callable[[Texts], int], most: int) -> Texts | None:
+    """Join blocks whose sizes add up to at most `most`; None, soon, for more."""
+    held, total = [], 0
+    for block in blocks:
+        total += size(block)
+        if total > most:
+            return None
+        held.append(block)
+    return Texts.join(held)
+
+
+def _digests(texts: Texts) -> NDArray[np.uint32]:
+    # Imported here: it loads the compiler.
+    from rappor.candidates.sha256 import digest_texts  # noqa: PLC0415
+
+    return digest_texts(texts)
+
+
+def _encoded(lines: Iterable[str | bytes], name: str) -> Iterator[bytes]:
+    """Yield lines that all end."""
+    for number, line in enumerate(lines, 1):
+        try:
+            value = line.encode() if isinstance(line, str) else line
+        except UnicodeEncodeError:
+            raise FileError(name, "it has a lone surrogate", line=number) from None
+        yield value if value.endswith(b"\n") else value + b"\n"
+
+
+def _checked(strings: Any) -> Iterable[str]:
+    if isinstance(strings, str | bytes):
+        raise ParamsError(
+            f"candidates must be a list of strings, got a {type(strings).__name__}; "
+            "to read a file use Candidates.from_file(path)"
+        )
+    return strings  # type: ignore[no-any-return]
+
+
+def _blocks(strings: Iterable[str], normalize: str) -> Iterator[Texts]:
+    """Write strings as the devices do, block by block."""
+    texts = iter(strings)
+    while block := list(itertools.islice(texts, _BLOCK)):
+        yield Texts.of([normalize_text(normalize, text).encode() for text in block])

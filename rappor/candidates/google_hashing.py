@@ -15,7 +15,6 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rappor.candidates.hashing import drop_repeats
 from rappor.protocol.params import Params
 
 LAYOUT: Final = "google"
@@ -29,18 +28,21 @@ def google_cells(values: Sequence[bytes], params: Params) -> NDArray[np.int32]:
 
     Returns
     -------
-    (n, m * h) int32 as `candidates.hashing.bloom_cells` writes them: the cell j * k + bit that
+    (n, m * h) int32 as `candidates.murmur3.bloom_cells` writes them: the cell j * k + bit that
     hash i sets in cohort j, or -1 where an earlier hash of that cohort has set the same bit.
     """
+    # Imported here: it loads the compiler.
+    from rappor.candidates.murmur3 import drop_repeats  # noqa: PLC0415
+
     k, h, m = params.k, params.h, params.m
     cells = np.empty((len(values), m * h), dtype=np.int32)
-    firsts = np.arange(m, dtype=np.int32)[:, None, None] * np.int32(k)
+    firsts = np.arange(m, dtype=np.int32)[:, None] * np.int32(k)
     step = max(_HASHED // m, 1)
     for start in range(0, len(values), step):
         digests = _digest_each(values[start : start + step], m)
-        block = digests[:, :, :h].transpose(1, 2, 0) % np.int32(k) + firsts
-        drop_repeats(block)
-        cells[start : start + step] = block.reshape(m * h, -1).T
+        block = digests[:, :, :h] % np.int32(k) + firsts
+        cells[start : start + step] = block.reshape(-1, m * h)
+    drop_repeats(cells, h)
     return cells
 
 

@@ -1,6 +1,8 @@
-"""MurmurHash3_x86_32 of 16 bytes under many seeds, compiled: for lists of many candidates.
+"""Bloom bits of many strings at once: MurmurHash3_x86_32 of 16 bytes under many seeds, compiled.
 
-Importing this loads the compiler. `rappor.candidates.hashing` computes the same in arrays.
+The device's `rappor.protocol.encodings.bloom` computes the same bits one string at a time; the
+golden vectors hold both to it. What depends on the string alone, four mixed words, comes from
+`rappor.candidates.sha256`. Importing this loads the compiler.
 """
 
 from __future__ import annotations
@@ -15,13 +17,22 @@ from rappor.protocol.params import Params
 
 
 def bloom_cells(words: NDArray[np.uint32], params: Params) -> NDArray[np.int32]:
-    """Find the cells that each string sets; see `rappor.candidates.hashing.bloom_cells`."""
+    """Find the cells that each string sets, in every cohort.
+
+    Parameters
+    ----------
+    words : (n, 4) uint32, from `rappor.candidates.sha256.digest_texts`.
+
+    Returns
+    -------
+    (n, m * h) int32: at [s, j * h + l] the cell j * k + bit that hash l sets in cohort j,
+    or -1 where an earlier hash of that cohort has set the same bit.
+    """
     k, h, m = params.k, params.h, params.m
     cells = np.empty((len(words), m * h), dtype=np.int32)
     firsts = np.repeat(np.arange(m, dtype=np.int32) * np.int32(k), h)
     _fill(np.ascontiguousarray(words), np.uint64(k), firsts, cells)
-    if h > 1:
-        _drop_repeats(cells, h)
+    drop_repeats(cells, h)
     return cells
 
 
@@ -40,7 +51,7 @@ def _fill(
 
 @compiled
 def hash_words(x: np.uint32, a: np.uint32, b: np.uint32, c: np.uint32, d: np.uint32) -> np.uint32:
-    """Hash four words from `digest_strings` under a seed x; for compiled loops."""
+    """Hash four words from `digest_texts` under a seed x; for compiled loops."""
     x = _mix(_mix(_mix(_mix(x, a), b), c), d)
     x ^= np.uint32(16)
     x ^= x >> np.uint32(16)
@@ -58,7 +69,7 @@ def _mix(x: np.uint32, word: np.uint32) -> np.uint32:
 
 
 @compiled
-def _drop_repeats(cells: NDArray[np.int32], h: int) -> None:
+def drop_repeats(cells: NDArray[np.int32], h: int) -> None:
     """Write -1 over each cell that an earlier one of its cohort repeats."""
     for s in range(cells.shape[0]):
         for first in range(0, cells.shape[1], h):
@@ -83,7 +94,7 @@ def add_rows(
 
     Parameters
     ----------
-    words : (4, n) uint32, from `rappor.candidates.sha256.digest_texts`.
+    words : (n, 4) uint32, from `rappor.candidates.sha256.digest_texts`.
     table : (m * k, 2) float64. Values of the rows.
     sums : (n, 2) float64, changed in place.
     """
@@ -101,10 +112,10 @@ def _add_rows(
 ) -> None:
     bits = np.zeros((h, _LANES), dtype=np.uint32)
     here = np.zeros((4, _LANES), dtype=np.uint32)
-    for first in range(0, words.shape[1], _LANES):
-        n = min(_LANES, words.shape[1] - first)
+    for first in range(0, len(words), _LANES):
+        n = min(_LANES, len(words) - first)
         for word in range(4):
-            here[word, :n] = words[word, first : first + n]
+            here[word, :n] = words[first : first + n, word]
         for cohort in range(m):
             row = table[cohort * k : (cohort + 1) * k]
             for turn in range(h):

@@ -37,7 +37,7 @@ class Product:
 
     @classmethod
     def of(cls, prefixes: Iterable[str], alphabet: str, least: int, most: int) -> Product:
-        """Check the parts; see `CandidateStream.product`."""
+        """Check the parts; see `Candidates.product`."""
         if isinstance(prefixes, str | bytes):
             raise ParamsError(f"prefixes must be strings, got one {type(prefixes).__name__}")
         check_integer("least", least, 0)

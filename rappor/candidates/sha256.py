@@ -46,15 +46,16 @@ def digest_texts(texts: Texts) -> NDArray[np.uint32]:
 
     Returns
     -------
-    (4, n) uint32: the words of `rappor.candidates.hashing.digest_strings`, a row each.
+    (n, 4) uint32: the words of the first 16 bytes of SHA-256, little-endian, each mixed as
+    MurmurHash3_x86_32 mixes a block.
     """
-    words = np.empty((4, len(texts)), dtype=np.uint32)
+    words = np.empty((len(texts), 4), dtype=np.uint32)
     data = texts.data.view()
     data.flags.writeable = False  # the compiler makes one kernel for what is read only
     _digest(data, texts.starts, texts.ends, _ROUNDS, _START, words)
     for i in np.flatnonzero(texts.ends - texts.starts > LONGEST).tolist():
         value = texts.data[texts.starts[i] : texts.ends[i]].tobytes()
-        words[:, i] = np.frombuffer(hashlib.sha256(value).digest()[:16], dtype="<u4")
+        words[i] = np.frombuffer(hashlib.sha256(value).digest()[:16], dtype="<u4")
     _premix(words.reshape(-1))
     return words
 
@@ -68,7 +69,7 @@ def _digest(
     start: NDArray[np.uint32],
     words: NDArray[np.uint32],
 ) -> None:
-    """Leave the first 16 bytes of each digest in words, (4, n), as little-endian numbers."""
+    """Leave the first 16 bytes of each digest in words, (n, 4), as little-endian numbers."""
     schedule = np.zeros((16, _LANES), dtype=np.uint32)
     state = np.zeros((8, _LANES), dtype=np.uint32)
     spare = np.zeros(_LANES, dtype=np.uint32)
@@ -81,7 +82,7 @@ def _digest(
         for lane in range(n):
             for part in range(4):
                 x = np.uint32(state[part, lane] + start[part])
-                words[part, first + lane] = _swap(x)
+                words[first + lane, part] = _swap(x)
 
 
 @compiled

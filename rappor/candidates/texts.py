@@ -1,4 +1,4 @@
-"""Strings end to end in one array of bytes: what a stream of candidates is made of."""
+"""Strings end to end in one array of bytes: what candidates are made of."""
 
 from __future__ import annotations
 
@@ -31,15 +31,36 @@ class Texts:
         data = np.frombuffer(b"".join(strings), dtype=np.uint8)
         return cls(data=data, starts=ends - lengths, ends=ends)
 
+    @classmethod
+    def join(cls, blocks: Sequence[Texts]) -> Texts:
+        """Lay blocks of strings end to end."""
+        if len(blocks) == 1:
+            return blocks[0]
+        firsts = np.cumsum([0, *(len(block.data) for block in blocks)]).tolist()
+        nothing = cls.of([])
+        return cls(
+            data=np.concatenate([nothing.data, *(block.data for block in blocks)]),
+            starts=np.concatenate(
+                [nothing.starts, *(b.starts + at for b, at in zip(blocks, firsts, strict=False))]
+            ),
+            ends=np.concatenate(
+                [nothing.ends, *(b.ends + at for b, at in zip(blocks, firsts, strict=False))]
+            ),
+        )
+
     def __len__(self) -> int:
         return len(self.starts)
 
-    def take(self, chosen: NDArray[np.int64]) -> Texts:
+    def take(self, chosen: NDArray[np.int64] | slice) -> Texts:
         """Return some of the strings; the bytes stay where they are."""
         return Texts(data=self.data, starts=self.starts[chosen], ends=self.ends[chosen])
 
-    def pick(self) -> list[str]:
-        """Return the strings as texts of Python."""
+    def raw(self) -> list[bytes]:
+        """Return the bytes of each string."""
         view = self.data.data
         places = zip(self.starts.tolist(), self.ends.tolist(), strict=True)
-        return [str(view[start:end], "utf-8") for start, end in places]
+        return [bytes(view[start:end]) for start, end in places]
+
+    def pick(self) -> list[str]:
+        """Return the strings as texts of Python."""
+        return [value.decode() for value in self.raw()]

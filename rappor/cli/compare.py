@@ -27,7 +27,6 @@ from rappor.protocol.segments import Segment
 
 if TYPE_CHECKING:
     from rappor.candidates.candidates import Candidates
-    from rappor.candidates.stream import CandidateStream
     from rappor.counts.counts import Counts
 
 
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 class _Samples(Source):
     """What the command line says about the samples and what their strings may be."""
 
-    def samples(self) -> tuple[dict[str, list[Counts]], Candidates | CandidateStream | None]:
+    def samples(self) -> tuple[dict[str, list[Counts]], Candidates | None]:
         """Read the samples by their names, and the candidates where they are needed."""
         samples = _periods(self.paths[0]) if len(self.paths) == 1 else self._each()
         checked = list(samples.values())
@@ -44,7 +43,7 @@ class _Samples(Source):
             checked = checked[:1]
         return samples, self.candidates(*checked)
 
-    def segments(self) -> tuple[list[Counts], Candidates | CandidateStream | None]:
+    def segments(self) -> tuple[list[Counts], Candidates | None]:
         """Read the counts of segments; each one must have the metric's minimum."""
         counts = [each for each in self.read() if each.n_reports]
         if not counts:

@@ -33,7 +33,6 @@ from rappor.ground.errors import FileError
 
 if TYPE_CHECKING:
     from rappor.candidates.candidates import Candidates
-    from rappor.candidates.stream import CandidateStream
     from rappor.counts.counts import Counts
     from rappor.decoding.contrasts import Contrast
     from rappor.decoding.estimates import Estimates
@@ -58,7 +57,6 @@ class _Asked(GoogleSource):
             registry_path=self.registry_path,
             metric_name=self.metric_name,
             candidates_path=self.candidates_path,
-            stream=self.stream,
         )
 
 
@@ -87,7 +85,6 @@ class _Together:
     examples=(
         "rappor decode week.counts --registry metrics.toml",
         "rappor decode week.counts --candidates engines.txt --all --csv week.csv",
-        "rappor decode week.counts --candidates engines.txt --stream",
         "rappor decode week.counts --registry metrics.toml --html week.html",
         "rappor decode week.counts --registry metrics.toml --chart week.svg",
         "rappor decode week.counts --registry metrics.toml --reports-per-device 7",
@@ -103,12 +100,6 @@ class _Together:
     "asked",
     _Asked,
     *source_options("Candidate strings"),
-    click.option(
-        "--stream",
-        is_flag=True,
-        help="Read the candidates several times instead of keeping them in memory, as for files "
-        "of 64 MB and gzip files. Only the best candidates of a long list have rows.",
-    ),
     click.option(
         "--format",
         "file_format",
@@ -404,14 +395,9 @@ def _origin(source: Source) -> Origin:
     return Origin(command=shlex.join(["rappor", *(typed or ())]), files=source.files())
 
 
-def say_skipped(candidates: Candidates | CandidateStream | None) -> None:
+def say_skipped(candidates: Candidates | None) -> None:
     """Say on standard error which candidates were skipped."""
-    if candidates is None:
-        return
-    from rappor.candidates.candidates import Candidates
-
-    # A stream does not count what it skips.
-    if isinstance(candidates, Candidates) and (candidates.n_blank or candidates.n_duplicates):
+    if candidates is not None and (candidates.n_blank or candidates.n_duplicates):
         click.echo(
             f"candidates: skipped {candidates.n_blank:,} blank lines and "
             f"{candidates.n_duplicates:,} repeated ones",

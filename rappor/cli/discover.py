@@ -169,7 +169,6 @@ def _search_list(
 ) -> None:
     """Find strings of a list that explain what the known ones do not."""
     from rappor.candidates.candidates import Candidates
-    from rappor.candidates.stream import CandidateStream
     from rappor.cli.suggestions_table import print_suggestions
     from rappor.decoding.suggestions import suggest
 
@@ -183,9 +182,9 @@ def _search_list(
     known = of_one.candidates(counts)
     if known is None:
         raise click.UsageError("COUNTS must be of strings: every answer of another metric is known")
-    if not isinstance(known, Candidates):
+    if not known.is_held:
         raise click.UsageError("known strings must be fewer: give the long list as --list")
-    listed = CandidateStream.from_file(list_path, normalize=known.normalize)
+    listed = Candidates.from_file(list_path, normalize=known.normalize)
     with Slow() as slow:
         found = suggest(
             of_one.by_epoch(counts), known.strings, listed, detection=detection, progress=slow

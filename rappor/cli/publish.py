@@ -46,7 +46,6 @@ def publish(
 
     Everything in the folder is public, including the list of candidates.
     """
-    from rappor.candidates.candidates import Candidates
     from rappor.panels.over_time import trend
 
     if files.registry_path is None:
@@ -63,8 +62,7 @@ def publish(
             detection=detection,
             progress=slow,
         )
-    listed = candidates if isinstance(candidates, Candidates) else None
-    shown = write_edition(Path(out), found, released, listed, metric)
+    shown = write_edition(Path(out), found, released, candidates, metric)
     if as_json:
         print_json(shown)
     else:

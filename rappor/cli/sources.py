@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import click
 
@@ -18,7 +18,7 @@ from rappor.cli.count_files import (
     is_pair,
     read_counts,
 )
-from rappor.ground.errors import DecodeError, FileError
+from rappor.ground.errors import DecodeError
 from rappor.ground.files import read_text, sha256_of
 from rappor.protocol.encodings import encoding_of
 from rappor.protocol.params import Params
@@ -26,15 +26,9 @@ from rappor.registry.metric import Metric
 
 if TYPE_CHECKING:
     from rappor.candidates.candidates import Candidates
-    from rappor.candidates.stream import CandidateStream
     from rappor.counts.counts import Counts
     from rappor.decoding.report import InputFile
     from rappor.google.effective_noise import Client
-
-_GZIP: Final = b"\x1f\x8b"
-_STREAMED_FROM: Final = 1 << 26
-"""Bytes of a file of candidates from which on it is streamed: some five million, whose texts alone
-would take 500 MB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +39,6 @@ class Source:
     registry_path: str | None
     metric_name: str | None
     candidates_path: str | None
-    stream: bool = False
 
     def read(self) -> list[Counts]:
         """Read the counts of every file."""
@@ -59,7 +52,7 @@ class Source:
         metric = find_metric(self.registry_path, self.metric_name, counts)
         return add_by_epoch(self.paths, metric, counts)
 
-    def candidates(self, *samples: list[Counts]) -> Candidates | CandidateStream | None:
+    def candidates(self, *samples: list[Counts]) -> Candidates | None:
         """Check the counts of each sample against the registry, and read the candidates.
 
         None where the encoding answers for every bit.
@@ -102,16 +95,13 @@ class Source:
         """Return the files that are read beside the counts."""
         return self.registry_path, self.candidates_path
 
-    def _candidates(self, params: Params, metric: Metric | None) -> Candidates | CandidateStream:
+    def _candidates(self, params: Params, metric: Metric | None) -> Candidates:
         """Read the candidates that are named, or the metric's own."""
         from rappor.candidates.candidates import Candidates
         from rappor.candidates.google_hashing import LAYOUT
-        from rappor.candidates.stream import CandidateStream
         from rappor.google.files import read_candidates
 
         if self.candidates_path == "-":
-            if self.stream:
-                raise click.UsageError("--stream needs a file: standard input is read only once")
             with click.open_file("-", "rb") as stream:
                 listed = Candidates.from_lines(stream, normalize=params.normalize)
             return _checked(listed, "standard input", params)
@@ -125,8 +115,6 @@ class Source:
             raise click.UsageError(f"give --candidates, a file of strings, one a line{reason}")
         if params.layout == LAYOUT:
             return read_candidates(path)
-        if self.stream or _is_long(path):
-            return CandidateStream.from_file(path, normalize=params.normalize)
         return _checked(Candidates.from_file(path, normalize=params.normalize), path, params)
 
 
@@ -195,7 +183,7 @@ class PartSource:
 
 def _checked(listed: Candidates, path: str, params: Params) -> Candidates:
     """Refuse a file without candidates; add the empty string where devices send it."""
-    if not listed.strings:
+    if listed.is_held and len(listed) == 0:
         raise DecodeError(f"{path}: it has no candidates: write one string per line")
     return listed.with_empty() if params.other else listed
 
@@ -220,12 +208,3 @@ def read_lines(path: str) -> list[str]:
     """Read one string a line; blank lines are skipped."""
     lines = read_text(path).split("\n")
     return [line.removesuffix("\r") for line in lines if line.strip()]
-
-
-def _is_long(path: str) -> bool:
-    """Return whether a file of candidates is better not held: a large one, or a packed one."""
-    try:
-        with Path(path).open("rb") as file:
-            return file.read(len(_GZIP)) == _GZIP or Path(path).stat().st_size >= _STREAMED_FROM
-    except OSError as error:
-        raise FileError(path, error.strerror or "unreadable") from None

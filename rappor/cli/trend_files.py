@@ -21,7 +21,6 @@ from rappor.ground.errors import DecodeError, FileError, MetricError
 
 if TYPE_CHECKING:
     from rappor.candidates.candidates import Candidates
-    from rappor.candidates.stream import CandidateStream
     from rappor.counts.released import Period, Released
 
 
@@ -32,7 +31,7 @@ class TrendFiles(Source):
     by: str | None
     first: datetime.datetime | None
 
-    def released(self) -> tuple[Released, Candidates | CandidateStream | None]:
+    def released(self) -> tuple[Released, Candidates | None]:
         """Read the counts with their days, and the candidates where they are needed."""
         released = self._joined() if self.first is None else self._from(self.first.date())
         if not released.n_reports:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rappor.candidates.candidates import Candidates
-from rappor.candidates.stream import CandidateStream
 from rappor.counts.counts import Counts
 from rappor.decoding import closed_form, diagnostics
 from rappor.decoding.blas_threads import one_thread
@@ -37,10 +36,14 @@ from rappor.ground.errors import DecodeError
 from rappor.ground.progress import Progress, no_progress
 from rappor.protocol.encodings import encoding_of
 
+MOST_ROWS: Final = 1 << 17
+"""Candidates that all have rows; of more the best have, as many as there are rows of counts and
+10,000 more."""
+
 
 def decode(  # noqa: PLR0913 - all that a caller may know of the counts
     counts: Counts | Sequence[Counts],
-    candidates: Candidates | CandidateStream | Iterable[str] | None = None,
+    candidates: Candidates | Iterable[str] | None = None,
     *,
     detection: Detection = Detection(),
     distribution: bool = False,
@@ -60,11 +63,9 @@ def decode(  # noqa: PLR0913 - all that a caller may know of the counts
     ----------
     counts : one collection, or several under any mixture of parameter sets. Those of one metric
         and one parameter set are added, as days on which the same devices may have reported.
-    candidates : the strings to estimate: a list or column of them, or what
-        `Candidates.from_file` reads. A `CandidateStream` is read several times and never held; of
-        a long one the best candidates have a row, and all others are in
-        `Estimates.p_value_counts`. Other encodings than Bloom answer for all their categories and
-        take none.
+    candidates : the strings to estimate: a list or column of them, or `Candidates`. Of more than
+        MOST_ROWS the best have a row, and all others are in `Estimates.p_value_counts`. Other
+        encodings than Bloom answer for all their categories and take none.
     detection : how sure to be. "adaptive" is applied as "bh" to strings in few reports, which
         `Estimates.detection` says.
     distribution : also estimate the whole list at once (`Estimates.share`).
@@ -77,16 +78,16 @@ def decode(  # noqa: PLR0913 - all that a caller may know of the counts
 
     Returns
     -------
-    Estimates, a row for every candidate that is held: strings by count, largest first;
+    Estimates, a row for every candidate up to MOST_ROWS: strings by count, largest first;
     categories and buckets in their own order. Deterministic.
 
     Raises
     ------
     DecodeError
-        There are no reports or no candidates, or the collections do not go together; of a stream
-        also what `StreamedDesign` cannot do, and `distribution`.
+        There are no reports or no candidates, or the collections do not go together; of candidates
+        that are not held also what `StreamedDesign` cannot do, and `distribution`.
     FileError
-        A stream's file cannot be read to its end.
+        A file of candidates cannot be read to its end.
     ParamsError
         The candidates are one text instead of a list.
 
@@ -107,17 +108,13 @@ def decode(  # noqa: PLR0913 - all that a caller may know of the counts
             raise DecodeError("candidates must be omitted: this encoding answers for every bit")
         return _decode_closed(target, detection, distribution=distribution, complete=complete)
     keep = len(target) + 2 * SCREENED
-    listed = _listed(candidates, collections, keep)
+    most = max(keep, MOST_ROWS)
+    listed = _listed(candidates, collections, most)
     with one_thread():
-        if isinstance(listed, CandidateStream):
-            if distribution:
-                raise DecodeError(
-                    "distribution needs all candidates at once: give a list, not a stream"
-                )
+        whole = _whole(listed, target, most, distribution=distribution)
+        if whole is None:
             return _decode_stream(target, listed, keep, detection, progress)
-        return _decode_bloom(
-            target, listed, detection, distribution=distribution, progress=progress
-        )
+        return _decode_bloom(target, whole, detection, distribution=distribution, progress=progress)
 
 
 def _collections(counts: Counts | Sequence[Counts]) -> list[Counts]:
@@ -143,13 +140,11 @@ def _collections(counts: Counts | Sequence[Counts]) -> list[Counts]:
 
 
 def _listed(
-    candidates: Candidates | CandidateStream | Iterable[str] | None,
-    collections: Sequence[Counts],
-    keep: int,
-) -> Candidates | CandidateStream:
-    """Normalise candidates as the devices did; a stream of at most `keep` is held."""
+    candidates: Candidates | Iterable[str] | None, collections: Sequence[Counts], most: int
+) -> Candidates:
+    """Normalise candidates as the devices did; up to `most` are held."""
     normalizer = _normalizer(collections)
-    if not isinstance(candidates, Candidates | CandidateStream):
+    if not isinstance(candidates, Candidates):
         strings = () if candidates is None else candidates
         candidates = Candidates.from_list(strings, normalize=normalizer)
     if candidates.normalize != normalizer:
@@ -157,20 +152,32 @@ def _listed(
             f"candidates must be normalised by {normalizer!r} as on the devices, "
             f"got {candidates.normalize!r}"
         )
-    elsewhere = is_told_elsewhere(collections)
-    if isinstance(candidates, CandidateStream):
-        if elsewhere:
-            nothing = CandidateStream.product([""], "", 0, 0, normalize=normalizer)
-            candidates = CandidateStream.chain(nothing, candidates)
-        held = candidates.hold(keep)
-        if held is None:
-            return candidates
+    if (held := candidates.hold(most)) is not None:
         candidates = held
-    if len(candidates) == 0:
+    if candidates.is_held and len(candidates) == 0:
         raise DecodeError(
             "candidates must number at least 1, got 0; give candidates: a list of strings"
         )
-    return candidates.with_empty() if elsewhere else candidates
+    return candidates.with_empty() if is_told_elsewhere(collections) else candidates
+
+
+def _whole(
+    listed: Candidates, target: Target, most: int, *, distribution: bool
+) -> Candidates | None:
+    """Return candidates that all get a row; None if only the best do."""
+    if listed.is_held and len(listed) <= most:
+        return listed
+    # Imported here: it loads the compiler, which categories do without.
+    from rappor.decoding.streamed_design import can_stream  # noqa: PLC0415
+
+    if listed.is_held and (distribution or not can_stream(target, len(listed))):
+        return listed
+    if distribution:
+        raise DecodeError(
+            f"distribution needs all candidates at once: of more than {most:,}, those of a list or "
+            "of a file up to 64 MB"
+        )
+    return None
 
 
 def is_told_elsewhere(collections: Sequence[Counts]) -> bool:
@@ -187,16 +194,16 @@ def _normalizer(collections: Sequence[Counts]) -> str:
 
 def _decode_stream(
     target: Target,
-    stream: CandidateStream,
+    listed: Candidates,
     keep: int,
     detection: Detection,
     progress: Progress,
 ) -> Estimates:
-    """Decode strings that are streamed; `keep` of them have a row."""
-    # Imported here: it loads the compiler, which short lists do without.
+    """Decode strings of which the best `keep` have a row."""
+    # Imported here: it loads the compiler, which categories do without.
     from rappor.decoding.streamed_design import StreamedDesign  # noqa: PLC0415
 
-    pool = StreamedDesign(stream, target, keep)
+    pool = StreamedDesign(listed, target, keep)
     selection = select(target, pool, progress)
     strings = _Strings(pool.kept, pool.listed, pool.ties)
     return _conclude_strings(target, strings, selection, detection, shares=None)

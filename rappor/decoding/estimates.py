@@ -86,7 +86,7 @@ class Estimates(Displayed):
         say nothing about a candidate.
     group : (c,) int64. Candidates of the same number from 1 on are indistinguishable: each
         shows the total of its group; 0 for all others.
-    n_candidates : candidates that were asked about. Of a stream only the best ones have rows.
+    n_candidates : candidates that were asked about. Of many only the best have rows.
     p_value_counts : (b,) int64. How many p-values of all candidates are in each bin of
         `rappor.decoding.p_values.EDGES`; candidates of one group count once.
     reports : number of reports behind the table.
@@ -199,8 +199,8 @@ class Estimates(Displayed):
         """
         if self.n_candidates > len(self):
             raise DecodeError(
-                f"{pattern!r} must be searched in all candidates, and of a stream only the best "
-                "have rows: give a list of names"
+                f"{pattern!r} must be searched in all candidates, and only the best of "
+                f"{self.n_candidates:,} have rows: give fewer candidates"
             )
         try:
             found = [each for each in self.candidates if re.search(pattern, each)]

@@ -1,4 +1,4 @@
-"""The best candidates of a stream, in bounded memory."""
+"""The best of many candidates, in bounded memory."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _PILED: Final = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Held:
-    """Candidates of a stream, each once, in its order.
+    """Some candidates, each once, in their order.
 
     Attributes
     ----------
-    index : (r,) int64, increasing. Their numbers in the stream.
-    words : (4, r) uint32, from `rappor.candidates.sha256.digest_texts`.
-    strings : (r,) of str.
+    index : (r,) int64, increasing. Their numbers among all.
+    words : (r, 4) uint32, from `rappor.candidates.sha256.digest_texts`.
+    strings : (r,) of bytes.
     copies : (r,) int64. How often each of them was seen.
     z : (r,) float64. Their z scores.
     """
@@ -39,7 +39,7 @@ class Held:
     ) -> Held:
         """Hold all strings of a block, of which the first one has the number `start`."""
         strings = np.empty(len(texts), dtype=object)
-        strings[:] = texts.pick()
+        strings[:] = texts.raw()
         return cls(
             index=np.arange(start, start + len(texts)),
             words=words,
@@ -51,7 +51,7 @@ class Held:
     @classmethod
     def none(cls) -> Held:
         """Hold nothing."""
-        return cls.of(0, Texts.of([]), np.zeros((4, 0), dtype=np.uint32), np.array([]))
+        return cls.of(0, Texts.of([]), np.zeros((0, 4), dtype=np.uint32), np.array([]))
 
     def __len__(self) -> int:
         return len(self.index)
@@ -60,7 +60,7 @@ class Held:
         """Return those at these places."""
         return Held(
             index=self.index[places],
-            words=np.ascontiguousarray(self.words[:, places]),
+            words=self.words[places],
             strings=self.strings[places],
             copies=self.copies[places],
             z=self.z[places],
@@ -70,17 +70,17 @@ class Held:
         """Return these and others; a string of both comes twice."""
         return Held(
             index=np.concatenate([self.index, others.index]),
-            words=np.hstack([self.words, others.words]),
+            words=np.concatenate([self.words, others.words]),
             strings=np.concatenate([self.strings, others.strings]),
             copies=np.concatenate([self.copies, others.copies]),
             z=np.concatenate([self.z, others.z]),
         )
 
     def each_once(self) -> Held:
-        """Return equal strings as one, the first, in the stream's order."""
+        """Return equal strings as one, the first, in their order."""
         ordered = self.take(np.argsort(self.index, kind="stable"))
         # Among 2^16 strings two others share 64 bits of their hashes with probability 1e-10.
-        names = ordered.words[0].astype(np.uint64) << np.uint64(32) | ordered.words[1]
+        names = ordered.words.view(np.uint64)[:, 0]
         _, first, place = np.unique(names, return_index=True, return_inverse=True)
         copies = np.zeros(len(ordered), dtype=np.int64)
         np.add.at(copies, first[place], ordered.copies)
@@ -89,7 +89,7 @@ class Held:
 
 
 class Best:
-    """Holds the `most` candidates with the largest z; of equal ones the first in the stream.
+    """Holds the `most` candidates with the largest z; of equal ones the first.
 
     `least` is what a z score must exceed to be held.
     """
@@ -106,7 +106,7 @@ class Best:
         """Take the good ones of a block, of which the first one has the number `start`."""
         good = np.flatnonzero(z > self.least)
         if len(good):
-            block = Held.of(0, texts.take(good), words[:, good], z[good])
+            block = Held.of(0, texts.take(good), words[good], z[good])
             block.index[:] = start + good
             self._held = self._held.and_then(block)
         if len(self._held) > _PILED * self._most:

@@ -1,4 +1,4 @@
-"""The design of candidates that are streamed: every pass reads all and holds the best ones."""
+"""The design of many candidates: every pass reads all and holds the best ones."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from scipy import sparse
 
 from rappor.candidates.candidates import Candidates
 from rappor.candidates.murmur3 import add_rows
-from rappor.candidates.sha256 import digest_texts
-from rappor.candidates.stream import CandidateStream
+from rappor.candidates.texts import Texts
 from rappor.decoding.debias import Target
 from rappor.decoding.design import Design
 from rappor.decoding.diagnostics import least_p_value
@@ -28,29 +27,42 @@ _FEW_PATTERNS: Final = 1e-3
 beyond, many indistinguishable ones would have to be held together."""
 
 
+def can_stream(target: Target, n_candidates: int) -> bool:
+    """Return whether the best of so many candidates stand for all."""
+    ours = all(counts.params.layout == LAYOUT for counts in target.counts)
+    return ours and n_candidates <= _FEW_PATTERNS * _patterns(target)
+
+
+def _patterns(target: Target) -> float:
+    """Return how many patterns of bits a string can have."""
+    return 1 / max(least_p_value(target), np.finfo(float).tiny)
+
+
 class StreamedDesign:
-    """The (n, c) matrix of zeros and ones over a stream, of which the best columns are held.
+    """The (n, c) matrix of zeros and ones over candidates, of which the best columns are held.
 
     Attributes
     ----------
-    kept : the strings that the last pass has held, in the stream's order.
+    kept : the strings that the last pass has held, in their order.
     ties : groups of indistinguishable ones; the first of each stands for the others.
     listed : the design of the held ones without these others.
     n_streamed, n_candidates : how many strings a pass reads; less those that are held and repeat
         others, or are in a group.
     """
 
-    def __init__(self, stream: CandidateStream, target: Target, keep: int) -> None:
-        """Remember the stream, and how many of its candidates are held.
+    def __init__(self, candidates: Candidates, target: Target, keep: int) -> None:
+        """Remember the candidates, and how many of them are held.
 
         Raises DecodeError where the hash layout is foreign.
         """
-        self._stream = stream
+        self._candidates = candidates
         self._target = target
         self._keep = keep
         self._params = [counts.params for counts in target.counts]
         if any(params.layout != LAYOUT for params in self._params):
-            raise DecodeError(f"candidates are streamed under layout {LAYOUT} only: give a list")
+            raise DecodeError(
+                f"candidates under another layout than {LAYOUT} must be held: give a list"
+            )
         self.n_terms = sum(params.m * params.h for params in self._params)
         self.n_streamed = self.n_candidates = 0
         self._hold(Held.none(), np.array([], dtype=np.int64))
@@ -62,8 +74,7 @@ class StreamedDesign:
         tail = task.tail() if len(always) else None
         best, counts = Best(self._keep), np.zeros(len(EDGES) - 1, dtype=np.int64)
         number = 0
-        for texts in self._stream.blocks():
-            words = digest_texts(texts)
+        for texts, words in self._candidates.digested():
             estimate, std_error = self._judge(words, values, task)
             best.offer(number, texts, words, estimate / std_error)
             if tail is not None:
@@ -96,8 +107,8 @@ class StreamedDesign:
     def _judge(
         self, words: NDArray[np.uint32], values: NDArray[np.float64], task: Task
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Estimate strings by their words, (4, b)."""
-        sums = np.zeros((words.shape[1], 2))
+        """Estimate strings by their words, (b, 4)."""
+        sums = np.zeros((len(words), 2))
         start = 0
         for params in self._params:
             stop = start + params.m * params.k
@@ -109,7 +120,9 @@ class StreamedDesign:
         """Find out which of these stand for themselves: of each group one, one of `always`."""
         self._held = held
         self.kept = Candidates(
-            tuple(held.strings), normalize=self._stream.normalize, n_blank=0, n_duplicates=0
+            Texts.of(held.strings.tolist()),
+            normalize=self._candidates.normalize,
+            words=held.words,
         )
         whole = Design(self.kept, self._params)
         self.ties = [
@@ -125,14 +138,14 @@ class StreamedDesign:
         if self.n_streamed not in (0, number):
             raise DecodeError(
                 f"candidates must be the same in every pass, got {self.n_streamed:,} and then "
-                f"{number:,} from {self._stream.name}"
+                f"{number:,} from {self._candidates.name}"
             )
         self.n_streamed = number
-        patterns = 1 / max(least_p_value(self._target), np.finfo(float).tiny)
-        if number > _FEW_PATTERNS * patterns:
+        if not can_stream(self._target, number):
             raise DecodeError(
-                f"{number:,} candidates have {patterns:,.0f} patterns of bits in these cohorts: "
-                "too many cannot be distinguished: ask about fewer, or collect with more cohorts"
+                f"{number:,} candidates have {_patterns(self._target):,.0f} patterns of bits in "
+                "these cohorts: too many cannot be distinguished: ask about fewer, or collect "
+                "with more cohorts"
             )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rappor.candidates.stream import CandidateStream
+from rappor.candidates.candidates import Candidates
 from rappor.counts.counts import Counts
 from rappor.decoding.decoder import decode
 from rappor.decoding.detection import Detection
@@ -74,7 +74,7 @@ class Suggestions:
 def suggest(
     counts: Counts | Sequence[Counts],
     known: Iterable[str],
-    stream: CandidateStream,
+    listed: Candidates,
     *,
     detection: Detection = Detection(),
     progress: Progress = no_progress,
@@ -88,7 +88,7 @@ def suggest(
     Parameters
     ----------
     known : the candidates that are asked about already, at least one.
-    stream : the larger list, some of which may be known.
+    listed : the larger list, some of which may be known.
 
     Raises
     ------
@@ -97,28 +97,26 @@ def suggest(
 
     Examples
     --------
-    >>> from rappor import CandidateStream, Params, Population, simulate_counts
+    >>> from rappor import Candidates, Params, Population, simulate_counts
     >>> population = Population(["vim", "emacs", "helix"], [5, 3, 2])
     >>> params = Params.profile("balanced")
     >>> counts = simulate_counts(population, params, n_reports=100_000, seed=1)
-    >>> listed = CandidateStream.product(["heli", "na"], "abcdefghijklmnopqrstuvwxyz", 1, 2)
+    >>> listed = Candidates.product(["heli", "na"], "abcdefghijklmnopqrstuvwxyz", 1, 2)
     >>> suggest(counts, ["vim", "emacs"], listed).strings
     ('helix',)
     """
     known = tuple(dict.fromkeys(known))
     before = decode(counts, known, progress=progress)
-    first = CandidateStream.from_strings(known, normalize=stream.normalize)
-    found = decode(
-        counts, CandidateStream.chain(first, stream), detection=detection, progress=progress
-    )
+    first = Candidates.from_list(known, normalize=listed.normalize)
+    found = decode(counts, Candidates.chain(first, listed), detection=detection, progress=progress)
     # As the devices write them: decoding has normalised the known ones.
     is_known = np.isin(found.candidates, before.candidates)
     # A string that cannot be told from a known one is no other string.
     alike = np.isin(found.group, found.group[is_known & (found.group > 0)])
-    listed = ~is_known & ~alike
-    p_values = _listed_p_values(found, listed)
+    others = ~is_known & ~alike
+    p_values = _listed_p_values(found, others)
     largest = Thresholds(found.detection, p_values).largest
-    chosen = np.flatnonzero(listed & (found.p_value <= largest))
+    chosen = np.flatnonzero(others & (found.p_value <= largest))
     return Suggestions(
         strings=tuple(found.candidates[i] for i in chosen),
         proportion=found.proportion[chosen],

@@ -8,7 +8,6 @@ from typing import Final
 import numpy as np
 
 from rappor.candidates.candidates import Candidates
-from rappor.candidates.stream import CandidateStream
 from rappor.decoding.estimates import Estimates
 from rappor.ground.errors import DecodeError
 from rappor.protocol.parts import cut
@@ -23,7 +22,7 @@ _LEAST_KEPT: Final = 50
 
 def continue_prefixes(
     kept: Sequence[str], length: int, longest: int, alphabet: str, known: Candidates, part: str
-) -> CandidateStream:
+) -> Candidates:
     """Stream prefixes of `length` characters, each with up to `longest` in all.
 
     A shorter prefix is a whole string and stays as it is. The part of each known string comes
@@ -36,9 +35,9 @@ def continue_prefixes(
     stems = [prefix for prefix in kept if len(prefix) == length]
     normalize = known.normalize
     # Without a character to add, a product is its prefixes as they are.
-    return CandidateStream.chain(
-        CandidateStream.product(dict.fromkeys(beside), "", 0, 0, normalize=normalize),
-        CandidateStream.product(stems, alphabet, 0, longest - length, normalize=normalize),
+    return Candidates.chain(
+        Candidates.product(dict.fromkeys(beside), "", 0, 0, normalize=normalize),
+        Candidates.product(stems, alphabet, 0, longest - length, normalize=normalize),
     )
 
 

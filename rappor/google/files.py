@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from rappor.candidates.candidates import Candidates
 from rappor.candidates.google_hashing import LAYOUT
+from rappor.candidates.texts import Texts
 from rappor.counts.counts import Counts
 from rappor.google.effective_noise import Client, effective_f
 from rappor.ground.errors import FileError, ParamsError, ReportError
@@ -47,7 +48,8 @@ class MappedCandidates(Candidates):
         n_duplicates: int = 0,
     ) -> None:
         """Keep (n, m * h) cells, -1 for none, and k, h, m that they are numbered by."""
-        super().__init__(strings, normalize="none", n_blank=0, n_duplicates=n_duplicates)
+        super().__init__(Texts.of([text.encode() for text in strings]), name="map.csv")
+        self.n_duplicates = n_duplicates
         self._cells = cells
         self._shape = shape
 
@@ -59,7 +61,7 @@ class MappedCandidates(Candidates):
 
     def subset(self, chosen: Sequence[int]) -> MappedCandidates:
         """Return the chosen candidates with their cells."""
-        strings = tuple(self.strings[i] for i in chosen)
+        strings = tuple(self._whole.take(np.array(chosen, dtype=np.int64)).pick())
         return MappedCandidates(strings, self._cells[list(chosen)], shape=self._shape)
 
 

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from rappor.candidates.candidates import Candidates
-from rappor.candidates.stream import CandidateStream
 from rappor.counts.counts import Counts
 from rappor.decoding.detection import Detection
 from rappor.ground.errors import DecodeError
@@ -20,7 +19,7 @@ from rappor.protocol.segments import Segment, segment_name
 
 def by_segment(
     counts: Sequence[Counts],
-    candidates: Candidates | CandidateStream | Iterable[str] | None = None,
+    candidates: Candidates | Iterable[str] | None = None,
     *,
     dimension: str | None = None,
     detection: Detection = Detection(),

@@ -8,7 +8,6 @@ from typing import Final
 import numpy as np
 
 from rappor.candidates.candidates import Candidates
-from rappor.candidates.stream import CandidateStream
 from rappor.counts.counts import Counts
 from rappor.decoding.detection import Detection
 from rappor.ground.errors import DecodeError
@@ -29,7 +28,7 @@ UNKNOWN: Final = (
 
 def compare(
     samples: Mapping[str, Counts | Sequence[Counts]],
-    candidates: Candidates | CandidateStream | Iterable[str] | None = None,
+    candidates: Candidates | Iterable[str] | None = None,
     *,
     detection: Detection = Detection(),
     overlap: float | None = None,

@@ -14,9 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rappor.candidates.candidates import Candidates
-from rappor.candidates.stream import CandidateStream
 from rappor.counts.counts import Counts
-from rappor.decoding.decoder import decode, is_told_elsewhere
+from rappor.decoding.decoder import MOST_ROWS, decode, is_told_elsewhere
 from rappor.decoding.detection import Detection
 from rappor.decoding.estimates import Estimates
 from rappor.decoding.p_values import PValues
@@ -128,7 +127,7 @@ def decode_apart(
 
 
 def listed_candidates(
-    candidates: Candidates | CandidateStream | Iterable[str] | None, counts: Sequence[Counts]
+    candidates: Candidates | Iterable[str] | None, counts: Sequence[Counts]
 ) -> Candidates | None:
     """Return the candidates, normalised as the devices did; None where bits are answers."""
     hashed = {encoding_of(each.params).hashed for each in counts}
@@ -141,12 +140,15 @@ def listed_candidates(
     normalizers = sorted({each.params.normalize for each in counts})
     if len(normalizers) > 1:
         raise DecodeError(f"samples must share one normalizer, got {normalizers}")
-    if isinstance(candidates, str | CandidateStream):
-        raise DecodeError(
-            "candidates must be a list of strings; several samples do not accept a stream"
-        )
+    if isinstance(candidates, str):
+        raise DecodeError("candidates must be a list of strings, got a str")
     if not isinstance(candidates, Candidates):
         candidates = Candidates.from_list(candidates or (), normalize=normalizers[0])
+    name = candidates.name
+    if (candidates := candidates.hold(MOST_ROWS)) is None:
+        raise DecodeError(
+            f"candidates of several samples must number at most {MOST_ROWS:,}, got more: {name}"
+        )
     if len(candidates) == 0:
         raise DecodeError("candidates must number at least 1, got 0; give a list of strings")
     # Where a category stands for the empty text, decoding asks for that too.

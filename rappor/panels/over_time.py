@@ -10,7 +10,6 @@ from dataclasses import replace
 import numpy as np
 
 from rappor.candidates.candidates import Candidates
-from rappor.candidates.stream import CandidateStream
 from rappor.counts.released import Released
 from rappor.decoding.decoder import decode
 from rappor.decoding.detection import Detection
@@ -28,7 +27,7 @@ from rappor.panels.stretches import Stretch, stretches
 
 def trend(
     released: Released,
-    candidates: Candidates | CandidateStream | Iterable[str] | None = None,
+    candidates: Candidates | Iterable[str] | None = None,
     *,
     by: str | None = None,
     smooth: int = 1,

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from scipy import special
 
 from rappor.candidates.candidates import Candidates
-from rappor.candidates.stream import CandidateStream
 from rappor.counts.counts import Counts
 from rappor.decoding.blas_threads import one_thread
 from rappor.decoding.decoder import is_told_elsewhere
@@ -68,7 +67,7 @@ class Samples:
     def decoded(
         cls,
         collections: Sequence[Sequence[Counts]],
-        candidates: Candidates | CandidateStream | Iterable[str] | None,
+        candidates: Candidates | Iterable[str] | None,
         detection: Detection,
         *,
         overlap: float | None,

@@ -20,7 +20,7 @@ def set_hashed(
 ) -> None:
     """Set the bits of each device's value in its cohort, in packed reports of zeros.
 
-    `words` are of `rappor.candidates.hashing.digest_strings`, (n_values, 4).
+    `words` are of `rappor.candidates.sha256.digest_texts`, (n_values, 4).
     """
     for row in range(len(values)):
         string = words[values[row]]

@@ -7,7 +7,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from rappor.candidates.hashing import bloom_cells, digest_strings
+from rappor.candidates.murmur3 import bloom_cells
+from rappor.candidates.sha256 import digest_texts
+from rappor.candidates.texts import Texts
 from rappor.ground.errors import ParamsError
 from rappor.protocol.encodings import encoder, encoding_of
 from rappor.protocol.encodings.bloom import LAYOUT, Bloom
@@ -45,7 +47,9 @@ class _BloomBits:
         if params.layout != LAYOUT:
             raise ParamsError(f"layout must be {LAYOUT} to simulate, got {params.layout!r}")
         told_of = Bloom(params).told_of
-        self._digests = digest_strings(told_of(value).encode() for value in population.values)
+        self._digests = digest_texts(
+            Texts.of([told_of(value).encode() for value in population.values])
+        )
         self._params = params
 
     def add_ones(self, ones: NDArray[np.int64], values: slice, devices: NDArray[np.int64]) -> None:

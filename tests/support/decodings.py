@@ -8,7 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from rappor.candidates.hashing import bloom_cells, digest_strings
+from rappor.candidates.murmur3 import bloom_cells
+from rappor.candidates.sha256 import digest_texts
+from rappor.candidates.texts import Texts
 from rappor.counts.counts import Counts
 from rappor.decoding.estimates import Estimates
 from rappor.protocol.params import Params
@@ -35,7 +37,7 @@ def by_name(estimates: Estimates, column: NDArray[Any]) -> dict[str, Any]:
 
 def cells_of(texts: list[str], params: Params) -> NDArray[np.int32]:
     """Return the cells of each text, (n, m h), -1 for a repeated bit."""
-    return bloom_cells(digest_strings(text.encode() for text in texts), params)
+    return bloom_cells(digest_texts(Texts.of([text.encode() for text in texts])), params)
 
 
 def standardised_errors(estimates: Estimates, population: Population) -> NDArray[np.float64]:

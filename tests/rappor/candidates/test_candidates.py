@@ -1,17 +1,45 @@
-"""Candidate strings: read exactly, distinct, hashed as on a device."""
+"""Candidate strings: read exactly, distinct, the same whether they are held or read again."""
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from rappor.candidates import candidates as module
 from rappor.candidates.candidates import Candidates
-from rappor.candidates.hashing import bloom_cells, digest_strings
-from rappor.ground.errors import FileError, ParamsError, ReportError
+from rappor.candidates.lines import Lines
+from rappor.candidates.murmur3 import bloom_cells
+from rappor.candidates.sha256 import digest_texts
+from rappor.candidates.texts import Texts
+from rappor.ground.errors import DecodeError, FileError, ParamsError, ReportError
 from rappor.protocol.params import Params
+
+MARK = b"\xef\xbb\xbf"
+LETTERS = [
+    "a",
+    "é b",
+    " ",
+    "",
+    "\t",
+    "\u3000",
+    "x\x0by",
+    "日本",
+    "\x85",
+    '"d",e',
+    "\ufeffm",
+    "\0",
+    "a",
+]
+
+
+def strings_of(candidates: Candidates) -> list[str]:
+    return [text for block in candidates.blocks() for text in block.pick()]
 
 
 def from_bytes(tmp_path: Path, data: bytes, normalize: str = "none") -> Candidates:
@@ -20,62 +48,25 @@ def from_bytes(tmp_path: Path, data: bytes, normalize: str = "none") -> Candidat
     return Candidates.from_file(path, normalize=normalize)
 
 
-def test_a_file_gives_its_lines_in_order(tmp_path: Path) -> None:
-    """A byte-order mark, carriage returns and a missing last newline carry no meaning."""
-    candidates = from_bytes(tmp_path, "\ufeffb\r\na\nc".encode())
-    assert candidates.strings == ("b", "a", "c")
-    assert (len(candidates), candidates.n_blank, candidates.n_duplicates) == (3, 0, 0)
-
-
-def test_blank_lines_and_duplicates_are_skipped_and_counted(tmp_path: Path) -> None:
-    """The first of equal strings keeps its place."""
-    candidates = from_bytes(tmp_path, b"\nb\n \t\na\r\nb\na\n\r\nb\n")
-    assert candidates.strings == ("b", "a")
-    assert (candidates.n_blank, candidates.n_duplicates) == (3, 3)
-
-
-def test_only_line_ends_end_lines(tmp_path: Path) -> None:
-    """Other separators, quotes, commas, spaces and later marks are part of a candidate."""
-    odd = [
-        " a ",
-        "b,c",
-        '"d"',
-        "e\x0bf",
-        "g\u2028h",
-        "i\x85j",
-        "k\rl",
-        "NA",
-        "007",
-        "\ufeffm",
-        "\0",
-    ]
-    assert from_bytes(tmp_path, "\n".join(odd).encode()).strings == tuple(odd)
-
-
-def test_a_file_without_strings_is_empty(tmp_path: Path) -> None:
-    """Nothing to ask about is allowed here."""
-    for data in (b"", b"\n\n", b"\xef\xbb\xbf"):
-        candidates = from_bytes(tmp_path, data)
-        assert len(candidates) == 0
-
-
-def test_a_very_long_line_is_a_candidate(tmp_path: Path) -> None:
-    """A million characters are read like one."""
-    assert from_bytes(tmp_path, b"x" * 1_000_001 + b"\ny").strings == ("x" * 1_000_001, "y")
-
-
-def test_another_encoding_is_refused_with_its_line(tmp_path: Path) -> None:
-    """Latin-1 and UTF-16 are named as what they are not, with path and line."""
-    with pytest.raises(FileError, match=r"candidates.txt, line 3: it is not UTF-8"):
-        from_bytes(tmp_path, b"a\nb\nM\xfcller\n")
-    with pytest.raises(FileError, match="line 1: it is not UTF-8"):
-        from_bytes(tmp_path, "a\nb".encode("utf-16"))
-
-
-def test_a_missing_file_is_refused(tmp_path: Path) -> None:
-    """The path and the system's reason are told."""
-    with pytest.raises(FileError, match="nothing: No such file"):
-        Candidates.from_file(tmp_path / "nothing")
+@given(
+    st.lists(st.tuples(st.sampled_from(LETTERS), st.sampled_from(["\n", "\r\n"]))),
+    st.sampled_from(["", "last", "last\r"]),
+    st.integers(1, 5),
+)
+def test_lines_are_what_python_says(lines: list[tuple[str, str]], last: str, cut: int) -> None:
+    r"""Only \n and \r\n end lines, wherever blocks are cut; blank and repeated ones are counted."""
+    data = MARK + ("".join(text + end for text, end in lines) + last).encode()
+    chunks = [data[:3], *(data[at : at + cut] for at in range(3, len(data), cut))]
+    texts = [*(text for text, _ in lines), *([last.removesuffix("\r")] if last else [])]
+    filled = [text for text in texts if text and not text.isspace()]
+    read = Lines(lambda: chunks, "words", "none")
+    for _ in range(2):
+        assert [text for block in read() for text in block.pick()] == filled
+        assert read.n_blank == len(texts) - len(filled)
+    held = Candidates.from_lines(data.split(b"\n") if last else data.split(b"\n")[:-1])
+    assert held.strings == tuple(dict.fromkeys(filled))
+    assert held.n_duplicates == len(filled) - len(held)
+    assert held.n_blank == read.n_blank
 
 
 def test_lines_may_be_text_or_bytes() -> None:
@@ -84,14 +75,56 @@ def test_lines_may_be_text_or_bytes() -> None:
     assert Candidates.from_lines(iter(["ä\n".encode(), b"b"])).strings == ("ä", "b")
     with pytest.raises(FileError, match=r"standard input, line 2: .* lone surrogate"):
         Candidates.from_lines(["a", "\ud800"])
-    with pytest.raises(FileError, match="stdin, line 1: it is not UTF-8"):
-        Candidates.from_lines([b"\xff"], name="stdin")
 
 
-def test_a_list_is_taken_as_it_is() -> None:
+@pytest.mark.parametrize("name", ["words.txt", "words.gz"])
+def test_a_file_too_long_to_be_held_is_read_for_every_pass(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Packed or not; what it was held as otherwise has the same strings."""
+    data = b"".join(b"word %d\n" % i for i in range(200_000))
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(data, 1) if name.endswith("gz") else data)
+    held = Candidates.from_file(path)
+    monkeypatch.setattr(module, "_HELD", 1 << 20)
+    streamed = Candidates.from_file(path)
+    assert (held.is_held, streamed.is_held) == (True, False)
+    expected = data.decode().split("\n")[:-1]
+    assert strings_of(held) == strings_of(streamed) == strings_of(streamed) == expected
+    with pytest.raises(DecodeError, match=f"held in memory, got a stream: .*{name}"):
+        len(streamed)
+    assert streamed.hold(199_999) is None
+    again = streamed.hold(200_000)
+    assert again is not None
+    assert again.strings == held.strings
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"a\nb\nM\xfcller\n", "candidates.txt, line 3: it is not UTF-8"),
+        ("a\nb".encode("utf-16"), "line 1: it is not UTF-8"),
+        (b"good\n" * 300_000 + b"\xff\n", "line 300001: it is not UTF-8"),
+        (gzip.compress(b"word\n" * 1000)[:-12], "candidates.txt: it cannot be unpacked"),
+    ],
+)
+def test_a_bad_file_is_refused_with_its_line(tmp_path: Path, data: bytes, message: str) -> None:
+    """A line that is skipped would be a candidate less."""
+    with pytest.raises(FileError, match=message):
+        from_bytes(tmp_path, data)
+    with pytest.raises(FileError, match="nothing: No such file"):
+        Candidates.from_file(tmp_path / "nothing")
+    with pytest.raises(FileError, match="Is a directory"):
+        Candidates.from_file(tmp_path)
+
+
+def test_a_list_is_taken_as_it_is(tmp_path: Path) -> None:
     """An empty string in a list is meant; a lone surrogate or a number is a mistake."""
-    candidates = Candidates.from_list(["b", "", "b", " "])
-    assert (candidates.strings, candidates.n_duplicates) == (("b", "", " "), 1)
+    found = Candidates.from_list(["b", "", "b", " "])
+    assert (found.strings, found.n_duplicates) == (("b", "", " "), 1)
+    assert repr(found) == "Candidates(n=3, normalize='none')"
+    assert len(from_bytes(tmp_path, b"\n\n")) == len(Candidates.from_list([])) == 0
+    assert from_bytes(tmp_path, b"x" * 2_000_001 + b"\ny").strings == ("x" * 2_000_001, "y")
     with pytest.raises(ReportError, match="valid Unicode"):
         Candidates.from_list(["\ud800"])
     with pytest.raises(ReportError, match="must be a text, got int"):
@@ -103,29 +136,91 @@ def test_a_text_is_no_list(text: Any) -> None:
     """Its letters are not meant; what reads a file is named."""
     with pytest.raises(ParamsError, match=r"use Candidates.from_file\(path\)"):
         Candidates.from_list(text)
+    with pytest.raises(ParamsError, match="got a"):
+        strings_of(Candidates.from_stream(lambda: text))
 
 
 def test_candidates_are_normalised_before_they_are_compared(tmp_path: Path) -> None:
-    """What a device would send alike is one candidate."""
-    candidates = from_bytes(tmp_path, "Straße\nSTRASSE\nother\n".encode(), "casefold")
-    assert candidates.strings == ("strasse", "other")
-    assert (candidates.n_duplicates, candidates.normalize) == (1, "casefold")
+    """What a device would send alike is one candidate; only what is held knows that."""
+    found = from_bytes(tmp_path, "Straße\nSTRASSE\nother\n".encode(), "casefold")
+    assert (found.strings, found.n_duplicates, found.normalize) == (
+        ("strasse", "other"),
+        1,
+        "casefold",
+    )
     assert Candidates.from_list(["A", "a"], normalize="casefold").strings == ("a",)
+    stream = Candidates.from_stream(lambda: iter(["A", "a"]), normalize="casefold")
+    assert repr(stream) == "Candidates('candidates', normalize='casefold')"
+    assert strings_of(stream) == ["a", "a"]
 
 
-def test_cells_are_those_of_the_hashed_strings() -> None:
-    """Blocks of cells join to the whole, in any order, and those of a subset are its own."""
+@given(st.integers(0, 3), st.integers(0, 3))
+def test_a_product_has_every_continuation_once(least: int, more: int) -> None:
+    """Also of characters of several bytes; the shortest come first."""
+    letters = "abcß日𝄞"
+    tails: list[list[str]] = [[""]]
+    for _ in range(least + more):
+        tails.append([head + letter for head in tails[-1] for letter in letters])
+    found = Candidates.product(["", "é."], letters, least, least + more)
+    assert strings_of(found) == [
+        head + tail for group in tails[least:] for head in ("", "é.") for tail in group
+    ]
+
+
+def test_a_product_goes_on_over_the_borders_of_blocks() -> None:
+    """The last character changes first."""
+    found = strings_of(Candidates.product(["x", "yz"], "abcdefghijklmnopqrstuvwxyz", 4, 4))
+    assert len(found) == 2 * 26**4
+    assert found == sorted(found)
+    assert found[26**4] == "yzaaaa"
+
+
+@pytest.mark.parametrize(
+    ("prefixes", "alphabet", "least", "most", "message"),
+    [
+        (["a"], "abcdefghij", 0, 9, "got 1,111,111,111"),
+        (["a"], "ab", 0, 255, "got 1e77: use"),
+        (["a"], "aa", 1, 1, "distinct"),
+        (["a", "a"], "b", 1, 1, "distinct"),
+        (["a"], "b", 2, 1, "most"),
+        (["a"], "b", -1, 1, "least"),
+        ("ab", "b", 1, 1, "got one str"),
+    ],
+)
+def test_an_impossible_product_is_refused(
+    prefixes: list[str], alphabet: str, least: int, most: int, message: str
+) -> None:
+    """Too many strings are refused with their number, before any is made."""
+    with pytest.raises(ParamsError, match=message):
+        Candidates.product(prefixes, alphabet, least, most)
+
+
+def test_a_chain_reads_one_after_the_other() -> None:
+    """Those under different normalizers do not go together."""
+    one, two = Candidates.from_list(["a"]), Candidates.product(["b"], "xy", 1, 1)
+    assert strings_of(Candidates.chain(one, two)) == ["a", "bx", "by"]
+    with pytest.raises(ParamsError, match="one normalizer"):
+        Candidates.chain(one, Candidates.from_list(["a"], normalize="nfc"))
+
+
+@given(st.lists(st.sampled_from(["a", "ä", "", "b", "c" * 70]), max_size=8), st.data())
+def test_cells_are_those_of_the_hashed_strings(strings: list[str], data: st.DataObject) -> None:
+    """Of blocks, of subsets and with the empty string before them."""
     params = Params(k=16, h=2, m=3, f=0.5, p=0.25, q=0.75)
-    candidates = Candidates.from_list(["a", "ä", "", "b"])
-    expected = digest_strings([b"a", "ä".encode(), b"", b"b"])
-    blocks = [candidates.cells(params, 0, 3), candidates.cells(params, 3, 4)]
-    assert np.array_equal(np.concatenate(blocks), bloom_cells(expected, params))
-    assert np.array_equal(candidates.cells(params, 1, 2), blocks[0][1:2])
-    for whole in (candidates, Candidates.from_list(candidates.strings)):
-        some = whole.subset([3, 1]).cells(params, 0, 2)
-        assert np.array_equal(some, bloom_cells(expected[[3, 1]], params))
-
-
-def test_the_repr_is_short() -> None:
-    """A million candidates do not fill the screen."""
-    assert repr(Candidates.from_list(["a", "b"])) == "Candidates(n=2, normalize='none')"
+    distinct = list(dict.fromkeys(strings))
+    found = Candidates.from_list(strings)
+    some = data.draw(st.permutations(range(len(distinct)))) if distinct else []
+    empty = found.with_empty()
+    assert strings_of(Candidates.from_stream(lambda: ["a"]).with_empty()) == ["", "a"]
+    for candidates, expected in [
+        (found, distinct),
+        (found.subset(some), [distinct[i] for i in some]),
+        (empty, distinct if "" in distinct else ["", *distinct]),
+    ]:
+        assert candidates.strings == tuple(expected)
+        words = digest_texts(Texts.of([text.encode() for text in expected]))
+        whole = bloom_cells(words, params)
+        parts = [candidates.cells(params, 0, 2), candidates.cells(params, 2, len(expected))]
+        assert np.array_equal(np.concatenate(parts), whole)
+        blocks = [each for _, each in candidates.digested()]
+        assert np.array_equal(np.concatenate([words[:0], *blocks]), words)

@@ -119,32 +119,29 @@ def test_decode_refuses_a_sum_of_nothing(shell: Shell, counts: str, group: str) 
     assert (code, f"or @ and the name of a file, got '{group}'" in err) == (2, True)
 
 
-def test_decode_streams_what_it_is_told_to(shell: Shell, counts: str) -> None:
-    """A short stream, plain or packed, has the answer of the list; standard input is no stream."""
+def test_decode_reads_packed_candidates(shell: Shell, counts: str) -> None:
+    """Packed or not, the answer is the same."""
     packed = shell.path("engines.gz")
     Path(packed).write_bytes(gzip.compress((shell.place / "engines.txt").read_bytes()))
-    listed, streamed, unpacked = (
+    listed, unpacked = (
         shell.metric("decode", counts, "--candidates", *words, "--json", "--all")
-        for words in (["engines.txt"], ["engines.txt", "--stream"], [packed])
+        for words in (["engines.txt"], [packed])
     )
     assert listed[0] == 0
-    assert listed[1] == streamed[1] == unpacked[1]
-    code, _, err = shell.metric("decode", counts, "--candidates", "-", "--stream")
-    assert code == 2
-    assert "--stream needs a file" in err
+    assert listed[1] == unpacked[1]
 
 
-def test_decode_says_how_many_were_streamed(shell: Shell, counts: str) -> None:
+def test_decode_says_how_many_were_tested(shell: Shell, counts: str) -> None:
     """Of a long list only the best have rows, and both texts tell the whole number."""
     long = shell.path("long.txt")
-    names = ["duckduckgo", *(f"nobody's {i}" for i in range(60_000))]
+    names = ["duckduckgo", *(f"nobody's {i}" for i in range(140_000))]
     Path(long).write_text("\n".join(names), encoding="utf-8")
-    words = ("decode", counts, "--candidates", long, "--stream")
+    words = ("decode", counts, "--candidates", long)
     code, out, _ = shell.metric(*words)
     assert code == 0
-    assert "of 60,001 candidates detected in 50,000 reports" in out
+    assert "of 140,001 candidates detected in 50,000 reports" in out
     answer = json.loads(shell.metric(*words, "--json", "--all")[1])
-    assert answer["candidates"] == 60_001 > len(answer["estimates"])
+    assert answer["candidates"] == 140_001 > len(answer["estimates"])
 
 
 def test_decode_writes_a_report_and_a_chart(shell: Shell, counts: str) -> None:

@@ -1,4 +1,4 @@
-"""Decoding a stream: the rows of a list's table, to the last bit, and a histogram of the rest."""
+"""Decoding many candidates: the best rows of the whole table, and a histogram of the rest."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from rappor import CandidateStream, Counts, Params, Population, simulate_counts
+from rappor import Candidates, Counts, Params, Population, simulate_counts
 from rappor.decoding.decoder import decode
 from rappor.decoding.detection import Detection
 from rappor.decoding.estimates import Estimates
@@ -18,8 +18,9 @@ from rappor.decoding.thresholds import Thresholds
 from rappor.ground.errors import DecodeError
 
 BALANCED = Params.profile("balanced")
-N = 30_000
+N = 140_000
 NAMES = [f"example.org/{i}" for i in range(N)]
+MANY = Candidates.from_list(NAMES)
 ROWS = (
     "proportion",
     "std_error",
@@ -36,12 +37,12 @@ ROWS = (
 
 
 def few_bits(h: int = 1, m: int = 16) -> Params:
-    """Return parameters with so few rows that a stream of 30,000 strings is not held."""
+    """Return parameters with so few rows that a tenth of the candidates have a row."""
     return dataclasses.replace(BALANCED, k=32, h=h, m=m)
 
 
 def collect(params: Params, n_reports: float = 1e6, seed: int = 1) -> Counts:
-    population = Population(NAMES[::30][:1000], 1 / np.arange(1.0, 1001.0))
+    population = Population(NAMES[::140][:1000], 1 / np.arange(1.0, 1001.0))
     return simulate_counts(population, params, n_reports=n_reports, seed=seed)
 
 
@@ -62,34 +63,31 @@ def check_equal(streamed: Estimates, listed: Estimates) -> None:
 
 @pytest.mark.parametrize("correction", ["bh", "adaptive", "bonferroni"])
 @pytest.mark.parametrize(("h", "m"), [(1, 16), (2, 8)])
-def test_a_stream_gives_the_rows_of_a_list(h: int, m: int, correction: str) -> None:
-    """To the last bit, and most candidates have no row."""
-    counts = collect(few_bits(h, m))
-    listed = decode(counts, NAMES, detection=Detection(correction=correction))
-    streamed = decode(
-        counts, CandidateStream.from_strings(NAMES), detection=Detection(correction=correction)
-    )
-    assert len(streamed) < N / 2
-    check_equal(streamed, listed)
+def test_the_best_have_the_rows_of_the_whole_table(h: int, m: int, correction: str) -> None:
+    """To the last bit, and most candidates have no row; the distribution is asked of all."""
+    counts, detection = collect(few_bits(h, m)), Detection(correction=correction)
+    best = decode(counts, MANY, detection=detection)
+    assert len(best) < N / 2
+    check_equal(best, decode(counts, MANY, detection=detection, distribution=True))
 
 
-def test_collections_under_several_parameters_are_streamed_together() -> None:
-    """Their rows are stacked, as those of a list."""
+def test_collections_under_several_parameters_go_together() -> None:
+    """Their rows are stacked."""
     counts = [collect(few_bits()), collect(few_bits(2, 8), seed=2)]
-    check_equal(decode(counts, CandidateStream.from_strings(NAMES)), decode(counts, NAMES))
+    check_equal(decode(counts, MANY), decode(counts, MANY, distribution=True))
 
 
 @pytest.mark.parametrize("n_reports", [0.5e6, 1e9])
 def test_several_passes_find_what_several_screenings_find(n_reports: float) -> None:
     """Also where the noise is so low that each screening shows more strings."""
     counts = collect(few_bits(m=64), n_reports)
-    check_equal(decode(counts, CandidateStream.from_strings(NAMES)), decode(counts, NAMES))
+    check_equal(decode(counts, MANY), decode(counts, MANY, distribution=True))
 
 
 def test_a_short_stream_is_a_list() -> None:
     """Every candidate has a row."""
     counts = collect(few_bits())
-    streamed = decode(counts, CandidateStream.from_strings(NAMES[:300]))
+    streamed = decode(counts, Candidates.from_stream(lambda: NAMES[:300]))
     assert len(streamed) == streamed.n_candidates == 300
     check_equal(streamed, decode(counts, NAMES[:300]))
 
@@ -97,38 +95,41 @@ def test_a_short_stream_is_a_list() -> None:
 def test_repeated_strings_are_held_once() -> None:
     """The frequent string has one row, and its copies are candidates no more."""
     counts = collect(few_bits())
-    stream = CandidateStream.from_strings([NAMES[0]] * 50 + NAMES + [NAMES[0]] * 1000)
-    found = decode(counts, stream)
+    repeated = [NAMES[0]] * 50 + NAMES + [NAMES[0]] * 1000
+    found = decode(counts, Candidates.from_stream(lambda: repeated))
     assert found.candidates.count(NAMES[0]) == 1
-    check_equal(found, decode(counts, NAMES))
+    check_equal(found, decode(counts, MANY, distribution=True))
+    assert found.to_json() == decode(counts, repeated).to_json()
 
 
 def test_a_stream_that_changes_is_refused() -> None:
     """Numbers of two passes over different strings would not go together."""
-    passes = iter([NAMES, NAMES, NAMES[:-1], NAMES])
+    passes = iter([NAMES, NAMES, NAMES, NAMES[:-1], NAMES])
 
     def read() -> Iterator[str]:
         return iter(next(passes))
 
-    with pytest.raises(DecodeError, match="got 30,000 and then 29,999"):
-        decode(collect(few_bits()), CandidateStream.from_strings(read))
+    with pytest.raises(DecodeError, match="got 140,000 and then 139,999"):
+        decode(collect(few_bits()), Candidates.from_stream(read))
 
 
-def test_strings_that_cannot_be_told_apart_are_not_streamed() -> None:
-    """With two cohorts of 32 bits 30,000 strings share a thousand patterns."""
+def test_strings_that_cannot_be_distinguished_are_held_or_refused() -> None:
+    """With two cohorts of 32 bits 140,000 strings share a thousand patterns."""
+    counts = collect(few_bits(m=2))
+    assert len(decode(counts, MANY)) == N
     with pytest.raises(DecodeError, match="1,024 patterns"):
-        decode(collect(few_bits(m=2)), CandidateStream.from_strings(NAMES))
+        decode(counts, Candidates.from_stream(lambda: NAMES))
 
 
 def test_what_needs_all_candidates_at_once_is_refused() -> None:
     """The distribution answer does, and another normalizer is another question."""
     counts = collect(few_bits())
     with pytest.raises(DecodeError, match="all candidates at once"):
-        decode(counts, CandidateStream.from_strings(NAMES), distribution=True)
+        decode(counts, Candidates.from_stream(lambda: NAMES), distribution=True)
     with pytest.raises(DecodeError, match="normalised by 'none'"):
-        decode(counts, CandidateStream.from_strings(NAMES, normalize="nfc"))
+        decode(counts, Candidates.from_stream(lambda: NAMES, normalize="nfc"))
     with pytest.raises(DecodeError, match="at least 1, got 0"):
-        decode(counts, CandidateStream.from_strings([]))
+        decode(counts, Candidates.from_stream(list))
 
 
 def test_progress_counts_candidates() -> None:
@@ -139,9 +140,9 @@ def test_progress_counts_candidates() -> None:
         if stage == "screening candidates":
             told.append((done, total))
 
-    decode(collect(few_bits()), CandidateStream.from_strings(NAMES), progress=note)
-    assert told[0] == (N, None)
-    assert set(told[1:]) == {(N, N)}
+    decode(collect(few_bits()), MANY, progress=note)
+    assert told[1:3] == [(131_072, None), (N, None)]
+    assert set(told[3:]) == {(65_536, N), (131_072, N), (N, N)}
 
 
 def split(p_values: list[float], n_rows: int) -> PValues:

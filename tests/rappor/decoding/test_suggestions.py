@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from rappor import Candidates, CandidateStream, Counts, Params, Population, simulate_counts
+from rappor import Candidates, Counts, Params, Population, simulate_counts
 from rappor.decoding.detection import Detection
 from rappor.decoding.suggestions import suggest
 from rappor.ground.errors import DecodeError
@@ -29,7 +29,7 @@ def collect(names: list[str], weights: list[float]) -> Counts:
 def test_what_is_not_known_is_suggested(n_listed: int) -> None:
     """Whether the list is held or streamed, and never a known string."""
     counts = collect([*KNOWN, "helix", "zed"], [50, 20, 10, 12, 8])
-    found = suggest(counts, KNOWN, CandidateStream.from_strings(LIST[:n_listed]))
+    found = suggest(counts, KNOWN, Candidates.from_list(LIST[:n_listed]))
     assert found.strings[:2] == ("helix", "zed")
     assert not set(found.strings) & set(KNOWN)
     assert n_listed - 3 <= found.n_candidates <= n_listed
@@ -43,7 +43,7 @@ def test_the_known_ones_do_not_loosen_the_test() -> None:
     """Their tiny p-values are no ranks of the list's."""
     names = [f"known {i}" for i in range(40)]
     counts = collect(names, [1.0] * 40)
-    found = suggest(counts, names, CandidateStream.from_strings([*LIST, *names]))
+    found = suggest(counts, names, Candidates.from_list([*LIST, *names]))
     detected = found.estimates.detected
     listed = ~np.isin(found.estimates.candidates, names)
     assert detected[~listed].sum() == 40
@@ -56,7 +56,7 @@ def test_the_level_decides_what_is_suggested() -> None:
     """A string whose p-value is too large for a smaller level is not suggested at it."""
     population = Population([*KNOWN, "helix", "zed"], [50, 20, 10, 12, 8])
     counts = simulate_counts(population, PARAMS, n_reports=1e4, seed=1)
-    listed = CandidateStream.from_strings(LIST[:300])
+    listed = Candidates.from_list(LIST[:300])
     usual = suggest(counts, KNOWN, listed)
     p_value, n = max(usual.p_value), len(usual.strings)
     level = 0.9 * float(p_value) * usual.n_candidates / n
@@ -70,7 +70,7 @@ def test_known_strings_are_known_in_every_spelling() -> None:
     """Devices write the same host for each, and it is not suggested."""
     params = dataclasses.replace(PARAMS, normalize="host")
     counts = simulate_counts(Population(["a.example"], [1]), params, n_reports=1e4, seed=1)
-    listed = CandidateStream.from_strings(["a.example", "b.example"], normalize="host")
+    listed = Candidates.from_list(["a.example", "b.example"], normalize="host")
     found = suggest(counts, ["https://A.example/path"], listed)
     assert found.estimates.detected.sum() == 1
     assert found.strings == ()
@@ -79,7 +79,7 @@ def test_known_strings_are_known_in_every_spelling() -> None:
 def test_suggestions_need_known_candidates() -> None:
     """Without any there is nothing to compare with: that is a decode of the list."""
     with pytest.raises(DecodeError, match="at least 1"):
-        suggest(collect(KNOWN, [1.0] * 3), [], CandidateStream.from_strings(LIST))
+        suggest(collect(KNOWN, [1.0] * 3), [], Candidates.from_list(LIST))
 
 
 def test_what_cannot_be_told_from_a_known_string_is_not_suggested() -> None:
@@ -90,6 +90,6 @@ def test_what_cannot_be_told_from_a_known_string_is_not_suggested() -> None:
     same = np.flatnonzero((cells == cells[0]).all(axis=1))
     counts = simulate_counts(Population(["vim"], [1]), params, n_reports=1e5, seed=1)
     listed = [many.strings[same[1]], *LIST[5:10]]
-    found = suggest(counts, ["vim"], CandidateStream.from_strings(listed))
+    found = suggest(counts, ["vim"], Candidates.from_list(listed))
     assert found.estimates.detected.sum() == 2
     assert found.strings == ()

@@ -12,7 +12,7 @@ import pytest
 from scipy import stats
 
 from rappor import (
-    CandidateStream,
+    Candidates,
     Counts,
     NamedOther,
     Params,
@@ -187,7 +187,7 @@ def test_the_empty_text_is_in_trends_and_segments_and_never_announced() -> None:
 def test_the_empty_text_is_explained_in_a_stream() -> None:
     """Of more candidates than are held."""
     *_, whole = collect(n_reports=20_000)
-    stream = CandidateStream.product(["kat", "nan"], LETTERS, 0, 3)
+    stream = Candidates.product(["kat", "nan"], LETTERS, 0, 3)
     found = decode(whole, stream)
     assert len(found) < found.n_candidates == 2 * (1 + 26 + 26**2 + 26**3) + 1
     assert {"", "kate", "nano"} <= set(found.candidates)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from rappor import (
-    CandidateStream,
+    Candidates,
     Counts,
     Panel,
     Params,
@@ -250,8 +250,8 @@ def test_questions_without_an_answer_are_refused() -> None:
         compare({"a": counts, "b": answers}, NAMES)
     with pytest.raises(DecodeError, match="candidates must be omitted"):
         compare({"a": answers, "b": answers}, NAMES)
-    with pytest.raises(DecodeError, match="do not accept a stream"):
-        compare({"a": counts, "b": counts}, CandidateStream.from_strings(["a"]))
+    with pytest.raises(DecodeError, match="at most 131,072, got more: product"):
+        compare({"a": counts, "b": counts}, Candidates.product(["a"], "abcdefgh", 0, 6))
     with pytest.raises(DecodeError, match="candidates must be a list"):
         compare({"a": counts, "b": counts}, "cat")
     with pytest.raises(DecodeError, match="overlap must be a number in"):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from rappor import (
-    CandidateStream,
+    Candidates,
     Counts,
     Panel,
     Params,
@@ -308,14 +308,14 @@ def test_weeks_and_months_are_cut_at_the_ends_of_the_range() -> None:
 
 
 def test_questions_without_an_answer_are_refused() -> None:
-    """No reports, a stream, candidates of answers, and too many days."""
+    """No reports, too many candidates, candidates of answers, and too many days."""
     one = drawn(1)[0]
-    stream = CandidateStream.from_strings(NAMES)
+    many = Candidates.product(["a"], "abcdefgh", 0, 6)
     nothing = released([(0, Counts.zero(PARAMS, "page"))], n_days=1)
     with pytest.raises(DecodeError, match="at least 1 report"):
         trend(nothing, NAMES)
-    with pytest.raises(DecodeError, match="do not accept a stream"):
-        trend(released([(0, one)], n_days=1), stream)
+    with pytest.raises(DecodeError, match="at most 131,072, got more: product"):
+        trend(released([(0, one)], n_days=1), many)
     with pytest.raises(DecodeError, match="at most 1,000 days"):
         trend(released([(0, one)], n_days=1001), NAMES)
     with pytest.raises(DecodeError, match="smooth must be"):

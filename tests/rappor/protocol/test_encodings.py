@@ -15,7 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rappor.candidates.hashing import bloom_cells, digest_strings
+from rappor.candidates.murmur3 import bloom_cells
+from rappor.candidates.sha256 import digest_texts
+from rappor.candidates.texts import Texts
 from rappor.ground.errors import ParamsError, ReportError
 from rappor.protocol.encodings import encoder, parse_value
 from rappor.protocol.params import Params
@@ -81,7 +83,7 @@ def test_the_device_and_the_decoder_hash_alike(k: int, h: int, m: int) -> None:
     """The compiled hash of many strings gives the same bits in the last cohort."""
     params = Params(k=k, h=h, m=m, **NOISE)
     values = ["", "a", "ä€😀", "x" * 1000]
-    cells = bloom_cells(digest_strings(value.encode() for value in values), params)
+    cells = bloom_cells(digest_texts(Texts.of([value.encode() for value in values])), params)
     for value, row in zip(values, cells.astype(np.int64), strict=True):
         last = row[(m - 1) * h :]
         assert ones(params, value, m - 1) == sorted((last[last >= 0] - (m - 1) * k).tolist())

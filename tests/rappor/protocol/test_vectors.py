@@ -13,7 +13,9 @@ import reference
 from places import VECTORS
 
 from rappor import Params, Report, ReportError, Upload, parse_upload
-from rappor.candidates.hashing import bloom_cells, digest_strings
+from rappor.candidates.murmur3 import bloom_cells
+from rappor.candidates.sha256 import digest_texts
+from rappor.candidates.texts import Texts
 from rappor.protocol.encodings import parse_value
 from rappor.protocol.encodings.catalogue import encoder
 from rappor.protocol.params import noise_of, threshold
@@ -108,7 +110,7 @@ def test_bloom_bits_in_bulk() -> None:
     """The compiled hash sets the same bits as the device."""
     for row in load("hashing"):
         params = Params(k=row["k"], h=row["h"], m=row["m"], f=0.5, p=0.25, q=0.75)
-        cells = bloom_cells(digest_strings([row["value"].encode()]), params)
+        cells = bloom_cells(digest_texts(Texts.of([row["value"].encode()])), params)
         own = cells[0].reshape(params.m, params.h)[row["cohort"]]
         bits = reference.unpack(bytes.fromhex(row["bits"]), params.k)
         expected = {row["cohort"] * params.k + i for i, bit in enumerate(bits) if bit}

@@ -7,7 +7,9 @@ import itertools
 import numpy as np
 import pytest
 
-from rappor.candidates.hashing import bloom_cells, digest_strings
+from rappor.candidates.murmur3 import bloom_cells
+from rappor.candidates.sha256 import digest_texts
+from rappor.candidates.texts import Texts
 from rappor.protocol.encodings import encoder
 from rappor.protocol.params import Params
 from rappor.simulation import loops
@@ -23,7 +25,7 @@ def test_bits_are_those_of_the_devices_encoder(k: int, h: int) -> None:
     texts = ["", "a", "vim", "\u00e4"]
     values, cohorts = np.divmod(np.arange(20), 5)
     packed = np.zeros((20, params.n_bytes), dtype=np.uint8)
-    words = digest_strings(text.encode() for text in texts)
+    words = digest_texts(Texts.of([text.encode() for text in texts]))
     loops.set_hashed(words, values, cohorts.astype(np.uint16), params.k, h, packed)
     encode = encoder(params).encode
     expected = [encode(texts[v], j) for v, j in zip(values, cohorts.tolist(), strict=True)]
