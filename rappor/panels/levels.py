@@ -101,19 +101,24 @@ def decode_apart(
     listed: Candidates | None,
     detection: Detection,
     progress: Progress,
+    *,
+    complete: bool,
 ) -> Apart:
     """Decode all samples together, then each on its own, and find the strings that they show."""
     detection = detection.for_several_tests()
     together = [counts.unsegmented for each in samples for counts in each]
     # Half of the level is for strings that all samples together show: see _found.
-    whole = decode(together, listed, detection=replace(detection, level=detection.level / 2))
+    half = replace(detection, level=detection.level / 2)
+    whole = decode(together, listed, detection=half, complete=complete)
     part = 1.0 if listed is None else _share_of_candidates(whole)
     each_alone = replace(detection, confidence=1 - (1 - detection.confidence) * part)
     alone: list[Estimates | None] = []
     for number, collections in enumerate(samples):
         progress("decoding", number, len(samples))
         known = any(counts.n_reports for counts in collections)
-        alone.append(decode(collections, listed, detection=each_alone) if known else None)
+        alone.append(
+            decode(collections, listed, detection=each_alone, complete=complete) if known else None
+        )
     names = whole.candidates if listed is None else listed.strings
     return Apart(
         names=names,
