@@ -14,7 +14,7 @@ from rappor.candidates.stream import CandidateStream
 from rappor.counts.counts import Counts
 from rappor.decoding import closed_form, diagnostics
 from rappor.decoding.blas_threads import one_thread
-from rappor.decoding.breakdown import Breakdown, Found, answer_rows, break_down, string_rows
+from rappor.decoding.breakdown import Found, answer_rows, break_down, string_rows
 from rappor.decoding.capacity import describe_capacity, fit_all
 from rappor.decoding.closed_form import CompleteAnswers
 from rappor.decoding.collected import standardise
@@ -23,7 +23,7 @@ from rappor.decoding.debias import Target, debias
 from rappor.decoding.design import Design
 from rappor.decoding.detection import Detection
 from rappor.decoding.devices import merge
-from rappor.decoding.distribution import Shares, estimate_shares
+from rappor.decoding.distribution import estimate_shares
 from rappor.decoding.estimates import Estimates
 from rappor.decoding.inference import Listing, Raw, conclude, normal_interval
 from rappor.decoding.p_values import PValues
@@ -107,17 +107,15 @@ def decode(  # noqa: PLR0913 - all that a caller may know of the counts
             raise DecodeError("candidates must be omitted: this encoding answers for every bit")
         return _decode_closed(target, detection, distribution=distribution, complete=complete)
     keep = len(target) + 2 * SCREENED
-    listed = _listed(candidates, collections, keep)
+    asked = listed(candidates, collections, keep)
     with one_thread():
-        if isinstance(listed, CandidateStream):
+        if isinstance(asked, CandidateStream):
             if distribution:
                 raise DecodeError(
                     "distribution needs all candidates at once: give a list, not a stream"
                 )
-            return _decode_stream(target, listed, keep, detection, progress)
-        return _decode_bloom(
-            target, listed, detection, distribution=distribution, progress=progress
-        )
+            return _decode_stream(target, asked, keep, detection, progress)
+        return _decode_bloom(target, asked, detection, distribution=distribution, progress=progress)
 
 
 def _collections(counts: Counts | Sequence[Counts]) -> list[Counts]:
@@ -142,13 +140,16 @@ def _collections(counts: Counts | Sequence[Counts]) -> list[Counts]:
     return collections
 
 
-def _listed(
+def listed(
     candidates: Candidates | CandidateStream | Iterable[str] | None,
     collections: Sequence[Counts],
-    keep: int,
+    keep: int = 0,
 ) -> Candidates | CandidateStream:
     """Normalise candidates as the devices did; a stream of at most `keep` is held."""
-    normalizer = _normalizer(collections)
+    normalizers = {collection.params.normalize for collection in collections}
+    if len(normalizers) > 1:
+        raise DecodeError(f"counts must share one normalizer, got {sorted(normalizers)}")
+    (normalizer,) = normalizers
     if not isinstance(candidates, Candidates | CandidateStream):
         strings = () if candidates is None else candidates
         candidates = Candidates.from_list(strings, normalize=normalizer)
@@ -176,13 +177,6 @@ def _listed(
 def is_told_elsewhere(collections: Sequence[Counts]) -> bool:
     """Return whether most devices may have told the empty text, because of a category of theirs."""
     return any(collection.params.other for collection in collections)
-
-
-def _normalizer(collections: Sequence[Counts]) -> str:
-    normalizers = {collection.params.normalize for collection in collections}
-    if len(normalizers) > 1:
-        raise DecodeError(f"counts must share one normalizer, got {sorted(normalizers)}")
-    return normalizers.pop()
 
 
 def _decode_stream(
@@ -236,7 +230,7 @@ def _conclude_strings(
     selection: Selection,
     detection: Detection,
     *,
-    shares: Shares | None,
+    shares: NDArray[np.float64] | None,
 ) -> Estimates:
     """Make the table of the candidates of a design, and of those in ties with them."""
     candidates, design, ties = strings
@@ -287,7 +281,7 @@ def _p_values(
 
 def _breakdown(
     target: Target, design: Design, selection: Selection, tail: NullTail, thresholds: Thresholds
-) -> Breakdown:
+) -> NDArray[np.float64]:
     """Return how many forged reports make and hide each detected candidate."""
     p_values = thresholds.p_values.rows
     detected = np.flatnonzero(p_values <= thresholds.largest)
@@ -337,11 +331,10 @@ def _ones_variance(target: Target) -> float:
     )
 
 
-def _shares(target: Target, selection: Selection) -> Shares:
-    """Return the distribution answer."""
-    found = estimate_shares(selection.estimate, selection.std_error)
-    error = _with_sampling(target, found.share, found.std_error)
-    return Shares(share=found.share, std_error=error)
+def _shares(target: Target, selection: Selection) -> NDArray[np.float64]:
+    """Return the distribution answer and its errors, (2, c)."""
+    share, error = estimate_shares(selection.estimate, selection.std_error)
+    return np.stack([share, _with_sampling(target, share, error)])
 
 
 def _test(
@@ -456,7 +449,7 @@ def _decode_closed(
             p_values=thresholds.p_values,
             interval=answers.interval,
             covariance=partial(closed_form.covariance, target, answers),
-            shares=Shares(share=share, std_error=std_error) if distribution else None,
+            shares=np.stack([share, std_error]) if distribution else None,
             residual=None,
             breakdown=break_down(
                 rows, hidden, detected, n_candidates=n, n_reports=target.n_reports

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from rappor.candidates.candidates import Candidates
 from rappor.candidates.stream import CandidateStream
 from rappor.counts.counts import Counts
-from rappor.decoding.decoder import decode, is_told_elsewhere
+from rappor.decoding.decoder import decode, listed
 from rappor.decoding.detection import Detection
 from rappor.decoding.estimates import Estimates
 from rappor.decoding.p_values import PValues
@@ -143,19 +143,13 @@ def listed_candidates(
         if candidates is not None:
             raise DecodeError("candidates must be omitted: this encoding answers for every bit")
         return None
-    normalizers = sorted({each.params.normalize for each in counts})
-    if len(normalizers) > 1:
-        raise DecodeError(f"samples must share one normalizer, got {normalizers}")
-    if isinstance(candidates, str | CandidateStream):
+    if isinstance(candidates, CandidateStream):
         raise DecodeError(
             "candidates must be a list of strings; several samples do not accept a stream"
         )
-    if not isinstance(candidates, Candidates):
-        candidates = Candidates.from_list(candidates or (), normalize=normalizers[0])
-    if len(candidates) == 0:
-        raise DecodeError("candidates must number at least 1, got 0; give a list of strings")
-    # Where a category stands for the empty text, decoding asks for that too.
-    return candidates.with_empty() if is_told_elsewhere(counts) else candidates
+    found = listed(candidates, counts)
+    assert isinstance(found, Candidates)
+    return found
 
 
 def order_of(estimates: Estimates, names: Iterable[str]) -> NDArray[np.int64]:
@@ -164,18 +158,10 @@ def order_of(estimates: Estimates, names: Iterable[str]) -> NDArray[np.int64]:
     return np.array([place[name] for name in names], dtype=np.int64)
 
 
-def distinct(estimates: Estimates) -> NDArray[np.bool_]:
-    """Return which rows, (c,), are the first one of each group of equal ones."""
-    group = estimates.group
-    first = np.zeros(len(group), dtype=bool)
-    first[np.unique(group, return_index=True)[1]] = True
-    return np.asarray((group == 0) | first)
-
-
 def _share_of_candidates(whole: Estimates) -> float:
     """Return how large a part of the candidates is found, at least."""
-    first = distinct(whole)
-    return max(int((whole.detected & first).sum()), 1) / int(first.sum())
+    n_detected = int((whole.detected & whole.distinct).sum())
+    return max(n_detected, 1) / int(whole.distinct.sum())
 
 
 def _found(
@@ -189,5 +175,5 @@ def _found(
     """
     least = np.min([each.p_value[order_of(each, whole.candidates)] for each in alone], axis=0)
     p_value = np.minimum(2 * np.minimum(whole.p_value, len(alone) * least), 1.0)
-    threshold = Thresholds(detection, PValues(rows=p_value[distinct(whole)])).largest
+    threshold = Thresholds(detection, PValues(rows=p_value[whole.distinct])).largest
     return np.asarray(p_value <= threshold)[order_of(whole, names)]
