@@ -157,10 +157,12 @@ def compare(
     if by is not None:
         refuse_beside("--by", "overlap", "baseline")
         counts, candidates = files.segments()
+        complete = files.is_complete(counts)
     else:
         samples, candidates = files.samples()
+        complete = all(files.is_complete(each) for each in samples.values())
     with Slow() as slow:
-        sure: dict[str, Any] = {"detection": detection, "progress": slow}
+        sure: dict[str, Any] = {"complete": complete, "detection": detection, "progress": slow}
         if by is not None:
             found = by_segment(counts, candidates, dimension=None if by == "all" else by, **sure)
         else:

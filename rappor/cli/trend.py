@@ -53,6 +53,7 @@ def trend(
             candidates,
             by=files.by,
             smooth=smooth,
+            complete=files.is_complete(released.collections),
             detection=detection,
             progress=slow,
         )

@@ -88,20 +88,6 @@ class Rows:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Breakdown:
-    """The breakdown numbers of c candidates.
-
-    Attributes
-    ----------
-    make, hide : (c,) float64. Whole numbers of forged reports, infinite where no number of
-        them suffices, NaN where nothing is detected.
-    """
-
-    make: NDArray[np.float64]
-    hide: NDArray[np.float64]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Found:
     """The c detected strings.
 
@@ -218,8 +204,10 @@ def break_down(
     *,
     n_candidates: int,
     n_reports: int,
-) -> Breakdown:
-    """Return how many forged reports make and hide each detected row.
+) -> NDArray[np.float64]:
+    """Return how many forged reports make, and how many hide, each of the candidates, (2, c).
+
+    They are whole numbers, infinite where no number suffices, NaN where nothing is detected.
 
     Parameters
     ----------
@@ -231,7 +219,7 @@ def break_down(
     if len(detected):
         make[detected] = _whole(n_reports * rows.share / (rows.zeros + rows.share))
         hide[detected] = _whole(n_reports * _forged_for_each(rows, hidden))
-    return Breakdown(make=make, hide=hide)
+    return np.stack([make, hide])
 
 
 def _whole(reports: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -13,7 +13,7 @@ from rappor.candidates.candidates import Candidates
 from rappor.counts.counts import Counts
 from rappor.decoding import closed_form, diagnostics
 from rappor.decoding.blas_threads import one_thread
-from rappor.decoding.breakdown import Breakdown, Found, answer_rows, break_down, string_rows
+from rappor.decoding.breakdown import Found, answer_rows, break_down, string_rows
 from rappor.decoding.capacity import describe_capacity, fit_all
 from rappor.decoding.closed_form import CompleteAnswers
 from rappor.decoding.collected import standardise
@@ -22,7 +22,7 @@ from rappor.decoding.debias import Target, debias
 from rappor.decoding.design import Design
 from rappor.decoding.detection import Detection
 from rappor.decoding.devices import merge
-from rappor.decoding.distribution import Shares, estimate_shares
+from rappor.decoding.distribution import estimate_shares
 from rappor.decoding.estimates import Estimates
 from rappor.decoding.inference import Listing, Raw, conclude, normal_interval
 from rappor.decoding.p_values import PValues
@@ -109,11 +109,11 @@ def decode(  # noqa: PLR0913 - all that a caller may know of the counts
         return _decode_closed(target, detection, distribution=distribution, complete=complete)
     keep = len(target) + 2 * SCREENED
     most = max(keep, MOST_ROWS)
-    listed = _listed(candidates, collections, most)
+    asked = listed(candidates, collections, most)
     with one_thread():
-        whole = _whole(listed, target, most, distribution=distribution)
+        whole = _whole(asked, target, most, distribution=distribution)
         if whole is None:
-            return _decode_stream(target, listed, keep, detection, progress)
+            return _decode_stream(target, asked, keep, detection, progress)
         return _decode_bloom(target, whole, detection, distribution=distribution, progress=progress)
 
 
@@ -139,11 +139,14 @@ def _collections(counts: Counts | Sequence[Counts]) -> list[Counts]:
     return collections
 
 
-def _listed(
+def listed(
     candidates: Candidates | Iterable[str] | None, collections: Sequence[Counts], most: int
 ) -> Candidates:
     """Normalise candidates as the devices did; up to `most` are held."""
-    normalizer = _normalizer(collections)
+    normalizers = {collection.params.normalize for collection in collections}
+    if len(normalizers) > 1:
+        raise DecodeError(f"counts must share one normalizer, got {sorted(normalizers)}")
+    (normalizer,) = normalizers
     if not isinstance(candidates, Candidates):
         strings = () if candidates is None else candidates
         candidates = Candidates.from_list(strings, normalize=normalizer)
@@ -183,13 +186,6 @@ def _whole(
 def is_told_elsewhere(collections: Sequence[Counts]) -> bool:
     """Return whether most devices may have told the empty text, because of a category of theirs."""
     return any(collection.params.other for collection in collections)
-
-
-def _normalizer(collections: Sequence[Counts]) -> str:
-    normalizers = {collection.params.normalize for collection in collections}
-    if len(normalizers) > 1:
-        raise DecodeError(f"counts must share one normalizer, got {sorted(normalizers)}")
-    return normalizers.pop()
 
 
 def _decode_stream(
@@ -243,7 +239,7 @@ def _conclude_strings(
     selection: Selection,
     detection: Detection,
     *,
-    shares: Shares | None,
+    shares: NDArray[np.float64] | None,
 ) -> Estimates:
     """Make the table of the candidates of a design, and of those in ties with them."""
     candidates, design, ties = strings
@@ -294,7 +290,7 @@ def _p_values(
 
 def _breakdown(
     target: Target, design: Design, selection: Selection, tail: NullTail, thresholds: Thresholds
-) -> Breakdown:
+) -> NDArray[np.float64]:
     """Return how many forged reports make and hide each detected candidate."""
     p_values = thresholds.p_values.rows
     detected = np.flatnonzero(p_values <= thresholds.largest)
@@ -344,11 +340,10 @@ def _ones_variance(target: Target) -> float:
     )
 
 
-def _shares(target: Target, selection: Selection) -> Shares:
-    """Return the distribution answer."""
-    found = estimate_shares(selection.estimate, selection.std_error)
-    error = _with_sampling(target, found.share, found.std_error)
-    return Shares(share=found.share, std_error=error)
+def _shares(target: Target, selection: Selection) -> NDArray[np.float64]:
+    """Return the distribution answer and its errors, (2, c)."""
+    share, error = estimate_shares(selection.estimate, selection.std_error)
+    return np.stack([share, _with_sampling(target, share, error)])
 
 
 def _test(
@@ -463,7 +458,7 @@ def _decode_closed(
             p_values=thresholds.p_values,
             interval=answers.interval,
             covariance=partial(closed_form.covariance, target, answers),
-            shares=Shares(share=share, std_error=std_error) if distribution else None,
+            shares=np.stack([share, std_error]) if distribution else None,
             residual=None,
             breakdown=break_down(
                 rows, hidden, detected, n_candidates=n, n_reports=target.n_reports

@@ -96,22 +96,12 @@ class Prior:
     weights: NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Shares:
-    """The distribution answer.
+def estimate_shares(
+    estimate: NDArray[np.float64], std_error: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Estimate the shares of the whole list at once, and their standard errors, (c,) each.
 
-    Attributes
-    ----------
-    share : (c,) float64, not negative, summing to at most one.
-    std_error : (c,) float64. Its standard error.
-    """
-
-    share: NDArray[np.float64]
-    std_error: NDArray[np.float64]
-
-
-def estimate_shares(estimate: NDArray[np.float64], std_error: NDArray[np.float64]) -> Shares:
-    """Estimate the shares of the whole list at once.
+    Shares are not negative, and sum to at most one.
 
     Parameters
     ----------
@@ -120,14 +110,14 @@ def estimate_shares(estimate: NDArray[np.float64], std_error: NDArray[np.float64
 
     Examples
     --------
-    >>> found = estimate_shares(np.array([0.5, 0.2, 0.01, -0.01]), np.full(4, 0.01))
-    >>> [round(float(share), 2) for share in found.share]
+    >>> shares, errors = estimate_shares(np.array([0.5, 0.2, 0.01, -0.01]), np.full(4, 0.01))
+    >>> [round(float(share), 2) for share in shares]
     [0.5, 0.2, 0.0, 0.0]
     """
     share, error = np.zeros(len(estimate)), np.full(len(estimate), np.inf)
     known = np.isfinite(std_error)
     if not known.any():
-        return Shares(share=share, std_error=error)
+        return share, error
     scale = np.maximum(std_error[known], NO_NOISE)
     z = estimate[known] / scale
     rounded, place, counts = np.unique(
@@ -152,7 +142,7 @@ def estimate_shares(estimate: NDArray[np.float64], std_error: NDArray[np.float64
     share /= max(float(share.sum()), 1.0)
     away = (mean + off) * scale - share[known]
     error[known] = np.sqrt(variance * scale**2 + away**2)
-    return Shares(share=share, std_error=error)
+    return share, error
 
 
 def _exceeds(mean: float, spread: float, value: float) -> float:

@@ -148,6 +148,13 @@ class Estimates(Displayed):
         return warnings(self.diagnostics, self.reports, devices_known=known)
 
     @property
+    def distinct(self) -> NDArray[np.bool_]:
+        """Which rows, (c,), are in no group or the first of theirs."""
+        first = np.zeros(len(self), dtype=bool)
+        first[np.unique(self.group, return_index=True)[1]] = True
+        return np.asarray((self.group == 0) | first)
+
+    @property
     def detected_candidates(self) -> list[str]:
         """The candidates that are detected, in the order of their rows."""
         return [self.candidates[i] for i in np.flatnonzero(self.detected)]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,23 +59,15 @@ class Held:
 
     def take(self, places: NDArray[np.int64]) -> Held:
         """Return those at these places."""
-        return Held(
-            index=self.index[places],
-            words=self.words[places],
-            strings=self.strings[places],
-            copies=self.copies[places],
-            z=self.z[places],
-        )
+        return self._each(lambda name: getattr(self, name)[places])
 
     def and_then(self, others: Held) -> Held:
         """Return these and others; a string of both comes twice."""
-        return Held(
-            index=np.concatenate([self.index, others.index]),
-            words=np.concatenate([self.words, others.words]),
-            strings=np.concatenate([self.strings, others.strings]),
-            copies=np.concatenate([self.copies, others.copies]),
-            z=np.concatenate([self.z, others.z]),
-        )
+        return self._each(lambda name: np.concatenate([getattr(self, name), getattr(others, name)]))
+
+    @staticmethod
+    def _each(column: Callable[[str], NDArray[Any]]) -> Held:
+        return Held(**{each.name: np.ascontiguousarray(column(each.name)) for each in fields(Held)})
 
     def each_once(self) -> Held:
         """Return equal strings as one, the first, in their order."""

@@ -11,13 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from rappor.decoding.breakdown import Breakdown
 from rappor.decoding.collected import describe_collected
 from rappor.decoding.contrasts import Covariance, Joint, Related
 from rappor.decoding.debias import Target
 from rappor.decoding.detection import Detection
 from rappor.decoding.devices import assumption
-from rappor.decoding.distribution import Shares
 from rappor.decoding.estimates import Estimates, Rest
 from rappor.decoding.p_values import PValues
 from rappor.decoding.significance import NullTail
@@ -44,9 +42,9 @@ class Raw:
     interval : returns the ends, (c,) each, of the two-sided intervals that miss with a
         probability.
     covariance : returns that of the estimates of r entries that are fitted together, (r, r).
-    shares : the distribution answer, (c,), or None.
+    shares : (2, c) float64, the distribution answer and its errors, or None.
     residual : (n,) float64, of each row in standard deviations; None where nothing was fitted.
-    breakdown : how many forged reports make and hide what is detected.
+    breakdown : (2, c) float64. How many forged reports make and hide what is detected.
     given : (g,) int64, entries that are known to be there: nobody tests them, and what they hold is
         explained.
     """
@@ -56,9 +54,9 @@ class Raw:
     p_values: PValues
     interval: Interval
     covariance: Covariance
-    shares: Shares | None
+    shares: NDArray[np.float64] | None
     residual: NDArray[np.float64] | None
-    breakdown: Breakdown
+    breakdown: NDArray[np.float64]
     given: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
 
@@ -129,10 +127,10 @@ def conclude(
         detected=detected[entry],
         ci_low_adjusted=np.where(detected, low_adjusted, np.nan)[entry],
         ci_high_adjusted=np.where(detected, high_adjusted, np.nan)[entry],
-        forged_to_make=raw.breakdown.make[entry],
-        forged_to_hide=raw.breakdown.hide[entry],
-        share=None if raw.shares is None else raw.shares.share[entry],
-        share_std_error=None if raw.shares is None else raw.shares.std_error[entry],
+        forged_to_make=raw.breakdown[0, entry],
+        forged_to_hide=raw.breakdown[1, entry],
+        share=None if raw.shares is None else raw.shares[0, entry],
+        share_std_error=None if raw.shares is None else raw.shares[1, entry],
         group=listing.groups,
         n_candidates=len(listing.names) + raw.p_values.n - len(p_value),
         p_value_counts=raw.p_values.counts,

@@ -32,7 +32,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,8 +64,7 @@ class Overlap:
     std_error: float
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Bits:
+class _Bits(NamedTuple):
     """The n bits that are used: variation, and the parts of its expectation, (n,) float64 each."""
 
     variation: NDArray[np.float64]
@@ -76,14 +75,7 @@ class _Bits:
     reports: NDArray[np.float64]
 
     def take(self, used: NDArray[np.bool_]) -> _Bits:
-        return _Bits(
-            self.variation[used],
-            self.degrees[used],
-            self.within[used],
-            self.between[used],
-            self.same_day[used],
-            self.reports[used],
-        )
+        return _Bits(*(column[used] for column in self))
 
     def unbiased_between(self, repeated: float) -> NDArray[np.float64]:
         """Return between without what the error of mu takes from its square."""

@@ -19,9 +19,7 @@ candidate's own row.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -31,7 +29,7 @@ from scipy import special
 from rappor.decoding.debias import Target
 from rappor.decoding.diagnostics import least_p_value
 from rappor.decoding.fit import LEAST_NOISE, Fit, huber, redescend
-from rappor.decoding.significance import TILTS, NullTail, lugannani_rice, null_tail
+from rappor.decoding.significance import Draws, null_tail
 
 Psi = Callable[[NDArray[np.float64]], tuple[NDArray[np.float64], NDArray[np.float64]]]
 
@@ -43,107 +41,8 @@ deviations."""
 _LIFTED: Final = 2.0
 """Standard deviations by which a share lifts its rows from which on Huber's weights are taken."""
 
-_SPREAD: Final = 2.0
-"""Standard deviations of the null distribution with the lifted rows, in those without them, from
-which on the tilts no longer fit it and its moments are added up anew."""
-
 _COUNTED: Final = 2
 """Draws of which all ways are counted: the tail's formula is for sums of more."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Draws:
-    """The residuals that an absent candidate draws from, and their moments at every tilt.
-
-    Attributes
-    ----------
-    values : (n,) float64. Weighted residuals, centred in each cohort and scaled so that an
-        absent candidate's whole score has variance one.
-    cohort : (n,) int64. Cohort of each row, counted over all collections.
-    n_bits, n_draws : (j,) int64. Bits of a cohort, and how many of them a candidate draws.
-    mass, first, second : (j, t) float64. Sums of e^(t x), x e^(t x) and x^2 e^(t x).
-    scale : what `values` were divided by.
-    """
-
-    values: NDArray[np.float64]
-    cohort: NDArray[np.int64]
-    n_bits: NDArray[np.int64]
-    n_draws: NDArray[np.int64]
-    mass: NDArray[np.float64]
-    first: NDArray[np.float64]
-    second: NDArray[np.float64]
-    scale: float
-
-    @classmethod
-    def of(cls, target: Target, weighted: NDArray[np.float64]) -> Draws:
-        """Read the weighted residuals of a fit, (n,)."""
-        m = [counts.params.m for counts in target.counts]
-        n_bits = np.repeat([counts.params.k for counts in target.counts], m)
-        n_draws = np.repeat([counts.params.h for counts in target.counts], m)
-        cohort = np.repeat(np.arange(len(n_bits)), n_bits)
-        values = weighted - (np.bincount(cohort, weighted) / n_bits)[cohort]
-        variance = float((n_draws * np.bincount(cohort, values**2) / n_bits).sum())
-        scale = np.sqrt(variance) if variance > 0 else 1.0
-        values = values / scale
-        mass, first, second = _moments(values, n_bits)
-        return cls(
-            values=values,
-            cohort=cohort,
-            n_bits=n_bits,
-            n_draws=n_draws,
-            mass=mass,
-            first=first,
-            second=second,
-            scale=scale,
-        )
-
-    def tail_with(self, rows: NDArray[np.int64], lifts: NDArray[np.float64]) -> NullTail:
-        """Return the tail if the values of these rows, (r,), were higher by `lifts`, (r,)."""
-        cohort = self.cohort[rows]
-        spread = math.sqrt(1 + float((self.n_draws / self.n_bits)[cohort] @ lifts**2))
-        if spread > _SPREAD:
-            return self._lifted(rows, lifts, spread)
-        moments = np.zeros((3, *self.mass.shape))
-        for values, sign in ((self.values[rows], -1), (self.values[rows] + lifts, 1)):
-            powers = sign * np.exp(np.outer(values, TILTS))
-            for order in range(3):
-                np.add.at(moments[order], cohort, powers)
-                powers = powers * values[:, None]
-        mean = np.bincount(cohort, lifts, minlength=len(self.n_bits)) / self.n_bits
-        drawn = float(self.n_draws @ mean)
-        return self._tail(np.stack([self.mass, self.first, self.second]) + moments, drawn)
-
-    def _lifted(
-        self, rows: NDArray[np.int64], lifts: NDArray[np.float64], spread: float
-    ) -> NullTail:
-        """Return the same where the lifts make most of the variance: in units of this spread."""
-        values = self.values.copy()
-        values[rows] += lifts
-        values -= (np.bincount(self.cohort, values) / self.n_bits)[self.cohort]
-        tail = self._tail(_moments(values / spread, self.n_bits), 0.0)
-        return NullTail(scores=tail.scores * spread, log_tails=tail.log_tails, steepness=1 / spread)
-
-    def _tail(self, moments: NDArray[np.float64], drawn: float) -> NullTail:
-        """Return the tail from the moments, (3, j, t), less what is drawn in the mean."""
-        mass, first, second = moments
-        # Cohorts are independent, so their cumulant generating functions and derivatives add.
-        means = first / mass
-        spread = np.maximum(second / mass - means**2, 0.0)
-        cumulants = self.n_draws @ np.log(mass / self.n_bits[:, None]) - drawn * TILTS
-        scores = self.n_draws @ means - drawn
-        return lugannani_rice(scores, self.n_draws @ spread, cumulants)
-
-
-def _moments(values: NDArray[np.float64], n_bits: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return the sums over each cohort of e^(t x), x e^(t x) and x^2 e^(t x), (3, j, t)."""
-    starts = np.concatenate([[0], np.cumsum(n_bits)[:-1]])
-    moments = np.empty((3, len(n_bits), len(TILTS)))
-    for t, tilt in enumerate(TILTS):
-        powers = np.exp(tilt * values)
-        for order in range(3):
-            moments[order, :, t] = np.add.reduceat(powers, starts)
-            powers = powers * values
-    return moments
 
 
 def absent_tail(target: Target, fit: Fit) -> Callable[[NDArray[np.float64]], NDArray[np.float64]]:
@@ -181,8 +80,8 @@ def p_values_of(
         full = 1 / np.maximum(fit.noise + fit.tau2, LEAST_NOISE)
         clipped = huber(fit.residual * np.sqrt(full))[0] * full * fit.residual
         tests: dict[Psi, Draws] = {
-            redescend: Draws.of(target, fit.weight * fit.residual),
-            huber: Draws.of(target, clipped),
+            redescend: Draws(target, fit.weight * fit.residual),
+            huber: Draws(target, clipped),
         }
         for column in few.tolist():
             ends = slice(*columns.indptr[column : column + 2])

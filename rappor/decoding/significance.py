@@ -15,7 +15,8 @@ below the score. Where the residuals are larger than the model's noise, so is it
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -50,6 +51,10 @@ _GRID: Final = 8192
 
 _FAR: Final = 38.0
 """Normal score at which the tail is interpolated last: its probability is near the least number."""
+
+_SPREAD: Final = 2.0
+"""Standard deviations of the null distribution with lifted rows, in those without them, from which
+on the tilts no longer fit it and its moments are added up anew."""
 
 _DECIMALS: Final = 9
 """Residuals, in standard deviations of the sum, that agree to here are one value."""
@@ -100,31 +105,94 @@ def normal_tail() -> NullTail:
     return NullTail(scores=scores, log_tails=special.log_ndtr(-scores), steepness=steepness)
 
 
+class Draws:
+    """The residuals that an absent candidate draws from.
+
+    Attributes
+    ----------
+    values : (n,) float64. Weighted residuals, centred in each cohort and scaled so that an
+        absent candidate's whole score has variance one.
+    cohort : (n,) int64. Cohort of each row, counted over all collections.
+    n_bits, n_draws : (j,) int64. Bits of a cohort, and how many of them a candidate draws.
+    scale : what `values` were divided by.
+    """
+
+    def __init__(self, target: Target, weighted: NDArray[np.float64]) -> None:
+        """Read the weighted residuals of a fit, (n,)."""
+        m = [counts.params.m for counts in target.counts]
+        self.n_bits = np.repeat([counts.params.k for counts in target.counts], m)
+        self.n_draws = np.repeat([counts.params.h for counts in target.counts], m)
+        self.cohort = np.repeat(np.arange(len(self.n_bits)), self.n_bits)
+        values = self._centred(weighted)
+        squares = np.bincount(self.cohort, values**2) / self.n_bits
+        variance = float((self.n_draws * squares).sum())
+        self.scale = np.sqrt(variance) if variance > 0 else 1.0
+        self.values = values / self.scale
+
+    @cached_property
+    def moments(self) -> NDArray[np.float64]:
+        """Sums over each cohort of e^(t x), x e^(t x) and x^2 e^(t x) at every tilt, (3, j, t)."""
+        return self._moments(self.values)
+
+    def tail(self) -> NullTail:
+        """Return the tail of the sum of all draws."""
+        return self._tail(self.moments, 0.0)
+
+    def tail_with(self, rows: NDArray[np.int64], lifts: NDArray[np.float64]) -> NullTail:
+        """Return the tail if the values of these rows, (r,), were higher by `lifts`, (r,)."""
+        cohort = self.cohort[rows]
+        spread = float(np.sqrt(1 + (self.n_draws / self.n_bits)[cohort] @ lifts**2))
+        if spread > _SPREAD:
+            values = self.values.copy()
+            values[rows] += lifts
+            tail = self._tail(self._moments(self._centred(values) / spread), 0.0)
+            return replace(tail, scores=tail.scores * spread, steepness=1 / spread)
+        moments = self.moments.copy()
+        for values, sign in ((self.values[rows], -1), (self.values[rows] + lifts, 1)):
+            powers = sign * np.exp(np.outer(values, TILTS))
+            for order in range(3):
+                np.add.at(moments[order], cohort, powers)
+                powers = powers * values[:, None]
+        mean = np.bincount(cohort, lifts, minlength=len(self.n_bits)) / self.n_bits
+        return self._tail(moments, float(self.n_draws @ mean))
+
+    def _centred(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.asarray(values - (np.bincount(self.cohort, values) / self.n_bits)[self.cohort])
+
+    def _moments(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        starts = np.concatenate([[0], np.cumsum(self.n_bits)[:-1]])
+        moments = np.empty((3, len(starts), len(TILTS)))
+        for t, tilt in enumerate(TILTS):
+            powers = np.exp(tilt * values)
+            for order in range(3):
+                moments[order, :, t] = np.add.reduceat(powers, starts)
+                powers *= values
+        return moments
+
+    def _tail(self, moments: NDArray[np.float64], drawn: float) -> NullTail:
+        """Return the tail from the moments, (3, j, t), less what is drawn in the mean."""
+        mass, first, second = moments
+        # Cohorts are independent, so their cumulant generating functions and derivatives add.
+        means = first / mass
+        spread = np.maximum(second / mass - means**2, 0.0)
+        cumulants = self.n_draws @ np.log(mass / self.n_bits[:, None]) - drawn * TILTS
+        return lugannani_rice(self.n_draws @ means - drawn, self.n_draws @ spread, cumulants)
+
+
 def null_tail(target: Target, fit: Fit, *, most_values: int = MOST_VALUES) -> NullTail:
     """Compute the tail from the residuals of a fit, cohort by cohort.
 
     Up to `most_values` distinct residuals the distribution is computed whole.
     """
-    pieces, scale = _cohorts(target, fit)
-    rows = [(draws, row) for draws, table in pieces for row in table] if most_values else []
-    values = [(draws, *_distinct(row)) for draws, row in rows]
-    if rows and sum(draws * len(each) for draws, each, _ in values if len(each) > 1) <= most_values:
-        # Residuals that a fit has nearly used up are no smaller noise than the model's.
-        return _whole_tail(values, max(scale / _information(target, fit) ** 0.5, 1.0))
-    tilts, first, second, cumulants = TILTS, *np.zeros((3, len(TILTS)))
-    # Cohorts are independent, so their cumulant generating functions and derivatives add.
-    for draws, residuals in pieces:
-        squares = residuals**2
-        for t, tilt in enumerate(tilts):
-            powers = np.exp(tilt * residuals)
-            mass = powers.sum(axis=1)
-            mean = np.einsum("jk,jk->j", residuals, powers) / mass
-            spread = np.einsum("jk,jk->j", squares, powers) / mass - mean**2
-            spread = np.maximum(spread, 0.0)
-            cumulants[t] += draws * np.log(mass / residuals.shape[1]).sum()
-            first[t] += draws * mean.sum()
-            second[t] += draws * spread.sum()
-    return lugannani_rice(first, second, cumulants)
+    draws = Draws(target, fit.weight * fit.residual)
+    if most_values:
+        pools = map(_distinct, np.split(draws.values, np.cumsum(draws.n_bits)[:-1]))
+        every = [pool for pool, n in zip(pools, draws.n_draws, strict=True) for _ in range(n)]
+        several = [pool for pool in every if len(pool[0]) > 1]
+        if sum(len(values) for values, _ in several) <= most_values:
+            # Residuals that a fit has nearly used up are no smaller noise than the model's.
+            return _whole_tail(several, max(draws.scale / _information(target, fit) ** 0.5, 1.0))
+    return draws.tail()
 
 
 def lugannani_rice(
@@ -152,25 +220,6 @@ def lugannani_rice(
     return NullTail(scores=scores, log_tails=log_tails)
 
 
-def _cohorts(target: Target, fit: Fit) -> tuple[list[tuple[int, NDArray[np.float64]]], float]:
-    """Return for each collection its draws in a cohort (h) and its (m, k) weighted residuals.
-
-    They are centred in each cohort and scaled so that an absent candidate's whole score has
-    variance one; the scale comes second.
-    """
-    pieces = []
-    variance = 0.0
-    weighted = fit.weight * fit.residual
-    for group, counts in enumerate(target.counts):
-        params = counts.params
-        table = weighted[target.group == group].reshape(params.m, params.k)
-        table = table - table.mean(axis=1, keepdims=True)
-        variance += params.h * float((table**2).mean(axis=1).sum())
-        pieces.append((params.h, table))
-    scale = float(np.sqrt(variance)) if variance > 0 else 1.0
-    return [(draws, table / scale) for draws, table in pieces], scale
-
-
 def _information(target: Target, fit: Fit) -> float:
     """Return the information of an absent candidate, its own less what the background takes."""
     own = sum(
@@ -188,10 +237,9 @@ def _distinct(residuals: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDAr
 
 
 def _whole_tail(
-    values: list[tuple[int, NDArray[np.float64], NDArray[np.float64]]], scale: float
+    draws: list[tuple[NDArray[np.float64], NDArray[np.float64]]], scale: float
 ) -> NullTail:
-    """Add up the draws of all cohorts on a grid; `scale` makes scores of their sum."""
-    draws = [(v, p) for n, v, p in values for _ in range(n) if len(v) > 1]
+    """Add up draws, each of values and probabilities, on a grid; `scale` makes scores of sums."""
     width = sum(float(v[-1] - v[0]) for v, _ in draws)
     if not width > 0:  # no residual spread at all: every p-value is 1
         return NullTail(scores=np.array([0.0]), log_tails=np.zeros(1), exact=True)

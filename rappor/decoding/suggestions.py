@@ -134,16 +134,9 @@ def _listed_p_values(found: Estimates, listed: NDArray[np.bool_]) -> PValues:
     A group of them has one. A known string without a row is counted with the others: a p-value
     too many makes the test stricter.
     """
-    alone = (found.group == 0) | _first_of_group(found.group)
-    rows = found.p_value[listed & alone]
+    rows = found.p_value[listed & found.distinct]
     if found.n_candidates == len(found):
         return PValues(rows=rows)
-    others = found.p_value_counts - count_p_values(found.p_value[alone])
+    others = found.p_value_counts - count_p_values(found.p_value[found.distinct])
     least = EDGES[:-1][others > 0]
     return PValues(rows=rows, others=others, least=float(least[0]) if len(least) else 1.0)
-
-
-def _first_of_group(group: NDArray[np.int64]) -> NDArray[np.bool_]:
-    first = np.zeros(len(group), dtype=bool)
-    first[np.unique(group, return_index=True)[1]] = True
-    return first

@@ -9,6 +9,7 @@ and Donner, Statistics in Medicine 2008, for any weights and correlated estimate
 end of the sum a share of positive weight is at its lower end, one of negative weight at its upper.
 Of each squared distance the devices' part of the variance is what samples can have in common
 (`rappor.panels.shared_devices`).
+Where a metric is complete, shares and intervals are those that sum to one.
 
 The p-value is the probability of missing at which the interval begins to hold 0. So test and
 interval never contradict each other, and few reports make them wide, not wrong.
@@ -23,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from rappor.decoding.closed_form import Answers, read_answers
+from rappor.decoding.closed_form import Answers, CompleteAnswers, covariance, read_answers
 from rappor.decoding.debias import debias
 from rappor.panels.regression import Changes
 from rappor.panels.rows import Merged
@@ -40,13 +41,18 @@ class Joined:
     """The answers of several samples, and intervals of their weighted sum."""
 
     def __init__(
-        self, samples: Sequence[Merged], weights: NDArray[np.float64], overlap: float | None
+        self,
+        samples: Sequence[Merged],
+        weights: NDArray[np.float64],
+        overlap: float | None,
+        *,
+        complete: bool,
     ) -> None:
         """Read all; DecodeError if they do not have the same answers."""
         counts = [each for sample in samples for each in sample.counts]
         known = [each for sample in samples for each in sample.repetitions]
         read_answers(debias(counts, known), counts[0].params)
-        found = [_read(sample) for sample in samples]
+        found = [_read(sample, complete=complete) for sample in samples]
         self.answers = [answers for answers, _ in found]
         self.of_devices = np.array([part for _, part in found])
         self.weights, self.overlap = weights[:, None], overlap
@@ -61,7 +67,7 @@ class Joined:
 
     def interval(self, error: float | NDArray[np.float64]) -> tuple[NDArray[np.float64], ...]:
         """Return the ends, (k,) each, of intervals that miss with this probability."""
-        ends = [each.proportions.interval(error) for each in self.answers]
+        ends = [each.interval(error) for each in self.answers]
         below = np.array([a.estimate - low for a, (low, _) in zip(self.answers, ends, strict=True)])
         above = np.array(
             [high - a.estimate for a, (_, high) in zip(self.answers, ends, strict=True)]
@@ -80,10 +86,14 @@ class Joined:
 
 
 def answer_changes(
-    samples: Sequence[Merged], weights: NDArray[np.float64], overlap: float | None
+    samples: Sequence[Merged],
+    weights: NDArray[np.float64],
+    overlap: float | None,
+    *,
+    complete: bool,
 ) -> Changes:
     """Estimate the change of every answer; DecodeError if they do not have the same answers."""
-    joined = Joined(samples, weights, overlap)
+    joined = Joined(samples, weights, overlap, complete=complete)
     # The z score whose interval ends at 0.
     low, high = np.zeros(len(joined.estimate)), np.full(len(joined.estimate), _FAR)
     for _ in range(_HALVINGS):
@@ -100,11 +110,18 @@ def answer_changes(
     )
 
 
-def _read(sample: Merged) -> tuple[Answers, NDArray[np.float64]]:
+def _read(sample: Merged, *, complete: bool) -> tuple[Answers, NDArray[np.float64]]:
     """Return the answers of a sample, and the part of each variance, (k,), that is of devices."""
     target = debias(sample.counts, sample.repetitions)
     answers = read_answers(target, sample.counts[0].params)
     shape = (len(sample.counts), len(answers.estimate))
     devices = target.devices_noise(np.tile(answers.estimate, shape[0])).reshape(shape)
     variance = (answers.weight**2 * np.maximum(devices, 0.0)).sum(axis=0)
+    if complete:
+        every = np.arange(len(variance))
+        together = covariance(target, answers, every)
+        together[every, every] = variance
+        answers = CompleteAnswers.of(target, answers)
+        moved = np.eye(len(every)) - answers.common[:, None] / answers.common.sum()
+        variance = ((moved @ together) * moved).sum(axis=1)
     return answers, np.clip(variance / np.maximum(answers.std_error, 1e-300) ** 2, 0.0, 1.0)

@@ -23,6 +23,7 @@ def by_segment(
     *,
     dimension: str | None = None,
     detection: Detection = Detection(),
+    complete: bool = False,
     progress: Progress = no_progress,
 ) -> Panel:
     """Estimate the share of each string in each segment, and its difference from all others.
@@ -39,6 +40,7 @@ def by_segment(
         if omitted.
     detection : how sure to be; its level is that of the strings that are found, and of the
         differences that are called changes. For the strings "adaptive" is applied as "bh".
+    complete : as for `decode`: every value is in one of the categories or buckets.
 
     Returns
     -------
@@ -68,7 +70,9 @@ def by_segment(
     """
     grouped = _grouped([each for each in counts if each.n_reports], dimension)
     collections = list(grouped.values())
-    decoded = Samples.decoded(collections, candidates, detection, overlap=0.0, progress=progress)
+    decoded = Samples.decoded(
+        collections, candidates, detection, overlap=0.0, complete=complete, progress=progress
+    )
     described = [
         Sample.of(segment_name(segment), some, merged.n_devices, segment=dict(segment))
         for (segment, some), merged in zip(grouped.items(), decoded.merged, strict=True)

@@ -26,13 +26,14 @@ UNKNOWN: Final = (
 )
 
 
-def compare(
+def compare(  # noqa: PLR0913 - all that a caller may know of the samples
     samples: Mapping[str, Counts | Sequence[Counts]],
     candidates: Candidates | Iterable[str] | None = None,
     *,
     detection: Detection = Detection(),
     overlap: float | None = None,
     baseline: str = "first",
+    complete: bool = False,
     progress: Progress = no_progress,
 ) -> Panel:
     """Estimate how much the share of each candidate differs from the first sample to the others.
@@ -51,6 +52,7 @@ def compare(
     overlap : rho, from 0 for other devices in each sample to 1 for the same ones with reports in
         proportion. If omitted, the errors of changes follow the variance of the bits.
     baseline : "first" compares each sample with the first one, "previous" with the one before it.
+    complete : as for `decode`: every value is in one of the categories or buckets.
 
     Returns
     -------
@@ -76,7 +78,12 @@ def compare(
     if len(collections) < 2:
         raise DecodeError(f"samples must number at least 2, got {len(collections)}")
     decoded = Samples.decoded(
-        collections, candidates, detection, overlap=overlap, progress=progress
+        collections,
+        candidates,
+        detection,
+        overlap=overlap,
+        complete=complete,
+        progress=progress,
     )
     names, one = list(samples), np.eye(len(samples))
     asked = []

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from rappor.candidates.candidates import Candidates
 from rappor.counts.counts import Counts
-from rappor.decoding.decoder import MOST_ROWS, decode, is_told_elsewhere
+from rappor.decoding.decoder import MOST_ROWS, decode, listed
 from rappor.decoding.detection import Detection
 from rappor.decoding.estimates import Estimates
 from rappor.decoding.p_values import PValues
@@ -100,19 +100,24 @@ def decode_apart(
     listed: Candidates | None,
     detection: Detection,
     progress: Progress,
+    *,
+    complete: bool,
 ) -> Apart:
     """Decode all samples together, then each on its own, and find the strings that they show."""
     detection = detection.for_several_tests()
     together = [counts.unsegmented for each in samples for counts in each]
     # Half of the level is for strings that all samples together show: see _found.
-    whole = decode(together, listed, detection=replace(detection, level=detection.level / 2))
+    half = replace(detection, level=detection.level / 2)
+    whole = decode(together, listed, detection=half, complete=complete)
     part = 1.0 if listed is None else _share_of_candidates(whole)
     each_alone = replace(detection, confidence=1 - (1 - detection.confidence) * part)
     alone: list[Estimates | None] = []
     for number, collections in enumerate(samples):
         progress("decoding", number, len(samples))
         known = any(counts.n_reports for counts in collections)
-        alone.append(decode(collections, listed, detection=each_alone) if known else None)
+        alone.append(
+            decode(collections, listed, detection=each_alone, complete=complete) if known else None
+        )
     names = whole.candidates if listed is None else listed.strings
     return Apart(
         names=names,
@@ -137,22 +142,13 @@ def listed_candidates(
         if candidates is not None:
             raise DecodeError("candidates must be omitted: this encoding answers for every bit")
         return None
-    normalizers = sorted({each.params.normalize for each in counts})
-    if len(normalizers) > 1:
-        raise DecodeError(f"samples must share one normalizer, got {normalizers}")
-    if isinstance(candidates, str):
-        raise DecodeError("candidates must be a list of strings, got a str")
-    if not isinstance(candidates, Candidates):
-        candidates = Candidates.from_list(candidates or (), normalize=normalizers[0])
-    name = candidates.name
-    if (candidates := candidates.hold(MOST_ROWS)) is None:
+    found = listed(candidates, counts, MOST_ROWS)
+    if not found.is_held:
         raise DecodeError(
-            f"candidates of several samples must number at most {MOST_ROWS:,}, got more: {name}"
+            f"candidates of several samples must number at most {MOST_ROWS:,}, got more: "
+            f"{found.name}"
         )
-    if len(candidates) == 0:
-        raise DecodeError("candidates must number at least 1, got 0; give a list of strings")
-    # Where a category stands for the empty text, decoding asks for that too.
-    return candidates.with_empty() if is_told_elsewhere(counts) else candidates
+    return found
 
 
 def order_of(estimates: Estimates, names: Iterable[str]) -> NDArray[np.int64]:
@@ -161,18 +157,10 @@ def order_of(estimates: Estimates, names: Iterable[str]) -> NDArray[np.int64]:
     return np.array([place[name] for name in names], dtype=np.int64)
 
 
-def distinct(estimates: Estimates) -> NDArray[np.bool_]:
-    """Return which rows, (c,), are the first one of each group of equal ones."""
-    group = estimates.group
-    first = np.zeros(len(group), dtype=bool)
-    first[np.unique(group, return_index=True)[1]] = True
-    return np.asarray((group == 0) | first)
-
-
 def _share_of_candidates(whole: Estimates) -> float:
     """Return how large a part of the candidates is found, at least."""
-    first = distinct(whole)
-    return max(int((whole.detected & first).sum()), 1) / int(first.sum())
+    n_detected = int((whole.detected & whole.distinct).sum())
+    return max(n_detected, 1) / int(whole.distinct.sum())
 
 
 def _found(
@@ -186,5 +174,5 @@ def _found(
     """
     least = np.min([each.p_value[order_of(each, whole.candidates)] for each in alone], axis=0)
     p_value = np.minimum(2 * np.minimum(whole.p_value, len(alone) * least), 1.0)
-    threshold = Thresholds(detection, PValues(rows=p_value[distinct(whole)])).largest
+    threshold = Thresholds(detection, PValues(rows=p_value[whole.distinct])).largest
     return np.asarray(p_value <= threshold)[order_of(whole, names)]

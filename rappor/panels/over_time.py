@@ -25,13 +25,14 @@ from rappor.panels.samples import Samples
 from rappor.panels.stretches import Stretch, stretches
 
 
-def trend(
+def trend(  # noqa: PLR0913 - all that a caller may know of the counts
     released: Released,
     candidates: Candidates | Iterable[str] | None = None,
     *,
     by: str | None = None,
     smooth: int = 1,
     detection: Detection = Detection(),
+    complete: bool = False,
     progress: Progress = no_progress,
 ) -> Panel:
     """Estimate the share of each string on each day, week or month, and how it moved.
@@ -50,6 +51,7 @@ def trend(
         estimates beside those of single stretches; 1 for none.
     detection : how sure to be; its level is that of the strings that are found, of the slopes that
         are called changes, and of the steps. For the strings "adaptive" is applied as "bh".
+    complete : as for `decode`: every value is in one of the categories or buckets.
 
     Returns
     -------
@@ -86,7 +88,9 @@ def trend(
     check_integer("smooth", smooth, 1, error=DecodeError)
     kind, found = stretches(released, by)
     collections = [each.collections for each in found]
-    decoded = Samples.decoded(collections, candidates, detection, overlap=None, progress=progress)
+    decoded = Samples.decoded(
+        collections, candidates, detection, overlap=None, complete=complete, progress=progress
+    )
     described = [
         Sample.of(
             each.name,
@@ -157,7 +161,15 @@ def _smoothed(found: Sequence[Stretch], decoded: Samples, answer: Panel, smooth:
         window = found[max(last - smooth + 1, 0) : last + 1]
         collections = [counts for each in window for counts in each.collections]
         known = len(window) == smooth and stretch.n_reports > 0
-        sure = decoded.apart.detection
-        together.append(decode(collections, decoded.candidates, detection=sure) if known else None)
+        together.append(
+            decode(
+                collections,
+                decoded.candidates,
+                detection=decoded.apart.detection,
+                complete=decoded.complete,
+            )
+            if known
+            else None
+        )
         counted.append(sum(each.n_reports > 0 for each in window) if known else 0)
     return decoded.apart.levels(answer._order, together, counted)

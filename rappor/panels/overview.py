@@ -130,5 +130,7 @@ def overview(  # noqa: PLR0913 - what is decoded, and how
     estimates = decode(
         list(latest), candidates, detection=detection, complete=complete, progress=progress
     )
-    run = trend(released, candidates, by=by, detection=detection, progress=progress)
+    run = trend(
+        released, candidates, by=by, detection=detection, complete=complete, progress=progress
+    )
     return Overview(estimates=estimates, panel=run, n_latest=n_latest)

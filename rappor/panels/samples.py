@@ -54,6 +54,7 @@ class Samples:
     apart : the decodes of each sample, and of all.
     overlap : rho of any two samples, from 0 for other devices to 1 for the same ones with reports
         in proportion; None if it is not known.
+    complete : whether every value is in one of the answers.
     detection : how sure to be.
     """
 
@@ -61,6 +62,7 @@ class Samples:
     candidates: Candidates | None
     apart: Apart
     overlap: float | None
+    complete: bool
     detection: Detection
 
     @classmethod
@@ -71,6 +73,7 @@ class Samples:
         detection: Detection,
         *,
         overlap: float | None,
+        complete: bool,
         progress: Progress = no_progress,
     ) -> Samples:
         """Decode samples, each a list of collections; DecodeError if they do not go together."""
@@ -83,8 +86,9 @@ class Samples:
         return cls(
             merged=tuple(_merged(each) for each in collections),
             candidates=listed,
-            apart=decode_apart(collections, listed, detection, progress),
+            apart=decode_apart(collections, listed, detection, progress, complete=complete),
             overlap=overlap,
+            complete=complete,
             detection=detection,
         )
 
@@ -119,7 +123,7 @@ class Samples:
         alone = [one for number in used if (one := self.apart.alone[number]) is not None]
         with one_thread():
             if self.candidates is None:
-                return answer_changes(merged, weights[used], self.overlap)
+                return answer_changes(merged, weights[used], self.overlap, complete=self.complete)
             found = self._of_strings(self.candidates, merged, alone, weights[used], progress)
         return self._without_empty(found)
 

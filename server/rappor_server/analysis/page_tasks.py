@@ -317,6 +317,7 @@ class TrendTask(PageTask[Released]):
             candidates,
             by=self.by,
             smooth=self.smooth,
+            complete=self.metric.complete,
             detection=self.asked.detection,
             progress=progress,
         )
@@ -363,6 +364,7 @@ class CompareTask(PageTask[tuple[Release, Release]]):
                 for days, each in zip((self.before, self.after), found, strict=True)
             },
             candidates,
+            complete=self.metric.complete,
             detection=self.asked.detection,
             progress=progress,
         )
@@ -395,6 +397,7 @@ class SegmentsTask(PageTask[Release]):
             self.asked.whole(found.collections),
             candidates,
             dimension=self.dimension,
+            complete=self.metric.complete,
             detection=self.asked.detection,
             progress=progress,
         )

@@ -12,7 +12,7 @@ from scipy import stats
 from rappor.decoding.debias import debias
 from rappor.decoding.decoder import decode
 from rappor.decoding.devices import merge
-from rappor.decoding.presence import Draws
+from rappor.decoding.significance import Draws
 from rappor.protocol.params import Params
 from rappor.simulation.collection import simulate_counts
 from rappor.simulation.population import Population
@@ -84,7 +84,7 @@ def test_the_tail_with_lifted_rows_is_that_of_drawing_from_them(lift: float) -> 
     params = Params(k=8, h=1, m=3, **LOW_NOISE)
     population = Population(["a", "b"], [1, 2])
     target = debias(*merge([simulate_counts(population, params, n_reports=10**4, seed=1)]))
-    draws = Draws.of(target, np.random.default_rng(1).normal(size=24))
+    draws = Draws(target, np.random.default_rng(1).normal(size=24))
     rows, lifts = np.array([1, 10, 20]), np.full(3, lift)
     values = draws.values.copy()
     values[rows] += lifts

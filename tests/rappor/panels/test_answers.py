@@ -45,7 +45,7 @@ def test_test_and_interval_of_an_answer_agree() -> None:
     """A p-value is below an error rate where the interval of that rate leaves out 0."""
     for a, b in ((3, 2), (9, 12), (14, 2)):
         samples = [sample_of(Counts(BOOLEAN, [[ones]], [20])) for ones in (a, b)]
-        changes = answer_changes(samples, DIFFERENCE, 0.0)
+        changes = answer_changes(samples, DIFFERENCE, 0.0, complete=False)
         p = float(changes.p_value[0])
         for error, outside in ((min(p * 1.01, 1), True), (p * 0.99, False)):
             low, high = changes.interval(error)
@@ -71,7 +71,7 @@ def test_intervals_of_few_answers_hold_exactly(
         sample_of(Counts(flags, [[way[i] for way in ways]], [size])) for i, size in enumerate(sizes)
     ]
     true = np.array([shares[0], *[shares[1]] * (len(sizes) - 1)])
-    low, high = Joined(samples, np.array(weights), 0.0).interval(LEVEL)
+    low, high = Joined(samples, np.array(weights), 0.0, complete=False).interval(LEVEL)
     mean = flags.p_star + (flags.q_star - flags.p_star) * true
     mass = np.array(
         [
@@ -86,7 +86,9 @@ def test_intervals_of_few_answers_hold_exactly(
 def test_correlated_answers_are_joined_as_their_errors_are() -> None:
     """Newcombe's interval at the correlation of the devices' part; mirrored, it is the same."""
     samples = [sample_of(answers([5, 3, 2], 4, 300)), sample_of(answers([3, 5, 2], 5, 100))]
-    there, back = Joined(samples, DIFFERENCE, 0.8), Joined(samples[::-1], DIFFERENCE, 0.8)
+    there, back = (
+        Joined(each, DIFFERENCE, 0.8, complete=False) for each in (samples, samples[::-1])
+    )
     a, b = there.answers
     devices = [
         debias(each.counts, each.repetitions).devices_noise(mine.estimate)
@@ -125,7 +127,7 @@ def test_intervals_of_changes_are_widened_for_their_choice() -> None:
     )
     assert 2 <= found.n_changed < 6
     for each, other in zip(found.contrasts, counts[1:], strict=True):
-        joined = Joined([sample_of(counts[0]), sample_of(other)], DIFFERENCE, 0.0)
+        joined = Joined([sample_of(counts[0]), sample_of(other)], DIFFERENCE, 0.0, complete=False)
         low, high = joined.interval(0.1)
         assert (each.ci_low.tolist(), each.ci_high.tolist()) == (low.tolist(), high.tolist())
         low, high = joined.interval(0.1 * found.n_changed / 6)
@@ -136,3 +138,33 @@ def test_intervals_of_changes_are_widened_for_their_choice() -> None:
             np.where(each.changed, high, np.nan), nan_ok=True
         )
         assert each.unchanged_p_value == min(3 * float(each.p_value.min()), 1.0)
+
+
+@pytest.mark.parametrize("overlap", [0.0, 1.0])
+def test_changes_of_a_complete_metric_sum_to_zero(overlap: float) -> None:
+    """Errors are those of the simulation: 400 pairs of days, of other devices or the same ones."""
+    population = Population(list(COLOURS.categories), [5, 3, 2])
+    errors, said = [], []
+    for seed in range(400):
+        if overlap:
+            days = simulate_days(population, COLOURS, n_devices=1e3, n_days=2, seed=seed)
+        else:
+            days = [answers([5, 3, 2], 1_000 + 2 * seed + i, 1e3) for i in range(2)]
+        joined = Joined([sample_of(day) for day in days], DIFFERENCE, overlap, complete=True)
+        errors.append(joined.estimate)
+        said.append(joined.std_error)
+    assert np.allclose(np.sum(errors, axis=1), 0)
+    spread = np.sqrt(np.mean(np.square(errors), axis=0)) / np.mean(said, axis=0)
+    # 400 squares: their mean is 7 % of itself wide, its root half of that; six of these.
+    assert spread == pytest.approx(1, abs=6 * 0.5 * np.sqrt(2 / 400))
+
+
+def test_a_complete_metric_is_compared_by_shares_that_sum_to_one() -> None:
+    """Shares of each sample sum to one, the change is theirs and surer than without."""
+    days = {"a": answers([5, 3, 2], 0), "b": answers([4, 4, 2], 1)}
+    alone, found = compare(days), compare(days, complete=True)
+    assert found.levels.proportion.sum(axis=1) == pytest.approx(1)
+    (open_one,), (each,) = alone.contrasts, found.contrasts
+    assert each.estimate == pytest.approx(found.levels.proportion[1] - found.levels.proportion[0])
+    assert np.all(each.std_error < open_one.std_error)
+    assert np.all(each.ci_high - each.ci_low < open_one.ci_high - open_one.ci_low)

@@ -23,7 +23,7 @@ from rappor import (
     simulate_counts,
 )
 from rappor.decoding.detection import Detection
-from rappor.ground.errors import DecodeError
+from rappor.ground.errors import DecodeError, ParamsError
 from rappor.panels.contrasts import SampleContrast
 from rappor.simulation import simulate_days
 
@@ -252,7 +252,7 @@ def test_questions_without_an_answer_are_refused() -> None:
         compare({"a": answers, "b": answers}, NAMES)
     with pytest.raises(DecodeError, match="at most 131,072, got more: product"):
         compare({"a": counts, "b": counts}, Candidates.product(["a"], "abcdefgh", 0, 6))
-    with pytest.raises(DecodeError, match="candidates must be a list"):
+    with pytest.raises(ParamsError, match="candidates must be a list"):
         compare({"a": counts, "b": counts}, "cat")
     with pytest.raises(DecodeError, match="overlap must be a number in"):
         compare({"a": counts, "b": counts}, NAMES, overlap=2)
