@@ -5,7 +5,6 @@ from rappor.auditing.check import Check as Check
 from rappor.auditing.device import audit_client as audit_client
 from rappor.auditing.exact import audit_exactly as audit_exactly
 from rappor.auditing.exact import audit_protocol as audit_protocol
-from rappor.auditing.forger import SHARES as SHARES
 from rappor.auditing.forger import forge as forge
 from rappor.auditing.observer import observe as observe
 from rappor.auditing.shipped_encoder import shipped_answer as shipped_answer

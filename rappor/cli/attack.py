@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 from rich.table import Table
 
-from rappor.cli.attack_charts import draw_exposure, draw_moved
+from rappor.cli.attack_charts import draw_exposure
 from rappor.cli.commands import Group
 from rappor.cli.console import Slow, print_json, show, table
 from rappor.cli.numbers import NUMBER
@@ -17,7 +17,7 @@ from rappor.protocol.params import Params
 from rappor.reporting.numbers import most_belief, percent
 
 if TYPE_CHECKING:
-    from rappor.auditing.forger import Moved, Poisoning
+    from rappor.auditing.forger import Poisoning
     from rappor.auditing.observer import Exposure, Learned
 
 _FRESH = "(fresh)"
@@ -28,7 +28,7 @@ _FRESH = "(fresh)"
     cls=Group,
     examples=(
         "rappor attack longitudinal --profile balanced --devices 100 --seed 1",
-        "rappor attack poisoning --profile balanced --reports 1e5 --runs 2",
+        "rappor attack poisoning --profile balanced --reports 1e5",
     ),
 )
 def attack() -> None:
@@ -91,23 +91,8 @@ def longitudinal(
         _print_exposure(exposure, subject.params)
 
 
-@attack.command(
-    examples=(
-        "rappor attack poisoning --profile balanced --reports 1e5 --runs 2",
-        "rappor attack poisoning --profile strict --share .01 --reports 1e5 --runs 2 \\\n"
-        "  --chart moved.svg",
-    )
-)
+@attack.command(examples=("rappor attack poisoning --profile balanced --reports 1e5",))
 @subject_options
-@click.option(
-    "--share",
-    "shares",
-    type=float,
-    multiple=True,
-    metavar="SHARE",
-    help="Forged reports as a share of all reports; may be repeated.  "
-    "[default: 0.0001, 0.001, 0.01]",
-)
 @click.option(
     "--reports",
     type=NUMBER,
@@ -117,14 +102,6 @@ def longitudinal(
     help="Total reports, including forged ones.",
 )
 @click.option(
-    "--runs",
-    type=NUMBER,
-    default=3,
-    show_default=True,
-    metavar="N",
-    help="Simulated collections to average over.",
-)
-@click.option(
     "--candidates",
     type=NUMBER,
     default=1000,
@@ -132,44 +109,21 @@ def longitudinal(
     metavar="N",
     help="Number of candidates assumed for the detection threshold.",
 )
-@seed_option
 @json_option
-@chart_option
-def poisoning(
-    *,
-    subject: Subject,
-    shares: tuple[float, ...],
-    reports: int,
-    runs: int,
-    candidates: int,
-    seed: int | None,
-    as_json: bool,
-    chart: str | None,
-) -> None:
-    """Show how far forged reports move an estimate.
+def poisoning(*, subject: Subject, reports: int, candidates: int, as_json: bool) -> None:
+    """Show how far one forged report moves an estimate.
 
-    The forger wants a string to appear that nobody has. Forged reports set all bits ("all ones"),
-    or the string's bits and as many others as honest reports do ("matched"). The collector refuses
-    numbers of ones that no honest device sends. The results are shown with and without this check.
+    The forger wants a string to appear that nobody has, or to disappear. A report that looks honest
+    has as many ones as honest reports have. The collector refuses numbers of ones that no honest
+    device sends, and admits a little more than that.
     """
     from rappor import auditing
 
-    with Slow() as slow:
-        poisoning = auditing.forge(
-            subject.params,
-            shares=shares or auditing.SHARES,
-            n_reports=reports,
-            n_candidates=candidates,
-            runs=runs,
-            seed=seed,
-            progress=slow,
-        )
-    if chart is not None:
-        draw_moved(poisoning.moved, chart)
+    forged = auditing.forge(subject.params, n_reports=reports, n_candidates=candidates)
     if as_json:
-        print_json(poisoning, metric=subject.named)
+        print_json(forged, metric=subject.named)
     else:
-        _print_poisoning(poisoning)
+        _print_poisoning(forged)
 
 
 def _print_exposure(exposure: Exposure, params: Params) -> None:
@@ -211,11 +165,7 @@ def _learned(row: Learned) -> tuple[str, str, str]:
 
 def _print_poisoning(poisoning: Poisoning) -> None:
     show(
-        "'counted' is the share of forged reports that pass. The last four columns are in reports: "
-        "how far the target's estimate moves by the formula, by its bit counts and by the decoder, "
-        "and the standard error of the latter.\n",
-        _moved_table(poisoning.moved),
-        f"\nOne forged report counts as {poisoning.shift:.2f} reports. Among "
+        f"One forged report counts as {poisoning.shift:.2f} reports. Among "
         f"{poisoning.n_candidates:,} candidates a string that nobody has is detected about half "
         f"the time (Bonferroni 5 %) when {percent(poisoning.detectable_share, 4)} of "
         f"{poisoning.n_reports:,} reports are forged.",
@@ -232,19 +182,3 @@ def _many_strings(poisoning: Poisoning) -> str:
         f"{poisoning.suppression:.2f} reports from a string whose bits it leaves 0, and up to "
         f"{poisoning.most_suppression:.2f} with the most ones that pass."
     )
-
-
-def _moved_table(rows: tuple[Moved, ...]) -> Table:
-    numbers = ("counted", "formula", "bit counts", "decoded", "std error")
-    shown = table("forged", "forgery", "check", *numbers, left=3)
-    for each in rows:
-        moves = (each.formula, each.bits, each.decoded)
-        shown.add_row(
-            percent(each.share, 4),
-            each.forgery,
-            "on" if each.checked else "off",
-            percent(each.counted),
-            *(f"{round(move):+,}" for move in moves),
-            f"{each.std_error:,.0f}",
-        )
-    return shown

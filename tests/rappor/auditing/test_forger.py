@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 from scipy import stats
@@ -51,43 +49,6 @@ def test_a_forged_report_moves_a_count_by_exactly_the_formula() -> None:
     assert unbiased == pytest.approx(np.full((1, 8), shift(params)))
 
 
-def test_check_stops_all_ones_and_not_what_looks_honest() -> None:
-    """All ones never pass, matched forgeries do, and those move the decoder by the formula.
-
-    The forged reports' other bits, 5,000 draws each, leave an error below 1 % of the move.
-    """
-    params = Params(k=64, m=16, f=0.238406, p=0.059601, q=0.559601)
-    rows = forge(params, shares=[0.05], n_reports=100_000, runs=2).moved
-    seen = {(row.forgery, row.checked): row for row in rows}
-    formula = 5000 * shift(params)
-    assert all(row.formula == pytest.approx(formula) for row in rows)
-    loud, caught = seen["all ones", False], seen["all ones", True]
-    assert loud.counted == 1
-    assert loud.bits == pytest.approx(formula)
-    assert abs(loud.decoded) < 0.05 * formula  # what lifts all bits alike is no string
-    assert (caught.counted, caught.bits, caught.decoded) == (0, 0, 0)
-    quiet = seen["matched", True]
-    assert quiet.counted > 0.999
-    assert quiet.bits == pytest.approx(formula, rel=1e-3)
-    assert quiet.decoded == pytest.approx(formula, rel=0.05)
-
-
-@pytest.mark.parametrize(
-    ("changes", "sentence"),
-    [
-        ({"shares": [0.0]}, r"share must be a number in \(0, 1\), got 0.0"),
-        ({"shares": [math.nan]}, r"share must be a number in \(0, 1\), got nan"),
-        ({"shares": [1e-9]}, "share must make at least one report of 1,000,000, and not all"),
-        ({"n_reports": 10}, r"n_reports must be an integer in \[1,000, 1,000,000,000\], got 10"),
-        ({"runs": 1}, r"runs must be an integer in \[2, 1,000\], got 1"),
-    ],
-)
-def test_forging_checks_its_ranges(changes: dict[str, object], sentence: str) -> None:
-    """Shares and counts outside their range are refused, each with a sentence."""
-    with pytest.raises(ParamsError, match=sentence):
-        forge(SMALL, **changes)  # type: ignore[arg-type]
-
-
 def test_a_detectable_share_needs_candidates() -> None:
     """The correction is over at least one of them."""
     with pytest.raises(ParamsError, match="n_candidates must be an integer of at least 1, got 0"):
@@ -95,20 +56,14 @@ def test_a_detectable_share_needs_candidates() -> None:
 
 
 def test_poisoning_holds_what_a_forged_report_is_worth() -> None:
-    """The record has the closed forms beside what was simulated, two rows for each forgery."""
-    poisoned = forge(SMALL, shares=[0.1], n_reports=1000, n_candidates=50, runs=2)
+    """The record has the closed forms."""
+    poisoned = forge(SMALL, n_reports=1000, n_candidates=50)
     assert poisoned.shift == shift(SMALL)
     assert poisoned.most_shift == most_shift(SMALL)
     assert poisoned.suppression == suppression(SMALL)
     assert poisoned.most_suppression == most_suppression(SMALL)
     assert poisoned.most_strings == most_strings(SMALL)
     assert poisoned.detectable_share == detectable_share(SMALL, 1000, n_candidates=50)
-    assert [(row.forgery, row.checked) for row in poisoned.moved] == [
-        ("all ones", False),
-        ("all ones", True),
-        ("matched", False),
-        ("matched", True),
-    ]
 
 
 def test_other_encodings_have_no_string_to_forge() -> None:
@@ -174,9 +129,13 @@ def test_reports_without_its_bits_take_from_a_string(params: Params, loud: bool)
 
 
 def test_the_check_admits_a_number_of_strings() -> None:
-    """So many that their bits, expected to differ, are no more ones than the check admits."""
+    """So many that their bits, expected to differ, are no more ones than the check admits.
+
+    It never admits all ones.
+    """
     for params in (BALANCED, STRICT, PAPER):
         admitted, most = most_strings(params), popcount_range(params)[1]
+        assert most < params.k
         assert admitted is not None
         bits = [params.k * (1 - (1 - params.density) ** n) for n in (admitted, admitted + 1)]
         assert bits[0] <= most < bits[1]

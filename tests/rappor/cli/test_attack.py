@@ -1,4 +1,4 @@
-"""`rappor attack`: tables, JSON, charts and sentences for bad input."""
+"""`rappor attack`: tables, JSON, a chart and sentences for bad input."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from rappor import Params
-from rappor.auditing.forger import Forgery, Moved, shift
+from rappor.auditing.forger import shift
 from rappor.cli.app import run
-from rappor.cli.attack_charts import draw_moved
 
 LETTERS = ["-k", "32", "-f", "0.5", "-p", "0.25", "-q", "0.75", "--cohorts", "4", "--seed", "1"]
 
@@ -47,40 +46,13 @@ def test_longitudinal_says_which_values_have_bits_of_their_own(
     assert said in " ".join(capfd.readouterr().out.split())
 
 
-def test_one_share_is_drawn_on_the_whole_formula(tmp_path: Path) -> None:
-    """The line has a length, and the legend tells it from the dots of the decoder."""
-    path = tmp_path / "moved.svg"
-    forgeries: tuple[Forgery, ...] = ("all ones", "matched")
-    rows = [
-        Moved(
-            share=0.01,
-            forgery=forgery,
-            checked=True,
-            counted=1.0,
-            formula=3200.0,
-            bits=3200.0,
-            decoded=3170.0,
-            std_error=30.0,
-        )
-        for forgery in forgeries
-    ]
-    draw_moved(tuple(rows), str(path))
-    text = path.read_text(encoding="utf-8")
-    assert text.count("<polyline") == 1
-    assert "0.01 %" in text
-    assert text.count(">formula<") == 1
-
-
-def test_poisoning_prints_and_draws(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """Each share has four rows: both forgeries, with and without the check."""
-    chart = tmp_path / "moved.svg"
-    words = ["--share", "0.01", "--share", "0.1", "--reports", "2e4", "--runs", "2"]
-    assert run(["attack", "poisoning", *LETTERS, *words, "--json", "--chart", str(chart)]) == 0
+def test_poisoning_prints(capfd: pytest.CaptureFixture[str]) -> None:
+    """In words and as JSON."""
+    letters = LETTERS[:-2]
+    assert run(["attack", "poisoning", *letters, "--json"]) == 0
     document = json.loads(capfd.readouterr().out)
-    assert len(document["moved"]) == 8
     assert document["shift"] == pytest.approx(shift(Params(k=32, f=0.5, p=0.25, q=0.75)))
-    assert chart.read_text().startswith("<svg")
-    assert run(["attack", "poisoning", *LETTERS, *words[2:]]) == 0
+    assert run(["attack", "poisoning", *letters, "--reports", "2e4"]) == 0
     assert "One forged report counts as" in capfd.readouterr().out
 
 
@@ -89,8 +61,8 @@ def test_bad_input_of_attacks_gets_a_sentence(capfd: pytest.CaptureFixture[str])
     for words in (
         ["longitudinal"],
         ["longitudinal", *LETTERS, "--devices", "1"],
-        ["poisoning", *LETTERS, "--share", "2"],
-        ["poisoning", *LETTERS, "--chart", "x.pdf"],
+        ["longitudinal", *LETTERS, "--chart", "x.pdf"],
+        ["poisoning", *LETTERS[:-2], "--reports", "-1"],
     ):
         assert run(["attack", *words]) == 2
         captured = capfd.readouterr()
