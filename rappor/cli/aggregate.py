@@ -13,7 +13,7 @@ import click
 
 from rappor.cli.commands import Command
 from rappor.cli.console import Slow, print_json
-from rappor.cli.options import json_option, metric_option, registry_option
+from rappor.cli.options import json_option, metric_option, option, registry_option
 from rappor.engines.layout import REASONS
 from rappor.ground.errors import DecodeError, FileError, MetricError
 from rappor.ground.plurals import counted
@@ -80,21 +80,18 @@ class Aggregated:
 )
 @registry_option()
 @metric_option()
-@click.option("--part", metavar="PART", help="A part of the metric, if it has parts.")
-@click.option(
-    "--out", required=True, type=click.Path(), metavar="FILE", help="Counts file to write."
-)
-@click.option(
+@option("--part", "PART", "A part of the metric, if it has parts.")
+@option("--out", "FILE", "Counts file to write.", required=True)
+@option(
     "--engine",
-    type=click.Choice(["files", "spark"]),
+    ["files", "spark"],
+    "Where reports are added up: on all cores of this machine, or in Apache Spark.",
     default="files",
-    show_default=True,
-    help="Where reports are added up: on all cores of this machine, or in Apache Spark.",
 )
-@click.option(
+@option(
     "--remote",
-    metavar="URL",
-    help="A Spark Connect server, such as sc://localhost. Default: Spark's own settings.",
+    "URL",
+    "A Spark Connect server, such as sc://localhost. Default: Spark's own settings.",
 )
 @json_option
 def aggregate(

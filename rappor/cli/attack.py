@@ -10,8 +10,7 @@ from rich.table import Table
 from rappor.cli.attack_charts import draw_exposure, draw_moved
 from rappor.cli.commands import Group
 from rappor.cli.console import Slow, print_json, show, table
-from rappor.cli.numbers import NUMBER
-from rappor.cli.options import chart_option, json_option, seed_option
+from rappor.cli.options import chart_option, json_option, option, seed_option
 from rappor.cli.subject import Subject, subject_options
 from rappor.protocol.params import Params
 from rappor.reporting.numbers import most_belief, percent
@@ -43,22 +42,8 @@ def attack() -> None:
     )
 )
 @subject_options
-@click.option(
-    "--devices",
-    type=NUMBER,
-    default=1000,
-    show_default=True,
-    metavar="N",
-    help="Devices that are observed.",
-)
-@click.option(
-    "--candidates",
-    type=NUMBER,
-    default=100,
-    show_default=True,
-    metavar="N",
-    help="Values that a device may have, all equally likely.",
-)
+@option("--devices", "N", "Devices that are observed.", default=1000)
+@option("--candidates", "N", "Values that a device may have, all equally likely.", default=100)
 @seed_option
 @json_option
 @chart_option
@@ -99,38 +84,19 @@ def longitudinal(
     )
 )
 @subject_options
-@click.option(
+@option(
     "--share",
-    "shares",
-    type=float,
+    "SHARE",
+    "Forged reports as a share of all reports; may be repeated.  [default: 0.0001, 0.001, 0.01]",
     multiple=True,
-    metavar="SHARE",
-    help="Forged reports as a share of all reports; may be repeated.  "
-    "[default: 0.0001, 0.001, 0.01]",
+    name="shares",
 )
-@click.option(
-    "--reports",
-    type=NUMBER,
-    default=1_000_000,
-    show_default="1e6",
-    metavar="N",
-    help="Total reports, including forged ones.",
+@option(
+    "--reports", "N", "Total reports, including forged ones.", default=1_000_000, show_default="1e6"
 )
-@click.option(
-    "--runs",
-    type=NUMBER,
-    default=3,
-    show_default=True,
-    metavar="N",
-    help="Simulated collections to average over.",
-)
-@click.option(
-    "--candidates",
-    type=NUMBER,
-    default=1000,
-    show_default=True,
-    metavar="N",
-    help="Number of candidates assumed for the detection threshold.",
+@option("--runs", "N", "Simulated collections to average over.", default=3)
+@option(
+    "--candidates", "N", "Number of candidates assumed for the detection threshold.", default=1000
 )
 @seed_option
 @json_option

@@ -15,10 +15,11 @@ from rappor.cli.count_files import read_counts
 from rappor.cli.options import (
     Output,
     detection_options,
+    flag,
     grouped,
+    option,
     output_options,
     refuse_beside,
-    source_options,
 )
 from rappor.cli.sources import Source
 from rappor.decoding.detection import Detection
@@ -93,37 +94,30 @@ def _periods(path: str) -> dict[str, list[Counts]]:
         "  --html segments.html",
     ),
 )
-@grouped(
-    "files",
-    _Samples,
-    *source_options("Candidate strings"),
-)
+@grouped("files", _Samples)
 @detection_options
-@click.option(
+@option(
     "--overlap",
-    type=float,
-    metavar="SHARE",
-    help="How much the devices of two samples are the same: 0 for different devices, 1 for the "
+    "SHARE",
+    "How much the devices of two samples are the same: 0 for different devices, 1 for the "
     "same ones with as many reports. Default: unknown, and errors follow the variance of bits.",
 )
-@click.option(
+@option(
     "--baseline",
-    type=click.Choice(["first", "previous"]),
+    ["first", "previous"],
+    "What each sample is compared with: the first one, or the one before it.",
     default="first",
-    show_default=True,
-    help="What each sample is compared with: the first one, or the one before it.",
 )
-@click.option(
+@option(
     "--by",
-    metavar="PROPERTY",
-    help="Compare groups of devices: split counts of segments by this public property, or by all "
+    "PROPERTY",
+    "Compare groups of devices: split counts of segments by this public property, or by all "
     "properties with 'all'.",
 )
-@click.option(
+@flag(
     "--all",
-    "show_all",
-    is_flag=True,
-    help="List all candidates, also those that were not found and did not change.",
+    "List all candidates, also those that were not found and did not change.",
+    name="show_all",
 )
 @output_options
 def compare(

@@ -9,7 +9,7 @@ import click
 
 from rappor.cli.commands import Command
 from rappor.cli.console import print_json
-from rappor.cli.options import json_option
+from rappor.cli.options import flag, json_option, option
 from rappor.ground.plurals import counted
 
 
@@ -30,20 +30,18 @@ class Converted:
     ),
 )
 @click.argument("source", type=click.Path())
-@click.option(
+@option(
     "--params",
-    "params_path",
+    "FILE",
+    "params.csv: read with a .csv SOURCE, written otherwise.",
     required=True,
-    type=click.Path(),
-    metavar="FILE",
-    help="params.csv: read with a .csv SOURCE, written otherwise.",
+    name="params_path",
 )
-@click.option("--out", required=True, type=click.Path(), metavar="FILE", help="File to write.")
-@click.option(
+@option("--out", "FILE", "File to write.", required=True)
+@flag(
     "--reports",
-    "holds_reports",
-    is_flag=True,
-    help="SOURCE has single reports (client,cohort,bloom,prr,irr), not counts.",
+    "SOURCE has single reports (client,cohort,bloom,prr,irr), not counts.",
+    name="holds_reports",
 )
 @json_option
 def convert(*, source: str, params_path: str, out: str, holds_reports: bool, as_json: bool) -> None:

@@ -13,14 +13,7 @@ from rappor.cli.commands import Command
 from rappor.cli.console import Slow, escape, section, table, width
 from rappor.cli.count_files import is_pair
 from rappor.cli.numbers import WholeNumber
-from rappor.cli.options import (
-    detection_options,
-    grouped,
-    json_option,
-    metric_option,
-    refuse_beside,
-    registry_option,
-)
+from rappor.cli.options import asked, detection_options, grouped, json_option, option, refuse_beside
 from rappor.cli.sources import PartSource, Source
 from rappor.decoding.detection import Detection
 from rappor.reporting.numbers import percent
@@ -36,9 +29,21 @@ _ROWS: Final = 10
 class _Search:
     """What strings are looked for."""
 
-    alphabet: str | None
-    longest: int | None
-    keep: int | None
+    alphabet: str | None = asked(
+        "CHARACTERS",
+        "Characters of the strings; a-z means all from a to z, a hyphen at either end means "
+        "itself. Default: learned from the first part.",
+    )
+    longest: int | None = asked(
+        WholeNumber(1),
+        "Length of the longest string to look for, in characters. By default, the last "
+        "prefix is continued by as many characters as it is longer than the prefix before it.",
+    )
+    keep: int | None = asked(
+        WholeNumber(1),
+        "Prefixes of a part that are continued. Default: as many as make 20 million "
+        "candidates, and at least 50.",
+    )
 
 
 @click.command(
@@ -50,60 +55,17 @@ class _Search:
         "rappor discover week.counts --known engines.txt --list words.txt",
     ),
 )
-@grouped(
-    "source",
-    PartSource,
-    click.argument("paths", nargs=-1, required=True, type=click.Path(), metavar="COUNTS"),
-    registry_option(required=False),
-    metric_option(),
-    click.option(
-        "--known",
-        "known_path",
-        type=click.Path(),
-        metavar="FILE",
-        help="Known strings to test as well, one per line. Default: the metric's candidates.",
-    ),
-)
-@grouped(
-    "search",
-    _Search,
-    click.option(
-        "--alphabet",
-        metavar="CHARACTERS",
-        help="Characters of the strings; a-z means all from a to z, a hyphen at either end means "
-        "itself. Default: learned from the first part.",
-    ),
-    click.option(
-        "--longest",
-        type=WholeNumber(1),
-        metavar="N",
-        help="Length of the longest string to look for, in characters. By default, the last "
-        "prefix is continued by as many characters as it is longer than the prefix before it.",
-    ),
-    click.option(
-        "--keep",
-        type=WholeNumber(1),
-        metavar="N",
-        help="Prefixes of a part that are continued. Default: as many as make 20 million "
-        "candidates, and at least 50.",
-    ),
-)
-@click.option(
+@grouped("source", PartSource)
+@grouped("search", _Search)
+@option(
     "--list",
-    "list_path",
-    type=click.Path(),
-    metavar="FILE",
-    help="Search this list instead, one string per line, plain or gzip. It is read several times "
+    "FILE",
+    "Search this list instead, one string per line, plain or gzip. It is read several times "
     "and not kept in memory.",
+    name="list_path",
 )
 @detection_options
-@click.option(
-    "--csv",
-    "csv_path",
-    type=click.Path(),
-    metavar="FILE",
-    help="Also write the strings to a CSV file.",
-)
+@option("--csv", "FILE", "Also write the strings to a CSV file.", name="csv_path")
 @json_option
 def discover(
     *,

@@ -9,9 +9,9 @@ import click
 
 from rappor.cli.commands import Command
 from rappor.cli.console import Slow, print_json
-from rappor.cli.options import detection_options, json_option
+from rappor.cli.options import detection_options, json_option, option
 from rappor.cli.site_files import write_edition
-from rappor.cli.trend_files import TrendFiles, smooth_option, trend_files
+from rappor.cli.trend_files import TrendFiles, trend_files
 from rappor.decoding.detection import Detection
 from rappor.registry.registry import Registry
 
@@ -24,19 +24,16 @@ from rappor.registry.registry import Registry
     ),
 )
 @trend_files
-@smooth_option
 @detection_options
-@click.option(
+@option(
     "--out",
-    required=True,
+    "FOLDER",
+    "Folder of the site. It is created if needed, and existing files stay.",
     type=click.Path(file_okay=False),
-    metavar="FOLDER",
-    help="Folder of the site. It is created if needed, and existing files stay.",
+    required=True,
 )
 @json_option
-def publish(
-    *, files: TrendFiles, smooth: int, detection: Detection, out: str, as_json: bool
-) -> None:
+def publish(*, files: TrendFiles, detection: Detection, out: str, as_json: bool) -> None:
     """Write a trend as an edition of a static site.
 
     COUNTS are files as for `rappor trend`. --registry is required, because the site shows what is
@@ -59,7 +56,7 @@ def publish(
             released,
             candidates,
             by=files.by,
-            smooth=smooth,
+            smooth=files.smooth,
             detection=detection,
             progress=slow,
         )

@@ -8,7 +8,7 @@ import click
 
 from rappor.cli.commands import Command
 from rappor.cli.console import print_json
-from rappor.cli.options import json_option, registry_option
+from rappor.cli.options import flag, json_option, option, registry_option
 from rappor.ground.errors import MetricError
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
@@ -36,26 +36,16 @@ class Statement:
 )
 @click.argument("metric_name", metavar="METRIC")
 @registry_option()
-@click.option(
-    "--dialect",
-    type=click.Choice(_DIALECTS),
-    required=True,
-    help="The database that the statement is written for.",
-)
-@click.option(
+@option("--dialect", _DIALECTS, "The database that the statement is written for.", required=True)
+@option(
     "--source",
-    "table",
+    "TABLE",
+    "The table of reports, as written in the statement.",
     default="reports",
-    show_default=True,
-    metavar="TABLE",
-    help="The table of reports, as written in the statement.",
+    name="table",
 )
-@click.option("--part", metavar="PART", help="A part of the metric, if it has parts.")
-@click.option(
-    "--refused",
-    is_flag=True,
-    help="Count refused reports by reason, instead of accepted ones.",
-)
+@option("--part", "PART", "A part of the metric, if it has parts.")
+@flag("--refused", "Count refused reports by reason, instead of accepted ones.")
 @json_option
 def sql(
     *,

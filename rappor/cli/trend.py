@@ -7,7 +7,7 @@ import click
 from rappor.cli.commands import Command
 from rappor.cli.console import Slow
 from rappor.cli.options import Output, detection_options, output_options
-from rappor.cli.trend_files import TrendFiles, smooth_option, trend_files
+from rappor.cli.trend_files import TrendFiles, trend_files
 from rappor.decoding.detection import Detection
 
 
@@ -22,13 +22,11 @@ from rappor.decoding.detection import Detection
     ),
 )
 @trend_files
-@smooth_option
 @detection_options
 @output_options
 def trend(
     *,
     files: TrendFiles,
-    smooth: int,
     detection: Detection,
     output: Output,
 ) -> None:
@@ -52,7 +50,7 @@ def trend(
             released,
             candidates,
             by=files.by,
-            smooth=smooth,
+            smooth=files.smooth,
             detection=detection,
             progress=slow,
         )

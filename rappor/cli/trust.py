@@ -11,8 +11,8 @@ import click
 
 from rappor.cli.commands import Command
 from rappor.cli.console import Slow, print_json, show, table
-from rappor.cli.numbers import NUMBER, WholeNumber
-from rappor.cli.options import chart_option, grouped, json_option, seed_option
+from rappor.cli.numbers import WholeNumber
+from rappor.cli.options import asked, chart_option, grouped, json_option, option, seed_option
 from rappor.ground.ranges import check_number
 from rappor.trust.models import Model, trust_models
 from rappor.trust.survey import CoinSurvey
@@ -34,11 +34,17 @@ _Point = Callable[[float], tuple[float, int]]
 class _Survey:
     """The question that all models answer."""
 
-    epsilon: float
-    devices: int
-    share: float
-    delta: float
-    beta: float
+    epsilon: float = asked("NATS", "Privacy loss of one answer.", default=1.0)
+    devices: int = asked("N", "Devices that answer.", default=100_000, show_default="1e5")
+    share: float = asked("SHARE", "Share of the devices that have the property.", default=0.3)
+    delta: float = asked(
+        "PROBABILITY",
+        "Probability that the bounds of shuffling and of Gaussian noise fail.",
+        default=1e-9,
+    )
+    beta: float = asked(
+        "PROBABILITY", "Probability that the survey's second coin says yes.", default=0.25
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,57 +87,12 @@ class TrustComparison:
         "rappor trust --epsilon 2 --runs 100 --seed 1 --json",
     ),
 )
-@grouped(
-    "survey",
-    _Survey,
-    click.option(
-        "--epsilon",
-        type=float,
-        default=1.0,
-        show_default=True,
-        metavar="NATS",
-        help="Privacy loss of one answer.",
-    ),
-    click.option(
-        "--devices",
-        type=NUMBER,
-        default=100_000,
-        show_default="1e5",
-        metavar="N",
-        help="Devices that answer.",
-    ),
-    click.option(
-        "--share",
-        type=float,
-        default=0.3,
-        show_default=True,
-        metavar="SHARE",
-        help="Share of the devices that have the property.",
-    ),
-    click.option(
-        "--delta",
-        type=float,
-        default=1e-9,
-        show_default=True,
-        metavar="PROBABILITY",
-        help="Probability that the bounds of shuffling and of Gaussian noise fail.",
-    ),
-    click.option(
-        "--beta",
-        type=float,
-        default=0.25,
-        show_default=True,
-        metavar="PROBABILITY",
-        help="Probability that the survey's second coin says yes.",
-    ),
-)
-@click.option(
+@grouped("survey", _Survey)
+@option(
     "--runs",
-    type=WholeNumber(2, 10**5),
+    WholeNumber(2, 10**5),
+    "Simulated trials of each model, from 2 to 100,000.",
     default=1000,
-    show_default=True,
-    metavar="N",
-    help="Simulated trials of each model, from 2 to 100,000.",
 )
 @seed_option
 @json_option
