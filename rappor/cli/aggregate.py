@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rappor.cli.commands import Command
+from rappor.cli.commands import command
 from rappor.cli.console import Slow, print_json
 from rappor.cli.options import json_option, metric_option, option, registry_option
 from rappor.engines.layout import REASONS
@@ -66,14 +66,11 @@ class Aggregated:
     out: str
 
 
-@click.command(
-    cls=Command,
-    examples=(
-        "rappor aggregate uploads.jsonl --registry metrics.toml --out week.counts",
-        "rappor aggregate reports.parquet --registry metrics.toml \\\n"
-        "  --metric search_engine --out week.counts --json",
-        "rappor aggregate lake --registry metrics.toml --out lake.counts",
-    ),
+@command(
+    "rappor aggregate uploads.jsonl --registry metrics.toml --out week.counts",
+    "rappor aggregate reports.parquet --registry metrics.toml \\\n"
+    "  --metric search_engine --out week.counts --json",
+    "rappor aggregate lake --registry metrics.toml --out lake.counts",
 )
 @click.argument(
     "inputs", nargs=-1, required=True, type=click.Path(allow_dash=True), metavar="INPUTS"

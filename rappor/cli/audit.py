@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 from rich.markup import escape
 
-from rappor.cli.commands import Command
+from rappor.cli.commands import command
 from rappor.cli.console import Slow, print_json, show, table
 from rappor.cli.options import (
     asked,
@@ -95,15 +95,12 @@ class _Program:
         )
 
 
-@click.command(
-    cls=Command,
-    examples=(
-        "rappor audit --profile balanced --trials 1000",
-        "rappor audit --bits 8 --cohorts 1 -f .5 -p .25 -q .75 --trials 1e4",
-        "rappor audit --registry metrics.toml --metric theme --trials 1000 \\\n"
-        "  --command 'rappor encode theme - --registry metrics.toml --json' \\\n"
-        "  --secret-file-option=--secret-file",
-    ),
+@command(
+    "rappor audit --profile balanced --trials 1000",
+    "rappor audit --bits 8 --cohorts 1 -f .5 -p .25 -q .75 --trials 1e4",
+    "rappor audit --registry metrics.toml --metric theme --trials 1000 \\\n"
+    "  --command 'rappor encode theme - --registry metrics.toml --json' \\\n"
+    "  --secret-file-option=--secret-file",
 )
 @subject_options
 @grouped("program", _Program)

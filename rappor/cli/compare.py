@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rappor.cli.commands import Command
+from rappor.cli.commands import command
 from rappor.cli.console import Slow
 from rappor.cli.count_files import read_counts
 from rappor.cli.options import (
@@ -82,17 +82,13 @@ def _periods(path: str) -> dict[str, list[Counts]]:
     return {period.name: list(period.collections) for period in periods}
 
 
-@click.command(
-    cls=Command,
-    examples=(
-        "rappor compare may.counts june.counts --registry metrics.toml",
-        "rappor compare weeks.json --registry metrics.toml --all --csv changes.csv",
-        "rappor compare may.counts june.counts --candidates engines.txt --overlap 1",
-        "rappor compare may.counts june.counts --registry metrics.toml --html june.html",
-        "rappor compare may.counts june.counts --registry metrics.toml --chart june.svg",
-        "rappor compare segments.json --registry metrics.toml --by version \\\n"
-        "  --html segments.html",
-    ),
+@command(
+    "rappor compare may.counts june.counts --registry metrics.toml",
+    "rappor compare weeks.json --registry metrics.toml --all --csv changes.csv",
+    "rappor compare may.counts june.counts --candidates engines.txt --overlap 1",
+    "rappor compare may.counts june.counts --registry metrics.toml --html june.html",
+    "rappor compare may.counts june.counts --registry metrics.toml --chart june.svg",
+    "rappor compare segments.json --registry metrics.toml --by version \\\n  --html segments.html",
 )
 @grouped("files", _Samples)
 @detection_options

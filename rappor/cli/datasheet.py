@@ -7,7 +7,7 @@ from typing import Final
 
 import click
 
-from rappor.cli.commands import Command
+from rappor.cli.commands import command
 from rappor.cli.console import print_json
 from rappor.cli.options import json_option, option, registry_option
 from rappor.privacy.consent import consent_texts
@@ -18,13 +18,10 @@ from rappor.registry.registry import Registry
 _PAPERS: Final = {"datasheet": datasheet_of, "dpia": impact_assessment, "consent": consent_texts}
 
 
-@click.command(
-    cls=Command,
-    examples=(
-        "rappor datasheet --registry metrics.toml",
-        "rappor datasheet --registry metrics.toml --paper consent",
-        "rappor datasheet --registry metrics.toml --out papers",
-    ),
+@command(
+    "rappor datasheet --registry metrics.toml",
+    "rappor datasheet --registry metrics.toml --paper consent",
+    "rappor datasheet --registry metrics.toml --out papers",
 )
 @registry_option()
 @option(

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
-from click.core import ParameterSource
 
-from rappor.cli.commands import Command
+from rappor.cli.commands import command
 from rappor.cli.console import Slow, width
 from rappor.cli.count_files import is_pair
 from rappor.cli.options import (
@@ -24,6 +23,7 @@ from rappor.cli.options import (
     flag,
     grouped,
     option,
+    options_typed,
     output_options,
     refuse_beside,
     save_chart,
@@ -72,22 +72,19 @@ class _Together:
     )
 
 
-@click.command(
-    cls=Command,
-    examples=(
-        "rappor decode week.counts --registry metrics.toml",
-        "rappor decode week.counts --candidates engines.txt --all --csv week.csv",
-        "rappor decode week.counts --candidates engines.txt --stream",
-        "rappor decode week.counts --registry metrics.toml --html week.html",
-        "rappor decode week.counts --registry metrics.toml --chart week.svg",
-        "rappor decode week.counts --registry metrics.toml --reports-per-device 7",
-        "rappor decode counts.json --registry metrics.toml --json",
-        "rappor decode week.counts --registry metrics.toml --forged",
-        "rappor decode week.counts --registry metrics.toml --sum duck",
-        "rappor decode google.counts --candidates candidates.txt",
-        "rappor decode counts.csv --format google --params params.csv \\\n"
-        "  --candidates candidates.txt",
-    ),
+@command(
+    "rappor decode week.counts --registry metrics.toml",
+    "rappor decode week.counts --candidates engines.txt --all --csv week.csv",
+    "rappor decode week.counts --candidates engines.txt --stream",
+    "rappor decode week.counts --registry metrics.toml --html week.html",
+    "rappor decode week.counts --registry metrics.toml --chart week.svg",
+    "rappor decode week.counts --registry metrics.toml --reports-per-device 7",
+    "rappor decode counts.json --registry metrics.toml --json",
+    "rappor decode week.counts --registry metrics.toml --forged",
+    "rappor decode week.counts --registry metrics.toml --sum duck",
+    "rappor decode google.counts --candidates candidates.txt",
+    "rappor decode counts.csv --format google --params params.csv \\\n"
+    "  --candidates candidates.txt",
 )
 @grouped("asked", GoogleSource)
 @detection_options
@@ -199,15 +196,9 @@ _OF_PAIRS: Final = ("candidates_path", "registry_path", "metric_name", "paths", 
 
 def _check_pair_options() -> None:
     """Refuse what would otherwise be ignored."""
-    context = click.get_current_context()
-    given = {
-        option
-        for option in context.params
-        if context.get_parameter_source(option) is ParameterSource.COMMANDLINE
-    }
-    if rest := given - {*_OF_PAIRS, *(field.name for field in dataclasses.fields(Detection))}:
-        words = (name.removesuffix("_path").replace("_", "-") for name in sorted(rest))
-        names = ", ".join(f"--{word}" for word in words)
+    kept = {*_OF_PAIRS, *(field.name for field in dataclasses.fields(Detection))}
+    if rest := [flag for name, flag in options_typed().items() if name not in kept]:
+        names = ", ".join(sorted(rest))
         raise click.UsageError(
             f"{names} must be omitted for counts of categories and of what is in their other"
         )

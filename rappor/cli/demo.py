@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from rappor.cli.commands import Command
+from rappor.cli.commands import command
 from rappor.cli.console import Slow, print_json, show, width
 from rappor.cli.decode import say_skipped
 from rappor.cli.demo_other import SIZES, play, print_demo
@@ -89,15 +89,12 @@ class Demo:
         }
 
 
-@click.command(
-    cls=Command,
-    examples=(
-        "rappor demo --seed 1",
-        "rappor demo --profile low-noise --reports 1e5 --chart words.svg",
-        "rappor demo --values words.txt",
-        "rappor demo --small --profile low-noise --seed 1",
-        "rappor demo --other --seed 1 --chart other.svg",
-    ),
+@command(
+    "rappor demo --seed 1",
+    "rappor demo --profile low-noise --reports 1e5 --chart words.svg",
+    "rappor demo --values words.txt",
+    "rappor demo --small --profile low-noise --seed 1",
+    "rappor demo --other --seed 1 --chart other.svg",
 )
 @flag("--small", "Ten thousand devices, each with one of the 20 most frequent words.")
 @flag(

@@ -9,7 +9,7 @@ import click
 from rich.table import Table
 
 from rappor.cli.alphabet import characters
-from rappor.cli.commands import Command
+from rappor.cli.commands import command
 from rappor.cli.console import Slow, escape, section, table, width
 from rappor.cli.count_files import is_pair
 from rappor.cli.numbers import WholeNumber
@@ -46,14 +46,11 @@ class _Search:
     )
 
 
-@click.command(
-    cls=Command,
-    examples=(
-        "rappor discover pet-prefix-2.counts pet-whole.counts --alphabet a-z",
-        "rappor discover pet-prefix-2.counts pet-whole.counts --alphabet a-z0-9._- \\\n"
-        "  --longest 3 --known words.txt --json",
-        "rappor discover week.counts --known engines.txt --list words.txt",
-    ),
+@command(
+    "rappor discover pet-prefix-2.counts pet-whole.counts --alphabet a-z",
+    "rappor discover pet-prefix-2.counts pet-whole.counts --alphabet a-z0-9._- \\\n"
+    "  --longest 3 --known words.txt --json",
+    "rappor discover week.counts --known engines.txt --list words.txt",
 )
 @grouped("source", PartSource)
 @grouped("search", _Search)

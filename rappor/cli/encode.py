@@ -13,7 +13,7 @@ from typing import Final
 
 import click
 
-from rappor.cli.commands import Command
+from rappor.cli.commands import command
 from rappor.cli.console import print_json
 from rappor.cli.options import asked, grouped, json_option, option, registry_option
 from rappor.encode import encode_value
@@ -72,13 +72,10 @@ class _Secret:
             ) from None
 
 
-@click.command(
-    cls=Command,
-    examples=(
-        "rappor encode search_engine duckduckgo.com --registry metrics.toml",
-        "rappor encode theme dark --registry metrics.toml --epoch 2026-Q4 --json",
-        "echo dark | rappor encode theme - --registry metrics.toml",
-    ),
+@command(
+    "rappor encode search_engine duckduckgo.com --registry metrics.toml",
+    "rappor encode theme dark --registry metrics.toml --epoch 2026-Q4 --json",
+    "echo dark | rappor encode theme - --registry metrics.toml",
 )
 @click.argument("name", metavar="METRIC")
 @click.argument("value")

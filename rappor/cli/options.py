@@ -162,20 +162,24 @@ chart_option = option(
 )
 
 
+def options_typed() -> dict[str, str]:
+    """Return the flags that stand on the command line, by the names of their arguments."""
+    context = click.get_current_context()
+    return {
+        str(param.name): param.opts[0]
+        for param in context.command.params
+        if context.get_parameter_source(str(param.name)) is ParameterSource.COMMANDLINE
+    }
+
+
 def refuse_beside(option: str, *others: str | type[Any]) -> None:
     """Refuse arguments, or the fields of a record, that an option would ignore."""
-    context = click.get_current_context()
     names: list[str] = []
     for each in others:
         names += [each] if isinstance(each, str) else [f.name for f in dataclasses.fields(each)]
-    given = [
-        param.opts[0]
-        for param in context.command.params
-        if param.name in names
-        and context.get_parameter_source(param.name) is ParameterSource.COMMANDLINE
-    ]
-    if given:
-        raise click.UsageError(f"{', '.join(given)} must be omitted with {option}")
+    typed = [flag for name, flag in options_typed().items() if name in names]
+    if typed:
+        raise click.UsageError(f"{', '.join(typed)} must be omitted with {option}")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import click
 
-from rappor.cli.commands import Command
+from rappor.cli.commands import command
 from rappor.cli.console import print_json
 from rappor.cli.options import (
     asked,
@@ -37,18 +37,15 @@ class Output:
     as_json: bool = given(json_option)
 
 
-@click.command(
-    cls=Command,
-    examples=(
-        "rappor plan --epsilon-1 1 --epsilon-inf 4 --reports 1e6",
-        "rappor plan --epsilon-1 1 --epsilon-inf 4 --share .01 --chart found.svg",
-        "rappor plan --profile balanced --reports 1e6 --table population.csv",
-        "rappor plan --encoding onehot --categories light,dark,other \\\n"
-        "  --epsilon-1 1 --epsilon-inf 2 --devices 1e4 --days 30",
-        "rappor plan --discover --epsilon-1 2 --epsilon-inf 4 --reports 1e7 --longest 6",
-        "rappor plan --registry metrics.toml --metric search_engine \\\n"
-        "  --devices 1e5 --reports-per-device 30",
-    ),
+@command(
+    "rappor plan --epsilon-1 1 --epsilon-inf 4 --reports 1e6",
+    "rappor plan --epsilon-1 1 --epsilon-inf 4 --share .01 --chart found.svg",
+    "rappor plan --profile balanced --reports 1e6 --table population.csv",
+    "rappor plan --encoding onehot --categories light,dark,other \\\n"
+    "  --epsilon-1 1 --epsilon-inf 2 --devices 1e4 --days 30",
+    "rappor plan --discover --epsilon-1 2 --epsilon-inf 4 --reports 1e7 --longest 6",
+    "rappor plan --registry metrics.toml --metric search_engine \\\n"
+    "  --devices 1e5 --reports-per-device 30",
 )
 @grouped("subject", Subject)
 @grouped("budget", BudgetOptions)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import click
 
-from rappor.cli.commands import Command
+from rappor.cli.commands import command
 from rappor.cli.console import print_json
 from rappor.cli.numbers import COUNT
 from rappor.cli.options import asked, chart_option, grouped, json_option, option, save_chart
@@ -55,14 +55,11 @@ class _Batch:
         return replace(batch, cohorts=tuple(counts.reports.tolist()))
 
 
-@click.command(
-    cls=Command,
-    examples=(
-        "rappor privacy search_engine --registry metrics.toml",
-        "rappor privacy search_engine --registry metrics.toml --changed new.toml",
-        "rappor privacy --profile strict --shuffled 1e7 --chart belief.svg",
-        "rappor privacy --bits 128 --hashes 2 --cohorts 16 -f .5 -p .5 -q .75",
-    ),
+@command(
+    "rappor privacy search_engine --registry metrics.toml",
+    "rappor privacy search_engine --registry metrics.toml --changed new.toml",
+    "rappor privacy --profile strict --shuffled 1e7 --chart belief.svg",
+    "rappor privacy --bits 128 --hashes 2 --cohorts 16 -f .5 -p .5 -q .75",
     elsewhere={
         "--epsilon": "choose parameters for an epsilon by "
         "`rappor plan --epsilon-1 NATS --epsilon-inf NATS`, or name a --profile"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from rappor.cli.commands import Command
+from rappor.cli.commands import command
 from rappor.cli.console import Slow, print_json
 from rappor.cli.options import detection_options, json_option, option
 from rappor.cli.site_files import write_edition
@@ -16,12 +16,9 @@ from rappor.decoding.detection import Detection
 from rappor.registry.registry import Registry
 
 
-@click.command(
-    cls=Command,
-    examples=(
-        "rappor publish weeks.json --registry metrics.toml --by week --out site",
-        "rappor publish weeks.json --registry metrics.toml --smooth 2 --out site --json",
-    ),
+@command(
+    "rappor publish weeks.json --registry metrics.toml --by week --out site",
+    "rappor publish weeks.json --registry metrics.toml --smooth 2 --out site --json",
 )
 @trend_files
 @detection_options

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rappor.cli.commands import Command
+from rappor.cli.commands import command
 from rappor.cli.console import print_json, show, table
 from rappor.cli.options import flag, json_option, option
 from rappor.ground.errors import DecodeError
@@ -17,13 +17,10 @@ if TYPE_CHECKING:
     from rappor.counts.released import Released
 
 
-@click.command(
-    cls=Command,
-    examples=(
-        "rappor pull https://collector.example.org search_engine \\\n"
-        "  --from 2026-11-01 --to 2026-11-30 --out november.json",
-        "rappor pull http://127.0.0.1:8080 theme --out theme.json \\\n  --token-file token.txt",
-    ),
+@command(
+    "rappor pull https://collector.example.org search_engine \\\n"
+    "  --from 2026-11-01 --to 2026-11-30 --out november.json",
+    "rappor pull http://127.0.0.1:8080 theme --out theme.json \\\n  --token-file token.txt",
 )
 @click.argument("url")
 @click.argument("metric")

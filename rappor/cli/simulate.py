@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from rappor.cli.commands import Command
+from rappor.cli.commands import command
 from rappor.cli.console import Slow, print_json
 from rappor.cli.numbers import WholeNumber
 from rappor.cli.options import (
@@ -46,17 +46,6 @@ _ROW_GROUP: Final = 1 << 16
 
 _MOST_DAYS: Final = 366
 """Days at most: devices that come and go are drawn by first and last day, a group each."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Simulated:
-    """What was written: one file, or a file of counts for each day."""
-
-    metric: Metric
-    reports: int
-    devices: int
-    out: str
-    files: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,21 +127,18 @@ class _Share:
     suffix: str
 
 
-@click.command(
-    cls=Command,
-    examples=(
-        "rappor simulate --registry metrics.toml --metric search_engine \\\n"
-        "  --population population.csv --reports 1e6 --seed 1 --out week.counts",
-        "rappor simulate --registry metrics.toml --metric search_engine \\\n"
-        "  --population population.csv --reports 1e4 --out reports.parquet",
-        "rappor simulate --registry metrics.toml --metric search_engine \\\n"
-        "  --population population.csv --reports 1e5 --out reports/",
-        "rappor simulate --registry metrics.toml --metric search_engine \\\n"
-        "  --population population.csv --devices 1e5 --days 7 --churn 0.1 \\\n"
-        "  --out day.counts",
-        "rappor simulate --registry metrics.toml --metric search_engine \\\n"
-        "  --population population.csv --reports 1e5 --to http://127.0.0.1:8080",
-    ),
+@command(
+    "rappor simulate --registry metrics.toml --metric search_engine \\\n"
+    "  --population population.csv --reports 1e6 --seed 1 --out week.counts",
+    "rappor simulate --registry metrics.toml --metric search_engine \\\n"
+    "  --population population.csv --reports 1e4 --out reports.parquet",
+    "rappor simulate --registry metrics.toml --metric search_engine \\\n"
+    "  --population population.csv --reports 1e5 --out reports/",
+    "rappor simulate --registry metrics.toml --metric search_engine \\\n"
+    "  --population population.csv --devices 1e5 --days 7 --churn 0.1 \\\n"
+    "  --out day.counts",
+    "rappor simulate --registry metrics.toml --metric search_engine \\\n"
+    "  --population population.csv --reports 1e5 --to http://127.0.0.1:8080",
 )
 @registry_option()
 @metric_option(required=True)
@@ -223,15 +209,13 @@ def simulate(
     else:
         drawn = _save(_draw_pair(population, pair, size, seed), out)
     files, reports = zip(*drawn, strict=True)
-    found = Simulated(
-        metric=metric, reports=sum(reports), devices=size.n_devices, out=out, files=files
-    )
     if as_json:
-        print_json(found)
+        known = {"metric": metric.name, "params": metric.fingerprint, "reports": sum(reports)}
+        print_json(known | {"devices": size.n_devices, "out": out, "files": files})
     else:
         told = files[0] if len(files) == 1 else f"{files[0]} to {files[-1]}"
         names = " and ".join(each.name for each in pair)
-        click.echo(f"{counted(found.reports, 'report')} of {names} in {told}")
+        click.echo(f"{counted(sum(reports), 'report')} of {names} in {told}")
 
 
 def _in_segment(metric: Metric, pairs: Iterable[str]) -> Metric:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import click
 
-from rappor.cli.commands import Command
+from rappor.cli.commands import command
 from rappor.cli.console import print_json
 from rappor.cli.options import flag, json_option, option, registry_option
 from rappor.ground.errors import MetricError
@@ -16,23 +14,10 @@ from rappor.registry.registry import Registry
 _DIALECTS = ("bigquery", "duckdb", "postgres", "snowflake", "spark")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Statement:
-    """One statement; `params` is the fingerprint of the reports that it counts."""
-
-    metric: str
-    params: str
-    dialect: str
-    statement: str
-
-
-@click.command(
-    cls=Command,
-    examples=(
-        "rappor sql search_engine --registry metrics.toml --dialect duckdb \\\n"
-        "  --source \"'lake/**/*.parquet'\"",
-        "rappor sql search_engine --registry metrics.toml --dialect bigquery --refused",
-    ),
+@command(
+    "rappor sql search_engine --registry metrics.toml --dialect duckdb \\\n"
+    "  --source \"'lake/**/*.parquet'\"",
+    "rappor sql search_engine --registry metrics.toml --dialect bigquery --refused",
 )
 @click.argument("metric_name", metavar="METRIC")
 @registry_option()
@@ -72,14 +57,8 @@ def sql(
     write = refused_statement if refused else count_statement
     statement = write(params, metric.name, dialect=dialect, table=table)
     if as_json:
-        print_json(
-            Statement(
-                metric=metric.name,
-                params=params.fingerprint,
-                dialect=dialect,
-                statement=statement,
-            )
-        )
+        known = {"metric": metric.name, "params": params.fingerprint, "dialect": dialect}
+        print_json(known | {"statement": statement})
     else:
         click.echo(statement, nl=False)
 

@@ -9,9 +9,16 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import click
-from click.core import ParameterSource
 
-from rappor.cli.options import PROFILE_NAME, asked, given, grouped, metric_option, registry_option
+from rappor.cli.options import (
+    PROFILE_NAME,
+    asked,
+    given,
+    grouped,
+    metric_option,
+    options_typed,
+    registry_option,
+)
 from rappor.protocol.params import Params
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
@@ -123,12 +130,7 @@ def _only_name(option: str | None, argument: str | None) -> str | None:
 
 def _check_one_way() -> None:
     """Refuse what would otherwise be ignored: a registry, a profile and parameters at once."""
-    context = click.get_current_context()
-    given = {
-        option
-        for option in context.params
-        if context.get_parameter_source(option) is ParameterSource.COMMANDLINE
-    }
+    given = options_typed().keys()
     if sum(bool(way & given) for way in _WAYS) > 1:
         raise click.UsageError(
             "give only one of: a metric of a registry, a --profile, parameters (-k, -f, -g, "

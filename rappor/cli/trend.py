@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import click
-
-from rappor.cli.commands import Command
+from rappor.cli.commands import command
 from rappor.cli.console import Slow
 from rappor.cli.options import Output, detection_options, output_options
 from rappor.cli.trend_files import TrendFiles, trend_files
 from rappor.decoding.detection import Detection
 
 
-@click.command(
-    cls=Command,
-    examples=(
-        "rappor trend weeks.json --registry metrics.toml",
-        "rappor trend weeks.json --registry metrics.toml --smooth 2 --html trend.html",
-        "rappor trend may.counts june.counts --from 2026-05-01 --by month \\\n"
-        "  --candidates engines.txt --csv trend.csv",
-        "rappor trend weeks.json --registry metrics.toml --chart trend.svg",
-    ),
+@command(
+    "rappor trend weeks.json --registry metrics.toml",
+    "rappor trend weeks.json --registry metrics.toml --smooth 2 --html trend.html",
+    "rappor trend may.counts june.counts --from 2026-05-01 --by month \\\n"
+    "  --candidates engines.txt --csv trend.csv",
+    "rappor trend weeks.json --registry metrics.toml --chart trend.svg",
 )
 @trend_files
 @detection_options
