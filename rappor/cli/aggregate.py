@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rappor.cli.commands import Command
+from rappor.cli.commands import command
 from rappor.cli.console import Slow, print_json
-from rappor.cli.options import json_option, metric_option, registry_option
+from rappor.cli.options import json_option, metric_option, option, registry_option
 from rappor.engines.layout import REASONS
 from rappor.ground.errors import DecodeError, FileError, MetricError
 from rappor.ground.plurals import counted
@@ -66,35 +66,29 @@ class Aggregated:
     out: str
 
 
-@click.command(
-    cls=Command,
-    examples=(
-        "rappor aggregate uploads.jsonl --registry metrics.toml --out week.counts",
-        "rappor aggregate reports.parquet --registry metrics.toml \\\n"
-        "  --metric search_engine --out week.counts --json",
-        "rappor aggregate lake --registry metrics.toml --out lake.counts",
-    ),
+@command(
+    "rappor aggregate uploads.jsonl --registry metrics.toml --out week.counts",
+    "rappor aggregate reports.parquet --registry metrics.toml \\\n"
+    "  --metric search_engine --out week.counts --json",
+    "rappor aggregate lake --registry metrics.toml --out lake.counts",
 )
 @click.argument(
     "inputs", nargs=-1, required=True, type=click.Path(allow_dash=True), metavar="INPUTS"
 )
 @registry_option()
 @metric_option()
-@click.option("--part", metavar="PART", help="A part of the metric, if it has parts.")
-@click.option(
-    "--out", required=True, type=click.Path(), metavar="FILE", help="Counts file to write."
-)
-@click.option(
+@option("--part", "PART", "A part of the metric, if it has parts.")
+@option("--out", "FILE", "Counts file to write.", required=True)
+@option(
     "--engine",
-    type=click.Choice(["files", "spark"]),
+    ["files", "spark"],
+    "Where reports are added up: on all cores of this machine, or in Apache Spark.",
     default="files",
-    show_default=True,
-    help="Where reports are added up: on all cores of this machine, or in Apache Spark.",
 )
-@click.option(
+@option(
     "--remote",
-    metavar="URL",
-    help="A Spark Connect server, such as sc://localhost. Default: Spark's own settings.",
+    "URL",
+    "A Spark Connect server, such as sc://localhost. Default: Spark's own settings.",
 )
 @json_option
 def aggregate(

@@ -16,7 +16,7 @@ from rappor.cli.aggregate import aggregate
 from rappor.cli.attack import attack
 from rappor.cli.audit import FaultFoundError, audit
 from rappor.cli.collects import collects
-from rappor.cli.commands import Command, Group
+from rappor.cli.commands import Group, command
 from rappor.cli.compare import compare
 from rappor.cli.convert import convert
 from rappor.cli.datasheet import datasheet
@@ -38,7 +38,7 @@ NO_ANSWER, USAGE, INTERRUPTED = 1, 2, 130
 _ANSWERS = (CollectorError, DecodeError, FaultFoundError)
 
 
-@click.command(cls=Command, examples=("rappor completion bash > rappor.bash",))
+@command("rappor completion bash > rappor.bash")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(*, shell: str) -> None:
     """Print the completion script of bash, zsh or fish.

@@ -10,8 +10,7 @@ from rich.table import Table
 from rappor.cli.attack_charts import draw_exposure
 from rappor.cli.commands import Group
 from rappor.cli.console import Slow, print_json, show, table
-from rappor.cli.numbers import NUMBER
-from rappor.cli.options import chart_option, json_option, seed_option
+from rappor.cli.options import chart_option, json_option, option, seed_option
 from rappor.cli.subject import Subject, subject_options
 from rappor.protocol.params import Params
 from rappor.reporting.numbers import most_belief, percent
@@ -43,22 +42,8 @@ def attack() -> None:
     )
 )
 @subject_options
-@click.option(
-    "--devices",
-    type=NUMBER,
-    default=1000,
-    show_default=True,
-    metavar="N",
-    help="Devices that are observed.",
-)
-@click.option(
-    "--candidates",
-    type=NUMBER,
-    default=100,
-    show_default=True,
-    metavar="N",
-    help="Values that a device may have, all equally likely.",
-)
+@option("--devices", "N", "Devices that are observed.", default=1000)
+@option("--candidates", "N", "Values that a device may have, all equally likely.", default=100)
 @seed_option
 @json_option
 @chart_option
@@ -93,21 +78,11 @@ def longitudinal(
 
 @attack.command(examples=("rappor attack poisoning --profile balanced --reports 1e5",))
 @subject_options
-@click.option(
-    "--reports",
-    type=NUMBER,
-    default=1_000_000,
-    show_default="1e6",
-    metavar="N",
-    help="Total reports, including forged ones.",
+@option(
+    "--reports", "N", "Total reports, including forged ones.", default=1_000_000, show_default="1e6"
 )
-@click.option(
-    "--candidates",
-    type=NUMBER,
-    default=1000,
-    show_default=True,
-    metavar="N",
-    help="Number of candidates assumed for the detection threshold.",
+@option(
+    "--candidates", "N", "Number of candidates assumed for the detection threshold.", default=1000
 )
 @json_option
 def poisoning(*, subject: Subject, reports: int, candidates: int, as_json: bool) -> None:

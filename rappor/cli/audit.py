@@ -8,10 +8,18 @@ from typing import TYPE_CHECKING
 import click
 from rich.markup import escape
 
-from rappor.cli.commands import Command
+from rappor.cli.commands import command
 from rappor.cli.console import Slow, print_json, show, table
-from rappor.cli.numbers import NUMBER
-from rappor.cli.options import chart_option, grouped, json_option, save_chart, seed_option
+from rappor.cli.options import (
+    asked,
+    asked_flag,
+    chart_option,
+    grouped,
+    json_option,
+    option,
+    save_chart,
+    seed_option,
+)
 from rappor.cli.subject import Subject, subject_options
 from rappor.ground.errors import RapporError
 from rappor.ground.files import read_text
@@ -32,13 +40,27 @@ class FaultFoundError(RapporError):
 class _Program:
     """The program under test; the encoder that ships if no command is named."""
 
-    command: str | None
-    secret_option: str | None
-    secret_file_option: str | None
-    second_command: str | None
-    questions: bool
-    exact: bool
-    client: str | None
+    command: str | None = asked(
+        "COMMAND", "Audit this program instead of the encoder of this package."
+    )
+    secret_option: str | None = asked(
+        "OPTION", "The program's option that takes a device's secret as 64 hex digits."
+    )
+    secret_file_option: str | None = asked(
+        "OPTION", "The program's option that takes a file of a device's secret, 32 bytes."
+    )
+    second_command: str | None = asked(
+        "COMMAND", "The same program for another metric of the same devices."
+    )
+    questions: bool = asked_flag(
+        "The program answers questions in JSON, which name secret, metric and value."
+    )
+    exact: bool = asked_flag(
+        "Compare its answers to --trials questions with the protocol, bit by bit."
+    )
+    client: str | None = asked(
+        "COMMAND", "Audit what this client program keeps over restarts, days and epochs."
+    )
 
     def check(self) -> None:
         """Refuse options that would be ignored."""
@@ -73,78 +95,23 @@ class _Program:
         )
 
 
-@click.command(
-    cls=Command,
-    examples=(
-        "rappor audit --profile balanced --trials 1000",
-        "rappor audit --bits 8 --cohorts 1 -f .5 -p .25 -q .75 --trials 1e4",
-        "rappor audit --registry metrics.toml --metric theme --trials 1000 \\\n"
-        "  --command 'rappor encode theme - --registry metrics.toml --json' \\\n"
-        "  --secret-file-option=--secret-file",
-    ),
+@command(
+    "rappor audit --profile balanced --trials 1000",
+    "rappor audit --bits 8 --cohorts 1 -f .5 -p .25 -q .75 --trials 1e4",
+    "rappor audit --registry metrics.toml --metric theme --trials 1000 \\\n"
+    "  --command 'rappor encode theme - --registry metrics.toml --json' \\\n"
+    "  --secret-file-option=--secret-file",
 )
 @subject_options
-@grouped(
-    "program",
-    _Program,
-    click.option(
-        "--command",
-        metavar="COMMAND",
-        help="Audit this program instead of the encoder of this package.",
-    ),
-    click.option(
-        "--secret-option",
-        metavar="OPTION",
-        help="The program's option that takes a device's secret as 64 hex digits.",
-    ),
-    click.option(
-        "--secret-file-option",
-        metavar="OPTION",
-        help="The program's option that takes a file of a device's secret, 32 bytes.",
-    ),
-    click.option(
-        "--second-command",
-        metavar="COMMAND",
-        help="The same program for another metric of the same devices.",
-    ),
-    click.option(
-        "--questions",
-        is_flag=True,
-        help="The program answers questions in JSON, which name secret, metric and value.",
-    ),
-    click.option(
-        "--exact",
-        is_flag=True,
-        help="Compare its answers to --trials questions with the protocol, bit by bit.",
-    ),
-    click.option(
-        "--client",
-        metavar="COMMAND",
-        help="Audit what this client program keeps over restarts, days and epochs.",
-    ),
-)
-@click.option(
+@grouped("program", _Program)
+@option(
     "--values",
-    "values_path",
-    type=click.Path(),
-    metavar="FILE",
-    help="Also test these values, one per line. Random values are always tested.",
+    "FILE",
+    "Also test these values, one per line. Random values are always tested.",
+    name="values_path",
 )
-@click.option(
-    "--trials",
-    type=NUMBER,
-    show_default="1e5; --exact 500; --client 50",
-    metavar="N",
-    help="Number of devices.",
-)
-@click.option(
-    "--reports",
-    type=NUMBER,
-    default=2,
-    show_default=True,
-    metavar="N",
-    help="Reports of each device, up to 100.",
-)
+@option("--trials", "N", "Number of devices.", show_default="1e5; --exact 500; --client 50")
+@option("--reports", "N", "Reports of each device, up to 100.", default=2)
 @seed_option
 @chart_option
 @json_option

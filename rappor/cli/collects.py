@@ -9,7 +9,7 @@ import textwrap
 
 import click
 
-from rappor.cli.commands import Command
+from rappor.cli.commands import command
 from rappor.cli.options import json_option, registry_option
 from rappor.privacy.notice import describe, describe_together
 from rappor.registry.metric import Metric
@@ -23,13 +23,10 @@ _SOON = (
 )
 
 
-@click.command(
-    cls=Command,
-    examples=(
-        "rappor collects --registry metrics.toml",
-        "rappor collects theme --registry metrics.toml",
-        "rappor collects --registry metrics.toml --json > registry.json",
-    ),
+@command(
+    "rappor collects --registry metrics.toml",
+    "rappor collects theme --registry metrics.toml",
+    "rappor collects --registry metrics.toml --json > registry.json",
 )
 @registry_option()
 @json_option

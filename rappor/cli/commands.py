@@ -59,6 +59,11 @@ class Command(Explained):
             raise
 
 
+def command(*examples: str, **settings: Any) -> Any:
+    """Return what makes a command of a function, with these examples."""
+    return click.command(cls=Command, examples=examples, **settings)
+
+
 class Group(Explained, click.Group):
     """A group of commands that suggests the command that was probably meant."""
 

@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rappor.cli.commands import Command
+from rappor.cli.commands import command
 from rappor.cli.console import Slow
 from rappor.cli.count_files import read_counts
 from rappor.cli.options import (
     Output,
     detection_options,
+    flag,
     grouped,
+    option,
     output_options,
     refuse_beside,
-    source_options,
 )
 from rappor.cli.sources import Source
 from rappor.decoding.detection import Detection
@@ -80,49 +81,38 @@ def _periods(path: str) -> dict[str, list[Counts]]:
     return {period.name: list(period.collections) for period in periods}
 
 
-@click.command(
-    cls=Command,
-    examples=(
-        "rappor compare may.counts june.counts --registry metrics.toml",
-        "rappor compare weeks.json --registry metrics.toml --all --csv changes.csv",
-        "rappor compare may.counts june.counts --candidates engines.txt --overlap 1",
-        "rappor compare may.counts june.counts --registry metrics.toml --html june.html",
-        "rappor compare may.counts june.counts --registry metrics.toml --chart june.svg",
-        "rappor compare segments.json --registry metrics.toml --by version \\\n"
-        "  --html segments.html",
-    ),
+@command(
+    "rappor compare may.counts june.counts --registry metrics.toml",
+    "rappor compare weeks.json --registry metrics.toml --all --csv changes.csv",
+    "rappor compare may.counts june.counts --candidates engines.txt --overlap 1",
+    "rappor compare may.counts june.counts --registry metrics.toml --html june.html",
+    "rappor compare may.counts june.counts --registry metrics.toml --chart june.svg",
+    "rappor compare segments.json --registry metrics.toml --by version \\\n  --html segments.html",
 )
-@grouped(
-    "files",
-    _Samples,
-    *source_options("Candidate strings"),
-)
+@grouped("files", _Samples)
 @detection_options
-@click.option(
+@option(
     "--overlap",
-    type=float,
-    metavar="SHARE",
-    help="How much the devices of two samples are the same: 0 for different devices, 1 for the "
+    "SHARE",
+    "How much the devices of two samples are the same: 0 for different devices, 1 for the "
     "same ones with as many reports. Default: unknown, and errors follow the variance of bits.",
 )
-@click.option(
+@option(
     "--baseline",
-    type=click.Choice(["first", "previous"]),
+    ["first", "previous"],
+    "What each sample is compared with: the first one, or the one before it.",
     default="first",
-    show_default=True,
-    help="What each sample is compared with: the first one, or the one before it.",
 )
-@click.option(
+@option(
     "--by",
-    metavar="PROPERTY",
-    help="Compare groups of devices: split counts of segments by this public property, or by all "
+    "PROPERTY",
+    "Compare groups of devices: split counts of segments by this public property, or by all "
     "properties with 'all'.",
 )
-@click.option(
+@flag(
     "--all",
-    "show_all",
-    is_flag=True,
-    help="List all candidates, also those that were not found and did not change.",
+    "List all candidates, also those that were not found and did not change.",
+    name="show_all",
 )
 @output_options
 def compare(

@@ -2,48 +2,33 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
-from rappor.cli.commands import Command
+from rappor.cli.commands import command
 from rappor.cli.console import print_json
-from rappor.cli.options import json_option
+from rappor.cli.options import flag, json_option, option
 from rappor.ground.plurals import counted
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Converted:
-    """What was written; `params` is the fingerprint."""
-
-    params: str
-    reports: int
-    out: str
-
-
-@click.command(
-    cls=Command,
-    examples=(
-        "rappor convert counts.csv --params params.csv --out google.counts",
-        "rappor convert google.counts --params back.csv --out back_counts.csv",
-    ),
+@command(
+    "rappor convert counts.csv --params params.csv --out google.counts",
+    "rappor convert google.counts --params back.csv --out back_counts.csv",
 )
 @click.argument("source", type=click.Path())
-@click.option(
+@option(
     "--params",
-    "params_path",
+    "FILE",
+    "params.csv: read with a .csv SOURCE, written otherwise.",
     required=True,
-    type=click.Path(),
-    metavar="FILE",
-    help="params.csv: read with a .csv SOURCE, written otherwise.",
+    name="params_path",
 )
-@click.option("--out", required=True, type=click.Path(), metavar="FILE", help="File to write.")
-@click.option(
+@option("--out", "FILE", "File to write.", required=True)
+@flag(
     "--reports",
-    "holds_reports",
-    is_flag=True,
-    help="SOURCE has single reports (client,cohort,bloom,prr,irr), not counts.",
+    "SOURCE has single reports (client,cohort,bloom,prr,irr), not counts.",
+    name="holds_reports",
 )
 @json_option
 def convert(*, source: str, params_path: str, out: str, holds_reports: bool, as_json: bool) -> None:
@@ -65,8 +50,8 @@ def convert(*, source: str, params_path: str, out: str, holds_reports: bool, as_
         counts = Counts.load(source)
         files.write_counts(out, counts)
         files.write_params(params_path, counts.params)
-    found = Converted(params=counts.params.fingerprint, reports=counts.n_reports, out=out)
     if as_json:
-        print_json(found)
+        reports = counts.n_reports
+        print_json({"params": counts.params.fingerprint, "reports": reports, "out": out})
     else:
-        click.echo(f"{counted(found.reports, 'report')} in {out}")
+        click.echo(f"{counted(counts.n_reports, 'report')} in {out}")

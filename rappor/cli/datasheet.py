@@ -7,9 +7,9 @@ from typing import Final
 
 import click
 
-from rappor.cli.commands import Command
+from rappor.cli.commands import command
 from rappor.cli.console import print_json
-from rappor.cli.options import json_option, registry_option
+from rappor.cli.options import json_option, option, registry_option
 from rappor.privacy.consent import consent_texts
 from rappor.privacy.datasheet import datasheet as datasheet_of
 from rappor.privacy.impact import impact_assessment
@@ -18,27 +18,23 @@ from rappor.registry.registry import Registry
 _PAPERS: Final = {"datasheet": datasheet_of, "dpia": impact_assessment, "consent": consent_texts}
 
 
-@click.command(
-    cls=Command,
-    examples=(
-        "rappor datasheet --registry metrics.toml",
-        "rappor datasheet --registry metrics.toml --paper consent",
-        "rappor datasheet --registry metrics.toml --out papers",
-    ),
+@command(
+    "rappor datasheet --registry metrics.toml",
+    "rappor datasheet --registry metrics.toml --paper consent",
+    "rappor datasheet --registry metrics.toml --out papers",
 )
 @registry_option()
-@click.option(
+@option(
     "--paper",
-    type=click.Choice(list(_PAPERS)),
+    list(_PAPERS),
+    "The data sheet, the skeleton of a DPIA, or consent texts.",
     default="datasheet",
-    show_default=True,
-    help="The data sheet, the skeleton of a DPIA, or consent texts.",
 )
-@click.option(
+@option(
     "--out",
+    "FOLDER",
+    "Write all papers into this folder, as Markdown and HTML.",
     type=click.Path(path_type=Path),
-    metavar="FOLDER",
-    help="Write all papers into this folder, as Markdown and HTML.",
 )
 @json_option
 def datasheet(*, registry_path: str, paper: str, out: Path | None, as_json: bool) -> None:

@@ -11,21 +11,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
-from click.core import ParameterSource
 
-from rappor.cli.commands import Command
+from rappor.cli.commands import command
 from rappor.cli.console import Slow, width
 from rappor.cli.count_files import is_pair
 from rappor.cli.options import (
-    chart_option,
-    csv_option,
+    Output,
+    asked,
+    asked_flag,
     detection_options,
+    flag,
     grouped,
-    html_option,
-    json_option,
+    option,
+    options_typed,
+    output_options,
     refuse_beside,
     save_chart,
-    source_options,
 )
 from rappor.cli.sources import GoogleSource, PartSource, Source, read_lines
 from rappor.decoding.detection import Detection
@@ -41,164 +42,73 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Asked(GoogleSource):
-    """What the command line says of files, ours or those of google/rappor."""
-
-    file_format: str
-
-    def source(self) -> Source:
-        """Return the files as the case that they are."""
-        if self.file_format == "google":
-            return self
-        if self.params_path or self.map_path or self.client:
-            raise click.UsageError("--params, --map and --client go with --format google")
-        return Source(
-            paths=self.paths,
-            registry_path=self.registry_path,
-            metric_name=self.metric_name,
-            candidates_path=self.candidates_path,
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Output:
-    """Where the estimates go beside the terminal, and in which form they stand there."""
-
-    csv_path: str | None
-    html_path: str | None
-    chart: str | None
-    as_json: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _Together:
     """What the command line asks of several rows at once, or of several segments."""
 
-    sums: tuple[str, ...]
-    differences: tuple[tuple[str, str], ...]
-    quantiles: bool
-    weights_path: str | None
-
-
-@click.command(
-    cls=Command,
-    examples=(
-        "rappor decode week.counts --registry metrics.toml",
-        "rappor decode week.counts --candidates engines.txt --all --csv week.csv",
-        "rappor decode week.counts --registry metrics.toml --html week.html",
-        "rappor decode week.counts --registry metrics.toml --chart week.svg",
-        "rappor decode week.counts --registry metrics.toml --reports-per-device 7",
-        "rappor decode counts.json --registry metrics.toml --json",
-        "rappor decode week.counts --registry metrics.toml --forged",
-        "rappor decode week.counts --registry metrics.toml --sum duck",
-        "rappor decode google.counts --candidates candidates.txt",
-        "rappor decode counts.csv --format google --params params.csv \\\n"
-        "  --candidates candidates.txt",
-    ),
-)
-@grouped(
-    "asked",
-    _Asked,
-    *source_options("Candidate strings"),
-    click.option(
-        "--format",
-        "file_format",
-        type=click.Choice(["rappor", "google"]),
-        default="rappor",
-        show_default=True,
-        help="Format of COUNTS; google is the counts.csv of google/rappor, with --params.",
-    ),
-    click.option(
-        "--params",
-        "params_path",
-        type=click.Path(),
-        metavar="FILE",
-        help="params.csv of google/rappor.",
-    ),
-    click.option(
-        "--map",
-        "map_path",
-        type=click.Path(),
-        metavar="FILE",
-        help="map.csv of google/rappor, instead of --candidates.",
-    ),
-    click.option(
-        "--client",
-        type=click.Choice(["python", "cpp", "java"]),
-        help="Client of google/rappor that sent the reports; each rounds f in its own way.",
-    ),
-)
-@detection_options
-@click.option(
-    "--devices",
-    type=float,
-    metavar="N",
-    help="Number of devices behind all reports, if they reported again. Default: what the counts "
-    "say, or an estimate from several files.",
-)
-@click.option(
-    "--reports-per-device",
-    type=float,
-    metavar="N",
-    help="Reports of each device, instead of --devices; 1 if no device reported again.",
-)
-@click.option("--all", "show_all", is_flag=True, help="Also list undetected candidates.")
-@click.option(
-    "--distribution",
-    is_flag=True,
-    help="Also estimate the distribution: a column of shares that are not negative.",
-)
-@click.option(
-    "--forged",
-    is_flag=True,
-    help="Show how many forged reports would create and hide each row, instead of intervals.",
-)
-@grouped(
-    "together",
-    _Together,
-    click.option(
-        "--sum",
-        "sums",
-        multiple=True,
-        metavar="GROUP",
-        help="Also show the share of all candidates in which the regular expression GROUP is "
+    sums: tuple[str, ...] = asked(
+        "GROUP",
+        "Also show the share of all candidates in which the regular expression GROUP is "
         "found, or of those in the file @GROUP, one per line. Choose groups before you see "
         "the counts. May be given several times.",
-    ),
-    click.option(
-        "--difference",
-        "differences",
+        multiple=True,
+        flags="--sum",
+    )
+    differences: tuple[tuple[str, str], ...] = asked(
+        "A B",
+        "Also show the share of candidate A less that of B. May be given several times.",
         nargs=2,
         multiple=True,
-        metavar="A B",
-        help="Also show the share of candidate A less that of B. May be given several times.",
-    ),
-    click.option(
-        "--quantiles",
-        is_flag=True,
-        help="Also show for buckets which part of the numbers is below each edge, their mean and "
-        "quantiles.",
-    ),
-    click.option(
-        "--weights",
-        "weights_path",
-        type=click.Path(),
-        metavar="FILE",
-        help="Show weighted totals of the segments in COUNTS. FILE has a segment and its weight in "
+        flags="--difference",
+    )
+    quantiles: bool = asked_flag(
+        "Also show for buckets which part of the numbers is below each edge, their mean and "
+        "quantiles."
+    )
+    weights_path: str | None = asked(
+        "FILE",
+        "Show weighted totals of the segments in COUNTS. FILE has a segment and its weight in "
         "each line, such as country=DE,83; the names are those that `rappor compare` shows.",
-    ),
+    )
+
+
+@command(
+    "rappor decode week.counts --registry metrics.toml",
+    "rappor decode week.counts --candidates engines.txt --all --csv week.csv",
+    "rappor decode week.counts --registry metrics.toml --html week.html",
+    "rappor decode week.counts --registry metrics.toml --chart week.svg",
+    "rappor decode week.counts --registry metrics.toml --reports-per-device 7",
+    "rappor decode counts.json --registry metrics.toml --json",
+    "rappor decode week.counts --registry metrics.toml --forged",
+    "rappor decode week.counts --registry metrics.toml --sum duck",
+    "rappor decode google.counts --candidates candidates.txt",
+    "rappor decode counts.csv --format google --params params.csv \\\n"
+    "  --candidates candidates.txt",
 )
-@grouped(
-    "output",
-    _Output,
-    csv_option,
-    html_option,
-    chart_option,
-    json_option,
+@grouped("asked", GoogleSource)
+@detection_options
+@option(
+    "--devices",
+    "N",
+    "Number of devices behind all reports, if they reported again. Default: what the counts "
+    "say, or an estimate from several files.",
+    type=float,
 )
+@option(
+    "--reports-per-device",
+    "N",
+    "Reports of each device, instead of --devices; 1 if no device reported again.",
+    type=float,
+)
+@flag("--all", "Also list undetected candidates.", name="show_all")
+@flag("--distribution", "Also estimate the distribution: a column of shares that are not negative.")
+@flag(
+    "--forged", "Show how many forged reports would create and hide each row, instead of intervals."
+)
+@grouped("together", _Together)
+@output_options
 def decode(
     *,
-    asked: _Asked,
+    asked: GoogleSource,
     detection: Detection,
     devices: float | None,
     reports_per_device: float | None,
@@ -206,7 +116,7 @@ def decode(
     distribution: bool,
     forged: bool,
     together: _Together,
-    output: _Output,
+    output: Output,
 ) -> None:
     """Estimate how many reports have each candidate.
 
@@ -284,15 +194,9 @@ _OF_PAIRS: Final = ("candidates_path", "registry_path", "metric_name", "paths", 
 
 def _check_pair_options() -> None:
     """Refuse what would otherwise be ignored."""
-    context = click.get_current_context()
-    given = {
-        option
-        for option in context.params
-        if context.get_parameter_source(option) is ParameterSource.COMMANDLINE
-    }
-    if rest := given - {*_OF_PAIRS, *(field.name for field in dataclasses.fields(Detection))}:
-        words = (name.removesuffix("_path").replace("_", "-") for name in sorted(rest))
-        names = ", ".join(f"--{word}" for word in words)
+    kept = {*_OF_PAIRS, *(field.name for field in dataclasses.fields(Detection))}
+    if rest := [flag for name, flag in options_typed().items() if name not in kept]:
+        names = ", ".join(sorted(rest))
         raise click.UsageError(
             f"{names} must be omitted for counts of categories and of what is in their other"
         )
@@ -374,7 +278,7 @@ def _read_weights(path: str) -> dict[str, float]:
 
 
 def _write(
-    estimates: Estimates, output: _Output, source: Source, *, detected_only: bool, forged: bool
+    estimates: Estimates, output: Output, source: Source, *, detected_only: bool, forged: bool
 ) -> None:
     """Write the files that were asked for."""
     if output.csv_path is not None:

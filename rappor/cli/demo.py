@@ -10,15 +10,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from rappor.cli.commands import Command
+from rappor.cli.commands import command
 from rappor.cli.console import Slow, print_json, show, width
 from rappor.cli.decode import say_skipped
 from rappor.cli.demo_other import SIZES, play, print_demo
-from rappor.cli.numbers import NUMBER, even_odds_become
+from rappor.cli.numbers import even_odds_become
 from rappor.cli.options import (
     PROFILE_NAME,
     chart_option,
+    flag,
     json_option,
+    option,
     save_chart,
     seed_option,
 )
@@ -87,48 +89,32 @@ class Demo:
         }
 
 
-@click.command(
-    cls=Command,
-    examples=(
-        "rappor demo --seed 1",
-        "rappor demo --profile low-noise --reports 1e5 --chart words.svg",
-        "rappor demo --values words.txt",
-        "rappor demo --small --profile low-noise --seed 1",
-        "rappor demo --other --seed 1 --chart other.svg",
-    ),
+@command(
+    "rappor demo --seed 1",
+    "rappor demo --profile low-noise --reports 1e5 --chart words.svg",
+    "rappor demo --values words.txt",
+    "rappor demo --small --profile low-noise --seed 1",
+    "rappor demo --other --seed 1 --chart other.svg",
 )
-@click.option(
-    "--small",
-    is_flag=True,
-    help="Ten thousand devices, each with one of the 20 most frequent words.",
-)
-@click.option(
+@flag("--small", "Ten thousand devices, each with one of the 20 most frequent words.")
+@flag(
     "--other",
-    is_flag=True,
-    help='A chart of editors with a large "other": what is found in it by 9,000, 90,000 and '
+    'A chart of editors with a large "other": what is found in it by 9,000, 90,000 and '
     "900,000 devices.",
 )
-@click.option(
+@option(
     "--values",
-    "path",
-    type=click.Path(),
-    metavar="FILE",
-    help="Your own data: one value per line, or CSV with the header value,count or value,weight.",
+    "FILE",
+    "Your own data: one value per line, or CSV with the header value,count or value,weight.",
+    name="path",
 )
-@click.option(
+@option(
     "--reports",
-    type=NUMBER,
-    metavar="N",
-    help="Devices, each with one report.  [default: a million, ten thousand if --small, or as many "
+    "N",
+    "Devices, each with one report.  [default: a million, ten thousand if --small, or as many "
     "as --values counts]",
 )
-@click.option(
-    "--profile",
-    type=PROFILE_NAME,
-    default="balanced",
-    show_default=True,
-    help="Named parameters: how much noise.",
-)
+@option("--profile", PROFILE_NAME, "Named parameters: how much noise.", default="balanced")
 @seed_option
 @chart_option
 @json_option

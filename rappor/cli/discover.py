@@ -9,18 +9,11 @@ import click
 from rich.table import Table
 
 from rappor.cli.alphabet import characters
-from rappor.cli.commands import Command
+from rappor.cli.commands import command
 from rappor.cli.console import Slow, escape, section, table, width
 from rappor.cli.count_files import is_pair
 from rappor.cli.numbers import WholeNumber
-from rappor.cli.options import (
-    detection_options,
-    grouped,
-    json_option,
-    metric_option,
-    refuse_beside,
-    registry_option,
-)
+from rappor.cli.options import asked, detection_options, grouped, json_option, option, refuse_beside
 from rappor.cli.sources import PartSource, Source
 from rappor.decoding.detection import Detection
 from rappor.reporting.numbers import percent
@@ -36,74 +29,40 @@ _ROWS: Final = 10
 class _Search:
     """What strings are looked for."""
 
-    alphabet: str | None
-    longest: int | None
-    keep: int | None
-
-
-@click.command(
-    cls=Command,
-    examples=(
-        "rappor discover pet-prefix-2.counts pet-whole.counts --alphabet a-z",
-        "rappor discover pet-prefix-2.counts pet-whole.counts --alphabet a-z0-9._- \\\n"
-        "  --longest 3 --known words.txt --json",
-        "rappor discover week.counts --known engines.txt --list words.txt",
-    ),
-)
-@grouped(
-    "source",
-    PartSource,
-    click.argument("paths", nargs=-1, required=True, type=click.Path(), metavar="COUNTS"),
-    registry_option(required=False),
-    metric_option(),
-    click.option(
-        "--known",
-        "known_path",
-        type=click.Path(),
-        metavar="FILE",
-        help="Known strings to test as well, one per line. Default: the metric's candidates.",
-    ),
-)
-@grouped(
-    "search",
-    _Search,
-    click.option(
-        "--alphabet",
-        metavar="CHARACTERS",
-        help="Characters of the strings; a-z means all from a to z, a hyphen at either end means "
+    alphabet: str | None = asked(
+        "CHARACTERS",
+        "Characters of the strings; a-z means all from a to z, a hyphen at either end means "
         "itself. Default: learned from the first part.",
-    ),
-    click.option(
-        "--longest",
-        type=WholeNumber(1),
-        metavar="N",
-        help="Length of the longest string to look for, in characters. By default, the last "
+    )
+    longest: int | None = asked(
+        WholeNumber(1),
+        "Length of the longest string to look for, in characters. By default, the last "
         "prefix is continued by as many characters as it is longer than the prefix before it.",
-    ),
-    click.option(
-        "--keep",
-        type=WholeNumber(1),
-        metavar="N",
-        help="Prefixes of a part that are continued. Default: as many as make 20 million "
+    )
+    keep: int | None = asked(
+        WholeNumber(1),
+        "Prefixes of a part that are continued. Default: as many as make 20 million "
         "candidates, and at least 50.",
-    ),
+    )
+
+
+@command(
+    "rappor discover pet-prefix-2.counts pet-whole.counts --alphabet a-z",
+    "rappor discover pet-prefix-2.counts pet-whole.counts --alphabet a-z0-9._- \\\n"
+    "  --longest 3 --known words.txt --json",
+    "rappor discover week.counts --known engines.txt --list words.txt",
 )
-@click.option(
+@grouped("source", PartSource)
+@grouped("search", _Search)
+@option(
     "--list",
-    "list_path",
-    type=click.Path(),
-    metavar="FILE",
-    help="Search this list instead, one string per line, plain or gzip. It is read several times "
+    "FILE",
+    "Search this list instead, one string per line, plain or gzip. It is read several times "
     "and not kept in memory.",
+    name="list_path",
 )
 @detection_options
-@click.option(
-    "--csv",
-    "csv_path",
-    type=click.Path(),
-    metavar="FILE",
-    help="Also write the strings to a CSV file.",
-)
+@option("--csv", "FILE", "Also write the strings to a CSV file.", name="csv_path")
 @json_option
 def discover(
     *,

@@ -13,9 +13,9 @@ from typing import Final
 
 import click
 
-from rappor.cli.commands import Command
+from rappor.cli.commands import command
 from rappor.cli.console import print_json
-from rappor.cli.options import grouped, json_option, registry_option
+from rappor.cli.options import asked, grouped, json_option, option, registry_option
 from rappor.encode import encode_value
 from rappor.ground.errors import FileError, ParamsError
 from rappor.protocol.encodings import encoder, parse_value
@@ -49,8 +49,12 @@ class ShownEncoding:
 class _Secret:
     """Where a device's secret comes from; nothing of it is shown by `repr`."""
 
-    secret_hex: str | None
-    secret_file: str | None
+    secret_hex: str | None = asked(
+        "HEX",
+        "The device's secret, 64 hex digits, for tests only: other users of the machine can "
+        "see it.",
+    )
+    secret_file: str | None = asked("FILE", "File of the secret's 32 bytes. Default: a new secret.")
 
     def read(self) -> bytes:
         """Return the secret, a fresh one if none is named."""
@@ -68,34 +72,16 @@ class _Secret:
             ) from None
 
 
-@click.command(
-    cls=Command,
-    examples=(
-        "rappor encode search_engine duckduckgo.com --registry metrics.toml",
-        "rappor encode theme dark --registry metrics.toml --epoch 2026-Q4 --json",
-        "echo dark | rappor encode theme - --registry metrics.toml",
-    ),
+@command(
+    "rappor encode search_engine duckduckgo.com --registry metrics.toml",
+    "rappor encode theme dark --registry metrics.toml --epoch 2026-Q4 --json",
+    "echo dark | rappor encode theme - --registry metrics.toml",
 )
 @click.argument("name", metavar="METRIC")
 @click.argument("value")
 @registry_option()
-@grouped(
-    "source",
-    _Secret,
-    click.option(
-        "--secret-hex",
-        metavar="HEX",
-        help="The device's secret, 64 hex digits, for tests only: other users of the machine can "
-        "see it.",
-    ),
-    click.option(
-        "--secret-file",
-        type=click.Path(),
-        metavar="FILE",
-        help="File of the secret's 32 bytes. Default: a new secret.",
-    ),
-)
-@click.option("--epoch", metavar="EPOCH", help="Epoch such as 2026-Q4. Default: today's (UTC).")
+@grouped("source", _Secret)
+@option("--epoch", "EPOCH", "Epoch such as 2026-Q4. Default: today's (UTC).")
 @json_option
 def encode(
     *,

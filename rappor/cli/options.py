@@ -1,17 +1,17 @@
-"""Options that several commands have, each with one name and one help text."""
+"""Options: how a command declares its own, and those that several commands have."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 import click
 from click.core import ParameterSource
 
-from rappor.cli.numbers import WholeNumber
+from rappor.cli.numbers import NUMBER, WholeNumber
 from rappor.decoding.detection import CORRECTIONS, Detection
 from rappor.ground.display import Displayed
 from rappor.ground.errors import ParamsError
@@ -33,28 +33,90 @@ class ProfileName(click.Choice):  # type: ignore[type-arg]  # generic in late ve
 
 
 PROFILE_NAME: Final = ProfileName(list(PROFILES))
+Value: TypeAlias = str | Sequence[str] | click.ParamType  # type: ignore[type-arg]  # generic in late versions only
+"""What an option takes: a word for it, a choice, or a type."""
+
+_KINDS: Final[dict[str, Any]] = {
+    **dict.fromkeys(("N", "BYTES"), NUMBER),
+    **dict.fromkeys(("NATS", "SHARE", "PROBABILITY", "EXPONENT"), float),
+    "FILE": click.Path(),
+    "DAY": click.DateTime(["%Y-%m-%d"]),
+}
+"""The types of the words; any other word is that of a text."""
 
 
-def grouped(name: str, record: type[Any], *options: Callable[[_Command], _Command]) -> Any:
+def option(flags: str, value: Value, text: str, **settings: Any) -> Any:
+    """Return an option with its help; what it says where it is left out is shown.
+
+    The settings are those of click, and `name`, where it is not that of the long flag.
+    """
+    if isinstance(value, str):
+        settings = {"type": _KINDS.get(value, str), "metavar": value} | settings
+    elif isinstance(value, click.ParamType):
+        settings = {
+            "type": value,
+            "metavar": "N" if isinstance(value, WholeNumber) else None,
+        } | settings
+    else:
+        settings = {"type": click.Choice(list(value))} | settings
+    if settings.get("default") is not None:
+        settings = {"show_default": True} | settings
+    name = settings.pop("name", None)
+    return click.option(*flags.split(), *([name] if name else []), help=text, **settings)
+
+
+def flag(flags: str, text: str, *, name: str | None = None) -> Any:
+    """Return an option without a value."""
+    return click.option(*flags.split(), *([name] if name else []), is_flag=True, help=text)
+
+
+def asked(value: Value, text: str, *, flags: str = "", **settings: Any) -> Any:
+    """Return a field of a record for `grouped` that an option fills.
+
+    Its flag is the field's name unless `flags` says another.
+    """
+    default = () if settings.get("multiple") else settings.get("default")
+    made = functools.partial(option, value=value, text=text, **settings)
+    return dataclasses.field(default=default, metadata={"option": made, "flags": flags})
+
+
+def asked_flag(text: str, *, flags: str = "") -> Any:
+    """Return a field of a record for `grouped` that an option without a value fills."""
+    made = functools.partial(flag, text=text)
+    return dataclasses.field(default=False, metadata={"option": made, "flags": flags})
+
+
+def given(option: Any) -> Any:
+    """Return a field of a record for `grouped` that an option of its name, or arguments, fill."""
+    return dataclasses.field(metadata={"option": lambda _, **__: option, "flags": ""})
+
+
+def grouped(name: str, record: type[Any], *options: Any) -> Any:
     """Add options to a command and hand it their values as one frozen record.
 
-    The record is a dataclass whose fields are the options' names, or have a value without one;
-    the command is given it as its argument `name`.
+    The record is a dataclass. Its fields are `asked`, or the names of `options`, or have a value
+    without one; the command is given it as its argument `name`.
     """
-    fields = [field.name for field in dataclasses.fields(record)]
+    fields = dataclasses.fields(record)
+    own = [_option_of(field) for field in fields if "option" in field.metadata]
 
     def decorate(command: Callable[..., None]) -> Any:
         @functools.wraps(command)
         def wrapped(**given: Any) -> None:
-            values = record(**{field: given.pop(field) for field in fields if field in given})
-            command(**{name: values}, **given)
+            values = {field.name: given.pop(field.name) for field in fields if field.name in given}
+            command(**{name: record(**values)}, **given)
 
         decorated: Any = wrapped
-        for option in reversed(options):
-            decorated = option(decorated)
+        for each in reversed([*options, *own]):
+            decorated = each(decorated)
         return decorated
 
     return decorate
+
+
+def _option_of(field: dataclasses.Field[Any]) -> Any:
+    flags = field.metadata["flags"] or f"--{field.name.removesuffix('_path').replace('_', '-')}"
+    return field.metadata["option"](flags, name=field.name)
 
 
 def _check_chart(ctx: click.Context, param: click.Parameter, path: str | None) -> str | None:
@@ -76,108 +138,65 @@ def _check_folder(ctx: click.Context, param: click.Parameter, path: str | None) 
     return path
 
 
-def registry_option(*, required: bool = True) -> Callable[[_Command], _Command]:
+def registry_option(*, required: bool = True) -> Any:
     """Return the option --registry."""
-    return click.option(
-        "--registry",
-        "registry_path",
-        required=required,
-        type=click.Path(),
-        metavar="FILE",
-        help="Registry of metrics, a TOML file.",
-    )
+    text = "Registry of metrics, a TOML file."
+    return option("--registry", "FILE", text, required=required, name="registry_path")
 
 
-def metric_option(*, required: bool = False) -> Callable[[_Command], _Command]:
+def metric_option(*, required: bool = False) -> Any:
     """Return the option --metric."""
-    return click.option(
-        "--metric",
-        "metric_name",
-        required=required,
-        metavar="NAME",
-        help="Name of a metric in the registry.",
-    )
+    text = "Name of a metric in the registry."
+    return option("--metric", "NAME", text, required=required, name="metric_name")
 
 
-def source_options(strings: str) -> tuple[Callable[[_Command], _Command], ...]:
-    """Return the options of counts and `strings`, as its help calls the candidates."""
-    return (
-        click.argument("paths", nargs=-1, required=True, type=click.Path(), metavar="COUNTS"),
-        registry_option(required=False),
-        metric_option(),
-        click.option(
-            "--candidates",
-            "candidates_path",
-            type=click.Path(allow_dash=True),
-            metavar="FILE",
-            help=f"{strings}, one per line, plain or gzip; - is standard input. Default: those of "
-            "the metric.",
-        ),
-    )
-
-
-json_option = click.option(
-    "--json", "as_json", is_flag=True, help="Print one JSON document instead of text."
+counts_argument = click.argument(
+    "paths", nargs=-1, required=True, type=click.Path(), metavar="COUNTS"
 )
-chart_option = click.option(
+json_option = flag("--json", "Print one JSON document instead of text.", name="as_json")
+chart_option = option(
     "--chart",
-    type=click.Path(),
+    "FILE",
+    "Also draw a chart into a file that ends in .svg, .png or .html.",
     callback=_check_chart,
-    metavar="FILE",
-    help="Also draw a chart into a file that ends in .svg, .png or .html.",
 )
-csv_option = click.option(
-    "--csv",
-    "csv_path",
-    type=click.Path(),
-    metavar="FILE",
-    help="Also write the rows to a CSV file.",
-)
-html_option = click.option(
-    "--html",
-    "html_path",
-    type=click.Path(),
-    callback=_check_folder,
-    metavar="FILE",
-    help="Also write a report as one HTML file: charts, tables, diagnostics, hashes.",
-)
+
+
+def options_typed() -> dict[str, str]:
+    """Return the flags that stand on the command line, by the names of their arguments."""
+    context = click.get_current_context()
+    return {
+        str(param.name): param.opts[0]
+        for param in context.command.params
+        if context.get_parameter_source(str(param.name)) is ParameterSource.COMMANDLINE
+    }
 
 
 def refuse_beside(option: str, *others: str | type[Any]) -> None:
     """Refuse arguments, or the fields of a record, that an option would ignore."""
-    context = click.get_current_context()
-    names = [
-        name
-        for each in others
-        for name in (
-            [each] if isinstance(each, str) else map(_field_name, dataclasses.fields(each))
-        )
-    ]
-    given = [
-        param.opts[0]
-        for param in context.command.params
-        if param.name in names
-        and context.get_parameter_source(param.name) is ParameterSource.COMMANDLINE
-    ]
-    if given:
-        raise click.UsageError(f"{', '.join(given)} must be omitted with {option}")
-
-
-def _field_name(field: dataclasses.Field[Any]) -> str:
-    return field.name
+    names: list[str] = []
+    for each in others:
+        names += [each] if isinstance(each, str) else [f.name for f in dataclasses.fields(each)]
+    typed = [flag for name, flag in options_typed().items() if name in names]
+    if typed:
+        raise click.UsageError(f"{', '.join(typed)} must be omitted with {option}")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Output:
-    """Where a panel goes, beside the terminal."""
+    """Where an answer goes, beside the terminal, and in which form it stands there."""
 
-    csv_path: str | None
-    html_path: str | None
-    chart: str | None
-    as_json: bool
+    csv_path: str | None = asked("FILE", "Also write the rows to a CSV file.")
+    html_path: str | None = asked(
+        "FILE",
+        "Also write a report as one HTML file: charts, tables, diagnostics, hashes.",
+        callback=_check_folder,
+    )
+    chart: str | None = given(chart_option)
+    as_json: bool = given(json_option)
 
 
-output_options = grouped("output", Output, csv_option, html_option, chart_option, json_option)
+output_options = grouped("output", Output)
 
 
 def save_chart(record: Displayed, path: str | None) -> None:
@@ -186,40 +205,21 @@ def save_chart(record: Displayed, path: str | None) -> None:
         record.plot().save(path)
 
 
-seed_option = click.option(
+seed_option = option(
     "--seed",
-    type=WholeNumber(0),
-    metavar="N",
-    help="Random seed for a repeatable run. Default: a new one for each run.",
+    WholeNumber(0),
+    "Random seed for a repeatable run. Default: a new one for each run.",
 )
-
-
 detection_options = grouped(
     "detection",
     Detection,
-    click.option(
-        "--level",
-        type=float,
-        default=0.05,
-        show_default=True,
-        metavar="SHARE",
-        help="Error rate of detection.",
-    ),
-    click.option(
+    option("--level", "SHARE", "Error rate of detection.", default=0.05),
+    option(
         "--correction",
-        type=click.Choice(CORRECTIONS),
+        CORRECTIONS,
+        "What the level limits: the expected share of false detections (bh; adaptive finds more if "
+        "many candidates are present), or the probability of any false detection (bonferroni).",
         default="bh",
-        show_default=True,
-        help="What the level limits: the expected share of false detections (bh; adaptive finds "
-        "more if many candidates are present), or the probability of any false detection "
-        "(bonferroni).",
     ),
-    click.option(
-        "--confidence",
-        type=float,
-        default=0.95,
-        show_default=True,
-        metavar="SHARE",
-        help="Confidence level of the intervals.",
-    ),
+    option("--confidence", "SHARE", "Confidence level of the intervals.", default=0.95),
 )

@@ -8,219 +8,59 @@ from dataclasses import dataclass
 
 import click
 
-from rappor.cli.commands import Command
+from rappor.cli.commands import command
 from rappor.cli.console import print_json
-from rappor.cli.numbers import COUNT, NUMBER, WholeNumber
 from rappor.cli.options import (
-    PROFILE_NAME,
+    asked,
     chart_option,
     detection_options,
+    given,
     grouped,
     json_option,
-    metric_option,
-    registry_option,
+    option,
     save_chart,
 )
 from rappor.cli.plan_asked import BudgetOptions, RepeatOptions, Size, Strings, Subject
 from rappor.cli.plan_parts import SearchOptions, print_parts_plan
 from rappor.cli.plan_tables import print_plan
 from rappor.decoding.detection import Detection
-from rappor.protocol.encodings import ENCODINGS
-from rappor.protocol.params import MAX_HASHES
-from rappor.registry.metric import EPOCHS, INTERVALS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Output:
     """What the printed entry is called, and where the plan goes beside the terminal."""
 
-    name: str
-    chart: str | None
-    as_json: bool
+    name: str = asked(
+        "NAME", "Name of the metric in the printed entry of a registry.", default="my_metric"
+    )
+    chart: str | None = given(chart_option)
+    as_json: bool = given(json_option)
 
 
-@click.command(
-    cls=Command,
-    examples=(
-        "rappor plan --epsilon-1 1 --epsilon-inf 4 --reports 1e6",
-        "rappor plan --epsilon-1 1 --epsilon-inf 4 --share .01 --chart found.svg",
-        "rappor plan --profile balanced --reports 1e6 --table population.csv",
-        "rappor plan --encoding onehot --categories light,dark,other \\\n"
-        "  --epsilon-1 1 --epsilon-inf 2 --devices 1e4 --days 30",
-        "rappor plan --discover --epsilon-1 2 --epsilon-inf 4 --reports 1e7 --longest 6",
-        "rappor plan --registry metrics.toml --metric search_engine \\\n"
-        "  --devices 1e5 --reports-per-device 30",
-    ),
+@command(
+    "rappor plan --epsilon-1 1 --epsilon-inf 4 --reports 1e6",
+    "rappor plan --epsilon-1 1 --epsilon-inf 4 --share .01 --chart found.svg",
+    "rappor plan --profile balanced --reports 1e6 --table population.csv",
+    "rappor plan --encoding onehot --categories light,dark,other \\\n"
+    "  --epsilon-1 1 --epsilon-inf 2 --devices 1e4 --days 30",
+    "rappor plan --discover --epsilon-1 2 --epsilon-inf 4 --reports 1e7 --longest 6",
+    "rappor plan --registry metrics.toml --metric search_engine \\\n"
+    "  --devices 1e5 --reports-per-device 30",
 )
-@grouped(
-    "subject",
-    Subject,
-    click.option(
-        "--encoding",
-        type=click.Choice(list(ENCODINGS)),
-        help="How values become bits.  [default: bloom]",
-    ),
-    click.option(
-        "--categories",
-        metavar="LIST",
-        help="Categories, flags, or edges of buckets, separated by commas.",
-    ),
-    registry_option(required=False),
-    metric_option(),
-    click.option(
-        "--write",
-        is_flag=True,
-        help="Write the planned numbers into the metric's entry in the registry.",
-    ),
-)
-@grouped(
-    "budget",
-    BudgetOptions,
-    click.option(
-        "--epsilon-1", type=float, metavar="NATS", help="Largest privacy loss of one report."
-    ),
-    click.option(
-        "--epsilon-inf",
-        type=float,
-        metavar="NATS",
-        help="Largest privacy loss of all reports of one value.",
-    ),
-    click.option(
-        "--profile",
-        type=PROFILE_NAME,
-        help="Predict for these named parameters instead of choosing some.",
-    ),
-    click.option(
-        "--max-bytes",
-        type=NUMBER,
-        metavar="BYTES",
-        help="Largest size of the bits of a report.",
-    ),
-    click.option(
-        "--hashes",
-        type=WholeNumber(1, MAX_HASHES),
-        metavar="N",
-        help=f"Consider only designs with N hash functions, 1 to {MAX_HASHES}.",
-    ),
-    click.option("--symmetric", is_flag=True, help="Consider only designs in which q is 1 - p."),
-)
-@grouped(
-    "size",
-    Size,
-    click.option(
-        "--reports",
-        type=NUMBER,
-        metavar="N",
-        help="Expected reports, such as 1e6. Prints the smallest share detected.",
-    ),
-    click.option(
-        "--devices",
-        type=COUNT,
-        metavar="N",
-        help="Devices instead of reports; see --reports-per-device and --days.",
-    ),
-    click.option(
-        "--share",
-        type=float,
-        metavar="SHARE",
-        help="Smallest share to detect (0.01 is 1 %). Prints the reports needed.",
-    ),
-)
-@grouped(
-    "repeats",
-    RepeatOptions,
-    click.option(
-        "--reports-per-device",
-        type=WholeNumber(1, 10**6),
-        metavar="N",
-        help="Reports that each device sends.  [default: 1]",
-    ),
-    click.option(
-        "--days",
-        type=WholeNumber(1, 36_500),
-        metavar="N",
-        help="Days of collection, from the first day of an epoch on. A device reports once in each "
-        "interval.",
-    ),
-    click.option(
-        "--interval",
-        type=click.Choice([name for name in INTERVALS if name != "none"]),
-        help="Time in which a device reports once.  [default: the metric's, or day; epoch "
-        "where both losses are equal]",
-    ),
-    click.option(
-        "--epoch",
-        type=click.Choice(list(EPOCHS)),
-        metavar="EPOCH",
-        help="How long a permanent response lasts: life, year, quarter or month.  [default: the "
-        "metric's, or quarter]",
-    ),
-)
-@grouped(
-    "strings",
-    Strings,
-    click.option(
-        "--candidates",
-        type=NUMBER,
-        metavar="N",
-        help="Candidate strings that will be tested.  [default: 1000, or all answers]",
-    ),
-    click.option(
-        "--zipf",
-        type=float,
-        metavar="EXPONENT",
-        help="Assume shares in proportion to rank^-EXPONENT.  [default: 1]",
-    ),
-    click.option(
-        "--table",
-        type=click.Path(),
-        metavar="FILE",
-        help="Take the shares from a CSV file with the header value,weight.",
-    ),
-)
-@grouped(
-    "search",
-    SearchOptions,
-    click.option(
-        "--discover",
-        is_flag=True,
-        help="Plan parts that find strings without a list of candidates. --candidates is then the "
-        "number of strings.",
-    ),
-    click.option(
-        "--longest",
-        type=WholeNumber(2),
-        metavar="N",
-        help="Length of the longest string to find, in characters, with --discover.",
-    ),
-    click.option(
-        "--alphabet",
-        metavar="CHARACTERS",
-        help="Characters of the strings, with --discover.  [default: a-z]",
-    ),
-)
+@grouped("subject", Subject)
+@grouped("budget", BudgetOptions)
+@grouped("size", Size)
+@grouped("repeats", RepeatOptions)
+@grouped("strings", Strings)
+@grouped("search", SearchOptions)
 @detection_options
-@click.option(
+@option(
     "--power",
-    type=float,
+    "PROBABILITY",
+    "Probability with which a string of the smallest share is detected.",
     default=0.8,
-    show_default=True,
-    metavar="PROBABILITY",
-    help="Probability with which a string of the smallest share is detected.",
 )
-@grouped(
-    "output",
-    Output,
-    click.option(
-        "--name",
-        default="my_metric",
-        show_default=True,
-        metavar="NAME",
-        help="Name of the metric in the printed entry of a registry.",
-    ),
-    chart_option,
-    json_option,
-)
+@grouped("output", Output)
 def plan(
     *,
     subject: Subject,

@@ -8,12 +8,21 @@ from typing import TYPE_CHECKING
 
 import click
 
+from rappor.cli.numbers import COUNT, WholeNumber
+from rappor.cli.options import (
+    PROFILE_NAME,
+    asked,
+    asked_flag,
+    given,
+    metric_option,
+    registry_option,
+)
 from rappor.decoding.detection import Detection
 from rappor.ground.files import read_text, replacing
 from rappor.protocol.encodings import ENCODINGS
 from rappor.protocol.loss import epsilon_1, epsilon_inf
-from rappor.protocol.params import NOISE, Params
-from rappor.registry.metric import Metric
+from rappor.protocol.params import MAX_HASHES, NOISE, Params
+from rappor.registry.metric import EPOCHS, INTERVALS, Metric
 from rappor.registry.registry import Registry
 
 if TYPE_CHECKING:
@@ -25,12 +34,17 @@ if TYPE_CHECKING:
 class BudgetOptions:
     """What a plan may spend, or the profile whose plan is asked for."""
 
-    epsilon_1: float | None
-    epsilon_inf: float | None
-    profile: str | None
-    max_bytes: int | None
-    hashes: int | None
-    symmetric: bool
+    epsilon_1: float | None = asked("NATS", "Largest privacy loss of one report.")
+    epsilon_inf: float | None = asked("NATS", "Largest privacy loss of all reports of one value.")
+    profile: str | None = asked(
+        PROFILE_NAME, "Predict for these named parameters instead of choosing some."
+    )
+    max_bytes: int | None = asked("BYTES", "Largest size of the bits of a report.")
+    hashes: int | None = asked(
+        WholeNumber(1, MAX_HASHES),
+        f"Consider only designs with N hash functions, 1 to {MAX_HASHES}.",
+    )
+    symmetric: bool = asked_flag("Consider only designs in which q is 1 - p.")
 
     def plan(self, subject: Subject, question: Question, size: Size) -> Plan:
         """Choose the parameters, or take given ones, and predict what they find."""
@@ -106,11 +120,13 @@ class BudgetOptions:
 class Subject:
     """What is collected: an encoding with its categories, or a metric of a registry."""
 
-    encoding: str | None
-    categories: str | None
-    registry_path: str | None
-    metric_name: str | None
-    write: bool
+    encoding: str | None = asked(list(ENCODINGS), "How values become bits.  [default: bloom]")
+    categories: str | None = asked(
+        "LIST", "Categories, flags, or edges of buckets, separated by commas."
+    )
+    registry_path: str | None = given(registry_option(required=False))
+    metric_name: str | None = given(metric_option())
+    write: bool = asked_flag("Write the planned numbers into the metric's entry in the registry.")
 
     def __post_init__(self) -> None:
         """Refuse half a metric, a metric with another encoding, and writing nowhere."""
@@ -177,9 +193,15 @@ class Subject:
 class Size:
     """How many reports there will be, or devices, or which share they have to show."""
 
-    reports: int | None
-    devices: int | None
-    share: float | None
+    reports: int | None = asked(
+        "N", "Expected reports, such as 1e6. Prints the smallest share detected."
+    )
+    devices: int | None = asked(
+        COUNT, "Devices instead of reports; see --reports-per-device and --days."
+    )
+    share: float | None = asked(
+        "SHARE", "Smallest share to detect (0.01 is 1 %). Prints the reports needed."
+    )
 
     def __post_init__(self) -> None:
         """Refuse all but one."""
@@ -212,10 +234,25 @@ class Size:
 class RepeatOptions:
     """How often each device reports."""
 
-    reports_per_device: int | None
-    days: int | None
-    interval: str | None
-    epoch: str | None
+    reports_per_device: int | None = asked(
+        WholeNumber(1, 10**6), "Reports that each device sends.  [default: 1]"
+    )
+    days: int | None = asked(
+        WholeNumber(1, 36_500),
+        "Days of collection, from the first day of an epoch on. A device reports once in each "
+        "interval.",
+    )
+    interval: str | None = asked(
+        [name for name in INTERVALS if name != "none"],
+        "Time in which a device reports once.  [default: the metric's, or day; epoch "
+        "where both losses are equal]",
+    )
+    epoch: str | None = asked(
+        list(EPOCHS),
+        "How long a permanent response lasts: life, year, quarter or month.  [default: the "
+        "metric's, or quarter]",
+        metavar="EPOCH",
+    )
 
     def settled(self, metric: Metric | None, *, bare: bool) -> Repeats:
         """Return what is said, else what the metric has, else a day in a quarter.
@@ -282,9 +319,15 @@ class Repeats:
 class Strings:
     """Which strings devices hold, and how many candidates there are."""
 
-    candidates: int | None
-    zipf: float | None
-    table: str | None
+    candidates: int | None = asked(
+        "N", "Candidate strings that will be tested.  [default: 1000, or all answers]"
+    )
+    zipf: float | None = asked(
+        "EXPONENT", "Assume shares in proportion to rank^-EXPONENT.  [default: 1]"
+    )
+    table: str | None = asked(
+        "FILE", "Take the shares from a CSV file with the header value,weight."
+    )
 
     def question(
         self, detection: Detection, power: float, subject: Subject, each: float

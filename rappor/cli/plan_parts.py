@@ -11,6 +11,8 @@ from rich.table import Table
 
 from rappor.cli.alphabet import characters
 from rappor.cli.console import print_json, show, table
+from rappor.cli.numbers import WholeNumber
+from rappor.cli.options import asked, asked_flag
 from rappor.ground.plurals import counted
 from rappor.protocol.loss import epsilon_1, epsilon_inf
 from rappor.protocol.params import LETTERS
@@ -25,9 +27,16 @@ if TYPE_CHECKING:
 class SearchOptions:
     """What strings are looked for without a list, if any are."""
 
-    discover: bool
-    longest: int | None
-    alphabet: str | None
+    discover: bool = asked_flag(
+        "Plan parts that find strings without a list of candidates. --candidates is then the "
+        "number of strings."
+    )
+    longest: int | None = asked(
+        WholeNumber(2), "Length of the longest string to find, in characters, with --discover."
+    )
+    alphabet: str | None = asked(
+        "CHARACTERS", "Characters of the strings, with --discover.  [default: a-z]"
+    )
 
     def __post_init__(self) -> None:
         """Refuse a length or an alphabet of nothing, and a search without a length."""

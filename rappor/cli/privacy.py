@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 
 import click
 
-from rappor.cli.commands import Command
+from rappor.cli.commands import command
 from rappor.cli.console import print_json
 from rappor.cli.numbers import COUNT
-from rappor.cli.options import chart_option, grouped, json_option, save_chart
+from rappor.cli.options import asked, chart_option, grouped, json_option, option, save_chart
 from rappor.cli.privacy_tables import Detectable, print_report
 from rappor.cli.subject import Subject, metric_argument, subject_options
 from rappor.ground.errors import ParamsError
@@ -25,9 +25,15 @@ from rappor.registry.registry import Registry
 class _Batch:
     """What the command line says about a shuffled batch."""
 
-    shuffled: int | None
-    counts_path: str | None
-    delta: float
+    shuffled: int | None = asked(
+        COUNT, "Devices in a shuffled batch, if you have a shuffler. Shows what it would change."
+    )
+    counts_path: str | None = asked(
+        "FILE", "Counts file whose actual cohorts take the place of --shuffled N."
+    )
+    delta: float = asked(
+        "PROBABILITY", "Probability with which the bounds of shuffling may fail.", default=1e-9
+    )
 
     def read(self, params: Params) -> Batch | None:
         """Return the batch, with the cohorts of the counts if a file of them is named."""
@@ -49,14 +55,11 @@ class _Batch:
         return replace(batch, cohorts=tuple(counts.reports.tolist()))
 
 
-@click.command(
-    cls=Command,
-    examples=(
-        "rappor privacy search_engine --registry metrics.toml",
-        "rappor privacy search_engine --registry metrics.toml --changed new.toml",
-        "rappor privacy --profile strict --shuffled 1e7 --chart belief.svg",
-        "rappor privacy --bits 128 --hashes 2 --cohorts 16 -f .5 -p .5 -q .75",
-    ),
+@command(
+    "rappor privacy search_engine --registry metrics.toml",
+    "rappor privacy search_engine --registry metrics.toml --changed new.toml",
+    "rappor privacy --profile strict --shuffled 1e7 --chart belief.svg",
+    "rappor privacy --bits 128 --hashes 2 --cohorts 16 -f .5 -p .5 -q .75",
     elsewhere={
         "--epsilon": "choose parameters for an epsilon by "
         "`rappor plan --epsilon-1 NATS --epsilon-inf NATS`, or name a --profile"
@@ -67,78 +70,27 @@ class _Batch:
 @grouped(
     "usage",
     Usage,
-    click.option(
-        "--reports",
-        type=COUNT,
-        default=10,
-        show_default=True,
-        metavar="N",
-        help="Reports of each value, for the total loss of one person.",
+    option(
+        "--reports", COUNT, "Reports of each value, for the total loss of one person.", default=10
     ),
-    click.option(
+    option(
         "--values",
-        type=COUNT,
+        COUNT,
+        "Distinct values of each metric, or epochs, for the total loss of one person.",
         default=1,
-        show_default=True,
-        metavar="N",
-        help="Distinct values of each metric, or epochs, for the total loss of one person.",
     ),
-    click.option(
-        "--group",
-        type=COUNT,
-        default=2,
-        show_default=True,
-        metavar="N",
-        help="People whose devices report the same, counted as one.",
-    ),
+    option("--group", COUNT, "People whose devices report the same, counted as one.", default=2),
 )
-@grouped(
-    "batch",
-    _Batch,
-    click.option(
-        "--shuffled",
-        type=COUNT,
-        metavar="N",
-        help="Devices in a shuffled batch, if you have a shuffler. Shows what it would change.",
-    ),
-    click.option(
-        "--counts",
-        "counts_path",
-        type=click.Path(),
-        metavar="FILE",
-        help="Counts file whose actual cohorts take the place of --shuffled N.",
-    ),
-    click.option(
-        "--delta",
-        type=float,
-        default=1e-9,
-        show_default=True,
-        metavar="PROBABILITY",
-        help="Probability with which the bounds of shuffling may fail.",
-    ),
-)
-@click.option(
+@grouped("batch", _Batch)
+@option(
     "--devices",
-    type=COUNT,
+    COUNT,
+    "Devices of a collection, for the detection limit.",
     default=1_000_000,
     show_default="1e6",
-    metavar="N",
-    help="Devices of a collection, for the detection limit.",
 )
-@click.option(
-    "--candidates",
-    type=COUNT,
-    default=1000,
-    show_default=True,
-    metavar="N",
-    help="Candidate strings, for the detection limit.",
-)
-@click.option(
-    "--changed",
-    type=click.Path(),
-    metavar="FILE",
-    help="Registry with the changed metric. Shows what the change costs.",
-)
+@option("--candidates", COUNT, "Candidate strings, for the detection limit.", default=1000)
+@option("--changed", "FILE", "Registry with the changed metric. Shows what the change costs.")
 @json_option
 @chart_option
 def privacy(

@@ -7,36 +7,30 @@ from pathlib import Path
 
 import click
 
-from rappor.cli.commands import Command
+from rappor.cli.commands import command
 from rappor.cli.console import Slow, print_json
-from rappor.cli.options import detection_options, json_option
+from rappor.cli.options import detection_options, json_option, option
 from rappor.cli.site_files import write_edition
-from rappor.cli.trend_files import TrendFiles, smooth_option, trend_files
+from rappor.cli.trend_files import TrendFiles, trend_files
 from rappor.decoding.detection import Detection
 from rappor.registry.registry import Registry
 
 
-@click.command(
-    cls=Command,
-    examples=(
-        "rappor publish weeks.json --registry metrics.toml --by week --out site",
-        "rappor publish weeks.json --registry metrics.toml --smooth 2 --out site --json",
-    ),
+@command(
+    "rappor publish weeks.json --registry metrics.toml --by week --out site",
+    "rappor publish weeks.json --registry metrics.toml --smooth 2 --out site --json",
 )
 @trend_files
-@smooth_option
 @detection_options
-@click.option(
+@option(
     "--out",
-    required=True,
+    "FOLDER",
+    "Folder of the site. It is created if needed, and existing files stay.",
     type=click.Path(file_okay=False),
-    metavar="FOLDER",
-    help="Folder of the site. It is created if needed, and existing files stay.",
+    required=True,
 )
 @json_option
-def publish(
-    *, files: TrendFiles, smooth: int, detection: Detection, out: str, as_json: bool
-) -> None:
+def publish(*, files: TrendFiles, detection: Detection, out: str, as_json: bool) -> None:
     """Write a trend as an edition of a static site.
 
     COUNTS are files as for `rappor trend`. --registry is required, because the site shows what is
@@ -58,7 +52,7 @@ def publish(
             released,
             candidates,
             by=files.by,
-            smooth=smooth,
+            smooth=files.smooth,
             detection=detection,
             progress=slow,
         )

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rappor.cli.commands import Command
+from rappor.cli.commands import command
 from rappor.cli.console import print_json, show, table
-from rappor.cli.options import json_option
+from rappor.cli.options import flag, json_option, option
 from rappor.ground.errors import DecodeError
 from rappor.ground.plurals import counted
 
@@ -17,56 +17,35 @@ if TYPE_CHECKING:
     from rappor.counts.released import Released
 
 
-@click.command(
-    cls=Command,
-    examples=(
-        "rappor pull https://collector.example.org search_engine \\\n"
-        "  --from 2026-11-01 --to 2026-11-30 --out november.json",
-        "rappor pull http://127.0.0.1:8080 theme --out theme.json \\\n  --token-file token.txt",
-    ),
+@command(
+    "rappor pull https://collector.example.org search_engine \\\n"
+    "  --from 2026-11-01 --to 2026-11-30 --out november.json",
+    "rappor pull http://127.0.0.1:8080 theme --out theme.json \\\n  --token-file token.txt",
 )
 @click.argument("url")
 @click.argument("metric")
-@click.option(
+@option(
     "--from",
-    "first",
-    type=click.DateTime(["%Y-%m-%d"]),
-    metavar="DAY",
-    help="First day (UTC), such as 2026-11-01. Default: the first released day.",
+    "DAY",
+    "First day (UTC), such as 2026-11-01. Default: the first released day.",
+    name="first",
 )
-@click.option(
-    "--to",
-    "last",
-    type=click.DateTime(["%Y-%m-%d"]),
-    metavar="DAY",
-    help="Last day (UTC), included. Default: the last released day.",
-)
-@click.option(
+@option("--to", "DAY", "Last day (UTC), included. Default: the last released day.", name="last")
+@option(
     "--by",
-    type=click.Choice(["day", "week", "month"]),
+    ["day", "week", "month"],
+    "Separate counts for each day, week (from Monday on) or month.",
     default="day",
-    show_default=True,
-    help="Separate counts for each day, week (from Monday on) or month.",
 )
-@click.option(
-    "--segments",
-    is_flag=True,
-    help="Separate counts for each segment of the metric. Default: one sum.",
-)
-@click.option(
+@flag("--segments", "Separate counts for each segment of the metric. Default: one sum.")
+@option(
     "--out",
-    "path",
+    "FILE",
+    "File to write. Every command that takes counts reads it.",
     required=True,
-    type=click.Path(),
-    metavar="FILE",
-    help="File to write. Every command that takes counts reads it.",
+    name="path",
 )
-@click.option(
-    "--token-file",
-    type=click.Path(),
-    metavar="FILE",
-    help="File with the read token. Default: the variable RAPPOR_TOKEN.",
-)
+@option("--token-file", "FILE", "File with the read token. Default: the variable RAPPOR_TOKEN.")
 @json_option
 def pull(
     *,

@@ -12,10 +12,18 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from rappor.cli.commands import Command
+from rappor.cli.commands import command
 from rappor.cli.console import Slow, print_json
-from rappor.cli.numbers import NUMBER, WholeNumber
-from rappor.cli.options import grouped, json_option, metric_option, registry_option, seed_option
+from rappor.cli.numbers import WholeNumber
+from rappor.cli.options import (
+    asked,
+    grouped,
+    json_option,
+    metric_option,
+    option,
+    registry_option,
+    seed_option,
+)
 from rappor.ground.errors import CollectorError
 from rappor.ground.plurals import counted
 from rappor.protocol.params import Params
@@ -41,25 +49,27 @@ _MOST_DAYS: Final = 366
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Simulated:
-    """What was written: one file, or a file of counts for each day."""
-
-    metric: Metric
-    reports: int
-    devices: int
-    out: str
-    files: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _Size:
     """How many devices there are, and how often they report."""
 
-    reports: int | None
-    devices: int | None
-    reports_per_device: int | None
-    days: int | None
-    churn: float | None
+    reports: int | None = asked("N", "Reports, each from a different device, such as 1e6.")
+    devices: int | None = asked(
+        "N", "Devices instead of reports. With --days, the devices of each day."
+    )
+    reports_per_device: int | None = asked(
+        WholeNumber(1, 10**6), "Reports of each device, with one value and one permanent response."
+    )
+    days: int | None = asked(
+        WholeNumber(1, _MOST_DAYS),
+        "Days on which each device reports once. Where the metric's interval is an epoch, "
+        "the first day begins one, and a device reports on one drawn day of each epoch. Each day "
+        "has its own file, with its number in the name.",
+    )
+    churn: float | None = asked(
+        "SHARE",
+        "Share of the devices that are replaced on the next day.  [default: 0]",
+        type=click.FloatRange(0, 1),
+    )
 
     def __post_init__(self) -> None:
         """Refuse what does not go together."""
@@ -87,8 +97,14 @@ class _Size:
 class _Target:
     """Where what is drawn goes: a file or a folder, or a collector."""
 
-    out: str | None
-    to: str | None
+    out: str | None = asked(
+        "FILE",
+        "Counts file to write. A name that ends in .parquet gives reports, one that ends in / "
+        "a folder of such files.",
+    )
+    to: str | None = asked(
+        "URL", "Address of a collector, which gets the reports over HTTP as from devices, today."
+    )
 
     def __post_init__(self) -> None:
         """Ask for one of both."""
@@ -111,92 +127,37 @@ class _Share:
     suffix: str
 
 
-@click.command(
-    cls=Command,
-    examples=(
-        "rappor simulate --registry metrics.toml --metric search_engine \\\n"
-        "  --population population.csv --reports 1e6 --seed 1 --out week.counts",
-        "rappor simulate --registry metrics.toml --metric search_engine \\\n"
-        "  --population population.csv --reports 1e4 --out reports.parquet",
-        "rappor simulate --registry metrics.toml --metric search_engine \\\n"
-        "  --population population.csv --reports 1e5 --out reports/",
-        "rappor simulate --registry metrics.toml --metric search_engine \\\n"
-        "  --population population.csv --devices 1e5 --days 7 --churn 0.1 \\\n"
-        "  --out day.counts",
-        "rappor simulate --registry metrics.toml --metric search_engine \\\n"
-        "  --population population.csv --reports 1e5 --to http://127.0.0.1:8080",
-    ),
+@command(
+    "rappor simulate --registry metrics.toml --metric search_engine \\\n"
+    "  --population population.csv --reports 1e6 --seed 1 --out week.counts",
+    "rappor simulate --registry metrics.toml --metric search_engine \\\n"
+    "  --population population.csv --reports 1e4 --out reports.parquet",
+    "rappor simulate --registry metrics.toml --metric search_engine \\\n"
+    "  --population population.csv --reports 1e5 --out reports/",
+    "rappor simulate --registry metrics.toml --metric search_engine \\\n"
+    "  --population population.csv --devices 1e5 --days 7 --churn 0.1 \\\n"
+    "  --out day.counts",
+    "rappor simulate --registry metrics.toml --metric search_engine \\\n"
+    "  --population population.csv --reports 1e5 --to http://127.0.0.1:8080",
 )
 @registry_option()
 @metric_option(required=True)
-@click.option(
+@option(
     "--population",
-    "population_path",
+    "FILE",
+    "CSV file with the header value,weight: the values and their frequencies.",
     required=True,
-    type=click.Path(),
-    metavar="FILE",
-    help="CSV file with the header value,weight: the values and their frequencies.",
+    name="population_path",
 )
-@grouped(
-    "size",
-    _Size,
-    click.option(
-        "--reports",
-        type=NUMBER,
-        metavar="N",
-        help="Reports, each from a different device, such as 1e6.",
-    ),
-    click.option(
-        "--devices",
-        type=NUMBER,
-        metavar="N",
-        help="Devices instead of reports. With --days, the devices of each day.",
-    ),
-    click.option(
-        "--reports-per-device",
-        type=WholeNumber(1, 10**6),
-        metavar="N",
-        help="Reports of each device, with one value and one permanent response.",
-    ),
-    click.option(
-        "--days",
-        type=WholeNumber(1, _MOST_DAYS),
-        metavar="N",
-        help="Days on which each device reports once. Where the metric's interval is an epoch, "
-        "the first day begins one, and a device reports on one drawn day of each epoch. Each day "
-        "has its own file, with its number in the name.",
-    ),
-    click.option(
-        "--churn",
-        type=click.FloatRange(0, 1),
-        metavar="SHARE",
-        help="Share of the devices that are replaced on the next day.  [default: 0]",
-    ),
-)
-@click.option(
+@grouped("size", _Size)
+@option(
     "--segment",
-    "segment",
+    "NAME=VALUE",
+    "A public property that all devices have, of a metric with segments. May be repeated.",
     multiple=True,
-    metavar="NAME=VALUE",
-    help="A public property that all devices have, of a metric with segments. May be repeated.",
 )
 @seed_option
-@grouped(
-    "target",
-    _Target,
-    click.option(
-        "--out",
-        type=click.Path(),
-        metavar="FILE",
-        help="Counts file to write. A name that ends in .parquet gives reports, one that ends in / "
-        "a folder of such files.",
-    ),
-    click.option(
-        "--to",
-        metavar="URL",
-        help="Address of a collector, which gets the reports over HTTP as from devices, today.",
-    ),
-)
+@grouped("target", _Target)
 @json_option
 def simulate(
     *,
@@ -248,15 +209,13 @@ def simulate(
     else:
         drawn = _save(_draw_pair(population, pair, size, seed), out)
     files, reports = zip(*drawn, strict=True)
-    found = Simulated(
-        metric=metric, reports=sum(reports), devices=size.n_devices, out=out, files=files
-    )
     if as_json:
-        print_json(found)
+        known = {"metric": metric.name, "params": metric.fingerprint, "reports": sum(reports)}
+        print_json(known | {"devices": size.n_devices, "out": out, "files": files})
     else:
         told = files[0] if len(files) == 1 else f"{files[0]} to {files[-1]}"
         names = " and ".join(each.name for each in pair)
-        click.echo(f"{counted(found.reports, 'report')} of {names} in {told}")
+        click.echo(f"{counted(sum(reports), 'report')} of {names} in {told}")
 
 
 def _in_segment(metric: Metric, pairs: Iterable[str]) -> Metric:

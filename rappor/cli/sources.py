@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,13 @@ from rappor.cli.count_files import (
     find_metric,
     is_pair,
     read_counts,
+)
+from rappor.cli.options import (
+    asked,
+    counts_argument,
+    given,
+    metric_option,
+    registry_option,
 )
 from rappor.ground.errors import DecodeError
 from rappor.ground.files import read_text, sha256_of
@@ -35,10 +42,15 @@ if TYPE_CHECKING:
 class Source:
     """Counts of one metric, and what their strings may be."""
 
-    paths: tuple[str, ...]
-    registry_path: str | None
-    metric_name: str | None
-    candidates_path: str | None
+    paths: tuple[str, ...] = given(counts_argument)
+    registry_path: str | None = given(registry_option(required=False))
+    metric_name: str | None = given(metric_option())
+    candidates_path: str | None = asked(
+        "FILE",
+        "Candidate strings, one per line, plain or gzip; - is standard input. Default: those of "
+        "the metric.",
+        type=click.Path(allow_dash=True),
+    )
 
     def read(self) -> list[Counts]:
         """Read the counts of every file."""
@@ -120,11 +132,28 @@ class Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GoogleSource(Source):
-    """Counts of google/rappor, with their parameters, and candidates or a map."""
+    """Counts of google/rappor, with their parameters, and candidates or a map; or ours."""
 
-    params_path: str | None = None
-    map_path: str | None = None
-    client: Client | None = None
+    file_format: str = asked(
+        ["rappor", "google"],
+        "Format of COUNTS; google is the counts.csv of google/rappor, with --params.",
+        default="rappor",
+        flags="--format",
+    )
+    params_path: str | None = asked("FILE", "params.csv of google/rappor.")
+    map_path: str | None = asked("FILE", "map.csv of google/rappor, instead of --candidates.")
+    client: Client | None = asked(  # noqa: RUF009  # a field
+        ["python", "cpp", "java"],
+        "Client of google/rappor that sent the reports; each rounds f in its own way.",
+    )
+
+    def source(self) -> Source:
+        """Return the files as the case that they are."""
+        if self.file_format == "google":
+            return self
+        if self.params_path or self.map_path or self.client:
+            raise click.UsageError("--params, --map and --client go with --format google")
+        return Source(**{each.name: getattr(self, each.name) for each in fields(Source)})
 
     def read(self) -> list[Counts]:
         """Read the counts of every file."""
@@ -162,10 +191,12 @@ class GoogleSource(Source):
 class PartSource:
     """Counts of every part of a metric in one epoch, or of categories and what is in `other`."""
 
-    paths: tuple[str, ...]
-    registry_path: str | None
-    metric_name: str | None
-    known_path: str | None
+    paths: tuple[str, ...] = given(counts_argument)
+    registry_path: str | None = given(registry_option(required=False))
+    metric_name: str | None = given(metric_option())
+    known_path: str | None = asked(
+        "FILE", "Known strings to test as well, one per line. Default: the metric's candidates."
+    )
 
     def read(self) -> list[Counts]:
         """Read the counts of all files."""

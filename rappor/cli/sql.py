@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import click
 
-from rappor.cli.commands import Command
+from rappor.cli.commands import command
 from rappor.cli.console import print_json
-from rappor.cli.options import json_option, registry_option
+from rappor.cli.options import flag, json_option, option, registry_option
 from rappor.ground.errors import MetricError
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
@@ -16,46 +14,23 @@ from rappor.registry.registry import Registry
 _DIALECTS = ("bigquery", "duckdb", "postgres", "snowflake", "spark")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Statement:
-    """One statement; `params` is the fingerprint of the reports that it counts."""
-
-    metric: str
-    params: str
-    dialect: str
-    statement: str
-
-
-@click.command(
-    cls=Command,
-    examples=(
-        "rappor sql search_engine --registry metrics.toml --dialect duckdb \\\n"
-        "  --source \"'lake/**/*.parquet'\"",
-        "rappor sql search_engine --registry metrics.toml --dialect bigquery --refused",
-    ),
+@command(
+    "rappor sql search_engine --registry metrics.toml --dialect duckdb \\\n"
+    "  --source \"'lake/**/*.parquet'\"",
+    "rappor sql search_engine --registry metrics.toml --dialect bigquery --refused",
 )
 @click.argument("metric_name", metavar="METRIC")
 @registry_option()
-@click.option(
-    "--dialect",
-    type=click.Choice(_DIALECTS),
-    required=True,
-    help="The database that the statement is written for.",
-)
-@click.option(
+@option("--dialect", _DIALECTS, "The database that the statement is written for.", required=True)
+@option(
     "--source",
-    "table",
+    "TABLE",
+    "The table of reports, as written in the statement.",
     default="reports",
-    show_default=True,
-    metavar="TABLE",
-    help="The table of reports, as written in the statement.",
+    name="table",
 )
-@click.option("--part", metavar="PART", help="A part of the metric, if it has parts.")
-@click.option(
-    "--refused",
-    is_flag=True,
-    help="Count refused reports by reason, instead of accepted ones.",
-)
+@option("--part", "PART", "A part of the metric, if it has parts.")
+@flag("--refused", "Count refused reports by reason, instead of accepted ones.")
 @json_option
 def sql(
     *,
@@ -82,14 +57,8 @@ def sql(
     write = refused_statement if refused else count_statement
     statement = write(params, metric.name, dialect=dialect, table=table)
     if as_json:
-        print_json(
-            Statement(
-                metric=metric.name,
-                params=params.fingerprint,
-                dialect=dialect,
-                statement=statement,
-            )
-        )
+        known = {"metric": metric.name, "params": params.fingerprint, "dialect": dialect}
+        print_json(known | {"statement": statement})
     else:
         click.echo(statement, nl=False)
 

@@ -9,74 +9,20 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import click
-from click.core import ParameterSource
 
-from rappor.cli.options import PROFILE_NAME, grouped, metric_option, registry_option
+from rappor.cli.options import (
+    PROFILE_NAME,
+    asked,
+    given,
+    grouped,
+    metric_option,
+    options_typed,
+    registry_option,
+)
 from rappor.protocol.params import Params
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
 
-_OPTIONS: Final = (
-    registry_option(required=False),
-    metric_option(),
-    click.option(
-        "--profile",
-        type=PROFILE_NAME,
-        help="Named parameters; their epsilon_1 and epsilon_inf are 1 and 2 nats (strict), "
-        "2 and 4 (balanced), 4 and 6 (low-noise), 4 and 4 (once).",
-    ),
-    click.option(
-        "-k",
-        "--bits",
-        type=int,
-        default=128,
-        show_default=True,
-        metavar="N",
-        help="Bits of a report.",
-    ),
-    click.option(
-        "--hashes",
-        type=int,
-        default=1,
-        show_default=True,
-        metavar="N",
-        help="Hash functions; each sets one bit of a string.",
-    ),
-    click.option(
-        "--cohorts",
-        type=int,
-        default=128,
-        show_default=True,
-        metavar="N",
-        help="Cohorts; each has its own hash functions.",
-    ),
-    click.option(
-        "-f",
-        type=float,
-        metavar="PROBABILITY",
-        help="Permanent noise: the probability that a permanent bit is random.",
-    ),
-    click.option(
-        "-g",
-        type=float,
-        default=0.5,
-        show_default=True,
-        metavar="PROBABILITY",
-        help="Of the bits that -f makes random, the share that becomes 1.",
-    ),
-    click.option(
-        "-p",
-        type=float,
-        metavar="PROBABILITY",
-        help="Probability that a permanent 0 is reported as 1.",
-    ),
-    click.option(
-        "-q",
-        type=float,
-        metavar="PROBABILITY",
-        help="Probability that a permanent 1 is reported as 1.",
-    ),
-)
 _WAYS: Final = (
     {"registry_path", "metric_name", "metric_argument"},
     {"profile"},
@@ -114,16 +60,33 @@ class Subject:
 class _Options:
     """The options by which a subject is named."""
 
-    registry_path: str | None
-    metric_name: str | None
-    profile: str | None
-    bits: int
-    hashes: int
-    cohorts: int
-    f: float | None
-    g: float
-    p: float | None
-    q: float | None
+    registry_path: str | None = given(registry_option(required=False))
+    metric_name: str | None = given(metric_option())
+    profile: str | None = asked(
+        PROFILE_NAME,
+        "Named parameters; their epsilon_1 and epsilon_inf are 1 and 2 nats (strict), 2 and 4 "
+        "(balanced), 4 and 6 (low-noise), 4 and 4 (once).",
+    )
+    bits: int = asked("N", "Bits of a report.", type=int, default=128, flags="-k --bits")
+    hashes: int = asked("N", "Hash functions; each sets one bit of a string.", type=int, default=1)
+    cohorts: int = asked("N", "Cohorts; each has its own hash functions.", type=int, default=128)
+    f: float | None = asked(
+        "PROBABILITY",
+        "Permanent noise: the probability that a permanent bit is random.",
+        flags="-f",
+    )
+    g: float = asked(
+        "PROBABILITY",
+        "Of the bits that -f makes random, the share that becomes 1.",
+        flags="-g",
+        default=0.5,
+    )
+    p: float | None = asked(
+        "PROBABILITY", "Probability that a permanent 0 is reported as 1.", flags="-p"
+    )
+    q: float | None = asked(
+        "PROBABILITY", "Probability that a permanent 1 is reported as 1.", flags="-q"
+    )
 
     def read(self, metric_argument: str | None) -> Subject:
         """Return what they name, in one of three ways."""
@@ -151,7 +114,7 @@ class _Options:
 def subject_options(command: Callable[..., None]) -> Any:
     """Add --registry, --metric, --profile and parameters to a command; it is given a `subject`."""
 
-    @grouped("options", _Options, *_OPTIONS)
+    @grouped("options", _Options)
     @functools.wraps(command)
     def wrapped(*, options: _Options, metric_argument: str | None = None, **others: Any) -> None:
         command(subject=options.read(metric_argument), **others)
@@ -167,12 +130,7 @@ def _only_name(option: str | None, argument: str | None) -> str | None:
 
 def _check_one_way() -> None:
     """Refuse what would otherwise be ignored: a registry, a profile and parameters at once."""
-    context = click.get_current_context()
-    given = {
-        option
-        for option in context.params
-        if context.get_parameter_source(option) is ParameterSource.COMMANDLINE
-    }
+    given = options_typed().keys()
     if sum(bool(way & given) for way in _WAYS) > 1:
         raise click.UsageError(
             "give only one of: a metric of a registry, a --profile, parameters (-k, -f, -g, "

@@ -2,33 +2,26 @@
 
 from __future__ import annotations
 
-import click
-
-from rappor.cli.commands import Command
+from rappor.cli.commands import command
 from rappor.cli.console import Slow
 from rappor.cli.options import Output, detection_options, output_options
-from rappor.cli.trend_files import TrendFiles, smooth_option, trend_files
+from rappor.cli.trend_files import TrendFiles, trend_files
 from rappor.decoding.detection import Detection
 
 
-@click.command(
-    cls=Command,
-    examples=(
-        "rappor trend weeks.json --registry metrics.toml",
-        "rappor trend weeks.json --registry metrics.toml --smooth 2 --html trend.html",
-        "rappor trend may.counts june.counts --from 2026-05-01 --by month \\\n"
-        "  --candidates engines.txt --csv trend.csv",
-        "rappor trend weeks.json --registry metrics.toml --chart trend.svg",
-    ),
+@command(
+    "rappor trend weeks.json --registry metrics.toml",
+    "rappor trend weeks.json --registry metrics.toml --smooth 2 --html trend.html",
+    "rappor trend may.counts june.counts --from 2026-05-01 --by month \\\n"
+    "  --candidates engines.txt --csv trend.csv",
+    "rappor trend weeks.json --registry metrics.toml --chart trend.svg",
 )
 @trend_files
-@smooth_option
 @detection_options
 @output_options
 def trend(
     *,
     files: TrendFiles,
-    smooth: int,
     detection: Detection,
     output: Output,
 ) -> None:
@@ -52,7 +45,7 @@ def trend(
             released,
             candidates,
             by=files.by,
-            smooth=smooth,
+            smooth=files.smooth,
             complete=files.is_complete(released.collections),
             detection=detection,
             progress=slow,

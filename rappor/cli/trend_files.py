@@ -12,10 +12,7 @@ import click
 
 from rappor.cli.count_files import days_of, read_counts
 from rappor.cli.numbers import WholeNumber
-from rappor.cli.options import (
-    grouped,
-    source_options,
-)
+from rappor.cli.options import asked, grouped
 from rappor.cli.sources import Source
 from rappor.ground.errors import DecodeError, FileError, MetricError
 
@@ -28,8 +25,22 @@ if TYPE_CHECKING:
 class TrendFiles(Source):
     """What the command line says about the counts, their days, and what their strings may be."""
 
-    by: str | None
-    first: datetime.datetime | None
+    by: str | None = asked(
+        ["day", "week", "month"],
+        "Length of a period, at least that of the counts. Default: that of the counts.",
+    )
+    first: datetime.datetime | None = asked(  # noqa: RUF009  # a field
+        "DAY",
+        "Day (UTC) of the first file, for files without days. Each further file is of the "
+        "next day, or of the next period of --by.",
+        flags="--from",
+    )
+    smooth: int = asked(
+        WholeNumber(1),
+        "Also estimate each period together with the N - 1 before it.",
+        default=1,
+        show_default=False,
+    )
 
     def released(self) -> tuple[Released, Candidates | None]:
         """Read the counts with their days, and the candidates where they are needed."""
@@ -104,28 +115,4 @@ def _joined(found: list[Released]) -> Released:
     )
 
 
-trend_files = grouped(
-    "files",
-    TrendFiles,
-    *source_options("Candidate strings"),
-    click.option(
-        "--by",
-        type=click.Choice(["day", "week", "month"]),
-        help="Length of a period, at least that of the counts. Default: that of the counts.",
-    ),
-    click.option(
-        "--from",
-        "first",
-        type=click.DateTime(["%Y-%m-%d"]),
-        metavar="DAY",
-        help="Day (UTC) of the first file, for files without days. Each further file is of the "
-        "next day, or of the next period of --by.",
-    ),
-)
-smooth_option = click.option(
-    "--smooth",
-    type=WholeNumber(1),
-    default=1,
-    metavar="N",
-    help="Also estimate each period together with the N - 1 before it.",
-)
+trend_files = grouped("files", TrendFiles)

@@ -7,14 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import click
-
-from rappor.cli.commands import Command
+from rappor.cli.commands import command
 from rappor.cli.console import Slow, print_json, show, table
-from rappor.cli.numbers import NUMBER, WholeNumber
-from rappor.cli.options import chart_option, grouped, json_option, seed_option
+from rappor.cli.numbers import WholeNumber
+from rappor.cli.options import asked, chart_option, grouped, json_option, option, seed_option
 from rappor.ground.ranges import check_number
-from rappor.trust.models import Model, trust_models
+from rappor.trust.models import trust_models
 from rappor.trust.survey import CoinSurvey
 
 if TYPE_CHECKING:
@@ -22,6 +20,7 @@ if TYPE_CHECKING:
 
 _DRAWN_RUNS = 200
 _ONCE_IN_20 = 0.05
+_PROMISED = ("trusted", "epsilon", "delta", "epsilon_of_collector", "epsilon_10")
 _DEVICES = [round(10 ** (step / 4)) for step in range(8, 33)]
 _EPSILONS = [round(10 ** (step / 12), 4) for step in range(-12, 9)]
 _NOISES = [step / 20 for step in range(1, 20)]
@@ -34,104 +33,29 @@ _Point = Callable[[float], tuple[float, int]]
 class _Survey:
     """The question that all models answer."""
 
-    epsilon: float
-    devices: int
-    share: float
-    delta: float
-    beta: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelResult:
-    """What one model of trust promises, and how well it answers.
-
-    Losses are in nats: `epsilon` to who reads the result, `epsilon_of_collector` to who receives
-    the answers, `epsilon_10` by ten answers. Errors are in devices: `std_error` of the closed
-    form, `tail` reached once in 20 at most, and `observed` in trials.
-    """
-
-    model: str
-    trusted: str
-    epsilon: float
-    delta: float
-    epsilon_of_collector: float
-    epsilon_10: float
-    std_error: float
-    tail: float
-    observed: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrustComparison:
-    """All models of trust beside each other, at one epsilon."""
-
-    epsilon: float
-    devices: int
-    share: float
-    delta: float
-    beta: float
-    runs: int
-    models: tuple[ModelResult, ...]
-
-
-@click.command(
-    cls=Command,
-    examples=(
-        "rappor trust --epsilon 1 --devices 1e5 --share .3",
-        "rappor trust --epsilon 2 --runs 100 --seed 1 --json",
-    ),
-)
-@grouped(
-    "survey",
-    _Survey,
-    click.option(
-        "--epsilon",
-        type=float,
-        default=1.0,
-        show_default=True,
-        metavar="NATS",
-        help="Privacy loss of one answer.",
-    ),
-    click.option(
-        "--devices",
-        type=NUMBER,
-        default=100_000,
-        show_default="1e5",
-        metavar="N",
-        help="Devices that answer.",
-    ),
-    click.option(
-        "--share",
-        type=float,
-        default=0.3,
-        show_default=True,
-        metavar="SHARE",
-        help="Share of the devices that have the property.",
-    ),
-    click.option(
-        "--delta",
-        type=float,
+    epsilon: float = asked("NATS", "Privacy loss of one answer.", default=1.0)
+    devices: int = asked("N", "Devices that answer.", default=100_000, show_default="1e5")
+    share: float = asked("SHARE", "Share of the devices that have the property.", default=0.3)
+    delta: float = asked(
+        "PROBABILITY",
+        "Probability that the bounds of shuffling and of Gaussian noise fail.",
         default=1e-9,
-        show_default=True,
-        metavar="PROBABILITY",
-        help="Probability that the bounds of shuffling and of Gaussian noise fail.",
-    ),
-    click.option(
-        "--beta",
-        type=float,
-        default=0.25,
-        show_default=True,
-        metavar="PROBABILITY",
-        help="Probability that the survey's second coin says yes.",
-    ),
+    )
+    beta: float = asked(
+        "PROBABILITY", "Probability that the survey's second coin says yes.", default=0.25
+    )
+
+
+@command(
+    "rappor trust --epsilon 1 --devices 1e5 --share .3",
+    "rappor trust --epsilon 2 --runs 100 --seed 1 --json",
 )
-@click.option(
+@grouped("survey", _Survey)
+@option(
     "--runs",
-    type=WholeNumber(2, 10**5),
+    WholeNumber(2, 10**5),
+    "Simulated trials of each model, from 2 to 100,000.",
     default=1000,
-    show_default=True,
-    metavar="N",
-    help="Simulated trials of each model, from 2 to 100,000.",
 )
 @seed_option
 @json_option
@@ -152,49 +76,34 @@ def trust(
         with Slow() as slow:
             _draw(survey, slow, seed=seed).save(chart)
     if as_json:
-        print_json(found)
+        print_json(survey, runs=runs, models=found)
     else:
-        _print(found)
+        _print(found, survey, runs)
 
 
-def _compare(survey: _Survey, runs: int, seed: int | None) -> TrustComparison:
+def _compare(survey: _Survey, runs: int, seed: int | None) -> list[dict[str, Any]]:
+    """Return what each model promises, and how well it answers.
+
+    Losses are in nats: `epsilon` to who reads the result, `epsilon_of_collector` to who receives
+    the answers, `epsilon_10` by ten answers. Errors are in devices: `std_error` of the closed
+    form, `tail` reached once in 20 at most, and `observed` in trials.
+    """
+    from rappor.trust.trials import try_model
+
     models = trust_models(survey.epsilon, survey.devices, delta=survey.delta, beta=survey.beta)
-    results = []
+    n_held, n, results = round(survey.share * survey.devices), survey.devices, []
     with Slow() as slow:
         for i, model in enumerate(models):
             slow("trials", i, len(models))
             own = None if seed is None else seed + i
-            results.append(_result(model, survey, runs, own))
-    return TrustComparison(
-        epsilon=survey.epsilon,
-        devices=survey.devices,
-        share=survey.share,
-        delta=survey.delta,
-        beta=survey.beta,
-        runs=runs,
-        models=tuple(results),
-    )
+            trial = try_model(model, n_held=n_held, n=n, runs=runs, seed=own)
+            promised = {"model": model.name} | {key: getattr(model, key) for key in _PROMISED}
+            errors = {"std_error": trial.std_error, "tail": model.tail(_ONCE_IN_20, n_held, n)}
+            results.append(promised | errors | {"observed": trial.observed})
+    return results
 
 
-def _result(model: Model, survey: _Survey, runs: int, seed: int | None) -> ModelResult:
-    from rappor.trust.trials import try_model
-
-    n_held = round(survey.share * survey.devices)
-    trial = try_model(model, n_held=n_held, n=survey.devices, runs=runs, seed=seed)
-    return ModelResult(
-        model=model.name,
-        trusted=model.trusted,
-        epsilon=model.epsilon,
-        delta=model.delta,
-        epsilon_of_collector=model.epsilon_of_collector,
-        epsilon_10=model.epsilon_10,
-        std_error=trial.std_error,
-        tail=model.tail(_ONCE_IN_20, n_held, survey.devices),
-        observed=trial.observed,
-    )
-
-
-def _print(found: TrustComparison) -> None:
+def _print(found: list[dict[str, Any]], survey: _Survey, runs: int) -> None:
     shown = table(
         "model",
         "trusted",
@@ -205,26 +114,26 @@ def _print(found: TrustComparison) -> None:
         "trials",
         left=2,
     )
-    for each in found.models:
-        knows = math.isinf(each.epsilon_of_collector)
+    for each in found:
+        to_collector = each["epsilon_of_collector"]
+        numbers = (each["std_error"], each["tail"], each["observed"])
         shown.add_row(
-            each.model,
-            each.trusted,
-            "the truth" if knows else f"{each.epsilon_of_collector:.2f}",
-            f"{each.epsilon_10:.2f}",
-            f"{each.std_error:,.2f}",
-            f"{each.tail:,.2f}",
-            f"{each.observed:,.2f}",
+            each["model"],
+            each["trusted"],
+            "the truth" if math.isinf(to_collector) else f"{to_collector:.2f}",
+            f"{each['epsilon_10']:.2f}",
+            *(f"{number:,.2f}" for number in numbers),
         )
     show(
-        f"How many of {found.devices:,} devices have a property? The truth is "
-        f"{round(found.share * found.devices):,}. Each answer has epsilon = {found.epsilon:g}.\n"
+        f"How many of {survey.devices:,} devices have a property? The truth is "
+        f"{round(survey.share * survey.devices):,}. Each answer has epsilon = "
+        f"{survey.epsilon:g}.\n"
         "'to collector' and '10 answers' are losses in nats; errors are in devices.\n"
         "'1 in 20' is an error that is reached once in 20 answers at most, 'trials' the error seen "
-        f"in\n{found.runs:,} trials.\n",
+        f"in\n{runs:,} trials.\n",
         shown,
         "\nThe bounds of the shuffled batch and of Gaussian noise hold with probability "
-        f"1 - {found.delta:g}. Local noise grows with the square root of the number of devices. "
+        f"1 - {survey.delta:g}. Local noise grows with the square root of the number of devices. "
         "A curator's noise does not grow, but a curator knows the truth.",
     )
 

@@ -93,6 +93,25 @@ class Shell:
         return str(self.place / name)
 
 
+def ok(answer: tuple[int, str, str]) -> str:
+    """Return what a command that ended well has printed."""
+    code, out, err = answer
+    assert code == 0, err
+    return out
+
+
+def refused(answer: tuple[int, str, str], code: int = 2) -> str:
+    """Return, on one line, what a command said that ended with this code and printed nothing.
+
+    A sentence of the library is one line; a mistake in the words is told with the usage.
+    """
+    got, out, err = answer
+    assert (got, out) == (code, ""), err
+    assert "Traceback" not in err
+    assert err.count("\n") == 1 or not err.startswith("rappor: ")
+    return " ".join(err.split())
+
+
 def fill(folder: Path) -> None:
     """Write a registry, a population and candidates."""
     (folder / "metrics.toml").write_text(REGISTRY)

@@ -6,7 +6,7 @@ import datetime
 import hashlib
 import json
 
-from shell import Shell
+from shell import Shell, ok, refused
 
 from rappor import Params, Registry
 from rappor.privacy.notice import describe
@@ -30,8 +30,7 @@ q = 0.75
 
 def test_collects_describes_every_metric(shell: Shell) -> None:
     """The plain words name each metric, its owner and that one has expired."""
-    code, out, _ = shell("collects", "--registry", "metrics.toml")
-    assert code == 0
+    out = ok(shell("collects", "--registry", "metrics.toml"))
     assert all(name in out for name in ("engine", "theme", "design@example.org", "2020-01-01"))
     assert "expired" in out
     registry = Registry.load(shell.place / "metrics.toml", today=datetime.date.today())
@@ -44,22 +43,19 @@ def test_collects_describes_every_metric(shell: Shell) -> None:
 def test_collects_warns_where_nothing_bounds_the_loss(shell: Shell) -> None:
     """A metric without permanent noise has no sum for people to rely on."""
     (shell.place / "bare.toml").write_text(BARE)
-    code, out, _ = shell("collects", "--registry", "bare.toml")
-    assert code == 0
+    out = ok(shell("collects", "--registry", "bare.toml"))
     assert out.splitlines()[-1].endswith("has no limit.")
 
 
 def test_collects_of_an_unknown_metric_names_the_nearest(shell: Shell) -> None:
     """A misspelt name gets a suggestion."""
-    code, _, err = shell("collects", "them", "--registry", "metrics.toml")
-    assert code == 2
-    assert err == "rappor: unknown metric 'them'; did you mean 'theme'?\n"
+    err = refused(shell("collects", "them", "--registry", "metrics.toml"))
+    assert err == "rappor: unknown metric 'them'; did you mean 'theme'?"
 
 
 def test_collects_json_is_the_whole_registry_and_its_seal(shell: Shell) -> None:
     """One line: every metric with its fingerprints and its notice, and the SHA-256 of the rest."""
-    code, out, _ = shell("collects", "--registry", "metrics.toml", "--json")
-    assert code == 0
+    out = ok(shell("collects", "--registry", "metrics.toml", "--json"))
     document = json.loads(out)
     registry = Registry.load(shell.place / "metrics.toml", today=datetime.date.today())
     assert [each["name"] for each in document["metrics"]] == list(registry)
@@ -93,6 +89,5 @@ def test_collects_json_says_what_a_page_cannot_promise(shell: Shell) -> None:
 
 def test_collects_json_of_some_metrics_is_refused(shell: Shell) -> None:
     """The budget is that of all metrics together."""
-    code, _, said = shell("collects", "theme", "--registry", "metrics.toml", "--json")
-    assert code == 2
+    said = refused(shell("collects", "theme", "--registry", "metrics.toml", "--json"))
     assert "METRICS must be absent with --json" in said

@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 
 import pytest
-from shell import Shell
+from shell import Shell, ok, refused
 
 from rappor import Counts, Population, Registry, simulate_counts
 from rappor.counts.released import Period, Released
@@ -44,8 +44,7 @@ def samples(shell: Shell) -> Shell:
 
 def test_changes_are_listed(samples: Shell) -> None:
     """A leaver and a rise, what is not known, and the test that nothing changed."""
-    code, out, _ = samples("compare", "may.counts", "june.counts", "--candidates", "engines.txt")
-    assert code == 0
+    out = ok(samples("compare", "may.counts", "june.counts", "--candidates", "engines.txt"))
     lines = out.splitlines()
     assert lines[0] == "from may to june"
     rows = {line.split()[0]: line.split()[-1] for line in lines[2:4]}
@@ -59,8 +58,7 @@ def test_a_page_is_written(samples: Shell) -> None:
     """With the changes as a drawing and a table."""
     path = samples.path("changes.html")
     words = ("compare", "may.counts", "june.counts", "--candidates", "engines.txt")
-    code, _, _ = samples(*words, "--html", path)
-    assert code == 0
+    ok(samples(*words, "--html", path))
     assert "What changed from may to june" in Path(path).read_text(encoding="utf-8")
 
 
@@ -68,9 +66,7 @@ def test_periods_of_one_file_are_samples(samples: Shell) -> None:
     """Each is named by its days; JSON and CSV have the same rows."""
     path = samples.path("changes.csv")
     words = ("--candidates", "engines.txt", "--all", "--csv", path, "--json")
-    code, out, _ = samples("compare", "days.json", *words)
-    assert code == 0
-    found = json.loads(out)
+    found = json.loads(ok(samples("compare", "days.json", *words)))
     assert [each["name"] for each in found["samples"]] == ["2026-11-02", "2026-11-03"]
     with Path(path).open(newline="") as file:
         rows = list(csv.DictReader(file))
@@ -88,8 +84,7 @@ def test_the_registry_names_candidates_and_the_minimum(samples: Shell) -> None:
         counts.save(samples.place / f"{name}.counts")
     words = ("--registry", "metrics.toml")
     assert samples("compare", "many.counts", "many.counts", *words)[0] == 2
-    code, _, err = samples("compare", "many.counts", "few.counts", *words)
-    assert code == 1
+    err = refused(samples("compare", "many.counts", "few.counts", *words), 1)
     assert "at least 5,000 reports" in err
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import click
 import pytest
 from rich.console import Console
-from shell import Shell
+from shell import Shell, ok
 
 from rappor import Params, Population, Registry, simulate_counts
 from rappor.cli.console import Slow, escape, print_json, section, show, table
@@ -184,7 +184,6 @@ def test_candidates_reach_no_terminal_as_they_are(shell: Shell, words: tuple[str
         drawn.save(shell.path(str(seed)))
     (shell.place / "hostile.txt").write_text(f"{hostile}\n")
     command, *options = words
-    code, out, _ = shell(command, "--candidates", "hostile.txt", *options)
-    assert code == 0
+    out = ok(shell(command, "--candidates", "hostile.txt", *options))
     assert "\N{SYMBOL FOR ESCAPE}[31mred[U+202E]" in out
     assert not {"\x1b", "\u202e"} & set(out)

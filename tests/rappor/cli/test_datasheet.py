@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 
-from shell import Shell
+from shell import Shell, ok
 
 
 def test_a_paper_is_printed_with_its_version(shell: Shell) -> None:
     """As Markdown, or as one line of JSON with the same version."""
-    code, out, _ = shell("datasheet", "--registry", "metrics.toml")
-    assert code == 0
+    out = ok(shell("datasheet", "--registry", "metrics.toml"))
     assert out.startswith("# Data sheet")
     version = json.loads(shell("datasheet", "--registry", "metrics.toml", "--json")[1])["version"]
     assert f"Version `{version}`" in out
@@ -20,10 +19,7 @@ def test_a_paper_is_printed_with_its_version(shell: Shell) -> None:
 
 def test_all_papers_go_into_a_folder(shell: Shell) -> None:
     """Each as Markdown and as one HTML file."""
-    code, _, _ = shell(
-        "datasheet", "--registry", "metrics.toml", "--out", str(shell.place / "papers")
-    )
-    assert code == 0
+    ok(shell("datasheet", "--registry", "metrics.toml", "--out", str(shell.place / "papers")))
     names = {path.name for path in (shell.place / "papers").iterdir()}
     papers = ("datasheet", "dpia", "consent")
     assert names == {f"{each}.{end}" for each in papers for end in ("md", "html")}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from shell import Shell
+from shell import Shell, ok, refused
 
 from rappor import Params, Population, decode, simulate_counts
 from rappor.cli.demo import Demo
@@ -16,9 +16,7 @@ def test_demo_on_own_values(shell: Shell) -> None:
     (shell.place / "own.txt").write_text("cat\n" * 30_000 + "dog\n" * 20_000)
     (shell.place / "own.csv").write_text("value,count\ncat,30000\ndog,20000\n")
     for name in ("own.txt", "own.csv"):
-        code, out, _ = shell("demo", "--values", name, "--seed", "1", "--json")
-        assert code == 0
-        rows = json.loads(out)["estimates"]
+        rows = json.loads(ok(shell("demo", "--values", name, "--seed", "1", "--json")))["estimates"]
         assert [(row["candidate"], row["truth"]) for row in rows] == [
             ("cat", 30_000),
             ("dog", 20_000),
@@ -27,26 +25,22 @@ def test_demo_on_own_values(shell: Shell) -> None:
 
 def test_a_small_demo_has_ten_thousand_devices_and_20_words(shell: Shell) -> None:
     """Every word is a candidate; --reports says another number, and own values another demo."""
-    code, out, _ = shell("demo", "--small", "--seed", "1", "--profile", "low-noise", "--json")
-    assert code == 0
+    out = ok(shell("demo", "--small", "--seed", "1", "--profile", "low-noise", "--json"))
     document = json.loads(out)
     rows = document["estimates"]
     assert document["reports"] == 10_000
     assert document["detected"] == len(rows) <= 20
     assert rows[0]["candidate"] == "the"
-    code, out, _ = shell("demo", "--small", "--seed", "1", "--reports", "2e4", "--json")
+    _code, out, _ = shell("demo", "--small", "--seed", "1", "--reports", "2e4", "--json")
     assert json.loads(out)["reports"] == 20_000
-    code, _, err = shell("demo", "--small", "--values", "population.csv")
-    assert code == 2
+    err = refused(shell("demo", "--small", "--values", "population.csv"))
     assert "give either --small or --values" in err
 
 
 def test_demo_draws_values_by_weights(shell: Shell) -> None:
     """A table of weights is a population of as many devices as --reports says."""
     words = ("demo", "--values", "population.csv", "--seed", "1", "--reports", "20000", "--json")
-    code, out, _ = shell(*words)
-    assert code == 0
-    document = json.loads(out)
+    document = json.loads(ok(shell(*words)))
     assert document["reports"] == 20_000
     truth = {row["candidate"]: row["truth"] for row in document["estimates"]}
     assert sum(truth.values()) == 20_000
@@ -56,8 +50,7 @@ def test_demo_draws_values_by_weights(shell: Shell) -> None:
 def test_demo_takes_any_line_for_a_value(shell: Shell) -> None:
     """A first line that a reader of tables would refuse is a value like others."""
     (shell.place / "own.txt").write_text("x" * 200_000 + "\n" + 'a\0"\n' * 200)
-    code, out, _ = shell("demo", "--values", "own.txt", "--seed", "1", "--json")
-    assert code == 0
+    out = ok(shell("demo", "--values", "own.txt", "--seed", "1", "--json"))
     assert json.loads(out)["reports"] == 201
 
 
@@ -65,8 +58,7 @@ def test_demo_reads_odd_characters_of_a_table(shell: Shell) -> None:
     """A separator that only some programs end a line at is part of a value."""
     content = 'value,count\n"cat\u2028,\n",30000\ndog\u2028,20000\n'
     (shell.place / "own.csv").write_text(content)
-    code, out, _ = shell("demo", "--values", "own.csv", "--seed", "1", "--json")
-    assert code == 0
+    out = ok(shell("demo", "--values", "own.csv", "--seed", "1", "--json"))
     assert [row["truth"] for row in json.loads(out)["estimates"]] == [30_000, 20_000]
 
 
@@ -74,9 +66,7 @@ def test_demo_of_few_reports_warns(shell: Shell) -> None:
     """Below a hundred reports the errors are not those that are written."""
     words = ("demo", "--values", "population.csv", "--seed", "1", "--reports")
     sentence = "Intervals and detections of strings are not reliable below 100 reports, got 50."
-    code, out, _ = shell(*words, "50")
-    assert code == 0
-    assert sentence in " ".join(out.split())
+    assert sentence in " ".join(ok(shell(*words, "50")).split())
     assert "not reliable" not in shell(*words, "100")[1]
 
 
@@ -111,9 +101,7 @@ def test_demo_says_how_many_are_false() -> None:
 def test_demo_ends_with_what_an_observer_can_believe(shell: Shell) -> None:
     """The last sentences hold both losses and both beliefs, in whole words."""
     (shell.place / "own.txt").write_text("cat\n" * 30_000 + "dog\n" * 20_000)
-    code, out, _ = shell("demo", "--values", "own.txt", "--seed", "1")
-    assert code == 0
-    text = " ".join(out.split())
+    text = " ".join(ok(shell("demo", "--values", "own.txt", "--seed", "1")).split())
     assert "Each of 50,000 devices has one of 2 values" in text
     assert "Of the 2 detected, 0 are false: hardly any device has them." in text
     assert text.endswith(
@@ -126,8 +114,7 @@ def test_demo_ends_with_what_an_observer_can_believe(shell: Shell) -> None:
 def test_demo_of_counted_devices_takes_no_reports(shell: Shell) -> None:
     """Each value of a list reports once: there is nothing to choose."""
     (shell.place / "own.txt").write_text("cat\ndog\n")
-    code, out, err = shell("demo", "--values", "own.txt", "--reports", "5")
-    assert (code, out) == (2, "")
+    err = refused(shell("demo", "--values", "own.txt", "--reports", "5"))
     assert "--reports must be omitted where --values counts the devices" in " ".join(err.split())
 
 
@@ -153,7 +140,5 @@ def test_demo_of_counted_devices_takes_no_reports(shell: Shell) -> None:
 def test_demo_refuses_bad_values(shell: Shell, content: bytes, said: str) -> None:
     """Empty, foreign and fractional data, and another table, get one sentence."""
     (shell.place / "own").write_bytes(content)
-    got, out, err = shell("demo", "--values", "own")
-    assert (got, out) == (2, "")
+    err = refused(shell("demo", "--values", "own"))
     assert said in " ".join(err.split())
-    assert len(err.strip().splitlines()) == 1

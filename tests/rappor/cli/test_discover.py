@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 import pytest
-from shell import Shell, uploads
+from shell import Shell, ok, refused, uploads
 
 REGISTRY = """
 [budget]
@@ -35,8 +35,7 @@ def parts(shell: Shell) -> tuple[str, str]:
     (shell.place / "population.csv").write_text("value,weight\nqwant,5\nduckduckgo,3\nmojek,2\n")
     simulated = ("--population", "population.csv", "--reports", "1e5", "--seed", "3")
     out = shell.path("engine.counts")
-    code, printed, _ = shell.metric("simulate", *simulated, "--out", out)
-    assert code == 0
+    printed = ok(shell.metric("simulate", *simulated, "--out", out))
     names = "engine-prefix-2.counts", "engine-whole.counts"
     assert printed == (
         f"100,000 reports of engine in {shell.path(names[0])} to {shell.path(names[1])}\n"
@@ -64,9 +63,7 @@ def test_the_metric_s_own_candidates_are_known_strings(
 ) -> None:
     """And with them a string is found that is longer than what was looked for."""
     asked = ("--alphabet", "a-z", "--longest", "5", "--keep", "9", "--registry", "metrics.toml")
-    code, printed, _ = shell("discover", *parts, *asked, "--json")
-    assert code == 0
-    document = json.loads(printed)
+    document = json.loads(ok(shell("discover", *parts, *asked, "--json")))
     found = [row["candidate"] for row in document["estimates"]]
     assert found[:3] == ["qwant", "duckduckgo", "mojek"]
     assert [each["part"] for each in document["prefixes"]] == ["prefix:2"]
@@ -78,8 +75,7 @@ def test_strings_go_to_a_csv_file(shell: Shell, parts: tuple[str, str]) -> None:
     (shell.place / "known.txt").write_text("duckduckgo\r\n\nbing\n")
     out = shell.path("found.csv")
     more = ("--known", "known.txt", "--longest", "5", "--keep", "9", "--csv", out)
-    code, _, _ = shell("discover", *parts, "--alphabet", "a-z", *more)
-    assert code == 0
+    ok(shell("discover", *parts, "--alphabet", "a-z", *more))
     with Path(out).open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["candidate"] for row in rows][:3] == ["qwant", "duckduckgo", "mojek"]
@@ -88,12 +84,8 @@ def test_strings_go_to_a_csv_file(shell: Shell, parts: tuple[str, str]) -> None:
 def test_alphabets_have_ranges(shell: Shell, parts: tuple[str, str]) -> None:
     """A hyphen at an end is itself, a character that comes twice counts once."""
     asked = ("--alphabet=-a-cqwntmojek0-2b", "--longest", "2", "--json")
-    code, printed, _ = shell("discover", *parts, *asked)
-    assert code == 0
-    assert json.loads(printed)["alphabet"] == "-abcqwntmojek012"
-    code, _, err = shell("discover", *parts, "--alphabet", "z-a")
-    assert code == 2
-    assert "z-a is no range" in err
+    assert json.loads(ok(shell("discover", *parts, *asked)))["alphabet"] == "-abcqwntmojek012"
+    assert "z-a is no range" in refused(shell("discover", *parts, "--alphabet", "z-a"))
 
 
 def test_days_of_several_epochs_are_refused(shell: Shell, parts: tuple[str, str]) -> None:
@@ -104,22 +96,19 @@ def test_days_of_several_epochs_are_refused(shell: Shell, parts: tuple[str, str]
         name = part.replace("counts", "json")
         (shell.place / name).write_text(json.dumps(answer))
         answers.append(name)
-    code, _, err = shell("discover", *answers, *parts, "--registry", "metrics.toml")
-    assert code == 1
+    err = refused(shell("discover", *answers, *parts, "--registry", "metrics.toml"), 1)
     assert "one epoch of engine, got days of 2026-10 and 2026-11" in err
 
 
 def test_one_part_alone_has_no_answer(shell: Shell, parts: tuple[str, str]) -> None:
     """One sentence, exit code 1 and nothing printed."""
-    code, printed, err = shell("discover", parts[0], "--alphabet", "a-z")
-    assert (code, printed) == (1, "")
+    err = refused(shell("discover", parts[0], "--alphabet", "a-z"), 1)
     assert err.startswith("rappor: counts must be of a prefix, or several, and of the whole")
 
 
 def test_too_many_candidates_are_a_usage_error(shell: Shell, parts: tuple[str, str]) -> None:
     """With their number."""
-    code, _, err = shell("discover", *parts, "--alphabet", "a-z", "--longest", "9")
-    assert code == 2
+    err = refused(shell("discover", *parts, "--alphabet", "a-z", "--longest", "9"))
     assert re.search(r"at most 1,000,000,000 strings, got \d+,\d{3},\d{3},\d{3}: use fewer", err)
 
 
@@ -131,12 +120,10 @@ def test_uploads_are_added_up_a_part_at_a_time(shell: Shell) -> None:
     for part in ("prefix:2", "whole"):
         out = shell.path(f"{part[:3]}.counts")
         asked = ("aggregate", "uploads.jsonl", "--part", part, "--out", out, "--json")
-        code, printed, _ = shell.metric(*asked)
-        assert code == 0  # 60 devices of one part only: probability 5e-14
+        printed = ok(shell.metric(*asked))  # 60 devices of one part only: probability 5e-14
         numbers.append(json.loads(printed)["reports"])
     assert sum(numbers) == 60
-    code, _, err = shell.metric("aggregate", "uploads.jsonl", "--part", "prefix:9", "--out", "x")
-    assert code == 2
+    err = refused(shell.metric("aggregate", "uploads.jsonl", "--part", "prefix:9", "--out", "x"))
     assert "--part must be a part that is there, got 'prefix:9': inputs have prefix:2, whole" in err
 
 
@@ -145,10 +132,11 @@ def test_reports_and_days_of_parts_have_files_of_their_own(
 ) -> None:
     """The part stands in the name, before the day."""
     people = ("--population", "population.csv", "--devices", "300", "--seed", "1")
-    code, printed, _ = shell.metric(
-        "simulate", *people, "--days", "2", "--out", shell.path("day.counts"), "--json"
+    printed = ok(
+        shell.metric(
+            "simulate", *people, "--days", "2", "--out", shell.path("day.counts"), "--json"
+        )
     )
-    assert code == 0
     document = json.loads(printed)
     assert document["reports"] == 600
     assert [Path(name).name for name in document["files"]] == [
@@ -157,10 +145,8 @@ def test_reports_and_days_of_parts_have_files_of_their_own(
         "day-whole-1.counts",
         "day-whole-2.counts",
     ]
-    code, _, _ = shell.metric("simulate", *people, "--out", shell.path("all.parquet"))
-    assert code == 0
+    ok(shell.metric("simulate", *people, "--out", shell.path("all.parquet")))
     out = shell.path("again.counts")
     read = ("aggregate", shell.path("all-prefix-2.parquet"), "--out", out)
-    code, printed, _ = shell.metric(*read)
-    assert code == 0
+    ok(shell.metric(*read))
     assert len(parts) == 2

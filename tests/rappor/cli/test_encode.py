@@ -8,14 +8,13 @@ import sys
 from typing import Any
 
 import pytest
-from shell import SECRET, Shell
+from shell import SECRET, Shell, ok, refused
 
 from rappor import Registry, encode_value
 
 
 def encode(shell: Shell, *words: str) -> Any:
-    code, out, err = shell("encode", *words, "--registry", "metrics.toml", "--json")
-    assert code == 0, err
+    out = ok(shell("encode", *words, "--registry", "metrics.toml", "--json"))
     return json.loads(out)
 
 
@@ -44,8 +43,7 @@ def test_encode_says_whether_the_report_is_the_permanent_response(
         "expires = 2099-12-31\nencoding = 'bloom'\nepoch = 'year'\ninterval = 'epoch'\n"
         f"profile = '{profile}'\n"
     )
-    code, out, err = shell("encode", "page", "a", "--registry", "once.toml")
-    assert code == 0, err
+    out = ok(shell("encode", "page", "a", "--registry", "once.toml"))
     shown = dict(line.split() for line in out.splitlines()[:6])
     is_bare = shown["permanent"] == shown["report"]
     assert is_bare is (profile == "once")
@@ -61,9 +59,7 @@ def test_encode_reads_a_secret_file(shell: Shell) -> None:
     by_hex = encode(shell, "engine", "qwant", "--secret-hex", SECRET)
     assert by_file["permanent"] == by_hex["permanent"]
     words = ("encode", "engine", "qwant", "--registry", "metrics.toml", "--secret-file", "short")
-    code, _, err = shell(*words)
-    assert code == 2
-    assert "SSS" not in err
+    assert "SSS" not in refused(shell(*words))
 
 
 def test_a_secret_on_the_command_line_warns_once(shell: Shell) -> None:
@@ -107,10 +103,7 @@ def test_encode_takes_flags_and_epochs(shell: Shell) -> None:
 )
 def test_encode_refuses(shell: Shell, words: tuple[str, ...], reason: str) -> None:
     """What cannot be encoded gets one sentence, exit code 2, and the value is not repeated."""
-    code, out, err = shell("encode", *words, "--registry", "metrics.toml")
-    assert code == 2
-    assert not out
-    assert reason in err
+    assert reason in refused(shell("encode", *words, "--registry", "metrics.toml"))
 
 
 def test_encode_warns_of_a_value_without_a_place(shell: Shell) -> None:

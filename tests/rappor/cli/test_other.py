@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from shell import SECRET, Shell
+from shell import SECRET, Shell, ok, refused
 
 from rappor import Params, Registry
 from rappor.planning.noise import choose_noise
@@ -40,8 +40,7 @@ def shop(shell: Shell) -> Shell:
     words = ("--population", "population.csv", "--reports", "50000", "--seed", "1")
     out = shell.path("week.counts")
     where = ("--registry", "registry.toml", "--metric", "editor", "--out", out)
-    code, printed, _ = shell("simulate", *where, *words, "--json")
-    assert code == 0
+    printed = ok(shell("simulate", *where, *words, "--json"))
     assert [name.rsplit("/", 1)[-1] for name in json.loads(printed)["files"]] == list(COUNTS)
     return shell
 
@@ -49,8 +48,7 @@ def shop(shell: Shell) -> Shell:
 def test_counts_of_both_are_decoded_together(shop: Shell) -> None:
     """The categories, and then the texts in other with both of their shares."""
     search = ("--alphabet", "a-z", "--longest", "4", "--keep", "20")
-    code, out, _ = shop("discover", *COUNTS, "--registry", "registry.toml", *search, "--json")
-    assert code == 0
+    out = ok(shop("discover", *COUNTS, "--registry", "registry.toml", *search, "--json"))
     document = json.loads(out)
     assert [row["candidate"] for row in document["categories"]["estimates"]] == [
         "vscode",
@@ -61,7 +59,7 @@ def test_counts_of_both_are_decoded_together(shop: Shell) -> None:
     kate = document["other"][0]
     assert kate["of_all"]["proportion"] == pytest.approx(0.2, abs=0.05)
     assert kate["of_other"]["proportion"] == pytest.approx(2 / 3, abs=0.15)
-    code, out, _ = shop("discover", *COUNTS, *search)
+    _code, out, _ = shop("discover", *COUNTS, *search)
     assert "What is in other" in out
     assert "vscode" in out
 
@@ -69,19 +67,16 @@ def test_counts_of_both_are_decoded_together(shop: Shell) -> None:
 @pytest.mark.acceptance
 def test_decode_does_the_same_by_the_metrics_candidates(shop: Shell) -> None:
     """With an alphabet that it learns; what is for one metric only is refused."""
-    code, out, _ = shop("decode", *COUNTS, "--registry", "registry.toml", "--json")
-    assert code == 0
+    out = ok(shop("decode", *COUNTS, "--registry", "registry.toml", "--json"))
     assert {"kate", "nano"} <= {row["candidate"] for row in json.loads(out)["other"]}
-    code, _, err = shop("decode", *COUNTS, "--forged")
-    assert code == 2
+    err = refused(shop("decode", *COUNTS, "--forged"))
     assert "--forged must be omitted for counts of categories" in err
 
 
 def test_counts_of_strangers_are_refused(shop: Shell) -> None:
     """Counts whose metrics the registry does not know as a pair."""
     (shop.place / "strange.toml").write_text(ENTRY.replace("metrics.editor", "metrics.tool"))
-    code, _, err = shop("discover", *COUNTS, "--registry", "strange.toml")
-    assert code == 2
+    err = refused(shop("discover", *COUNTS, "--registry", "strange.toml"))
     assert "counts must be of a metric with other, got editor, editor.other" in err
 
 
@@ -93,8 +88,7 @@ def test_days_of_several_epochs_are_refused(command: str, shop: Shell) -> None:
         answer = {"metric": metric, "from": f"{month}-01", "to": f"{month}-20", "collections": []}
         (shop.place / f"{month}.json").write_text(json.dumps(answer))
         answers.append(f"{month}.json")
-    code, _, err = shop(command, *answers, *COUNTS, "--registry", "registry.toml")
-    assert code == 1
+    err = refused(shop(command, *answers, *COUNTS, "--registry", "registry.toml"), 1)
     assert "one epoch of editor.other, got days of 2026-Q3 and 2026-Q4" in err
 
 
@@ -103,60 +97,50 @@ def test_both_metrics_have_a_minimum(few: int, short: str, shop: Shell) -> None:
     """Too few reports of either are refused, however many the other one has."""
     words = ("--population", "population.csv", "--reports", "99", "--seed", "1")
     where = ("--registry", "registry.toml", "--metric", "editor")
-    code, _, _ = shop("simulate", *where, *words, "--out", shop.path("few.counts"))
-    assert code == 0
+    ok(shop("simulate", *where, *words, "--out", shop.path("few.counts")))
     small = [name.replace("week", "few") for name in COUNTS]
     mixed = [small[0], *COUNTS[1:]] if few == 0 else [COUNTS[0], *small[1:]]
-    code, out, err = shop("discover", *mixed, "--registry", "registry.toml", "--alphabet", "a-z")
-    assert (code, out) == (1, "")
+    err = refused(shop("discover", *mixed, "--registry", "registry.toml", "--alphabet", "a-z"), 1)
     assert f"at least 100 reports, the minimum of {short}, got 99" in err
 
 
 def test_what_a_device_sends_is_two_reports(shop: Shell) -> None:
     """`encode` shows both, and in JSON the second one under `together`."""
     words = ("--registry", "registry.toml", "--secret-hex", SECRET, "--epoch", "2026-Q4")
-    code, out, _ = shop("encode", "editor", "vim", *words, "--json")
-    assert code == 0
-    document = json.loads(out)
+    document = json.loads(ok(shop("encode", "editor", "vim", *words, "--json")))
     assert (document["metric"], document["bits"]) == ("editor", "010")
     (second,) = document["together"]
     assert second["metric"] == "editor.other"
-    code, out, _ = shop("encode", "editor", "vim", *words)
+    _code, out, _ = shop("encode", "editor", "vim", *words)
     assert out.count("\npermanent  ") == 2
 
 
 def test_both_prices_are_told(shop: Shell) -> None:
     """By `collects`, with what both reports tell together, and by `privacy`."""
-    code, out, _ = shop("collects", "editor", "--registry", "registry.toml")
-    assert code == 0
+    out = ok(shop("collects", "editor", "--registry", "registry.toml"))
     assert "editor.other: What is in no category of editor" in out
     assert "a device answers both or neither" in out
     told = " ".join(out.partition("both or neither")[2].split())
     one = "Both reports of one value together: somebody who thought a value 50 % likely can become"
     assert f"{one} almost certain, either way" in told
-    code, out, _ = shop("privacy", "editor", "--registry", "registry.toml", "--json")
+    out = ok(shop("privacy", "editor", "--registry", "registry.toml", "--json"))
     assert json.loads(out)["together"] == {
         "metrics": ["editor", "editor.other"],
         "epsilon_1": pytest.approx(8.0, abs=1e-3),
         "epsilon_inf": pytest.approx(12.0, abs=1e-3),
     }
-    code, out, _ = shop("privacy", "editor", "--registry", "registry.toml")
+    _code, out, _ = shop("privacy", "editor", "--registry", "registry.toml")
     assert "Answered together" in out
 
 
 def test_a_plan_writes_an_entry_with_other(shop: Shell) -> None:
     """It reads back to the same two metrics; what is in other has no entry of its own."""
     words = ("--registry", "registry.toml", "--reports", "1e5")
-    code, out, _ = shop("plan", *words, "--metric", "editor", "--json")
-    assert code == 0
-    entry = json.loads(out)["toml"]
+    entry = json.loads(ok(shop("plan", *words, "--metric", "editor", "--json")))["toml"]
     assert 'other = "discover"' in entry
     (shop.place / "planned.toml").write_text(entry)
-    code, out, _ = shop("collects", "--registry", "planned.toml")
-    assert code == 0
-    assert "editor.other" in out
-    code, _, err = shop("plan", *words, "--metric", "editor.other")
-    assert code == 2
+    assert "editor.other" in ok(shop("collects", "--registry", "planned.toml"))
+    err = refused(shop("plan", *words, "--metric", "editor.other"))
     assert "plan the metric whose other it names" in err
 
 
@@ -185,8 +169,7 @@ def test_a_plan_has_one_noise_for_both(
 
 def test_a_registry_for_javascript_has_both_metrics(shop: Shell) -> None:
     """With the parts of the second one, and what both say to people."""
-    code, out, _ = shop("collects", "--registry", "registry.toml", "--json")
-    assert code == 0
+    out = ok(shop("collects", "--registry", "registry.toml", "--json"))
     first, second = json.loads(out)["metrics"]
     assert [first["name"], second["name"]] == ["editor", "editor.other"]
     assert first["parts"] == []
@@ -198,17 +181,14 @@ def test_a_registry_for_javascript_has_both_metrics(shop: Shell) -> None:
 def test_the_demo_tells_what_is_found_and_what_is_not(shell: Shell) -> None:
     """At the published size the most frequent text is found; the truth stands beside all."""
     words = ("--other", "--reports", "9000", "--profile", "low-noise", "--seed", "1")
-    code, out, _ = shell("demo", *words, "--json")
-    assert code == 0
-    document = json.loads(out)
+    document = json.loads(ok(shell("demo", *words, "--json")))
     (size,) = document["sizes"]
     # A third of other is 12 standard errors: missed with a probability below 1e-9.
     assert "cursor" in [row["candidate"] for row in size["without_a_list"]["other"]]
     assert document["truth"]["of_other"]["cursor"] == pytest.approx(1000 / 2935)
     assert document["epsilon_1"] == pytest.approx(8, abs=1e-3)
     chart = str(shell.place / "other.svg")
-    code, out, _ = shell("demo", *words, "--chart", chart)
-    assert code == 0
+    out = ok(shell("demo", *words, "--chart", chart))
     assert "9,000 devices: other is" in out
     assert "Not found without a list:" in out
     assert "Shares of other" in (shell.place / "other.svg").read_text()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from shell import Shell
+from shell import Shell, ok, refused
 
 from rappor import Registry
 
@@ -26,9 +26,7 @@ def test_parts_are_planned(shell: Shell) -> None:
 def test_json_has_the_same_numbers(shell: Shell) -> None:
     """Layouts with what they find, and the entry."""
     more = ("--longest", "4", "--alphabet", "a-c0-1", "--candidates", "50", "--json")
-    code, printed, _ = shell(*BUDGET, *more)
-    assert code == 0
-    document = json.loads(printed)
+    document = json.loads(ok(shell(*BUDGET, *more)))
     assert (document["characters"], document["longest"], document["strings"]) == (5, 4, 50)
     assert document["parts"][-1] == {"name": "whole", "share": None}
     assert 0 < document["found"] <= 50
@@ -50,6 +48,4 @@ def test_what_does_not_go_together_is_refused(
     shell: Shell, words: tuple[str, ...], reason: str
 ) -> None:
     """A usage error, one sentence."""
-    code, _, err = shell("plan", *words)
-    assert code == 2
-    assert reason in err
+    assert reason in refused(shell("plan", *words))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from pages import drawings, tables
-from shell import Shell
+from shell import Shell, ok, refused
 
 from rappor import Counts, Population, Registry, simulate_counts
 from rappor.counts.released import Period, Released
@@ -44,10 +44,7 @@ def segments(shell: Shell) -> Shell:
 
 def test_shares_and_differences_are_printed(segments: Shell) -> None:
     """A table a segment with a row a string, whose share is more or less than in the rest."""
-    code, out, _ = segments(
-        "compare", "segments.json", "--by", "version", "--candidates", "engines.txt"
-    )
-    assert code == 0
+    out = ok(segments("compare", "segments.json", "--by", "version", "--candidates", "engines.txt"))
     lines = out.splitlines()
     titles = [number for number, line in enumerate(lines) if line.endswith("against the rest")]
     assert [lines[number] for number in titles] == [
@@ -69,9 +66,7 @@ def test_json_csv_page_and_chart_have_the_same_segments(segments: Shell) -> None
     table, page, chart = (segments.path(name) for name in ("s.csv", "s.html", "s.svg"))
     files = ("--csv", table, "--html", page, "--chart", chart)
     words = ("--candidates", "engines.txt", "--json")
-    code, out, _ = segments("compare", "segments.json", "--by", "version", *words, *files)
-    assert code == 0
-    found = json.loads(out)
+    found = json.loads(ok(segments("compare", "segments.json", "--by", "version", *words, *files)))
     assert [each["segment"] for each in found["samples"]] == [
         {"version": "1"},
         {"version": HOSTILE},
@@ -95,8 +90,9 @@ def test_json_csv_page_and_chart_have_the_same_segments(segments: Shell) -> None
 
 def test_decode_names_the_command_for_segments(segments: Shell) -> None:
     """One sum of segments is refused, and so are counts without any here."""
-    code, _, err = segments("decode", "segments.json", "--candidates", "engines.txt")
-    assert (code, "counts must be of one segment, got 2" in err) == (1, True)
+    assert "counts must be of one segment, got 2" in refused(
+        segments("decode", "segments.json", "--candidates", "engines.txt"), 1
+    )
 
 
 def test_segments_without_reports_are_left_out(segments: Shell) -> None:
@@ -115,8 +111,7 @@ def test_segments_without_reports_are_left_out(segments: Shell) -> None:
 def test_what_goes_with_samples_only_is_refused(segments: Shell) -> None:
     """No device is in two segments."""
     words = ("compare", "segments.json", "--by", "all", "--overlap", "1")
-    code, _, err = segments(*words)
-    assert (code, "--overlap must be omitted with --by" in err) == (2, True)
+    assert "--overlap must be omitted with --by" in refused(segments(*words))
 
 
 def test_a_segment_below_the_minimum_is_refused(segments: Shell) -> None:
@@ -137,5 +132,4 @@ def test_a_segment_below_the_minimum_is_refused(segments: Shell) -> None:
     path.write_text(text.replace("[metrics.engine]", minimum.format(20_000)))
     assert segments(*words)[0] == 0
     path.write_text(text.replace("[metrics.engine]", minimum.format(20_001)))
-    code, _, err = segments(*words)
-    assert (code, "at least 20,001 reports" in err) == (1, True)
+    assert "at least 20,001 reports" in refused(segments(*words), 1)

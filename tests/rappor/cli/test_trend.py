@@ -10,7 +10,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from shell import Shell
+from shell import Shell, ok, refused
 
 from rappor import Counts, Population, Registry
 from rappor.counts.released import Period, Released
@@ -51,8 +51,7 @@ def days(shell: Shell) -> Shell:
 
 def test_shares_gaps_and_the_course_are_printed(days: Shell) -> None:
     """A row a string with the first and the last third, a dot where there are no reports."""
-    code, out, _ = days("trend", "days.json", "--candidates", "engines.txt")
-    assert code == 0
+    out = ok(days("trend", "days.json", "--candidates", "engines.txt"))
     lines = out.splitlines()
     assert lines[0] == "from 2026-11-02 to 2026-11-06, by the line"
     assert lines[1].split() == [
@@ -75,9 +74,7 @@ def test_json_csv_page_and_chart_have_the_same_trend(days: Shell) -> None:
     table, page, chart = (days.path(name) for name in ("t.csv", "t.html", "t.svg"))
     files = ("--csv", table, "--html", page, "--chart", chart)
     words = ("--candidates", "engines.txt", "--smooth", "2", "--json")
-    code, out, _ = days("trend", "days.json", *words, *files)
-    assert code == 0
-    found = json.loads(out)
+    found = json.loads(ok(days("trend", "days.json", *words, *files)))
     assert (found["by"], found["window"], found["candidates"]) == ("day", 2, 3)
     with Path(table).open(newline="") as file:
         rows = list(csv.DictReader(file))
@@ -91,34 +88,29 @@ def test_json_csv_page_and_chart_have_the_same_trend(days: Shell) -> None:
 def test_files_without_days_are_given_theirs(days: Shell) -> None:
     """From a day on, each a month."""
     words = ("--from", "2026-11-02", "--by", "month", "--json")
-    code, out, _ = days("trend", "0.counts", "1.counts", *words)
-    assert code == 0
-    found = json.loads(out)
+    found = json.loads(ok(days("trend", "0.counts", "1.counts", *words)))
     assert [each["first"] for each in found["samples"]] == ["2026-11-02", "2026-12-01"]
     assert [each["last"] for each in found["samples"]] == ["2026-11-30", "2026-12-31"]
-    code, out, _ = days("trend", "0.counts", "1.counts", "--from", "2026-11-02", "--json")
-    assert code == 0
-    found = json.loads(out)
+    found = json.loads(ok(days("trend", "0.counts", "1.counts", "--from", "2026-11-02", "--json")))
     assert (found["metric"], found["by"]) == ("theme", "day")
     assert [each["first"] for each in found["samples"]] == ["2026-11-02", "2026-11-03"]
-    code, _, err = days("trend", "0.counts", "1.counts")
-    assert (code, "has no days: give --from" in err) == (2, True)
-    code, _, err = days("trend", "themes.json", "--from", "2026-11-02")
-    assert (code, "has its own days: omit --from" in err) == (2, True)
-    code, _, err = days("trend", "0.counts", "1.counts", "--from", "9999-12-31")
-    assert (code, "must be before the year 10000" in err) == (1, True)
+    assert "has no days: give --from" in refused(days("trend", "0.counts", "1.counts"))
+    err = refused(days("trend", "themes.json", "--from", "2026-11-02"))
+    assert "has its own days: omit --from" in err
+    assert "must be before the year 10000" in refused(
+        days("trend", "0.counts", "1.counts", "--from", "9999-12-31"), 1
+    )
 
 
 def test_answers_of_several_ranges_are_joined(days: Shell) -> None:
     """In the order of their days; overlapping ones are refused."""
     released(5, 7, shell=days).save(days.place / "later.json")
-    code, out, _ = days("trend", "later.json", "themes.json", "--json")
-    assert code == 0
-    found = json.loads(out)["samples"]
+    found = json.loads(ok(days("trend", "later.json", "themes.json", "--json")))["samples"]
     missing = [number for number, each in enumerate(found) if not each["reports"]]
     assert (len(found), missing) == (8, [2, 6])
-    code, _, err = days("trend", "themes.json", "themes.json", "--json")
-    assert (code, "periods must not overlap, got 2026-11-02" in err) == (1, True)
+    assert "periods must not overlap, got 2026-11-02" in refused(
+        days("trend", "themes.json", "themes.json", "--json"), 1
+    )
 
 
 def stretch(shell: Shell, *ends: tuple[int, int]) -> Released:
@@ -142,11 +134,9 @@ def test_stretches_that_share_a_day_are_refused(days: Shell, first: int, last: i
     stretch(days, (0, 6)).save(days.place / "week.json")
     stretch(days, (first, last)).save(days.place / "other.json")
     for names in (("week.json", "other.json"), ("other.json", "week.json")):
-        code, _, err = days("trend", *names, "--json")
-        assert (code, "periods must not overlap" in err) == (1, True)
+        assert "periods must not overlap" in refused(days("trend", *names, "--json"), 1)
     stretch(days, (7, 13)).save(days.place / "other.json")
-    code, out, _ = days("trend", "other.json", "week.json", "--json")
-    assert code == 0
+    out = ok(days("trend", "other.json", "week.json", "--json"))
     assert [(each["first"], each["last"]) for each in json.loads(out)["samples"]] == [
         ("2026-11-02", "2026-11-08"),
         ("2026-11-09", "2026-11-15"),
@@ -155,15 +145,15 @@ def test_stretches_that_share_a_day_are_refused(days: Shell, first: int, last: i
 
 def test_answers_of_two_metrics_are_refused(days: Shell) -> None:
     """Their names are told."""
-    code, _, err = days("trend", "days.json", "themes.json", "--json")
-    assert (code, "counts must be of one metric, got engine, theme" in err) == (2, True)
+    assert "counts must be of one metric, got engine, theme" in refused(
+        days("trend", "days.json", "themes.json", "--json")
+    )
 
 
 def test_all_days_that_wait_are_told(days: Shell) -> None:
     """Of every answer that was joined."""
     released(5, 7, shell=days).save(days.place / "later.json")
-    code, out, _ = days("trend", "later.json", "themes.json", "--json")
-    assert code == 0
+    out = ok(days("trend", "later.json", "themes.json", "--json"))
     waiting = {each["first"] for each in json.loads(out)["samples"] if each["withheld"]}
     assert waiting == {"2026-11-06", "2026-11-09"}
 
@@ -195,20 +185,16 @@ def test_files_that_hold_nothing_are_told(days: Shell) -> None:
     dataclasses.replace(found, periods=(Period(first=DAY, last=DAY, collections=(empty,)),)).save(
         days.place / "empty.json"
     )
-    code, _, err = days("trend", "empty.json")
-    assert (code, "counts must have at least 1 report, got 0" in err) == (1, True)
+    assert "counts must have at least 1 report, got 0" in refused(days("trend", "empty.json"), 1)
     dataclasses.replace(found, periods=()).save(days.place / "empty.json")
-    code, _, err = days("trend", "empty.json")
-    assert (code, "counts must have at least 1 report, got 0" in err) == (1, True)
+    assert "counts must have at least 1 report, got 0" in refused(days("trend", "empty.json"), 1)
     (days.place / "empty.json").write_text('{"metric": "theme", "collections": []}')
-    code, _, err = days("trend", "empty.json", "--from", "2026-11-02")
-    assert (code, "counts must have at least 1 report, got 0" in err) == (1, True)
-    code, _, err = days("trend", "engines.txt")
-    assert (code, "it is not a counts file" in err) == (2, True)
+    err = refused(days("trend", "empty.json", "--from", "2026-11-02"), 1)
+    assert "counts must have at least 1 report, got 0" in err
+    assert "it is not a counts file" in refused(days("trend", "engines.txt"))
 
 
 def test_weeks_are_made_of_days(days: Shell) -> None:
     """One week, which lacks a day."""
-    code, out, _ = days("trend", "themes.json", "--by", "week")
-    assert code == 0
+    out = ok(days("trend", "themes.json", "--by", "week"))
     assert "Some days have no reports in 2026-11-02/2026-11-06." in " ".join(out.split())

@@ -11,16 +11,27 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from google_clients import write_map
+from scipy import stats
 
 from rappor import Candidates, Counts, FileError, Params, ParamsError, decode
 from rappor.candidates.google_hashing import LAYOUT, google_cells
 from rappor.cli.app import run
+from rappor.decoding.detection import Detection
 from rappor.google import files
 from rappor.protocol.encodings.catalogue import encoder
 
 GOOGLE = Path(__file__).parent / "data"
 PAPER = Params(k=128, h=2, m=16, f=0.5, p=0.5, q=0.75, layout=LAYOUT)
+
+
+def write_map(path: Path, candidates: Candidates, params: Params) -> None:
+    """Write map.csv: a string, then cohort * k + bit + 1 of each hash in each cohort."""
+    cells = candidates.cells(params, 0, len(candidates)).tolist()
+    with path.open("w", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows(
+            [text or "Empty", *(cell + 1 for cell in row if cell >= 0)]
+            for text, row in zip(candidates.strings, cells, strict=True)
+        )
 
 
 def read_csv(name: str) -> dict[str, dict[str, str]]:
@@ -103,6 +114,11 @@ def test_recorded_collection_is_decoded_with_fewer_false_strings_and_better_cove
         for text, row in theirs.items()
     ]
     assert np.mean(covered) > np.mean(their_covered)
+    assert covered.count(False) <= stats.binom.isf(1e-9, len(covered), 0.05)
+    low, high = found.ci_low_adjusted[found.detected], found.ci_high_adjusted[found.detected]
+    true = np.array([truth.get(row["candidate"], 0.0) for row in found.rows(detected_only=True)])
+    outside = int(((true < low) | (true > high)).sum())
+    assert outside <= stats.binom.isf(1e-9, len(true), 0.05)
 
 
 def test_counts_and_parameters_go_both_ways(tmp_path: Path) -> None:
@@ -249,6 +265,69 @@ def test_bad_reports_are_refused_with_their_line(tmp_path: Path, row: str) -> No
     (tmp_path / "reports.csv").write_text(f"client,cohort,bloom,prr,irr\nc,0,,,01\n{row}\n")
     with pytest.raises(FileError, match="line 3"):
         files.read_reports(tmp_path / "reports.csv", params)
+
+
+def test_error_control_changes_what_is_detected() -> None:
+    """A defect of theirs: options for level and correction that change a printed line only."""
+    counts = files.read_counts(GOOGLE / "counts.csv", PAPER)
+    candidates = files.read_candidates(GOOGLE / "candidates.txt")
+    found = [
+        int(
+            decode(
+                counts, candidates, detection=Detection(level=level, correction=correction)
+            ).detected.sum()
+        )
+        for level, correction in ((0.2, "bh"), (0.05, "bh"), (0.05, "bonferroni"), (1e-4, "bh"))
+    ]
+    assert found == sorted(found, reverse=True)
+    assert len(set(found)) == 4
+
+
+def test_absent_candidates_are_not_given_the_mass(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Theirs reports 56 of 100 such strings with 55 % of the mass; of one it has no answer."""
+    counts = files.read_counts(GOOGLE / "counts.csv", PAPER)
+    absent = [f"nobody holds {i}" for i in range(100)]
+    found = decode(counts, absent, distribution=True)
+    assert int(found.detected.sum()) <= stats.binom.isf(1e-9, 100, 0.05)
+    assert found.share is not None
+    assert found.share.sum() < 0.15
+    assert found.unallocated > 0.85
+    (tmp_path / "candidates.txt").write_text(absent[0])
+    words = [
+        "--params",
+        str(GOOGLE / "params.csv"),
+        "--candidates",
+        str(tmp_path / "candidates.txt"),
+    ]
+    assert run(["decode", str(GOOGLE / "counts.csv"), "--format", "google", "--json", *words]) == 0
+    assert '"estimates": []' in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["NA", "007", "1e3", "TRUE", ""])
+def test_every_string_stays_the_text_it_is(name: str, tmp_path: Path) -> None:
+    """Theirs crashes for a candidate named NA, and numeric strings lose their leading zeros."""
+    params = Params(k=64, h=1, m=8, f=0.25, p=0.25, q=0.75, layout=LAYOUT)
+    candidates = Candidates.from_list([name, "other", "absent"])
+    write_map(tmp_path / "map.csv", candidates, params)
+    mapped = files.read_map(tmp_path / "map.csv", params)
+    assert mapped.strings == candidates.strings
+    assert np.array_equal(mapped.cells(params, 0, 3), candidates.cells(params, 0, 3))
+
+
+def test_candidates_with_equal_bits_are_named_as_a_group(tmp_path: Path) -> None:
+    """Theirs splits the mass of two candidates with equal bits without a word."""
+    params = Params(k=16, h=1, m=2, f=0.25, p=0.25, q=0.75, layout=LAYOUT)
+    (tmp_path / "map.csv").write_text("a,1,17\nb,1,17\nc,2,18\n")
+    ones = np.full((2, 16), 100_000 * params.p_star).astype(np.int64)
+    ones[:, 0] = int(100_000 * params.q_star)
+    counts = Counts(params, ones, np.array([100_000, 100_000]))
+    found = decode(counts, files.read_map(tmp_path / "map.csv", params))
+    rows = {row["candidate"]: row for row in found.rows()}
+    assert rows["a"]["group"] == rows["b"]["group"] == 1
+    assert rows["a"]["proportion"] == rows["b"]["proportion"] == pytest.approx(1, abs=0.1)
+    assert "group" not in rows["c"]
 
 
 def test_command_line_decodes_and_converts(
