@@ -14,7 +14,7 @@ import math
 import os
 import shutil
 import tempfile
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 
 import pytest
@@ -29,6 +29,7 @@ from rappor_client.testing import FixedClock, MemoryTransport, constant_coins
 from registries import registry_of
 
 from rappor import Params
+from rappor.protocol.closing import Answered
 from rappor.protocol.encodings import encoder
 from rappor.protocol.randomizer import cohort, permanent
 from rappor.registry.budget import most_reports
@@ -98,6 +99,8 @@ class Lives(RuleBasedStateMachine):
         self.days = {self.day}
         self.collector = Collector(self.folder)
         self.reserved: dict[int, float] = {}
+        self.answered: dict[tuple[bytes, str, str], Answered[str]] = defaultdict(Answered)
+        self.expected: dict[tuple[bytes, str, str], list[str | None]] = defaultdict(list)
         self.n_copies = itertools.count()
         self.programs: list[Client] = [self.open(), self.open()]
 
@@ -131,6 +134,17 @@ class Lives(RuleBasedStateMachine):
         outcome = self.programs[n].record(name, value)
         assert outcome != Outcome.FAILED
         self.days.add(self.day)
+        if METRICS[name].interval == "none":
+            self.programs[n].waiting()  # it is written, so that the order is known
+            self.expect(name, value, is_kept=bool(outcome))
+
+    def expect(self, name: str, value: str, *, is_kept: bool) -> None:
+        """Note which value the protocol's own state answers for."""
+        metric = METRICS[name]
+        if is_kept and metric.interval == "none":
+            key = (secret_of(self.folder), name, metric.epoch_at(self.day))
+            self.answered[key] = self.answered[key].with_value(value, patterns=metric.patterns)
+            self.expected[key].append(self.answered[key].last)
 
     @rule(n=PROGRAMS)
     def flush(self, n: int) -> None:
@@ -167,12 +181,14 @@ class Lives(RuleBasedStateMachine):
             try:
                 assert client._working is not None
                 assert not client._working.writer
-                client.record(name, value)
+                outcome = client.record(name, value)
                 client.close()
             except BaseException:  # noqa: BLE001 - told by the code
                 os._exit(1)
-            os._exit(0)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+            os._exit(2 if outcome else 0)
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        assert code in (0, 2)
+        self.expect(name, value, is_kept=code == 2)
 
     @rule(name=COPIES, how=st.sampled_from(["truncate", "flip", "remove", "empty", "foreign"]))
     def damage_a_copy(self, name: str, how: str) -> None:
@@ -202,8 +218,9 @@ class Lives(RuleBasedStateMachine):
         self.mend()
 
     def mend(self) -> None:
-        """Let a program start, which looks at the folder."""
-        self.restart(0)
+        """Let both programs start, which look at the folder."""
+        for n in range(len(self.programs)):
+            self.restart(n)
 
     @rule(n=PROGRAMS)
     def bring_back_an_older_copy(self, n: int) -> None:
@@ -213,7 +230,7 @@ class Lives(RuleBasedStateMachine):
         path = own(self.folder) / name
         older = path.read_bytes() if path.exists() else b""
         for metric in METRICS:
-            self.programs[0].record(metric, "b")
+            self.record(0, metric, "b")
         self.quiesce()
         before = state_of(self.folder)
         path.write_bytes(older)
@@ -248,7 +265,7 @@ class Lives(RuleBasedStateMachine):
         kept = self.place / f"spool{next(self.n_copies)}"
         shutil.copytree(own(self.folder), kept)
         for metric in METRICS:
-            self.programs[1].record(metric, "c")
+            self.record(1, metric, "c")
         self.pass_time(DAY)
         self.programs[1].flush()
         self.quiesce()
@@ -283,7 +300,6 @@ class Lives(RuleBasedStateMachine):
         for name in copies.NAMES:
             (own(self.folder) / name).write_bytes(b"")
         self.mend()
-        self.programs = [self.open(), self.open()]
         assert all(
             client.record(name, "a") == Outcome.SILENT
             for client in self.programs
@@ -310,7 +326,7 @@ class Lives(RuleBasedStateMachine):
 
     @invariant()
     def check_delivered(self) -> None:
-        """A scope shows no more responses than patterns, nor reports than its price counts on."""
+        """A scope shows what the protocol's state says, and no more reports than its price counts on."""
         shown: dict[tuple[bytes, str, str], list[str]] = defaultdict(list)
         for (secret, _), (name, bits) in self.collector.seen.items():
             metric = METRICS[name]
@@ -323,9 +339,11 @@ class Lives(RuleBasedStateMachine):
             ]
             (scope,) = found
             shown[secret, metric.name, scope[0]].append(scope[1])
-        for (_, name, _), values in shown.items():
+        for (secret, name, epoch), values in shown.items():
             assert len(set(values)) <= METRICS[name].patterns
             assert len(values) <= (most_reports(METRICS[name]) or math.inf)
+            if METRICS[name].interval == "none":
+                assert Counter(values) <= Counter(self.expected[secret, name, epoch])
 
     def teardown(self) -> None:
         """End both programs."""
