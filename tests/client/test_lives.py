@@ -6,6 +6,7 @@ backups, clocks jump, people withdraw and agree again. After every step the prom
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import functools
 import itertools
@@ -48,6 +49,12 @@ METRICS = {
     )
 }
 REGISTRY = registry_of(*METRICS.values())
+LOUDER = dataclasses.replace(NOISY, p=0.01, q=0.9)
+REGISTRIES = (
+    REGISTRY,
+    registry_of(*(dataclasses.replace(each, params=LOUDER) for each in METRICS.values())),
+)
+"""The second has other noise: it is followed at once for life, else from the next epoch on."""
 VALUES = ("a", "b", "c")
 HOUR, DAY = 3600, 86_400
 JUMPS = (60, HOUR, HOUR, DAY, DAY, 8 * DAY, 40 * DAY, -HOUR, -2 * DAY, -40 * DAY)
@@ -109,11 +116,11 @@ class Lives(RuleBasedStateMachine):
         """The clock's day."""
         return datetime.datetime.fromtimestamp(self.clock.now, datetime.UTC).date()
 
-    def open(self) -> Client:
+    def open(self, version: int = 0) -> Client:
         """Start a program; nothing around it keeps it from working."""
         client = open_device(
             self.folder,
-            registry=REGISTRY,
+            registry=REGISTRIES[version],
             collector=self.collector,
             clock=self.clock,
             coins=SHOWING,
@@ -157,11 +164,11 @@ class Lives(RuleBasedStateMachine):
         self.clock.now += seconds
         self.days.add(self.day)
 
-    @rule(n=PROGRAMS)
-    def restart(self, n: int) -> None:
-        """End a program and start it again."""
+    @rule(n=PROGRAMS, version=st.integers(0, 1))
+    def restart(self, n: int, version: int = 0) -> None:
+        """End a program and start it again, perhaps after an update."""
         self.programs[n].close()
-        self.programs[n] = self.open()
+        self.programs[n] = self.open(version)
 
     @rule(n=PROGRAMS)
     def kill(self, n: int) -> None:
@@ -326,7 +333,7 @@ class Lives(RuleBasedStateMachine):
 
     @invariant()
     def check_delivered(self) -> None:
-        """A scope shows what the protocol's state says, and no more reports than its price counts on."""
+        """A scope shows what the protocol says, in no more reports than its price counts on."""
         shown: dict[tuple[bytes, str, str], list[str]] = defaultdict(list)
         for (secret, _), (name, bits) in self.collector.seen.items():
             metric = METRICS[name]
