@@ -265,6 +265,11 @@ export interface OpenOptions {
   collector?: string;
   /** For sending, if the collector wants one. */
   key?: string;
+  /**
+   * A key of the collector's debug door, while a page is built: at each `record` an example value, never
+   * the recorded one, goes there at once under a secret that is thrown away. It needs `collector`.
+   */
+  debug?: string;
   /** A way to the collector of the program's own. */
   transport?: Transport;
   /** The names of the metrics that this person refuses; ParamsError for one text. */

@@ -6,6 +6,7 @@ backups, clocks jump, people withdraw and agree again. After every step the prom
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import functools
 import itertools
@@ -14,7 +15,7 @@ import math
 import os
 import shutil
 import tempfile
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,7 @@ from rappor_client.testing import FixedClock, MemoryTransport, constant_coins
 from registries import registry_of
 
 from rappor import Params
+from rappor.protocol.closing import Answered
 from rappor.protocol.encodings import encoder
 from rappor.protocol.randomizer import cohort, permanent
 from rappor.registry.budget import most_reports
@@ -47,6 +49,12 @@ METRICS = {
     )
 }
 REGISTRY = registry_of(*METRICS.values())
+LOUDER = dataclasses.replace(NOISY, p=0.01, q=0.9)
+REGISTRIES = (
+    REGISTRY,
+    registry_of(*(dataclasses.replace(each, params=LOUDER) for each in METRICS.values())),
+)
+"""The second has other noise: it is followed at once for life, else from the next epoch on."""
 VALUES = ("a", "b", "c")
 HOUR, DAY = 3600, 86_400
 JUMPS = (60, HOUR, HOUR, DAY, DAY, 8 * DAY, 40 * DAY, -HOUR, -2 * DAY, -40 * DAY)
@@ -98,6 +106,8 @@ class Lives(RuleBasedStateMachine):
         self.days = {self.day}
         self.collector = Collector(self.folder)
         self.reserved: dict[int, float] = {}
+        self.answered: dict[tuple[bytes, str, str], Answered[str]] = defaultdict(Answered)
+        self.expected: dict[tuple[bytes, str, str], list[str | None]] = defaultdict(list)
         self.n_copies = itertools.count()
         self.programs: list[Client] = [self.open(), self.open()]
 
@@ -106,11 +116,11 @@ class Lives(RuleBasedStateMachine):
         """The clock's day."""
         return datetime.datetime.fromtimestamp(self.clock.now, datetime.UTC).date()
 
-    def open(self) -> Client:
+    def open(self, version: int = 0) -> Client:
         """Start a program; nothing around it keeps it from working."""
         client = open_device(
             self.folder,
-            registry=REGISTRY,
+            registry=REGISTRIES[version],
             collector=self.collector,
             clock=self.clock,
             coins=SHOWING,
@@ -131,6 +141,17 @@ class Lives(RuleBasedStateMachine):
         outcome = self.programs[n].record(name, value)
         assert outcome != Outcome.FAILED
         self.days.add(self.day)
+        if METRICS[name].interval == "none":
+            self.programs[n].waiting()  # it is written, so that the order is known
+            self.expect(name, value, is_kept=bool(outcome))
+
+    def expect(self, name: str, value: str, *, is_kept: bool) -> None:
+        """Note which value the protocol's own state answers for."""
+        metric = METRICS[name]
+        if is_kept and metric.interval == "none":
+            key = (secret_of(self.folder), name, metric.epoch_at(self.day))
+            self.answered[key] = self.answered[key].with_value(value, patterns=metric.patterns)
+            self.expected[key].append(self.answered[key].last)
 
     @rule(n=PROGRAMS)
     def flush(self, n: int) -> None:
@@ -143,11 +164,11 @@ class Lives(RuleBasedStateMachine):
         self.clock.now += seconds
         self.days.add(self.day)
 
-    @rule(n=PROGRAMS)
-    def restart(self, n: int) -> None:
-        """End a program and start it again."""
+    @rule(n=PROGRAMS, version=st.integers(0, 1))
+    def restart(self, n: int, version: int = 0) -> None:
+        """End a program and start it again, perhaps after an update."""
         self.programs[n].close()
-        self.programs[n] = self.open()
+        self.programs[n] = self.open(version)
 
     @rule(n=PROGRAMS)
     def kill(self, n: int) -> None:
@@ -167,12 +188,14 @@ class Lives(RuleBasedStateMachine):
             try:
                 assert client._working is not None
                 assert not client._working.writer
-                client.record(name, value)
+                outcome = client.record(name, value)
                 client.close()
             except BaseException:  # noqa: BLE001 - told by the code
                 os._exit(1)
-            os._exit(0)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+            os._exit(2 if outcome else 0)
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        assert code in (0, 2)
+        self.expect(name, value, is_kept=code == 2)
 
     @rule(name=COPIES, how=st.sampled_from(["truncate", "flip", "remove", "empty", "foreign"]))
     def damage_a_copy(self, name: str, how: str) -> None:
@@ -202,8 +225,9 @@ class Lives(RuleBasedStateMachine):
         self.mend()
 
     def mend(self) -> None:
-        """Let a program start, which looks at the folder."""
-        self.restart(0)
+        """Let both programs start, which look at the folder."""
+        for n in range(len(self.programs)):
+            self.restart(n)
 
     @rule(n=PROGRAMS)
     def bring_back_an_older_copy(self, n: int) -> None:
@@ -213,7 +237,7 @@ class Lives(RuleBasedStateMachine):
         path = own(self.folder) / name
         older = path.read_bytes() if path.exists() else b""
         for metric in METRICS:
-            self.programs[0].record(metric, "b")
+            self.record(0, metric, "b")
         self.quiesce()
         before = state_of(self.folder)
         path.write_bytes(older)
@@ -248,7 +272,7 @@ class Lives(RuleBasedStateMachine):
         kept = self.place / f"spool{next(self.n_copies)}"
         shutil.copytree(own(self.folder), kept)
         for metric in METRICS:
-            self.programs[1].record(metric, "c")
+            self.record(1, metric, "c")
         self.pass_time(DAY)
         self.programs[1].flush()
         self.quiesce()
@@ -283,7 +307,6 @@ class Lives(RuleBasedStateMachine):
         for name in copies.NAMES:
             (own(self.folder) / name).write_bytes(b"")
         self.mend()
-        self.programs = [self.open(), self.open()]
         assert all(
             client.record(name, "a") == Outcome.SILENT
             for client in self.programs
@@ -310,7 +333,7 @@ class Lives(RuleBasedStateMachine):
 
     @invariant()
     def check_delivered(self) -> None:
-        """A scope shows no more responses than patterns, nor reports than its price counts on."""
+        """A scope shows what the protocol says, in no more reports than its price counts on."""
         shown: dict[tuple[bytes, str, str], list[str]] = defaultdict(list)
         for (secret, _), (name, bits) in self.collector.seen.items():
             metric = METRICS[name]
@@ -323,9 +346,11 @@ class Lives(RuleBasedStateMachine):
             ]
             (scope,) = found
             shown[secret, metric.name, scope[0]].append(scope[1])
-        for (_, name, _), values in shown.items():
+        for (secret, name, epoch), values in shown.items():
             assert len(set(values)) <= METRICS[name].patterns
             assert len(values) <= (most_reports(METRICS[name]) or math.inf)
+            if METRICS[name].interval == "none":
+                assert Counter(values) <= Counter(self.expected[secret, name, epoch])
 
     def teardown(self) -> None:
         """End both programs."""

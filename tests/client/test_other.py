@@ -173,6 +173,7 @@ def test_what_is_held_is_of_one_event_after_a_switch(tmp_path: Path) -> None:
     """Where an interval has met events without other, the choice begins anew for both."""
     with Device(tmp_path / "device") as device:
         device.open(switched(on=True)).record("editor", "helix")
+        assert len(device.contents.held) == 2  # it is written before the next one
         alone = device.open(switched(on=False), coins=constant_coins(0))  # it is chosen
         alone.record("editor", "vim")
         assert len(device.contents.held) == 2

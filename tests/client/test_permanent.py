@@ -9,16 +9,10 @@ from __future__ import annotations
 
 import math
 import struct
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
-from devices import Opener, metric_of, open_device, secret_of
-from rappor_client.budget.prepared import prepare
-from rappor_client.testing import FixedClock, MemoryTransport
 
-from rappor import Params, Registry
+from rappor import Params
 from rappor.protocol.randomizer import expand, permanent, permanent_response
 
 FALSE_ALARM = 1e-9
@@ -85,54 +79,3 @@ def test_the_check_would_see_shared_coins() -> None:
         for i in range(PARAMS.k):
             equal[i] += same >> i & 1
     assert min(equal) / N_PAIRS > expected(PARAMS, OTHER_F, 0) + 3 * bound
-
-
-def test_response_outlives_processes_restarts_and_changes_of_p_and_q(
-    open_client: Opener, tmp_path: Path
-) -> None:
-    """Bit for bit, in this process, the next, and another one."""
-    registry = (
-        '[budget]\ntotal = inf\n[metrics.page]\ndescription="a"\nowner="b"\nexpires=2100-01-01\n'
-    )
-    registry += 'epoch="life"\nencoding="bloom"\nk=128\nm=64\nf=0.5\np={p}\nq={q}\n'
-    folder = tmp_path / "device"
-    program = (
-        "from pathlib import Path\nfrom rappor import Registry\n"
-        "from rappor_client.budget.prepared import prepare\n"
-        "from rappor_client.budget.identity import read_state\n"
-        "from rappor.protocol.randomizer import system_coins\n"
-        f"registry = Registry.loads({registry.format(p=0.1, q=0.6)!r})\n"
-        f"secret = read_state(Path({str(folder)!r}))[0].secret\n"
-        "prepared = prepare(secret, registry['page'], 'x', epoch='', coins=system_coins)\n"
-        "print(prepared.permanent.hex())\n"
-    )
-    seen = set()
-    for p, q in ((0.25, 0.75), (0.4, 0.6), (0.01, 0.99)):
-        metric = Registry.loads(registry.format(p=p, q=q))["page"]
-        client = open_client(metric)
-        prepared = prepare(secret_of(folder), metric, "x", epoch="", coins=lambda n: [2**31] * n)
-        seen.add(prepared.permanent.hex())
-        client.close()
-    for _ in range(2):
-        answer = subprocess.run(
-            [sys.executable, "-c", program], capture_output=True, text=True, check=True
-        )
-        seen.add(answer.stdout.strip())
-    assert len(seen) == 1
-
-
-def test_response_of_a_value_that_comes_back_is_the_same(tmp_path: Path) -> None:
-    """With p = 0 and q = 1 the report shows it: a, b, a."""
-    clear = Params(k=128, h=4, m=64, f=0.5, p=0.0, q=1.0)  # a and b collide in no cohort
-    transport = MemoryTransport()
-    with open_device(
-        tmp_path / "device",
-        metric_of(params=clear, patterns=2),
-        collector=transport,
-        clock=FixedClock("2026-11-18"),
-    ) as client:
-        for value in ("a", "b", "a"):
-            client.record("page", value)
-        assert client.flush()
-    first, second, third = (report.bits for report in transport.reports)
-    assert first == third != second

@@ -8,17 +8,15 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from devices import BALANCED, BOOLEAN, Opener, metric_of, open_device, peek, secret_of
+from devices import BALANCED, BOOLEAN, Opener, metric_of, open_device, peek
 from rappor_client import Caps, Client, Outcome, Reason, SpoolLimits
 from rappor_client.budget.spent import NOTHING_SPENT
 from rappor_client.testing import (
     FixedClock,
-    FixedCoins,
     MemoryTransport,
     constant_coins,
 )
@@ -26,8 +24,6 @@ from registries import registry_of
 
 from rappor import Params
 from rappor.ground.errors import FileError, MetricError, ParamsError, ReportError
-from rappor.protocol.encodings import encoder
-from rappor.protocol.randomizer import cohort, permanent
 
 NOISE: dict[str, Any] = {"f": 0.5, "p": 0.25, "q": 0.75}
 CLEAR: dict[str, Any] = {"f": 0.5, "p": 0.0, "q": 1.0}
@@ -143,37 +139,6 @@ def test_expired_metric_is_not_recorded(open_client: Opener, clock: FixedClock) 
     assert client.waiting() == 2
 
 
-@pytest.mark.parametrize("params", [BALANCED, ONEHOT, BOOLEAN, FLAGS, BUCKETS], ids=range(5))
-def test_reports_are_those_of_the_protocol(
-    params: Params, open_client: Opener, tmp_path: Path
-) -> None:
-    """With f > 0, p = 0 and q = 1 a report is the permanent response, in the device's cohort."""
-    clear = Params(
-        k=params.k,
-        h=params.h,
-        m=params.m,
-        encoding=params.encoding,
-        categories=params.categories,
-        **CLEAR,
-    )
-    value: object = {"bloom": "x", "onehot": "b", "boolean": True, "flags": ("a",), "buckets": 0.5}[
-        params.encoding
-    ]
-    transport = MemoryTransport()
-    client = open_client(metric_of(params=clear), collector=transport)
-    for _ in range(2):
-        client.record("page", value)
-    client.close()
-    again = open_client(metric_of(params=clear), collector=transport)
-    again.record("page", value)
-    assert again.flush()
-    secret = secret_of(tmp_path / "device")
-    own = cohort(secret, "page", "", clear)
-    expected = permanent(secret, "page", "", clear, encoder(clear).encode(value, own))
-    assert [report.bits for report in transport.reports] == [expected] * 3
-    assert {report.cohort for report in transport.reports} == {own}
-
-
 def test_hundred_threads_record_at_once(open_client: Opener) -> None:
     """Every value is kept once and charged once."""
     client = open_client(metric_of(patterns=8), limits=SpoolLimits(reports=10_000))
@@ -278,46 +243,14 @@ def test_one_report_leaves_an_interval(
     assert len(transport.reports) == 1
 
 
-class TurnedCoins:
-    """Coins that all fall on one integer, which a test may change."""
-
-    def __init__(self, u: int) -> None:
-        self.u = u
-
-    def __call__(self, n: int) -> Sequence[int]:
-        """Return n equal coins."""
-        return [self.u] * n
-
-
 # Epochs
 
 
-def clear_report(
-    client: Client,
-    transport: MemoryTransport,
-    value: str,
-    outcome: Outcome = Outcome.KEPT,
-) -> bytes:
-    """Record and send a value; return the bits that arrived."""
-    assert client.record("page", value) is outcome
-    assert client.flush()
-    return transport.reports[-1].bits
-
-
-EARLIER = Outcome.KEPT
-
-
-def test_silent_metric_is_silent_for_every_value(open_client: Opener) -> None:
-    """Without room nothing is reported, whichever value it is and however often it comes."""
+def test_silent_metric_is_silent_for_every_value(open_client: Opener, tmp_path: Path) -> None:
+    """Without room nothing is reported, whichever value it is, and no trace is left."""
     client = open_client(metric_of(epoch="month"), caps=Caps(total=2.0001))
     assert [client.record("page", value) for value in "aab"] == [Outcome.SILENT] * 3
     assert client.spent() == NOTHING_SPENT
-
-
-def test_refused_value_latches_nothing(open_client: Opener, tmp_path: Path) -> None:
-    """A silent metric leaves no trace of the epoch."""
-    client = open_client(metric_of(epoch="month"), caps=Caps(total=1.0))
-    assert client.record("page", "a") == Outcome.SILENT
     assert peek(tmp_path / "device").scopes == ()
 
 
@@ -334,11 +267,6 @@ def test_consent_is_asked_and_not_assumed(tmp_path: Path) -> None:
     assert not (tmp_path / "device").exists()
 
 
-def files_of(folder: Path) -> bytes:
-    """Return all bytes of a folder."""
-    return b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
-
-
 def test_without_consent_nothing_is_computed_stored_or_sent(
     open_client: Opener, tmp_path: Path
 ) -> None:
@@ -352,18 +280,6 @@ def test_without_consent_nothing_is_computed_stored_or_sent(
     assert client.counters() == {}
     assert transport.bodies == []
     assert not (tmp_path / "device").exists()
-
-
-def test_withdrawal_in_one_process_is_noticed_in_another(open_client: Opener) -> None:
-    """A client that was opened before stores nothing more under the erased secret."""
-    running, other = open_client(), open_client()
-    running.record("page", "a")
-    assert running.waiting() == 1
-    other.withdraw()
-    running.record("page", "a")
-    assert running.waiting() == 0
-    assert running.record("page", "a").reason is Reason.NO_CONSENT
-    assert running.spent().metrics == {}
 
 
 def test_withdrawal_elsewhere_is_noticed_by_the_writer(open_client: Opener) -> None:
@@ -448,14 +364,3 @@ def test_settings_are_checked(open_client: Opener) -> None:
         open_client(opted_out="page")
     with pytest.raises(ParamsError, match="key must be absent without the address"):
         open_client(collector=MemoryTransport(), key="sesame")
-
-
-def test_fixed_coins_make_the_same_reports(open_client: Opener, tmp_path: Path) -> None:
-    """Of one device: the host's own tests can compare bit for bit."""
-    seen = []
-    for _ in range(2):
-        client = open_client(coins=FixedCoins(seed=5))
-        client.record("page", "x")
-        seen.append(peek(tmp_path / "device").waiting[-1].bits)
-        client.close()
-    assert seen[0] == seen[1]

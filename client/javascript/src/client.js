@@ -83,6 +83,7 @@ export class Client {
   /** @type {import("./tabs.js").Tabs} */ #tabs;
   /** @type {Uploader | undefined} */ #uploader;
   /** @type {Sender | undefined} */ #sender;
+  /** @type {import("./debug_door.js").DebugDoor | undefined} */ #door;
   #onHide = () => this.#handOver();
   #onPageHide = () => this.#leave();
 
@@ -132,7 +133,7 @@ export class Client {
    */
   static async open(options) {
     const { name = "telemetry", consent, store = indexedDbStore(name), collector, key } = options;
-    const { segment = {} } = options;
+    const { debug, segment = {} } = options;
     demand(typeof consent === "boolean", "consent must be true or false");
     const isNamed = Object.values(segment).every((value) => typeof value === "string");
     demand(isNamed, "segment must be texts by name");
@@ -141,7 +142,13 @@ export class Client {
     const transport = options.transport ?? (collector ? httpTransport(collector, key) : undefined);
     const isSecure = Boolean(globalThis.crypto?.subtle);
     const registry = isSecure ? await readRegistry(options.registry, segment) : { total: 0, metrics: new Map() };
+    demand(!debug || collector, "debug must be absent without the address of a collector");
     const client = new Client(registry, options, store, transport);
+    if (debug && consent && isSecure) {
+      const { DebugDoor } = await import("./debug_door.js"); // for developers only
+      const told = await readRegistry(options.registry);
+      client.#door = new DebugDoor(told, httpTransport(String(collector), debug, "/v1/debug"));
+    }
     if (!isSecure) client.#disable("a page must be of https or of localhost");
     else if (consent) await client.#safely(() => client.#begin(), undefined);
     return client;
@@ -169,6 +176,7 @@ export class Client {
     const now = this.#settings.clock();
     const refusal = this.#refusal(metrics[0], dayOf(now));
     if (refusal) return silent(refusal);
+    this.#door?.show(name);
     const read = metrics.map(({ params }) => readValue(params, value)); // before the secret is touched
     const event = {
       page: this.#page,
@@ -243,6 +251,7 @@ export class Client {
 
   /** Store what is in memory and end the background sender; what waits stays in the store. */
   async close() {
+    await this.#door?.close();
     this.#stopSending();
     await this.#safely(() => this.#commit(), undefined);
     this.#handOver();
@@ -603,6 +612,7 @@ export class Client {
     this.#consent = false;
     this.#identity = this.#seen = this.#atHand = this.#disabled = undefined;
     this.#queue = [];
+    this.#door?.sever();
     this.#stopSending();
     this.#stopListening();
   }

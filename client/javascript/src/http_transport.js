@@ -8,11 +8,12 @@ const LARGEST = 1_000_000; // bytes of an answer
 /**
  * Send to a collector; ParamsError unless its address is https, or http to this very machine.
  * @param {string} collector an address, or a path of the page's own origin
- * @param {string} [key] for sending, if the collector wants one
+ * @param {string} [key] for sending, if what is at the path wants one
+ * @param {string} [path]
  * @returns {import("../index.js").Transport}
  */
-export function httpTransport(collector, key) {
-  const url = addressOf(collector);
+export function httpTransport(collector, key, path = "/v1/reports") {
+  const url = addressOf(collector) + path;
   const headers = new Headers({ "Content-Type": "application/json" });
   if (key) headers.set("Authorization", `Bearer ${key}`); // it raises for what no header can hold
   return {
@@ -62,7 +63,7 @@ function addressOf(collector) {
     );
     const isLocal = protocol === "http:" && LOOPBACK.includes(hostname);
     if ((protocol === "https:" || isLocal) && href === origin + pathname) {
-      return `${href.replace(/\/+$/, "")}/v1/reports`;
+      return href.replace(/\/+$/, "");
     }
   } catch {
     // it is no address at all

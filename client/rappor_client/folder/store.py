@@ -14,6 +14,7 @@ import errno
 import os
 import sqlite3
 import time
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -60,6 +61,7 @@ class Store:
         self.path = path
         self._turn = Turn()
         self._open: sqlite3.Connection | None = None
+        self._at_end: weakref.finalize[..., Store] | None = None
         self._file: File | None = None
         hold_over_forks(self)
 
@@ -132,13 +134,15 @@ class Store:
         if self._open is not None:  # a signal kept it from being closed; it is the parent's
             _OF_A_PARENT.append(self._open)
             self._open = None
+            if self._at_end is not None:
+                self._at_end.detach()
 
     def close(self) -> None:
         """Close the connection; the next use opens another."""
         with self._turn.lock:
-            opened, self._open = self._open, None
-            if opened is not None:
-                opened.close()
+            self._open = None
+            if self._at_end is not None:
+                self._at_end()
 
     def _connection(self, patience: float = BUSY_SECONDS) -> sqlite3.Connection:
         """Return the connection to the file that has the database's name now."""
@@ -148,7 +152,10 @@ class Store:
             if now_there is None:
                 raise FileNotFoundError(errno.ENOENT, "there is no database")
             self._file = now_there
-            self._open = _connect(self.path, patience)
+            opened = _connect(self.path, patience)
+            self._at_end = weakref.finalize(self, opened.close)  # a host may close nothing
+            self._at_end.atexit = False
+            self._open = opened
         if self._open.in_transaction:  # a signal came before it could be ended
             self._open.execute("ROLLBACK")
         return self._open

@@ -13,7 +13,6 @@ from rappor_client import Outcome
 from rappor_client.testing import FixedClock, MemoryTransport
 
 from rappor import Metric, Params
-from rappor.protocol.closing import Answered
 from rappor.protocol.encodings import encoder
 from rappor.protocol.parts import Part
 from rappor.protocol.randomizer import cohort, permanent
@@ -45,51 +44,6 @@ def response(folder: Path, epoch: str, value: str, params: Params = CLEAR) -> by
     secret = secret_of(folder)
     truth = encoder(params).encode(value, cohort(secret, "page", epoch, params))
     return permanent(secret, "page", epoch, params, truth)
-
-
-@pytest.mark.parametrize("restarts", [False, True])
-@pytest.mark.parametrize("epoch", ["life", "quarter"])
-@pytest.mark.parametrize("patterns", [1, 2])
-@pytest.mark.parametrize("values", ["aaba", "abab", "abcab", "bacbac"])
-def test_scope_closes_as_the_protocol_says(
-    values: str, patterns: int, epoch: str, restarts: bool, open_client: Opener, tmp_path: Path
-) -> None:
-    """Each report shows the response of the value that the protocol's own state names."""
-    metric = metric_of(params=CLEAR, epoch=epoch, patterns=patterns)
-    shown = bits_of(open_client, metric, values, restarts=restarts)
-    folder = tmp_path / "device"
-    state: Answered[str] = Answered()
-    expected = []
-    for value in values:
-        state = state.with_value(value, patterns=patterns)
-        expected.append(response(folder, "" if epoch == "life" else "2026-Q4", str(state.last)))
-    assert shown == expected
-    spent = peek(folder).spent.metrics["page"]
-    assert spent.patterns == len(set(expected)) <= patterns
-
-
-def test_next_epoch_opens_anew(open_client: Opener, clock: FixedClock, tmp_path: Path) -> None:
-    """A scope that closed says nothing about the one after it."""
-    metric = metric_of(params=CLEAR, epoch="quarter", patterns=2)
-    bits_of(open_client, metric, "abc")
-    clock.set("2027-01-01T00:00:00")
-    shown = bits_of(open_client, metric, "cc")
-    assert shown == [response(tmp_path / "device", "2027-Q1", "c")] * 2
-
-
-def test_clock_set_back_finds_the_epoch_again(
-    open_client: Opener, clock: FixedClock, tmp_path: Path
-) -> None:
-    """Each epoch keeps to its own answers, however often the clock jumps between them."""
-    metric = metric_of(params=CLEAR, epoch="quarter", expires=datetime.date(2099, 1, 1))
-    folder = tmp_path / "device"
-    answers = {"2027-Q1": "a", "2026-Q4": "b", "2036-Q4": "c"}
-    days = {"2027-Q1": "2027-01-01", "2026-Q4": "2026-12-31", "2036-Q4": "2036-12-31"}
-    for values in (answers.values(), "xyz", "cab"):
-        for epoch, value in zip(answers, values, strict=True):
-            clock.set(f"{days[epoch]}T00:00:00")
-            assert bits_of(open_client, metric, value) == [response(folder, epoch, answers[epoch])]
-    assert len(peek(folder).scopes) == 3
 
 
 def test_clock_that_was_wrong_freezes_no_epoch(
@@ -145,18 +99,6 @@ def test_fewer_patterns_than_admitted_close_the_scope(open_client: Opener, tmp_p
     bits_of(open_client, metric_of(params=CLEAR, patterns=3), "abc")
     shown = bits_of(open_client, metric_of(params=CLEAR), "ab")
     assert shown == [response(tmp_path / "device", "", "c")] * 2
-
-
-def test_two_clients_share_one_memory(open_client: Opener, tmp_path: Path) -> None:
-    """What one admitted, the other does not admit again."""
-    metric = metric_of(params=CLEAR)
-    one, other = open_client(metric), open_client(metric)
-    one.record("page", "a")
-    assert one.waiting() == 1
-    other.record("page", "b")
-    one.record("page", "b")
-    (shown,) = {report.bits for report in peek(tmp_path / "device").waiting}
-    assert shown == response(tmp_path / "device", "", "a")
 
 
 def test_held_report_goes_under_the_scope_that_it_was_prepared_in(

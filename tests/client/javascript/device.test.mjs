@@ -323,19 +323,6 @@ test("pages that end before their reports are sent leave a bounded number of upl
   assert.equal(store.documents.spool.reports.length, 30);
 });
 
-test("a stop silences a metric until its day is over, thirty days at most", async () => {
-  const stop = { page: "2999-01-01", theme: "nonsense", constructor: 7 };
-  let now = NOON;
-  const body = JSON.stringify({ reports: [{ status: "accepted" }], stop });
-  const { client } = await open({ statuses: [{ status: 200, body }], clock: () => now });
-  await told(client, "page", "a");
-  await client.flush();
-  assert.equal(await told(client, "page", "a"), "stopped");
-  assert.equal(await told(client, "theme", "light"), "kept");
-  now += 31 * 86_400;
-  assert.equal(await told(client, "page", "a"), "kept");
-});
-
 test("whatever else is asked for stops nothing, and is not kept", async () => {
   const nested = `${"[".repeat(50_000)}${"]".repeat(50_000)}`;
   const days = ['{"toString":1}', '["2026-11-20"]', nested, "1e308", '"2026-13-01"', "null"];
@@ -350,23 +337,6 @@ test("whatever else is asked for stops nothing, and is not kept", async () => {
     assert.deepEqual(store.documents.device.stopped, {}, stop.slice(0, 40));
     assert.equal(await told(client, "page", "a"), "kept");
   }
-});
-
-test("what waits of a metric that is stopped waits on, and holds up no other", async () => {
-  let now = NOON;
-  const body = JSON.stringify({ reports: [{ status: "accepted" }], stop: { page: "2026-11-20" } });
-  const statuses = Array(2).fill({ status: 200, body });
-  const { client, sent } = await open({ statuses, clock: () => now });
-  for (let i = 0; i < 2; i++) await told(client, "page", "a");
-  const flushed = await client.flush();
-  assert.deepEqual([flushed.reason, flushed.sent, flushed.waiting], ["asked to wait", 1, 1]);
-  assert.equal(flushed.retryAt, Date.UTC(2026, 10, 21) / 1000);
-  await told(client, "theme", "light");
-  now = Date.UTC(2026, 10, 20, 12) / 1000;
-  assert.equal((await client.flush()).waiting, 1);
-  assert.deepEqual(sent.map((each) => JSON.parse(each).reports[0].metric), ["page", "theme"]);
-  now = Date.UTC(2026, 10, 21) / 1000;
-  assert.deepEqual([(await client.flush()).reason, sent.length], ["sent", 3]);
 });
 
 test("a value of the wrong kind is a mistake also while its metric is silent", async () => {
