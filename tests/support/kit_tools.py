@@ -6,6 +6,7 @@ import contextlib
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -107,7 +108,7 @@ if __name__ == "__main__":
 
 _TERMINAL: Final = (
     "import os, sys; os.setsid(); os.open(os.ttyname(0), os.O_RDWR); "
-    "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
+    "os.execvp(sys.argv[1], sys.argv[1:])"
 )
 """Takes the terminal of its standard input as its own, as a shell's program has it."""
 
@@ -166,12 +167,19 @@ class Tool:
         return [sys.executable, str(self.program), *words]
 
     def on_terminal(
-        self, *words: str, types: bytes = b"", env: dict[str, str] | None = None
+        self,
+        *words: str,
+        types: bytes = b"",
+        env: dict[str, str] | None = None,
+        around: Sequence[str] = (),
     ) -> str:
-        """Run on a terminal of its own, on which a person types once they are asked."""
+        """Run on a terminal of its own, on which a person types once they are asked.
+
+        `around` is a command that runs the one that follows it.
+        """
         ours, theirs = os.openpty()
         with subprocess.Popen(
-            [sys.executable, "-c", _TERMINAL, *self.command(*words)[1:]],
+            [sys.executable, "-c", _TERMINAL, *around, *self.command(*words)],
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,
