@@ -1,4 +1,4 @@
-"""A small command-line tool with the kit, in a folder of its own, started as people start it."""
+"""A small tool or server with the kit, in a folder of its own, started as people start it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -75,15 +76,39 @@ def wipe(force: bool = typer.Option(False, "--force", "-f")):
 
 """
 
+MCP: Final = """
+import asyncio, os, sys
+import fastmcp
+from rappor_client.kit.commands import manage
+from rappor_client.kit.host import Host
+from rappor_client.kit.mcp import Telemetry, tool_names
+
+server = fastmcp.FastMCP("mytool")
+server.tool(lambda: print("built"), name="build")
+server.tool(lambda: print("checked"), name="check")
+registry = os.path.join(os.path.dirname(__file__), "metrics.toml")
+host = Host("mytool", registry=registry, collector=COLLECTOR, what="tools", containers=())
+server.add_middleware(Telemetry(host))
+
+async def call():
+    async with fastmcp.Client(server) as client:
+        await client.call_tool(sys.argv[1], {})
+
+if sys.argv[1] == "telemetry":
+    sys.exit(manage(host, sys.argv[2:], asyncio.run(tool_names(server))))
+asyncio.run(call())
+"""
+"""A server that calls one of its own tools, and ends."""
+
 _CALL: Final = """
-telemetry(cli, registry="metrics.toml", collector={collector!r}, containers=())
+telemetry(cli, registry="metrics.toml", collector=COLLECTOR, containers=())
 if __name__ == "__main__":
     cli()
 """
 
 _TERMINAL: Final = (
     "import os, sys; os.setsid(); os.open(os.ttyname(0), os.O_RDWR); "
-    "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
+    "os.execvp(sys.argv[1], sys.argv[1:])"
 )
 """Takes the terminal of its standard input as its own, as a shell's program has it."""
 
@@ -102,7 +127,8 @@ class Tool:
         self.data = folder / "data"
         self.folder = self.data / "mytool" / "telemetry"
         address = collector or "http://127.0.0.1:9"
-        self.program.write_text(source + _CALL.format(collector=address), encoding="utf-8")
+        program = source if source == MCP else source + _CALL
+        self.program.write_text(program.replace("COLLECTOR", repr(address)), encoding="utf-8")
         self.run("telemetry", "init", "--owner", "a@example.org")
 
     @property
@@ -141,12 +167,19 @@ class Tool:
         return [sys.executable, str(self.program), *words]
 
     def on_terminal(
-        self, *words: str, types: bytes = b"", env: dict[str, str] | None = None
+        self,
+        *words: str,
+        types: bytes = b"",
+        env: dict[str, str] | None = None,
+        around: Sequence[str] = (),
     ) -> str:
-        """Run on a terminal of its own, on which a person types once they are asked."""
+        """Run on a terminal of its own, on which a person types once they are asked.
+
+        `around` is a command that runs the one that follows it.
+        """
         ours, theirs = os.openpty()
         with subprocess.Popen(
-            [sys.executable, "-c", _TERMINAL, *self.command(*words)[1:]],
+            [sys.executable, "-c", _TERMINAL, *around, *self.command(*words)],
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -49,6 +50,8 @@ def _parser(host: Host) -> argparse.ArgumentParser:
         ("send", _send, "Send what waits now, and say what became of it."),
         ("init", _init, "For makers: write the registry, and the text for the README."),
     ):
+        if host.is_site and name not in ("preview", "send", "init"):
+            continue
         command = commands.add_parser(name, help=summary, description=summary)
         command.set_defaults(run=run)
         if name == "view":
@@ -121,10 +124,11 @@ def _preview(host: Host, _chosen: argparse.Namespace, _uses: Sequence[str]) -> _
 
 
 def _view(host: Host, chosen: argparse.Namespace, _uses: Sequence[str]) -> _Lines:
-    from rappor_client.kit.page import write_page
+    from rappor_client.kit.page import html
 
-    state = " ".join(_state(host))
-    path = write_page(host.name, state, Registry.load(host.registry), Path(host.folder))
+    state, registry = " ".join(_state(host)), Registry.load(host.registry)
+    path = Path(tempfile.mkdtemp(prefix="telemetry-"), "telemetry.html")  # only for the user
+    path.write_text(html(host.name, state, registry, Path(host.folder)), encoding="utf-8")
     if not chosen.no_browser:
         import webbrowser
 

@@ -57,6 +57,9 @@ class Host:
     is for tests.
     """
 
+    is_site = False
+    """Whether accounts are its devices: they agree on pages of its own, and have no plugins."""
+
     def __init__(  # noqa: PLR0913 - what surrounds a device
         self,
         name: str,
@@ -149,9 +152,9 @@ class Host:
             return
         with self.open() as client:
             is_kept = bool(client.record(METRIC, use))
-        if self._is_due() and self.collector is not None:
+        if self.collector is not None and self.is_due():
             self.send()
-            if self._is_due():
+            if self.is_due():
                 self._rest(self.clock() + _HOUR)
                 return
         if not is_kept:
@@ -166,7 +169,8 @@ class Host:
         from rappor_client.client import Client
         from rappor_client.settings import Policy
 
-        logging.getLogger("rappor_client").addHandler(logging.NullHandler())  # not on the terminal
+        if not (log := logging.getLogger("rappor_client")).handlers:
+            log.addHandler(logging.NullHandler())  # not on the terminal
         registry = Registry.load(self.registry, today=datetime.date.max)
         said = self.answer()
         client = Client.open(
@@ -180,6 +184,14 @@ class Host:
         if self.answer().word != "yes":  # it was taken back meanwhile
             client.withdraw()
         return client
+
+    def is_due(self) -> bool:
+        """Return whether a report waits, or is held and its day is over."""
+        from rappor_client.person.contents import read_contents
+
+        contents = read_contents(self.folder)
+        over = any(each.ends <= self.clock() for each in contents.held)
+        return over or bool(contents.waiting)
 
     def send(self, *, timeout: float = 10.0) -> Any:
         """Send what waits, if telemetry is on; return what `Client.flush` returns, else None."""
@@ -238,14 +250,6 @@ class Host:
         return worker.start(
             paths[0], [*paths, self.collector or "", self.consents, *self.variables], use
         )
-
-    def _is_due(self) -> bool:
-        """Return whether a report waits, or is held and its day is over."""
-        from rappor_client.person.contents import read_contents
-
-        contents = read_contents(self.folder)
-        over = any(each.ends <= self.clock() for each in contents.held)
-        return over or bool(contents.waiting)
 
     def _rests(self) -> bool:
         """Return whether a moment that was set, within a day, is to come for this registry."""

@@ -46,23 +46,31 @@ _DESCRIPTION: Final = (
 _SECTION: Final = """\
 ## Telemetry
 
-{name} asks once, on a terminal, whether it may report which of its {what} are used.
-Without a yes nothing is computed or sent, and only the answer is written. It reports names of
+Only if you agree, {name} reports which of its {what} are used.
+Without a yes nothing is computed or sent, and only the answer is kept. The reports have names of
 {what} only, never a value, a file name or an identifier, and a device adds random noise
 before anything leaves.
 
 {notices}
 
+{choices}
+
+The reports go to {collector}.{public}
+"""
+
+_CHOICES: Final = """\
 | you want to | do this |
 |---|---|
 | agree, refuse and erase | `{name} telemetry on`, `{name} telemetry off` |
 | see what decides, and what would be sent | `{name} telemetry status`, `{name} telemetry preview` |
 | see all that is kept and was sent | `{name} telemetry view`, `{name} telemetry log` |
 | begin anew | `{name} telemetry reset` |
-| refuse for a whole environment | set {switches} |
+| refuse for a whole environment | set {switches} |"""
 
-The reports go to {collector}.{public}
-"""
+_CHOICES_OF_ACCOUNTS: Final = """\
+You agree in your account. It has a device of its own on our server, which is erased when you refuse
+or delete the account. Our server sees the pages that it serves; the collector learns only what is
+described here."""
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
@@ -101,7 +109,7 @@ def write(host: Host, chosen: argparse.Namespace, names: Sequence[str]) -> Itera
         )
         path.write_text(text, encoding="utf-8")
         yield f"{path} has {len(names)} names of {host.what}. It ships with {host.name}."
-        if "discover" not in text:
+        if "discover" not in text and not host.is_site:
             least = f"{devices_for_others():,} devices a month, and no use of the name other"
             yield f"Names that are not listed are not looked for: that takes {least}."
     section = section_of(host)
@@ -117,7 +125,8 @@ def registry_of(
     host: Host, uses: Sequence[str], *, owner: str, expires: datetime.date, devices: int | None
 ) -> str:
     """Return the text of a registry; MetricError for names that cannot be categories."""
-    is_discovered = "other" not in uses and (devices is None or devices >= devices_for_others())
+    is_enough = devices is None or devices >= devices_for_others()
+    is_discovered = is_enough and "other" not in uses and not host.is_site
     description = _DESCRIPTION.format(name=host.name, what=host.what)
     fields = {
         "name": host.name,
@@ -158,12 +167,14 @@ def section_of(host: Host) -> str:
     notices = [describe(metric) for metric in metrics]
     pair = [registry[name] for name in registry.together(METRIC)]
     notices += [describe_together(pair)] if len(pair) > 1 else []
+    choices = _CHOICES_OF_ACCOUNTS if host.is_site else _CHOICES
+    switches = ", ".join(f"`{name}=1`" for name in host.variables)
     public = f" Everybody may read the results: {host.public_page}" if host.public_page else ""
     return _SECTION.format(
         name=host.name,
         what=host.what,
         notices="\n\n".join(f"> {text}".replace("\n", "\n> ") for text in notices),
-        switches=", ".join(f"`{name}=1`" for name in host.variables),
+        choices=choices.format(name=host.name, switches=switches),
         collector=host.collector if isinstance(host.collector, str) else "nobody yet",
         public=public,
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
 from html import escape
 from pathlib import Path
@@ -19,20 +18,17 @@ _STYLE: Final = (
 )
 
 
-def write_page(name: str, state: str, registry: Registry, folder: Path) -> Path:
-    """Write the page into a temporary folder that only the user can read; return its path."""
+def html(name: str, state: str, registry: Registry, folder: Path) -> str:
+    """Return the page of a folder's device."""
     body = "\n".join(
         f"<h2>{escape(title)}</h2>\n<pre>{escape(text)}</pre>"
         for title, text in _sections(registry, read_contents(folder))
     )
-    path = Path(tempfile.mkdtemp(prefix="telemetry-"), "telemetry.html")
-    path.write_text(
+    return (
         f"<!doctype html><html lang=en><meta charset=utf-8><title>Telemetry of {escape(name)}"
         f"</title><style>{_STYLE}</style><h1>Telemetry of {escape(name)}</h1>\n"
-        f"<p>{escape(state)}</p>\n{body}\n</html>\n",
-        encoding="utf-8",
+        f"<p>{escape(state)}</p>\n{body}\n</html>\n"
     )
-    return path
 
 
 def _sections(registry: Registry, contents: Contents) -> Iterator[tuple[str, str]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import time
 from collections.abc import Callable
@@ -11,7 +10,7 @@ from pathlib import Path
 import pytest
 from accepting_collector import accepting
 from kit_tools import CLICK, TYPER, Tool
-from rappor_client.kit.answer import Answer, is_own, read, write
+from rappor_client.kit.answer import Answer, read, write
 from rappor_client.kit.host import Host
 from rappor_client.testing import FixedClock, MemoryTransport, peek
 
@@ -149,34 +148,6 @@ def test_a_command_that_fails_fails_as_it_would(tool: Tool) -> None:
     """Its exit code is its own, and it is recorded like any other."""
     tool.run("telemetry", "on")
     assert tool.run("fail", code=3) == ""
-
-
-def test_another_users_folder_is_left_alone(tool: Tool) -> None:
-    """As after `sudo mytool`: root keeps nothing in the folder of somebody else."""
-    tool.run("telemetry", "on")
-    if os.geteuid() != 0:
-        pytest.skip("needs another user's files")
-    os.chown(tool.folder, 12345, 12345)
-    assert not is_own(str(tool.folder))
-    assert tool.run("build") == "built\n"
-    assert "belongs to another user" in tool.run("telemetry", "status")
-    assert [path.name for path in tool.folder.iterdir()] == ["answer"]
-
-
-def test_two_versions_of_a_tool_share_a_folder(tool: Tool) -> None:
-    """The other version knows one command more: one device, one budget, one answer a month."""
-    old = agree(tool, at="2026-12-31T12:00:00")
-    old.work("build")
-    text = tool.registry.read_text().replace('  "check",\n', '  "check",\n  "deploy",\n')
-    newer = tool.registry.with_name("newer.toml")
-    newer.write_text(text)
-    new = Host("mytool", registry=newer, collector=None, folder=tool.folder, clock=old.clock)
-    new.obstacle = lambda: ""  # type: ignore[method-assign]
-    new.work("deploy")
-    old.clock.advance(days=1)  # type: ignore[attr-defined]
-    old.collector = transport = MemoryTransport()
-    old.send()
-    assert sorted(each.metric for each in transport.reports) == ["command", "command.other"]
 
 
 @pytest.mark.parametrize("text", ["", "yes", "yes 1\x00", "maybe 20000", "\xff", "yes x"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 
 import pytest
 from kit_tools import CLICK, QUESTION, TYPER, Tool
@@ -42,34 +41,8 @@ def test_no_answer_is_asked_again_once_a_week_later(tool: Tool, typed: bytes) ->
     assert [path.name for path in tool.folder.iterdir()] == ["answer"]
 
 
-def test_nobody_is_asked_without_a_terminal(tool: Tool) -> None:
-    """A pipe, a closed standard input, continuous integration, a refusal by the environment."""
-    assert tool.run("build") == "built\n"
-    closed = "import os; os.close(0); import sys; sys.stdin = None"
-    assert tool.run("build", before=closed) == "built\n"
-    for name in ("CI", "DO_NOT_TRACK", "MYTOOL_NO_TELEMETRY", "TF_BUILD"):
-        assert tool.on_terminal("build", env={name: "1"}) == "built\n"
-    assert not tool.data.exists()
-
-
 def test_neither_help_nor_the_commands_ask(tool: Tool) -> None:
     """Only a command that did its work is followed by the question."""
     for words in (["--help"], ["--version"], ["telemetry", "status"], ["telemetry", "preview"]):
         assert QUESTION not in tool.on_terminal(*words)
-    assert not tool.data.exists()
-
-
-def test_nobody_is_asked_where_the_answer_could_not_be_kept(tool: Tool) -> None:
-    """A home that takes no file: a question without a memory would come again each time."""
-    tool.data.write_text("a file in the folder's place")
-    assert tool.on_terminal("build") == "built\n"
-
-
-def test_nobody_is_asked_in_a_container(tool: Tool, tmp_path: Path) -> None:
-    """The answer would be gone with the container, and the question come again."""
-    engine = tmp_path / "engine"
-    engine.touch()
-    text = tool.program.read_text().replace("containers=()", f"containers=[{str(engine)!r}]")
-    tool.program.write_text(text)
-    assert tool.on_terminal("build") == "built\n"
     assert not tool.data.exists()

@@ -1,0 +1,126 @@
+"""Where a program may find itself: it does its work, asks nobody, and says nothing of telemetry."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+import pytest
+from kit_tools import Tool
+from rappor_client.kit.host import Host
+from rappor_client.testing import FixedClock, MemoryTransport, peek
+
+READ_ONLY: Final = 'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && "$@"'
+FULL: Final = 'mount -t tmpfs -o nr_inodes=1 none "$0" && "$@"'
+MOUNTED: Final = "unshare --mount sh -c '{}' {} \"$@\""
+
+CASES: Final = {
+    "input of a file": ('"$@" < /dev/null', True),
+    "output in a pipe": ('"$@" | cat', True),
+    "errors in a file": ('"$@" 2> errors; cat errors', True),
+    "closed input": ('"$@" <&-', True),
+    "closed errors": ('"$@" 2>&-', True),
+    "everything closed": ('"$@" <&- >&- 2>&- && echo built', True),
+    "background": ('set -m; "$@" & wait', True),
+    "continuous integration": ('TF_BUILD=1 "$@"', False),
+    "an environment that refuses": ('DO_NOT_TRACK=1 "$@"', False),
+    "the tool's own variable": ('MYTOOL_NO_TELEMETRY=true "$@"', False),
+    "a container": ('touch container; "$@"', True),
+    "another user's home": ('chown -R 12345 data; "$@"', False),
+    "a file in the place of the home": ('mv data kept; touch data; "$@"', False),
+    "a read-only home": (MOUNTED.format(READ_ONLY, "data"), False),
+    "a read-only disk": (MOUNTED.format(READ_ONLY, "."), False),
+    "a full disk": (MOUNTED.format(FULL, "data"), False),
+}
+"""What surrounds the program "$@", in the folder of its test, and whether a device can work."""
+
+
+@pytest.mark.parametrize("said", ["", "yes"])
+@pytest.mark.parametrize("case", CASES)
+def test_a_program_works_anywhere(tool: Tool, case: str, said: str) -> None:
+    """On a terminal; who has agreed has a device wherever there can be one."""
+    if os.geteuid() != 0 and ("mount" in CASES[case][0] or "chown" in CASES[case][0]):
+        pytest.skip("needs to be root, as in a container")
+    surroundings, works = CASES[case]
+    text = tool.program.read_text().replace("containers=()", 'containers=["container"]')
+    tool.program.write_text(text)
+    tool.data.mkdir()
+    if said:
+        tool.run("telemetry", "on")
+    before = sorted(tool.data.rglob("*"))
+    start = f"cd {tool.data.parent} && {surroundings}"
+    assert tool.on_terminal("build", around=["sh", "-c", start, "sh"]) == "built\n"
+    end = time.monotonic() + 60
+    while said and works and not peek(tool.folder).has_secret:
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    if not (said and works) and tool.data.is_dir():
+        assert sorted(tool.data.rglob("*")) == before
+
+
+@pytest.mark.parametrize(("first", "sender"), [*itertools.product(("old", "new"), repeat=2)])
+def test_versions_of_a_tool_share_a_folder(tool: Tool, first: str, sender: str) -> None:
+    """The newer one knows one command more: one device, one budget, one answer a month."""
+    newer = tool.registry.with_name("newer.toml")
+    text = tool.registry.read_text()
+    newer.write_text(text.replace('  "check",\n', '  "check",\n  "deploy",\n'))
+    clock, transport = FixedClock("2026-12-31T12:00:00"), MemoryTransport()
+    versions = {}
+    for name, registry in (("old", tool.registry), ("new", newer)):
+        host = Host("mytool", registry=registry, collector=None, folder=tool.folder, clock=clock)
+        host.obstacle = lambda: ""  # type: ignore[method-assign]  # tests are an obstacle
+        versions[name] = host
+    versions["old"].agree()
+    for name in (first, "new", "old"):
+        versions[name].work("deploy" if name == "new" else "build")
+    clock.advance(days=1)
+    versions[sender].collector = transport
+    versions[sender].send()
+    assert sorted(each.metric for each in transport.reports) == ["command", "command.other"]
+    assert peek(tool.folder).spent.nats == 8
+
+
+WINDOWS: Final = """
+import fcntl, os, subprocess, sys, types
+
+from rappor_client.folder import system
+
+system.SYSTEM = system.Windows(types.SimpleNamespace(
+    LK_NBLCK=1, locking=lambda file, _, n: fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)))
+del os.geteuid, os.getpgrp, os.tcgetpgrp, os.WNOHANG, os.fchdir
+sys.platform = "win32"
+from rappor_client.kit import question, worker
+from rappor_client.kit.host import Host
+from rappor_client.testing import FixedClock, peek
+
+clock = FixedClock("2026-12-31T12:00:00")
+host = Host("my-tool", registry=sys.argv[1], collector=None, clock=clock)
+assert host.folder == os.path.join(os.environ["LOCALAPPDATA"], "my-tool", "telemetry")
+assert not host.obstacle() and not question.is_answerable()
+host.agree()
+host.work("build")
+assert len(peek(host.folder).held) == 2
+assert host.refuse()
+assert not peek(host.folder).has_secret
+assert worker.start(host.folder, [host.folder, sys.argv[1], "", ""], "build")
+host.end()
+print(*sorted(os.listdir(host.folder)))
+"""
+
+
+def test_windows_by_its_stand_ins(tool: Tool, tmp_path: Path) -> None:
+    """A folder of the user that does not roam, no owners, no process groups, other locks."""
+    home = tmp_path / "Ada Lovelace" / "AppData" / "Local"
+    ended = subprocess.run(
+        [sys.executable, "-c", WINDOWS, str(tool.registry)],
+        env=tool.environment({"LOCALAPPDATA": str(home)}),
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    assert ended.stdout == "answer budget lock\n"

@@ -1,0 +1,314 @@
+"""Pages of Starlette, FastAPI and Flask: names of routes, of accounts that agree, and no more."""
+
+from __future__ import annotations
+
+import html
+import logging
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rappor_client.kit.host import Host
+from rappor_client.kit.web import Site, telemetry
+from rappor_client.testing import FixedClock, MemoryTransport, peek
+from starlette.applications import Starlette
+from starlette.middleware.sessions import SessionMiddleware
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+from starlette.routing import Mount, Route
+from starlette.testclient import TestClient
+
+from rappor import ParamsError, Registry
+
+Get = Callable[[str, str], tuple[int, dict[str, str], bytes]]
+"""(path, who is signed in) -> status, headers and body."""
+
+PAGES = [("/", 200), ("/user/secret?secret=1", 200), ("/sub/item/secret", 200), ("/none", 404)]
+KEY = "of the cookies"
+AGREED: dict[str, Any] = {"anna": True, "ben": False, "carl": "yes", "dora": None}
+
+
+def starlette_app() -> tuple[Any, Get]:
+    """An application with one mounted in it, and what calls it."""
+
+    async def home(_: Request) -> PlainTextResponse:
+        return PlainTextResponse("home")
+
+    async def fail(_: Request) -> PlainTextResponse:
+        raise ZeroDivisionError
+
+    inner = Starlette(routes=[Route("/item/{name}", PlainTextResponse("item"), name="item")])
+    routes = [
+        Route("/", home),
+        Route("/user/{name}", PlainTextResponse("user"), name="user"),
+        Route("/fail", fail),
+        Route("/health", PlainTextResponse("fine"), name="health", include_in_schema=False),
+        Mount("/sub", inner),
+    ]
+    return asgi(Starlette(routes=routes))
+
+
+def fastapi_app() -> tuple[Any, Get]:
+    """The same with a router in it; its pages of documentation are no routes of the site."""
+    from fastapi import APIRouter, FastAPI  # noqa: PLC0415 - 0.4 s
+
+    app, inner = FastAPI(), APIRouter(prefix="/sub")
+    app.get("/", name="home")(lambda: "home")
+    app.get("/user/{name}", name="user")(lambda name: name)
+    app.get("/fail", name="fail")(lambda: 1 / 0)
+    inner.get("/item/{name}", name="item")(lambda name: name)
+    app.include_router(inner)
+    return asgi(app)
+
+
+def asgi(app: Any) -> tuple[Any, Get]:
+    """Give an application sessions and a client."""
+    app.add_middleware(SessionMiddleware, secret_key=KEY)
+
+    def get(path: str, who: str) -> tuple[int, dict[str, str], bytes]:
+        client = TestClient(app, raise_server_exceptions=False)
+        answer = client.get(path, headers={"x-who": who})
+        return answer.status_code, dict(answer.headers), answer.content
+
+    return app, get
+
+
+def flask_app() -> tuple[Any, Get]:
+    """The same with a blueprint."""
+    from flask import Blueprint, Flask  # noqa: PLC0415 - 0.2 s
+
+    app, inner = Flask("mysite"), Blueprint("sub", "sub", url_prefix="/sub")
+    app.secret_key = KEY
+    app.add_url_rule("/", "home", lambda: "home")
+    app.add_url_rule("/user/<name>", "user", lambda name: name)
+    app.add_url_rule("/fail", "fail", lambda: str(1 / 0))
+    inner.add_url_rule("/item/<name>", "item", lambda name: name)
+    app.register_blueprint(inner)
+
+    def get(path: str, who: str) -> tuple[int, dict[str, str], bytes]:
+        answer = app.test_client().get(path, headers={"x-who": who})
+        return answer.status_code, dict(answer.headers), answer.data
+
+    return app, get
+
+
+FRAMEWORKS = pytest.mark.parametrize(
+    "make", [starlette_app, fastapi_app, flask_app], ids=["starlette", "fastapi", "flask"]
+)
+
+
+class Seen(Site):
+    """A site whose uses a test may see."""
+
+    def __init__(self, *given: Any, **settings: Any) -> None:
+        """Begin with none."""
+        super().__init__(*given, **settings)
+        self.uses: list[tuple[str, str]] = []
+
+    def _waiting(self) -> Any:
+        seen = self
+
+        class Waiting:
+            def put_nowait(self, use: tuple[str, str]) -> None:
+                seen.uses.append(use)
+
+        return Waiting()
+
+
+def account(request: Any) -> tuple[str, Any] | None:
+    """Return who is signed in, as a host does by its session, and whether they agree."""
+    if isinstance(request, Request):
+        request.session.get("id")
+    else:
+        import flask  # noqa: PLC0415 - 0.2 s
+
+        flask.session.get("id")
+    who = request.headers.get("x-who")
+    return (who, AGREED[who]) if who else None
+
+
+@pytest.fixture
+def person(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """What makes the environment that of a server, not of a test; call it in the test itself."""
+
+    def leave() -> None:
+        for name in ("CI", "DO_NOT_TRACK", "PYTEST_CURRENT_TEST"):
+            monkeypatch.delenv(name, raising=False)
+
+    return leave
+
+
+@pytest.fixture
+def give(tmp_path: Path) -> Callable[..., Site]:
+    """Give an application telemetry, and write its registry."""
+
+    def give(app: Any, **settings: Any) -> Site:
+        given: dict[str, Any] = {
+            "registry": tmp_path / "routes.toml",
+            "collector": None,
+            "folder": tmp_path / "devices",
+            "account": account,
+            "agreed": lambda: [who for who, yes in AGREED.items() if yes is True],
+            "clock": FixedClock("2026-12-31T12:00:00"),
+        }
+        site = telemetry(app, "mysite", **given | settings)
+        assert site.manage(["init", "--owner", "a@example.org"]) == 0
+        return site
+
+    return give
+
+
+@FRAMEWORKS
+def test_names_of_routes_are_recorded_of_accounts_that_agree(
+    make: Callable[[], tuple[Any, Get]], give: Callable[..., Site], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither paths nor queries, nobody who has not said True, and no page that is not listed."""
+    app, get = make()
+    monkeypatch.setattr("rappor_client.kit.web.Site", Seen)
+    site = give(app)
+    assert isinstance(site, Seen)
+    listed = Registry.load(site.registry)["command"].params.categories
+    item = "sub.item" if make is flask_app else "item"
+    assert sorted(listed) == sorted(["home", "user", "fail", item])
+    for who in ("", *AGREED):
+        assert [get(path, who)[0] for path, _ in PAGES] == [status for _, status in PAGES]
+        assert get("/fail", who)[0] == 500
+        get("/health", who), get("/docs", who), get("/static/none", who)
+    assert site.uses == [("anna", name) for name in ("home", "user", item, "fail")]
+
+
+@FRAMEWORKS
+@pytest.mark.parametrize("is_broken", [False, True])
+def test_a_response_is_the_same_with_telemetry(
+    make: Callable[[], tuple[Any, Get]],
+    give: Callable[..., Site],
+    is_broken: bool,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Status, headers and body, also where the host's own function fails; the log has its kind."""
+
+    def fails(_: object) -> None:
+        raise LookupError("a secret")
+
+    _, bare = make()
+    app, get = make()
+    give(app, **({"account": fails} if is_broken else {}))
+    for path, _ in [*PAGES, ("/fail", 500)]:
+        assert get(path, "anna") == bare(path, "anna")
+    told = [each.getMessage() for each in caplog.records if each.name == "rappor_client"]
+    assert [each.rpartition(": ")[2] for each in told] == ["LookupError"] * is_broken
+
+
+class Stuck(Site):
+    """A site whose disk does not answer."""
+
+    free = threading.Event()
+
+    def _device(self, folder: str, collector: Any = None) -> Any:
+        self.free.wait(60)
+        return super()._device(folder, collector)
+
+
+def test_a_disk_that_hangs_keeps_nobody_waiting(
+    give: Callable[..., Site], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Eleven hundred requests are answered meanwhile; the uses that find no room are lost."""
+    caplog.set_level(logging.ERROR)
+    app, _ = starlette_app()
+    monkeypatch.setattr("rappor_client.kit.web.Site", Stuck)
+    site = give(app)
+
+    async def later(request: Request) -> object:
+        return account(request)
+
+    site.account = later
+    try:
+        with TestClient(app) as client:
+            for _ in range(1100):
+                assert client.get("/", headers={"x-who": "anna"}).text == "home"
+    finally:
+        Stuck.free.set()
+
+
+@FRAMEWORKS
+def test_an_account_is_a_device(
+    make: Callable[[], tuple[Any, Get]],
+    give: Callable[..., Site],
+    person: Callable[[], None],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A use is recorded by the thread, the account's page shows it, and the job sends it."""
+    person()
+    app, get = make()
+    transport = MemoryTransport()
+    site = give(app, collector=transport)
+    get("/user/secret", "anna")
+    (device,) = until(lambda: list((tmp_path / "devices").glob("*")))
+    until(lambda: peek(device).held)
+    page = site.page("anna")
+    assert "command: one report, kept until its day is over" in page
+    assert site.manage(["send"]) == 0
+    assert not transport.bodies
+    site.clock.advance(days=1)  # type: ignore[attr-defined]
+    assert site.manage(["send"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "1 reports sent, 0 waiting."
+    (body,) = transport.bodies
+    assert html.escape(body.decode()) in page
+    assert peek(device).has_secret
+
+
+@pytest.mark.parametrize("ends", ["job", "forget"])
+def test_who_no_longer_agrees_is_erased(
+    give: Callable[..., Site], person: Callable[[], None], ends: str
+) -> None:
+    """By the host at once, else by the next job, and nothing of theirs is sent."""
+    person()
+    transport = MemoryTransport()
+    site = give(starlette_app()[0], collector=transport, agreed=list)
+    device = site._device(site._folder("anna"))
+    device.record(["home"])
+    assert peek(Path(device.folder)).has_secret
+    site.clock.advance(days=1)  # type: ignore[attr-defined]
+    if ends == "forget":
+        assert site.forget("anna")
+    else:
+        site.send()
+    assert not peek(Path(device.folder)).has_secret
+    assert not transport.bodies
+    assert peek(Path(device.folder)).spent.reserved  # a second yes does not renew the budget
+
+
+def test_only_the_environment_and_the_registry_are_above_an_account(
+    give: Callable[..., Site], tmp_path: Path
+) -> None:
+    """Tests are an obstacle: nothing is written, whoever has agreed."""
+    site = give(starlette_app()[0])
+    site._device(site._folder("anna")).record(["home"])
+    assert "PYTEST_CURRENT_TEST" in site.send()
+    assert not (tmp_path / "devices").exists()
+
+
+def test_any_other_application_is_refused() -> None:
+    """With the names of those that are known."""
+    with pytest.raises(ParamsError, match="Starlette, FastAPI or Flask, got Host"):
+        telemetry(
+            Host("a", registry="r", collector=None),
+            "a",
+            registry="r",
+            collector=None,
+            account=account,
+            agreed=list,
+        )
+
+
+def until(found: Callable[[], Any]) -> Any:
+    """Wait for what the thread does."""
+    end = time.monotonic() + 60
+    while not (result := found()):
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    return result
