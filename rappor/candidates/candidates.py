@@ -23,7 +23,7 @@ _HELD: Final = 1 << 26
 """Bytes of a file up to which it is held: some five million strings, with as much for their hashes.
 A longer one is read again for every pass."""
 
-_BLOCK: Final = 1 << 16
+_BLOCK: Final = 1 << 14
 """Strings of a block."""
 
 
@@ -189,7 +189,7 @@ class Candidates:
         if len(again):
             kept = np.sort(np.delete(order, again))
             texts, words = texts.take(kept), words[kept]
-        held = cls(texts, name=name, normalize=normalize, words=words)
+        held = cls(texts, name=name, normalize=normalize)
         held.n_duplicates = len(again)
         return held
 
@@ -214,14 +214,6 @@ class Candidates:
         """Read from the beginning; raises as the method that made the candidates says."""
         return self._read()
 
-    def digested(self) -> Iterator[tuple[Texts, NDArray[np.uint32]]]:
-        """Read from the beginning, with the digests of each block, (b, 4)."""
-        number = 0
-        for texts in self.blocks():
-            some = slice(number, number + len(texts))
-            yield texts, self._known_words[some] if self.is_held else _digests(texts)
-            number += len(texts)
-
     def hold(self, most: int) -> Candidates | None:
         """Return all strings, each once, if there are at most `most`; else None, soon."""
         if self.is_held:
@@ -233,18 +225,18 @@ class Candidates:
 
     def with_empty(self) -> Candidates:
         """Return the same with the empty string among them, before all others if it is new."""
-        first = Candidates.from_list([""])
-        first.normalize = self.normalize
         if not self.is_held:
-            return Candidates.chain(first, self)
+            return Candidates.chain(
+                Candidates.product([""], "", 0, 0, normalize=self.normalize), self
+            )
         texts = self._whole
         if (texts.starts == texts.ends).any():
             return self
+        more = (np.concatenate([[0], places]) for places in (texts.starts, texts.ends))
         both = Candidates(
-            Texts.join([first._whole, texts]),
+            Texts(data=texts.data, starts=next(more), ends=next(more)),
             name=self.name,
             normalize=self.normalize,
-            words=np.concatenate([first._known_words, self._known_words]),
         )
         both.n_blank, both.n_duplicates = self.n_blank, self.n_duplicates
         return both

@@ -10,6 +10,7 @@ from scipy import sparse
 
 from rappor.candidates.candidates import Candidates
 from rappor.candidates.murmur3 import add_rows
+from rappor.candidates.sha256 import digest_texts
 from rappor.candidates.texts import Texts
 from rappor.decoding.debias import Target
 from rappor.decoding.design import Design
@@ -74,7 +75,8 @@ class StreamedDesign:
         tail = task.tail() if len(always) else None
         best, counts = Best(self._keep), np.zeros(len(EDGES) - 1, dtype=np.int64)
         number = 0
-        for texts, words in self._candidates.digested():
+        for texts in self._candidates.blocks():
+            words = digest_texts(texts)
             estimate, std_error = self._judge(words, values, task)
             best.offer(number, texts, words, estimate / std_error)
             if tail is not None:
@@ -124,12 +126,13 @@ class StreamedDesign:
             normalize=self._candidates.normalize,
             words=held.words,
         )
-        whole = Design(self.kept, self._params)
+        self.listed = Design(self.kept, self._params)
         self.ties = [
             sorted(group, key=lambda place: held.index[place] not in always)
-            for group in find_ties(whole, self._target.reports > 0, no_progress)
+            for group in find_ties(self.listed, self._target.reports > 0, no_progress)
         ]
-        self.listed = Design(drop_ties(self.kept, self.ties), self._params) if self.ties else whole
+        if self.ties:
+            self.listed = Design(drop_ties(self.kept, self.ties), self._params)
         self._stands = np.ones(len(held), dtype=bool)
         self._stands[[place for group in self.ties for place in group[1:]]] = False
 

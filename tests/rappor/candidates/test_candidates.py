@@ -222,5 +222,3 @@ def test_cells_are_those_of_the_hashed_strings(strings: list[str], data: st.Data
         whole = bloom_cells(words, params)
         parts = [candidates.cells(params, 0, 2), candidates.cells(params, 2, len(expected))]
         assert np.array_equal(np.concatenate(parts), whole)
-        blocks = [each for _, each in candidates.digested()]
-        assert np.array_equal(np.concatenate([words[:0], *blocks]), words)
