@@ -93,8 +93,7 @@ class _Search:
     "list_path",
     type=click.Path(),
     metavar="FILE",
-    help="Search this list instead, one string per line, plain or gzip. It is read several times "
-    "and not kept in memory.",
+    help="Search this list instead, one string per line, plain or gzip.",
 )
 @detection_options
 @click.option(
