@@ -59,9 +59,10 @@ class Texts:
 
     def raw(self) -> list[bytes]:
         """Return the bytes of each string."""
-        view = self.data.data
-        places = zip(self.starts.tolist(), self.ends.tolist(), strict=True)
-        return [bytes(view[start:end]) for start, end in places]
+        first, last = int(self.starts.min(initial=len(self.data))), int(self.ends.max(initial=0))
+        data = self.data[first:last].tobytes()
+        places = zip((self.starts - first).tolist(), (self.ends - first).tolist(), strict=True)
+        return [data[start:end] for start, end in places]
 
     def pick(self) -> list[str]:
         """Return the strings as texts of Python."""
