@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
@@ -58,8 +59,7 @@ class Candidates:
         self._texts = source if isinstance(source, Texts) else None
         self._read = None if isinstance(source, Texts) else source
         self._words = words
-        self.name = name
-        self.normalize = normalize
+        self.name, self.normalize = name, normalize
         self.n_blank = self.n_duplicates = 0
 
     @classmethod
@@ -74,8 +74,9 @@ class Candidates:
         """
         name = os.fspath(path)
         lines = Lines(lambda: read_chunks(name), name, normalize)
-        is_long = Path(name).is_file() and Path(name).stat().st_size > _HELD
-        texts = None if is_long else _join(lines(), lambda block: len(block.data), _HELD)
+        most = _HELD if Path(name).is_file() else sys.maxsize  # a pipe is read only once
+        is_long = most == _HELD and Path(name).stat().st_size > most
+        texts = None if is_long else _join(lines(), lambda block: len(block.data), most)
         if texts is None:
             return cls(lines, name=name, normalize=normalize)
         return cls._once(texts, name=name, normalize=normalize, n_blank=lines.n_blank)
