@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import itertools
 import os
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rappor.candidates import google_hashing, product
 from rappor.candidates.lines import Lines, read_chunks
+from rappor.candidates.sha256 import digest_texts
 from rappor.candidates.texts import Texts
 from rappor.ground.errors import DecodeError, FileError, ParamsError
 from rappor.protocol.encodings.bloom import LAYOUT
@@ -23,7 +25,7 @@ _HELD: Final = 1 << 26
 """Bytes of a file up to which it is held: some five million strings, with as much for their hashes.
 A longer one is read again for every pass."""
 
-_BLOCK: Final = 1 << 16
+_BLOCK: Final = 1 << 14
 """Strings of a block."""
 
 
@@ -55,10 +57,9 @@ class Candidates:
     ) -> None:
         """Take distinct strings, perhaps with their digests, or what reads blocks of strings."""
         self._texts = source if isinstance(source, Texts) else None
-        self._read = self._held_blocks if isinstance(source, Texts) else source
+        self._read = None if isinstance(source, Texts) else source
         self._words = words
-        self.name = name
-        self.normalize = normalize
+        self.name, self.normalize = name, normalize
         self.n_blank = self.n_duplicates = 0
 
     @classmethod
@@ -72,19 +73,13 @@ class Candidates:
             that is not held a decode raises it.
         """
         name = os.fspath(path)
-        try:
-            size = Path(name).stat().st_size
-        except OSError as error:
-            raise FileError(path, error.strerror or "unreadable") from None
         lines = Lines(lambda: read_chunks(name), name, normalize)
-        streamed = cls(lines, name=name, normalize=normalize)
-        if size > _HELD:
-            return streamed
-        if (texts := _join(lines(), lambda block: len(block.data), _HELD)) is None:
-            return streamed
-        found = cls._once(texts, name=name, normalize=normalize)
-        found.n_blank = lines.n_blank
-        return found
+        most = _HELD if Path(name).is_file() else sys.maxsize  # a pipe is read only once
+        is_long = most == _HELD and Path(name).stat().st_size > most
+        texts = None if is_long else _join(lines(), lambda block: len(block.data), most)
+        if texts is None:
+            return cls(lines, name=name, normalize=normalize)
+        return cls._once(texts, name=name, normalize=normalize, n_blank=lines.n_blank)
 
     @classmethod
     def from_lines(
@@ -101,9 +96,8 @@ class Candidates:
             A line is not UTF-8, or has a lone surrogate; the message has name and line.
         """
         read = Lines(lambda: _encoded(lines, name), name, normalize)
-        found = cls._once(Texts.join(list(read())), name=name, normalize=normalize)
-        found.n_blank = read.n_blank
-        return found
+        texts = Texts.join(list(read()))
+        return cls._once(texts, name=name, normalize=normalize, n_blank=read.n_blank)
 
     @classmethod
     def from_list(cls, strings: Iterable[str], *, normalize: str = "none") -> Candidates:
@@ -118,22 +112,18 @@ class Candidates:
         ReportError
             A string is not a text, or has a lone surrogate.
         """
-        texts = Texts.join(list(_blocks(_checked(strings), normalize)))
+        texts = Texts.join(list(_blocks(strings, normalize)))
         return cls._once(texts, name="candidates", normalize=normalize)
 
     @classmethod
     def from_stream(
-        cls,
-        read: Callable[[], Iterable[str]],
-        *,
-        name: str = "candidates",
-        normalize: str = "none",
+        cls, read: Callable[[], Iterable[str]], *, normalize: str = "none"
     ) -> Candidates:
         """Take strings from a function that returns a new iterator for every pass.
 
         While it is read, a decode raises the errors of `from_list`.
         """
-        return cls(lambda: _blocks(_checked(read()), normalize), name=name, normalize=normalize)
+        return cls(lambda: _blocks(read(), normalize), normalize=normalize)
 
     @classmethod
     def product(
@@ -178,9 +168,9 @@ class Candidates:
         )
 
     @classmethod
-    def _once(cls, texts: Texts, *, name: str, normalize: str) -> Candidates:
+    def _once(cls, texts: Texts, *, name: str, normalize: str, n_blank: int = 0) -> Candidates:
         """Hold strings, each once, at the place of the first."""
-        words = _digests(texts)
+        words = digest_texts(texts)
         heads = words.view(np.uint64)[:, 0]
         order = np.argsort(heads, kind="stable")
         heads = heads[order]
@@ -190,7 +180,7 @@ class Candidates:
             kept = np.sort(np.delete(order, again))
             texts, words = texts.take(kept), words[kept]
         held = cls(texts, name=name, normalize=normalize, words=words)
-        held.n_duplicates = len(again)
+        held.n_blank, held.n_duplicates = n_blank, len(again)
         return held
 
     @property
@@ -212,39 +202,38 @@ class Candidates:
 
     def blocks(self) -> Iterator[Texts]:
         """Read from the beginning; raises as the method that made the candidates says."""
-        return self._read()
+        if self._read is not None:
+            return self._read()
+        starts = range(0, len(self), _BLOCK)
+        return (self._whole.take(slice(start, start + _BLOCK)) for start in starts)
 
-    def digested(self) -> Iterator[tuple[Texts, NDArray[np.uint32]]]:
-        """Read from the beginning, with the digests of each block, (b, 4)."""
-        number = 0
+    def digested(self) -> Iterator[tuple[Texts, NDArray[np.uint32] | None]]:
+        """Read from the beginning, with the digests of each block, (b, 4), where they are held."""
+        start = 0
         for texts in self.blocks():
-            some = slice(number, number + len(texts))
-            yield texts, self._known_words[some] if self.is_held else _digests(texts)
-            number += len(texts)
+            some = slice(start, start := start + len(texts))
+            yield texts, self._known_words[some] if self.is_held else None
 
     def hold(self, most: int) -> Candidates | None:
         """Return all strings, each once, if there are at most `most`; else None, soon."""
         if self.is_held:
             return self if len(self) <= most else None
-        texts = _join(self.blocks(), len, most)
-        if texts is None:
+        if (texts := _join(self.blocks(), len, most)) is None:
             return None
         return self._once(texts, name=self.name, normalize=self.normalize)
 
     def with_empty(self) -> Candidates:
         """Return the same with the empty string among them, before all others if it is new."""
-        first = Candidates.from_list([""])
-        first.normalize = self.normalize
         if not self.is_held:
-            return Candidates.chain(first, self)
+            return self.chain(self.product([""], "", 0, 0, normalize=self.normalize), self)
         texts = self._whole
         if (texts.starts == texts.ends).any():
             return self
+        more = (np.concatenate([[0], places]) for places in (texts.starts, texts.ends))
         both = Candidates(
-            Texts.join([first._whole, texts]),
+            Texts(data=texts.data, starts=next(more), ends=next(more)),
             name=self.name,
             normalize=self.normalize,
-            words=np.concatenate([first._known_words, self._known_words]),
         )
         both.n_blank, both.n_duplicates = self.n_blank, self.n_duplicates
         return both
@@ -287,12 +276,8 @@ class Candidates:
     @property
     def _known_words(self) -> NDArray[np.uint32]:
         if self._words is None:
-            self._words = _digests(self._whole)
+            self._words = digest_texts(self._whole)
         return self._words
-
-    def _held_blocks(self) -> Iterator[Texts]:
-        for start in range(0, len(self), _BLOCK):
-            yield self._whole.take(slice(start, start + _BLOCK))
 
 
 def _join(blocks: Iterable[Texts], size: Callable[[Texts], int], most: int) -> Texts | None:
@@ -306,13 +291,6 @@ def _join(blocks: Iterable[Texts], size: Callable[[Texts], int], most: int) -> T
     return Texts.join(held)
 
 
-def _digests(texts: Texts) -> NDArray[np.uint32]:
-    # Imported here: it loads the compiler.
-    from rappor.candidates.sha256 import digest_texts  # noqa: PLC0415
-
-    return digest_texts(texts)
-
-
 def _encoded(lines: Iterable[str | bytes], name: str) -> Iterator[bytes]:
     """Yield lines that all end."""
     for number, line in enumerate(lines, 1):
@@ -323,17 +301,13 @@ def _encoded(lines: Iterable[str | bytes], name: str) -> Iterator[bytes]:
         yield value if value.endswith(b"\n") else value + b"\n"
 
 
-def _checked(strings: Any) -> Iterable[str]:
+def _blocks(strings: Iterable[str], normalize: str) -> Iterator[Texts]:
+    """Write strings as the devices do, block by block."""
     if isinstance(strings, str | bytes):
         raise ParamsError(
             f"candidates must be a list of strings, got a {type(strings).__name__}; "
             "to read a file use Candidates.from_file(path)"
         )
-    return strings  # type: ignore[no-any-return]
-
-
-def _blocks(strings: Iterable[str], normalize: str) -> Iterator[Texts]:
-    """Write strings as the devices do, block by block."""
     texts = iter(strings)
     while block := list(itertools.islice(texts, _BLOCK)):
         yield Texts.of([normalize_text(normalize, text).encode() for text in block])

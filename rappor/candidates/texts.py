@@ -27,26 +27,28 @@ class Texts:
     def of(cls, strings: Sequence[bytes]) -> Texts:
         """Lay strings end to end."""
         lengths = np.fromiter(map(len, strings), dtype=np.int64, count=len(strings))
-        ends = np.cumsum(lengths)
-        data = np.frombuffer(b"".join(strings), dtype=np.uint8)
-        return cls(data=data, starts=ends - lengths, ends=ends)
+        return cls._dense(np.frombuffer(b"".join(strings), dtype=np.uint8), [lengths])
+
+    @classmethod
+    def _dense(cls, data: NDArray[np.uint8], lengths: Sequence[NDArray[np.int64]]) -> Texts:
+        """Take strings with nothing between them: one array has all places."""
+        places = np.cumsum(np.concatenate([np.zeros(1, dtype=np.int64), *lengths]))
+        return cls(data=data, starts=places[:-1], ends=places[1:])
 
     @classmethod
     def join(cls, blocks: Sequence[Texts]) -> Texts:
         """Lay blocks of strings end to end."""
-        if len(blocks) == 1:
-            return blocks[0]
-        firsts = np.cumsum([0, *(len(block.data) for block in blocks)]).tolist()
-        nothing = cls.of([])
-        return cls(
-            data=np.concatenate([nothing.data, *(block.data for block in blocks)]),
-            starts=np.concatenate(
-                [nothing.starts, *(b.starts + at for b, at in zip(blocks, firsts, strict=False))]
-            ),
-            ends=np.concatenate(
-                [nothing.ends, *(b.ends + at for b, at in zip(blocks, firsts, strict=False))]
-            ),
-        )
+        data = [block._bytes for block in blocks]
+        whole = np.concatenate([np.zeros(0, dtype=np.uint8), *data])
+        return cls._dense(whole, [block.ends - block.starts for block in blocks])
+
+    @property
+    def _bytes(self) -> NDArray[np.uint8]:
+        """The bytes of the strings, which follow each other in the data, without any between."""
+        inside = np.zeros(len(self.data) + 1, dtype=np.int8)
+        np.add.at(inside, self.starts, 1)
+        np.subtract.at(inside, self.ends, 1)
+        return self.data[np.cumsum(inside[:-1], dtype=np.int8).view(np.bool_)]
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -57,9 +59,10 @@ class Texts:
 
     def raw(self) -> list[bytes]:
         """Return the bytes of each string."""
-        view = self.data.data
-        places = zip(self.starts.tolist(), self.ends.tolist(), strict=True)
-        return [bytes(view[start:end]) for start, end in places]
+        first, last = int(self.starts.min(initial=len(self.data))), int(self.ends.max(initial=0))
+        data = self.data[first:last].tobytes()
+        places = zip((self.starts - first).tolist(), (self.ends - first).tolist(), strict=True)
+        return [data[start:end] for start, end in places]
 
     def pick(self) -> list[str]:
         """Return the strings as texts of Python."""

@@ -57,8 +57,7 @@ class _Search:
 @option(
     "--list",
     "FILE",
-    "Search this list instead, one string per line, plain or gzip. It is read several times "
-    "and not kept in memory.",
+    "Search this list instead, one string per line, plain or gzip.",
     name="list_path",
 )
 @detection_options

@@ -315,13 +315,12 @@ def _diagnostics(
         target, selection.fit, selection.std_error, threshold=thresholds.next
     )
     misfit = fit["goodness_of_fit"]["p_value"] < diagnostics.FIT_FALSE_ALARM
-    names = strings.candidates.strings
     return {
         **diagnostics.describe_cohorts(target),
         **fit,
         "selected": len(selection.chosen),
         "capacity": describe_capacity(target, selection, misfit=misfit),
-        "groups": [[names[i] for i in group] for group in strings.ties],
+        "groups": [list(strings.candidates.subset(group).strings) for group in strings.ties],
     }
 
 

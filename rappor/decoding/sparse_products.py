@@ -10,7 +10,7 @@ from scipy import sparse
 
 _COMPILED_FROM: Final = 1 << 21
 """Products of two entries from which on they are made by compiled loops: 60 ms of scipy's. Below,
-loading the compiler would take longer."""
+loading the loops would take longer."""
 
 
 def weighted_products(

@@ -35,7 +35,8 @@ def by_segment(
     ----------
     counts : counts of segments, as `Collector.counts(..., segments=True)` has them. Those of one
         segment and parameter set are added.
-    candidates : the strings to look for, as for `decode`, but no stream; other encodings take none.
+    candidates : the strings to look for, as for `decode`, at most 131,072; other encodings take
+        none.
     dimension : the one property that segments are split by; others are added up. All of them
         if omitted.
     detection : how sure to be; its level is that of the strings that are found, and of the

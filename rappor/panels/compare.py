@@ -46,7 +46,8 @@ def compare(  # noqa: PLR0913 - all that a caller may know of the samples
     ----------
     samples : two or more collections, or lists of them, by their names. Several collections of one
         sample are merged as `decode` merges them.
-    candidates : strings to compare, as for `decode`, but no stream; other encodings take none.
+    candidates : strings to compare, as for `decode`, at most 131,072; other encodings take
+        none.
     detection : how sure to be; its level is that of what is called changed, over all candidates
         and samples.
     overlap : rho, from 0 for other devices in each sample to 1 for the same ones with reports in

@@ -45,7 +45,8 @@ def trend(  # noqa: PLR0913 - all that a caller may know of the counts
     ----------
     released : counts with their days, as `Collector.counts(..., by="day")` and `Released.load`
         return them.
-    candidates : the strings to look for, as for `decode`, but no stream; other encodings take none.
+    candidates : the strings to look for, as for `decode`, at most 131,072; other encodings take
+        none.
     by : "day", "week" or "month", no finer than the counts; what the counts have if omitted.
     smooth : number of stretches that are decoded together, each with the ones before it, for
         estimates beside those of single stretches; 1 for none.
