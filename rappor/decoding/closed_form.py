@@ -19,7 +19,7 @@ to the new estimate and shrink as its error does.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,14 +27,11 @@ from scipy import special
 
 from rappor.decoding.contrasts import add_sampling
 from rappor.decoding.debias import Target
+from rappor.decoding.fit import LEAST_NOISE
 from rappor.decoding.proportions import Proportions
 from rappor.ground.errors import DecodeError
 from rappor.protocol.encodings import encoding_of
 from rappor.protocol.params import Params
-
-_LEAST_NOISE: Final = 1e-18
-"""Variance that stands for none, where p* = 0 and nobody sends the bit: the squared share of one
-report of 10^9, so that such a row decides without dividing by zero."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -88,7 +85,7 @@ class CompleteAnswers(Answers):
     def of(cls, target: Target, alone: Answers) -> CompleteAnswers:
         """Fit the answers together."""
         whole = covariance(target, alone, np.arange(len(alone.estimate)))
-        common = np.maximum(whole.sum(axis=1), _LEAST_NOISE)
+        common = np.maximum(whole.sum(axis=1), LEAST_NOISE)
         total = common.sum()
         whole -= np.outer(common, common) / total
         return cls(
@@ -109,7 +106,7 @@ class CompleteAnswers(Answers):
         self, error: float | NDArray[np.float64]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return the ends, (k,) each, of the intervals that miss with this probability."""
-        shrunk = self.std_error / np.maximum(self.alone.std_error, _LEAST_NOISE)
+        shrunk = self.std_error / np.maximum(self.alone.std_error, LEAST_NOISE)
         low, high = (shrunk * (end - self.alone.estimate) for end in self.alone.interval(error))
         return self.estimate + low, self.estimate + high
 
@@ -172,7 +169,7 @@ def pool(
     proportions: NDArray[np.float64], noise: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     """Return the inverse-variance mean of g collections, (k,), its error, and weights, (g, k)."""
-    weight = 1 / np.maximum(noise, _LEAST_NOISE)
+    weight = 1 / np.maximum(noise, LEAST_NOISE)
     total = weight.sum(axis=0)
     return (weight * proportions).sum(axis=0) / total, 1 / np.sqrt(total), weight / total
 

@@ -22,7 +22,7 @@ variance's factor (`rappor.decoding.proportions`), and cohorts' sizes vary R tim
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -289,12 +289,6 @@ def _for_half(target: Target, *, coins: float, devices: float, tau2: float) -> d
     }
 
 
-_UNKNOWN_DEVICES: Final = (
-    "Nothing is known of how often a device reports: if devices reported several times, intervals "
-    "may cover half as often as stated; give devices, reports per device or counts by day.",
-)
-
-
 @dataclass(frozen=True, slots=True)
 class Caution:
     """A finding that questions the whole table: a code, which never changes, and a sentence."""
@@ -307,72 +301,61 @@ def warnings(
     diagnostics: Mapping[str, Any], n_reports: int, *, devices_known: bool = True
 ) -> tuple[Caution, ...]:
     """Return what questions the whole table."""
+    return tuple(_cautions(diagnostics, n_reports, devices_known=devices_known))
+
+
+def _cautions(
+    diagnostics: Mapping[str, Any], n_reports: int, *, devices_known: bool
+) -> Iterator[Caution]:
+    if not devices_known:
+        yield Caution(
+            "unknown_devices",
+            "Nothing is known of how often a device reports: if devices reported several times, "
+            "intervals may cover half as often as stated; give devices, reports per device or "
+            "counts by day.",
+        )
     fit = diagnostics.get("goodness_of_fit")
-    found = {
-        "unknown_devices": () if devices_known else _UNKNOWN_DEVICES,
-        "few_reports": _few_reports(n_reports) if fit is not None else (),
-        "bad_fit": _bad_fit(fit),
-        "few_patterns": _few_patterns(diagnostics),
-        "overfull": _too_full(diagnostics.get("capacity")),
-        "odd_popcounts": _forged_cohorts(diagnostics.get("odd_popcounts", ())),
-        "incomplete": _incomplete(diagnostics.get("complete")),
-    }
-    return tuple(Caution(code, each) for code, some in found.items() for each in some)
-
-
-def _few_reports(n_reports: int) -> Iterator[str]:
-    if n_reports < RELIABLE_FROM:
-        yield (
+    if fit is not None and n_reports < RELIABLE_FROM:
+        yield Caution(
+            "few_reports",
             "Intervals and detections of strings are not reliable below "
-            f"{RELIABLE_FROM} reports, got {n_reports}."
+            f"{RELIABLE_FROM} reports, got {n_reports}.",
         )
-
-
-def _bad_fit(fit: Mapping[str, Any] | None) -> Iterator[str]:
     if fit is not None and fit["p_value"] < FIT_FALSE_ALARM:
-        yield (
+        p_value = f"= {fit['p_value']:.1e}" if fit["p_value"] >= _LEAST_P else f"< {_LEAST_P:g}"
+        yield Caution(
+            "bad_fit",
             f"The variance of the bits is {fit['chi2_per_degree']:.3g} times that of honest "
-            f"reports of these candidates ({_p(fit['p_value'])}). Devices may have strings "
-            "that are no candidates or may have reported more often than assumed, or reports may "
-            "be forged. The counts cannot show which. A good fit would not exclude forgeries."
+            f"reports of these candidates (p {p_value}). Devices may have strings that are no "
+            "candidates or may have reported more often than assumed, or reports may be forged. "
+            "The counts cannot show which. A good fit would not exclude forgeries.",
         )
-
-
-def _p(value: float) -> str:
-    return f"p = {value:.1e}" if value >= _LEAST_P else f"p < {_LEAST_P:g}"
-
-
-def _few_patterns(diagnostics: Mapping[str, Any]) -> Iterator[str]:
-    least = diagnostics.get("least_p_value", 0.0)
-    if least > FEW_PATTERNS:
-        yield (
+    if (least := diagnostics.get("least_p_value", 0.0)) > FEW_PATTERNS:
+        yield Caution(
+            "few_patterns",
             f"With so few cohorts and bits, no p-value can be below {least:.2g}, however many "
-            "reports there are. Use more cohorts."
+            "reports there are. Use more cohorts.",
         )
-
-
-def _too_full(capacity: Mapping[str, Any] | None) -> Iterator[str]:
+    capacity = diagnostics.get("capacity")
     if capacity is not None and capacity["overfull"]:
-        yield (
+        yield Caution(
+            "overfull",
             "Strings collide too often to be distinguished: a candidate has an effective number "
             f"of {capacity['rows_per_candidate']:,} of {capacity['rows']:,} bits. Intervals may "
-            "cover less than stated, and detected strings may be absent. More cohorts would help."
+            "cover less than stated, and detected strings may be absent. More cohorts would help.",
         )
-
-
-def _incomplete(complete: Mapping[str, Any] | None) -> Iterator[str]:
+    if odd := diagnostics.get("odd_popcounts"):
+        who = "1 cohort has" if len(odd) == 1 else f"{len(odd):,} cohorts have"
+        yield Caution(
+            "odd_popcounts",
+            f"{who} a number of ones that honest devices send with probability "
+            f"{FALSE_ALARM:.0e} at most. Reports may be forged.",
+        )
+    complete = diagnostics.get("complete")
     if complete is not None and complete["p_value"] < FIT_FALSE_ALARM:
-        yield (
+        yield Caution(
+            "incomplete",
             f"The shares add up to {100 * complete['sum']:.3g} % (standard error "
             f"{100 * complete['std_error']:.2g} %) by themselves, and were made to add up to "
-            "100 %. The metric is not complete: values fit nowhere, or reports are forged."
-        )
-
-
-def _forged_cohorts(odd: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    if odd:
-        who = "1 cohort has" if len(odd) == 1 else f"{len(odd):,} cohorts have"
-        yield (
-            f"{who} a number of ones that honest devices send with probability "
-            f"{FALSE_ALARM:.0e} at most. Reports may be forged."
+            "100 %. The metric is not complete: values fit nowhere, or reports are forged.",
         )

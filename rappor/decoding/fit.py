@@ -86,7 +86,8 @@ _MAD: Final = 1.4826
 """Standard deviations in a median absolute deviation of normal noise: 1 / Phi^-1(3/4)."""
 
 LEAST_NOISE: Final = 1e-18
-"""Variance that stands for none, as in `closed_form`: nothing is divided by zero."""
+"""Variance that stands for none, as where p* = 0 and nobody sends the bit: the squared share of one
+report of 10^9. Nothing is divided by zero."""
 
 _TINY: Final = 1e-300
 """Keeps Newton's quotient finite where every row is set aside."""

@@ -138,7 +138,7 @@ class Mass:
     high: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Check:
     """A reviewer's question, and what the data answer: "yes", "no", or "you answer"."""
 
@@ -326,75 +326,108 @@ def _groups(estimates: Estimates) -> list[list[str]]:
 def _checks(estimates: Estimates, origin: Origin) -> Iterator[Check]:
     """Answer a reviewer's sixteen questions as far as the data can, and ask the others."""
     detection, n = estimates.detection, estimates.n_candidates
-    yield _asked(
+    yield Check(
         "Is the question stated?",
+        _ASKED,
         f"{n:,} candidates were tested. What does the answer decide, and was this written "
         "into the metric's description before the counts were seen?",
     )
-    yield _asked(
+    yield Check(
         "Do the data answer it, and soon enough?",
+        _ASKED,
         "Does a share of reports answer the question, and does it come before the decision?",
     )
-    yield _asked(
+    yield Check(
         "Is the right thing measured?",
+        _ASKED,
         "Does a report count on the day of the event or on the day of its upload, and which of the "
         "two does the question mean?",
     )
-    yield _sample(estimates)
-    yield _asked(
+    even = all(each["p_value"] >= IMBALANCE for each in estimates.diagnostics["cohorts"])
+    yield Check(
+        "Is the sample representative?",
+        _ASKED if even else "no",
+        f"{estimates.reports:,} reports spread over the cohorts {'as' if even else 'less'} evenly "
+        f"{'as' if even else 'than'} honest devices do. Devices that never report are not in the "
+        "counts. Which are they, and was a share of devices drawn (`sample`)?",
+    )
+    yield Check(
         "Were the inputs checked?",
+        _ASKED,
         "The counts do not contain refused reports. How many did the collector refuse, and why?",
     )
-    yield _outliers(estimates)
-    yield _asked(
+    odd = len(estimates.diagnostics["odd_popcounts"])
+    rows = estimates.diagnostics.get("set_aside_rows", 0)
+    yield Check(
+        "Are there outliers?",
+        "yes" if odd or rows else "no",
+        (f"{odd:,} cohorts have" if odd else "No cohort has")
+        + f" a number of ones that honest devices do not send, and the fit gave {rows:,} bits less "
+        "weight. Reports in quarantine are not in the counts.",
+    )
+    yield Check(
         "Does the season matter?",
+        _ASKED,
         "These estimates are for all days together. Do weekdays and holidays differ? A trend by "
         "day shows it.",
     )
-    yield _enough(estimates)
+    yield Check("Are there enough data?", *_enough(estimates.diagnostics.get("detectable_share")))
     yield Check(
-        question="Are comparisons tested, and corrected for their number?",
-        verdict="yes",
-        answer=f"{_CORRECTIONS[detection.correction]} of {100 * detection.level:.4g} % over all "
+        "Are comparisons tested, and corrected for their number?",
+        "yes",
+        f"{_CORRECTIONS[detection.correction]} of {100 * detection.level:.4g} % over all "
         f"{n:,} candidates, detected or not.",
     )
     yield Check(
-        question="Do estimates have intervals that hold?",
-        verdict="yes",
-        answer="Detected rows have intervals that are widened because the rows were selected: "
+        "Do estimates have intervals that hold?",
+        "yes",
+        "Detected rows have intervals that are widened because the rows were selected: "
         f"on average {100 * detection.confidence:.4g} % of such intervals cover the truth. "
         "Intervals of undetected rows are for each row alone.",
     )
     one_answer = not math.isnan(estimates.unallocated)
     yield Check(
-        question="Are shares normalised, and by what?",
-        verdict="yes",
-        answer=f"By {estimates.reports:,} reports, not by people. "
+        "Are shares normalised, and by what?",
+        "yes",
+        f"By {estimates.reports:,} reports, not by people. "
         + ("A report has one answer." if one_answer else "Shares may add up to more than 100 %."),
     )
-    yield _assumptions(estimates)
-    yield _asked(
+    # The fit tests independence of bits too; the other assumption is how often devices reported.
+    known = all(each.repetition.source != "unknown" for each in estimates.collected)
+    fits, fit = _fit(estimates)
+    yield Check(
+        "Do the model's assumptions hold?",
+        "yes" if known and fits else "no",
+        f"{estimates.assumed} {fit}",
+    )
+    yield Check(
         "Is a cause claimed?",
+        _ASKED,
         "A difference between groups need not be caused by what distinguishes them. Was anything "
         "changed at random?",
     )
     yield Check(
-        question="Does each picture answer a question?",
-        verdict="yes",
-        answer="The chart shows which strings are common, residuals whether the candidates explain "
+        "Does each picture answer a question?",
+        "yes",
+        "The chart shows which strings are common, residuals whether the candidates explain "
         "the counts, and cohorts whether reports spread evenly.",
     )
-    yield _asked(
-        "Are axes labelled?", "Does each axis name its unit, and begin at 0 or say where it begins?"
+    yield Check(
+        "Are axes labelled?",
+        _ASKED,
+        "Does each axis name its unit, and begin at 0 or say where it begins?",
     )
     yield Check(
-        question="Can the table be made again?",
-        verdict="yes" if origin.files else "no",
-        answer="Decoding draws no random numbers: the same counts, candidates and versions give "
+        "Can the table be made again?",
+        "yes" if origin.files else "no",
+        "Decoding draws no random numbers: the same counts, candidates and versions give "
         "the same table. "
         + ("Their hashes are below." if origin.files else "Which files were read is not known."),
     )
 
+
+_ASKED: Final = "you answer"
+"""The verdict on a question that no data can answer, with what the reader has to find out."""
 
 _CORRECTIONS: Final = {
     "bh": "Benjamini-Hochberg bounds the expected share of false detections at a level",
@@ -403,62 +436,14 @@ _CORRECTIONS: Final = {
 }
 
 
-def _asked(question: str, answer: str) -> Check:
-    """Return a question that no data can answer, with what the reader has to find out."""
-    return Check(question=question, verdict="you answer", answer=answer)
-
-
-def _sample(estimates: Estimates) -> Check:
-    cohorts = estimates.diagnostics["cohorts"]
-    even = all(each["p_value"] >= IMBALANCE for each in cohorts)
-    balance = "as evenly as honest devices do" if even else "less evenly than honest devices do"
-    return Check(
-        question="Is the sample representative?",
-        verdict="you answer" if even else "no",
-        answer=f"{estimates.reports:,} reports spread over the cohorts {balance}. Devices that "
-        "never report are not in the counts. Which are they, and was a share of devices drawn "
-        "(`sample`)?",
-    )
-
-
-def _outliers(estimates: Estimates) -> Check:
-    odd = len(estimates.diagnostics["odd_popcounts"])
-    rows = estimates.diagnostics.get("set_aside_rows", 0)
-    return Check(
-        question="Are there outliers?",
-        verdict="yes" if odd or rows else "no",
-        answer=(f"{odd:,} cohorts have" if odd else "No cohort has")
-        + f" a number of ones that honest devices do not send, and the fit gave {rows:,} bits less "
-        "weight. Reports in quarantine are not in the counts.",
-    )
-
-
-def _enough(estimates: Estimates) -> Check:
-    share = estimates.diagnostics.get("detectable_share")
-    question = "Are there enough data?"
+def _enough(share: float | None) -> tuple[str, str]:
     if share is None:
-        return _asked(question, "No limit is known here. Which share must not be missed?")
+        return _ASKED, "No limit is known here. Which share must not be missed?"
     if share > 1:
-        return Check(
-            question=question,
-            verdict="no",
-            answer="No string can be detected here, however common.",
-        )
-    return _asked(
-        question,
+        return "no", "No string can be detected here, however common."
+    return _ASKED, (
         f"Strings under {100 * share:.2g} % are invisible here: four in five of those with this "
-        "share are detected. Is every group that matters larger?",
-    )
-
-
-def _assumptions(estimates: Estimates) -> Check:
-    """Join the fit, which tests independence of bits too, and how often devices reported."""
-    known = all(each.repetition.source != "unknown" for each in estimates.collected)
-    fits, fit = _fit(estimates)
-    return Check(
-        question="Do the model's assumptions hold?",
-        verdict="yes" if known and fits else "no",
-        answer=f"{estimates.assumed} {fit}",
+        "share are detected. Is every group that matters larger?"
     )
 
 

@@ -86,8 +86,6 @@ def by_segment(
         progress,
         metric=collections[0][0].metric,
         by="segment",
-        window=1,
-        smoothed=None,
         assumed=decoded.assumed("segment", "Those of two segments are other devices."),
     )
 

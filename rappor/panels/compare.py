@@ -105,8 +105,6 @@ def compare(  # noqa: PLR0913 - all that a caller may know of the samples
         progress,
         metric=metrics.pop() if len(metrics) == 1 else "",
         by="sample",
-        window=1,
-        smoothed=None,
         assumed=decoded.assumed(
             "sample",
             UNKNOWN

@@ -112,7 +112,6 @@ def trend(  # noqa: PLR0913 - all that a caller may know of the counts
         metric=released.metric,
         by=kind,
         window=smooth,
-        smoothed=None,
         assumed=decoded.assumed(kind, UNKNOWN),
     )
     if smooth == 1:

@@ -139,8 +139,8 @@ class Panel(Displayed):
     candidates: tuple[str, ...]
     group: NDArray[np.int64]
     levels: Levels
-    window: int
-    smoothed: Levels | None
+    window: int = 1
+    smoothed: Levels | None = None
     found: NDArray[np.bool_]
     contrasts: tuple[SampleContrast, ...]
     overlap: float | None

@@ -33,11 +33,9 @@ from scipy import special
 from rappor.counts.counts import Counts
 from rappor.decoding.debias import Target, debias
 from rappor.decoding.devices import Repetition
+from rappor.decoding.fit import LEAST_NOISE
 from rappor.panels.shared_devices import devices_variance
 from rappor.protocol.params import Params
-
-_LEAST_VARIANCE: Final = 1e-18
-"""Variance of a row that stands for none: that of one report of 10^9."""
 
 _FEWEST_ROWS: Final = 256
 """Rows that are needed to estimate the devices' part: one row is the contrast itself."""
@@ -171,7 +169,7 @@ class ContrastRows(Target):
     def noise(self, theta: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the variance of each row if the true contrasts were `theta`."""
         fresh, devices = self.variances(theta)
-        variance = np.maximum(fresh + self.part * devices, _LEAST_VARIANCE)
+        variance = np.maximum(fresh + self.part * devices, LEAST_NOISE)
         return np.where(self.reports > 0, variance, np.inf)
 
     def variances(
@@ -264,13 +262,13 @@ def contrast_rows(
     used = weights_of_rows(weights, live)
     there = used != 0
     alive = there.any(axis=0)
-    precision = np.where(there, 1 / np.maximum(noise, _LEAST_VARIANCE), 0.0)
+    precision = np.where(there, 1 / np.maximum(noise, LEAST_NOISE), 0.0)
     total = np.where(alive, precision.sum(axis=0), 1.0)
     shares = precision / total
     known = (shares * explained).sum(axis=0)
     mean = (shares * proportions).sum(axis=0)
     spread = np.where(alive, 1 / total, np.inf)
-    pull = used * np.maximum(noise, _LEAST_VARIANCE)
+    pull = used * np.maximum(noise, LEAST_NOISE)
     return ContrastRows(
         proportions=(used * proportions).sum(axis=0),
         reports=np.where(alive, np.where(there, counted, np.inf).min(axis=0), 0.0),
@@ -361,7 +359,7 @@ def with_estimated_part(target: ContrastRows) -> ContrastRows:
 def _heavy(target: ContrastRows) -> NDArray[np.bool_]:
     """Return which rows, (n,), frequent strings set: their mean is above noise."""
     levels = np.tile(target.mean, (len(target.weights), 1))
-    noise = np.maximum(target._of_samples("noise", levels), _LEAST_VARIANCE)
+    noise = np.maximum(target._of_samples("noise", levels), LEAST_NOISE)
     precision = np.where(target.weights != 0, 1 / noise, 0.0).sum(axis=0)
     spread = 1 / np.sqrt(np.maximum(precision, np.finfo(float).tiny))
     heavy = np.zeros(len(target), dtype=bool)
