@@ -26,6 +26,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from rappor_client import Answer, Client, Outcome
 from rappor_client.budget.identity import read_state
 from rappor_client.folder import copies
+from rappor_client.folder.spool import read_report
 from rappor_client.testing import FixedClock, MemoryTransport, constant_coins
 from registries import registry_of
 
@@ -63,8 +64,19 @@ MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108 - 
 COPIES = st.sampled_from(copies.NAMES)
 
 
+MOODS: tuple[Answer | None, ...] = (
+    None,
+    Answer(status=503),
+    Answer(status=429, retry_after=60.0),
+    Answer(status=400),
+    *(Answer(status=200, body=body) for body in (b"{", b"[]", b'{"reports":[1]}', b"\xff")),
+    Answer(status=200, body=b'{"reports": [{"status": "refused", "reason": "unknown"}]}'),
+)
+"""What may become of an upload in place of an answer that accepts it."""
+
+
 class Collector(MemoryTransport):
-    """Keeps every report with the secret that it was made under."""
+    """Keeps every report that it sees with the secret that it was made under."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
@@ -73,15 +85,13 @@ class Collector(MemoryTransport):
         self.seen: dict[tuple[bytes, str], tuple[str, bytes]] = {}
 
     def send(self, body: bytes, *, timeout: float) -> Answer:
-        """Accept an upload; the same id always has the same bytes, and its price is on the disk."""
-        answer = super().send(body, timeout=timeout)
+        """Look at an upload: one id has the same bytes over all attempts, and its price is paid."""
         upload_id = json.loads(body)["id"]
         assert self.bodies_by_id.setdefault(upload_id, body) == body
-        state = state_of(self.folder)
-        report = self.reports[-1]
+        state, report = state_of(self.folder), read_report(body)
         assert report.metric in {scope.metric for scope in state.scopes.values()}
         self.seen[secret_of(self.folder), upload_id] = (report.metric, report.bits)
-        return answer
+        return super().send(body, timeout=timeout)
 
 
 @functools.lru_cache(maxsize=10_000)
@@ -153,10 +163,15 @@ class Lives(RuleBasedStateMachine):
             self.answered[key] = self.answered[key].with_value(value, patterns=metric.patterns)
             self.expected[key].append(self.answered[key].last)
 
-    @rule(n=PROGRAMS)
-    def flush(self, n: int) -> None:
-        """Send what may go."""
-        self.programs[n].flush(timeout=30.0)
+    @rule(n=PROGRAMS, moods=st.lists(st.sampled_from(MOODS), max_size=2))
+    def flush(self, n: int, moods: list[Answer | None]) -> None:
+        """Send what may go, to a collector that may have its moods; then the next run sends all."""
+        self.collector.script = moods
+        self.programs[n].flush(timeout=1.0)
+        self.collector.script = []
+        if moods:
+            self.clock.now += HOUR
+            assert self.programs[n].flush(timeout=30.0)
 
     @rule(seconds=st.sampled_from(JUMPS))
     def pass_time(self, seconds: int) -> None:

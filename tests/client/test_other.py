@@ -209,6 +209,7 @@ def test_refusal_is_of_both_where_the_registry_has_one(name: str, tmp_path: Path
     """What an earlier version has left of either is dropped, and neither is recorded again."""
     with Device(tmp_path / "device") as device:
         device.open(switched(on=True)).record("editor", "helix")
+        assert len(device.contents.held) == 2  # it is written on its own day
         device.clock.advance(days=1)
         device.open(switched(on=True)).record("editor", "helix")
         assert len(device.contents.waiting) == len(device.contents.held) == 2

@@ -95,7 +95,7 @@ uploader.spool_is_bounded_in_number
     At most 1,000 reports and 1 MB wait
 uploader.upload_holds_one_report
     An upload holds one report
-uploader.retry_repeats_the_same_bytes
+lives.send
     An upload's id and its bytes stay the same over all attempts
 uploader.upload_that_always_fails_does_not_block_the_others
     One upload that always fails does not hold up the others

@@ -22,7 +22,7 @@ INTERRUPTED: Final = 130
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code; without words, those of the process."""
-    chosen = program().parse(sys.argv[1:] if words is None else words)
+    chosen = program().parse_args(words)
     run: Callable[[Namespace], bool] = chosen.run
     try:
         return DONE if run(chosen) else NOT_DONE

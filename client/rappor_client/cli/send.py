@@ -7,12 +7,11 @@ import math
 import tempfile
 from pathlib import Path
 
-from rappor.ground.errors import MetricError
 from rappor.ground.files import read_text
 from rappor.protocol.encodings import parse_value
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
-from rappor_client.cli.parser import Namespace, ProgramParser, seconds, suggestion
+from rappor_client.cli.parser import Namespace, ProgramParser, seconds
 from rappor_client.cli.show import UploadRecord
 from rappor_client.client import Client
 from rappor_client.folder.spool import ACCEPTED
@@ -107,7 +106,5 @@ def _metrics(path: Path, name: str) -> list[Metric]:
     They have no interval, which is not for tries by hand.
     """
     registry = Registry.load(path)
-    if name not in registry:
-        raise MetricError(f"{path} has no metric {name!r}; {suggestion(name, registry)}")
-    names = registry.together(name)
+    names = registry.together(registry.metric(name).name)
     return [dataclasses.replace(registry[each], interval="none") for each in names]

@@ -73,21 +73,6 @@ def test_uploads_are_those_of_the_protocol(open_client: Opener, tmp_path: Path) 
     assert reports == [report]
 
 
-def test_retry_repeats_the_same_bytes(open_client: Opener) -> None:
-    """Over failures, restarts and newer reports: one id, one body, one report accepted."""
-    transport = MemoryTransport([None, Answer(status=500), None])
-    put_by(open_client, "x")
-    client = open_client(collector=transport, coins=EARLY)
-    assert not client.flush(timeout=0.0)
-    client.close()
-    put_by(open_client, "y")
-    again = open_client(collector=transport, coins=EARLY)
-    assert again.flush()
-    assert len(set(transport.bodies[:4])) == 1
-    assert len(transport.bodies) == 5
-    assert len(transport.reports) == 2
-
-
 @pytest.mark.parametrize("status", [400, 409, 413, 415, 422])
 def test_statuses_that_no_repetition_changes_drop(status: int, open_client: Opener) -> None:
     """The upload is dropped with its reason counted, and the next one goes."""
@@ -153,20 +138,6 @@ def test_retry_after_is_honoured(open_client: Opener, clock: FixedClock, tmp_pat
     assert retry_at(folder) - clock() <= DAY
     clock.advance(days=1)
     assert client.flush()
-
-
-@pytest.mark.parametrize(
-    "body",
-    [b"", b"{", b'{"reports":[]}', b'{"reports":[{}]}', b"[]", b'{"reports":[1]}', b"\xff"],
-)
-def test_answer_that_is_not_whole_is_asked_for_again(body: bytes, open_client: Opener) -> None:
-    """The same upload goes again; the collector knows its id."""
-    transport = MemoryTransport([Answer(status=200, body=body)])
-    put_by(open_client, "x")
-    client = open_client(collector=transport, coins=EARLY)
-    assert client.flush()
-    assert ids_of(transport) == [ids_of(transport)[0]] * 2
-    assert client.counters() == {"accepted": 1, "recorded": 1}
 
 
 def test_each_report_has_a_status_of_its_own(open_client: Opener) -> None:
