@@ -30,8 +30,9 @@ START = (
     + """
 import atexit, contextlib, importlib, json, runpy, sys
 
-library, program, answer, cases, n = json.loads(sys.argv[1])
-importlib.import_module(library)  # each start has it, and imports all that is ours
+libraries, program, answer, cases, n = json.loads(sys.argv[1])
+for library in libraries:  # each start has them, and imports all that is ours
+    importlib.import_module(library)
 for i in range(n):
     said, words = cases[i % len(cases)]
     if said:
@@ -64,6 +65,7 @@ STARTS = {
     CLICK: (("build", "--release"), ("check", "a file"), ("db", "wipe"), ("telemetry", "status")),
     MCP: (("build",), ("check",), ("telemetry", "status")),
 }
+LIBRARIES = (("fastmcp", "fastmcp.client", "fastmcp.server.server"), ("typer",), ("click",))
 ANSWERS = (
     "",
     "no 20000",
@@ -83,10 +85,11 @@ TOOLS = pytest.mark.parametrize(
 
 def starts(tool: Tool, n: int) -> str:
     """Start a tool n times: every command under every answer that is no consent."""
-    source = tool.program.read_text()
-    library = next(name for name in ("fastmcp", "typer", "click") if f"import {name}" in source)
-    cases = [*itertools.product(ANSWERS, STARTS[MCP if library == "fastmcp" else CLICK])]
-    given = [library, str(tool.program), str(tool.answer), cases, n]
+    libraries = next(
+        each for each in LIBRARIES if f"import {each[0]}\n" in tool.program.read_text()
+    )
+    cases = [*itertools.product(ANSWERS, STARTS[MCP if len(libraries) > 1 else CLICK])]
+    given = [libraries, str(tool.program), str(tool.answer), cases, n]
     return subprocess.run(
         [sys.executable, "-c", START, json.dumps(given)],
         cwd=tool.program.parent,
