@@ -79,7 +79,6 @@ def wipe(force: bool = typer.Option(False, "--force", "-f")):
 MCP: Final = """
 import asyncio, os, sys
 import fastmcp
-from rappor_client.kit.commands import manage
 from rappor_client.kit.host import Host
 from rappor_client.kit.mcp import Telemetry, tool_names
 
@@ -95,6 +94,7 @@ async def call():
         await client.call_tool(sys.argv[1], {})
 
 if sys.argv[1] == "telemetry":
+    from rappor_client.kit.commands import manage
     sys.exit(manage(host, sys.argv[2:], asyncio.run(tool_names(server))))
 asyncio.run(call())
 """

@@ -48,7 +48,11 @@ def _parser(host: Host) -> argparse.ArgumentParser:
         ("log", _log, "Print every upload that left, and the privacy loss."),
         ("reset", _reset, "Erase the device and begin as a new one; the answer stays."),
         ("send", _send, "Send what waits now, and say what became of it."),
-        ("init", _init, "For makers: write the registry, and the text for the README."),
+        (
+            "init",
+            introduction.write,
+            "For makers: write the registry, and the text for the README.",
+        ),
     ):
         if host.is_site and name not in ("preview", "send", "init"):
             continue
@@ -144,7 +148,3 @@ def _log(host: Host, _chosen: argparse.Namespace, _uses: Sequence[str]) -> _Line
 
 def _send(host: Host, _chosen: argparse.Namespace, _uses: Sequence[str]) -> _Lines:
     yield from _state(host) if (flushed := host.send()) is None else [str(flushed)]
-
-
-def _init(host: Host, chosen: argparse.Namespace, uses: Sequence[str]) -> _Lines:
-    yield from introduction.write(host, chosen, uses)

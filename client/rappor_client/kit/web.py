@@ -12,6 +12,7 @@ here; of a request nothing is read but the function that answered it.
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import inspect
 import os
@@ -77,10 +78,11 @@ class Site(Host):
         n_sent = n_waiting = 0
         for folder in found:
             device = self._device(folder, self.collector)
-            if folder not in agreed:
-                device.erase()
-            elif device.is_due() and (flushed := device.send(timeout=timeout)) is not None:
-                n_sent, n_waiting = n_sent + flushed.sent, n_waiting + flushed.waiting
+            with self.safely():  # a damaged device keeps no other one waiting
+                if folder not in agreed:
+                    device.erase()
+                elif device.is_due() and (flushed := device.send(timeout=timeout)) is not None:
+                    n_sent, n_waiting = n_sent + flushed.sent, n_waiting + flushed.waiting
         if off := self.obstacle():
             return f"Telemetry of {self.name} is off: {off}."
         return f"{n_sent} reports sent, {n_waiting} waiting."
@@ -145,24 +147,6 @@ class Site(Host):
         )
 
 
-class _Watch:
-    """ASGI: lets the site see each request after its response."""
-
-    def __init__(self, app: Any, site: Site) -> None:
-        self._app, self._site = app, site
-
-    async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
-        try:
-            await self._app(scope, receive, send)
-        finally:
-            with self._site.safely():
-                if name := self._site.name_of(scope.get("endpoint")):
-                    from starlette.requests import Request
-
-                    answer = self._site.account(Request(scope))
-                    self._site.used(await answer if inspect.isawaitable(answer) else answer, name)
-
-
 def telemetry(
     app: Any, name: str, *, account: Callable[[Any], Any], agreed: Callable[[], Iterable[str]],
     **settings: Any,
@@ -177,20 +161,33 @@ def telemetry(
     """
     site = Site(name, app=app, account=account, agreed=agreed, **settings)
     if hasattr(app, "add_middleware"):
-        app.add_middleware(_Watch, site=site)
+        app.add_middleware(lambda inner: functools.partial(_watched, inner, site))
     elif hasattr(app, "teardown_request"):
-
-        def end(_: object) -> None:
-            with site.safely():
-                from flask import request
-
-                if used := site.name_of(request.endpoint):
-                    site.used(account(request), used)
-
-        app.teardown_request(end)
+        app.teardown_request(lambda _: _end_in_flask(site))
     else:
         raise ParamsError(f"app must be of Starlette, FastAPI or Flask, got {type(app).__name__}")
     return site
+
+
+async def _watched(inner: Any, site: Site, scope: dict[str, Any], receive: Any, send: Any) -> None:
+    """Answer a request by ASGI, then let the site see it."""
+    try:
+        await inner(scope, receive, send)
+    finally:
+        with site.safely():
+            if name := site.name_of(scope.get("endpoint")):
+                from starlette.requests import Request
+
+                answer = site.account(Request(scope))
+                site.used(await answer if inspect.isawaitable(answer) else answer, name)
+
+
+def _end_in_flask(site: Site) -> None:
+    with site.safely():
+        from flask import request
+
+        if name := site.name_of(request.endpoint):
+            site.used(site.account(request), name)
 
 
 def _names(app: Any) -> dict[Any, str]:

@@ -55,7 +55,7 @@ def test_a_program_works_anywhere(tool: Tool, case: str, said: str) -> None:
     before = sorted(tool.data.rglob("*"))
     start = f"cd {tool.data.parent} && {surroundings}"
     assert tool.on_terminal("build", around=["sh", "-c", start, "sh"]) == "built\n"
-    end = time.monotonic() + 60
+    end = time.monotonic() + 120
     while said and works and not peek(tool.folder).has_secret:
         assert time.monotonic() < end
         time.sleep(0.05)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
+import json
+import subprocess
+import sys
 import time
 
 import pytest
 from kit_tools import CLICK, MCP, TYPER, Tool
 
 WATCH = """
-import atexit, os, sys
+import os
 seen = []
 def watch(event, given):
     writes = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_TRUNC
@@ -20,14 +24,48 @@ def watch(event, given):
     elif event in ("os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.link", "os.symlink",
                    "os.truncate", "os.chmod", "os.utime", "sqlite3.connect"):
         seen.append((event, given[0]))
-sys.addaudithook(watch)
-atexit.register(lambda: print("seen", seen))
 """
+START = (
+    WATCH
+    + """
+import atexit, contextlib, importlib, json, runpy, sys
+
+libraries, program, answer, cases, n = json.loads(sys.argv[1])
+for library in libraries:  # each start has them, and imports all that is ours
+    importlib.import_module(library)
+for i in range(n):
+    said, words = cases[i % len(cases)]
+    if said:
+        os.makedirs(os.path.dirname(answer), exist_ok=True)
+        with open(answer, "w") as file:
+            file.write(said)
+    if (child := os.fork()) == 0:
+        if said.startswith("yes 2"):
+            os.environ["DO_NOT_TRACK"] = "1"
+        assert not any(name.startswith("rappor") for name in sys.modules)
+        sys.addaudithook(watch)
+        sys.argv = [program, *words]
+        with contextlib.suppress(SystemExit):
+            runpy.run_path(program, run_name="__main__")
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        os._exit(bool(seen))
+    assert os.waitpid(child, 0)[1] == 0, (said, words)
+    kept = [os.path.join(where, name) for where, _, names in os.walk("data") for name in names]
+    assert len(kept) == bool(said)
+    if said:
+        with open(answer) as file:
+            assert file.read() == said
+        os.unlink(answer)
+"""
+)
+"""Starts a program n times in children of one process, which has loaded the library only."""
 
 STARTS = {
     CLICK: (("build", "--release"), ("check", "a file"), ("db", "wipe"), ("telemetry", "status")),
     MCP: (("build",), ("check",), ("telemetry", "status")),
 }
+LIBRARIES = (("fastmcp", "fastmcp.client", "fastmcp.server.server"), ("typer",), ("click",))
 ANSWERS = (
     "",
     "no 20000",
@@ -45,26 +83,27 @@ TOOLS = pytest.mark.parametrize(
 )
 
 
-def starts(tool: Tool, n: int) -> None:
-    """Start a tool n times, under every answer that is no consent."""
-    words = STARTS[MCP if "fastmcp" in tool.program.read_text() else CLICK]
-    for i in range(n):  # 7 answers with 4 or 3 commands: each pair comes, if there is time
-        answer, start = ANSWERS[i % len(ANSWERS)], words[i % len(words)]
-        if answer:
-            tool.folder.mkdir(parents=True, exist_ok=True)
-            tool.answer.write_text(answer)
-        more = {"DO_NOT_TRACK": "1"} if answer == ANSWERS[-1] else {}
-        assert tool.run(*start, before=WATCH, env=more).splitlines()[-1] == "seen []"
-        kept = [path.read_text() for path in tool.data.rglob("*") if path.is_file()]
-        assert kept == ([answer] if answer else [])
-        if answer:
-            tool.answer.unlink()
+def starts(tool: Tool, n: int) -> str:
+    """Start a tool n times: every command under every answer that is no consent."""
+    libraries = next(
+        each for each in LIBRARIES if f"import {each[0]}\n" in tool.program.read_text()
+    )
+    cases = [*itertools.product(ANSWERS, STARTS[MCP if len(libraries) > 1 else CLICK])]
+    given = [libraries, str(tool.program), str(tool.answer), cases, n]
+    return subprocess.run(
+        [sys.executable, "-c", START, json.dumps(given)],
+        cwd=tool.program.parent,
+        env=tool.environment({}),
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    ).stdout
 
 
 @TOOLS
 def test_nothing_is_written_or_sent_without_consent(tool: Tool) -> None:
-    """Under each answer that is no consent, with different commands."""
-    starts(tool, 7 if "fastmcp" in tool.program.read_text() else 20)
+    """Twenty-eight starts do their work."""
+    assert starts(tool, 28).count("built") >= 7
 
 
 @pytest.mark.acceptance
@@ -72,7 +111,7 @@ def test_nothing_is_written_or_sent_without_consent(tool: Tool) -> None:
 @TOOLS
 def test_nothing_is_written_or_sent_in_a_thousand_starts(tool: Tool) -> None:
     """The same, a thousand times."""
-    starts(tool, 1000)
+    assert starts(tool, 1000).count("built") >= 250
 
 
 @TOOLS
@@ -81,7 +120,8 @@ def test_the_hook_sees_what_a_device_does(tool: Tool) -> None:
     today = int(time.time()) // 86400
     tool.folder.mkdir(parents=True)
     tool.answer.write_text(f"yes {today} command command.other\n")
-    assert "subprocess.Popen" in tool.run("build", before=WATCH)
+    at_exit = "import atexit, sys; sys.addaudithook(watch); atexit.register(lambda: print(seen))"
+    assert "subprocess.Popen" in tool.run("build", before=WATCH + at_exit)
 
 
 @pytest.mark.parametrize("tool", [CLICK, TYPER], ids=["click", "typer"], indirect=True)

@@ -307,7 +307,7 @@ def test_any_other_application_is_refused() -> None:
 
 def until(found: Callable[[], Any]) -> Any:
     """Wait for what the thread does."""
-    end = time.monotonic() + 60
+    end = time.monotonic() + 120
     while not (result := found()):
         assert time.monotonic() < end
         time.sleep(0.01)

@@ -1,0 +1,109 @@
+"""What the kit costs a command-line tool: the same run with and without it, in turn."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from benchmarks.tables import Table
+
+_SHIPPED: Final = Path(__file__).resolve().parents[1] / "client" / "examples" / "kit" / "greet.py"
+_IMPORT: Final = "from rappor_client.kit.click import telemetry"
+_BARE: Final = "def telemetry(*_, **__): pass"
+_MACHINES: Final = ("CI", "DO_NOT_TRACK", "PYTHONDONTWRITEBYTECODE", "BUILD_NUMBER", "JENKINS_URL")
+_CASES: Final = {
+    "bare": "the tool alone",
+    "silent": "nobody has agreed, no terminal",
+    "no": "the person has said no",
+    "variable": "they have said yes, and DO_NOT_TRACK is set",
+    "rests": "they have said yes, and the device rests",
+    "records": "they have said yes, and a process is started that records",
+    "worker": "that process, for which nobody waits",
+}
+
+
+class _Cost(NamedTuple):
+    """Milliseconds of one process: of its processor, and until it has ended."""
+
+    cpu: float
+    wall: float
+
+
+def kit(*, quick: bool) -> list[Table]:
+    """Measure a run of the example's tool in fresh processes."""
+    n = 5 if quick else 100
+    with tempfile.TemporaryDirectory() as home:
+        tool = _Tool(Path(home))
+        for case in _CASES:
+            tool.cost(case)  # compiles the modules
+        rounds = [{case: tool.cost(case) for case in _CASES} for _ in range(n)]
+    table = Table(
+        title="kit: a run of a tool of click, milliseconds",
+        columns=("what", "CPU", "CPU more", "time more", "time more, 90 %"),
+        note=f"Medians of {n} runs in turn; what is more than the bare run of the same round.",
+    )
+    for case, label in _CASES.items():
+        cpu = statistics.median(each[case].cpu for each in rounds)
+        more = statistics.median(each[case].cpu - each["bare"].cpu for each in rounds)
+        waits = sorted(each[case].wall - each["bare"].wall for each in rounds)
+        table.rows.append([label, cpu, more, statistics.median(waits), waits[int(0.9 * n)]])
+    return [table]
+
+
+class _Tool:
+    """The example's tool, with and without the kit, and the homes of its users."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        self._tool = Path(shutil.copy(_SHIPPED, home))
+        self._bare = home / "bare.py"
+        self._bare.write_text(_SHIPPED.read_text().replace(_IMPORT, _BARE))
+        self._run("records", "telemetry", "init", "--owner", "a@example.org")
+        for case in ("variable", "rests", "records", "worker"):
+            self._run(case, "telemetry", "on")
+        self._run("no", "telemetry", "off")
+        self.cost("rests")
+
+    def cost(self, case: str) -> _Cost:
+        """Run one case once."""
+        if case == "records":  # as on the first run of ten seconds
+            (self._folder(case) / "rest").unlink(missing_ok=True)
+        cost = self._run(case, "wave")
+        if case == "records":
+            time.sleep(0.5)  # what it has started is over
+        return cost
+
+    def _run(self, case: str, *words: str) -> _Cost:
+        program = [str(self._bare if case == "bare" else self._tool), *words]
+        if case == "worker" and words == ("wave",):
+            paths = [str(self._folder(case)), str(self._home / "metrics.toml")]
+            program = ["-P", "-m", "rappor_client.kit", *paths, "", ""]
+        variables = {name: text for name, text in os.environ.items() if name not in _MACHINES}
+        variables["XDG_DATA_HOME"] = str(self._home / case)
+        if case == "variable" and words == ("wave",):
+            variables["DO_NOT_TRACK"] = "1"
+        start = time.perf_counter()
+        process = subprocess.Popen(  # noqa: S603 - ours
+            [sys.executable, *program],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            env=variables,
+        )
+        assert process.stdin is not None
+        process.stdin.write(b"wave")
+        process.stdin.close()
+        _, status, used = os.wait4(process.pid, 0)
+        wall = time.perf_counter() - start
+        process.returncode = os.waitstatus_to_exitcode(status)
+        assert process.returncode == 0, case
+        return _Cost(cpu=1e3 * (used.ru_utime + used.ru_stime), wall=1e3 * wall)
+
+    def _folder(self, case: str) -> Path:
+        return self._home / case / "greet" / "telemetry"
