@@ -188,12 +188,13 @@ class SqliteInbox:
         """See `Inbox`: the number of the last one is in the same transaction as the sums."""
         first = int(db.scalar(select(schema.folded.c.seq)) or 0)
         sizes = (
-            "SELECT seq, length(data) FROM inbox WHERE seq > ? AND seq <= ? "
-            f"ORDER BY seq LIMIT {_PIECE_GROUPS}"  # noqa: S608 - a number
+            "SELECT seq, length(data) FROM inbox WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?"
         )
         rows = "SELECT day, reports, data FROM inbox WHERE seq > ? AND seq <= ?"
         with self._using() as own:
-            last = _end_of_piece(own.execute(sizes, (first, self._sealed)), self._piece_bytes)
+            last = _end_of_piece(
+                own.execute(sizes, (first, self._sealed, _PIECE_GROUPS)), self._piece_bytes
+            )
             groups = [_group(row) for row in own.execute(rows, (first, last))]
             if groups:
                 _PARAMS.run(db, own.execute("SELECT fingerprint, document FROM params").fetchall())
