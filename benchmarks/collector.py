@@ -40,6 +40,7 @@ epoch = "life"
 interval = "none"
 encoding = "bloom"
 profile = "balanced"
+min_cohort = 100
 """
 
 

@@ -117,7 +117,7 @@ def _measure(
     bodies = list(_bodies(registry, reports, n_reports // reports))
     engine = open_engine(_fresh(folder, url))
     inbox, meter = open_inbox(engine), _Meter(engine)
-    worth_it, waiting = max(8 * metrics * _COHORTS, 4096), 0
+    worth_it, waiting = max(16 * metrics * _COHORTS, 4096), 0
     for start in range(0, len(bodies), _GROUP):
         group = [
             read_upload(body, known, today=today, max_reports=1000, suspicious=Suspicious.ACCEPT)

@@ -13,7 +13,7 @@ from typing import Self
 from rappor.ground.files import read_text
 from rappor.registry.registry import Registry
 from rappor_server.errors import ConfigError
-from rappor_server.ingest.accepted_params import AcceptedParams
+from rappor_server.ingest.accepted_params import AcceptedParams, why_unfit
 from rappor_server.settings import Settings
 from rappor_server.stops import Stops
 from rappor_server.upload_keys import UploadKeys
@@ -61,6 +61,8 @@ class InputFiles:
     def accepted_params(self, settings: Settings, *, today: datetime.date) -> AcceptedParams:
         """Return what may be accepted; what has expired before this year costs nothing."""
         current = Registry.loads(self.registry, path=settings.registry, today=today)
+        for reason in filter(None, map(why_unfit, current.values())):
+            raise ConfigError(f"{settings.registry}: {reason}")
         older = [
             Registry.loads(text, path=path, today=today)
             for path, text in zip(settings.older, self.older, strict=True)

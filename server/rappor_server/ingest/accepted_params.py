@@ -8,9 +8,20 @@ from collections.abc import Sequence
 
 from rappor.counts.popcounts import popcount_range
 from rappor.protocol.params import Params
-from rappor.registry.metric import Metric
+from rappor.registry.metric import MIN_COHORT, Metric
 from rappor.registry.registry import Registry
 from rappor_server.stops import Stops
+
+
+def why_unfit(metric: Metric) -> str | None:
+    """Return why a metric must not be served, None if it may be."""
+    if metric.min_reports and metric.pace == "none" and metric.min_cohort <= MIN_COHORT:
+        return (
+            f'{metric.name}: interval = "none" lets a device report every event, so one device may '
+            f"fill a block of {metric.min_cohort:,} reports. Write a larger min_cohort: "
+            f"{MIN_COHORT} times what a device reports on the days of a block"
+        )
+    return None
 
 
 class Accepted:

@@ -20,8 +20,9 @@ from rappor.privacy.small_cohorts import Filling
 from rappor.protocol.encodings import encoding_of
 from rappor.protocol.loss import epsilon_1
 from rappor.registry.budget import reserve, scope_loss
-from rappor.registry.metric import MIN_COHORT, Metric
+from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
+from rappor_server.ingest.accepted_params import why_unfit
 
 _WEAK_EPSILON_1: Final = 4.01
 _WEAK_EPSILON_INF: Final = 6.01
@@ -77,9 +78,7 @@ def explain_cohorts(registry: Registry, *, devices: int | None) -> list[Finding]
     `devices` are those that report in an interval, such as a day; spread evenly over the segments.
     """
     return [
-        Finding(level, f"{metric.name}: {text}")
-        for metric in registry.values()
-        for level, text in _explain_cohorts(metric, devices)
+        finding for metric in registry.values() for finding in _explain_cohorts(metric, devices)
     ]
 
 
@@ -108,17 +107,13 @@ def check_edit(old: Registry, new: Registry) -> list[Finding]:
     return findings + list(_check_year(old, new))
 
 
-def _explain_cohorts(metric: Metric, devices: int | None) -> Iterator[tuple[_Level, str]]:
+def _explain_cohorts(metric: Metric, devices: int | None) -> Iterator[Finding]:
     if not metric.min_reports:
-        yield "warning", "min_reports is 0, so every report is shown at once: for trials only"
+        text = "min_reports is 0, so every report is shown at once: for trials only"
+        yield Finding("warning", f"{metric.name}: {text}")
         return
-    if metric.pace == "none" and metric.min_cohort <= MIN_COHORT:
-        yield (
-            "refused",
-            'interval = "none" lets a device report every event, so one device may fill a block '
-            f"of {metric.min_cohort:,} reports. Write a larger min_cohort: {MIN_COHORT} times what "
-            "a device reports on the days of a block",
-        )
+    if (text := why_unfit(metric)) is not None:
+        yield Finding("refused", text)
     if devices is None:
         return
     each = devices // metric.n_segments
@@ -126,7 +121,8 @@ def _explain_cohorts(metric: Metric, devices: int | None) -> Iterator[tuple[_Lev
     if filling.m_is_too_large:
         many = f" in each of {metric.n_segments:,} segments" if metric.segments else ""
         told = f"{counted(each, 'device')}{many}"
-        yield "warning", f"m is too large for {told}: {filling.summary}"
+        text = f"m is too large for {told}: {filling.summary}"
+        yield Finding("warning", f"{metric.name}: {text}")
 
 
 def _check(metric: Metric, today: datetime.date) -> Iterator[Finding]:

@@ -179,9 +179,9 @@ class _Uploads:
         self._known = keys.known(db, UPLOAD, {key for _, _, key in every})
         self._parts: set[bytes] = set()
         self._judge_reports(db, records)
-        seen: set[bytes] = set()
+        seen = set(self._known)
         for r, i, key in every:
-            if records[r].is_whole[i] and key not in self._known | seen:
+            if records[r].is_whole[i] and key not in seen:
                 seen.add(key)
                 self._is_new[r][i] = True
             places = self._places[r].get(i, {0} if self._is_new[r][i] else ())

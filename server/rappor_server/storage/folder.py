@@ -28,7 +28,7 @@ _LOOK_SECONDS: Final = 0.25
 _QUIET_SECONDS: Final = 1.0
 _OLD_SECONDS: Final = 50.0
 """So that a report is gone within a minute."""
-_REPORTS_OF_A_CELL: Final = 8
+_REPORTS_OF_A_CELL: Final = 16
 _FEWEST_REPORTS: Final = 4096
 """Before a fold is worth it while more come."""
 _AGAIN_SECONDS: Final = 1.0

@@ -87,7 +87,7 @@ class Inbox(Protocol):
         """Return what waits."""
 
     def seal(self) -> None:
-        """Let `take` find all that was added before."""
+        """Let `take` find all that was added before, and nothing that is added after."""
 
     def take(self, db: Connection) -> list[Group]:
         """Return some groups, which are gone if the transaction of the database is committed."""
@@ -116,6 +116,7 @@ class SqliteInbox:
         self._engine, self._piece_bytes = engine, piece_bytes
         self._path = Path(f"{engine.url.database}-inbox")
         self._named: set[str] = set()
+        self._sealed = 0
         self._db: sqlite3.Connection | None = None
         with self._using():
             pass
@@ -176,17 +177,24 @@ class SqliteInbox:
             return Waiting(groups, int(reports), int(n_bytes), n_failed(main))
 
     def seal(self) -> None:
-        """See `Inbox`: numbers are given in the order of commits."""
+        """See `Inbox`: numbers are given in the order of commits.
+
+        Without an end, a fold under load would go on and on with the few groups that came since.
+        """
+        with self._using() as db:
+            self._sealed = db.execute("SELECT coalesce(max(seq), 0) FROM inbox").fetchone()[0]
 
     def take(self, db: Connection) -> list[Group]:
         """See `Inbox`: the number of the last one is in the same transaction as the sums."""
         first = int(db.scalar(select(schema.folded.c.seq)) or 0)
         sizes = (
-            f"SELECT seq, length(data) FROM inbox WHERE seq > ? ORDER BY seq LIMIT {_PIECE_GROUPS}"  # noqa: S608
+            "SELECT seq, length(data) FROM inbox WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?"
         )
         rows = "SELECT day, reports, data FROM inbox WHERE seq > ? AND seq <= ?"
         with self._using() as own:
-            last = _end_of_piece(own.execute(sizes, (first,)), self._piece_bytes)
+            last = _end_of_piece(
+                own.execute(sizes, (first, self._sealed, _PIECE_GROUPS)), self._piece_bytes
+            )
             groups = [_group(row) for row in own.execute(rows, (first, last))]
             if groups:
                 _PARAMS.run(db, own.execute("SELECT fingerprint, document FROM params").fetchall())

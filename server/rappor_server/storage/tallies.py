@@ -55,6 +55,7 @@ def sum_by_cohort(
     in_order = cohorts[order].astype(np.int64)
     starts = np.flatnonzero(np.diff(in_order, prepend=-1))
     numbers = np.diff(starts, append=len(order))
-    ones = np.add.reduceat(bits, starts, axis=0, dtype=np.int64)
+    narrow = np.min_scalar_type(numbers.max(initial=0))  # sums of bytes are ten times as fast
+    ones = np.add.reduceat(bits, starts, axis=0, dtype=narrow).astype(np.int64)
     rows = zip(in_order[starts].tolist(), numbers.tolist(), ones, strict=True)
     return {cohort: Tally(number, row) for cohort, number, row in rows}

@@ -33,9 +33,9 @@ from rappor.counts.released import Released
 from rappor.ground.errors import DecodeError, ParamsError
 from rappor.protocol.segments import Dimension
 
-SMALL = Registry.loads(REGISTRY)["small"]
+DAILY = Registry.loads(REGISTRY)["small"]
+SMALL = dataclasses.replace(DAILY, interval="none")
 """Released from five reports on, and two of a cohort; devices report every event."""
-DAILY = dataclasses.replace(SMALL, interval="day")
 ALL_DAYS = (datetime.date.min, datetime.date.max)
 
 

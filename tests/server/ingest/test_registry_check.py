@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
-from collectors import TODAY, metric_of
+from collectors import REGISTRY, TODAY, metric_of
+from rappor_server.errors import ConfigError
 from rappor_server.ingest.registry_check import (
     check_edit,
     check_registry,
     explain_budget,
     explain_cohorts,
 )
+from rappor_server.input_files import InputFiles
+from rappor_server.settings import Settings
 from registries import registry_of
 
 from rappor import Metric, Params, Registry
@@ -194,12 +198,23 @@ def test_a_metric_without_a_minimum_is_warned_of() -> None:
     [("none", 10, True), ("none", 200, False), ("hour", 10, False), ("day", 10, False)],
 )
 def test_a_metric_of_every_event_needs_a_minimum_of_its_own(
-    interval: str, min_cohort: int, is_told: bool
+    interval: str, min_cohort: int, is_told: bool, tmp_path: Path
 ) -> None:
-    """One device may fill a block of ten reports; elsewhere a block knows what one device sends."""
-    registry = registry_of(metric_of(params=ONEHOT, interval=interval, min_cohort=min_cohort))
-    found = explain_cohorts(registry, devices=100_000)
-    assert [finding.level for finding in found] == ["refused"] * is_told
+    """One device may fill a block of ten reports; elsewhere a block knows what one device sends.
+
+    What the check refuses is not served.
+    """
+    path = tmp_path / "metrics.toml"
+    path.write_text(
+        REGISTRY.replace("min_reports = 0", f"min_cohort = {min_cohort}").replace(
+            'interval = "none"', f'interval = "{interval}"'
+        )
+    )
+    found = explain_cohorts(Registry.load(path, today=TODAY), devices=100_000)
+    assert [finding.level for finding in found] == ["refused"] * is_told * 3
+    refused = pytest.raises(ConfigError, match='page: interval = "none"')
+    with refused if is_told else contextlib.nullcontext():
+        InputFiles.read(Settings(registry=str(path)), today=TODAY)
 
 
 @pytest.mark.parametrize(
