@@ -388,7 +388,7 @@ class _Found:
 
         The probability for one device is at most the sum of those of its reports, or pairs.
         """
-        found, most, devices = set[int](), 0.0, 0
+        found, most, devices = set[int](), 0.0, set[int]()
         for member in self.members:
             params = member.params
             days = [member.seen(place) for place in range(len(self._calendar.days) - self._late)]
@@ -400,9 +400,9 @@ class _Found:
                 pairs = (a.beside(b) for a, b in combinations(days, 2))
                 alike = [(a.devices, (a.bits == b.bits).all(axis=1)) for a, b in pairs]
             most += len(alike) * kept
-            devices = max([devices, *(len(day.devices) for day in days)])
+            devices |= {int(each) for day in days for each in day.devices}
             found |= {int(each) for numbers, equal in alike for each in numbers[equal]}
-        return rare_check(name, len(found), devices, most, "have such a report")
+        return rare_check(name, len(found), len(devices), most, "have such a report")
 
     def _times(self) -> Check:
         """Compare, for each value, how often its reports may leave later than that day's median.
