@@ -10,6 +10,7 @@ from pathlib import Path
 from benchmarks import (
     accuracy,
     atlas,
+    audits,
     charts,
     collector,
     commands,
@@ -44,6 +45,7 @@ BENCHMARKS: dict[str, Callable[..., list[Table]]] = {
     "trends": trends.trends,
     "permanent": permanent.permanent,
     "atlas": atlas.atlas,
+    "audits": audits.audits,
     "tables": published.tables,
     "grid": grid.grid,
     "curves": curves.curves,

@@ -8,11 +8,8 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, ClassVar, Final
 
-from rappor.auditing.bare import bare_checks
-from rappor.auditing.check import ALARM, Check
-from rappor.auditing.distinct import secrets_check, values_needed
+from rappor.auditing.check import ALARM, Check, judged, unseen
 from rappor.auditing.evidence import Answers, Evidence, Stage
-from rappor.auditing.fresh import fresh_checks, shows_top_bits
 from rappor.auditing.interview import STAYED, Interview
 from rappor.auditing.lower_bound import LEVEL, loss_bound, reachable
 from rappor.auditing.pairs import (
@@ -23,8 +20,14 @@ from rappor.auditing.pairs import (
     spellings,
 )
 from rappor.auditing.probabilities import probability_checks, restart_check
-from rappor.auditing.randomness import coin_checks, permanent_source
+from rappor.auditing.randomness import (
+    coin_checks,
+    fresh_checks,
+    permanent_source,
+    shows_top_bits,
+)
 from rappor.auditing.scope import not_examined
+from rappor.auditing.strangers import stranger_checks, values_needed
 from rappor.auditing.subject import Request, Subject
 from rappor.ground.display import Displayed
 from rappor.ground.errors import ParamsError
@@ -93,10 +96,6 @@ class Audit(Displayed):
         """Return a row for each check."""
         fields = ("name", "verdict", "detail", "p_value", "bound", "claim", "reach")
         return {field: [getattr(check, field) for check in self.checks] for field in fields}
-
-    def with_checks(self, checks: Iterable[Check]) -> Audit:
-        """Return the audit with more checks, as those of coins."""
-        return replace(self, checks=(*self.checks, *checks))
 
 
 def audit(  # noqa: PLR0913 - what an audit may be told
@@ -183,7 +182,7 @@ def _device_checks(
         devices = max(500, min(trials // 8, 20_000))
         n_values = values_needed(params, devices)
         rounds = interview.ask_strangers(devices, n_values, progress=progress)
-    return [secrets_check(rounds, truth, params), *bare_checks(rounds, truth, params)]
+    return stranger_checks(rounds, truth, params)
 
 
 def _fresh_checks(
@@ -219,15 +218,9 @@ def _learned_check(evidence: Evidence, params: Params, level: float) -> Check:
     name, claim = "epsilon_1 by a learned rule", epsilon_1(params)
     bound = evidence.lessons.bound(level)
     if bound is None:
-        detail = "too few devices had the first two values"
-        return Check(name=name, verdict="not seen", detail=detail, claim=claim)
-    return Check(
-        name=name,
-        verdict="fault" if bound > claim else "pass",
-        detail=f"at least {bound:.4f} of {claim:.4f}, by boosted trees on whole reports",
-        bound=bound,
-        claim=claim,
-    )
+        return replace(unseen(name, "too few devices had the first two values"), claim=claim)
+    detail = f"at least {bound:.4f} of {claim:.4f}, by boosted trees on whole reports"
+    return replace(judged(name, detail, is_fault=bound > claim), bound=bound, claim=claim)
 
 
 def _loss_check(
@@ -239,7 +232,7 @@ def _loss_check(
     game = evidence.game(stage)
     if game is None:
         detail = "no permanent response was seen" if n is None else "each device gave one report"
-        return Check(name=name, verdict="not seen", detail=detail, claim=claim)
+        return replace(unseen(name, detail), claim=claim)
     bound, reach = loss_bound(*game, level=level), None
     detail = f"at least {bound:.4f} of {claim:.4f}"
     if 0 < claim < math.inf:
@@ -247,11 +240,5 @@ def _loss_check(
     if encoding_of(params).hashed and params.k >= 2 * params.h:
         reach = reachable(params, n, evidence.trials, level=level)
         detail += f"; {evidence.trials:,} trials can reach about {reach:.4f}"
-    return Check(
-        name=name,
-        verdict="fault" if bound > claim else "pass",
-        detail=detail,
-        bound=bound,
-        claim=claim,
-        reach=reach,
-    )
+    check = judged(name, detail, is_fault=bound > claim)
+    return replace(check, bound=bound, claim=claim, reach=reach)

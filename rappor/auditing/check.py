@@ -31,50 +31,37 @@ class Case(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Deviation:
-    """The least likely of the counts that one check compares, as a share of its n."""
-
-    what: str
-    observed: float
-    expected: float
-    n: int
-    n_counts: int
-
-    def __str__(self) -> str:
-        """Return one sentence, with a digit more than the standard error has."""
-        digits = max(3, 1 + math.ceil(math.log10(self.n) / 2))
-        observed, expected = (
-            f"{share:.{digits}f}".removeprefix("0") for share in (self.observed, self.expected)
-        )
-        count = f"{self.what}: observed {observed}, expected {expected}, n = {self.n:,}"
-        if self.n_counts == 1:
-            return count
-        return f"largest deviation of {self.n_counts:,} counts: {count}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
     """A question, the verdict and one sentence with what was measured.
 
-    `p_value` is that of a correct encoder, corrected for all counts that the check compares, and
-    `deviation` the least likely of them. Checks of a loss have, in nats, the `claim` of the
-    parameters, the lower `bound` that was measured, and about what bound a correct encoder can
-    `reach` in as many trials.
+    `p_value` is that of a correct encoder, corrected for all counts that the check compares. Checks
+    of a loss have, in nats, the `claim` of the parameters, the lower `bound` that was measured, and
+    about what bound a correct encoder can `reach` in as many trials.
     """
 
     name: str
     verdict: Verdict
     detail: str
     p_value: float | None = None
-    deviation: Deviation | None = None
     bound: float | None = None
     claim: float | None = None
     reach: float | None = None
 
 
-def verdict_of(p_value: float) -> Verdict:
-    """Return the verdict on a p-value."""
-    return "fault" if p_value < ALARM else "pass"
+def measured(name: str, p_value: float, detail: str) -> Check:
+    """Return the check of a p-value."""
+    verdict: Verdict = "fault" if p_value < ALARM else "pass"
+    return Check(name=name, verdict=verdict, p_value=p_value, detail=detail)
+
+
+def judged(name: str, detail: str, *, is_fault: bool) -> Check:
+    """Return the check of what must always be so."""
+    return Check(name=name, verdict="fault" if is_fault else "pass", detail=detail)
+
+
+def unseen(name: str, detail: str) -> Check:
+    """Return the check of what no response tells."""
+    return Check(name=name, verdict="not seen", detail=detail)
 
 
 def binomial_p(
@@ -91,7 +78,7 @@ def binomial_check(name: str, cases: Iterable[Case]) -> Check:
     """Compare counts with their binomial distributions, with Bonferroni's correction."""
     counted = [case for case in cases if case.n > 0]
     if not counted:
-        return Check(name=name, verdict="not seen", detail="no response can be compared")
+        return unseen(name, "no response can be compared")
     what, ones, n, probabilities = zip(*counted, strict=True)
     return counts_check(
         name, np.array(ones), np.array(n), np.array(probabilities), lambda place: what[place]
@@ -110,29 +97,22 @@ def counts_check(
     least_likely = int(np.argmin(p_values))
     p_value = min(1.0, float(p_values[least_likely]) * len(p_values))
     n_worst = int(n[least_likely])
-    deviation = Deviation(
-        what=what(least_likely),
-        observed=int(ones[least_likely]) / n_worst,
-        expected=float(probabilities[least_likely]),
-        n=n_worst,
-        n_counts=len(p_values),
+    digits = max(3, 1 + math.ceil(math.log10(n_worst) / 2))  # one more than the standard error has
+    observed, expected = (
+        f"{share:.{digits}f}".removeprefix("0")
+        for share in (int(ones[least_likely]) / n_worst, float(probabilities[least_likely]))
     )
-    return Check(
-        name=name,
-        verdict=verdict_of(p_value),
-        detail=str(deviation),
-        p_value=p_value,
-        deviation=deviation,
-    )
+    head = "" if len(n) == 1 else f"largest deviation of {len(n):,} counts: "
+    shares = f"observed {observed}, expected {expected}, n = {n_worst:,}"
+    return measured(name, p_value, f"{head}{what(least_likely)}: {shares}")
 
 
 def exact_check(name: str, counted: tuple[int, int]) -> Check:
     """Return the check of what must always be so, from how often it was not, and of how many."""
     wrong, n = counted
     if not n:
-        return Check(name=name, verdict="not seen", detail="no report was seen")
-    detail = f"{wrong:,} of {n:,} were otherwise"
-    return Check(name=name, verdict="fault" if wrong else "pass", detail=detail)
+        return unseen(name, "no report was seen")
+    return judged(name, f"{wrong:,} of {n:,} were otherwise", is_fault=wrong > 0)
 
 
 def rare_p(found: int, n: int, probability: float) -> float:
@@ -154,12 +134,7 @@ def enough_of_rare(n: int, probability: float) -> float:
 def rare_check(name: str, found: int, n: int, probability: float, what: str) -> Check:
     """Count the devices of n that do something rare; `what` says what they do."""
     p_value = rare_p(found, n, probability)
-    if enough_of_rare(n, probability) > n and verdict_of(p_value) == "pass":
-        detail = f"{n:,} devices that {what} would not be unusual"
-        return Check(name=name, verdict="not seen", detail=detail)
-    return Check(
-        name=name,
-        verdict=verdict_of(p_value),
-        p_value=p_value,
-        detail=f"{found:,} of {n:,} devices {what}, expected at most {n * probability:.2g}",
-    )
+    if enough_of_rare(n, probability) > n and p_value >= ALARM:
+        return unseen(name, f"{n:,} devices that {what} would not be unusual")
+    mean = f"expected at most {n * probability:.2g}"
+    return measured(name, p_value, f"{found:,} of {n:,} devices {what}, {mean}")

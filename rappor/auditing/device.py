@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, combinations
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -24,8 +24,10 @@ from rappor.auditing.check import (
     Check,
     binomial_check,
     exact_check,
+    judged,
+    measured,
     rare_check,
-    verdict_of,
+    unseen,
 )
 from rappor.auditing.evidence import Bits, Integers, Matches
 from rappor.auditing.folder import folder_checks
@@ -33,20 +35,21 @@ from rappor.auditing.lives import (
     CHOICES,
     EVENTS_A_DAY,
     FIRST,
+    MANY,
     RESTARTED,
-    Chosen,
-    Held,
     Lives,
     Program,
     Report,
+    Sent,
     values_of,
 )
 from rappor.auditing.pairs import Truth, unpack
+from rappor.auditing.probabilities import independent, repeated
 from rappor.ground.errors import ParamsError
 from rappor.ground.progress import Progress, no_progress
 from rappor.ground.ranges import read_count
+from rappor.privacy.linkability import reports_to_recover
 from rappor.protocol.loss import epsilon_1
-from rappor.protocol.params import Params
 from rappor.registry.budget import scope_price
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
@@ -58,6 +61,9 @@ _LEAST_DEVICES, _MOST_DEVICES = 20, 10_000
 _CHOOSING: Final = 6
 """Devices that choose among events, for each device that lives: 300 for 50."""
 
+_SENDING: Final = 8
+"""Devices that send 1,000 reports: four take a second, and show one without fresh noise."""
+
 _TINY: Final = 1e-6
 """Nats that are rounding."""
 
@@ -66,15 +72,16 @@ _MEMORY: Final = Path("/dev/shm")  # noqa: S108 - private folders below it
 
 NOT_EXAMINED: Final = (
     "Consent: withdrawal, opting out and what they erase.",
-    "Delivery: the bytes and addresses of uploads, retries, and what their times and sizes link.",
+    "Delivery: the bytes, segments and addresses of uploads, retries, logs, and what links these.",
     "Times: a moment of sending that follows the value on a few days only, or not by its order.",
     "Accidents: a full or damaged disk, a process that is killed, a folder that was copied later.",
     "Concurrency: two processes or threads on one device.",
     "Secrets: one of few bits, as 16, or one that is drawn from a foreseeable set.",
     "Dates: a fault at midnight, at the end of a year, or after more days than devices live.",
-    "Many reports: a fault in each 1,000th report, or after more reports than devices send.",
-    "Values: those that are not asked about; a file that holds one encrypted or rearranged.",
-    "Closing: what a metric of several patterns does after the last of them.",
+    "Many reports: a fault after 1,000 reports, or in one of fewer that has no fixed place.",
+    "Values: others; a file that holds one encrypted or rearranged, or shows it by its size.",
+    "Ledger: wrong nats that are alike for twins, within their bounds.",
+    "Closing: a metric of several patterns after the last of them.",
     "Rare faults: an audit without --client tests many more devices, and measures losses.",
 )
 
@@ -93,14 +100,12 @@ def audit_client(
     `command` speaks for a client as `rappor.auditing.lives` says. It is given the path `registry`,
     which declares the metric. What is answered together with it is audited too.
 
-    Raises ParamsError for a metric with one report in an epoch, for one that is answered with
-    another, and for devices outside their range, and ReportError for other answers.
+    Raises ParamsError for a metric that is answered with another, and for devices outside their
+    range, and ReportError for other answers.
     """
     devices = read_count("devices", devices, _LEAST_DEVICES, _MOST_DEVICES) // 2 * 2
     declared = Registry.load(registry)
     metrics = [declared[name] for name in declared.together(metric.name)]
-    if metric.interval == "epoch":
-        raise ParamsError("the metric must have an interval below an epoch to audit a client")
     if metrics[0].name != metric.name:
         raise ParamsError(f"the metric must be what programs record, got {metric.name}")
     rng = Keystream(seed).generator()
@@ -113,8 +118,9 @@ def audit_client(
         chosen = None
         if metric.interval != "none":
             chosen = program.choose(_CHOOSING * devices, rng, progress)
+        many = program.send_many(_SENDING, rng, progress)
         on_disk = [*folder_checks(place, texts, [each.params.categories for each in metrics])]
-    found = _Found(metrics, lives, texts)
+    found = _Found(metrics, lives, many, texts)
     return Audit(
         metric=metric,
         trials=devices,
@@ -147,6 +153,7 @@ class _Member:
 
     def __init__(self, metric: Metric, lives: Lives, texts: Sequence[str]) -> None:
         self.metric, self.params = metric, metric.params
+        self.expected = self.params.p_star, self.params.q_star
         self.lives = lives
         self._texts = texts
         self._truths: dict[str, Truth] = {}
@@ -161,6 +168,10 @@ class _Member:
             and not int.from_bytes(report.bits, "little") >> params.k
         )
 
+    def own(self, reports: Iterable[Report]) -> list[Report]:
+        """Return the reports of this metric that have its form."""
+        return [r for r in reports if r.metric == self.metric.name and self.is_formed(r)]
+
     def seen(self, place: int) -> _Seen:
         """Return the first report of each device that it made of a day's values.
 
@@ -170,7 +181,7 @@ class _Member:
         found = [
             (number, own[0])
             for number, reports in enumerate(self.lives.new(place, late))
-            if (own := [r for r in reports if r.metric == self.metric.name and self.is_formed(r)])
+            if (own := self.own(reports))
         ]
         devices = np.array([number for number, _ in found], dtype=np.int64)
         reports = [report for _, report in found]
@@ -215,9 +226,11 @@ class _Member:
 class _Found:
     """All that devices answered, and what should be so."""
 
-    def __init__(self, metrics: Sequence[Metric], lives: Lives, texts: Sequence[str]) -> None:
+    def __init__(
+        self, metrics: Sequence[Metric], lives: Lives, many: Sent, texts: Sequence[str]
+    ) -> None:
         self.members = [_Member(metric, lives, texts) for metric in metrics]
-        self._metric, self._lives, self._texts = metrics[0], lives, texts
+        self._metric, self._lives, self._many, self._texts = metrics[0], lives, many, texts
         self._late = int(metrics[0].interval != "none")
         self._calendar = lives.calendar
 
@@ -237,6 +250,7 @@ class _Found:
             "client: another epoch is independent": self._unrelated,
             "client: a clock set back brings no third response": self._back,
             "client: devices differ": _devices,
+            "client: each of 1,000 reports has its noise": self._each,
         }
         for name, count in exact.items():
             yield exact_check(name, count())
@@ -247,20 +261,17 @@ class _Found:
         yield self._times()
         yield self._ledger()
 
-    def _twins(self, what: Callable[[Held], object]) -> tuple[int, int]:
-        """Count the answers in which two twins differ."""
-        answers = [list(map(what, held)) for held in self._lives.held]
-        pairs = [pair for day in answers for pair in zip(day[::2], day[1::2], strict=True)]
-        return sum(first != second for first, second in pairs), len(pairs)
-
     def _forms(self) -> tuple[int, int]:
-        return self._twins(lambda held: [report.form for report in held.waiting])
+        """Count the answers in which the reports of two twins have different forms."""
+        days = [[held.waiting for held in day] for day in self._lives.held]
+        answers = [*days, self._many.reports]
+        return _of_twins([[[r.form for r in own] for own in each] for each in answers])
 
     def _nats(self) -> tuple[int, int]:
         """Compare what twins count; with several patterns a change of the value costs more."""
         if self._metric.patterns > 1:
             return 0, 0
-        return self._twins(lambda held: held.spent)
+        return _of_twins([[held.spent for held in day] for day in self._lives.held])
 
     def _foreign(self) -> tuple[int, int]:
         known = {member.metric.name: member for member in self.members}
@@ -279,12 +290,16 @@ class _Found:
         return kept.count(False), len(kept)
 
     def _intervals(self) -> tuple[int, int]:
-        """Count the days with more reports of a metric than its interval admits."""
+        """Count the days, or lives, with more reports of a metric than its interval admits."""
         most = 1 if self._late else EVENTS_A_DAY
+        days = [self._lives.new(place, 0) for place in range(len(self._lives.held))]
+        if self._metric.interval == "epoch":  # all but the last one have ended
+            most = len({day.epoch for day in self._calendar.days}) - 1
+            days = [[held.waiting for held in self._lives.held[-1]]]
         counts = [
             sum(report.metric == member.metric.name for report in reports)
-            for place in range(len(self._lives.held))
-            for reports in self._lives.new(place, 0)
+            for answers in days
+            for reports in answers
             for member in self.members
         ]
         return sum(n > most for n in counts), len(counts)
@@ -304,14 +319,14 @@ class _Found:
         for place in self._calendar.same[RESTARTED:]:
             seen = member.seen(place)
             first, later = member.seen(FIRST).beside(seen.at(member.keeping(place, seen)))
-            yield from _repeated(_matches(first, later), member.params, f"on day {place + 1}")
+            yield from repeated(_matches(first, later), member.params, f"on day {place + 1}")
 
     def _unrelated(self, member: _Member) -> Iterator[Case]:
         """Yield pairs of reports of two epochs, and whether the cohort is another one."""
         if self._calendar.next_epoch is None:
             return
         pair = member.seen(FIRST).beside(member.seen(self._calendar.next_epoch))
-        yield from _independent(_matches(*pair), member.params)
+        yield from independent(_matches(*pair), member.expected)
         first, second = (each.at(each.devices % 2 == 0) for each in pair)
         same = int((first.cohorts == second.cohorts).sum())
         m = member.params.m
@@ -330,16 +345,50 @@ class _Found:
             known |= set(first.devices[same].tolist())
             same &= member.keeping(place, first)
             both = _matches(first.at(same), later.at(same)._replace(truth=first.truth[same]))
-            yield from _repeated(both, member.params, f"in epoch {int(place != FIRST) + 1}")
+            yield from repeated(both, member.params, f"in epoch {int(place != FIRST) + 1}")
         strangers = len(set(back.devices.tolist()) - known)
         yield Case("in a cohort of neither epoch", strangers, max(len(back.devices), 1), 0.0)
+
+    def _each(self, member: _Member) -> Iterator[Case]:
+        """Yield how many bits are one in the first, second, ... report of all that send many.
+
+        They are compared with the permanent response, where enough reports show it, and else with
+        the true bits.
+        """
+        params = member.params
+        sure = 2 * (reports_to_recover(params) or MANY)
+        counts = np.zeros((MANY, 2, 2, 2), dtype=np.int64)  # report, is permanent, bit, (ones, n)
+        values, many, epochs = self._many
+        twin = np.zeros((MANY, params.k), dtype=np.bool_)
+        for number, (value, reports) in enumerate(zip(values.tolist(), many, strict=True)):
+            own = member.own(reports)[:MANY]
+            behind = member.truth(own, np.full(len(own), value))
+            # twins with the same true bits share their permanent coins: the first one counts
+            is_new = np.full(len(own), number % 2 == 0) | (behind != twin[: len(own)]).any(axis=1)
+            twin[: len(own)] = behind
+            bits = unpack(b"".join(report.bits for report in own), params)
+            is_known = np.zeros(len(own), dtype=np.int64)
+            for epoch in np.unique(epochs):
+                rows = np.flatnonzero(epochs == epoch)
+                if len(own) == MANY and len(rows) >= sure:
+                    behind[rows] = bits[rows].mean(axis=0) > (params.p + params.q) / 2
+                    is_known[rows] = 1
+            for one in (0, 1):
+                at = (behind == one) & is_new[:, None]
+                np.add.at(counts[..., one, 0], (np.arange(len(own)), is_known), (bits & at).sum(1))
+                np.add.at(counts[..., one, 1], (np.arange(len(own)), is_known), at.sum(1))
+        expected = (member.expected, (params.p, params.q))
+        for place, is_permanent, one in np.ndindex(MANY, 2, 2):
+            ones, n = counts[place, is_permanent, one].tolist()
+            what = f"report {place + 1:,} given {('true', 'permanent')[is_permanent]} {one}"
+            yield Case(what, ones, n, expected[is_permanent][one])
 
     def _noise(self, name: str, *, bare: bool) -> Check:
         """Count the devices with a report that equals its true bits, or another of its reports.
 
         The probability for one device is at most the sum of those of its reports, or pairs.
         """
-        found, most, devices = set[int](), 0.0, 0
+        found, most, devices = set[int](), 0.0, set[int]()
         for member in self.members:
             params = member.params
             days = [member.seen(place) for place in range(len(self._calendar.days) - self._late)]
@@ -351,9 +400,9 @@ class _Found:
                 pairs = (a.beside(b) for a, b in combinations(days, 2))
                 alike = [(a.devices, (a.bits == b.bits).all(axis=1)) for a, b in pairs]
             most += len(alike) * kept
-            devices = max([devices, *(len(day.devices) for day in days)])
+            devices |= {int(each) for day in days for each in day.devices}
             found |= {int(each) for numbers, equal in alike for each in numbers[equal]}
-        return rare_check(name, len(found), devices, most, "have such a report")
+        return rare_check(name, len(found), len(devices), most, "have such a report")
 
     def _times(self) -> Check:
         """Compare, for each value, how often its reports may leave later than that day's median.
@@ -382,43 +431,42 @@ class _Found:
                 pmf = stats.hypergeom.pmf(np.arange(n + 1), len(due), total, n)
                 spread[value] = np.convolve(spread[value], pmf)
         if max(map(len, spread)) == 1:
-            return Check(name=name, verdict="not seen", detail="no moment of sending is told")
+            return unseen(name, "no moment of sending is told")
         p_values = [
             2 * min(pmf[: at + 1].sum(), pmf[at:].sum())
             for at, pmf in zip(sums, spread, strict=True)
         ]
         p_value = min(1.0, float(min(p_values)) * n_values)
         worst = int(np.argmin(p_values))
-        return Check(
-            name=name,
-            verdict=verdict_of(p_value),
-            p_value=p_value,
-            detail=f"value {worst + 1} of {n_values}: {sums[worst]:,} of its "
-            f"{len(spread[worst]) - 1:,} reports leave later than the day's median",
-        )
+        of_all = f"{sums[worst]:,} of its {len(spread[worst]) - 1:,} reports"
+        detail = f"value {worst + 1} of {n_values}: {of_all} leave later than the day's median"
+        return measured(name, p_value, detail)
 
     def _ledger(self) -> Check:
         """Compare the nats that devices count with what their reports can and must cost."""
         name = "client: the ledger counts"
         last = [held.spent for held in self._lives.held[-1] if held.waiting]
         if None in last or not last:
-            return Check(name=name, verdict="not seen", detail="devices count no nats")
-        scopes = 1 if self._calendar.next_epoch is None else 2
+            return unseen(name, "devices count no nats")
+        scopes = len({day.epoch for day in self._calendar.days})
         least = math.fsum(epsilon_1(member.params) for member in self.members)
         most = scopes * math.fsum(scope_price(member.metric) for member in self.members)
         days = zip(self._lives.held[:-1], self._lives.held[1:], strict=True)
         pairs = (pair for before, after in days for pair in zip(before, after, strict=True))
         falling = sum((now.spent or 0) < (then.spent or 0) for then, now in pairs)
         outside = sum(not least - _TINY <= (nats or 0) <= most + _TINY for nats in last)
-        return Check(
-            name=name,
-            verdict="fault" if falling or outside else "pass",
-            detail=f"{falling:,} times the nats of a device fell, {outside:,} of {len(last):,} "
-            f"devices count less than {least:.3f} or more than {most:.3f}",
-        )
+        fell = f"{falling:,} times the nats of a device fell, {outside:,} of {len(last):,} devices"
+        detail = f"{fell} count less than {least:.3f} or more than {most:.3f}"
+        return judged(name, detail, is_fault=falling + outside > 0)
 
 
-def _choice(member: _Member, chosen: Chosen | None) -> Check:
+def _of_twins(answers: Sequence[Sequence[object]]) -> tuple[int, int]:
+    """Count the answers, by day and device, in which two twins differ."""
+    pairs = [pair for day in answers for pair in zip(day[::2], day[1::2], strict=True)]
+    return sum(first != second for first, second in pairs), len(pairs)
+
+
+def _choice(member: _Member, chosen: Sent | None) -> Check:
     """Compare which of an interval's events devices answer for: each is as likely.
 
     The events have two values by fair coins. A report with the one's own bit and without the
@@ -426,11 +474,9 @@ def _choice(member: _Member, chosen: Chosen | None) -> Check:
     """
     name = "client: any event of an interval is chosen"
     if chosen is None:
-        return Check(name=name, verdict="not seen", detail="every event is reported")
+        return unseen(name, "every event is reported")
     formed = [
-        (row, own[-1])
-        for row, reports in enumerate(chosen.reports)
-        if (own := [r for r in reports if r.metric == member.metric.name and member.is_formed(r)])
+        (row, own[-1]) for row, reports in enumerate(chosen.reports) if (own := member.own(reports))
     ]
     reports = [report for _, report in formed]
     values = chosen.values[[row for row, _ in formed]]
@@ -466,7 +512,7 @@ def _shown(bits: Bits, own: Bits) -> Integers:
 
 def _ones(member: _Member) -> Iterator[Case]:
     seen = member.seen(FIRST)
-    for value, probability in enumerate((member.params.p_star, member.params.q_star)):
+    for value, probability in enumerate(member.expected):
         at = seen.truth == value
         ones = int(seen.bits[at].sum())
         yield Case(f"all bits given true {value}", ones, int(at.sum()), probability)
@@ -478,7 +524,7 @@ def _devices(member: _Member) -> Iterator[Case]:
     seen = seen.at(seen.devices % 2 == 0)
     half = len(seen.devices) // 2
     first, second = seen.at(np.arange(half)), seen.at(np.arange(half, 2 * half))
-    yield from _independent(_matches(first, second), member.params)
+    yield from independent(_matches(first, second), member.expected)
     same = int((first.cohorts == second.cohorts).sum())
     yield Case("two devices in one cohort", same, half, 1 / member.params.m)
 
@@ -487,17 +533,3 @@ def _matches(first: _Seen, second: _Seen) -> Matches:
     matches = Matches()
     matches.add(first.bits, second.bits, (first.truth, second.truth))
     return matches
-
-
-def _repeated(matches: Matches, params: Params, when: str) -> Iterator[Case]:
-    """Yield pairs of reports with one permanent response."""
-    for value, one in enumerate((params.f1, 1 - params.f0)):
-        both, n = int(matches.both[value]), int(matches.n[value])
-        expected = one * params.q**2 + (1 - one) * params.p**2
-        yield Case(f"both bits one given true {value} {when}", both, n, expected)
-
-
-def _independent(matches: Matches, params: Params) -> Iterator[Case]:
-    for value, probability in enumerate((params.p_star, params.q_star)):
-        both, n = int(matches.both[value]), int(matches.n[value])
-        yield Case(f"both bits one given true {value}", both, n, probability**2)

@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from rappor.auditing.auditor import Audit
-from rappor.auditing.check import Check
+from rappor.auditing.check import judged
 from rappor.auditing.pairs import random_values
 from rappor.auditing.shipped_encoder import DeviceInputs, DeviceOutputs, shipped_answer
 from rappor.auditing.subject import JsonLines
@@ -47,10 +47,10 @@ def audit_exactly(
     *,
     vectors: int = 500,
     seed: int | None = None,
-) -> Check:
+) -> Audit:
     """Compare a subject's answers with the protocol's, field by field and bit by bit.
 
-    Every fourth question is about the metric, the others about random parameters. The check's
+    Every fourth question is about the metric, the others about random parameters. The one check's
     sentence names the first field, on the way from value to report, in which any answer differs,
     and where, but never the value.
 
@@ -75,24 +75,12 @@ def audit_exactly(
     if wrong:
         _, where = min(wrong)
         detail = f"{len(wrong):,} of {vectors:,} answers differ, the first in {where}"
-    return Check(name="protocol: exact", verdict="fault" if wrong else "pass", detail=detail)
-
-
-def audit_protocol(
-    subject: Callable[[DeviceInputs], DeviceOutputs] | JsonLines,
-    metric: Metric,
-    *,
-    vectors: int = 500,
-    seed: int | None = None,
-) -> Audit:
-    """Return the audit whose one check is `audit_exactly`."""
-    check = audit_exactly(subject, metric, vectors=vectors, seed=seed)
     return Audit(
         metric=metric,
-        trials=read_count("vectors", vectors),
+        trials=vectors,
         n_reports=1,
         level=0.0,
-        checks=(check,),
+        checks=(judged("protocol: exact", detail, is_fault=bool(wrong)),),
         not_examined=_NOT_EXAMINED,
     )
 

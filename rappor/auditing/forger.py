@@ -97,7 +97,7 @@ def most_shift(params: Params, n_strings: int = 1) -> float:
     squares gives each string Cov(1[r > 0], r) / Var(r) = n d (1 - d)^n / (n d (1 - d)) of L.
     """
     k, d = params.k, params.density
-    own = _expected_ones(params, n_strings)
+    own = k * (1 - (1 - d) ** n_strings)
     w = max(popcount_range(params)[0] - own, 0.0) / (k - own)
     return (1 - w) / (params.q_star - params.p_star) * (1 - d) ** (n_strings - 1)
 
@@ -111,10 +111,6 @@ def most_strings(params: Params) -> int | None:
     if most >= params.k:
         return None
     return int(math.log(1 - most / params.k) / math.log(1 - params.density))
-
-
-def _expected_ones(params: Params, n_strings: int) -> float:
-    return params.k * (1 - (1 - params.density) ** n_strings)
 
 
 def detectable_share(

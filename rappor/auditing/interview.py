@@ -8,7 +8,7 @@ times in one run, and once more after a restart. Other values than the pairs' ar
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
@@ -41,15 +41,6 @@ STAYED: Final = 64
 
 _BLOCK: Final = 1 << 14
 """Devices that are asked at a time: the shipped encoder takes a second or two for each block."""
-
-
-class Visit(NamedTuple):
-    """The answers of returning devices, in the order in which they are asked."""
-
-    first: Answers
-    again: Answers
-    other_value: Answers
-    other_metric: Answers | None = None
 
 
 class Interview:
@@ -149,13 +140,13 @@ class Interview:
 
     def ask_returning(self, devices: int, *, progress: Progress) -> None:
         """Ask devices twice about a value, then about another one and another metric."""
-        for n in self._blocks("asking devices again", devices, len(Visit._fields), progress):
+        for n in self._blocks("asking devices again", devices, 4, progress):
             secrets, values = self._secrets(n, known=True), self._values(n)
             own = self._requests(secrets, self._metric, values)
-            visit = [own, own, self._requests(secrets, self._metric, values ^ 1)]
-            if self._subject.second_metric:
-                visit.append(self._requests(secrets, SECOND_METRIC, values))
-            self._keep_returning(Visit(*self._ask(visit)), values)
+            rounds = [own, own, self._requests(secrets, self._metric, values ^ 1)]
+            if self._subject.quick:
+                rounds.append(self._requests(secrets, SECOND_METRIC, values))
+            self._keep_returning(self._ask(rounds), values)
 
     def _blocks(self, stage: str, n: int, repeats: int, progress: Progress) -> Iterator[int]:
         size = max(1, min(_BLOCK, _BLOCK_BITS // (self._params.k * repeats)))
@@ -268,19 +259,19 @@ class Interview:
         keys = game_keys(ones, own, other, self._params, len(responses))
         self.evidence.add_game(stage, keys)
 
-    def _keep_returning(self, visit: Visit, values: Integers) -> None:
-        evidence, first, again = self.evidence, visit.first, visit.again
+    def _keep_returning(self, rounds: Sequence[Answers], values: Integers) -> None:
+        evidence, (first, again, of_value, *of_metric) = self.evidence, rounds
         own = self._truth.bits(values, first.cohorts)
         self._keep_repeats("when asked again", [first, again], own)
-        evidence.moved += _moved([first, visit.other_value])
+        evidence.moved += _moved([first, of_value])
         # Values with the same bits in a cohort share their response, as they should.
-        other = self._truth.bits(values ^ 1, visit.other_value.cohorts)
+        other = self._truth.bits(values ^ 1, of_value.cohorts)
         asked = (own != other).any(axis=1)
-        _compare(evidence.other_value, first, visit.other_value, (own, other), asked)
-        if visit.other_metric is not None:
-            other = self._truth.bits(values, visit.other_metric.cohorts)
+        _compare(evidence.other_value, first, of_value, (own, other), asked)
+        for answers in of_metric:
+            other = self._truth.bits(values, answers.cohorts)
             asked = np.ones(len(values), dtype=np.bool_)
-            _compare(evidence.other_metric, first, visit.other_metric, (own, other), asked)
+            _compare(evidence.other_metric, first, answers, (own, other), asked)
 
 
 def _joined(blocks: Sequence[Answers]) -> Answers:

@@ -20,7 +20,7 @@ from __future__ import annotations
 import datetime
 import json
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -42,8 +42,25 @@ CHOICES: Final = 16
 EVENTS_A_DAY: Final = 2
 """Values that the others record in a day: an interval has one report all the same."""
 
-_BEFORE_THE_END: Final = datetime.timedelta(days=800)
-"""Days before the metric ends: a year's epoch begins after them, and another one after that."""
+MANY: Final = 1000
+"""Reports of a device that sends many: as many wait at most in the project's own client."""
+
+_A_RUN: Final = 50
+"""Events of a run that records many: a program may drop what it cannot write in time."""
+
+_LONGEST: Final = 1 << 22
+"""Bytes of an answer that are read: 1,000 reports of 2,040 bits take a tenth of it."""
+
+_BEFORE_THE_END: Final = datetime.timedelta(days=1500)
+"""Days before the metric ends: a year's epoch begins after them, and two more after that."""
+
+_STEPS: Final[Mapping[str, datetime.timedelta]] = {
+    "none": datetime.timedelta(minutes=1),
+    "hour": datetime.timedelta(hours=1),
+    "day": datetime.timedelta(days=1),
+    "week": datetime.timedelta(weeks=1),
+}
+"""Times between two events that are both reported."""
 
 _STRINGS: Final = 4
 """Random strings among the values, beside the special ones."""
@@ -94,6 +111,8 @@ class Calendar:
     @classmethod
     def of(cls, metric: Metric) -> Calendar:
         """Return the days of a metric: a report's interval ends with the next of them."""
+        if metric.interval == "epoch":
+            return cls._of_once(metric)
         step = datetime.timedelta(days=7 if metric.interval == "week" else 1)
         n = 3 if metric.interval == "week" else 6
         first = _epoch_after(metric, metric.expires - _BEFORE_THE_END)
@@ -104,6 +123,19 @@ class Calendar:
         later = [Day(second + i * step, 1, "both") for i in (1, 2)]
         ending = Day(second, 1, "both")  # it only ends the interval before it
         return cls((*same, *later, Day(first + n * step, 0), ending), range(n), n, n + 2)
+
+    @classmethod
+    def _of_once(cls, metric: Metric) -> Calendar:
+        """Return the last days of three epochs: on them each device reports once, whenever it may.
+
+        In between the clock is set back. What is new after that is the second epoch's report.
+        """
+        starts = [_epoch_after(metric, metric.expires - _BEFORE_THE_END)]
+        for _ in range(3):
+            starts.append(_epoch_after(metric, starts[-1]))
+        one, two, three = (start - datetime.timedelta(days=1) for start in starts[1:])
+        days = Day(one, 0), Day(two, 1, "second"), Day(one, 1, "second"), Day(three, 2, "both")
+        return cls(days, range(1), 2, None)
 
 
 def _epoch_after(metric: Metric, day: datetime.date) -> datetime.date:
@@ -146,12 +178,15 @@ class Lives:
         ]
 
 
-@dataclass(frozen=True, slots=True)
-class Chosen:
-    """What choosing devices held, (devices, CHOICES), and the reports of their first interval."""
+class Sent(NamedTuple):
+    """The reports of devices that choose or send many, and what they had recorded.
+
+    `values` is (devices, CHOICES) or (devices,), `epochs` (MANY,) for those that send many.
+    """
 
     values: Integers
     reports: Sequence[tuple[Report, ...]]
+    epochs: Integers
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,49 +207,92 @@ class Program:
         twin = np.arange(n) % 2 == 1
         changed = {"": np.zeros(n, bool), "second": twin, "both": np.ones(n, bool)}
         values = np.stack([first ^ changed[day.other] for day in calendar.days], axis=1)
-        self._run([self._line(f"{number}", calendar.days[0].day, []) for number in range(0, n, 2)])
-        for number in range(0, n, 2):
-            if (own := self.place / f"{number}").exists():
-                shutil.copytree(own, self.place / f"{number + 1}")
+        self._open_twins([f"{number}" for number in range(n)], calendar.days[0].day)
         lives = []
         for number, day in enumerate(calendar.days):
             progress("living through days", number, len(calendar.days))
             order = np.roll(np.arange(n), -3 * number).tolist()
             lines = [
-                self._line(f"{each}", day.day, [values[each, number]] * EVENTS_A_DAY)
+                self._line(f"{each}", _noon(day.day), [values[each, number]] * EVENTS_A_DAY)
                 for each in order
             ]
             answers = dict(zip(order, self._run(lines), strict=True))
             lives.append([answers[each] for each in range(n)])
         return Lives(calendar, values, lives)
 
-    def choose(self, n: int, rng: np.random.Generator, progress: Progress) -> Chosen:
+    def send_many(self, n: int, rng: np.random.Generator, progress: Progress) -> Sent:
+        """Let n devices, twins two by two, record a value for each of many reports.
+
+        There are none where an epoch has one report: they would take centuries.
+        """
+        step = _STEPS.get(self.metric.interval)
+        if step is None:
+            return Sent(np.zeros(0, dtype=np.int64), (), np.zeros(MANY, dtype=np.int64))
+        progress("sending many reports", 0, None)
+        late = int(self.metric.interval != "none")
+        span = step * (MANY + late) if late else datetime.timedelta(0)
+        first = _epoch_after(self.metric, self.metric.expires - _BEFORE_THE_END - span)
+        values = (rng.integers(0, len(self.texts)) + np.arange(n)) % len(self.texts)
+        names = [f"many{number}" for number in range(n)]
+        self._open_twins(names, first)
+        noon = _noon(first)
+        lines = [
+            self._line(name, noon + at * step, [value] * min(_A_RUN, MANY + late - at), step)
+            for at in range(0, MANY + late, _A_RUN)
+            for name, value in zip(names, values.tolist(), strict=True)
+        ]
+        days = [first + int(late) * (i * step) for i in range(MANY)]
+        epochs = np.unique([self.metric.epoch_at(day) for day in days], return_inverse=True)[1]
+        return Sent(values, [held.waiting for held in self._run(lines)[-n:]], epochs)
+
+    def _open_twins(self, names: Sequence[str], day: datetime.date) -> None:
+        """Open every second device without an event, and copy its folder for the next one."""
+        self._run([self._line(name, _noon(day), []) for name in names[::2]])
+        for name, twin in zip(names[::2], names[1::2], strict=True):
+            if (own := self.place / name).exists():
+                shutil.copytree(own, self.place / twin)
+
+    def choose(self, n: int, rng: np.random.Generator, progress: Progress) -> Sent:
         """Let n devices record many values in one interval, each one of two by a fair coin."""
         progress("choosing among events", 0, None)
         values = rng.integers(0, 2, size=(n, CHOICES))
-        first, then = (day.day for day in Calendar.of(self.metric).days[:2])
+        first, then = (_noon(day.day) for day in Calendar.of(self.metric).days[:2])
         names = [f"choosing{number}" for number in range(n)]
         self._run(
             self._line(name, first, own) for name, own in zip(names, values.tolist(), strict=True)
         )
         answers = self._run(self._line(name, then, [0]) for name in names)
-        return Chosen(values, [held.waiting for held in answers])
+        return Sent(values, [held.waiting for held in answers], values[0])
 
-    def _line(self, name: str, day: datetime.date, values: Sequence[int]) -> str:
-        """Return a run that records values by position, one a minute from noon on."""
-        noon = datetime.datetime.combine(day, datetime.time(12), datetime.UTC).timestamp()
+    def _line(
+        self,
+        name: str,
+        begin: datetime.datetime,
+        values: Sequence[int],
+        step: datetime.timedelta = _STEPS["none"],
+    ) -> str:
+        """Return a run that records values by position, one at each step."""
+        now = begin.timestamp()
         return json.dumps(
             {
                 "folder": str(self.place / name),
                 "registry": self.registry,
                 "metric": self.metric.name,
-                "now": noon,
-                "events": [(noon + 60 * i, self.texts[value]) for i, value in enumerate(values)],
+                "now": now,
+                "events": [
+                    (now + step.total_seconds() * i, self.texts[value])
+                    for i, value in enumerate(values)
+                ],
             }
         )
 
     def _run(self, lines: Iterator[str] | Sequence[str]) -> list[Held]:
-        return [_read(line, self.metric.name) for line in run_lines(self.command, list(lines))]
+        answers = run_lines(self.command, list(lines), longest=_LONGEST)
+        return [_read(line, self.metric.name) for line in answers]
+
+
+def _noon(day: datetime.date) -> datetime.datetime:
+    return datetime.datetime.combine(day, datetime.time(12), datetime.UTC)
 
 
 def _read(line: str, metric: str) -> Held:

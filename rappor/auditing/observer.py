@@ -22,7 +22,7 @@ from rappor.auditing.pairs import choose_pairs, unpack
 from rappor.ground.errors import ParamsError
 from rappor.ground.progress import Progress, no_progress
 from rappor.ground.ranges import check_integer, read_count
-from rappor.privacy.linkability import cohort_bits, link_score, reports_to_recover
+from rappor.privacy.linkability import reports_to_recover
 from rappor.protocol.encodings import encoder
 from rappor.protocol.loss import belief_bound, epsilon_1, epsilon_n
 from rappor.protocol.params import Params
@@ -69,14 +69,12 @@ class Learned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exposure:
-    """What an observer of many reports of one device learns, and what links those reports.
+    """What an observer of many reports of one device learns.
 
     `memoised` is what the protocol exposes, `redrawn` what it would if each report had a
     permanent response of its own. `ceiling` is the share of values that the true bits would give
     away: candidates with the same bits are indistinguishable. After `reports_to_recover` reports
     all bits of the permanent response are known with probability .99 (None beyond ten thousand).
-    `link_score` is the z score by which two reports of a device agree more than two of different
-    devices, and `cohort_bits` what its cohort tells of it.
     """
 
     devices: int
@@ -85,8 +83,6 @@ class Exposure:
     redrawn: tuple[Learned, ...]
     ceiling: float
     reports_to_recover: int | None
-    link_score: float
-    cohort_bits: float
 
 
 def observe(
@@ -112,14 +108,7 @@ def observe(
     rng = Keystream(seed)
     group = _draw_devices(params, devices, candidates, rng.generator())
     memoised, redrawn = (
-        _learn(
-            params,
-            group,
-            reports,
-            memoised=memoised,
-            rng=rng.spawn(int(memoised)).generator(),
-            progress=progress,
-        )
+        _learn(params, group, reports, rng, progress, memoised=memoised)
         for memoised in (True, False)
     )
     return Exposure(
@@ -129,8 +118,6 @@ def observe(
         redrawn=redrawn,
         ceiling=group.ceiling,
         reports_to_recover=reports_to_recover(params),
-        link_score=link_score(params),
-        cohort_bits=cohort_bits(params),
     )
 
 
@@ -206,13 +193,14 @@ def _learn(
     params: Params,
     group: _Group,
     reports: Sequence[int],
+    keystream: Keystream,
+    progress: Progress,
     *,
     memoised: bool,
-    rng: np.random.Generator,
-    progress: Progress,
 ) -> tuple[Learned, ...]:
-    truth = group.truth()
-    bits = _permanent(truth, params, rng) if memoised else truth
+    truth, rng = group.truth(), keystream.spawn(int(memoised)).generator()
+    u = rng.random(truth.shape)
+    bits = (u < params.f1) | (truth & (u >= params.f)) if memoised else truth
     low, high = (params.p, params.q) if memoised else (params.p_star, params.q_star)
     ones = np.zeros(truth.shape, dtype=np.int64)
     learned: list[Learned] = []
@@ -234,14 +222,6 @@ def _learn(
             )
         )
     return tuple(learned)
-
-
-def _permanent(
-    truth: NDArray[np.bool_], params: Params, rng: np.random.Generator
-) -> NDArray[np.bool_]:
-    """Draw permanent responses."""
-    u = rng.random(truth.shape)
-    return (u < params.f1) | (truth & (u >= params.f))
 
 
 def _distributions(params: Params, n: int, *, memoised: bool) -> _Distributions:

@@ -39,8 +39,36 @@ _COHORTS: Final = 128
 
 
 def choose_pairs(params: Params) -> list[tuple[str, str]]:
-    """Return the pairs of values, as texts, that an observer has to distinguish."""
-    return encoding_of(params).contrasts or _string_pairs(params)
+    """Return the pairs of values, as texts, that an observer has to distinguish.
+
+    Of strings, the pairs that differ most, until each bit is set by some value.
+    """
+    if contrasts := encoding_of(params).contrasts:
+        return contrasts
+    pool = 2 * max(_POOL, _POOL_PER_BIT * params.k)
+    texts = [f"audit{number:06}.com" for number in range(pool)]  # of one length, and a domain
+    values = Texts.of([normalize(params.normalize, text).encode() for text in texts])
+    cohorts = min(params.m, max(1, _COHORTS // params.h))
+    few = dataclasses.replace(params, m=cohorts)
+    cells = bloom_cells(digest_texts(values), few).reshape(pool, cohorts, params.h)
+    differing = np.zeros(pool // 2, dtype=np.int64)
+    covered = np.zeros((pool // 2, params.k), dtype=np.bool_)
+    for j in range(cohorts):
+        here = cells[:, j]
+        bits = np.zeros((pool, params.k), dtype=np.bool_)
+        rows, hashes = np.nonzero(here >= 0)
+        bits[rows, here[rows, hashes] - j * params.k] = True
+        differing += (bits[0::2] ^ bits[1::2]).sum(axis=1)
+        covered |= bits[0::2] | bits[1::2]
+    chosen: list[int] = []
+    missing = np.ones(params.k, dtype=np.bool_)
+    for pair in np.argsort(-differing, kind="stable").tolist():
+        if len(chosen) < _LEAST or (missing & covered[pair]).any():
+            chosen.append(pair)
+            missing &= ~covered[pair]
+        if len(chosen) >= _LEAST and not missing.any():
+            break
+    return [(texts[2 * pair], texts[2 * pair + 1]) for pair in chosen]
 
 
 def random_values(params: Params, n: int, rng: np.random.Generator) -> list[str]:
@@ -108,31 +136,3 @@ def unpack(packed: bytes, params: Params) -> NDArray[np.bool_]:
     """Return (n, k) bool of n packed patterns, one after the other."""
     rows = np.frombuffer(packed, dtype=np.uint8).reshape(-1, params.n_bytes)
     return np.unpackbits(rows, axis=1, count=params.k, bitorder="little").astype(np.bool_)
-
-
-def _string_pairs(params: Params) -> list[tuple[str, str]]:
-    """Keep the pairs that differ most, until each bit is set by some value."""
-    pool = 2 * max(_POOL, _POOL_PER_BIT * params.k)
-    texts = [f"audit{number:06}.com" for number in range(pool)]  # of one length, and a domain
-    values = Texts.of([normalize(params.normalize, text).encode() for text in texts])
-    cohorts = min(params.m, max(1, _COHORTS // params.h))
-    few = dataclasses.replace(params, m=cohorts)
-    cells = bloom_cells(digest_texts(values), few).reshape(pool, cohorts, params.h)
-    differing = np.zeros(pool // 2, dtype=np.int64)
-    covered = np.zeros((pool // 2, params.k), dtype=np.bool_)
-    for j in range(cohorts):
-        here = cells[:, j]
-        bits = np.zeros((pool, params.k), dtype=np.bool_)
-        rows, hashes = np.nonzero(here >= 0)
-        bits[rows, here[rows, hashes] - j * params.k] = True
-        differing += (bits[0::2] ^ bits[1::2]).sum(axis=1)
-        covered |= bits[0::2] | bits[1::2]
-    chosen: list[int] = []
-    missing = np.ones(params.k, dtype=np.bool_)
-    for pair in np.argsort(-differing, kind="stable").tolist():
-        if len(chosen) < _LEAST or (missing & covered[pair]).any():
-            chosen.append(pair)
-            missing &= ~covered[pair]
-        if len(chosen) >= _LEAST and not missing.any():
-            break
-    return [(texts[2 * pair], texts[2 * pair + 1]) for pair in chosen]

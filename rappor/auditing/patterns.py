@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rappor.auditing.check import Check, counts_check
+from rappor.auditing.check import Check, counts_check, unseen
 
 WHOLE: Final = 10
 """Bits of a response at most whose whole patterns are counted: 1,024 for each true pattern."""
@@ -64,7 +64,7 @@ class Patterns:
             cells = zip(which.tolist(), truth.tolist(), shown.tolist(), strict=True)
             places += [(sets[each], true, pattern) for each, true, pattern in cells]
         if not places:
-            return Check(name=name, verdict="not seen", detail="no response of three bits was seen")
+            return unseen(name, "no response of three bits was seen")
 
         def what(place: int) -> str:
             bits, truth, shown = places[place]

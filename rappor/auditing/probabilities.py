@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from rappor.auditing.check import ALARM, Case, Check, binomial_check, counts_check
+from rappor.auditing.check import ALARM, Case, Check, binomial_check, counts_check, judged, unseen
 from rappor.auditing.evidence import (
     Copies,
     Evidence,
@@ -50,7 +50,14 @@ def probability_checks(evidence: Evidence, params: Params) -> list[Check]:
             "report: equal to the permanent response", evidence.bare_reports, (params.p, params.q)
         ),
         *(_permanence(occasion, seen) for occasion, seen in evidence.repeats.items()),
-        binomial_check("two reports: one permanent response", _again(evidence, params)),
+        binomial_check(
+            "two reports: one permanent response",
+            (
+                case
+                for occasion, seen in evidence.repeats.items()
+                for case in repeated(seen.matches, params, occasion)
+            ),
+        ),
         _unrelated_check("another metric: independent noise", evidence.other_metric, ones),
         _unrelated_check("another value: independent noise", evidence.other_value, ones),
         _unrelated_check("other devices: independent noise", evidence.next_device, ones),
@@ -67,8 +74,7 @@ def restart_check(subject: Subject, params: Params, request: Request) -> Check:
     ones = (params.p, params.q) if subject.remembers else (params.p_star, params.q_star)
     same = max(one**2 + (1 - one) ** 2 for one in ones)
     if same == 1:
-        detail = "reports need no fresh coins: p = 0 and q = 1"
-        return Check(name=name, verdict="not seen", detail=detail)
+        return unseen(name, "reports need no fresh coins: p = 0 and q = 1")
     n = 2 + math.ceil(math.log(ALARM / 2) / (params.k * math.log(same)))  # all alike below ALARM
     n_runs = min(n, _MOST_RUNS)
     runs = [
@@ -76,18 +82,15 @@ def restart_check(subject: Subject, params: Params, request: Request) -> Check:
         for _ in range(n_runs)
     ]
     if any(len(set(run)) == 1 for run in runs):
-        return Check(name=name, verdict="fault", detail=f"all {n} reports of a device are equal")
+        return judged(name, f"all {n} reports of a device are equal", is_fault=True)
     repeated = len({tuple(run) for run in runs}) < n_runs
     alike = params.k * (n_runs - 1) * math.log(same) < math.log(ALARM)
     begin_alike = alike and len({run[0] for run in runs}) == 1
     outcome = "were repeated" if repeated else "were not repeated"
     if begin_alike:
         outcome = "begin with one report"
-    return Check(
-        name=name,
-        verdict="fault" if repeated or begin_alike else "pass",
-        detail=f"{n} reports of a device {outcome} after {counted(n_runs - 1, 'restart')}",
-    )
+    detail = f"{n} reports of a device {outcome} after {counted(n_runs - 1, 'restart')}"
+    return judged(name, detail, is_fault=repeated or begin_alike)
 
 
 def _bit_checks(stage: Stage, ones: Ones, within: Pairs, expected: _Pair) -> list[Check]:
@@ -117,7 +120,7 @@ def _pairs_check(name: str, within: Pairs, expected: _Pair) -> Check:
             probabilities.append(np.array([expected[a] ** 2]))
             places.append(np.array([[-1, -1, a, a]]))
     if not sum(map(len, n)):
-        return Check(name=name, verdict="not seen", detail="no response can be compared")
+        return unseen(name, "no response can be compared")
     compared = np.concatenate(places)
 
     def what(place: int) -> str:
@@ -132,29 +135,24 @@ def _pairs_check(name: str, within: Pairs, expected: _Pair) -> Check:
 
 def _copies_check(name: str, copies: Copies, ones: _Pair) -> Check:
     """Compare how often noise left a pattern as it was, by value and over all values."""
-    kept = 1 - ones[0], ones[1]
-    return binomial_check(name, _copies(copies, kept))
-
-
-def _copies(copies: Copies, kept: _Pair) -> Iterator[Case]:
-    """Yield the responses with as many bits to keep; `kept` is for a 0 and for a 1."""
-    groups, k = copies.n.shape[0], copies.n.shape[1] - 1
-    for number in range(groups if groups > 1 else 0):
-        for set_bits in np.flatnonzero(copies.n[number]).tolist():
-            yield Case(
-                f"unchanged responses to value {number + 1} with {set_bits} bits set",
-                int(copies.equal[number, set_bits]),
-                int(copies.n[number, set_bits]),
-                kept[0] ** (k - set_bits) * kept[1] ** set_bits,
+    tallies = {"": (copies.n.sum(axis=0), copies.equal.sum(axis=0))}
+    if len(copies.n) > 1:
+        by_value = enumerate(zip(copies.n, copies.equal, strict=True))
+        tallies |= {f" to value {number + 1}": tally for number, tally in by_value}
+    k = copies.n.shape[1] - 1
+    return binomial_check(
+        name,
+        (
+            Case(
+                f"unchanged responses{whose} with {set_bits} bits set",
+                int(equal[set_bits]),
+                int(n[set_bits]),
+                (1 - ones[0]) ** (k - set_bits) * ones[1] ** set_bits,
             )
-    n, equal = copies.n.sum(axis=0), copies.equal.sum(axis=0)
-    for set_bits in np.flatnonzero(n).tolist():
-        yield Case(
-            f"unchanged responses to {set_bits} set bits",
-            int(equal[set_bits]),
-            int(n[set_bits]),
-            kept[0] ** (k - set_bits) * kept[1] ** set_bits,
-        )
+            for whose, (n, equal) in tallies.items()
+            for set_bits in np.flatnonzero(n).tolist()
+        ),
+    )
 
 
 def _unrelated_check(
@@ -164,7 +162,7 @@ def _unrelated_check(
         case
         for stage, unrelated in kept.items()
         for matches in unrelated
-        for case in _independent(matches, ones[stage])
+        for case in independent(matches, ones[stage])
     ]
     return binomial_check(name, cases)
 
@@ -178,18 +176,17 @@ def _ones(tally: Ones, expected: _Pair) -> Iterator[Case]:
         yield Case(f"all bits given true {truth}", sum(ones), sum(n), probability)
 
 
-def _independent(tally: Matches, expected: _Pair) -> Iterator[Case]:
+def independent(tally: Matches, expected: _Pair) -> Iterator[Case]:
     """Yield pairs of bits that have nothing in common but their truth."""
     for truth, probability in enumerate(expected):
         yield _both(tally, truth, probability**2)
 
 
-def _again(evidence: Evidence, params: Params) -> Iterator[Case]:
+def repeated(tally: Matches, params: Params, when: str) -> Iterator[Case]:
     """Yield pairs of one bit in two reports: they share their permanent bit."""
-    for occasion, repeats in evidence.repeats.items():
-        for truth, one in enumerate((params.f1, 1 - params.f0)):
-            case = _both(repeats.matches, truth, one * params.q**2 + (1 - one) * params.p**2)
-            yield case._replace(what=f"{case.what} {occasion}")
+    for truth, one in enumerate((params.f1, 1 - params.f0)):
+        case = _both(tally, truth, one * params.q**2 + (1 - one) * params.p**2)
+        yield case._replace(what=f"{case.what} {when}")
 
 
 def _both(tally: Matches, truth: int, probability: float) -> Case:
@@ -200,29 +197,19 @@ def _both(tally: Matches, truth: int, probability: float) -> Case:
 def _permanence(occasion: Occasion, seen: Repeats) -> Check:
     name = f"permanent: same {occasion}"
     if not seen.returned:
-        detail = "no permanent response was seen twice"
-        return Check(name=name, verdict="not seen", detail=detail)
+        return unseen(name, "no permanent response was seen twice")
     detail = f"{seen.changed:,} of {seen.returned:,} permanent responses changed"
-    return Check(name=name, verdict="fault" if seen.changed else "pass", detail=detail)
+    return judged(name, detail, is_fault=seen.changed > 0)
 
 
 def _cohorts(evidence: Evidence, params: Params) -> Check:
     """Compare cohorts with the uniform distribution, for both values of a pair."""
     name = "cohorts: uniform and fixed"
     if evidence.moved:
-        detail = f"{evidence.moved:,} devices changed their cohort"
-        return Check(name=name, verdict="fault", detail=detail)
+        return judged(name, f"{evidence.moved:,} devices changed their cohort", is_fault=True)
     sides = evidence.cohorts.sum(axis=1).tolist()
-    return binomial_check(
-        name,
-        (
-            Case(
-                f"cohort {j} given value {side + 1} of a pair",
-                int(evidence.cohorts[side, j]),
-                sides[side],
-                1 / params.m,
-            )
-            for side in (0, 1)
-            for j in range(params.m)
-        ),
+    cases = (
+        Case(f"cohort {j} given value {side + 1} of a pair", int(n), sides[side], 1 / params.m)
+        for (side, j), n in np.ndenumerate(evidence.cohorts)
     )
+    return binomial_check(name, cases)

@@ -1,11 +1,12 @@
 """A battery of tests of coins: uniform 32-bit integers, independent and unpredictable.
 
-Every test has its exact distribution except the chi-square of bytes, whose limit is accurate to
-its tail because each of the 256 cells expects 400 bytes or more. Frequencies alone miss the fault
-that matters most, a generator whose future follows from its past. The Mersenne Twister, xorshift
-and other shift registers are linear over the field of two elements whatever their seed. The
-shortest shift register that produces their bits is no longer than their state, but that of n fair
-bits is about n/2 long (Rueppel 1986, chapter 4; Massey 1969 finds it).
+Every test has its exact distribution. Frequencies alone miss the fault that matters most, a
+generator whose future follows from its past. The Mersenne Twister, xorshift and other shift
+registers are linear over the field of two elements whatever their seed. The shortest shift register
+that produces their bits is no longer than their state, but that of n fair bits is about n/2 long
+(Rueppel 1986, chapter 4; Massey 1969 finds it).
+
+The coins behind a subject's own reports are tested as far as these show them.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
-from rappor.auditing.check import Case, Check, binomial_check, verdict_of
+from rappor.auditing.check import ALARM, Case, Check, binomial_check, judged, measured, unseen
+from rappor.auditing.evidence import Bits
 from rappor.protocol.params import ONE, Params
 from rappor.protocol.randomizer import SECRET_BYTES, Coins, permanent_coins
 
@@ -27,7 +28,7 @@ WORDS: Final = 1 << 17
 1,000 audits, since that is 10 standard errors off and ALARM over 33 counts is 6.7 of them."""
 
 _LAGS: Final = 64
-"""Distances, in bits, over which changes are counted: two coins."""
+"""Distances over which bits (of two coins) are compared, and the coins behind reports."""
 
 _REGISTER: Final = 1 << 16
 """Bits whose shortest register is sought; the Mersenne Twister's, 19,937, needs 39,874 bits."""
@@ -48,7 +49,6 @@ def coin_checks(name: str, coins: Coins, params: Params, *, words: int = WORDS) 
         binomial_check(f"{name}: ones by position", _monobit(bits)),
         binomial_check(f"{name}: runs and lags", _lags(bits)),
         binomial_check(f"{name}: thresholds", _thresholds(drawn, params)),
-        _bytes(name, words32),
         _blocks(name, words32),
         register_check(f"{name}: no shift register", bits[31::32]),
     ]
@@ -94,43 +94,20 @@ def _thresholds(drawn: NDArray[np.uint64], params: Params) -> Iterator[Case]:
         yield Case(f"coins below {letter}", below, len(drawn), threshold / ONE)
 
 
-def _bytes(name: str, words: NDArray[np.uint32]) -> Check:
-    cells = np.bincount(words.view(np.uint8), minlength=256)
-    expected = cells.sum() / 256
-    chi2 = float(((cells - expected) ** 2).sum() / expected)
-    p_value = min(1.0, 2 * min(stats.chi2.sf(chi2, 255), stats.chi2.cdf(chi2, 255)))
-    return Check(
-        name=f"{name}: bytes",
-        verdict=verdict_of(p_value),
-        p_value=p_value,
-        detail=f"chi-square {chi2:.1f} with 255 degrees of freedom",
-    )
-
-
 def _blocks(name: str, words: NDArray[np.uint32]) -> Check:
     """Look for blocks of 128 bits that repeat: among n fair ones with probability n^2 / 2^129."""
     blocks = words[: len(words) // 4 * 4].reshape(-1, 4)
     repeated = len(blocks) - len(np.unique(blocks, axis=0))
-    return Check(
-        name=f"{name}: repetition",
-        verdict="fault" if repeated else "pass",
-        p_value=min(1.0, len(blocks) ** 2 / 2.0**129) if repeated else 1.0,
-        detail=f"{repeated:,} of {len(blocks):,} blocks of 128 bits repeat an earlier one",
-    )
+    detail = f"{repeated:,} of {len(blocks):,} blocks of 128 bits repeat an earlier one"
+    return judged(f"{name}: repetition", detail, is_fault=repeated > 0)
 
 
 def register_check(name: str, bits: NDArray[np.uint8]) -> Check:
     """Look for a shift register that makes the first of the top bits of coins."""
     bits = bits[:_REGISTER]
     n, length = len(bits), shortest_register(bits.tolist())
-    p_value = register_p(length, n)
-    return Check(
-        name=name,
-        verdict=verdict_of(p_value),
-        p_value=p_value,
-        detail=f"the top bits of {n:,} coins need a register of {length:,} bits, "
-        f"expected about {n // 2:,}",
-    )
+    needed = f"a register of {length:,} bits, expected about {n // 2:,}"
+    return measured(name, register_p(length, n), f"the top bits of {n:,} coins need {needed}")
 
 
 def shortest_register(bits: Sequence[int]) -> int:
@@ -177,3 +154,65 @@ def _log2_sum(n: int, lengths: range) -> float:
     exponents = [min(2 * n - 2 * each, 2 * each - 1) if each else 0 for each in lengths]
     top = max(exponents)
     return top - n + math.log2(sum(2.0 ** (each - top) for each in exponents))
+
+
+def shows_top_bits(params: Params) -> bool:
+    """Return whether a report can show the top bit of a coin."""
+    return ONE // 2 in (params.t_p, params.t_q)
+
+
+def fresh_checks(reports: Bits | None, permanents: Bits | None, params: Params) -> list[Check]:
+    """Return the checks of the coins behind many reports, in the order in which they were made.
+
+    A report tells of each coin on which side of a threshold it fell. Where that is one half, it
+    shows the coin's top bit; elsewhere, only dependence over short distances and repetition.
+
+    Both are (n, k) bool, one report a row, with the permanent response behind it; None if the
+    permanent response is not known.
+    """
+    names = [f"own coins: {what}" for what in ("lags", "repetition", "no shift register")]
+    if reports is None or permanents is None:
+        unknown = "the permanent response behind the reports is not known"
+        return [unseen(name, unknown) for name in names]
+    return [
+        binomial_check(names[0], _own_lags(reports, permanents, params)),
+        _own_repetition(names[1], reports, params),
+        _own_register(names[2], reports, permanents, params),
+    ]
+
+
+def _own_lags(reports: Bits, permanents: Bits, params: Params) -> Iterator[Case]:
+    """Yield coins at each distance, in pairs without a common coin, by their thresholds."""
+    ones = (params.p, params.q)
+    bits, behind = reports.ravel(), permanents.ravel()
+    for lag in sorted({*range(1, _LAGS + 1), params.k, 2 * params.k}):
+        first = np.arange(max(0, len(bits) - lag))
+        first = first[first // lag % 2 == 0]
+        kinds = 2 * behind[first].astype(np.int64) + behind[first + lag]
+        n = np.bincount(kinds, minlength=4).tolist()
+        both = np.bincount(kinds[bits[first] & bits[first + lag]], minlength=4).tolist()
+        for kind in range(4):
+            a, b = divmod(kind, 2)
+            what = f"coins {lag} apart both hit, permanent {a} and {b}"
+            yield Case(what, both[kind], n[kind], ones[a] * ones[b])
+
+
+def _own_repetition(name: str, reports: Bits, params: Params) -> Check:
+    """Look for reports in a row that come again, as in a generator of a short period."""
+    same = max(one**2 + (1 - one) ** 2 for one in (params.p, params.q))
+    n = len(reports)
+    if same == 1:
+        return unseen(name, "reports need no fresh coins: p = 0 and q = 1")
+    row = max(1, math.ceil(math.log(2 * ALARM / n**2) / (params.k * math.log(same))))
+    blocks = np.packbits(reports[: n // row * row].reshape(n // row, row * params.k), axis=1)
+    repeated = len(blocks) - len(np.unique(blocks, axis=0))
+    detail = f"{repeated:,} of {len(blocks):,} rows of {row:,} reports repeat an earlier one"
+    return judged(name, detail, is_fault=repeated > 0)
+
+
+def _own_register(name: str, reports: Bits, permanents: Bits, params: Params) -> Check:
+    half = np.array([params.t_p == ONE // 2, params.t_q == ONE // 2])
+    fair = half[permanents.astype(np.int64)].all(axis=0)
+    if not fair.any():
+        return unseen(name, "no top bit of a coin decides: neither p nor q is one half")
+    return register_check(name, reports[:, int(np.argmax(fair))].astype(np.uint8))

@@ -23,7 +23,6 @@ from itertools import groupby, islice
 from typing import IO, Final, NamedTuple, Protocol
 
 from rappor.auditing.shipped_encoder import (
-    SECOND_METRIC,
     DeviceInputs,
     DeviceOutputs,
     Respond,
@@ -55,12 +54,8 @@ class Subject(Protocol):
         """Whether the same secret means the same device; if not, every request is to a new one."""
 
     @property
-    def second_metric(self) -> bool:
-        """Whether it can be asked about SECOND_METRIC."""
-
-    @property
     def quick(self) -> bool:
-        """Whether asking one device twice costs no more than asking two."""
+        """Whether asking one device twice, about any metric, costs no more than asking two."""
 
     def respond(self, requests: Sequence[Request]) -> list[Response]:
         """Answer every request, in order."""
@@ -70,13 +65,16 @@ class Subject(Protocol):
 
 
 class Function:
-    """A callable with the signature of `Respond`; calling `start` starts one."""
+    """A callable with the signature of `Respond`; calling `start` starts one.
 
-    remembers = second_metric = quick = True
+    `restarted` is what it is after a restart, if that is not the callable, started again.
+    """
 
-    def __init__(self, start: Callable[[], Respond]) -> None:
+    remembers = quick = True
+
+    def __init__(self, start: Callable[[], Respond], restarted: Subject | None = None) -> None:
         """Start the callable once."""
-        self._start = start
+        self._start, self._restarted = start, restarted
         self._respond = start()
 
     def respond(self, requests: Sequence[Request]) -> list[Response]:
@@ -85,7 +83,7 @@ class Function:
 
     def restart(self) -> Subject:
         """Start the callable again."""
-        return Function(self._start)
+        return self._restarted or Function(self._start)
 
 
 class Sampler:
@@ -94,8 +92,7 @@ class Sampler:
     Bits come packed, or as k characters or integers 0 and 1, bit 0 first. There is one cohort.
     """
 
-    remembers = second_metric = False
-    quick = True
+    remembers, quick = False, True
 
     def __init__(self, params: Params, start: Callable[[], Callable[[str], object]]) -> None:
         """Start the callable once."""
@@ -114,60 +111,40 @@ class Sampler:
 class Command:
     """A command that reads values and writes reports, each line a new device.
 
-    `secret_option` is the command's option for a secret of 64 hex digits, `secret_file_option`
-    that for a file of its 32 bytes. Under either all lines of one run are the same device.
-    `second` is the command for SECOND_METRIC.
+    `secret_file_option` is the command's option for a file of a secret of 32 bytes. With it all
+    lines of one run are the same device.
     """
 
     quick = False  # each device that is asked twice needs a process of its own
 
     def __init__(
-        self,
-        params: Params,
-        command: Sequence[str],
-        *,
-        secret_option: str | None = None,
-        secret_file_option: str | None = None,
-        second: Sequence[str] | None = None,
+        self, params: Params, command: Sequence[str], *, secret_file_option: str | None = None
     ) -> None:
         """Keep the command, already split into words; nothing is started yet."""
         self._params = params
         self._command = list(command)
-        self._secret_option = secret_option
         self._secret_file_option = secret_file_option
-        self._second = None if second is None else list(second)
 
     @property
     def remembers(self) -> bool:
         """Whether the command takes a secret."""
-        return self._secret_option is not None or self._secret_file_option is not None
-
-    @property
-    def second_metric(self) -> bool:
-        """Whether there is a command for another metric of the same device."""
-        return self._second is not None and self.remembers
+        return self._secret_file_option is not None
 
     def respond(self, requests: Sequence[Request]) -> list[Response]:
         """Run the command once for all new devices, and once for each device with a secret."""
         responses: list[Response] = []
-        for (secret, metric), group in groupby(requests, key=lambda each: each[:2]):
-            command = self._command
-            if metric == SECOND_METRIC and self._second is not None:
-                command = self._second
+        for secret, group in groupby(requests, key=lambda each: each.secret):
             with self._naming(secret) as words:
-                lines = run_lines([*command, *words], [request.value for request in group])
+                lines = run_lines([*self._command, *words], [request.value for request in group])
             responses += [_read_line(line, self._params) for line in lines]
         return responses
 
     @contextlib.contextmanager
     def _naming(self, secret: bytes) -> Iterator[list[str]]:
         """Return the words that name a device's secret; none for a device without one."""
-        if not secret or not self.remembers:
+        if not secret or self._secret_file_option is None:
             yield []
-        elif self._secret_option is not None:
-            yield [self._secret_option, secret.hex()]
         else:
-            assert self._secret_file_option is not None
             with tempfile.NamedTemporaryFile() as file:
                 file.write(secret)
                 file.flush()
@@ -184,7 +161,7 @@ class JsonLines:
     The questions are those of `audit_exactly`, without coins: it draws its own.
     """
 
-    remembers = second_metric = quick = True
+    remembers = quick = True
 
     def __init__(self, params: Params, command: Sequence[str]) -> None:
         """Keep the command, already split into words; nothing is started yet."""
@@ -212,12 +189,14 @@ class JsonLines:
         return self
 
 
-def run_lines(command: Sequence[str], questions: Sequence[str]) -> list[str]:
+def run_lines(
+    command: Sequence[str], questions: Sequence[str], *, longest: int = _LONGEST
+) -> list[str]:
     """Return a command's answers, a line for each line of standard input."""
     with tempfile.TemporaryFile() as asked, tempfile.TemporaryFile() as complaints:
         asked.write("".join(f"{question}\n" for question in questions).encode())
         asked.seek(0)
-        lines, code = _answers(command, asked, complaints, most=len(questions) + 1)
+        lines, code = _answers(command, asked, complaints, len(questions) + 1, longest)
         complaints.seek(0)
         messages = complaints.read().decode(errors="replace").strip().splitlines()
     if code:
@@ -233,7 +212,7 @@ def run_lines(command: Sequence[str], questions: Sequence[str]) -> list[str]:
 
 
 def _answers(
-    command: Sequence[str], questions: IO[bytes], complaints: IO[bytes], *, most: int
+    command: Sequence[str], questions: IO[bytes], complaints: IO[bytes], most: int, longest: int
 ) -> tuple[list[str], int | None]:
     """Run a command and return its lines and its exit code.
 
@@ -249,7 +228,7 @@ def _answers(
     code = None
     with process.stdout as answer:
         try:
-            lines = list(islice(iter(lambda: answer.readline(_LONGEST), b""), most))
+            lines = list(islice(iter(lambda: answer.readline(longest), b""), most))
             if len(lines) < most:
                 code = process.wait()
         finally:
@@ -260,20 +239,8 @@ def _answers(
 
 def shipped(metric: Metric) -> Subject:
     """Return the project's own encoder; after a restart it runs in a new process."""
-    return _Shipped(metric)
-
-
-class _Shipped(Function):
-    """The shipped encoder in this process, and after a restart in a new one."""
-
-    def __init__(self, metric: Metric) -> None:
-        super().__init__(lambda: shipped_respond(metric))
-        self._metric = metric
-
-    def restart(self) -> Subject:
-        """Return the command that runs the encoder in a new process."""
-        module = [sys.executable, "-m", "rappor.auditing.shipped_encoder"]
-        return JsonLines(self._metric.params, module)
+    module = [sys.executable, "-m", "rappor.auditing.shipped_encoder"]
+    return Function(lambda: shipped_respond(metric), JsonLines(metric.params, module))
 
 
 def split_command(text: str) -> list[str]:

@@ -112,9 +112,6 @@ def _print_exposure(exposure: Exposure, params: Params) -> None:
         f"\nAll {params.k} permanent bits are known with 99 % probability after {recovered}; what "
         "stays hidden then is protected by epsilon_inf. The true bits alone would name "
         f"{_named(exposure.ceiling)}.",
-        f"Two reports of one device agree more than those of two devices by "
-        f"{exposure.link_score:.2f} standard deviations, and the cohort links them by "
-        f"{exposure.cohort_bits:.1f} bits.",
     )
 
 

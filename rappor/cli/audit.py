@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import click
@@ -43,14 +43,8 @@ class _Program:
     command: str | None = asked(
         "COMMAND", "Audit this program instead of the encoder of this package."
     )
-    secret_option: str | None = asked(
-        "OPTION", "The program's option that takes a device's secret as 64 hex digits."
-    )
     secret_file_option: str | None = asked(
         "OPTION", "The program's option that takes a file of a device's secret, 32 bytes."
-    )
-    second_command: str | None = asked(
-        "COMMAND", "The same program for another metric of the same devices."
     )
     questions: bool = asked_flag(
         "The program answers questions in JSON, which name secret, metric and value."
@@ -64,18 +58,15 @@ class _Program:
 
     def check(self) -> None:
         """Refuse options that would be ignored."""
-        of_command = (self.secret_option, self.secret_file_option, self.second_command)
         if self.client is not None and self.command is not None:
             raise click.UsageError("give --client or --command, not both")
-        if self.command is None and (of_command != (None,) * 3 or self.questions or self.exact):
+        has_file = self.secret_file_option is not None
+        if self.command is None and (has_file or self.questions or self.exact):
             raise click.UsageError(
-                "--secret-option, --secret-file-option, --second-command, --questions and --exact "
-                "go with --command"
+                "--secret-file-option, --questions and --exact go with --command"
             )
-        if self.secret_option is not None and self.secret_file_option is not None:
-            raise click.UsageError("give --secret-option or --secret-file-option, not both")
-        if (self.questions or self.exact) and of_command != (None,) * 3:
-            raise click.UsageError("a question names secret and metric: leave their options out")
+        if (self.questions or self.exact) and has_file:
+            raise click.UsageError("a question names the secret: leave --secret-file-option out")
 
     def audited(self, metric: Metric) -> Audited:
         """Return what the auditor asks."""
@@ -85,13 +76,10 @@ class _Program:
             return auditing.shipped(metric)
         if self.questions:
             return auditing.JsonLines(metric.params, auditing.split_command(self.command))
-        second = self.second_command
         return auditing.Command(
             metric.params,
             auditing.split_command(self.command),
-            secret_option=self.secret_option,
             secret_file_option=self.secret_file_option,
-            second=None if second is None else auditing.split_command(second),
         )
 
 
@@ -167,7 +155,7 @@ def _exactly(program: _Program, metric: Metric, trials: int | None, seed: int | 
 
     command = auditing.split_command(str(program.command))
     questions = auditing.JsonLines(metric.params, command)
-    return auditing.audit_protocol(
+    return auditing.audit_exactly(
         questions, metric, vectors=500 if trials is None else trials, seed=seed
     )
 
@@ -217,7 +205,8 @@ def _from_outside(
         )
         if program.command is None:
             slow("testing coins", 0, None)
-            found = found.with_checks(auditing.audit_coins(metric.params, system_coins))
+            coins = auditing.audit_coins(metric.params, system_coins)
+            found = replace(found, checks=(*found.checks, *coins))
     return found
 
 

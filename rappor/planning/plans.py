@@ -15,6 +15,7 @@ from rappor.planning.entry import DESCRIPTION, OWNER, write_registry
 from rappor.planning.noise import Budget, choose_noise, choose_published
 from rappor.planning.power import Prediction, Question, predict
 from rappor.privacy.small_cohorts import Filling
+from rappor.privacy.staying import staying
 from rappor.protocol import loss
 from rappor.protocol.encodings import encoding_of
 from rappor.protocol.params import LETTERS, Params
@@ -177,6 +178,9 @@ class Plan(Displayed):
             "excess": _number(self.excess),
             "parts": prediction.parts,
             "binding": self.binding,
+            "staying": [
+                {**asdict(row), "epsilon": _number(row.epsilon)} for row in staying(self.params)
+            ],
             "alternatives": [
                 {
                     "name": other.name,

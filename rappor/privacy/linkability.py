@@ -94,23 +94,6 @@ def cohort_bits(*params: Params) -> float:
     return sum(math.log2(each.m) for each in params)
 
 
-def link_score(params: Params, n: int = 1) -> float:
-    """Return the z score by which two sets of n reports of one device agree more than of two.
-
-    The score of a pair is the sum over the k bits of (S - p*)(S' - p*), S and S' being the
-    shares of reports that show a bit. Of two devices it has mean 0; of one device each bit
-    (a true 0, as almost all are) adds the variance of the permanent response:
-    f1 (1 - f1) (q - p)^2. This is the second mean in units of the first's standard deviation.
-    """
-    check_integer("n", n, 1)
-    a, p, q = params.f1, params.p, params.q
-    shared = a * (1 - a) * (q - p) ** 2
-    fresh = a * q * (1 - q) + (1 - a) * p * (1 - p)
-    if shared == 0:  # no permanent noise: reports of a true 0 have nothing in common but the 0
-        return 0.0
-    return math.sqrt(params.k) * shared / (shared + fresh / n)
-
-
 def reports_to_recover(params: Params, probability: float = _CERTAIN) -> int | None:
     """Return the number of reports that show all k bits of a permanent response.
 

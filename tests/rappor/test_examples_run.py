@@ -7,7 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from places import ROOT
+
+from rappor.cli.app import run as main
 
 EXAMPLES = ROOT / "rappor" / "examples"
 
@@ -56,10 +59,31 @@ def test_every_example_is_run() -> None:
 
 
 def test_the_recipe_for_opendp_answers_each_line() -> None:
-    """With eight bits; the other recipe's package is not installed for tests."""
-    recipe = str(EXAMPLES / "audits" / "opendp_bits.py")
-    answer = subprocess.run(
-        [sys.executable, recipe], input="a\nh\n", capture_output=True, text=True, check=False
-    )
+    """With eight bits."""
+    answer = answers_of(sys.executable, "opendp_bits.py")
     assert answer.returncode == 0, answer.stderr
     assert re.fullmatch("([01]{8}\n){2}", answer.stdout)
+
+
+def answers_of(python: str, recipe: str) -> subprocess.CompletedProcess[str]:
+    """Ask a recipe about two letters."""
+    words = [python, str(EXAMPLES / "audits" / recipe)]
+    return subprocess.run(words, input="a\nh\n", capture_output=True, text=True, check=False)
+
+
+@pytest.mark.acceptance
+def test_the_recipe_for_multi_freq_ldpy_passes_its_audit(tmp_path: Path) -> None:
+    """Its package is installed in an environment of its own, where pip can fetch it."""
+    subprocess.run([sys.executable, "-m", "venv", str(tmp_path)], check=True)
+    python = str(tmp_path / "bin" / "python")
+    install = [python, "-m", "pip", "install", "-q", "multi-freq-ldpy==0.2.5"]
+    fetched = subprocess.run(install, capture_output=True, text=True, check=False)
+    if fetched.returncode:
+        pytest.skip(f"pip could not install it: {fetched.stderr.strip().splitlines()[-1]}")
+    answer = answers_of(python, "multi_freq_ldpy_bits.py")
+    assert answer.returncode == 0, answer.stderr
+    assert re.fullmatch("([01]{8}\n){2}", answer.stdout)
+    recipe = EXAMPLES / "audits" / "multi_freq_ldpy_bits.py"
+    words = ["--registry", str(EXAMPLES / "audits" / "metrics.toml"), "--metric", "twice"]
+    words += ["--trials", "2000", "--command", f"{python} {recipe}"]
+    assert main(["audit", *words]) == 0

@@ -95,7 +95,7 @@ def report(state: dict[str, Any], metric: Metric, moment: float, value: str) -> 
     kept = value if FAULT == "no latch" else latch[::-1]
     encoded = encode_value(secret, metric, parse_value(metric.params, kept), epoch=epoch)
     due = system_coins(1)[0] % 1000 + 1000 * (FAULT == "late" and is_odd(value))
-    bits = shown(encoded, kept, is_repeat=is_repeat)
+    bits = shown(encoded, kept, len(state["waiting"]) + 1, is_repeat=is_repeat)
     made = {
         "params": encoded.report.params,
         "cohort": encoded.cohort,
@@ -129,12 +129,13 @@ def secret_of(state: dict[str, Any], metric: Metric, epoch: str, value: str) -> 
     return secret
 
 
-def shown(encoded: Encoded, value: str, *, is_repeat: bool) -> bytes:
-    """Return the bits of a report."""
+def shown(encoded: Encoded, value: str, number: int, *, is_repeat: bool) -> bytes:
+    """Return the bits of a device's first, second, ... report."""
     is_first = not STARTED
     STARTED.append(encoded.report.params)
     without = {
         "no fresh coins": True,
+        "each 1,000th report without fresh coins": number % 1000 == 0,
         "fresh coins left out at times": is_repeat and system_coins(1)[0] % 5 == 0,
     }
     if without.get(FAULT):

@@ -59,7 +59,7 @@ def test_the_encoder_is_the_protocol_to_the_bit() -> None:
         asked.append(question)
         return shipped_answer(question)
 
-    assert audit_exactly(shipped, SMALL, vectors=200, seed=18).verdict == "pass"
+    assert audit_exactly(shipped, SMALL, vectors=200, seed=18).passed
     answers = JsonLines(SMALL.params, program("audited_encoder.mjs")).answer(asked)
     assert answers == [shipped_answer(each) for each in asked]
 

@@ -40,20 +40,6 @@ def declared(folder: Path, epoch: str, interval: str = "none") -> tuple[Metric, 
     return Registry.load(path).metric("page"), path
 
 
-@pytest.mark.parametrize(
-    ("epoch", "interval"),
-    [("month", "day"), pytest.param("year", "none", marks=pytest.mark.acceptance)],
-)
-def test_the_shipped_client_passes(tmp_path: Path, epoch: str, interval: str) -> None:
-    """Twenty devices in processes of their own, day after day."""
-    found = audit_client(SHIPPED, *declared(tmp_path, epoch, interval), devices=20)
-    assert found.passed, faults_of(found)
-    unseen = {check.name for check in found.checks if check.verdict == "not seen"}
-    every = {CHOSEN} if interval == "none" else set()
-    assert unseen == every
-    assert any("Consent" in sentence for sentence in found.not_examined)
-
-
 TWO = """
 [budget]
 total = inf
@@ -61,22 +47,28 @@ total = inf
 description = "Which page"
 owner = "o"
 expires = 2030-12-31
-encoding = "onehot"
-categories = ["quite long", "short"]
 profile = "balanced"
 epoch = "month"
 """
+LISTED = 'encoding = "onehot"\ncategories = ["quite long", "short"]\n'
 
 KINDS = {
-    "other": 'other = "discover"',
-    "patterns": 'patterns = 2\ninterval = "none"',
-    "segments": '[metrics.page.segments]\nsystem = ["mac", "linux"]',
+    "plain": 'encoding = "bloom"',
+    "every event": 'encoding = "bloom"\ninterval = "none"',
+    "other": LISTED + 'other = "discover"',
+    "patterns": LISTED + 'patterns = 2\ninterval = "none"',
+    "parts": 'encoding = "bloom"\nparts = [{name = "prefix:3", share = 0.3}, {name = "whole"}]',
+    "once": LISTED + 'interval = "epoch"',
+    "segments": LISTED + '[metrics.page.segments]\nsystem = ["mac", "linux"]',
 }
 
 
 @pytest.mark.parametrize(
     "kind",
-    [pytest.param(kind, marks=() if kind == "other" else pytest.mark.acceptance) for kind in KINDS],
+    [
+        pytest.param(kind, marks=() if kind in ("plain", "other") else pytest.mark.acceptance)
+        for kind in KINDS
+    ],
 )
 def test_every_kind_of_metric_passes(tmp_path: Path, kind: str) -> None:
     """Two metrics that are answered together, by parts; several patterns; segments.
@@ -85,10 +77,10 @@ def test_every_kind_of_metric_passes(tmp_path: Path, kind: str) -> None:
     """
     path = tmp_path / "metrics.toml"
     path.write_text(TWO + KINDS[kind])
-    metric = Registry.load(path).metric("page")
-    found = audit_client(SHIPPED, metric, path, devices=20)
-    assert found.passed, [check for check in found.checks if check.verdict == "fault"]
-    assert sum(check.verdict == "pass" for check in found.checks) > 12
+    found = audit_client(SHIPPED, Registry.load(path).metric("page"), path, devices=20)
+    assert found.passed, found.faults
+    unseen = [check.name for check in found.checks if check.verdict == "not seen"]
+    assert unseen == [] if kind == "plain" else len(unseen) < 5
 
 
 FORM, CHOSEN = (
@@ -118,6 +110,8 @@ FAULTS = {
     },
     # of 50 devices 13 have two of five repeats in the clear; two are enough
     "fresh coins left out at times": {"client: no report comes again"},
+    # eight devices have some 760 permanent zeros: all show as zeros once in 1e17
+    "each 1,000th report without fresh coins": {"client: each of 1,000 reports has its noise"},
     "first report in the clear": {"client: no report is the true bits"},
     "empty text in the clear": {"client: no report is the true bits"},
     # four of eight values are odd, unless all eight are alike, with probability 2^-7
@@ -154,28 +148,24 @@ def test_a_planted_fault_is_found(tmp_path: Path, fault: str) -> None:
         # 300 devices, half of which tell: 130 of 150 for 79, with a standard deviation of 6
         ("first event", {CHOSEN}),
         ("late", {"client: times do not depend on the value"}),
+        # it answers every day: an epoch again, where the clock is set back
+        ("day for epoch", {"client: one report an interval"}),
     ],
 )
 def test_faults_of_an_interval_are_found(tmp_path: Path, fault: str, found: set[str]) -> None:
     """One of the day's events is answered, any of them, at a time that says nothing."""
-    audited = audit_client([*CHILD, fault], *declared(tmp_path, "month", "day"), seed=1)
+    interval = "epoch" if "epoch" in fault else "day"
+    audited = audit_client([*CHILD, fault], *declared(tmp_path, "month", interval), seed=1)
     assert found <= faults_of(audited)
     assert audited.passed == (not fault)
 
 
-def test_what_is_not_audited_is_refused(tmp_path: Path) -> None:
-    """Before any device is asked: one report in an epoch, and what another metric brings along."""
+def test_what_cannot_be_audited_is_refused(tmp_path: Path) -> None:
+    """What another metric brings along; too few devices; and, in one sentence, no answer."""
     path = tmp_path / "metrics.toml"
-    path.write_text(TWO + 'interval = "epoch"')
-    with pytest.raises(ParamsError, match="must have an interval below an epoch"):
-        audit_client(["false"], Registry.load(path).metric("page"), path)
     path.write_text(TWO + KINDS["other"])
     with pytest.raises(ParamsError, match=r"must be what programs record, got page\.other"):
         audit_client(["false"], Registry.load(path).metric("page.other"), path)
-
-
-def test_what_is_no_answer_is_refused(tmp_path: Path) -> None:
-    """One sentence, before anything is compared."""
     metric, path = declared(tmp_path, "life")
     with pytest.raises(ReportError, match="must be JSON with the keys waiting and spent"):
         audit_client([sys.executable, "-c", "for _ in open(0): print('{}')"], metric, path)

@@ -25,7 +25,6 @@ def test_longitudinal_prints_and_draws(tmp_path: Path, capfd: pytest.CaptureFixt
     assert run(["attack", "longitudinal", *LETTERS, *words]) == 0
     document = json.loads(capfd.readouterr().out)
     assert [document[world][-1]["n"] for world in ("memoised", "redrawn")] == [1000, 1000]
-    assert document["cohort_bits"] == 2
     assert chart.read_text().startswith("<svg")
 
 

@@ -395,13 +395,15 @@ def test_too_few_reports_detect_nothing() -> None:
 
 
 def test_a_plan_keeps_its_budget_and_tells_its_losses() -> None:
-    """The parameters lose at most the budget; JSON has both under the same names."""
+    """The parameters lose at most the budget; JSON has both, and a year of a value that stays."""
     planned = plan(100, epsilon_1=1.5, epsilon_inf=3, reports=1e5)
     document = planned.to_dict()
     assert document["budget"] == {"epsilon_1": 1.5, "epsilon_inf": 3}
     assert document["epsilon_1"] == planned.epsilon_1 == epsilon_1(planned.params) <= 1.5
     assert document["epsilon_inf"] == planned.epsilon_inf == epsilon_inf(planned.params) <= 3
     assert document["reports"] == 100_000
+    years = {(row["epoch"], row["years"]): row["epsilon"] for row in document["staying"]}
+    assert years["quarter", 1] == pytest.approx(4 * planned.epsilon_inf)
 
 
 def command(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:

@@ -8,10 +8,9 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from enumeration import histories_of
 
 from rappor.ground.errors import ParamsError
-from rappor.privacy.linkability import cohort_bits, link, link_score, reports_to_recover
+from rappor.privacy.linkability import cohort_bits, link, reports_to_recover
 from rappor.protocol.params import ONE, Params
 
 PAPER_52 = Params(k=128, h=2, m=16, f=0.5, p=0.5, q=0.75)
@@ -19,59 +18,10 @@ BROWSER = Params(k=128, h=2, m=8, f=0.5, p=0.25, q=0.75)
 
 
 def test_published_figures() -> None:
-    """Scores .54 and 2.26, 207 and 51 reports, log2 m bits."""
-    assert link_score(PAPER_52) == pytest.approx(0.54, abs=0.005)
-    assert link_score(BROWSER) == pytest.approx(2.26, abs=0.005)
+    """207 and 51 reports, log2 m bits."""
     assert reports_to_recover(PAPER_52) == 207
     assert reports_to_recover(BROWSER) == 51
     assert (cohort_bits(PAPER_52), cohort_bits(BROWSER)) == (4, 3)
-
-
-def moments(params: Params, n: int, *, one_device: bool) -> tuple[Fraction, Fraction]:
-    """Return mean and variance of the score of two sets of n reports, over all coins."""
-    zero = bytes(params.n_bytes)
-    a, p, q = (Fraction(t, ONE) for t in (params.t_1, params.t_p, params.t_q))
-    p_star = (1 - a) * p + a * q
-    if one_device:
-        distribution = histories_of(zero, params, 2 * n)
-    else:
-        half = histories_of(zero, params, n)
-        pairs = itertools.product(half.items(), half.items())
-        distribution = {x + y: u * v for (x, u), (y, v) in pairs}
-    mean = square = Fraction(0)
-    for reports, probability in distribution.items():
-        score = Fraction(0)
-        for i in range(params.k):
-            bits = [report >> i & 1 for report in reports]
-            score += (Fraction(sum(bits[:n]), n) - p_star) * (Fraction(sum(bits[n:]), n) - p_star)
-        mean += probability * score
-        square += probability * score**2
-    return mean, square - mean**2
-
-
-@pytest.mark.parametrize(("k", "n"), [(2, 1), (3, 1), (2, 2)])
-@pytest.mark.parametrize(
-    "noise",
-    [(0.5, 0.5, 0.5, 0.75), (0.5, 0.5, 0.25, 0.75), (0.9, 0.5, 0.0, 1.0), (0.6, 0.1, 0.1, 0.6)],
-)
-def test_score_is_the_randomizers_own(
-    k: int, n: int, noise: tuple[float, float, float, float]
-) -> None:
-    """Mean for one device over the standard deviation for two, as exact fractions."""
-    f, g, p, q = noise
-    params = Params(k=k, f=f, g=g, p=p, q=q)
-    shift, _ = moments(params, n, one_device=True)
-    nothing, variance = moments(params, n, one_device=False)
-    assert nothing == 0
-    assert link_score(params, n) == pytest.approx(float(shift) / math.sqrt(variance), rel=1e-9)
-
-
-def test_score_grows_to_the_root_of_k() -> None:
-    """More reports show more of the permanent response; without one there is nothing to see."""
-    scores = [link_score(BROWSER, n) for n in (1, 2, 10, 10**6)]
-    assert scores == sorted(scores)
-    assert scores[-1] == pytest.approx(math.sqrt(128), rel=1e-4)
-    assert link_score(Params(k=128, f=0.0, p=0.25, q=0.75), 100) == 0
 
 
 @pytest.mark.parametrize("probability", [0.5, 0.7, 0.9])
@@ -101,11 +51,8 @@ def test_faint_reports_recover_nothing_soon() -> None:
     assert reports_to_recover(Params(k=128, f=0.5, p=0.49, q=0.5)) is None
 
 
-@pytest.mark.parametrize("bad", [0, -1, 1.5, True, math.nan])
-def test_nonsense_is_refused(bad: Any) -> None:
+def test_nonsense_is_refused() -> None:
     """One sentence each."""
-    with pytest.raises(ParamsError, match="n must be an integer of at least 1, got"):
-        link_score(BROWSER, bad)
     for probability in (0.0, 1.0, math.nan):
         with pytest.raises(ParamsError, match=r"probability must be a number in \(0, 1\), got"):
             reports_to_recover(BROWSER, probability)

@@ -1,0 +1,91 @@
+"""How often an audit finds a fault in correct code, beside the rate that it states.
+
+Encoders are audited under random parameters of at most 64 bits, the shipped client under metrics of
+each kind and interval.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+import tempfile
+from collections.abc import Iterator
+from itertools import cycle, islice
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from benchmarks.tables import Table
+from rappor.auditing import Audit, Function, audit, audit_client, shipped_respond
+from rappor.auditing.exact import random_params
+from rappor.registry.registry import Registry
+
+ENCODERS, CLIENTS = 380, 20
+
+_REGISTRY: Final = """
+[budget]
+total = inf
+[metrics.page]
+description = "Which page"
+owner = "-"
+expires = 2030-12-31
+profile = "balanced"
+epoch = "quarter"
+"""
+_KINDS: Final = (
+    'encoding = "bloom"',
+    'encoding = "bloom"\ninterval = "none"',
+    'encoding = "bloom"\ninterval = "epoch"',
+    'encoding = "onehot"\ncategories = ["quite long", "short"]\nother = "discover"',
+    'encoding = "onehot"\ncategories = ["quite long", "short"]\npatterns = 2',
+)
+
+
+def encoders(n: int) -> Iterator[Audit]:
+    """Audit the encoder of this package under n parameter sets; seeds are the system's."""
+    rng, audited = np.random.default_rng(), 0
+    base = Registry.loads(_REGISTRY + _KINDS[1]).metric("page")
+    while audited < n:
+        params = random_params(rng)
+        if params.k <= 64:
+            metric = dataclasses.replace(base, params=params)
+            yield audit(
+                Function(lambda metric=metric: shipped_respond(metric)), metric, trials=1000
+            )
+            audited += 1
+
+
+def clients(n: int) -> Iterator[Audit]:
+    """Audit the client of this project, 20 devices each."""
+    command = [sys.executable, "-m", "rappor_client.audited"]
+    with tempfile.TemporaryDirectory() as folder:
+        for number, kind in enumerate(islice(cycle(_KINDS), n)):
+            path = Path(folder) / f"{number}.toml"
+            path.write_text(_REGISTRY + kind, encoding="utf-8")
+            yield audit_client(command, Registry.load(path).metric("page"), path, devices=20)
+
+
+def audits(*, quick: bool) -> list[Table]:
+    """Audit correct code over and over."""
+    share = 20 if quick else 1
+    table = Table(
+        title="audits of correct code",
+        columns=("subject", "audits", "checks", "found a fault", "stated: at most"),
+        note="Stated: the mean over these audits of the probability that one finds a fault.",
+    )
+    for name, found in (
+        ("encoder", encoders(ENCODERS // share)),
+        ("client", clients(CLIENTS // share)),
+    ):
+        results = list(found)
+        table.rows.append(
+            [
+                name,
+                len(results),
+                sum(check.verdict != "not seen" for each in results for check in each.checks),
+                sum(not each.passed for each in results),
+                float(np.mean([each.false_alarms for each in results])),
+            ]
+        )
+    return [table]
