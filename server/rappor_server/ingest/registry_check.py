@@ -112,8 +112,8 @@ def _explain_cohorts(metric: Metric, devices: int | None) -> Iterator[Finding]:
         text = "min_reports is 0, so every report is shown at once: for trials only"
         yield Finding("warning", f"{metric.name}: {text}")
         return
-    if (text := why_unfit(metric)) is not None:
-        yield Finding("refused", text)
+    if (unfit := why_unfit(metric)) is not None:
+        yield Finding("refused", unfit)
     if devices is None:
         return
     each = devices // metric.n_segments
