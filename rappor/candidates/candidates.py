@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rappor.candidates import google_hashing, product
+from rappor.candidates.few import FEW, few_cells
 from rappor.candidates.lines import Lines, read_chunks
 from rappor.candidates.sha256 import digest_texts
 from rappor.candidates.texts import Texts
@@ -257,15 +258,18 @@ class Candidates:
         ParamsError
             The hash layout is unknown.
         """
-        # Imported here: it loads the compiler.
-        from rappor.candidates import murmur3  # noqa: PLC0415
-
         if params.layout == google_hashing.LAYOUT:
             values = self._whole.take(slice(start, stop)).raw()
             return google_hashing.google_cells(values, params)
         if params.layout != LAYOUT:
             raise ParamsError(f"layout must be {LAYOUT} or google, got {params.layout!r}")
-        return murmur3.bloom_cells(self._known_words[start:stop], params)
+        words = self._known_words[start:stop]
+        if len(self) * params.m * params.h <= FEW:
+            return few_cells(words, params)
+        # Imported here: it loads the compiler.
+        from rappor.candidates import murmur3  # noqa: PLC0415
+
+        return murmur3.bloom_cells(words, params)
 
     @property
     def _whole(self) -> Texts:

@@ -15,6 +15,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from rappor.candidates.few import drop_repeats
 from rappor.protocol.params import Params
 
 LAYOUT: Final = "google"
@@ -31,9 +32,6 @@ def google_cells(values: Sequence[bytes], params: Params) -> NDArray[np.int32]:
     (n, m * h) int32 as `candidates.murmur3.bloom_cells` writes them: the cell j * k + bit that
     hash i sets in cohort j, or -1 where an earlier hash of that cohort has set the same bit.
     """
-    # Imported here: it loads the compiler.
-    from rappor.candidates.murmur3 import drop_repeats  # noqa: PLC0415
-
     k, h, m = params.k, params.h, params.m
     cells = np.empty((len(values), m * h), dtype=np.int32)
     firsts = np.arange(m, dtype=np.int32)[:, None] * np.int32(k)

@@ -12,6 +12,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from rappor.candidates.few import drop_repeats
 from rappor.ground.jit import compiled
 from rappor.protocol.params import Params
 
@@ -66,18 +67,6 @@ def _mix(x: np.uint32, word: np.uint32) -> np.uint32:
     x ^= word
     x = np.uint32(np.uint32(x << np.uint32(13)) | (x >> np.uint32(19)))
     return np.uint32(np.uint32(x * np.uint32(5)) + np.uint32(0xE6546B64))
-
-
-@compiled
-def drop_repeats(cells: NDArray[np.int32], h: int) -> None:
-    """Write -1 over each cell that an earlier one of its cohort repeats."""
-    for s in range(cells.shape[0]):
-        for first in range(0, cells.shape[1], h):
-            for later in range(first + 1, first + h):
-                for earlier in range(first, later):
-                    if cells[s, earlier] == cells[s, later]:
-                        cells[s, later] = -1
-                        break
 
 
 _LANES: Final = 256

@@ -33,7 +33,7 @@ _KEPT: Final = 10_000_000
 
 
 def can_stream(target: Target, n_candidates: int) -> bool:
-    """Return whether the best of `n_candidates` stand for all."""
+    """Return whether the best of these candidates can stand for all."""
     ours = all(counts.params.layout == LAYOUT for counts in target.counts)
     return ours and n_candidates <= _FEW_PATTERNS * _patterns(target)
 

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rappor.candidates.few import few_cells
 from rappor.candidates.murmur3 import add_rows, bloom_cells
 from rappor.candidates.sha256 import digest_texts
 from rappor.candidates.texts import Texts
@@ -37,9 +38,11 @@ def test_every_seed_gives_the_hash_of_mmh3() -> None:
 
 @given(st.lists(st.text(max_size=70), max_size=5), st.integers(1, 4), st.integers(2, 300))
 def test_bits_are_those_of_the_device(values: list[str], h: int, k: int) -> None:
-    """For any strings and shapes, also for none."""
+    """For any strings and shapes, also for none, compiled or not."""
     params = Params(k=k, h=h, m=7, **NOISE)
-    cells = bloom_cells(digest_texts(Texts.of([text.encode() for text in values])), params)
+    words = digest_texts(Texts.of([text.encode() for text in values]))
+    cells = bloom_cells(words, params)
+    assert np.array_equal(cells, few_cells(words, params))
     assert cells.shape == (len(values), 7 * h)
     encode = encoder(params).encode
     for row, text in zip(cells.reshape(-1, 7, h), values, strict=True):
