@@ -127,17 +127,6 @@ def test_decode_streams_what_it_is_told_to(shell: Shell, counts: str) -> None:
     assert "--stream needs a file" in err
 
 
-def test_decode_says_how_many_were_streamed(shell: Shell, counts: str) -> None:
-    """Of a long list only the best have rows, and both texts tell the whole number."""
-    long = shell.path("long.txt")
-    names = ["duckduckgo", *(f"nobody's {i}" for i in range(60_000))]
-    Path(long).write_text("\n".join(names), encoding="utf-8")
-    words = ("decode", counts, "--candidates", long, "--stream")
-    assert "of 60,001 candidates detected in 50,000 reports" in ok(shell.metric(*words))
-    answer = json.loads(shell.metric(*words, "--json", "--all")[1])
-    assert answer["candidates"] == 60_001 > len(answer["estimates"])
-
-
 def test_decode_writes_a_report_and_a_chart(shell: Shell, counts: str) -> None:
     """The page has the command line as it was typed, and the hashes of the files it read."""
     page, chart = shell.path("report.html"), shell.path("chart.svg")
@@ -247,17 +236,6 @@ def test_decode_reads_candidates_from_the_registry_and_keeps_the_minimum(shell: 
         assert bool(out) == (code == 0)
 
 
-@pytest.mark.parametrize(("n_reports", "warned"), [(99, True), (100, False)])
-def test_decode_of_few_reports_warns(shell: Shell, *, n_reports: int, warned: bool) -> None:
-    """Below 100 reports of strings a warning of the answer says what not to rely on."""
-    name = shell.path("few.counts")
-    simulated = ("--population", "population.csv", "--reports", str(n_reports), "--out", name)
-    assert shell.metric("simulate", *simulated)[0] == 0
-    for more in ((), ("--json",)):
-        out = ok(shell("decode", name, "--candidates", "engines.txt", *more))
-        assert ("not reliable below 100 reports, got 99" in " ".join(out.split())) == warned
-
-
 def test_decode_of_categories_takes_no_candidates(shell: Shell) -> None:
     """A closed form answers for every category, and says so when given candidates."""
     (shell.place / "themes.csv").write_text("value,weight\nlight,3\ndark,1\n")
@@ -268,17 +246,6 @@ def test_decode_of_categories_takes_no_candidates(shell: Shell) -> None:
     assert [row["candidate"] for row in answer["estimates"]] == ["light", "dark", "other"]
     err = refused(shell.metric("decode", name, "--candidates", "engines.txt", name="theme"))
     assert "must be omitted" in err
-
-
-@pytest.mark.parametrize(("option", "value"), [("--level", "nan"), ("--confidence", "1")])
-def test_decode_refuses_levels_outside_their_range(
-    shell: Shell, counts: str, option: str, value: str
-) -> None:
-    """NaN is in no range, and certainty has no interval."""
-    words = ("decode", counts, "--candidates", "engines.txt", option, value)
-    code, _, err = shell.metric(*words)
-    assert code != 0
-    assert option.removeprefix("--") in err
 
 
 def test_skipped_candidates_are_told(shell: Shell, counts: str) -> None:
