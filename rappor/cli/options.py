@@ -76,14 +76,14 @@ def asked(value: Value, text: str, *, flags: str = "", **settings: Any) -> Any:
     Its flag is the field's name unless `flags` says another.
     """
     default = () if settings.get("multiple") else settings.get("default")
-    builder = functools.partial(option, value=value, text=text, **settings)
-    return dataclasses.field(default=default, metadata={"option": builder, "flags": flags})
+    build = functools.partial(option, value=value, text=text, **settings)
+    return dataclasses.field(default=default, metadata={"option": build, "flags": flags})
 
 
 def asked_flag(text: str, *, flags: str = "") -> Any:
     """Return a field of a record for `grouped` that an option without a value fills."""
-    builder = functools.partial(flag, text=text)
-    return dataclasses.field(default=False, metadata={"option": builder, "flags": flags})
+    build = functools.partial(flag, text=text)
+    return dataclasses.field(default=False, metadata={"option": build, "flags": flags})
 
 
 def given(option: Any) -> Any:

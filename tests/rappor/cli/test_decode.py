@@ -245,17 +245,6 @@ def test_decode_reads_candidates_from_the_registry_and_keeps_the_minimum(shell: 
         assert bool(out) == (code == 0)
 
 
-@pytest.mark.parametrize(("n_reports", "warned"), [(99, True), (100, False)])
-def test_decode_of_few_reports_warns(shell: Shell, *, n_reports: int, warned: bool) -> None:
-    """Below 100 reports of strings a warning of the answer says what not to rely on."""
-    name = shell.path("few.counts")
-    simulated = ("--population", "population.csv", "--reports", str(n_reports), "--out", name)
-    assert shell.metric("simulate", *simulated)[0] == 0
-    for more in ((), ("--json",)):
-        out = ok(shell("decode", name, "--candidates", "engines.txt", *more))
-        assert ("not reliable below 100 reports, got 99" in " ".join(out.split())) == warned
-
-
 def test_decode_of_categories_takes_no_candidates(shell: Shell) -> None:
     """A closed form answers for every category, and says so when given candidates."""
     (shell.place / "themes.csv").write_text("value,weight\nlight,3\ndark,1\n")
@@ -266,17 +255,6 @@ def test_decode_of_categories_takes_no_candidates(shell: Shell) -> None:
     assert [row["candidate"] for row in answer["estimates"]] == ["light", "dark", "other"]
     err = refused(shell.metric("decode", name, "--candidates", "engines.txt", name="theme"))
     assert "must be omitted" in err
-
-
-@pytest.mark.parametrize(("option", "value"), [("--level", "nan"), ("--confidence", "1")])
-def test_decode_refuses_levels_outside_their_range(
-    shell: Shell, counts: str, option: str, value: str
-) -> None:
-    """NaN is in no range, and certainty has no interval."""
-    words = ("decode", counts, "--candidates", "engines.txt", option, value)
-    code, _, err = shell.metric(*words)
-    assert code != 0
-    assert option.removeprefix("--") in err
 
 
 def test_skipped_candidates_are_told(shell: Shell, counts: str) -> None:

@@ -54,14 +54,6 @@ def test_demo_takes_any_line_for_a_value(shell: Shell) -> None:
     assert json.loads(out)["reports"] == 201
 
 
-def test_demo_reads_odd_characters_of_a_table(shell: Shell) -> None:
-    """A separator that only some programs end a line at is part of a value."""
-    content = 'value,count\n"cat\u2028,\n",30000\ndog\u2028,20000\n'
-    (shell.place / "own.csv").write_text(content)
-    out = ok(shell("demo", "--values", "own.csv", "--seed", "1", "--json"))
-    assert [row["truth"] for row in json.loads(out)["estimates"]] == [30_000, 20_000]
-
-
 def test_demo_of_few_reports_warns(shell: Shell) -> None:
     """Below a hundred reports the errors are not those that are written."""
     words = ("demo", "--values", "population.csv", "--seed", "1", "--reports")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import re
 from pathlib import Path
 
 import pytest
@@ -104,12 +103,6 @@ def test_one_part_alone_has_no_answer(shell: Shell, parts: tuple[str, str]) -> N
     """One sentence, exit code 1 and nothing printed."""
     err = refused(shell("discover", parts[0], "--alphabet", "a-z"), 1)
     assert err.startswith("rappor: counts must be of a prefix, or several, and of the whole")
-
-
-def test_too_many_candidates_are_a_usage_error(shell: Shell, parts: tuple[str, str]) -> None:
-    """With their number."""
-    err = refused(shell("discover", *parts, "--alphabet", "a-z", "--longest", "9"))
-    assert re.search(r"at most 1,000,000,000 strings, got \d+,\d{3},\d{3},\d{3}: use fewer", err)
 
 
 def test_uploads_are_added_up_a_part_at_a_time(shell: Shell) -> None:

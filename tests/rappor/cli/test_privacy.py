@@ -258,35 +258,6 @@ def test_what_a_png_lacks_is_told_before_the_work() -> None:
     assert "rappor[png]" in answer.stderr
 
 
-def test_no_arrays_are_loaded() -> None:
-    """Without counts and charts the command needs the standard library and rich."""
-    program = (
-        "import sys\nfrom rappor.cli.app import run\nrun(['privacy', '--profile', 'strict'])\n"
-        "assert not {'numpy', 'resvg_py'} & set(sys.modules)"
-    )
-    answer = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False
-    )
-    assert answer.returncode == 0, answer.stderr
-
-
-def test_privacy_prints_what_was_promised(shell: Shell) -> None:
-    """The paper's set: losses, effective probabilities and standard error ([EPK14] 5.2)."""
-    words = ("-f", "0.5", "-p", "0.5", "-q", "0.75", "--hashes", "2", "--cohorts", "16")
-    answer = json.loads(shell("privacy", *words, "--json")[1])
-    assert (answer["p_star"], answer["q_star"]) == (0.5625, 0.6875)
-    losses = [answer["losses"][place]["epsilon"] for place in (0, -1)]
-    assert [round(epsilon, 4) for epsilon in losses] == [1.0743, 4.3944]
-    assert round(answer["detection"]["std_error"]) == 2806
-
-
-def test_privacy_without_noise_says_so(shell: Shell) -> None:
-    """An infinite loss is null in JSON and words in the table."""
-    words = ("privacy", "-f", "0", "-p", "0", "-q", "1")
-    assert json.loads(shell(*words, "--json")[1])["losses"][0]["epsilon"] is None
-    assert "infinite" in shell(*words)[1]
-
-
 @pytest.mark.parametrize("command", ["privacy", "plan", "demo"])
 def test_a_profile_that_went_away_names_its_successor(shell: Shell, command: str) -> None:
     """In the sentence of the library, not in a list of choices."""

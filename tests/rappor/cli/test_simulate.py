@@ -28,29 +28,6 @@ def test_simulate_repeats_with_a_seed_and_differs_without(shell: Shell) -> None:
     assert files[2] != files[3]  # equal with a probability below 1e-9: 16,384 binomials
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"",
-        b"\x00\x01\xff",
-        b"word,number\nx,1\n",
-        b"value,weight\nx,nan\n",
-        b"value,weight\nx,-1\n",
-        b"value,weight\nx,inf\n",
-        b"value,weight\nx,0\n",
-        b"value,weight\nx\n",
-        b"value,weight\nx,1\nx,2\n",
-    ],
-)
-def test_simulate_refuses_bad_populations(shell: Shell, content: bytes) -> None:
-    """Each fault of a population file gets one sentence, exit code 2, and no file is written."""
-    (shell.place / "bad.csv").write_bytes(content)
-    out = shell.place / "out.counts"
-    words = ("--population", "bad.csv", "--reports", "10", "--out", str(out))
-    assert refused(shell.metric("simulate", *words)).startswith("rappor: ")
-    assert not out.exists()
-
-
 def test_numbers_may_be_written_in_powers_of_ten(shell: Shell) -> None:
     """A billion devices are 1e9; a fraction and a word are usage errors."""
     words = ("--population", "population.csv", "--out", shell.path("x"), "--reports")
@@ -58,12 +35,6 @@ def test_numbers_may_be_written_in_powers_of_ten(shell: Shell) -> None:
     assert Counts.load(shell.path("x")).n_reports == 10**9
     for bad in ("1.5", "many", "nan", "inf"):
         assert "whole number" in refused(shell.metric("simulate", *words, bad))
-
-
-def test_simulate_refuses_a_negative_number(shell: Shell) -> None:
-    """Fewer than no devices cannot report."""
-    words = ("--population", "population.csv", "--reports", "-1", "--out", shell.path("x"))
-    assert "n_reports" in refused(shell.metric("simulate", *words))
 
 
 def test_writing_into_a_missing_folder_is_told(shell: Shell) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -73,19 +72,6 @@ def test_decode_reads_what_a_collector_answers(shell: Shell, counts: str) -> Non
         assert "counts must have at least 1" in err
 
 
-def test_decode_reads_what_convert_writes(shell: Shell) -> None:
-    """Converted counts of google/rappor decode alone, as their own files do."""
-    for name in ("counts.csv", "params.csv", "candidates.txt"):
-        shutil.copy(GOOGLE / name, shell.place / name)
-    converted = shell.path("google.counts")
-    assert shell("convert", "counts.csv", "--params", "params.csv", "--out", converted)[0] == 0
-    words = ("--candidates", "candidates.txt", "--json")
-    theirs = ("decode", "counts.csv", "--format", "google", "--params", "params.csv", *words)
-    answer = shell("decode", converted, *words)
-    assert answer == shell(*theirs)
-    assert json.loads(answer[1])["estimates"]
-
-
 def test_decode_of_reports_names_aggregate(shell: Shell) -> None:
     """Uploads and stored reports in the place of counts get the command that adds them up."""
     reports = shell.path("reports.parquet")
@@ -119,18 +105,6 @@ def test_decode_refuses_what_is_not_counts(shell: Shell, name: str) -> None:
     assert "it has reports" not in err
 
 
-def test_decode_refuses_another_version_and_a_cut_file(shell: Shell, counts: str) -> None:
-    """A later version, a cut file and an extended one are refused."""
-    data = Path(counts).read_bytes()
-    first, rest = data.split(b"\n", 1)
-    later = first[:-1] + b"9\n" + rest
-    assert later != data
-    for damaged in (later, data[:-1], data + b"x"):
-        (shell.place / "damaged.counts").write_bytes(damaged)
-        err = refused(shell.metric("decode", "damaged.counts", "--candidates", "engines.txt"))
-        assert "damaged.counts" in err
-
-
 def test_decode_refuses_counts_of_another_metric(shell: Shell, counts: str) -> None:
     """Counts name their metric, and another one's are not decoded as it."""
     for name in ("engine_strict", "theme"):
@@ -146,18 +120,6 @@ def test_decode_of_no_reports_is_no_answer(shell: Shell) -> None:
     assert "at least 100 reports, the minimum of engine, got 0" in err
     err = refused(shell("decode", "zero.counts", "--candidates", "engines.txt", "--json"), 1)
     assert "at least 1 report" in err
-
-
-def test_decode_bears_an_empty_cohort(shell: Shell) -> None:
-    """A cohort without reports is left out of the answer, not a division by zero."""
-    params = Params.profile("balanced")
-    reports = np.full(128, 1000)
-    reports[7] = 0
-    ones = np.full((128, 128), 150)
-    ones[7] = 0
-    Counts(params, ones, reports, "engine").save(shell.path("gap.counts"))
-    out = ok(shell.metric("decode", "gap.counts", "--candidates", "engines.txt", "--json"))
-    assert json.loads(out)["diagnostics"]["cohorts"][0]["empty"] == 1
 
 
 @pytest.mark.parametrize(

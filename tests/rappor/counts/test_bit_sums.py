@@ -94,14 +94,6 @@ def test_cohorts_of_any_integer_type_are_counted(dtype: str) -> None:
     assert np.array_equal(reports, expected[1])
 
 
-def test_read_only_and_strided_reports_are_counted() -> None:
-    """Borrowed buffers and slices need no preparation."""
-    bits = random_bits(40, 16)
-    packed = np.frombuffer(pack(bits).tobytes(), dtype=np.uint8).reshape(40, 2)
-    ones, _ = sum_bits(packed[::2], np.zeros(40, dtype=np.int64)[::2], k=16, m=1)
-    assert ones.tolist() == [bits[::2].sum(axis=0).tolist()]
-
-
 def test_the_largest_number_of_cohorts_is_counted() -> None:
     """The first and the last of 65,536 cohorts keep their own reports."""
     packed = np.array([[1], [2], [3]], dtype=np.uint8)

@@ -53,6 +53,18 @@ def test_each_collection_becomes_counts(tmp_path: Path) -> None:
     assert Counts.load_all(written(tmp_path, json.dumps(answer()))) == []
 
 
+def test_load_wants_one_parameter_set(tmp_path: Path) -> None:
+    """It is that of the answer; of none or several the sentence says how many."""
+    counts = Counts(PARAMS, [[3, 1], [0, 2]], [4, 2], "page")
+    assert (
+        Counts.load(written(tmp_path, json.dumps(answer(collection(counts)), indent=1))) == counts
+    )
+    for n in (0, 2):
+        path = written(tmp_path, json.dumps(answer(*[GOOD] * n)))
+        with pytest.raises(FileError, match=f"one parameter set, got {n}"):
+            Counts.load(path)
+
+
 GOOD = collection(Counts(PARAMS, [[3, 1], [0, 2]], [4, 2], "page"))
 
 
@@ -67,6 +79,12 @@ GOOD = collection(Counts(PARAMS, [[3, 1], [0, 2]], [4, 2], "page"))
         (json.dumps(answer(GOOD, GOOD | {"reports": [1, 1]})), "ones must be at most the reports"),
         (json.dumps(answer(GOOD | {"reports": [4]})), "reports must have shape"),
         (json.dumps(answer(GOOD) | {"metric": 3}), "metric must be a text"),
+        ("{", "neither a counts file nor"),
+        ('{"type": "about:blank", "status": 401}', "neither a counts file nor"),
+        (json.dumps(answer(GOOD | {"ones": [[3, 0.5], [0, 2]]})), "ones must be whole numbers"),
+        (json.dumps(answer(GOOD | {"ones": [[3], [0, 2]]})), "inhomogeneous"),
+        (json.dumps(answer(GOOD | {"reports": ["4", "2"]})), "reports must be integers"),
+        (json.dumps(answer(GOOD | {"reports": [4, 1 << 70]})), "reports must be integers"),
     ],
 )
 def test_anything_else_is_refused(tmp_path: Path, text: str, reason: str) -> None:

@@ -184,13 +184,6 @@ def test_a_report_of_another_collection_is_not_counted() -> None:
         Counts.from_reports([report(0, 0, metric="site")], PARAMS)
 
 
-def test_packed_reports_are_counted() -> None:
-    """Packed rows and loose reports give the same counts."""
-    packed = np.array([[4], [4], [4], [4], [5], [3], [3]], dtype=np.uint8)
-    cohorts = np.array([0, 0, 0, 0, 0, 1, 1], dtype=np.uint16)
-    assert Counts.from_packed(packed, cohorts, PARAMS, "page") == small()
-
-
 @given(counts=some_counts(limit=2**62))
 def test_a_saved_file_reads_back(tmp_path_factory: pytest.TempPathFactory, counts: Counts) -> None:
     """Saving and loading is the identity."""
@@ -323,64 +316,10 @@ def test_a_compressed_payload_of_another_length_is_refused(
         Counts.load(path)
 
 
-def answered(collections: int = 1, **changes: Any) -> bytes:
-    """Return what a collector answers to a request for counts."""
-    entry = {
-        "fingerprint": PARAMS.fingerprint,
-        "params": json.loads(PARAMS.to_json()),
-        "reports": [5, 2],
-        "ones": [[1, 0, 5], [2, 2, 0]],
-    } | changes
-    document = {"metric": "page", "reports": 7, "collections": [entry] * collections}
-    return json.dumps(document, indent=1).encode()
-
-
-def test_the_answer_of_a_collector_is_read(tmp_path: Path) -> None:
-    """The JSON of its counts endpoint loads as the same Counts."""
-    path = tmp_path / "counts.json"
-    path.write_bytes(answered())
-    assert Counts.load(path) == small()
-
-
-@pytest.mark.parametrize(
-    ("data", "reason"),
-    [
-        (b"{", "neither a counts file nor the counts of a collector"),
-        (b'{"type": "about:blank", "status": 401}', "neither a counts file nor"),
-        (b'{"metric": "page", "collections": [7]}', "neither a counts file nor"),
-        (answered(0), "one parameter set, got 0"),
-        (answered(2), "one parameter set, got 2: .* params=FINGERPRINT"),
-        (answered(params={}), "its parameters are wrong"),
-        (answered(ones=[[1, 0, 6], [2, 2, 0]]), "got 6 ones in 5 reports at cohort 0, bit 2"),
-        (answered(ones=[[1, 0, 0.5], [2, 2, 0]]), "ones must be whole numbers"),
-        (answered(ones=[[1, 0], [2, 2, 0]]), "inhomogeneous"),
-        (answered(reports=[5]), "reports must have shape"),
-        (answered(reports=["5", "2"]), "reports must be integers"),
-        (answered(reports=[5, 1 << 70]), "reports must be integers"),
-    ],
-)
-def test_other_json_is_refused_with_its_reason(tmp_path: Path, data: bytes, reason: str) -> None:
-    """JSON that is no answer of a collector, or holds several collections or wrong numbers."""
-    path = tmp_path / "counts.json"
-    path.write_bytes(data)
-    with pytest.raises(FileError, match=reason) as caught:
-        Counts.load(path)
-    assert caught.value.path == str(path)
-
-
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     """The path and the system's reason are told."""
     with pytest.raises(FileError, match="No such file"):
         Counts.load(tmp_path / "nothing")
-
-
-def test_saving_replaces_a_file_whole(tmp_path: Path) -> None:
-    """The second save takes the place of the first, and leaves nothing else."""
-    path = tmp_path / "c"
-    small().save(path)
-    (small() + small()).save(path)
-    assert Counts.load(path).n_reports == 14
-    assert list(tmp_path.iterdir()) == [path]
 
 
 CSV = "cohort,reports,bit_0,bit_1,bit_2\n0,5,1,0,5\n1,2,2,2,0\n"

@@ -157,13 +157,6 @@ def test_days_of_a_part_are_taken_together() -> None:
     assert found.reports == 400_000
 
 
-def test_the_same_counts_give_the_same_answer() -> None:
-    """Nothing is drawn."""
-    counts = collect({"kiwi": 4.0, "lime": 3.0})
-    once, again = discover(counts, LETTERS), discover(counts, LETTERS)
-    assert once.to_json() == again.to_json()
-
-
 def test_the_record_is_ready_for_json() -> None:
     """With the keys of a decode, and what belongs to the parts."""
     found = discover(collect({"kiwi": 4.0, "café": 3.0}), LETTERS)

@@ -257,19 +257,6 @@ def test_bits_follow_the_noise_and_cohorts_the_collisions(
     assert (params.k, params.m) == shape
 
 
-def test_smaller_shapes_would_add_more_than_is_negligible() -> None:
-    """Half the bits, or half the cohorts, exceed their allowance."""
-    planned = plan(1000, epsilon_1=2, epsilon_inf=4, reports=10_000_000)
-    params = planned.params
-    whole = planned.prediction.rare_error**2
-    fewer_bits = choose_noise(2, 4, k=params.k // 2, m=4096)
-    fewer_cohorts = choose_noise(2, 4, k=params.k, m=params.m // 2)
-    bits = predict(fewer_bits, 10_000_000, planned.question).rare_error ** 2
-    cohorts = predict(fewer_cohorts, 10_000_000, planned.question).rare_error ** 2
-    assert bits * 10_000_000 > (1 + NEGLIGIBLE) * 0.724062
-    assert cohorts > whole * (1 + NEGLIGIBLE / 2) * 0.99
-
-
 @pytest.mark.parametrize("correction", ["bh", "bonferroni"])
 @pytest.mark.parametrize("share", [0.2, 0.01, 0.0007])
 def test_reports_for_a_share_detect_it_and_fewer_do_not(share: float, correction: str) -> None:
@@ -294,15 +281,6 @@ def test_report_size_is_limited_on_request() -> None:
         plain = choose_noise(2, 4, k=planned.params.k, m=planned.params.m)
         assert planned.excess <= excess_of(plain) * (1 + 1e-6)
     assert planned.params == free.params  # 16 bytes are no limit here
-
-
-def test_a_limited_report_is_filled() -> None:
-    """Three bytes have 24 bits, and no fewer would do as well."""
-    planned = plan(1000, epsilon_1=2, epsilon_inf=4, reports=1_000_000, max_bytes=3)
-    assert planned.params == choose_noise(2, 4, k=24, m=planned.params.m)
-    for k in (16, 23):
-        fewer = choose_noise(2, 4, k=k, m=planned.params.m)
-        assert excess_of(fewer) > planned.excess
 
 
 def excess_of(params: Params) -> float:

@@ -5,19 +5,14 @@ from __future__ import annotations
 import hashlib
 import itertools
 import math
-from collections import Counter
 from fractions import Fraction
 from typing import Any
 
 import mmh3
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rappor.candidates.murmur3 import bloom_cells
-from rappor.candidates.sha256 import digest_texts
-from rappor.candidates.texts import Texts
 from rappor.ground.errors import ParamsError, ReportError
 from rappor.protocol.encodings import encoder, parse_value
 from rappor.protocol.params import Params
@@ -50,43 +45,6 @@ def test_a_string_sets_its_hashed_bits(text: str, cohort: int) -> None:
     digest = hashlib.sha256(text.encode()).digest()[:16]
     hashed = [mmh3.hash(digest, cohort * 2 + j, signed=False) for j in range(2)]
     assert ones(BLOOM, text, cohort) == sorted({x * 128 // 2**32 for x in hashed})
-
-
-MADE_FOR_MURMUR3 = "https://totally-evil.example/?u=;cBVoII;vumGj20qWi-nGTY*F.fr-cwp"
-"""A text with the MurmurHash3_x64_128 of https://www.google.com/, up to what bits depended on."""
-
-
-def test_a_string_made_for_anothers_bits_has_its_own() -> None:
-    """While MurmurHash3 alone hashed strings, this one had google.com's bits in all cohorts."""
-
-    def old_bits(text: str) -> list[int]:
-        a, b = mmh3.mmh3_x64_128_utupledigest(text.encode())
-        found = []
-        for hop in range(1, 129):
-            x = (a + hop * (b | 1)) % 2**64
-            for factor in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
-                x = (x ^ x >> 33) * factor % 2**64
-            found.append((x ^ x >> 33) >> 32 << 7 >> 32)
-        return found
-
-    assert old_bits(MADE_FOR_MURMUR3) == old_bits("https://www.google.com/")
-    params = Params.profile("balanced")
-    shared = sum(
-        ones(params, MADE_FOR_MURMUR3, j) == ones(params, "https://www.google.com/", j)
-        for j in range(128)
-    )
-    assert shared <= 10  # one in the mean; 10 of 128 by luck have a probability of 1e-7
-
-
-@pytest.mark.parametrize(("k", "h", "m"), [(2, 1, 1), (100, 16, 3), (2040, 3, 65536)])
-def test_the_device_and_the_decoder_hash_alike(k: int, h: int, m: int) -> None:
-    """The compiled hash of many strings gives the same bits in the last cohort."""
-    params = Params(k=k, h=h, m=m, **NOISE)
-    values = ["", "a", "ä€😀", "x" * 1000]
-    cells = bloom_cells(digest_texts(Texts.of([value.encode() for value in values])), params)
-    for value, row in zip(values, cells.astype(np.int64), strict=True):
-        last = row[(m - 1) * h :]
-        assert ones(params, value, m - 1) == sorted((last[last >= 0] - (m - 1) * k).tolist())
 
 
 def test_a_string_is_normalised_before_it_is_hashed() -> None:
@@ -299,20 +257,3 @@ def test_an_encoder_knows_its_parameters(params: Params) -> None:
     assert encoder(params).params == params
     assert encoder(params) == encoder(params)
     assert type(encoder(params)).__name__.lower() == params.encoding
-
-
-@pytest.mark.slow
-def test_bits_are_even_over_strings_and_cohorts() -> None:
-    """No bit is left out or favoured: all 16 lie within bounds of a fair binomial.
-
-    A sound hash fails once in 1e9 (Hoeffding's inequality); a bit with 1.25 times its share
-    passes as rarely.
-    """
-    params = Params(k=16, h=1, m=40, **NOISE)
-    n = 40 * 5000
-    shown = Counter(
-        bit for i in range(5000) for cohort in range(40) for bit in ones(params, str(i), cohort)
-    )
-    bound = math.sqrt(n * math.log(2 * 16 / 1e-9) / 2)
-    assert 2 * bound < 0.25 * n / 16
-    assert all(abs(shown[i] - n / 16) < bound for i in range(16))

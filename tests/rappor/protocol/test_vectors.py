@@ -16,7 +16,6 @@ from rappor import Params, Report, ReportError, Upload, parse_upload
 from rappor.candidates.murmur3 import bloom_cells
 from rappor.candidates.sha256 import digest_texts
 from rappor.candidates.texts import Texts
-from rappor.protocol.encodings import parse_value
 from rappor.protocol.encodings.catalogue import encoder
 from rappor.protocol.params import noise_of, threshold
 from rappor.protocol.parts import Part, choose_part
@@ -220,13 +219,6 @@ def test_fingerprints() -> None:
         assert params.permanent_fingerprint == row["permanent_fingerprint"]
 
 
-def test_bucket_edges_are_written_as_the_vectors_name_them() -> None:
-    """Numbers turn into the shortest decimals that the fingerprint hashes."""
-    from rappor.protocol.encodings.buckets import edge_text  # noqa: PLC0415
-
-    assert [edge_text(edge) for edge in (0.5, 10, 1e21)] == ["0.5", "10", "1e+21"]
-
-
 def test_uploads_are_read_and_written_back() -> None:
     """A good upload is read whole, and writing it gives the same bytes."""
     for row in load("upload"):
@@ -274,14 +266,3 @@ def test_bits_of_every_other_encoding() -> None:
             categories=tuple(row["categories"]),
         )
         assert encoder(params).encode(row["value"], 0).hex() == row["bits"]
-
-
-def test_values_of_flags_and_buckets_take_their_bits() -> None:
-    """Other encodings set the bits that their names and edges say."""
-    flags = Params(k=2, f=0.5, p=0.25, q=0.75, encoding="flags", categories=("a", "b c"))
-    assert encoder(flags).encode(parse_value(flags, "b c"), 0) == bytes([2])
-    buckets = Params(
-        k=4, f=0.5, p=0.25, q=0.75, encoding="buckets", categories=("0.5", "10", "1e+21")
-    )
-    for text, bit in (("-1", 0), ("0.5", 1), ("9.99", 1), ("10", 2), ("1e21", 3)):
-        assert encoder(buckets).encode(parse_value(buckets, text), 0) == bytes([1 << bit])

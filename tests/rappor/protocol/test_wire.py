@@ -49,14 +49,6 @@ def test_cut_uploads_are_refused(upload: Upload, data: st.DataObject) -> None:
         parse_upload(body[:cut], lookup)
 
 
-def test_a_small_upload_cut_anywhere_is_refused() -> None:
-    """Every single truncation of one upload is refused."""
-    body = Upload(id="A" * 22, reports=(report(),)).to_json()
-    for length in range(len(body)):
-        with pytest.raises(ReportError):
-            parse_upload(body[:length], lookup)
-
-
 @given(uploads, st.binary(min_size=1, max_size=5).filter(lambda tail: tail.strip(b" \t\n\r")))
 def test_extended_uploads_are_refused(upload: Upload, tail: bytes) -> None:
     """Nothing but JSON's own white space may follow."""

@@ -10,7 +10,6 @@ import sys
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
-from scipy import stats
 
 from rappor.ground.errors import ParamsError
 from rappor.simulation.keystream import Keystream
@@ -94,16 +93,6 @@ raise SystemExit(1)
 def test_a_fork_cannot_draw_its_parents_coins() -> None:
     """In a forked process drawing is refused, and a substream works."""
     assert subprocess.run([sys.executable, "-c", FORK], check=False).returncode == 0
-
-
-def test_every_bit_of_a_coin_is_fair() -> None:
-    """Ones at each of 32 positions are Binomial(n, 1/2); a chance of .505 would show."""
-    n = 1_000_000
-    coins = Keystream(11).coins(n)
-    ones = np.array([int(((coins >> np.uint32(i)) & np.uint32(1)).sum()) for i in range(32)])
-    low, high = stats.binom.interval(1 - FALSE_ALARM / 32, n, 0.5)
-    assert ((low <= ones) & (ones <= high)).all()
-    assert stats.binom.cdf(high, n, 0.505) < 1e-3  # power
 
 
 def test_the_generator_is_repeatable() -> None:

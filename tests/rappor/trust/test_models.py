@@ -45,13 +45,6 @@ def test_models_keep_the_same_epsilon(epsilon: float) -> None:
             assert loss == pytest.approx(epsilon, rel=1e-6)
 
 
-def test_only_rappor_bounds_many_answers() -> None:
-    """Ten answers lose ten times epsilon, or, with a permanent response, at most twice."""
-    ten = {model.name: model.epsilon_10 for model in trust_models(1.0, 1000)}
-    assert ten.pop("RAPPOR") == pytest.approx(2, abs=0.01)
-    assert all(loss == pytest.approx(10) for loss in ten.values())
-
-
 def test_local_noise_grows_and_central_noise_does_not() -> None:
     """A hundred times the devices: ten times the error, and the same."""
     few, many = (

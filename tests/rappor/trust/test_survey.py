@@ -50,20 +50,6 @@ def test_survey_is_what_its_coins_do(alpha: float, beta: float) -> None:
     assert survey.epsilon == pytest.approx(loss_of(survey), rel=1e-9)
 
 
-def test_two_fair_coins_lose_ln_3() -> None:
-    """The truth on heads; else yes on heads of a second coin."""
-    assert CoinSurvey(0.5, 0.5).epsilon == pytest.approx(math.log(3), rel=1e-15)
-    assert loss_of(CoinSurvey(0.5, 0.5)) == math.log(3)
-
-
-def test_the_classic_survey() -> None:
-    """70 % have it, 60 % say yes, 70 % are recovered."""
-    survey = CoinSurvey(0.5, 0.5)
-    said = 0.7 * survey.q + 0.3 * survey.p
-    assert said == pytest.approx(0.6)
-    assert survey.estimate(600, 1000) == pytest.approx(0.7)
-
-
 @pytest.mark.parametrize("odds", [Fraction(3, 2), Fraction(2), Fraction(5, 2), Fraction(3)])
 def test_which_gain_of_randomized_response_is_right(odds: Fraction) -> None:
     """With g = (e^eps - 1) / (2 (e^eps + 1)) the loss is eps, over all coins.
