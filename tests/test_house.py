@@ -94,6 +94,7 @@ def test_device_imports_light_wings_only() -> None:
     plugin = "rappor_client.pytest_plugin"
     beside = {plugin: {"pytest"}, "rappor_client.kit.click": {"click", "typer"}}
     beside["rappor_client.kit.mcp"] = {"fastmcp"}
+    beside["rappor_client.kit.web"] = {"starlette", "flask"}
     for name, imported in wings_of({"rappor_client"}).items():
         assert imported <= LIGHT, name
         assert not {plugin, COMPILER} & imports_of(name), name
