@@ -10,6 +10,7 @@ import dataclasses
 import sys
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from itertools import cycle, islice
 from pathlib import Path
 from typing import Final
@@ -50,9 +51,7 @@ def encoders(n: int) -> Iterator[Audit]:
         params = random_params(rng)
         if params.k <= 64:
             metric = dataclasses.replace(base, params=params)
-            yield audit(
-                Function(lambda metric=metric: shipped_respond(metric)), metric, trials=1000
-            )
+            yield audit(Function(partial(shipped_respond, metric)), metric, trials=1000)
             audited += 1
 
 
