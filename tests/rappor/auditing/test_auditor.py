@@ -374,9 +374,6 @@ def test_progress_is_told_on_the_way() -> None:
     assert steps == [("asking new devices", done, 50_000) for done in range(0, 50_000, 1 << 14)]
 
 
-# --- the record ---------------------------------------------------------------------------------
-
-
 def test_a_loss_is_told_with_its_claim_and_its_reach() -> None:
     """The sentence of a bound holds the numbers of the record."""
     check = checks_of(run_audit(shipped(SMALL), SMALL))["epsilon_1"]

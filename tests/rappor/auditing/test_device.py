@@ -83,10 +83,8 @@ def test_every_kind_of_metric_passes(tmp_path: Path, kind: str) -> None:
     assert unseen == [] if kind == "plain" else len(unseen) < 5
 
 
-FORM, CHOSEN = (
-    "twins: as many reports, of the same form",
-    "client: any event of an interval is chosen",
-)
+FORM = "twins: as many reports, of the same form"
+CHOSEN = "client: any event of an interval is chosen"
 
 FAULTS = {
     "": set(),
