@@ -98,6 +98,8 @@ def _groups(file: Any, part: Chunk) -> list[int]:
     """Return the row groups of a Parquet file that begin in a part."""
     firsts = [file.metadata.row_group(i).column(0) for i in range(file.metadata.num_row_groups)]
     begins = [each.dictionary_page_offset or each.data_page_offset for each in firsts]
+    # Where a broken footer says that a group begins outside the file, it is the last part's.
+    begins = [begin if 0 <= begin < part.file.size else part.file.size - 1 for begin in begins]
     end = part.end or part.file.size
     return [i for i, begin in enumerate(begins) if part.start <= begin < end]
 

@@ -8,6 +8,7 @@ of one machine. The files of a table are more than its rows: some are deleted, o
 
 from __future__ import annotations
 
+import functools
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,18 +17,19 @@ from urllib.parse import unquote
 
 import pyspark.sql.functions as F  # noqa: N812  # as everybody imports it
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from rappor.engines.files import ReportFile, kind_of
 from rappor.engines.rows import parts_of
 from rappor.engines.workers import (
     LISTED,
+    SEEN,
     TASKS,
     path_of,
+    see_files,
     sum_contents,
     sum_parts,
-    unseen_files,
 )
 from rappor.ground.errors import FileError
 
@@ -63,8 +65,10 @@ class Listing:
     def tasks(self, session: SparkSession) -> tuple[DataFrame, Callable[..., Iterator[Any]]]:
         """Return what the workers are to read, and the function that turns it into sums."""
         if self.road == AS_BYTES:
-            paths = [_escaped(file.path) for file in self.files if file.size]
-            return _bytes_of(session, paths).select("path", "length", "content"), sum_contents
+            listed = {file.path: (file.mtime_ns, file.size) for file in self.files if file.size}
+            frame = _bytes_of(session, [_escaped(path) for path in listed])
+            columns = frame.select("path", _millis(), "content")
+            return columns, functools.partial(sum_contents, listed=listed)
         parts = [part for file in self.files if file.size for part in parts_of(file)]
         rows = [
             (part.file.path, part.file.mtime_ns, part.file.size, part.start, part.end)
@@ -79,16 +83,21 @@ def list_files(session: SparkSession, paths: Sequence[str]) -> Listing:
 
     Raises FileError as `spark.sum_files` says.
     """
-    found = _bytes_of(session, paths).select("path", F.unix_millis("modificationTime"), "length")
+    found = _bytes_of(session, paths).select("path", _millis(), "length")
     rows = sorted(set(map(tuple, found.collect())))
-    _check_no_table(session, [path for path, *_ in rows])
-    files = tuple(
+    every: dict[str, ReportFile] = {}
+    for path, millis, size in rows:
+        if path in every:
+            raise FileError(path, "it changed while it was listed")
         # Milliseconds are all that Spark tells.
-        ReportFile(path=path, kind=kind_of(path), size=size, mtime_ns=millis, labels={})
-        for path, millis, size in rows
-    )
-    files += tuple(_empty_files(found.inputFiles(), {path for path, *_ in rows}))
-    if _are_seen(session, rows):
+        every[path] = ReportFile(
+            path=path, kind=kind_of(path), size=size, mtime_ns=millis, labels={}
+        )
+    _check_no_table(session, list(every))
+    seen = _seen(session, rows)
+    empty = _empty_files(found.inputFiles(), every)
+    files = (*(every[path] for path in (every if seen is None else seen)), *empty)
+    if seen is not None:
         return Listing(files, BY_PATH)
     for file in files:
         if file.size > _LARGEST:
@@ -115,12 +124,16 @@ def _empty_files(addresses: Sequence[str], known: Container[str]) -> Iterator[Re
         yield ReportFile(path=path, kind=kind, size=0, mtime_ns=0, labels={})
 
 
-def _are_seen(session: SparkSession, rows: Sequence[tuple[Any, ...]]) -> bool:
-    """Return whether workers see all files by their paths, as Spark has listed them."""
+def _seen(session: SparkSession, rows: Sequence[tuple[Any, ...]]) -> list[str] | None:
+    """Return the paths of files but for links to others, or None if a worker misses one."""
     if not all(path.startswith("file:") for path, *_ in rows):
-        return False
+        return None
     frame = _spread(session, rows, LISTED, min(len(rows), _CHECKED))
-    return frame.mapInArrow(unseen_files, from_arrow_schema(LISTED)).count() == 0
+    found = frame.mapInArrow(see_files, from_arrow_schema(SEEN)).select("path", "identity")
+    firsts: dict[str | None, str] = {}
+    for path, identity in sorted(found.collect()):
+        firsts.setdefault(identity, path)
+    return None if None in firsts else list(firsts.values())
 
 
 def _spread(
@@ -129,6 +142,11 @@ def _spread(
     """Return a data frame of some rows, dealt out in turn to n partitions."""
     frame = session.createDataFrame(list(rows), from_arrow_schema(schema))
     return frame.coalesce(1).repartition(max(n, 1))
+
+
+def _millis() -> Column:
+    """Return the time of a file's last change."""
+    return F.unix_millis("modificationTime").alias("millis")
 
 
 def _bytes_of(session: SparkSession, paths: Sequence[str]) -> DataFrame:

@@ -6,6 +6,7 @@ workers need the extra `analysis`.
 
 from __future__ import annotations
 
+import os
 import re
 import tempfile
 from collections import Counter
@@ -54,6 +55,11 @@ TASKS: Final = pa.schema(
 LISTED: Final = pa.schema([TASKS.field(name) for name in ("path", "millis", "size")])
 """The files that Spark lists."""
 
+SEEN: Final = LISTED.append(pa.field("identity", pa.string()))
+"""The same, as a worker sees them: equal identities are one file, null is none."""
+
+_CHANGED: Final = "it changed after it was listed, or a worker has another file of this path"
+
 
 def sum_reports(batches: Iterable[Any], *, shapes: Shapes, by: Sequence[str]) -> Iterator[Any]:
     """Turn batches of reports into batches of sums, the same keys perhaps several times."""
@@ -66,17 +72,26 @@ def sum_reports(batches: Iterable[Any], *, shapes: Shapes, by: Sequence[str]) ->
     yield from sums.batches()
 
 
-def unseen_files(batches: Iterable[Any]) -> Iterator[Any]:
-    """Return the files of `LISTED` that this worker does not see by their paths, as listed."""
+def see_files(batches: Iterable[Any]) -> Iterator[Any]:
+    """Add to the files of `LISTED` what tells them, null for those that this worker has not."""
     for batch in batches:
-        yield batch.filter(pa.array([not _is_seen(file) for file in batch.to_pylist()]))
+        identities = [_identity(file) for file in batch.to_pylist()]
+        yield batch.append_column("identity", pa.array(identities, pa.string()))
 
 
-def _is_seen(file: Mapping[str, Any]) -> bool:
+def _identity(listed: Mapping[str, Any]) -> str | None:
+    """Return the same for a file and all links to it, on every host.
+
+    Devices have other numbers on other hosts, and hard links are told without them.
+    """
     try:
-        return bool(_local_file(file["path"]).is_like(file["size"], file["millis"]))
-    except FileError:
-        return False
+        status = Path(path_of(listed["path"])).stat()
+    except OSError:
+        return None
+    file = _listed_file(listed)
+    if status.st_nlink == 1:
+        return os.path.realpath(file.path)
+    return f"{status.st_ino} {file.size} {file.mtime_ns}"
 
 
 def sum_parts(batches: Iterable[Any], *, shapes: Shapes, by: Sequence[str]) -> Iterator[Any]:
@@ -84,37 +99,48 @@ def sum_parts(batches: Iterable[Any], *, shapes: Shapes, by: Sequence[str]) -> I
     return _sum_chunks(_parts(batches), shapes, by)
 
 
-def sum_contents(batches: Iterable[Any], *, shapes: Shapes, by: Sequence[str]) -> Iterator[Any]:
-    """Turn whole files, their path, length and content, into batches of sums."""
-    return _sum_chunks(_copies(batches), shapes, by)
+def sum_contents(
+    batches: Iterable[Any],
+    *,
+    listed: Mapping[str, tuple[int, int]],
+    shapes: Shapes,
+    by: Sequence[str],
+) -> Iterator[Any]:
+    """Turn whole files, their path, millis and content, into batches of sums.
+
+    `listed` has the time and the size that each was listed with.
+    """
+    return _sum_chunks(_copies(batches, listed), shapes, by)
 
 
 def _parts(batches: Iterable[Any]) -> Iterator[tuple[str, Chunk]]:
     for batch in batches:
         for task in batch.to_pylist():
-            file = _local_file(task["path"])
-            if not file.is_like(task["size"], task["millis"]):
-                raise FileError(task["path"], "it changed after it was listed")
-            yield task["path"], Chunk(file, task["start"], task["end"], task["size"])
+            yield task["path"], Chunk(_listed_file(task), task["start"], task["end"], task["size"])
 
 
-def _copies(batches: Iterable[Any]) -> Iterator[tuple[str, Chunk]]:
+def _copies(
+    batches: Iterable[Any], listed: Mapping[str, tuple[int, int]]
+) -> Iterator[tuple[str, Chunk]]:
     for batch in batches:
-        columns = (batch.column(name) for name in ("path", "length", "content"))
-        for path, length, content in zip(*columns, strict=True):
-            name = path_of(path.as_py())
+        columns = (batch.column(name) for name in ("path", "millis", "content"))
+        for address, millis, content in zip(*columns, strict=True):
+            path, data = address.as_py(), content.as_buffer()
+            if listed[path] != (millis.as_py(), data.size):
+                raise FileError(path, _CHANGED)
+            name = path_of(path)
             with tempfile.TemporaryDirectory(prefix="rappor-") as folder:
                 copy = Path(folder, Path(name).name)
-                copy.write_bytes(content.as_buffer())
+                copy.write_bytes(data)
                 (file,) = find_files([copy])
-                if file.size != length.as_py():
-                    raise FileError(path.as_py(), "it changed while it was read")
-                yield path.as_py(), Chunk(replace(file, labels=folder_labels(name)), 0, 0, 0)
+                yield path, Chunk(replace(file, labels=folder_labels(name)), 0, 0, 0)
 
 
-def _local_file(path: str) -> ReportFile:
-    """Return a file by its path; FileError if it is not there."""
-    (file,) = find_files([path_of(path)])
+def _listed_file(listed: Mapping[str, Any]) -> ReportFile:
+    """Return a file as this worker sees it; FileError unless it is as it was listed."""
+    (file,) = find_files([path_of(listed["path"])])
+    if not file.is_like(listed["size"], listed["millis"]):
+        raise FileError(listed["path"], _CHANGED)
     return file
 
 

@@ -151,9 +151,11 @@ def test_files_are_those_of_one_machine(session: SparkSession, lake: Path, tmp_p
     """Opened by the workers; each counts once, however often it is named."""
     check_paths(session, [str(lake)], BY_PATH)
     write_mixed(tmp_path)
-    check_paths(
-        session, [str(tmp_path), str(tmp_path / "more"), str(tmp_path / "a.parquet")], BY_PATH
-    )
+    (tmp_path / "a link.parquet").symlink_to("more/b.parquet")
+    (tmp_path / "again").symlink_to("more")
+    (tmp_path / "hard.parquet").hardlink_to(tmp_path / "a.parquet")
+    paths = [str(tmp_path), f"{tmp_path}/more/../more/", str(tmp_path / "a.parquet")]
+    check_paths(session, paths, BY_PATH)
 
 
 def test_files_that_workers_do_not_see_come_from_spark(
@@ -242,14 +244,22 @@ def test_the_files_of_a_table_are_not_its_rows(
             spark.aggregate_paths(session, [str(path)], METRICS)
 
 
-def test_a_file_that_changes_is_named(session: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("root", ["", "viewfs://lake"])
+def test_a_file_that_changes_is_named(session: SparkSession, tmp_path: Path, root: str) -> None:
     """Between its listing and its task."""
     path = write_rows(tmp_path / "a.parquet", rows_of("page", 5))
-    sums = spark.sum_files(session, [str(tmp_path)], METRICS)
+    sums = spark.sum_files(session, [f"{root}{tmp_path}"], METRICS)
     write_rows(path, rows_of("page", 6))
     with pytest.raises(spark.FAILURES) as caught:
         spark.to_counts(sums, METRICS)
     assert "a.parquet: it changed after it was listed" in spark.message_of(caught.value)
+
+
+def test_a_file_that_changes_takes_no_other_road(session: SparkSession, tmp_path: Path) -> None:
+    """Workers that see another state of it do see it."""
+    path = write_rows(tmp_path / "a.parquet", rows_of("page", 5))
+    with pytest.raises(spark.FAILURES, match=r"a.parquet: it changed after it was listed"):
+        spark_files._seen(session, [(f"file:{path}", 0, 5)])
 
 
 def write_odd_csv(folder: Path) -> None:

@@ -364,6 +364,25 @@ def test_a_file_that_is_not_what_it_says_is_named(
         aggregate(tmp_path)
 
 
+def test_a_row_group_outside_its_file_is_named(tmp_path: Path) -> None:
+    """A broken footer passes no group by, though it begins in no part."""
+    path = tmp_path / "x.parquet"
+    table = pa.Table.from_pylist(rows_of("page", 2000))
+    pq.write_table(table, path, row_group_size=1000, use_dictionary=False)
+    begin = pq.ParquetFile(path).metadata.row_group(1).column(0).data_page_offset
+    data = path.read_bytes()
+    for other in (-1, len(data) + 1, len(data) * 20):
+        path.write_bytes(data.replace(_number(begin), _number(other)))
+        with pytest.raises(FileError, match=r"x.parquet: it cannot be read as Parquet"):
+            aggregate(path)
+
+
+def _number(value: int) -> bytes:
+    """Return a number of three bytes as footers have it: Thrift's compact protocol."""
+    folded = value * 2 if value >= 0 else -value * 2 - 1
+    return bytes([folded & 127 | 128, folded >> 7 & 127 | 128, folded >> 14])
+
+
 def test_a_missing_file_or_column_is_named(tmp_path: Path) -> None:
     """A path that is not there, and a Parquet file without a column."""
     with pytest.raises(FileError, match="nothing: No such file"):
