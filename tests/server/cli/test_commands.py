@@ -25,6 +25,7 @@ def test_check_command(tmp_path: Path) -> None:
     assert run_command("check", str(tmp_path / "absent.toml")).returncode == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("before", "after"),
     [("p = 0.25", "p = 0.375"), ("f = 0.5", "f = 0.25"), ('epoch = "life"', 'epoch = "year"')],
@@ -43,6 +44,7 @@ def test_check_prices_an_edit_as_privacy_does(tmp_path: Path, before: str, after
     assert cost in rest
 
 
+@pytest.mark.slow
 def test_commands_of_operation(tmp_path: Path, database: str) -> None:
     """migrate, prune, export, backup and restore each say what they did."""
     path = tmp_path / "metrics.toml"
