@@ -135,11 +135,14 @@ def _folders(host: Path) -> list[Path]:
 
 
 def _ended(place: Path, year: int) -> dict[int, float]:
-    """Take the secret out of a folder's state; return what it had reserved by year."""
+    """Take the secret out of a folder's state; return what it had reserved by year.
+
+    What another withdrawal has emptied meanwhile is in the line: it wrote that first.
+    """
     if place.is_symlink() or not place.is_dir():
         return {}
     years: dict[int, float] = {}
-    is_known = place.name == BEGUN or (place.name != NAME and _is_empty(place))
+    is_known = place.name == BEGUN
     with contextlib.suppress(OSError):
         folder = OwnFolder(place)
         try:
@@ -152,6 +155,7 @@ def _ended(place: Path, year: int) -> dict[int, float]:
                         overwrite(path, data)
         finally:
             folder.close()
+    is_known |= place.name != NAME and (_is_empty(place) or not place.exists())
     return years if is_known else {year: math.inf}
 
 
