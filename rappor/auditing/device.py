@@ -83,7 +83,7 @@ NOT_EXAMINED: Final = (
     "Values: others; a file that holds one encrypted or rearranged, or shows it by its size.",
     "Ledger: wrong nats that are alike for twins, within their bounds.",
     "Closing: a metric of several patterns after the last of them.",
-    "Rare faults: an audit without --client tests many more devices, and measures losses.",
+    "Rare faults: as of one value's noise; --command tests many more devices, and measures losses.",
 )
 
 

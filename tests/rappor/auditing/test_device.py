@@ -98,6 +98,7 @@ FAULTS = {
     "readable": {"folder: only its user can read it"},
     "value on disk": {"folder: no value is in it"},
     "value compressed": {"folder: no value is in it"},
+    "value in base64": {"folder: no value is in it"},
     "cheap": {"client: the ledger counts"},
     # one cohort for all: (1/128)^12
     "one secret": {"client: devices differ"},
@@ -110,6 +111,10 @@ FAULTS = {
     "fresh coins left out at times": {"client: no report comes again"},
     # eight devices have some 760 permanent zeros: all show as zeros once in 1e17
     "each 1,000th report without fresh coins": {"client: each of 1,000 reports has its noise"},
+    # each of eight devices repeats its 128 bits once in 350,000
+    "each 100th report is the one before": {"client: each of 1,000 reports has its noise"},
+    # three devices have 381 zeros: .05 are one, not .21, with a standard deviation of .02
+    "empty text without permanent noise": {"client: share of ones"},
     "first report in the clear": {"client: no report is the true bits"},
     "empty text in the clear": {"client: no report is the true bits"},
     # four of eight values are odd, unless all eight are alike, with probability 2^-7
@@ -145,6 +150,8 @@ def test_a_planted_fault_is_found(tmp_path: Path, fault: str) -> None:
         ("no interval", {"client: one report an interval"}),
         # 300 devices, half of which tell: 130 of 150 for 79, with a standard deviation of 6
         ("first event", {CHOSEN}),
+        # the same number tells one value, .8 of them the one that is preferred
+        ("last value", {CHOSEN}),
         ("late", {"client: times do not depend on the value"}),
         # it answers every day: an epoch again, where the clock is set back
         ("day for epoch", {"client: one report an interval"}),
