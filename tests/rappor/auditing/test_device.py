@@ -115,7 +115,7 @@ FAULTS = {
     "each 1,000th report without fresh coins": {"client: each of 1,000 reports has its noise"},
     # each of eight devices repeats its 128 bits once in 350,000
     "each 100th report is the one before": {"client: each of 1,000 reports has its noise"},
-    # three devices have 381 zeros: .05 are one, not .21, with a standard deviation of .02
+    # four devices have 508 zeros: .05 are one, not .21, with a standard deviation of .02
     "empty text without permanent noise": {"client: share of ones"},
     "first report in the clear": {"client: no report is the true bits"},
     "empty text in the clear": {"client: no report is the true bits"},
