@@ -10,7 +10,7 @@ import math
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain, combinations
+from itertools import chain, combinations, pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -37,6 +37,7 @@ from rappor.auditing.lives import (
     FIRST,
     MANY,
     RESTARTED,
+    Held,
     Lives,
     Program,
     Report,
@@ -73,16 +74,16 @@ _MEMORY: Final = Path("/dev/shm")  # noqa: S108 - private folders below it
 NOT_EXAMINED: Final = (
     "Consent: withdrawal, opting out and what they erase.",
     "Delivery: the bytes, segments and addresses of uploads, retries, logs, and what links these.",
-    "Times: a moment of sending that follows the value on a few days only, or not by its order.",
+    "Times: a moment of sending that follows the value a little, on few days, or not by its order.",
     "Accidents: a full or damaged disk, a process that is killed, a folder that was copied later.",
     "Concurrency: two processes or threads on one device.",
     "Secrets: one of few bits, as 16, or one that is drawn from a foreseeable set.",
     "Dates: a fault at midnight, at the end of a year, or after more days than devices live.",
-    "Many reports: a fault after 1,000 reports, or in one of fewer that has no fixed place.",
+    "Many reports: a fault after 1,000, or in one of no fixed place; noise that comes again later.",
     "Values: others; a file that holds one encrypted or rearranged, or shows it by its size.",
     "Ledger: wrong nats that are alike for twins, within their bounds.",
     "Closing: a metric of several patterns after the last of them.",
-    "Rare faults: an audit without --client tests many more devices, and measures losses.",
+    "Rare faults: as of one value's noise; --command tests many more devices, and measures losses.",
 )
 
 
@@ -281,13 +282,13 @@ class _Found:
 
     def _changed(self) -> tuple[int, int]:
         """Count the days after which a device's earlier reports were not what they had been."""
-        days = zip(self._lives.held[:-1], self._lives.held[1:], strict=True)
-        kept = [
-            now.waiting[: len(then.waiting)] == then.waiting
-            for before, after in days
-            for then, now in zip(before, after, strict=True)
-        ]
+        kept = [now.waiting[: len(then.waiting)] == then.waiting for then, now in self._steps()]
         return kept.count(False), len(kept)
+
+    def _steps(self) -> list[tuple[Held, Held]]:
+        """Return what each device held after every two days in a row."""
+        days = pairwise(self._lives.held)
+        return [pair for before, after in days for pair in zip(before, after, strict=True)]
 
     def _intervals(self) -> tuple[int, int]:
         """Count the days, or lives, with more reports of a metric than its interval admits."""
@@ -305,14 +306,13 @@ class _Found:
         return sum(n > most for n in counts), len(counts)
 
     def _moved(self) -> tuple[int, int]:
-        moved = total = 0
-        for member in self.members:
-            days = [member.seen(place) for place in self._calendar.same]
-            for seen in days[1:]:
-                first, later = days[0].beside(seen)
-                moved += int((first.cohorts != later.cohorts).sum())
-                total += len(first.devices)
-        return moved, total
+        moved = [
+            first.cohorts != later.cohorts
+            for member in self.members
+            for place in self._calendar.same[RESTARTED:]
+            for first, later in [member.seen(FIRST).beside(member.seen(place))]
+        ]
+        return sum(int(each.sum()) for each in moved), sum(map(len, moved))
 
     def _again(self, member: _Member) -> Iterator[Case]:
         """Yield pairs of reports with one permanent response: that of the first value."""
@@ -325,12 +325,12 @@ class _Found:
         """Yield pairs of reports of two epochs, and whether the cohort is another one."""
         if self._calendar.next_epoch is None:
             return
-        pair = member.seen(FIRST).beside(member.seen(self._calendar.next_epoch))
-        yield from independent(_matches(*pair), member.expected)
-        first, second = (each.at(each.devices % 2 == 0) for each in pair)
+        other = member.seen(self._calendar.next_epoch)
+        for place in self._calendar.same:
+            yield from independent(_matches(*member.seen(place).beside(other)), member.expected)
+        first, second = member.seen(FIRST).beside(other.at(other.devices % 2 == 0))
         same = int((first.cohorts == second.cohorts).sum())
-        m = member.params.m
-        yield Case("the same cohort in another epoch", same, len(first.devices), 1 / m)
+        yield Case("one cohort in two epochs", same, len(first.devices), 1 / member.params.m)
 
     def _back(self, member: _Member) -> Iterator[Case]:
         """Compare the reports of a clock that was set back with those of either epoch."""
@@ -353,9 +353,11 @@ class _Found:
         """Yield how many bits are one in the first, second, ... report of all that send many.
 
         They are compared with the permanent response, where enough reports show it, and else with
-        the true bits.
+        the true bits; and each report with the one before.
         """
         params = member.params
+        equal = np.zeros((MANY, 2), dtype=np.int64)
+        alike = max(one**2 + (1 - one) ** 2 for one in (params.p, params.q)) ** params.k
         sure = 2 * (reports_to_recover(params) or MANY)
         counts = np.zeros((MANY, 2, 2, 2), dtype=np.int64)  # report, is permanent, bit, (ones, n)
         values, many, epochs = self._many
@@ -367,6 +369,8 @@ class _Found:
             is_new = np.full(len(own), number % 2 == 0) | (behind != twin[: len(own)]).any(axis=1)
             twin[: len(own)] = behind
             bits = unpack(b"".join(report.bits for report in own), params)
+            again = (bits[1:] == bits[:-1]).all(axis=1)
+            equal[1 : len(own)] += np.stack([again, np.ones_like(again)], axis=1)
             is_known = np.zeros(len(own), dtype=np.int64)
             for epoch in np.unique(epochs):
                 rows = np.flatnonzero(epochs == epoch)
@@ -382,6 +386,8 @@ class _Found:
             ones, n = counts[place, is_permanent, one].tolist()
             what = f"report {place + 1:,} given {('true', 'permanent')[is_permanent]} {one}"
             yield Case(what, ones, n, expected[is_permanent][one])
+        for place, (same, n) in enumerate(equal.tolist()):  # 1/2 bounds what few devices can show
+            yield Case(f"report {place + 1:,} equals the one before", same, n, min(alike, 0.5))
 
     def _noise(self, name: str, *, bare: bool) -> Check:
         """Count the devices with a report that equals its true bits, or another of its reports.
@@ -451,9 +457,7 @@ class _Found:
         scopes = len({day.epoch for day in self._calendar.days})
         least = math.fsum(epsilon_1(member.params) for member in self.members)
         most = scopes * math.fsum(scope_price(member.metric) for member in self.members)
-        days = zip(self._lives.held[:-1], self._lives.held[1:], strict=True)
-        pairs = (pair for before, after in days for pair in zip(before, after, strict=True))
-        falling = sum((now.spent or 0) < (then.spent or 0) for then, now in pairs)
+        falling = sum((now.spent or 0) < (then.spent or 0) for then, now in self._steps())
         outside = sum(not least - _TINY <= (nats or 0) <= most + _TINY for nats in last)
         fell = f"{falling:,} times the nats of a device fell, {outside:,} of {len(last):,} devices"
         detail = f"{fell} count less than {least:.3f} or more than {most:.3f}"
@@ -487,21 +491,19 @@ def _choice(member: _Member, chosen: Sent | None) -> Check:
     has_both = (shown[0] != 0) & (shown[1] != 0)
     p, q = member.params.p_star, member.params.q_star
     right = q * (1 - p) / (q * (1 - p) + p * (1 - q)), (q + 1 - p) / 2
-    return binomial_check(
-        name,
-        (
-            Case(
-                f"the value of event {place + 1} of {CHOICES}",
-                int((told[rows] == 2 * values[rows, place] - 1).sum()),
-                int(rows.sum()),
-                (probability + (CHOICES - 1) / 2) / CHOICES,
-            )
-            for rows, probability in zip(
-                (has_both & (told != 0), ~has_both & (told != 0)), right, strict=True
-            )
-            for place in range(CHOICES)
-        ),
-    )
+    tells = has_both & (told != 0), ~has_both & (told != 0)
+    cases = [
+        Case(
+            f"the value of event {place + 1} of {CHOICES}",
+            int((told[rows] == 2 * values[rows, place] - 1).sum()),
+            int(rows.sum()),
+            (probability + (CHOICES - 1) / 2) / CHOICES,
+        )
+        for rows, probability in zip(tells, right, strict=True)
+        for place in range(CHOICES)
+    ]
+    ones, n = int((told[tells[0]] == 1).sum()), int(tells[0].sum())
+    return binomial_check(name, [*cases, Case("the second of two values", ones, n, 0.5)])
 
 
 def _shown(bits: Bits, own: Bits) -> Integers:
@@ -511,11 +513,15 @@ def _shown(bits: Bits, own: Bits) -> Integers:
 
 
 def _ones(member: _Member) -> Iterator[Case]:
+    """Yield how many bits are one, of all devices and of those with each value."""
     seen = member.seen(FIRST)
-    for value, probability in enumerate(member.expected):
-        at = seen.truth == value
-        ones = int(seen.bits[at].sum())
-        yield Case(f"all bits given true {value}", ones, int(at.sum()), probability)
+    values = member.lives.values[seen.devices, FIRST]
+    groups = {f"value {value + 1}": values == value for value in np.unique(values)}
+    for name, rows in {"all values": values >= 0, **groups}.items():
+        for bit, probability in enumerate(member.expected):
+            at = (seen.truth == bit) & rows[:, None]
+            ones, n = int(seen.bits[at].sum()), int(at.sum())
+            yield Case(f"{name}, given true {bit}", ones, n, probability)
 
 
 def _devices(member: _Member) -> Iterator[Case]:

@@ -31,7 +31,6 @@ _NAME_LETTERS: Final = tuple("abc019_.-")
 _NORMALIZERS: Final = tuple(name for name in NORMALIZERS if name != "domain")
 """Without the one that needs an extra."""
 
-
 _NOT_EXAMINED: Final = (
     "Coins: the audit gave fresh ones and did not test the program's own.",
     "Permanent coins: they follow from the secret; a <= for < there differs once in 2^32 coins.",

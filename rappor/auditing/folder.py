@@ -68,4 +68,7 @@ def _forms(text: str) -> Iterator[bytes]:
     """Yield how a file may hold a text; short ones occur by accident."""
     data = text.encode()
     if len(data) >= _TELLING:
-        yield from (data, data.hex().encode(), base64.b64encode(data)[: len(data) // 3 * 4])
+        yield from (data, data.hex().encode())
+        for before in range(3):  # bytes, with which base64 writes a text differently
+            form = base64.b64encode(bytes(before) + data)[(4 * before + 2) // 3 :]
+            yield form[: (4 * before + 4 * len(data)) // 3 - (4 * before + 2) // 3]

@@ -42,17 +42,9 @@ def game_keys(
 ) -> tuple[_Keys, _Keys]:
     """Condense responses into what the observer's rule reads.
 
-    Parameters
-    ----------
-    ones : (trials, k), how often each bit was one in n responses.
-    own, other : (trials, k) bool, true bits of the value held and of the other one.
-    params : says how many bits a value can set.
-    n : responses of a trial.
-
-    Returns
-    -------
-    (trials,) twice: the key for naming the value that is held, which is right, and the key for
-    naming the other value, which is wrong.
+    `ones` is (trials, k), how often each bit was one in n responses of a trial; `own` and `other`
+    are (trials, k) bool, the true bits of the value held and of the other one. Returns (trials,)
+    twice: the keys for naming the value that is held, which is right, and the other, which is not.
     """
     only_own, only_other = own & ~other, other & ~own
     ones_own, ones_other = (np.where(bits, ones, 0).sum(axis=1) for bits in (only_own, only_other))
@@ -109,8 +101,7 @@ def reachable(params: Params, n: int | None, trials: int, *, level: float = LEVE
     bound: it has probability (f1 f0)^h for the permanent response.
     """
     zero, one = (_ones_distribution(params, n, truth=truth) for truth in (0, 1))
-    right = np.outer(one, zero).ravel()
-    wrong = np.outer(zero, one).ravel()
+    right, wrong = np.outer(one, zero).ravel(), np.outer(zero, one).ravel()
     order = np.argsort(-right / np.maximum(wrong, _TINY), kind="stable")
     n_tested = trials // 2
     rights, wrongs = (

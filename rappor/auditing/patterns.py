@@ -44,11 +44,7 @@ class Patterns:
                 codes += bits[:, at].astype(np.int32) << place
                 codes += truth[:, at].astype(np.int32) << size + place
             codes += np.arange(n_sets, dtype=np.int32) * 4**size
-            np.add(
-                counts,
-                np.bincount(codes.ravel(), minlength=counts.size).reshape(counts.shape),
-                out=counts,
-            )
+            counts[:] += np.bincount(codes.ravel(), minlength=counts.size).reshape(counts.shape)
 
     def check(self, name: str, expected: tuple[float, float]) -> Check:
         """Compare every cell; `expected` are the probabilities of a one at a true 0 and 1."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from itertools import count, islice
 from typing import Final
 
 import numpy as np
@@ -57,16 +58,12 @@ def coin_checks(name: str, coins: Coins, params: Params, *, words: int = WORDS) 
 def permanent_source(params: Params, secret: bytes) -> Coins:
     """Return the coins of one device's permanent responses to one pattern after another."""
     assert len(secret) == SECRET_BYTES
-    number = 0
+    numbers = count()
 
     def coins(n: int) -> Sequence[int]:
-        nonlocal number
-        drawn: list[int] = []
-        while len(drawn) < n:
-            pattern = number.to_bytes(params.n_bytes + 8, "little")
-            drawn += permanent_coins(secret, "audit", "", params, pattern)
-            number += 1
-        return drawn[:n]
+        rows = (each.to_bytes(params.n_bytes + 8, "little") for each in numbers)
+        drawn = (coin for row in rows for coin in permanent_coins(secret, "audit", "", params, row))
+        return list(islice(drawn, n))
 
     return coins
 

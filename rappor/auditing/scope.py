@@ -42,6 +42,7 @@ def not_examined(
         "than the told bits but fewer than 256.",
         "Generators: a shift register is sought in a subject's coins if p or q is one half; a "
         "congruential generator, coins of 16 or 24 bits, and one seeded by the time are not.",
+        "Others: how long an answer takes; other parameters, which may share these coins.",
     ]
     if unseen:
         sentences.append(f"Not seen: {', '.join(unseen)}.")

@@ -5,6 +5,7 @@ It keeps one JSON file a device. Run as `python audited_child.py FAULT`.
 
 from __future__ import annotations
 
+import base64
 import datetime
 import functools
 import hashlib
@@ -20,7 +21,7 @@ from rappor import Metric, Registry, encode_value
 from rappor.encode import Encoded
 from rappor.protocol.encodings import parse_value
 from rappor.protocol.loss import epsilon_inf
-from rappor.protocol.randomizer import cohort, system_coins
+from rappor.protocol.randomizer import cohort, instantaneous_response, system_coins
 from rappor.protocol.wire import encode_base64url
 
 FAULT = sys.argv[1] if len(sys.argv) > 1 else ""
@@ -52,6 +53,8 @@ def answer(
         Path(folder, "value").write_text(events[-1][1])
     if FAULT == "value compressed" and events:
         Path(folder, "value").write_bytes(b"head" + zlib.compress(events[-1][1].encode()))
+    if FAULT == "value in base64" and events:
+        Path(folder, "value").write_bytes(base64.b64encode(b"=" + events[-1][1].encode()))
     spent = 0.1 if FAULT == "cheap" else len(state["latched"]) * epsilon_inf(declared.params)
     return {"waiting": state["waiting"], "spent": spent if state["latched"] else 0.0}
 
@@ -75,7 +78,7 @@ def record(state: dict[str, Any], metric: Metric, moment: float, value: str) -> 
     held = state["held"]
     if held and moment // 86_400 != held[0][0] // 86_400:
         place = 0 if FAULT == "first event" else (system_coins(1)[0] * len(held)) >> 32
-        chosen = held[place]
+        chosen = max(held, key=lambda each: each[1]) if FAULT == "last value" else held[place]
         state["held"] = held = []
         report(state, metric, chosen[0], chosen[1][::-1])
     held.append((moment, value[::-1]))  # backwards: it is on the disk
@@ -104,6 +107,8 @@ def report(state: dict[str, Any], metric: Metric, moment: float, value: str) -> 
     }
     twice = FAULT == "odd values twice" and is_odd(value)
     state["waiting"] += [made, made] if twice else [made]
+    if FAULT == "each 100th report is the one before" and len(state["waiting"]) % 100 == 0:
+        made["bits"] = state["waiting"][-2]["bits"]
     if FAULT == "redraws waiting":
         state["waiting"][0] = made
 
@@ -140,6 +145,8 @@ def shown(encoded: Encoded, value: str, number: int, *, is_repeat: bool) -> byte
     }
     if without.get(FAULT):
         return encoded.permanent
+    if FAULT == "empty text without permanent noise" and not value:
+        return instantaneous_response(encoded.bits, encoded.params)
     clear = {"first report in the clear": is_first, "empty text in the clear": not value}
     return encoded.bits if clear.get(FAULT) else encoded.report.bits
 
