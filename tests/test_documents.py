@@ -56,6 +56,7 @@ def test_python_example_runs_and_finds_both_engines() -> None:
     assert table[3].startswith("2 of 5 candidates detected in 100,000 reports")
 
 
+@pytest.mark.slow
 def test_demo_output_is_what_the_demo_prints(tmp_path: Path) -> None:
     """Table, shortened, and picture; last digits may differ between versions of numpy."""
     shown = block("text")

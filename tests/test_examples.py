@@ -17,6 +17,7 @@ MODULES = sorted(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODULES)
 def test_examples_of_a_module(name: str) -> None:
     """Every example of the module runs and prints what stands below it."""

@@ -350,6 +350,7 @@ def test_a_short_list_is_decoded_without_the_compiler() -> None:
     assert answer.stdout.split() == ["True", "False"], answer.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("missing", ["numpy", "scipy", "sklearn", "numba", "cryptography"])
 def test_a_missing_library_never_shows_as_such(missing: str) -> None:
     """Each public name either works without it or names the extra analysis."""

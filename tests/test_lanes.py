@@ -20,12 +20,14 @@ def collect(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_fast_lane_is_three_folders() -> None:
     """`pytest -m fast` has tests of each of them, and of no other."""
     lines = [line for line in collect("-m", "fast").stdout.splitlines() if line]
     assert {str(Path(line.split(":")[0]).parent) for line in lines} == FAST
 
 
+@pytest.mark.slow
 def test_slow_tests_are_not_in_the_fast_lane() -> None:
     """A test with either marker stays out, wherever it lies."""
     answer = collect("-m", "fast and (slow or acceptance)", *sorted(FAST))

@@ -35,6 +35,7 @@ PAGES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", PAGES, ids=str)
 def test_a_page_runs_as_pasted(path: Path, tmp_path: Path) -> None:
     """In an empty folder, with what the page itself makes; it shows what is printed and drawn."""

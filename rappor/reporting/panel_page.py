@@ -67,10 +67,10 @@ def panel_sections(panel: Panel) -> Iterator[Markup]:
             *(tag("p", text) for text in told),
             name="shares",
         )
-    rows = sorted_rows(panel)
-    caption = "Changes, then the others by their p-value"
-    changes = listing(caption, change_columns(panel), rows, name="changes-of-all")
-    yield section("Numbers", *changes, name="numbers")
+    if panel.main:
+        caption = "Changes, then the others by their p-value"
+        changes = listing(caption, change_columns(panel), sorted_rows(panel), name="changes-of-all")
+        yield section("Numbers", *changes, name="numbers")
     shares_too = [row for row in panel.rows() if row["what"] in ("share", "smoothed")]
     if shares_too:
         caption = f"Shares of the reports by {panel.by}"

@@ -113,6 +113,7 @@ def test_what_fails_is_red_and_marked() -> None:
     assert "\x1b" not in str(table)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reports", atlas_cells.STRINGS["reports a device"])
 def test_a_reduced_atlas_runs(reports: int | str) -> None:
     """No cell raises or warns, truth and intervals go together, and dependence is no fault."""

@@ -282,6 +282,7 @@ def check_responses(folder: Path, delivered: list[tuple[str, bytes]], kills: int
         assert all(charged[name, epoch] <= metric.patterns for epoch in epochs)
 
 
+@pytest.mark.slow
 def test_killed_host_loses_nothing_confirmed(tmp_path: Path) -> None:
     """Twenty kills, two hosts at a time on one folder."""
     crash(tmp_path / "device", 20)

@@ -106,6 +106,7 @@ def output_of(words: str, printed: Mapping[Block, str]) -> str:
     return found
 
 
+@pytest.mark.slow
 def test_every_block_runs(printed: Mapping[Block, str], collector: AcceptingCollector) -> None:
     """Also those that print nothing; what they send is accepted."""
     languages = [block.language for block in printed]

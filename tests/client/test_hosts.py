@@ -158,6 +158,7 @@ def host(tmp_path: Path) -> Iterator[MakeHost]:
         yield lambda heading: Host(tmp_path, collector, heading)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("option", ["--preload", "--max-requests 3"])
 def test_gunicorn(host: MakeHost, option: str) -> None:
     """All workers are one device, also those that end early and are not forked after it opened."""
@@ -177,6 +178,7 @@ def test_uvicorn_workers(host: MakeHost) -> None:
     assert site.n_recorded() == 20
 
 
+@pytest.mark.slow
 def test_celery(host: MakeHost) -> None:
     """The processes of a pool close the client when they end, here each after one task."""
     need("celery")
@@ -190,6 +192,7 @@ def test_celery(host: MakeHost) -> None:
     assert site.n_recorded() == 8
 
 
+@pytest.mark.slow
 def test_frozen_process(host: MakeHost) -> None:
     """Stopped at any moment, it neither holds up another process nor loses or doubles a report."""
     site = host("A process that is frozen and thawed")

@@ -206,6 +206,7 @@ def go_through(
     return n_moments
 
 
+@pytest.mark.slow
 def test_killed_when_it_touches_the_disk(
     open_client: Opener, clock: FixedClock, tmp_path: Path
 ) -> None:

@@ -140,6 +140,7 @@ def led_histories(
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [1, 2, 3, 4])
 @pytest.mark.parametrize("encoding", DOMAINS)
 def test_several_patterns_the_ledger_bounds_histories_that_repeat_alike(
@@ -163,6 +164,7 @@ def test_several_patterns_the_ledger_bounds_histories_that_repeat_alike(
     assert reached == pytest.approx(1, abs=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("n", "claim", "shown"),
     [
@@ -196,6 +198,7 @@ EPOCHS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [1, 2, 3, 4])
 @pytest.mark.parametrize("days", EPOCHS, ids=" ".join)
 @pytest.mark.parametrize("encoding", ["onehot", "boolean", "flags"])

@@ -168,6 +168,7 @@ def check_budget(
         assert [path.name for path in folder.iterdir()] == ["budget"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("begun", "first", "second"), FEW)
 def test_no_budget_is_renewed(begun: str, first: Action, second: Action, tmp_path: Path) -> None:
     """Two that withdraw, begin or take over a folder, one in the middle of the other."""
@@ -183,6 +184,7 @@ def test_no_budget_is_renewed_at_any_moment(
     check_budget(begun, first, second, tmp_path, itertools.count())
 
 
+@pytest.mark.slow
 def test_one_secret_is_taken_over(tmp_path: Path) -> None:
     """By two programs that start at the same time after an update."""
     base = of_before(tmp_path / "base")

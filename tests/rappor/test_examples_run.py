@@ -28,6 +28,7 @@ def run(name: str, folder: Path) -> str:
     return answer.stdout
 
 
+@pytest.mark.slow
 def test_the_notebook_of_an_analyst(tmp_path: Path) -> None:
     """It finds about as many words as planned, and 95 % of its intervals hold the truth."""
     printed = run("analyst_notebook.py", tmp_path)
@@ -39,6 +40,7 @@ def test_the_notebook_of_an_analyst(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_the_program_of_a_researcher(tmp_path: Path) -> None:
     """Measured errors are near the closed form, and more devices find more words."""
     printed = run("researcher_population.py", tmp_path)

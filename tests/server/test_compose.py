@@ -53,6 +53,7 @@ def test_it_is_what_its_schema_says() -> None:
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)
 def test_its_devices_report_to_its_collector(
     tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch

@@ -22,6 +22,7 @@ BLOCKS = blocks(FOLDER / "README.md")
 POSTGRESQL = "postgresql://rappor:PASSWORD@db.example.org/rappor"
 
 
+@pytest.mark.slow
 def test_the_way_to_an_estimate_works_from_an_empty_folder(tmp_path: Path) -> None:
     """Every block but that of PostgreSQL, one after the other, as it stands."""
     shown = [block for block in BLOCKS if POSTGRESQL not in block.text]
@@ -42,6 +43,7 @@ def test_the_way_to_an_estimate_works_from_an_empty_folder(tmp_path: Path) -> No
     assert "metrics.toml: 1 metric may be served" in answer.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)
 def test_the_block_of_postgresql_works(tmp_path: Path, database: str) -> None:
     """Two workers on the database of the environment, with a real address in its place."""

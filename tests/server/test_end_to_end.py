@@ -70,6 +70,7 @@ def start_devices(words: list[str], url: str, folder: Path) -> subprocess.Popen[
     return child
 
 
+@pytest.mark.slow
 def test_words_of_real_devices_are_found(tmp_path: Path, database: str) -> None:
     """Every true count lies in an interval that misses once in 1e9, and the top is detected."""
     workers = ["--workers", "2"] if database.startswith("postgresql") else []

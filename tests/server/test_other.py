@@ -48,6 +48,7 @@ def test_both_reports_of_each_value_arrive(tmp_path: Path, database: str) -> Non
             timeout=120,
         )
         assert sent.returncode == 0, sent.stderr
+        running.count()
         collector = Collector(running.admin_url, make_token(database))
         categories = collector.counts("editor").collections
         texts = collector.counts("editor.other").collections

@@ -11,6 +11,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml  # type: ignore[import-untyped]
 from collectors import REGISTRY, run_command, serving, upload_of
 from places import ROOT
@@ -160,6 +161,7 @@ def test_units_share_one_file_of_settings() -> None:
     assert chosen.admin_address == ("127.0.0.1", 9090)
 
 
+@pytest.mark.slow
 def test_commands_find_their_settings_and_make_no_database(tmp_path: Path) -> None:
     """A wrong address is refused by each command but those that begin one, and nothing is made."""
     registry = tmp_path / "metrics.toml"

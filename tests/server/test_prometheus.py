@@ -43,6 +43,7 @@ def wait_for_another(running: Running, known: list[int]) -> None:
     raise AssertionError(running.log.read_text(encoding="utf-8"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)
 def test_the_worker_that_is_asked_counts_for_all(tmp_path: Path, database: str) -> None:
     """Every scrape shows the totals of all workers, also after each of them was killed."""

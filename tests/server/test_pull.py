@@ -38,6 +38,7 @@ def token(running: Running, shared_database: str) -> str:  # noqa: ARG001 - it m
     return make_token(shared_database, "page")
 
 
+@pytest.mark.slow
 def test_counts_metrics_and_estimates_are_read(running: Running, token: str) -> None:
     """By day and by week, with the same sums; days decode as the collector decodes them."""
     collector = Collector(running.admin_url, token)

@@ -45,6 +45,7 @@ def send(url: str, registry: Path, *words: str) -> subprocess.CompletedProcess[s
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_what_devices_tell_is_counted_apart(tmp_path: Path, database: str) -> None:
     """Listed versions, another one, and none; all of them are one sum unless asked for."""

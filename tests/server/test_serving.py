@@ -147,6 +147,7 @@ def test_certificates_are_read_again(tmp_path: Path, database_file: str) -> None
         assert "telltale" not in running.log.read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bound", ["max_connections", "max_source_connections"])
 def test_handshakes_that_never_end_are_bounded(
     tmp_path: Path, database_file: str, bound: str
@@ -247,6 +248,7 @@ def test_answers_protect_and_the_registry_has_a_tag(tmp_path: Path, database_fil
         assert allowed not in running.get("/v1/metrics", **page).headers
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("database", ["sqlite", "postgresql"], indirect=True)
 def test_odd_text_is_refused_and_never_reaches_the_database(tmp_path: Path, database: str) -> None:
     """NUL and its like in any field are the sender's mistake, and a failure of nothing."""
@@ -262,6 +264,7 @@ def test_odd_text_is_refused_and_never_reaches_the_database(tmp_path: Path, data
             assert running.get(f"{counts}?from={odd}", token).status_code == 422
 
 
+@pytest.mark.slow
 def test_a_start_waits_for_a_database_that_is_late(tmp_path: Path, database_file: str) -> None:
     """A locked file is waited for and told; when it is free the collector serves."""
     other = sqlite3.connect(tmp_path / "counts.sqlite3", isolation_level=None)
@@ -364,6 +367,7 @@ def registries_of(running: Running) -> dict[str, float]:
     return {line.split('"')[1]: float(line.split()[-1]) for line in found if line[-3:] != "0.0"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)
 def test_a_wrong_registry_ends_no_worker_and_a_good_one_reaches_all(workers: Running) -> None:
     """A worker that dies comes back with the last good registry, whatever lies on the disk."""

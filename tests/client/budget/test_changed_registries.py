@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import pytest
 from devices import lose, metric_of, open_device, peek, write_device
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -79,6 +80,7 @@ class Programs:
             self.clients[0].flush()
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(
     secret=st.binary(min_size=32, max_size=32),

@@ -76,6 +76,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_mypy_finds_what_is_misspelt_and_nothing_else(folder: Path) -> None:
     """Metrics, categories, flags, kinds of values and public properties."""
     head = "from metrics import Metrics, segment\n\n\ndef use(metrics: Metrics) -> None:"

@@ -23,6 +23,8 @@ from websites import Site, the_readmes_site
 from rappor import Metric, Params, Registry
 from rappor.registry.sealed_json import sealed_json
 
+pytestmark = pytest.mark.slow  # a browser and a collector
+
 OPEN = """async (options) => {
   const { Client } = await import("/rappor-client/index.js");
   const registry = await (await fetch("/registry.json")).json();

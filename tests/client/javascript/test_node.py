@@ -9,6 +9,7 @@ from node import TESTS, run_node
 from tools import need
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", sorted(TESTS.glob("*.test.mjs")), ids=lambda path: path.name)
 def test_what_node_tests(path: object) -> None:
     """Every test of the file passes, and there are some."""
@@ -17,6 +18,7 @@ def test_what_node_tests(path: object) -> None:
     assert n_passed > 0
 
 
+@pytest.mark.slow
 def test_types_hold() -> None:
     """The sources and their declarations under `strict`, and a program that uses both."""
     ended = subprocess.run(

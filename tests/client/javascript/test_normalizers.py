@@ -65,6 +65,7 @@ def differences(name: str, texts: list[str]) -> list[tuple[str, str, str]]:
     return [(text, got, expected) for text, got, expected in both if got != expected]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NORMALIZERS)
 def test_every_character_normalizes_alike(name: str) -> None:
     """Alone, and between two others; texts where characters meet."""

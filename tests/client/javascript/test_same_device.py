@@ -306,6 +306,7 @@ def compare(histories: dict[int, dict[str, Any]], folder: Path) -> list[dict[str
     return seen
 
 
+@pytest.mark.slow
 def test_the_same_history_leaves_the_same_reports(tmp_path: Path) -> None:
     """Outcomes, permanent responses, latches, closing, intervals and prices.
 

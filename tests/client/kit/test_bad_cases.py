@@ -40,6 +40,7 @@ CASES: Final = {
 """What surrounds the program "$@", in the folder of its test, and whether a device can work."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("said", ["", "yes"])
 @pytest.mark.parametrize("case", CASES)
 def test_a_program_works_anywhere(tool: Tool, case: str, said: str) -> None:

@@ -43,6 +43,7 @@ def last_month() -> str:
     return f"{time.strftime('%F', time.gmtime(time.time() - today.tm_mday * 86400))}T12:00:00"
 
 
+@pytest.mark.slow
 @BOTH
 def test_on_and_off(tool: Tool) -> None:
     """`on` describes what it agrees to; `off` leaves the answer, and the nats of the year."""
@@ -55,6 +56,7 @@ def test_on_and_off(tool: Tool) -> None:
     assert tool.run("telemetry", "off")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["CI", "DO_NOT_TRACK", "MYTOOL_NO_TELEMETRY"])
 def test_status_says_what_decided(tool: Tool, name: str) -> None:
     """The environment, or the person, with the day of the answer."""

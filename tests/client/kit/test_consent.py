@@ -100,6 +100,7 @@ def starts(tool: Tool, n: int) -> str:
     ).stdout
 
 
+@pytest.mark.slow
 @TOOLS
 def test_nothing_is_written_or_sent_without_consent(tool: Tool) -> None:
     """Twenty-eight starts do their work."""

@@ -15,6 +15,7 @@ def days_ago(n: int) -> int:
     return int(time.time()) // DAY - n
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tool", [CLICK, TYPER], ids=["click", "typer"], indirect=True)
 @pytest.mark.parametrize(("typed", "word"), [(b"y\n", "yes"), (b"\n", "no"), (b"no\n", "no")])
 def test_a_person_is_asked_once_after_the_output(tool: Tool, typed: bytes, word: str) -> None:

@@ -156,6 +156,7 @@ def test_flush_in_an_event_loop(open_client: Opener) -> None:
     assert asyncio.run(host()) == 1
 
 
+@pytest.mark.slow
 def test_reports_of_a_stopped_metric_wait(open_client: Opener, clock: FixedClock) -> None:
     """The collector would refuse them; those of other metrics go, and a flush says until when."""
     transport = MemoryTransport([stopping({"page": "2026-11-20"})] * 2)

@@ -146,6 +146,7 @@ def test_what_the_version_before_writes_since_is_no_budget(
     assert client.spent().reserved == RESERVED
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
 def test_killed_while_it_is_taken_over(before: Path, later: FixedClock, tmp_path: Path) -> None:
     """At each touch of the disk: the next start finishes it, or begins it again."""

@@ -141,6 +141,7 @@ def test_withdrawal_beside_one_who_reads_the_spool(open_client: Opener, tmp_path
     reader.close()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
 def test_wherever_a_withdrawal_is_killed_the_next_start_finishes_it(
     open_client: Opener, tmp_path: Path, clock: FixedClock

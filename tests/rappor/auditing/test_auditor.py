@@ -62,6 +62,7 @@ from rappor.protocol.parts import Part
 from rappor.protocol.randomizer import instantaneous_response, system_coins
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "audited", [*ENCODINGS.values(), metric(k=8, m=64)], ids=[*ENCODINGS, "colliding"]
 )
@@ -83,6 +84,7 @@ def test_shipped_encoder_passes(audited: Metric) -> None:
     assert seen.count("not seen") <= (3 if k > 3 else 5 if k > 1 else 10)
 
 
+@pytest.mark.slow
 def test_a_lower_claim_is_refuted() -> None:
     """An encoder with less noise than claimed is found by its loss alone."""
     audited = metric(k=8, f=0.6, p=0.35, q=0.7)
@@ -91,6 +93,7 @@ def test_a_lower_claim_is_refuted() -> None:
     assert {"epsilon_1", "epsilon_2", "epsilon_inf"} <= faults_of(result)
 
 
+@pytest.mark.slow
 def test_short_audit_reaches_as_much_as_it_can() -> None:
     """One string hash: the bounds fall short of their mean by at most 7 standard deviations.
 
@@ -274,6 +277,7 @@ def test_what_faults_are_planted_in_passes(audited: Metric, permanent_seen: bool
     assert run_audit(Function(make), audited).passed
 
 
+@pytest.mark.slow
 def test_a_learned_rule_finds_what_no_count_of_the_true_bits_shows() -> None:
     """The first value of a pair also sets the last bit: an observer of whole reports is sure."""
     result = run_audit(Function(lambda: telling(FEW_BITS)), FEW_BITS, trials=30_000)

@@ -93,6 +93,7 @@ def test_a_faulty_command_ends_with_1(registry: str, capfd: pytest.CaptureFixtur
     assert captured.err.strip().endswith("checks found a fault")
 
 
+@pytest.mark.slow
 def test_named_values_are_asked_about(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Two values of a file beside the pairs and the random ones; empty lines are none."""
     (tmp_path / "values.txt").write_bytes("canary\r\n\nfür\n".encode())

@@ -237,6 +237,7 @@ def folder(place: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(place, tmp_path / "place"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("example", examples(for_shell=False))
 def test_every_example_runs(example: str, folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Beside the files that it names, each example ends well and prints no trailing blanks."""
@@ -274,6 +275,7 @@ def collector_with(counts: bytes) -> Iterator[str]:
         yield f"http://127.0.0.1:{server.server_address[1]}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("example", examples(for_shell=True))
 def test_every_example_for_a_shell_runs(example: str, folder: Path) -> None:
     """Pipes, files, other commands and collectors: a shell finds the program and ends well."""

@@ -265,6 +265,7 @@ def test_texts_of_other_have_their_own_candidates(shell: Shell) -> None:
     assert known(None, None) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changed", [{"normalize": "casefold"}, {"categories": ("vim",), "other": True}]
 )

@@ -114,12 +114,6 @@ def test_the_list_is_written_as_the_devices_do(shell: Shell) -> None:
     assert row["string"] == "mojek.example"
 
 
-def test_a_packed_file_of_known_candidates_is_too_long(shell: Shell, counts: str) -> None:
-    """What is known is held; what is never held is the list."""
-    words = (counts, "--known", "list.txt.gz", "--list", "list.txt")
-    assert "known strings must be fewer" in refused(shell("discover", *words))
-
-
 def test_answers_in_full_need_no_suggestions(shell: Shell) -> None:
     """Of categories all are known."""
     (shell.place / "population.csv").write_text("value,weight\nlight,1\ndark,1\n")

@@ -107,6 +107,7 @@ def test_the_distribution_is_near_the_truth(n_runs: int) -> None:
         assert mean <= 0.140 + slack("variation", n_runs)
 
 
+@pytest.mark.slow
 @both_counts
 @pytest.mark.parametrize("kind", accuracy.COVERAGE_KINDS)
 def test_intervals_cover_the_truth(kind: str, n_runs: int) -> None:

@@ -43,6 +43,7 @@ def covered(estimates: Estimates, truth: NDArray[np.float64]) -> NDArray[np.bool
     return (estimates.ci_low <= truth) & (truth <= estimates.ci_high)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("profile", ["strict", "balanced", "low-noise"])
 @pytest.mark.parametrize("each", [1, 7, 30])
 def test_intervals_of_repeated_yes_or_no_answers_cover(profile: str, each: int) -> None:
@@ -61,6 +62,7 @@ def test_intervals_of_repeated_yes_or_no_answers_cover(profile: str, each: int) 
         assert taken_for_others < fewest(n_runs, 0.94)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("profile", ["strict", "balanced", "low-noise"])
 def test_repeated_choices_keep_their_rates(profile: str) -> None:
     """3 true of 20 categories, 10,000 devices with 30 reports: coverage, and false detections."""

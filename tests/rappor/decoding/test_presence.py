@@ -54,6 +54,7 @@ def test_two_draws_and_all_fitted_detect_no_absent_candidate_often(m: int, h: in
     assert false <= stats.binom.isf(FALSE_ALARM, found, 0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("m", [8, 16])
 def test_absent_candidates_are_not_detected_for_heavy_non_candidates(m: int) -> None:
     """Half of 100 strings are no candidates: at low noise they lift a third of all rows.

@@ -61,6 +61,7 @@ def check_equal(streamed: Estimates, listed: Estimates) -> None:
     assert streamed.rests == listed.rests
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("correction", ["bh", "adaptive", "bonferroni"])
 @pytest.mark.parametrize(("h", "m"), [(1, 16), (2, 8)])
 def test_the_best_have_the_rows_of_the_whole_table(h: int, m: int, correction: str) -> None:
@@ -77,6 +78,7 @@ def test_collections_under_several_parameters_go_together() -> None:
     check_equal(decode(counts, MANY), decode(counts, MANY, distribution=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_reports", [0.5e6, 1e9])
 def test_several_passes_find_what_several_screenings_find(n_reports: float) -> None:
     """Also where the noise is so low that each screening shows more strings."""

@@ -548,6 +548,7 @@ print("resumed", found.n_resumed, flush=True)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_a_killed_run_goes_on_and_counts_no_file_twice(number: int, tmp_path: Path) -> None:
     """Killed again and again after a file or two, until it ends."""

@@ -110,6 +110,7 @@ def planned_choice(*, each: int = 1, devices: int = 10_000) -> Plan:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("each", [1, 30])
 def test_errors_are_those_of_the_decoder(each: int) -> None:
     """Of frequent and of absent categories, once and repeated; detected as often as predicted."""

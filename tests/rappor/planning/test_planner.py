@@ -220,6 +220,7 @@ def test_plan_finds_the_asymmetric_design_and_prices_the_published_one() -> None
     assert published.share / planned.share == pytest.approx(math.sqrt(published.excess), rel=0.12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("one", "inf"), [(1, 2), (2, 4), (4, 8)])
 @pytest.mark.parametrize("reports", [30_000, 1_000_000, 1_000_000_000])
 def test_a_rare_string_is_near_the_optimum(one: float, inf: float, reports: int) -> None:
@@ -425,6 +426,7 @@ def test_command_prints_the_plan_for_people(
     assert "of 128 cohorts, 0 % have at least 10 reports in an interval; m = 1 would do" in out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("budget", [ONCE, ("--epsilon-1=4", "--epsilon-inf=4", "--devices=1e6")])
 @pytest.mark.parametrize(
     ("days", "reports", "losses"),

@@ -62,6 +62,7 @@ def stray(values: list[float]) -> float:
     return SIGMAS * float(np.std(values, ddof=1)) / math.sqrt(len(values))
 
 
+@pytest.mark.slow
 @each_plan
 def test_the_share_is_detected_as_often_as_planned(name: str, n_runs: int) -> None:
     """Within 5 points of 80 %, and what the binomial count allows beside them."""

@@ -49,6 +49,7 @@ def check(params: Params, n: int, *, devices: int, near: float, cohorts: int = 2
     assert not agrees(found.share, cohorts, min(1.0, high + 0.12))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [1, 2, 5])
 @pytest.mark.parametrize("profile", sorted(NOISES))
 def test_profiles(profile: str, n: int) -> None:

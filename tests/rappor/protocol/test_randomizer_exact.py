@@ -198,6 +198,7 @@ def test_report_is_the_product_of_p_star_and_q_star(noise: Noise) -> None:
         assert reports_of(bits, params) == product_law(bits, p_star, q_star, 3)
 
 
+@pytest.mark.slow
 @every_noise
 def test_largest_ratio_of_one_report_is_epsilon_one(noise: Noise) -> None:
     """Over any two inputs of every encoding, the worst outcome's ratio is exp(eps_1)."""

@@ -119,6 +119,7 @@ def test_where_all_is_forbidden_the_report_is_whole(
         keep_picture(page, "report-strict-dark")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [390, 1280])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_report_is_accessible_and_fits(
@@ -138,6 +139,7 @@ def test_report_is_accessible_and_fits(
         keep_picture(page, f"report-{scheme}-{width}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("scheme", "width"), [("light", 390), ("dark", 1280)])
 def test_trend_is_accessible_and_fits(
     browser: Any, trends: tuple[str, list[str]], scheme: str, width: int

@@ -110,6 +110,16 @@ def test_the_nearest_are_drawn_where_nothing_changed() -> None:
     assert [dot.get("fill") for dot in drawing.iter(f"{SVG}circle")] == ["none"] * 4
 
 
+def test_one_day_has_no_table_of_changes() -> None:
+    """Nothing is compared, so the shares are the only numbers."""
+    counts = simulate_counts(Population(NAMES, SAME), PARAMS, n_reports=2e4, seed=0, metric="m")
+    day = Period(first=FIRST, last=FIRST, collections=(counts,))
+    released = Released(metric="m", first=FIRST, last=FIRST, periods=(day,), withheld=())
+    captions = list(tables(panel_page(trend(released, NAMES))))
+    assert not any("Changes" in each for each in captions)
+    assert any("Shares of the reports" in each for each in captions)
+
+
 def test_the_tables_are_the_record(found: Panel) -> None:
     """Every row of the contrasts, changes first; every share of what is shown; every sample."""
     shown = tables(panel_page(found))

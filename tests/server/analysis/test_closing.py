@@ -30,8 +30,8 @@ from sqlalchemy import event, insert, select, update
 
 from rappor import Metric, Params
 
-SMALL = ACCEPTED.registry["small"]
-"""Released from five reports on, and two of a cohort."""
+SMALL = dataclasses.replace(ACCEPTED.registry["small"], interval="none")
+"""Released from five reports on, and two of a cohort; devices report every event."""
 ALL_DAYS = (datetime.date.min, datetime.date.max)
 N_DAYS = 6
 

@@ -67,6 +67,7 @@ def test_answers_are_bounded(store: Store) -> None:
     assert kept_answers.total(store) <= 2 * 1200
 
 
+@pytest.mark.slow
 def test_failures_are_forgotten_with_time(store: Store) -> None:
     """A year without an answer leaves a few rows; one whose process is slow is not taken away."""
     for day in range(365):

@@ -270,6 +270,7 @@ def test_tables_hold_the_same_rows_in_every_form(asker: Asker) -> None:
         assert (len(rows) == 3) or not everything
 
 
+@pytest.mark.slow
 def test_a_job_outlives_no_process(asker: Asker, tmp_path: Path) -> None:
     """Another collector of the same database tells how far it is, and that it was killed."""
     database = f"sqlite:///{asker.running.folder}/counts.sqlite3"

@@ -7,6 +7,7 @@ import datetime
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
 from collectors import ACCEPTED, TODAY, count_group, report_of, submission_of, upload_of
 from rappor_server.analysis import closing, releases
 from rappor_server.storage.store import Store
@@ -17,6 +18,7 @@ N_DAYS = 10
 N_READERS = 4
 
 
+@pytest.mark.slow
 def test_readers_at_once_close_each_block_once(store: Store) -> None:
     """Whatever they read of a day, at any time and from any thread, is nothing or its one answer.
 

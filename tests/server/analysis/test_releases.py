@@ -258,6 +258,7 @@ def spanned(answers: list[Counts], wanted: NDArray[np.int64]) -> bool:
     return bool(np.allclose(rows.T @ solution, wanted, atol=1e-6))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(5))
 def test_no_combination_of_ranges_and_times_gives_a_report(store: Store, seed: int) -> None:
     """Whoever reads every range on every day cannot add and subtract them to a single report."""

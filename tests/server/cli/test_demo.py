@@ -22,6 +22,7 @@ PATIENCE = 300.0
 PROGRAM = "import sys; from rappor_server.cli import main; sys.argv[0] = 'rappor-server'; main()"
 
 
+@pytest.mark.slow
 def test_the_demo_fills_a_dashboard_and_leaves_nothing(tmp_path: Path) -> None:
     """The link signs in once, every metric has its eight weeks, and Ctrl-C ends it all."""
     with subprocess.Popen(

@@ -96,6 +96,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "names",
     [names for names in commands() if names not in ((), ("demo",), ("serve",), ("restore",))],
@@ -114,6 +115,7 @@ def test_example_of_restore_runs_after_that_of_backup(folder: Path) -> None:
     assert (folder / "restored.sqlite3").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("example", examples_of("serve").splitlines())
 def test_examples_of_serve_listen(example: str, folder: Path) -> None:
     """The collector starts, on a port that is free, and a signal ends it."""

@@ -6,6 +6,7 @@ import contextlib
 import datetime
 from pathlib import Path
 
+import pytest
 from collectors import put, run_command
 from dashboards import TOML
 from rappor_server.storage.database import migrate
@@ -14,6 +15,7 @@ from rappor_server.storage.store import Store
 from rappor import Population, Registry, simulate_counts
 
 
+@pytest.mark.slow
 def test_whole_weeks_are_published(tmp_path: Path) -> None:
     """Today's week is not whole; a metric without any is named, and nothing is written twice."""
     registry, site = tmp_path / "metrics.toml", tmp_path / "site"

@@ -103,6 +103,7 @@ def day() -> str:
     return time.strftime("%Y-%m-%d", time.gmtime())
 
 
+@pytest.mark.slow
 def test_upload_and_read(collector: Running, token: str, day: str) -> None:
     """Uploads get a status for each report; metrics, counts and estimates include them."""
     bodies = [upload_of(report_of(bits=i, cohort=i % 4), report_of("sound")) for i in range(40)]
@@ -136,6 +137,7 @@ def test_upload_and_read(collector: Running, token: str, day: str) -> None:
     assert estimates["reports"] == 41
 
 
+@pytest.mark.slow
 def test_a_retry_counts_once(shared: tuple[Running, str]) -> None:
     """An upload is its bytes: repeated it counts once, with another body it is another one."""
     collector, token = shared
@@ -149,6 +151,7 @@ def test_a_retry_counts_once(shared: tuple[Running, str]) -> None:
     assert collector.get(path, token).json()["reports"] == before + 2
 
 
+@pytest.mark.slow
 def test_restart_keeps_everything(tmp_path: Path, database: str) -> None:
     """Counts, ids and tokens outlive a restart, which closes blocks; SIGTERM stores what waits."""
     with serving(tmp_path, database, "--suspicious", "accept") as running:
@@ -175,6 +178,7 @@ def test_restart_keeps_everything(tmp_path: Path, database: str) -> None:
 # What is sent
 
 
+@pytest.mark.slow
 def test_bad_bodies_are_problems(collector: Running, token: str) -> None:
     """Each malformed upload gets a problem document, and is counted by its reason."""
     check_problem(collector.post(b"{}"), 400)
@@ -324,6 +328,7 @@ def test_browsers_may_send_where_it_is_allowed(tmp_path: Path) -> None:
 # What is read
 
 
+@pytest.mark.slow
 def test_reading_needs_a_token_that_allows_it(
     shared: tuple[Running, str], shared_database: str
 ) -> None:
@@ -509,6 +514,7 @@ def test_minimum_of_reports(shared: tuple[Running, str], shared_database: str, d
     assert collector.get(path, token).json()["reports"] == 6
 
 
+@pytest.mark.slow
 def test_estimate_has_a_time_limit(tmp_path: Path) -> None:
     """An estimate that takes too long gets 422; the next one is answered."""
     database = f"sqlite:///{tmp_path / 'counts.sqlite3'}"
@@ -587,6 +593,7 @@ def locked(path: Path) -> Iterator[None]:
         other.execute("ROLLBACK")
 
 
+@pytest.mark.slow
 def test_locked_inbox_is_503_and_recovers(tmp_path: Path) -> None:
     """While another process locks it, uploads get 503; the database itself holds up no upload."""
     database = f"sqlite:///{tmp_path / 'counts.sqlite3'}"
@@ -607,6 +614,7 @@ def test_locked_inbox_is_503_and_recovers(tmp_path: Path) -> None:
         assert running.get("/v1/metrics/page/counts", token).json()["reports"] == 1
 
 
+@pytest.mark.slow
 def test_inbox_that_hangs_is_503_and_not_ready(tmp_path: Path) -> None:
     """Until it commits again the collector is not ready, and keeps nothing that it gave up."""
     database = f"sqlite:///{tmp_path / 'counts.sqlite3'}"
@@ -626,6 +634,7 @@ def test_inbox_that_hangs_is_503_and_not_ready(tmp_path: Path) -> None:
         assert running.post(body).status_code == 200
 
 
+@pytest.mark.slow
 def test_what_has_come_is_counted_within_seconds(tmp_path: Path, database: str) -> None:
     """Also after the folder was killed, whose end is told; gauges say what was folded."""
     with serving(tmp_path, database, "--suspicious", "accept") as running:
@@ -719,6 +728,7 @@ def start_secure(folder: Path, database: str, flags: list[str]) -> Running:
 # Nothing that identifies
 
 
+@pytest.mark.slow
 def test_nothing_that_identifies_is_stored_or_logged(tmp_path: Path, database: str) -> None:
     """The log has no address, header, id or body; the database has no address or header."""
     flags = ["--rate", "1000", "--suspicious", "accept"]
@@ -779,6 +789,7 @@ def test_several_workers_on_sqlite_are_refused(tmp_path: Path) -> None:
     assert "Traceback" not in answer.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)
 def test_several_workers_and_collectors_on_one_postgresql(tmp_path: Path, database: str) -> None:
     """Uploads repeated anywhere count once, and a killed collector loses nothing."""

@@ -76,6 +76,7 @@ def fuzz(fuzzed: tuple[Running, str], label: str, n: int) -> None:
     assert running.get("/readyz").status_code == 200
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("label", OPERATIONS)
 def test_operation_keeps_to_its_description(fuzzed: tuple[Running, str], label: str) -> None:
     """Thirty generated requests to each operation get answers that fit the description."""

@@ -45,6 +45,7 @@ def stopped(dashboard: Dashboard) -> Iterator[None]:
                 os.kill(each, signal.SIGCONT)
 
 
+@pytest.mark.slow
 def test_a_metric_answers_on_arrival(reader: Visitor) -> None:
     """The first page has the sentence, every detected string, and how each of them moved."""
     page = reader.answer(HOME)

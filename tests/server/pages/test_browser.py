@@ -52,6 +52,7 @@ def visiting(
         context.close()
 
 
+@pytest.mark.slow
 def test_an_analyst_finds_the_way(
     browser: Any, dashboard: Dashboard, token: str, tmp_path: Path
 ) -> None:
@@ -113,6 +114,7 @@ VIEWS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", VIEWS)
 def test_pages_are_accessible_and_fit(
     browser: Any, dashboard: Dashboard, token: str, name: str

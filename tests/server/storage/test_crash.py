@@ -139,6 +139,7 @@ def folded(running: Running, token: str, n_reports: int) -> dict[str, Any]:
         time.sleep(0.2)
 
 
+@pytest.mark.slow
 def test_killed_collector_loses_nothing_and_doubles_nothing(tmp_path: Path, database: str) -> None:
     """After five kills every acknowledged upload is counted once."""
     crash(tmp_path, database, 5)

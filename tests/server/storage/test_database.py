@@ -184,6 +184,7 @@ def test_schema_6_keeps_every_count_and_knows_every_retry(database: str) -> None
             assert gone not in data
 
 
+@pytest.mark.slow
 def test_several_may_migrate_at_once(database: str, tmp_path: Path) -> None:
     """Of collectors that start together on a new database one migrates it, the others wait."""
     registry = tmp_path / "metrics.toml"

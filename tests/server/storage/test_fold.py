@@ -132,6 +132,7 @@ def attempt(number: int, key: bytes, places: tuple[int, ...]) -> Submission:
     return Submission(key=key, answer=b"", accepted=accepted, refusals=refused)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pattern", list(itertools.product((False, True), repeat=3)))
 def test_mixed_uploads_lose_and_double_nothing(store: Store, pattern: tuple[bool, ...]) -> None:
     """All histories of up to four attempts at three reports, some of them refused each time.
@@ -205,6 +206,7 @@ def test_each_day_has_counts_of_its_own(store: Store) -> None:
     assert releases.release(store, PAGE, TODAY, TODAY).n_reports == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("days", [400, 16, 2, -16, -400])
 def test_a_receiver_with_a_wrong_clock_harms_nobody(store: Store, days: int) -> None:
     """Its uploads count once, not in the future; keys lie in tables of the folder's day."""
@@ -228,6 +230,7 @@ def test_keys_go_to_the_newest_table(store: Store) -> None:
     assert total(store) == 2
 
 
+@pytest.mark.slow
 def test_years_without_prune_stop_no_fold(store: Store) -> None:
     """Tables of keys may be more than a database joins; the newest ones are looked at."""
     body = upload_of()
@@ -340,6 +343,7 @@ def damaged() -> dict[str, bytes]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(damaged()))
 def test_a_group_that_cannot_be_read_is_set_apart(store: Store, name: str) -> None:
     """Others are counted; it stays as it is, and is counted when a version can read it."""
@@ -369,6 +373,7 @@ def damage(rng: random.Random, record: bytes) -> bytes:
     return bytes(changed[: rng.choice([len(changed), rng.randrange(1, len(changed))])])
 
 
+@pytest.mark.slow
 def test_no_group_stops_the_others(store: Store) -> None:
     """Whatever became of its bytes, it is counted or set apart."""
     rng = seeded(35)
@@ -438,6 +443,7 @@ def test_a_fold_whose_commit_fails_counts_once(store: Store, *, is_committed: bo
     assert total(store) == 2
 
 
+@pytest.mark.slow
 def test_locked_table_is_told_in_time(store: Store) -> None:
     """A fold fails after some seconds of a lock, and uploads are taken meanwhile."""
     other = open_engine(store.engine.url.render_as_string(hide_password=False))

@@ -131,6 +131,7 @@ def test_raw_reports_are_forgotten_after_theirs(store: Store) -> None:
     assert total(store, "sound") == 1
 
 
+@pytest.mark.slow
 def test_a_table_that_is_still_read_is_deleted_by_the_next_run(store: Store) -> None:
     """While a backup reads a table that is due, `prune` fails after some seconds, and says so."""
     if store.engine.dialect.name != "postgresql":

@@ -208,6 +208,7 @@ def guess(row: dict[str, Any], ids: Iterable[bytes]) -> bytes | None:
     return None
 
 
+@pytest.mark.slow
 def test_no_upload_is_found_by_trying(loot: Loot) -> None:
     """Not even that of a boolean; whoever has the id, or a plain hash beside it, finds it."""
     rows = loot.of_kind("upload")
@@ -222,6 +223,7 @@ def test_no_upload_is_found_by_trying(loot: Loot) -> None:
     assert set(known) - {"ctid", "writer"} == {"key"}
 
 
+@pytest.mark.slow
 def test_no_id_is_anywhere(loot: Loot) -> None:
     """Not in a cell of any table, nor in SQLite's files, as bytes or as text."""
     stolen = b"\n".join(
@@ -250,6 +252,7 @@ def disorder(numbers: list[int]) -> float:
     return 1 - 6 * distance / (n * (n * n - 1))
 
 
+@pytest.mark.slow
 def test_kept_reports_have_no_order_and_no_company(loot: Loot) -> None:
     """Where they lie, their keys and who wrote them say nothing of upload, group or time.
 
@@ -272,6 +275,7 @@ def test_kept_reports_have_no_order_and_no_company(loot: Loot) -> None:
     assert disorder(sorted(marked)) == 1
 
 
+@pytest.mark.slow
 def test_no_row_of_counts_is_one_report(loot: Loot) -> None:
     """Every row is the sum of many reports, although the collector began anew three times."""
     rows = loot.tables()["tally"]
@@ -281,6 +285,7 @@ def test_no_row_of_counts_is_one_report(loot: Loot) -> None:
     assert min(totals.values()) >= 10
 
 
+@pytest.mark.slow
 def test_no_block_is_one_report(loot: Loot) -> None:
     """What is released the next day is in rows of at least ten reports, and in no other."""
     store = Store(loot.engine)
@@ -345,6 +350,7 @@ def test_files_of_sqlite_hold_no_earlier_sums(tmp_path: Path) -> None:
 N_THIRDS, N_STOLEN = 3, 300
 
 
+@pytest.mark.slow
 def test_data_files_after_a_fold_hold_no_single_report(database: str) -> None:
     """Before it they hold all 300, afterwards none: neither bits nor what a sum was before."""
     migrate(database)
