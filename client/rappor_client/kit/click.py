@@ -23,6 +23,7 @@ from rappor_client.kit.host import Host
 _Program = TypeVar("_Program")
 
 NAME: Final = "telemetry"
+_RAN: Final = f"{__name__}.ran"
 _UNREAD: Final = {
     "ignore_unknown_options": True,
     "allow_extra_args": True,
@@ -142,15 +143,11 @@ def _watch_root(group: Any, host: Host) -> None:
         try:
             result = invoke(ctx)
         except Exception as error:
-            if getattr(error, "exit_code", 1) == 0:  # the end that a command chose
-                end(ctx)
+            if _RAN in ctx.meta and getattr(error, "exit_code", 1) == 0:  # as the command chose
+                host.end()
             raise
-        end(ctx)
+        host.end()
         return result
-
-    def end(ctx: Any) -> None:
-        if ctx.invoked_subcommand != NAME:
-            host.end()
 
     group.invoke = run
 
@@ -174,6 +171,7 @@ def _watch(command: Any, host: Host) -> None:
     invoke = command.invoke
 
     def run(ctx: Any) -> Any:
+        ctx.meta[_RAN] = True
         with contextlib.suppress(Exception):  # nothing of telemetry may stop its host
             if host.listens():
                 host.record(uses_of(ctx))

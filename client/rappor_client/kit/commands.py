@@ -95,7 +95,11 @@ def _status(host: Host, _chosen: argparse.Namespace, _uses: Sequence[str]) -> _L
         with host.open() as client:
             if client.disabled:
                 yield f"It cannot work now: {client.disabled}."
-            yield f"{len(client.log())} reports sent, {client.waiting()} waiting."
+            held = len(read_contents(host.folder).held)
+            until = f", {held} kept until the day is over" if held else ""
+            yield f"{len(client.log())} reports sent, {client.waiting()} waiting{until}."
+    elif not host.answer().word and host.is_in_container():
+        yield "Nobody is asked in a container."
 
 
 def _state(host: Host) -> _Lines:

@@ -109,6 +109,10 @@ class Host:
             return f"{self.name} ships no registry of what it collects"
         return _NOTHING if answer.is_own(self.folder) else "the folder belongs to another user"
 
+    def is_in_container(self) -> bool:
+        """Return whether an answer would be gone with the container."""
+        return any(map(os.path.exists, self.containers))
+
     def is_on(self) -> bool:
         """Return whether this run may record: the person agrees, and nothing is against it."""
         return self.answer().word == "yes" and not self.obstacle()
@@ -226,7 +230,7 @@ class Host:
         return erase(Path(self.folder), now=self.clock())
 
     def _ask(self) -> None:
-        if self.obstacle() or any(map(os.path.exists, self.containers)):
+        if self.obstacle() or self.is_in_container():
             return
         from rappor_client.kit import question
 

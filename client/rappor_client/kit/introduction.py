@@ -6,6 +6,7 @@ import argparse
 import datetime
 import json
 import math
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
@@ -110,15 +111,22 @@ def write(host: Host, chosen: argparse.Namespace, names: Sequence[str]) -> Itera
         path.write_text(text, encoding="utf-8")
         yield f"{path} has {len(names)} names of {host.what}. It ships with {host.name}."
         if "discover" not in text and not host.is_site:
-            least = f"{devices_for_others():,} devices a month, and no use of the name other"
+            least = f"{devices_for_others():,} devices a month, and no command named other"
             yield f"Names that are not listed are not looked for: that takes {least}."
+    elif new := sorted({*names}.difference(Registry.load(path)[METRIC].params.categories)):
+        yield f"{path} is kept, and lacks {', '.join(new)}. For a new list remove it first."
     section = section_of(host)
     if chosen.readme is None:
         yield section
         return
-    with chosen.readme.open("a", encoding="utf-8") as file:
-        file.write(section)
-    yield f"The section Telemetry is at the end of {chosen.readme}."
+    readme = chosen.readme.read_text(encoding="utf-8") if chosen.readme.exists() else ""
+    first = re.escape(section[: section.index(" reports which")])
+    earlier = rf"^{first}.*?^The reports go to [^\n]*"
+    parts = re.split(earlier, readme, maxsplit=1, flags=re.DOTALL | re.MULTILINE)
+    parts.insert(1, section)
+    text = "\n\n".join(filter(None, map(str.strip, parts)))
+    chosen.readme.write_text(f"{text}\n", encoding="utf-8")
+    yield f"The section Telemetry is in {chosen.readme}."
 
 
 def registry_of(

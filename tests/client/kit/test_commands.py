@@ -11,6 +11,7 @@ import pytest
 from accepting_collector import accepting
 from kit_tools import CLICK, TYPER, Tool
 from rappor_client.kit.answer import Answer, read, write
+from rappor_client.kit.commands import manage
 from rappor_client.kit.host import Host
 from rappor_client.testing import FixedClock, MemoryTransport, peek
 
@@ -65,6 +66,15 @@ def test_status_says_what_decided(tool: Tool, name: str) -> None:
     assert "is on: you said yes on 2" in tool.run("telemetry", "status", env={name: "0"})
 
 
+def test_status_says_that_nobody_is_asked_in_a_container(tool: Tool) -> None:
+    """Or a maker who works in one waits for the question; whoever has agreed needs none."""
+    inside = tool.program.read_text().replace("containers=()", 'containers=["/"]')
+    tool.program.write_text(inside)
+    assert "Nobody is asked in a container" in tool.run("telemetry", "status")
+    tool.run("telemetry", "on")
+    assert "Nobody is asked" not in tool.run("telemetry", "status")
+
+
 def test_reset_begins_as_a_new_device(tool: Tool) -> None:
     """Another secret, the same answer."""
     tool.run("telemetry", "on")
@@ -91,10 +101,14 @@ def test_a_report_leaves_in_a_process_of_its_own(tmp_path: Path) -> None:
         assert "Privacy loss so far: epsilon = 8" in log
 
 
-def test_preview_shows_the_bytes_that_are_sent(tool: Tool) -> None:
+def test_preview_shows_the_bytes_that_are_sent(
+    tool: Tool, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Those that are kept until the day is over, as they leave; and what they reveal."""
     host = agree(tool, at="2026-12-31T12:00:00")
     host.work("build")
+    assert manage(host, ["status"], []) == 0
+    assert "0 waiting, 2 kept until the day is over." in capsys.readouterr().out
     shown = tool.run("telemetry", "preview").splitlines()
     host.clock.advance(days=1)  # type: ignore[attr-defined]
     transport = MemoryTransport()
@@ -117,11 +131,21 @@ def test_view_writes_a_page_that_only_the_user_can_read(tool: Tool) -> None:
 
 
 def test_init_writes_a_section_for_the_readme(tool: Tool, tmp_path: Path) -> None:
-    """A registry that is there stays; without one an owner is needed."""
+    """It replaces the last one. A registry that is there stays; a new one needs an owner."""
     readme = tmp_path / "README.md"
+    readme.write_text("# My tool\n\nIt builds.")
     tool.run("telemetry", "init", "--readme", str(readme))
-    assert "## Telemetry" in readme.read_text()
-    assert "`mytool telemetry off`" in readme.read_text()
+    written = readme.read_text()
+    assert written.startswith("# My tool\n\nIt builds.\n\n## Telemetry\n")
+    assert "`mytool telemetry off`" in written
+    readme.write_text(f"{written}\n## License\n")
+    tool.registry.write_text(tool.registry.read_text().replace('  "check",\n', ""))
+    assert "lacks check." in tool.run("telemetry", "init", "--readme", str(readme))
+    again = readme.read_text()
+    assert "check" in written
+    assert "check" not in again
+    assert again.count("## Telemetry") == 1
+    assert again.endswith("\n\n## License\n")
     tool.registry.unlink()
     assert "--owner must be given" in tool.run("telemetry", "init", code=1)
     few = tool.run("telemetry", "init", "--owner", "a@example.org", "--devices", "300")
