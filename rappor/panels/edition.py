@@ -136,7 +136,7 @@ class Edition:
             first=self.trend.samples[0].first or self.released.first,
             last=self.trend.samples[-1].last or self.released.last,
             reports=self.trend.reports,
-            strings=len(self.trend.shown),
+            strings=int(self.trend.found.sum()),
         )
 
     def files(self) -> dict[str, bytes]:

@@ -123,9 +123,7 @@ def decode_apart(
         names=names,
         alone=tuple(alone),
         whole=whole,
-        found=np.ones(len(names), dtype=bool)
-        if listed is None
-        else _found(names, whole, [each for each in alone if each is not None], detection),
+        found=_found(names, whole, [each for each in alone if each is not None], detection),
         detection=each_alone,
         level=detection.level * part,
     )

@@ -188,7 +188,11 @@ class Panel(Displayed):
 
         Of periods and segments those that were found are shown too.
         """
-        return np.flatnonzero(self.changed if self.by == "sample" else self.changed | self.found)
+        return np.flatnonzero(
+            self.changed
+            if self.by == "sample"
+            else self.changed | self.found | (self._samples.candidates is None)
+        )
 
     @property
     def params_changes(self) -> tuple[tuple[Sample, Sample], ...]:
