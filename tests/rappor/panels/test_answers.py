@@ -41,6 +41,12 @@ def test_answers_are_compared_in_their_order() -> None:
     assert (each.how, each.rows_p_value) == ("answers", None)
 
 
+def test_an_answer_that_nobody_gives_is_not_found() -> None:
+    """Every category has a row; a page says how many of them are in use."""
+    found = compare({"a": answers([5, 5, 0], 0, 5e4), "b": answers([4, 6, 0], 1, 5e4)})
+    assert found.found.tolist() == [True, True, False]
+
+
 def test_test_and_interval_of_an_answer_agree() -> None:
     """A p-value is below an error rate where the interval of that rate leaves out 0."""
     for a, b in ((3, 2), (9, 12), (14, 2)):
