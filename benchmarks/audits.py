@@ -22,7 +22,7 @@ from rappor.auditing import Audit, Function, audit, audit_client, shipped_respon
 from rappor.auditing.exact import random_params
 from rappor.registry.registry import Registry
 
-ENCODERS, CLIENTS = 380, 20
+ENCODERS, CLIENTS = 36, 4
 
 _REGISTRY: Final = """
 [budget]
@@ -67,7 +67,7 @@ def clients(n: int) -> Iterator[Audit]:
 
 def audits(*, quick: bool) -> list[Table]:
     """Audit correct code over and over."""
-    share = 20 if quick else 1
+    share = 4 if quick else 1
     table = Table(
         title="audits of correct code",
         columns=("subject", "audits", "checks", "found a fault", "stated: at most"),

@@ -288,7 +288,7 @@ def test_only_the_environment_and_the_registry_are_above_an_account(
     """Tests are an obstacle: nothing is written, whoever has agreed."""
     site = give(starlette_app()[0])
     site._device(site._folder("anna")).record(["home"])
-    assert "PYTEST_CURRENT_TEST" in site.send()
+    assert "is off: the environment has" in site.send()
     assert not (tmp_path / "devices").exists()
 
 
