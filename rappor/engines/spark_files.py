@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections import defaultdict
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 from urllib.parse import unquote
@@ -20,7 +20,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from rappor.engines.files import ReportFile, kind_of
+from rappor.engines.files import ReportFile, is_of_rows, kind_of
 from rappor.engines.rows import parts_of
 from rappor.engines.workers import (
     LISTED,
@@ -93,6 +93,7 @@ def list_files(session: SparkSession, paths: Sequence[str]) -> Listing:
         every[path] = ReportFile(
             path=path, kind=kind_of(path), size=size, mtime_ns=millis, labels={}
         )
+    _check_not_hidden(paths, every)
     _check_no_table(session, list(every))
     seen = _seen(session, rows)
     empty = _empty_files(found.inputFiles(), every)
@@ -122,6 +123,15 @@ def _empty_files(addresses: Sequence[str], known: Container[str]) -> Iterator[Re
         if (kind := kind_of(path)) != "json":
             raise FileError(path, f"it cannot be read as {kind}: it is empty")
         yield ReportFile(path=path, kind=kind, size=0, mtime_ns=0, labels={})
+
+
+def _check_not_hidden(paths: Sequence[str], found: Iterable[str]) -> None:
+    """Raise FileError for a hidden file that is named itself: Spark passes it by in silence."""
+    for path in paths:
+        name = path.rstrip("/").rpartition("/")[2]
+        is_folder = any(f"/{name}/" in each for each in found)
+        if name.startswith((".", "_")) and is_of_rows(name) and not is_folder:
+            raise FileError(path, "its name begins with a dot or an underscore: Spark ignores it")
 
 
 def _seen(session: SparkSession, rows: Sequence[tuple[Any, ...]]) -> list[str] | None:

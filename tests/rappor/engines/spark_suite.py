@@ -217,10 +217,12 @@ def write_float(path: Path) -> None:
     write_rows(path, [row | {"cohort": 1.5} for row in rows_of("page", 5)])
 
 
-def test_a_missing_path_is_named(session: SparkSession, tmp_path: Path) -> None:
-    """By Spark."""
-    with pytest.raises(spark.FAILURES, match="nothing"):
-        spark.aggregate_paths(session, [f"{tmp_path}/nothing"], METRICS)
+def test_a_path_that_spark_does_not_read_is_named(session: SparkSession, tmp_path: Path) -> None:
+    """A missing one by Spark, a hidden file by this package: Spark has no word for it."""
+    write_rows(tmp_path / "_x.parquet", rows_of("page", 5))
+    for name, reason in (("nothing", ""), ("_x.parquet", ": its name begins with a dot")):
+        with pytest.raises((FileError, *spark.FAILURES), match=f"{name}{reason}"):
+            spark.aggregate_paths(session, [f"{tmp_path}/{name}"], METRICS)
 
 
 @pytest.mark.parametrize(
