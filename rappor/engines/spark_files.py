@@ -129,8 +129,8 @@ def _check_not_hidden(paths: Sequence[str], found: Iterable[str]) -> None:
     """Raise FileError for a hidden file that is named itself: Spark passes it by in silence."""
     for path in paths:
         name = path.rstrip("/").rpartition("/")[2]
-        is_folder = any(f"/{name}/" in each for each in found)
-        if name.startswith((".", "_")) and is_of_rows(name) and not is_folder:
+        is_hidden = name.startswith((".", "_")) and is_of_rows(name)
+        if is_hidden and not any(f"/{name}/" in each for each in found):  # it is no folder
             raise FileError(path, "its name begins with a dot or an underscore: Spark ignores it")
 
 
