@@ -62,6 +62,7 @@ def test_what_devices_tell_is_counted_apart(tmp_path: Path, database: str) -> No
         wrong = send(running.url, registry, "light", "--segment", "version")
         assert wrong.returncode != 0
         assert "NAME=VALUE" in wrong.stderr
+        running.count()
         collector = Collector(running.admin_url, make_token(database, "theme"))
         whole = collector.counts("theme")
         apart = collector.counts("theme", segments=True)
