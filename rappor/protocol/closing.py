@@ -1,9 +1,10 @@
 """Closing: which bit pattern of a scope each report is drawn from.
 
-A scope answers for a number of patterns, one unless the metric says more. The first value whose
-pattern is not admitted closes it: from then on every report, whatever its value, is drawn from
-the permanent response of the scope's last report. Silence would tell that a new value came, and
-drawing among the admitted ones would tell it again and again.
+A scope answers for a number of patterns, one unless the metric says more. Where there is one,
+every report repeats it, and no later value is looked at. With more, the first value whose pattern
+is not admitted closes the scope: from then on every report, whatever its value, is drawn from the
+permanent response of the last report. Silence would tell that a new value came, and drawing among
+the admitted ones would tell it again and again.
 """
 
 from __future__ import annotations
@@ -32,4 +33,4 @@ class Answered(NamedTuple, Generic[Pattern]):
             return self._replace(last=pattern)
         if len(self.admitted) < patterns:
             return self._replace(admitted=(*self.admitted, pattern), last=pattern)
-        return self._replace(closed=True)
+        return self._replace(closed=patterns > 1)

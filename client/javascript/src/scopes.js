@@ -80,7 +80,7 @@ export function answer(device, terms, entering) {
   if (isOfScope && !scope.closed && entering.pattern !== scope.last) {
     const { pattern, permanent } = entering;
     const isAdmitted = Object.hasOwn(admitted, pattern);
-    if (!isAdmitted && sizeOf(admitted) >= scope.patterns) scope.closed = true;
+    if (!isAdmitted && sizeOf(admitted) >= scope.patterns) scope.closed = scope.patterns > 1;
     else if (permanent === undefined) return null;
     else {
       scope.admitted = { ...admitted, [pattern]: admitted[pattern] ?? {} };
