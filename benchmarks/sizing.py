@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import itertools
+import multiprocessing
 import os
 import secrets
 import tempfile
@@ -25,6 +26,8 @@ _SHAPES: Final = ((1, 128, 1), (20, 128, 1), (20, 1024, 1), (20, 128, 20), (20, 
 """Metrics, bits, and reports of an upload."""
 _DEVICES: Final = (100_000, 1_000_000, 10_000_000)
 _KEY_DAYS: Final = 14
+_GROUPS_A_SECOND: Final = {1: 40, 20: 10}
+"""Of uploads with so many reports, about a third of what one process takes, to measure waits."""
 _METRIC: Final = """
 [metrics.m{i}]
 description = "a"
@@ -66,6 +69,15 @@ def sizing(*, quick: bool) -> list[Table]:
         f"{_KEY_DAYS} days and the counters of two. Written: to the database and its log; on "
         "PostgreSQL the write-ahead log. Blocks and kept reports are not included.",
     )
+    waits = Table(
+        title=f"waits: groups of {_GROUP} uploads into the inbox at a third of the capacity, ms",
+        columns=(
+            *("database", "metrics", "k", "reports an upload", "groups a second"),
+            *("p99 alone", "p99 beside folds", "ratio", "worst alone", "worst beside folds"),
+        ),
+        note="What an upload waits for its commit. A process beside folds what is there without "
+        "pause, as a collector does not: the worst case.",
+    )
     n_reports = 4096 if quick else 65_536
     with tempfile.TemporaryDirectory(dir=ROOT.parent) as folder, databases(folder) as urls:
         http = _http_seconds(Path(folder), urls["SQLite"], seconds=1.0 if quick else 5.0)
@@ -74,7 +86,68 @@ def sizing(*, quick: bool) -> list[Table]:
                 cost = _measure(Path(folder), url, *shape, n_reports=n_reports)
                 for devices in _DEVICES:
                     table.rows.append([label, *shape, *_needs(cost, http, *shape, devices)])
-    return [table]
+                waits.rows.append([label, *shape, *_waits(Path(folder), url, *shape, quick=quick)])
+    return [table, waits]
+
+
+def _waits(
+    folder: Path, url: str, metrics: int, k: int, reports: int, *, quick: bool
+) -> list[float]:
+    """Append groups at a steady rate, first alone and then beside folds; return milliseconds."""
+    from rappor_server.storage.database import open_engine  # noqa: PLC0415 - the extra
+
+    own = _fresh(folder, url)
+    engine = open_engine(own)
+    seconds = 2.0 if quick else 20.0
+    bodies = list(_bodies(_registry(metrics, k), reports, 16 * _GROUP))
+    groups = _renewed(list(_groups(_registry(metrics, k), bodies)))
+    rate = _GROUPS_A_SECOND[reports]
+    alone = _appended(engine, groups, rate, seconds)
+    beside = multiprocessing.get_context("spawn").Process(target=_fold_on, args=(own,))
+    beside.start()
+    try:
+        time.sleep(3.0)  # it has begun
+        folding = _appended(engine, groups, rate, seconds)
+    finally:
+        beside.terminate()
+        beside.join()
+        engine.dispose()
+    at = 99 * len(alone) // 100
+    return [rate, alone[at], folding[at], folding[at] / alone[at], alone[-1], folding[-1]]
+
+
+def _renewed(groups: list[list[Any]]) -> Iterator[list[Any]]:
+    """Yield groups again and again, with new keys: no upload is a retry."""
+    import msgspec  # noqa: PLC0415 - the extra 'server'
+
+    for group in itertools.cycle(groups):
+        yield [msgspec.structs.replace(each, key=secrets.token_bytes(16)) for each in group]
+
+
+def _appended(engine: Any, groups: Iterator[list[Any]], rate: int, seconds: float) -> list[float]:
+    """Return how long each append took, sorted, in milliseconds."""
+    from rappor_server.storage.inbox import open_inbox  # noqa: PLC0415 - the extra 'server'
+
+    inbox, taken = open_inbox(engine), []
+    start = time.perf_counter()
+    for i in range(int(seconds * rate)):
+        ready = _packed(next(groups))
+        time.sleep(max(0.0, start + i / rate - time.perf_counter()))
+        before = time.perf_counter()
+        inbox.append(*ready)
+        taken.append(1e3 * (time.perf_counter() - before))
+    inbox.close()
+    return sorted(taken)
+
+
+def _fold_on(url: str) -> None:
+    """Fold whatever is there, until this process is ended."""
+    from rappor_server.storage.database import open_engine  # noqa: PLC0415 - the extra
+    from rappor_server.storage.fold import fold_all  # noqa: PLC0415
+
+    engine = open_engine(url)
+    while True:
+        fold_all(engine)
 
 
 def _needs(cost: _Cost, http: float, metrics: int, k: int, reports: int, devices: int) -> list[Any]:
@@ -102,39 +175,59 @@ def _measure(
     folder: Path, url: str, metrics: int, k: int, reports: int, *, n_reports: int
 ) -> _Cost:
     """Read, append and fold uploads of a shape into a database of its own."""
-    from rappor_server.ingest.accepted_params import AcceptedParams  # noqa: PLC0415 - the extra
-    from rappor_server.ingest.validate import Suspicious, read_upload  # noqa: PLC0415
-    from rappor_server.storage.database import open_engine  # noqa: PLC0415
+    from rappor_server.storage.database import open_engine  # noqa: PLC0415 - the extra
     from rappor_server.storage.fold import fold  # noqa: PLC0415
-    from rappor_server.storage.inbox import Group, open_inbox  # noqa: PLC0415
-    from rappor_server.storage.record import encode  # noqa: PLC0415
+    from rappor_server.storage.inbox import open_inbox  # noqa: PLC0415
 
-    from rappor import Registry  # noqa: PLC0415
-
-    entries = (_METRIC.format(i=i, k=k, m=_COHORTS) for i in range(metrics))
-    registry = Registry.loads("[budget]\ntotal = inf\n" + "".join(entries))
-    known, today = AcceptedParams(registry), datetime.datetime.now(datetime.UTC).date()
+    registry = _registry(metrics, k)
     bodies = list(_bodies(registry, reports, n_reports // reports))
     engine = open_engine(_fresh(folder, url))
     inbox, meter = open_inbox(engine), _Meter(engine)
     worth_it, waiting = max(16 * metrics * _COHORTS, 4096), 0
-    for start in range(0, len(bodies), _GROUP):
-        group = [
-            read_upload(body, known, today=today, max_reports=1000, suspicious=Suspicious.ACCEPT)
-            for body in bodies[start : start + _GROUP]
-        ]
-        params = {each.fingerprint: each.params for one in group for each in one.accepted}
-        documents = {name: each.to_json() for name, each in params.items()}
-        inbox.append(Group(today, reports * len(group), encode(group, {})), documents)
+    for group in _groups(registry, bodies):
+        inbox.append(*_packed(group))
         waiting += reports * len(group)
-        if waiting >= worth_it or start + _GROUP >= len(bodies):
+        if waiting >= worth_it:
             fold(engine, inbox, waits=True)
             waiting = 0
+    fold(engine, inbox, waits=True)
+    today = datetime.datetime.now(datetime.UTC).date()
     seconds, written = meter.read()
     kept = meter.key_bytes(today) / len(bodies)
     inbox.close()
     engine.dispose()
     return _Cost(seconds / len(bodies), kept, written / len(bodies))
+
+
+def _registry(metrics: int, k: int) -> Any:
+    from rappor import Registry  # noqa: PLC0415 - what is measured is imported late
+
+    entries = (_METRIC.format(i=i, k=k, m=_COHORTS) for i in range(metrics))
+    return Registry.loads("[budget]\ntotal = inf\n" + "".join(entries))
+
+
+def _groups(registry: Any, bodies: list[bytes]) -> Iterator[list[Any]]:
+    """Read uploads, a group of them at a time."""
+    from rappor_server.ingest.accepted_params import AcceptedParams  # noqa: PLC0415 - the extra
+    from rappor_server.ingest.validate import Suspicious, read_upload  # noqa: PLC0415
+
+    known, today = AcceptedParams(registry), datetime.datetime.now(datetime.UTC).date()
+    for start in range(0, len(bodies), _GROUP):
+        yield [
+            read_upload(body, known, today=today, max_reports=1000, suspicious=Suspicious.ACCEPT)
+            for body in bodies[start : start + _GROUP]
+        ]
+
+
+def _packed(group: list[Any]) -> tuple[Any, dict[str, str]]:
+    """Return a group as the inbox keeps it, and its parameters by fingerprint."""
+    from rappor_server.storage.inbox import Group  # noqa: PLC0415 - the extra 'server'
+    from rappor_server.storage.record import encode  # noqa: PLC0415
+
+    accepted = [each for upload in group for each in upload.accepted]
+    documents = {each.fingerprint: each.params.to_json() for each in accepted}
+    today = datetime.datetime.now(datetime.UTC).date()
+    return Group(today, len(accepted), encode(group, {})), documents
 
 
 def _bodies(registry: Any, reports: int, n: int) -> Iterator[bytes]:
