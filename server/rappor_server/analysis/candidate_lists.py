@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import datetime
-import io
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from sqlalchemy import delete as delete_rows
 from sqlalchemy import select
 
-from rappor.ground.errors import DecodeError, FileError, ParamsError
-from rappor_server.errors import LimitError, NotFoundError
+from rappor.ground.errors import ParamsError
+from rappor_server.errors import LimitError
 from rappor_server.storage import schema
 from rappor_server.storage.database import failing_as_store_error, wait_alone, writing
 from rappor_server.storage.store import Store
-
-if TYPE_CHECKING:
-    from rappor.candidates.candidates import Candidates
 
 MOST_LISTS: Final = 20
 """Lists of one metric."""
@@ -35,32 +31,6 @@ class CandidateList:
     name: str
     candidates: int
     created: datetime.date
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeptList:
-    """A list of a metric as where candidates come from."""
-
-    metric: str
-    name: str
-
-    def contents(self, store: Store) -> bytes:
-        """Return the list as it was kept, nothing if there is none of this name."""
-        return find(store, self.metric, self.name) or b""
-
-    def read(self, store: Store, normalize: str) -> Candidates:
-        """Read the candidates of the list."""
-        from rappor.candidates.candidates import Candidates  # noqa: PLC0415 - loads the hashes
-
-        contents = find(store, self.metric, self.name)
-        if contents is None:
-            raise NotFoundError(f"{self.metric} has no list of this name")
-        try:
-            return Candidates.from_lines(io.BytesIO(contents), name="the list", normalize=normalize)
-        except FileError as error:
-            raise DecodeError(
-                f"the list cannot be read: line {error.line}: {error.reason}"
-            ) from None
 
 
 def keep(

@@ -472,7 +472,7 @@ def test_stretches_are_one_document(store: Store, tmp_path: Path) -> None:
     send(store, *[0] * 6)
     send(store, *[1] * 6, on=1)
     path = tmp_path / "counts.json"
-    path.write_bytes(write_releases(read_by(store, "day", 0, 5), day(0), day(5)))
+    path.write_bytes(write_releases("small", read_by(store, "day", 0, 5), day(0), day(5)))
     assert [list(each.reports) for each in Counts.load_all(path)] == [[6, 0, 0, 0], [0, 6, 0, 0]]
     found = Released.load(path)
     assert [(each.first, each.n_reports) for each in found.periods] == [(day(0), 6), (day(1), 6)]

@@ -11,11 +11,8 @@ import anyio
 import msgspec
 import pytest
 from collectors import metric_of
-from rappor_server.analysis import kept_answers
-from rappor_server.analysis.analyses import Analyses
-from rappor_server.analysis.answering import NIGHT, Answers
+from rappor_server.analysis.answers import NIGHT, Answers
 from rappor_server.analysis.jobs import Job, Jobs
-from rappor_server.analysis.making import Making
 from rappor_server.analysis.page_tasks import Drawn, PageAnswer, PageTask
 from rappor_server.analysis.worker import Pool, Task
 from rappor_server.storage.store import Store
@@ -65,8 +62,7 @@ class Desk:
 class Process(NamedTuple):
     """What answers questions in a process, and its desk."""
 
-    pages: Answers
-    programs: Analyses
+    answers: Answers
     jobs: Jobs
     desk: Desk
 
@@ -80,11 +76,11 @@ async def answering(store: Store) -> AsyncIterator[Process]:
     async def look_up(ask: Callable[..., Any], *arguments: Any, **more: Any) -> Any:
         return ask(*arguments, **more)
 
-    making = Making(jobs, store, look_up)
+    answers = Answers(jobs, store, look_up)
     try:
-        yield Process(Answers(making), Analyses(making), jobs, desk)
+        yield Process(answers, jobs, desk)
     finally:
-        await making.close()
+        await answers.close()
         jobs.close()
 
 
@@ -102,7 +98,7 @@ def test_a_question_is_answered_once(store: Store) -> None:
     """Whoever asks later, in this process or another one, gets what was kept."""
 
     async def run() -> None:
-        async with answering(store) as (one, _, _, desk), answering(store) as (other, _, _, idle):
+        async with answering(store) as (one, _, desk), answering(store) as (other, _, idle):
             desk.may_answer.clear()
             first = await one.ask(question(), owner="a", address="/there")
             assert first is not None
@@ -127,7 +123,7 @@ def test_answers_are_prepared_one_after_another(store: Store) -> None:
     """A failure is kept too, and stops no other one."""
 
     async def run() -> None:
-        async with answering(store) as (answers, _, _, desk):
+        async with answering(store) as (answers, _, desk):
             await answers.prepare([question(b"bad", fail), question(b"a"), question(b"b")])
             assert desk.asked == [b"bad", b"a", b"b"]
             await answers.prepare([question(b"bad", fail)])
@@ -146,14 +142,13 @@ def test_an_answer_is_cancelled_in_the_process_that_makes_it(store: Store) -> No
     """Another process takes the row away, and the first one stops."""
 
     async def run() -> None:
-        async with answering(store) as (one, _, _, desk), answering(store) as (other, *_):
+        async with answering(store) as (one, _, desk), answering(store) as (other, *_):
             desk.may_answer.clear()
             await one.ask(question(), owner="a")
             await other.cancel(question())
             while one.under_way("a"):
                 await asyncio.sleep(0.05)
             assert await one.find(question()) is None
-            assert kept_answers.total(store) == 0
 
     anyio.run(run)
 
@@ -172,25 +167,27 @@ def test_a_programs_job_is_seen_in_every_process(store: Store) -> None:
             one.desk.may_answer.clear()
             good = start(one, lambda: b"found")
             await one.jobs.wait(good, 0.0)
-            told = await one.programs.hand_over(good)
+            told = await one.answers.hand_over(good)
             assert (told.state, told.step, told.metric) == ("running", "decoding", "page")
-            seen = await other.programs.find(good.id, "a")
+            seen = await other.answers.find_job(good.id, "a")
             assert seen is not None
             assert seen.state == "running"
-            assert await other.programs.find(good.id, "b") is None
+            assert await other.answers.find_job(good.id, "b") is None
             one.desk.may_answer.set()
             bad = start(one, fail)
-            await one.programs.hand_over(bad)
+            await one.answers.hand_over(bad)
             for job, state, step in ((good, "done", ""), (bad, "failed", "from must be a day")):
-                while (seen := await other.programs.find(job.id, "a")) and seen.state == "running":
+                while (
+                    seen := await other.answers.find_job(job.id, "a")
+                ) and seen.state == "running":
                     await asyncio.sleep(0.01)
                 assert seen is not None
                 assert (seen.state, seen.step if state == "failed" else "") == (state, step)
-            found = await other.programs.find(good.id, "a")
+            found = await other.answers.find_job(good.id, "a")
             assert found is not None
-            assert await other.programs.result(found) == {"text/csv": b"found"}
-            await one.programs.delete(found)
-            assert await other.programs.find(good.id, "a") is None
+            assert await other.answers.files(found) == {"text/csv": b"found"}
+            await one.answers.forget(found)
+            assert await other.answers.find_job(good.id, "a") is None
 
     anyio.run(run)
 
@@ -202,8 +199,8 @@ def test_a_programs_job_is_deleted_in_any_process(store: Store) -> None:
         async with answering(store) as one, answering(store) as other:
             one.desk.may_answer.clear()
             job = start(one, lambda: b"found")
-            await other.programs.delete(await one.programs.hand_over(job))
-            assert await one.programs.find(job.id, "a") is None
+            await other.answers.forget(await one.answers.hand_over(job))
+            assert await one.answers.find_job(job.id, "a") is None
             while not one.jobs.may_start("a"):
                 await asyncio.sleep(0.05)
 
