@@ -42,7 +42,7 @@ def keep(
     """
     if not _is_name(name):
         raise ParamsError(f"the name must have 1 to {_MOST_NAME} visible characters")
-    lines = _lines(text)
+    lines = lines_of(text)
     if not 0 < len(lines) <= most:
         raise ParamsError(f"a list must have 1 to {most:,} candidates, got {len(lines):,}")
     row = {
@@ -109,8 +109,8 @@ def _is_name(text: str) -> bool:
     return 0 < len(text) <= _MOST_NAME and text.isprintable()
 
 
-def _lines(text: bytes) -> list[str]:
-    """Return the lines that are not blank."""
+def lines_of(text: bytes) -> list[str]:
+    """Return the lines of a list that are not blank; ParamsError unless it is UTF-8."""
     try:
         lines = text.decode("utf-8-sig").split("\n")
     except UnicodeDecodeError:

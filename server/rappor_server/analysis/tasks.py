@@ -20,6 +20,7 @@ from rappor.protocol.encodings import encoding_of
 from rappor.registry.metric import Metric
 from rappor_server.analysis import releases, warning_signs
 from rappor_server.analysis.answer_cache import AnswerCache, key_of
+from rappor_server.analysis.candidate_lists import lines_of
 from rappor_server.analysis.candidate_sources import CandidateSource
 from rappor_server.analysis.release_json import write_release, write_releases
 from rappor_server.analysis.releases import BlockQuery, DayReports, Release
@@ -207,7 +208,7 @@ class EstimatesTask:
     def _asked(self) -> EstimateBody:
         if self.beside is None:
             return _decode_body(self.body)
-        return msgspec.structs.replace(self.beside, candidates=_lines(self.body))
+        return msgspec.structs.replace(self.beside, candidates=lines_of(self.body))
 
     def _check(self, asked: EstimateBody) -> None:
         """Raise ParamsError for candidates that the metric cannot have, or too many of them."""
@@ -299,15 +300,6 @@ def _decode_body(body: bytes) -> EstimateBody:
         raise ParamsError(f"the body must fit its description: {error}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise ReportError("the body must be JSON") from None
-
-
-def _lines(body: bytes) -> list[str]:
-    """Return the lines of a text that are not blank."""
-    try:
-        lines = [line.rstrip("\r") for line in body.decode("utf-8-sig").split("\n")]
-    except UnicodeDecodeError:
-        raise ParamsError("a list of candidates must be UTF-8") from None
-    return [line for line in lines if line.strip()]
 
 
 def _bytes_of(collections: Iterable[Counts]) -> Iterator[bytes]:
