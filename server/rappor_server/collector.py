@@ -16,12 +16,10 @@ from rappor.decoding.detection import Detection
 from rappor.registry.metric import Metric
 from rappor_server import logs
 from rappor_server.activity import TICK_SECONDS, Activity
-from rappor_server.analysis.analyses import Analyses
-from rappor_server.analysis.answering import Answers
+from rappor_server.analysis.answers import Answers
 from rappor_server.analysis.candidate_sources import candidate_source
 from rappor_server.analysis.closing import keep_closing, metrics_due
 from rappor_server.analysis.jobs import Jobs
-from rappor_server.analysis.making import Making
 from rappor_server.analysis.page_tasks import Asked, OverviewTask
 from rappor_server.analysis.worker import Limits, Pool
 from rappor_server.errors import SchemaError, StoreError
@@ -92,9 +90,7 @@ class Collector:
         self.adopt(inputs or InputFiles.read(settings, today=today()))
         wait = functools.partial(wait_for_database, seconds=settings.database_seconds)
         self.store = wait(lambda: Store.open(settings.database))
-        self._making = Making(self.jobs, self.store, self.look_up)
-        self.answers = Answers(self._making)
-        self.analyses = Analyses(self._making)
+        self.answers = Answers(self.jobs, self.store, self.look_up)
         self._receiver = Receiver(
             wait(lambda: open_inbox(self.store.engine)),
             counter_bytes=lambda: self.accepted_params.counter_bytes,
@@ -128,7 +124,7 @@ class Collector:
         """Commit the uploads that wait, then close every part."""
         for task in self._tasks:
             task.cancel()
-        await self._making.close()
+        await self.answers.close()
         self.jobs.close()
         await self._writer.close()
         await self._receiver.close()

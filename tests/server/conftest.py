@@ -71,6 +71,12 @@ def new_database(request: pytest.FixtureRequest, folder: Path) -> Iterator[str]:
 
 
 @pytest.fixture
+def anyio_backend() -> str:
+    """The event loop of tests that are coroutines: that of the collector."""
+    return "asyncio"
+
+
+@pytest.fixture
 def store(database: str) -> Iterator[Store]:
     """A store on an empty database with the schema of this version."""
     migrate(database)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import json
 import os
 import shlex
 import shutil
@@ -239,6 +240,17 @@ class Running:
         named = {"Authorization": f"Bearer {token}"}
         return plain_http.get(f"{self.admin_url}{path}", headers=named | headers, timeout=60)
 
+    def ask(
+        self, token: str, asked: object, *, metric: str = "page", query: str = "", **headers: str
+    ) -> httpx.Response:
+        """Ask for estimates by a record, or by bytes as they are, however long it takes."""
+        body = asked if isinstance(asked, bytes) else json.dumps(asked).encode()
+        named = PATIENT | {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+        named |= {name.replace("_", "-"): value for name, value in headers.items()}
+        self.count()
+        url = f"{self.admin_url}/v1/metrics/{metric}/estimates{query}"
+        return plain_http.post(url, content=body, headers=named, timeout=150)
+
     def count(self) -> None:
         """Fold what has come, as the collector does a second later."""
         if self.database:
@@ -408,6 +420,13 @@ def serving(folder: Path, database: str, *flags: str, **more: Any) -> Iterator[R
         yield running
     finally:
         running.kill()
+
+
+def serving_file(
+    folder: Path, *flags: str, **more: Any
+) -> contextlib.AbstractContextManager[Running]:
+    """Run a collector whose database is a file of the folder."""
+    return serving(folder, f"sqlite:///{folder / 'counts.sqlite3'}", *flags, **more)
 
 
 def make_token(database: str, *metrics: str, expires: datetime.date | None = None) -> str:

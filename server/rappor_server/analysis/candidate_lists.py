@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import datetime
-import io
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from sqlalchemy import delete as delete_rows
 from sqlalchemy import select
 
-from rappor.ground.errors import DecodeError, FileError, ParamsError
-from rappor_server.errors import LimitError, NotFoundError
+from rappor.ground.errors import ParamsError
+from rappor_server.errors import LimitError
 from rappor_server.storage import schema
 from rappor_server.storage.database import failing_as_store_error, wait_alone, writing
 from rappor_server.storage.store import Store
-
-if TYPE_CHECKING:
-    from rappor.candidates.candidates import Candidates
 
 MOST_LISTS: Final = 20
 """Lists of one metric."""
@@ -37,32 +33,6 @@ class CandidateList:
     created: datetime.date
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeptList:
-    """A list of a metric as where candidates come from."""
-
-    metric: str
-    name: str
-
-    def contents(self, store: Store) -> bytes:
-        """Return the list as it was kept, nothing if there is none of this name."""
-        return find(store, self.metric, self.name) or b""
-
-    def read(self, store: Store, normalize: str) -> Candidates:
-        """Read the candidates of the list."""
-        from rappor.candidates.candidates import Candidates  # noqa: PLC0415 - loads the hashes
-
-        contents = find(store, self.metric, self.name)
-        if contents is None:
-            raise NotFoundError(f"{self.metric} has no list of this name")
-        try:
-            return Candidates.from_lines(io.BytesIO(contents), name="the list", normalize=normalize)
-        except FileError as error:
-            raise DecodeError(
-                f"the list cannot be read: line {error.line}: {error.reason}"
-            ) from None
-
-
 def keep(
     store: Store, metric: str, name: str, text: bytes, *, most: int, today: datetime.date
 ) -> None:
@@ -72,7 +42,7 @@ def keep(
     """
     if not _is_name(name):
         raise ParamsError(f"the name must have 1 to {_MOST_NAME} visible characters")
-    lines = _lines(text)
+    lines = lines_of(text)
     if not 0 < len(lines) <= most:
         raise ParamsError(f"a list must have 1 to {most:,} candidates, got {len(lines):,}")
     row = {
@@ -139,8 +109,8 @@ def _is_name(text: str) -> bool:
     return 0 < len(text) <= _MOST_NAME and text.isprintable()
 
 
-def _lines(text: bytes) -> list[str]:
-    """Return the lines that are not blank."""
+def lines_of(text: bytes) -> list[str]:
+    """Return the lines of a list that are not blank; ParamsError unless it is UTF-8."""
     try:
         lines = text.decode("utf-8-sig").split("\n")
     except UnicodeDecodeError:

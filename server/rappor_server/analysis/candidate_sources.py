@@ -1,31 +1,24 @@
-"""Where the candidates of an estimate come from: the registry's file, or a saved list."""
+"""Where the candidates of an estimate come from: the registry's file, or a saved list.
+
+A source returns its text, one candidate a line, and nothing if that cannot be read: an answer that
+was kept follows from it. Reading the candidates raises DecodeError or NotFoundError instead.
+"""
 
 from __future__ import annotations
 
+import io
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from rappor.ground.errors import DecodeError, FileError
 from rappor.registry.metric import Metric
 from rappor_server.analysis import candidate_lists
-from rappor_server.analysis.candidate_lists import KeptList
+from rappor_server.errors import NotFoundError
 from rappor_server.storage.store import Store
 
 if TYPE_CHECKING:
     from rappor.candidates.candidates import Candidates
-
-
-class CandidateSource(Protocol):
-    """Candidates as text, one a line."""
-
-    def contents(self, store: Store) -> bytes:
-        """Return the text, nothing if it cannot be read."""
-        ...
-
-    def read(self, store: Store, normalize: str) -> Candidates:
-        """Read the candidates; DecodeError or NotFoundError where they cannot be read."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +30,7 @@ class CandidatesFile:
     path: Path
 
     def contents(self, store: Store) -> bytes:  # noqa: ARG002 - a list that was kept needs it
-        """Return the bytes of the file, none if it cannot be read."""
+        """Return the bytes of the file."""
         try:
             return self.path.read_bytes()
         except OSError:
@@ -45,16 +38,44 @@ class CandidatesFile:
 
     def read(self, store: Store, normalize: str) -> Candidates:  # noqa: ARG002 - as above
         """Read the file; the error does not show its place on the disk."""
-        from rappor.candidates.candidates import Candidates  # noqa: PLC0415
+        from rappor.candidates.candidates import Candidates  # noqa: PLC0415 - loads the hashes
 
         try:
             return Candidates.from_file(self.path, normalize=normalize)
         except FileError as error:
-            place = "" if error.line is None else f"line {error.line}: "
-            raise DecodeError(
-                f"{self.metric}: its candidates file {self.name} cannot be read: "
-                f"{place}{error.reason}"
-            ) from None
+            raise _unreadable(f"{self.metric}: its candidates file {self.name}", error) from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptList:
+    """A list of a metric that was kept under a name."""
+
+    metric: str
+    name: str
+
+    def contents(self, store: Store) -> bytes:
+        """Return the list as it was kept."""
+        return candidate_lists.find(store, self.metric, self.name) or b""
+
+    def read(self, store: Store, normalize: str) -> Candidates:
+        """Read the list."""
+        from rappor.candidates.candidates import Candidates  # noqa: PLC0415 - loads the hashes
+
+        contents = candidate_lists.find(store, self.metric, self.name)
+        if contents is None:
+            raise NotFoundError(f"{self.metric} has no list of this name")
+        try:
+            return Candidates.from_lines(io.BytesIO(contents), name="the list", normalize=normalize)
+        except FileError as error:
+            raise _unreadable("the list", error) from None
+
+
+CandidateSource = CandidatesFile | KeptList
+
+
+def _unreadable(what: str, error: FileError) -> DecodeError:
+    place = "" if error.line is None else f"line {error.line}: "
+    return DecodeError(f"{what} cannot be read: {place}{error.reason}")
 
 
 def candidates_file(metric: Metric, *, registry: str) -> CandidatesFile | None:

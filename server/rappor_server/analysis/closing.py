@@ -10,7 +10,7 @@ import datetime
 import logging
 import math
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -55,6 +55,12 @@ def close_days(
     if not metric.min_reports:
         return True
     return close_blocks(store.engine, metric.name, Rule.of(metric), today=today, until=until)
+
+
+def close_all(store: Store, metrics: Iterable[Metric], today: datetime.date) -> None:
+    """Close the blocks of all days that have ended, whatever time it takes."""
+    for metric in metrics:
+        close_days(store, metric, today)
 
 
 def metrics_due(store: Store, metrics: Sequence[Metric], today: datetime.date) -> list[Metric]:

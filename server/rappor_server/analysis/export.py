@@ -25,7 +25,7 @@ from rappor.counts.tables import write_parquet as write_table
 from rappor.ground.errors import FileError, MetricError, RapporError
 from rappor.protocol.params import Params
 from rappor.registry.metric import Metric
-from rappor_server.analysis.releases import release_ended
+from rappor_server.analysis.releases import release
 from rappor_server.storage import schema
 from rappor_server.storage.blocks import due
 from rappor_server.storage.database import failing_as_store_error
@@ -53,7 +53,7 @@ def export_counts(
             "rappor-server prune closes them"
         )
     written = []
-    for counts in release_ended(store, metric, first, last).collections:
+    for counts in release(store, metric, first, last, ending=True).collections:
         path = base / f"first={first}" / f"last={last}" / f"{counts.params.fingerprint}.parquet"
         path.parent.mkdir(parents=True, exist_ok=True)
         table = counts.to_arrow()

@@ -9,7 +9,7 @@ the last request for it. Rows from the future are as good as old ones: the clock
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Final, Literal
 
 import msgspec
@@ -57,7 +57,8 @@ State = Literal["running", "done", "failed"]
 class KeptAnswer:
     """An answer as it stands: its page once it is done, else its step or the reason it failed.
 
-    Times are seconds since 1970; `seen` is that of the last change, or use of a page.
+    Times are seconds since 1970; `seen` is that of the last change, or use of a page, `asked` that
+    of a program's last request.
     """
 
     key: bytes
@@ -67,6 +68,7 @@ class KeptAnswer:
     status: int
     began: float
     seen: float
+    asked: float | None
     page: PageAnswer | None
 
 
@@ -90,7 +92,7 @@ def find(
         logs.event("answer deleted", level=logging.WARNING, reason="it cannot be read")
         forget(store, key)
         return None
-    return _kept(row, page)
+    return KeptAnswer(**row._asdict() | {"page": page})
 
 
 def find_asked(store: Store, key: bytes, *, now: float) -> KeptAnswer | None:
@@ -100,7 +102,7 @@ def find_asked(store: Store, key: bytes, *, now: float) -> KeptAnswer | None:
         return None
     if abs(now - row.asked) > _ASKED_SECONDS:
         _note(store, key, asked=now)
-    found = _kept(row, None)
+    found = KeptAnswer(**row._asdict() | {"page": None})
     if row.state == "running" and abs(now - row.seen) > SILENT_SECONDS:
         return replace(found, state="failed", step=_LOST, status=503)
     return found
@@ -191,29 +193,10 @@ def forget(store: Store, key: bytes, *conditions: ColumnElement[bool]) -> None:
         db.execute(delete(schema.answer).where(_ANSWER.key == key, *conditions))
 
 
-def total(store: Store) -> int:
-    """Return the bytes of all answers."""
-    with failing_as_store_error(), store.engine.connect() as db:
-        return int(db.execute(select(func.coalesce(func.sum(_ANSWER.size), 0))).scalar_one())
-
-
 def _row(store: Store, key: bytes) -> Row[Any] | None:
-    columns = [each for each in _ANSWER if each.name != "files"]
+    columns = [_ANSWER[each.name] for each in fields(KeptAnswer)]
     with failing_as_store_error(), store.engine.connect() as db:
         return db.execute(select(*columns).where(_ANSWER.key == key)).first()
-
-
-def _kept(row: Row[Any], page: PageAnswer | None) -> KeptAnswer:
-    return KeptAnswer(
-        key=row.key,
-        metric=row.metric,
-        state=row.state,
-        step=row.step,
-        status=row.status,
-        began=row.began,
-        seen=row.seen,
-        page=page,
-    )
 
 
 def _note(store: Store, key: bytes, **values: object) -> None:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import datetime
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
-
-from sqlalchemy import func, select
 
 from rappor.ground.plurals import counted
 from rappor.registry.metric import Metric
@@ -16,12 +14,11 @@ from rappor_server.analysis import releases, warning_signs
 from rappor_server.analysis.releases import DayReports
 from rappor_server.analysis.warning_signs import OverfullCohort
 from rappor_server.analysis.worker import Tell
-from rappor_server.storage import schema
 from rappor_server.storage.blocks import SET_ASIDE
-from rappor_server.storage.database import failing_as_store_error
 from rappor_server.storage.store import Store
 
 WEEK: Final = datetime.timedelta(days=7)
+_DAY: Final = datetime.timedelta(days=1)
 _DAYS_LISTED: Final = 31
 _MANY_REFUSED: Final = 0.05
 """Part of the released reports that may be refused in a week before a metric is not good."""
@@ -142,8 +139,7 @@ def _health(
     store: Store, metric: Metric, today: datetime.date, refused: tuple[Refused, ...]
 ) -> MetricHealth:
     seen = releases.overview(store, metric)
-    overfull = map(warning_signs.overfull_cohorts, seen.cohorts)
-    arrived = _n_reports(store, metric.name, today)
+    arrived = warning_signs.n_arrived(store, metric.name, today)
     return MetricHealth(
         metric=metric,
         today=None if arrived < metric.min_reports else _rounded(arrived),
@@ -154,17 +150,8 @@ def _health(
         days_left=(metric.expires - today).days,
         refused=refused,
         quarantine=warning_signs.n_quarantined(store, metric.name),
-        overfull_cohorts=tuple(cohort for found in overfull for cohort in found),
+        overfull_cohorts=warning_signs.overfull_cohorts(seen.cohorts),
     )
-
-
-def _n_reports(store: Store, metric: str, day: datetime.date) -> int:
-    columns = schema.tally.c
-    query = select(func.coalesce(func.sum(columns.reports), 0)).where(
-        columns.metric == metric, columns.day == day, ~columns.quarantine
-    )
-    with failing_as_store_error(), store.engine.connect() as db:
-        return int(db.execute(query).scalar_one())
 
 
 def _rounded(number: int) -> int:
@@ -175,20 +162,13 @@ def _rounded(number: int) -> int:
 
 def _refused(store: Store, today: datetime.date) -> defaultdict[str, tuple[Refused, ...]]:
     """Return what was refused of each metric, the most frequent reasons first."""
-    columns = schema.refusal.c
-    query = (
-        select(columns.metric, columns.reason, columns.day, func.sum(columns.number))
-        .where(columns.day > today - WEEK)
-        .group_by(columns.metric, columns.reason, columns.day)
-    )
-    found: defaultdict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
-    with failing_as_store_error(), store.engine.connect() as db:
-        for metric, reason, day, number in db.execute(query):
-            found[metric, reason][0] += int(number) if day == today else 0
-            found[metric, reason][1] += int(number)
+    in_week: Counter[tuple[str, str]] = Counter()
+    on_day: Counter[tuple[str, str]] = Counter()
+    for each in warning_signs.refusals(store, since=today - WEEK + _DAY):
+        in_week[each.metric, each.reason] += each.number
+        on_day[each.metric, each.reason] += each.number if each.day == today else 0
     refused: defaultdict[str, tuple[Refused, ...]] = defaultdict(tuple)
-    for (metric, reason), (n_today, n_week) in sorted(
-        found.items(), key=lambda each: (-each[1][1], each[0])
-    ):
-        refused[metric] += (Refused(reason=reason, today=n_today, week=n_week),)
+    for key in sorted(in_week, key=lambda each: (-in_week[each], each)):
+        metric, reason = key
+        refused[metric] += (Refused(reason=reason, today=on_day[key], week=in_week[key]),)
     return refused

@@ -10,7 +10,7 @@ import functools
 import hashlib
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -33,6 +33,7 @@ from rappor_server.analysis.releases import (
     BlockQuery,
     Release,
     check_decodable,
+    release,
     release_by_day,
     releases_by,
 )
@@ -115,6 +116,12 @@ class Asked:
         parts = {"", *(part.name for part in self.metric.parts[-1:])}
         return [counts for counts in collections if counts.params.part in parts]
 
+    def some(self, collections: Iterable[Counts]) -> list[Counts]:
+        """Return the same; ParamsError if there are none."""
+        if not (found := self.whole(collections)):
+            raise ParamsError(no_results(self.metric))
+        return found
+
 
 class PageTask(ABC, Generic[_Found]):
     """A question whose answer is drawn."""
@@ -130,13 +137,11 @@ class PageTask(ABC, Generic[_Found]):
     def run(self, store: Store, tell: Tell) -> bytes:
         """Return a `Drawn` as MessagePack."""
         tell("reading")
-        found = self.find(store)
-        if not self.collections(found):
-            raise ParamsError(no_results(self.metric))
+        found = self._find(store)
         tell("hashing candidates")
         candidates = self.asked.candidates(store)
         tell("decoding")
-        return msgspec.msgpack.encode(self.answer(found, candidates, _Steps(tell)))
+        return msgspec.msgpack.encode(self._answer(found, candidates, _Steps(tell)))
 
     def key(self, store: Store) -> bytes:
         """Return a digest of all that the answer follows from.
@@ -155,15 +160,11 @@ class PageTask(ABC, Generic[_Found]):
         )
 
     @abstractmethod
-    def find(self, store: Store) -> _Found:
-        """Read what was released."""
+    def _find(self, store: Store) -> _Found:
+        """Read what was released; ParamsError if that is nothing."""
 
     @abstractmethod
-    def collections(self, found: _Found) -> Sequence[Counts]:
-        """Return all counts of what was found."""
-
-    @abstractmethod
-    def answer(self, found: _Found, candidates: Candidates | None, progress: Progress) -> Drawn:
+    def _answer(self, found: _Found, candidates: Candidates | None, progress: Progress) -> Drawn:
         """Compute the answer and draw it."""
 
 
@@ -174,48 +175,32 @@ class OverviewTask(PageTask[tuple[Released, Release]]):
     asked: Asked
     through: datetime.date
 
-    def find(self, store: Store) -> tuple[Released, Release]:
+    def _find(self, store: Store) -> tuple[Released, Release]:
         """Read the counts of each period, and those of the latest ones by day."""
-        weeks = whole_weeks(store, self.metric, self.through)
-        if len(weeks.periods) > 1:
-            first = max(weeks.last - _DAY * (7 * LATEST - 1), weeks.periods[0].first)
-            return weeks, self._latest(store, first, weeks.last)
-        first = self.through - _DAY * (_DAYS - 1)
-        found = releases_by(store, BlockQuery(self.metric, first, self.through), "day")
-        days = _released(self.metric, found, _begin(found, first), self.through)
-        return days, self._latest(store, first, self.through)
+        found = whole_weeks(store, self.asked, self.through)
+        if len(found.periods) > 1:
+            first = max(found.last - _DAY * (7 * LATEST - 1), found.periods[0].first)
+        else:
+            first = self.through - _DAY * (_DAYS - 1)
+            found = _released(store, self.asked, first, self.through, "day", is_cut=True)
+        self.asked.some(found.collections)
+        return found, _by_day(store, self.asked, first, found.last)
 
-    def _latest(self, store: Store, first: datetime.date, last: datetime.date) -> Release:
-        found = release_by_day(store, self.metric, first, last)
-        check_decodable(found)
-        return found
-
-    def collections(self, found: tuple[Released, Release]) -> Sequence[Counts]:
-        """Return the counts of the latest periods."""
-        return self.asked.whole(found[1].parts) if found[0].periods else []
-
-    def answer(
+    def _answer(
         self, found: tuple[Released, Release], candidates: Candidates | None, progress: Progress
     ) -> Drawn:
         """Decode the latest periods together, and each one for the run."""
         from rappor.panels.overview import overview  # noqa: PLC0415 - only where it is decoded
         from rappor.reporting.overview import overview_card, overview_content  # noqa: PLC0415
 
-        periods, latest = found
-        by = "day" if periods.periods[0].first == periods.periods[0].last else "week"
-        counted = replace(
-            periods,
-            periods=tuple(
-                replace(each, collections=tuple(self.asked.whole(each.collections)))
-                for each in periods.periods
-            ),
-        )
+        released, latest = found
+        periods = released.periods
         seen = overview(
-            counted,
-            self.asked.whole(latest.parts),
+            released,
+            latest.parts,
             candidates,
-            by=by,
-            n_latest=sum(each.last >= latest.first for each in periods.periods),
+            by="day" if periods[0].first == periods[0].last else "week",
+            n_latest=sum(each.last >= latest.first for each in periods),
             complete=self.metric.complete,
             detection=self.asked.detection,
             progress=progress,
@@ -243,24 +228,16 @@ class RankingTask(PageTask[Release]):
     everything: bool
     forged: bool = False
 
-    def find(self, store: Store) -> Release:
-        """Read what is released of the range."""
-        found = self.range.by_day(store, self.metric)
-        check_decodable(found)
-        return found
+    def _find(self, store: Store) -> Release:
+        return _by_day(store, self.asked, *self.range.days())
 
-    def collections(self, found: Release) -> Sequence[Counts]:
-        """Return the counts of each parameter set."""
-        return self.asked.whole(found.parts)
-
-    def answer(self, found: Release, candidates: Candidates | None, progress: Progress) -> Drawn:
-        """Decode, and draw the report."""
+    def _answer(self, found: Release, candidates: Candidates | None, progress: Progress) -> Drawn:
         from rappor.decoding.decoder import decode  # noqa: PLC0415 - only where it is decoded
         from rappor.decoding.report import InputFile, Origin, report  # noqa: PLC0415
         from rappor.reporting.page import estimates_content  # noqa: PLC0415
 
         estimates = decode(
-            self.asked.whole(found.parts),
+            list(found.parts),
             candidates,
             detection=self.asked.detection,
             complete=self.metric.complete,
@@ -292,24 +269,12 @@ class TrendTask(PageTask[Released]):
     by: str
     smooth: int
 
-    def find(self, store: Store) -> Released:
-        """Read what is released of each stretch of days."""
-        first, last = self.range.days()
-        found = releases_by(store, BlockQuery(self.metric, first, last), self.by)
-        return _released(
-            self.metric,
-            found,
-            found[0].first if found and self.range.first is None else first,
-            found[-1].last if found and self.range.last is None else last,
-            whole=self.asked.whole,
-        )
+    def _find(self, store: Store) -> Released:
+        found = _released(store, self.asked, *self.range.days(), self.by)
+        self.asked.some(found.collections)
+        return found
 
-    def collections(self, found: Released) -> Sequence[Counts]:
-        """Return the counts of all stretches."""
-        return found.collections
-
-    def answer(self, found: Released, candidates: Candidates | None, progress: Progress) -> Drawn:
-        """Decode each stretch and each step, and draw them."""
+    def _answer(self, found: Released, candidates: Candidates | None, progress: Progress) -> Drawn:
         from rappor.panels.over_time import trend  # noqa: PLC0415 - only where it is decoded
 
         run = trend(
@@ -325,7 +290,7 @@ class TrendTask(PageTask[Released]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CompareTask(PageTask[tuple[Release, Release]]):
+class CompareTask(PageTask[dict[str, list[Counts]]]):
     """What changed from a range of days to another one."""
 
     asked: Asked
@@ -333,36 +298,29 @@ class CompareTask(PageTask[tuple[Release, Release]]):
     after: Range
     everything: bool
 
-    def find(self, store: Store) -> tuple[Release, Release]:
-        """Read what is released of both ranges; ParamsError if one has nothing, or they overlap."""
+    def _find(self, store: Store) -> dict[str, list[Counts]]:
+        """Read what is released of both ranges; ParamsError if they overlap."""
         (first, last), (first_after, last_after) = self.before.days(), self.after.days()
         if first <= last_after and first_after <= last:
             raise ParamsError("the days before and after must not overlap")
-        found = tuple(each.release(store, self.metric) for each in (self.before, self.after))
-        for each in found:
-            check_decodable(each)
-            if not each.collections:
-                raise ParamsError(no_results(self.metric))
-        return found[0], found[1]
+        samples = {}
+        for each in (self.before, self.after):
+            found = release(store, self.metric, *each.days())
+            check_decodable(found)
+            counts = self.asked.some(found.collections)  # or there are no days to name
+            samples[_named(each, found)] = counts
+        return samples
 
-    def collections(self, found: tuple[Release, Release]) -> Sequence[Counts]:
-        """Return the counts of both ranges."""
-        return [counts for each in found for counts in self.asked.whole(each.collections)]
-
-    def answer(
+    def _answer(
         self,
-        found: tuple[Release, Release],
+        found: dict[str, list[Counts]],
         candidates: Candidates | None,
         progress: Progress,
     ) -> Drawn:
-        """Compare the ranges, and draw the differences."""
         from rappor.panels.compare import compare  # noqa: PLC0415 - only where it is decoded
 
         changes = compare(
-            {
-                _named(days, each): self.asked.whole(each.collections)
-                for days, each in zip((self.before, self.after), found, strict=True)
-            },
+            found,
             candidates,
             complete=self.metric.complete,
             detection=self.asked.detection,
@@ -372,29 +330,25 @@ class CompareTask(PageTask[tuple[Release, Release]]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SegmentsTask(PageTask[Release]):
+class SegmentsTask(PageTask[list[Counts]]):
     """How shares differ between segments, of one dimension or of all."""
 
     asked: Asked
     range: Range
     dimension: str | None
 
-    def find(self, store: Store) -> Release:
-        """Read what is released of each segment."""
-        found = self.range.release(store, self.metric, segments=True)
+    def _find(self, store: Store) -> list[Counts]:
+        found = release(store, self.metric, *self.range.days(), segments=True)
         check_decodable(found)
-        return found
+        return self.asked.some(found.collections)
 
-    def collections(self, found: Release) -> Sequence[Counts]:
-        """Return the counts of each segment."""
-        return self.asked.whole(found.collections)
-
-    def answer(self, found: Release, candidates: Candidates | None, progress: Progress) -> Drawn:
-        """Decode each segment, and draw them."""
+    def _answer(
+        self, found: list[Counts], candidates: Candidates | None, progress: Progress
+    ) -> Drawn:
         from rappor.panels.by_segment import by_segment  # noqa: PLC0415 - only where it is decoded
 
         apart = by_segment(
-            self.asked.whole(found.collections),
+            found,
             candidates,
             dimension=self.dimension,
             complete=self.metric.complete,
@@ -415,40 +369,53 @@ def program_in(folder: Path) -> bytes:
     return key_of([version("rappor").encode(), *(each.read_bytes() for each in files)])
 
 
-def whole_weeks(store: Store, metric: Metric, through: datetime.date) -> Released:
+def whole_weeks(store: Store, asked: Asked, through: datetime.date) -> Released:
     """Return the counts of the last whole weeks up to a day, eight at most."""
     last = through - _DAY * ((through.weekday() + 1) % 7)
-    first = last - _DAY * (7 * WEEKS - 1)
-    found = releases_by(store, BlockQuery(metric, first, last), "week")
-    return _released(metric, found, _begin(found, first), last)
-
-
-def _begin(found: Sequence[Release], first: datetime.date) -> datetime.date:
-    """Return the first day of the first period with reports; the first day without any."""
-    return next((each.first for each in found if each.collections), first)
+    return _released(store, asked, last - _DAY * (7 * WEEKS - 1), last, "week", is_cut=True)
 
 
 def _released(
-    metric: Metric,
-    found: Sequence[Release],
+    store: Store,
+    asked: Asked,
     first: datetime.date,
     last: datetime.date,
-    whole: Callable[[Iterable[Counts]], Iterable[Counts]] = tuple,
+    by: str,
+    *,
+    is_cut: bool = False,
 ) -> Released:
-    """Return what was released of each period that has reports."""
+    """Return what was released of each period that has reports.
+
+    An open range is that of what was found; one that is cut begins with the first period.
+    """
+    found = releases_by(store, BlockQuery(asked.metric, first, last), by)
     for each in found:
         check_decodable(each)
+    shown = [each for each in found if each.collections]
+    if is_cut:
+        first = shown[0].first if shown else first
+    elif found:
+        first = found[0].first if first == datetime.date.min else first
+        last = found[-1].last if last == datetime.date.max else last
     return Released(
-        metric=metric.name,
+        metric=asked.metric.name,
         first=first,
         last=last,
         periods=tuple(
-            Period(first=each.first, last=each.last, collections=tuple(whole(each.collections)))
-            for each in found
-            if each.collections
+            Period(
+                first=each.first, last=each.last, collections=tuple(asked.whole(each.collections))
+            )
+            for each in shown
         ),
         withheld=tuple(day for each in found for day in each.withheld),
     )
+
+
+def _by_day(store: Store, asked: Asked, first: datetime.date, last: datetime.date) -> Release:
+    """Return what was released of a range, and its parts by day, which are some."""
+    found = release_by_day(store, asked.metric, first, last)
+    check_decodable(found)
+    return replace(found, parts=tuple(asked.some(found.parts)))
 
 
 def _drawn_panel(panel: Panel, name: str, *, every: bool = False) -> Drawn:

@@ -45,13 +45,15 @@ class CountsAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 def write_release(release: Release) -> bytes:
     """Write a release; `Counts.load` reads it too where it has one parameter set."""
-    return write_releases([release], release.first, release.last)
+    return write_releases(release.metric, [release], release.first, release.last)
 
 
-def write_releases(releases: Sequence[Release], first: datetime.date, last: datetime.date) -> bytes:
-    """Write what is released of several stretches of a range, one or more, as one document."""
+def write_releases(
+    metric: str, releases: Sequence[Release], first: datetime.date, last: datetime.date
+) -> bytes:
+    """Write what is released of the stretches of a range as one document."""
     document = CountsAnswer(
-        metric=releases[0].metric,
+        metric=metric,
         first=first,
         last=last,
         reports=sum(release.n_reports for release in releases),

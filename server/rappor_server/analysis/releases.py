@@ -9,6 +9,7 @@ metric without a minimum shows whatever has come.
 from __future__ import annotations
 
 import datetime
+import itertools
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass, field, replace
@@ -106,15 +107,11 @@ class BlockQuery:
     ending: bool = False
     """Take blocks that end on one of the days, wherever they begin."""
 
-    def shown(self) -> Subquery:
-        """Return what may be shown: closed blocks; without a minimum everything there is."""
-        return self._shown("reports", "ones")
+    def shown(self, *names: str) -> Subquery:
+        """Return what may be shown: closed blocks; without a minimum everything there is.
 
-    def counted(self) -> Subquery:
-        """Return the same without the sums of bits, of which a count reads nothing."""
-        return self._shown("reports")
-
-    def _shown(self, *names: str) -> Subquery:
+        `names` are columns beside those that say which days and reports they are.
+        """
         columns = schema.block.c
         blocks = select(
             *(columns.params, columns.cohort, columns.first, columns.last.label("day")),
@@ -170,7 +167,7 @@ class BlockQuery:
         return is_own if self.params is None else and_(is_own, columns.params == self.params)
 
 
-def release(
+def release(  # noqa: PLR0913 - a range, and what of it
     store: Store,
     metric: Metric,
     first: datetime.date,
@@ -178,14 +175,17 @@ def release(
     *,
     params: str | None = None,
     segments: bool = False,
+    ending: bool = False,
 ) -> Release:
     """Return what may be read of a metric on the days from first to last, both included.
 
     A fingerprint as `params` leaves the reports under that set only, and the days of these. With
-    `segments` each segment has counts of its own, else they are added up.
+    `segments` each segment has counts of its own, else they are added up. With `ending` it is the
+    blocks that end on these days, wherever they begin: of ranges that follow each other no block is
+    in two of them or in none, so they may be added.
     """
     whole = _Stretches(lambda _: (first, last), most=1)
-    _add_rows(store, BlockQuery(metric, first, last, params), whole)
+    _add_rows(store, BlockQuery(metric, first, last, params, ending), whole)
     apart = segments or params is not None
     return whole.of(first).release(metric, first, last, segments=apart)
 
@@ -204,46 +204,35 @@ def release_by_day(
     except ParamsError:
         found = release(store, metric, first, last)
         return replace(found, parts=found.collections)
-    whole = _Sums()
-    for each in days.sums.values():
-        whole.take(each, each.sets)
+    whole, ordered = _Stretch(), [days.found[day] for day in sorted(days.found)]
+    for day in ordered:
+        whole.waiting |= day.waiting
+        for key, each in day.sums.items():
+            whole.sum_of(key, each.params).take(each)
     found = whole.release(metric, first, last, segments=False)
-    if any(params.segment for params in whole.sets.values()):
+    if any(each.params.segment for each in whole.sums.values()):
         return replace(found, parts=found.collections)
-    ordered = [days.sums[day] for day in sorted(days.sums)]
-    keys = [counts.params.fingerprint for counts in found.collections]
-    return replace(
-        found, parts=tuple(counts for key in keys for counts in _parts(metric, key, ordered))
-    )
+    parts: list[Counts] = []
+    for counts in found.collections:
+        key = counts.params.fingerprint
+        parts += _parts(metric, [day.sums[key] for day in ordered if key in day.sums])
+    return replace(found, parts=tuple(parts))
 
 
-def _parts(metric: Metric, key: str, days: Iterable[_Sums]) -> list[Counts]:
+def _parts(metric: Metric, days: Iterable[_Sum]) -> list[Counts]:
     """Add days of one parameter set until each part has enough reports, the last one with the rest.
 
     Together they have enough.
     """
-    parts = [_Sums()]
+    parts: list[_Sum] = []
     for day in days:
-        if key in day.sets:
-            if parts[-1].n_reports(key) >= max(metric.min_reports, 1):
-                parts.append(_Sums())
-            parts[-1].take(day, [key])
-    if len(parts) > 1 and parts[-1].n_reports(key) < max(metric.min_reports, 1):
+        if not parts or parts[-1].n_reports >= _least(metric):
+            parts.append(_Sum.under(day.params))
+        parts[-1].take(day)
+    if len(parts) > 1 and parts[-1].n_reports < _least(metric):
         last = parts.pop()
-        parts[-1].take(last, [key])
-    return [part.counts_of(metric, key) for part in parts]
-
-
-def release_ended(
-    store: Store, metric: Metric, first: datetime.date, last: datetime.date
-) -> Release:
-    """Return the blocks that end on the days from first to last, wherever they begin.
-
-    Of ranges that follow each other no block is in two of them or in none, so they may be added.
-    """
-    whole = _Stretches(lambda _: (first, last), most=1)
-    _add_rows(store, BlockQuery(metric, first, last, ending=True), whole)
-    return whole.of(first).release(metric, first, last, segments=False)
+        parts[-1].take(last)
+    return [part.counts(metric) for part in parts]
 
 
 def releases_by(
@@ -271,7 +260,7 @@ def releases_by(
     apart = segments or asked.params is not None
     found = [
         sums.release(asked.metric, *days, segments=apart)
-        for days, sums in sorted(stretches.sums.items())
+        for days, sums in sorted(stretches.found.items())
     ]
     return [each for each in found if each.collections or each.withheld]
 
@@ -279,7 +268,7 @@ def releases_by(
 def overview(store: Store, metric: Metric) -> Overview:
     """Return how many reports of a metric may be read, by day and by cohort."""
     asked = BlockQuery(metric, datetime.date.min, datetime.date.max)
-    shown = asked.counted()
+    shown = asked.shown("reports")
     by_day = select(shown.c.params, shown.c.day, func.sum(shown.c.reports))
     cohort = shown.c.cohort + 0  # or SQLite takes the key, which has cohorts in order but no counts
     by_cohort = select(shown.c.params, cohort, func.sum(shown.c.reports))
@@ -295,7 +284,7 @@ def overview(store: Store, metric: Metric) -> Overview:
         for key, j, n in db.execute(by_cohort.group_by(shown.c.params, cohort)):
             cohorts[key][j] = int(n)
         waiting = asked.waiting(db)
-    enough = {key for key in cohorts if cohorts[key].sum() >= max(metric.min_reports, 1)}
+    enough = {key for key in cohorts if cohorts[key].sum() >= _least(metric)}
     return Overview(
         days=_by_day(days, enough),
         withheld=_withheld(days, enough, waiting),
@@ -322,6 +311,11 @@ _Period = tuple[datetime.date, datetime.date, int]
 """First and last day of a block of one cohort, and its reports."""
 
 
+def _least(metric: Metric) -> int:
+    """Return how many reports under a parameter set may be shown."""
+    return max(metric.min_reports, 1)
+
+
 def _by_day(days: _Days, enough: Set[str]) -> tuple[DayReports, ...]:
     totals: Counter[datetime.date] = Counter()
     for (key, day), n in days.items():
@@ -342,59 +336,73 @@ def _add_rows(store: Store, asked: BlockQuery, stretches: _Stretches) -> None:
     with failing_as_store_error(), store.engine.connect() as db:
         for day in asked.waiting(db):
             stretches.of(day).waiting.add(day)
-        for key, cohort, first, day, number, data in db.execute(select(asked.shown())):
+        rows = db.execute(select(asked.shown("reports", "ones")))
+        for key, cohort, first, day, number, data in rows:
             if key not in sets:
                 sets |= _sets(db, {key})
-            stretches.of(day).add(key, sets[key], cohort, (first, day, number), bytes(data))
+            one = stretches.of(day).sum_of(key, sets[key])
+            one.add(cohort, (first, day, number), bytes(data))
 
 
 @dataclass(slots=True)
-class _Sums:
-    """What may be shown of one stretch of days, by fingerprint, while it is added up."""
+class _Sum:
+    """What may be shown under one parameter set, while it is added up."""
 
-    days: _Days = field(default_factory=Counter)
-    waiting: set[datetime.date] = field(default_factory=set)
-    sets: dict[str, Params] = field(default_factory=dict)
-    reports: dict[str, NDArray[np.int64]] = field(default_factory=dict)
-    ones: dict[str, NDArray[np.int64]] = field(default_factory=dict)
-    periods: dict[str, defaultdict[int, list[_Period]]] = field(default_factory=dict)
+    params: Params
+    reports: NDArray[np.int64]
+    ones: NDArray[np.int64]
+    periods: defaultdict[int, list[_Period]]
+    """By cohort."""
 
-    def add(self, key: str, params: Params, cohort: int, period: _Period, data: bytes) -> None:
+    @classmethod
+    def under(cls, params: Params) -> _Sum:
+        """Begin with nothing."""
+        zeros = np.zeros((params.m, params.k), dtype=np.int64)
+        return cls(params, np.zeros(params.m, dtype=np.int64), zeros, defaultdict(list))
+
+    @property
+    def n_reports(self) -> int:
+        """Reports of all cohorts."""
+        return int(self.reports.sum())
+
+    def add(self, cohort: int, period: _Period, data: bytes) -> None:
         """Add a block of a cohort."""
-        if key not in self.sets:
-            self.sets[key] = params
-            self.reports[key] = np.zeros(params.m, dtype=np.int64)
-            self.ones[key] = np.zeros((params.m, params.k), dtype=np.int64)
-            self.periods[key] = defaultdict(list)
-        _, day, number = period
-        self.days[key, day] += number
-        self.reports[key][cohort] += number
-        self.ones[key][cohort] += Tally.from_bytes(number, data).ones
-        self.periods[key][cohort].append(period)
+        self.reports[cohort] += period[2]
+        self.ones[cohort] += Tally.from_bytes(period[2], data).ones
+        self.periods[cohort].append(period)
 
-    def take(self, other: _Sums, keys: Iterable[str]) -> None:
-        """Add what another one has of some parameter sets, and its days not yet released."""
-        self.waiting |= other.waiting
-        for key in keys:
-            if key not in self.sets:
-                params = self.sets[key] = other.sets[key]
-                self.reports[key] = np.zeros(params.m, dtype=np.int64)
-                self.ones[key] = np.zeros((params.m, params.k), dtype=np.int64)
-                self.periods[key] = defaultdict(list)
-            self.reports[key] += other.reports[key]
-            self.ones[key] += other.ones[key]
-            for cohort, periods in other.periods[key].items():
-                self.periods[key][cohort] += periods
-                for _, day, number in periods:
-                    self.days[key, day] += number
+    def take(self, other: _Sum) -> None:
+        """Add what another one has; a device has one cohort in all segments."""
+        self.reports += other.reports
+        self.ones += other.ones
+        for cohort, periods in other.periods.items():
+            self.periods[cohort] += periods
 
-    def n_reports(self, key: str) -> int:
-        """Return how many reports there are of a parameter set."""
-        return int(self.reports[key].sum()) if key in self.reports else 0
+    def counts(self, metric: Metric) -> Counts:
+        """Return the counts; StoreError if they are impossible."""
+        squares = None
+        if metric.pace != "none":  # the most that it can be; a device is in one cohort
+            squares = sum(squares_by_pace(metric.pace, each) or 0 for each in self.periods.values())
+        try:
+            return Counts(self.params, self.ones, self.reports, metric.name, squares)
+        except ReportError as error:
+            raise StoreError(
+                f"the database has impossible counts of {metric.name}: {error}", retryable=False
+            ) from None
 
-    def counts_of(self, metric: Metric, key: str) -> Counts:
-        """Return the counts of a parameter set."""
-        return self._counts(metric, self.sets[key], [key])
+
+@dataclass(slots=True)
+class _Stretch:
+    """What may be shown of one stretch of days, by fingerprint, and its days not yet released."""
+
+    sums: dict[str, _Sum] = field(default_factory=dict)
+    waiting: set[datetime.date] = field(default_factory=set)
+
+    def sum_of(self, key: str, params: Params) -> _Sum:
+        """Return the sum under a parameter set."""
+        if key not in self.sums:
+            self.sums[key] = _Sum.under(params)
+        return self.sums[key]
 
     def release(
         self, metric: Metric, first: datetime.date, last: datetime.date, *, segments: bool
@@ -403,74 +411,53 @@ class _Sums:
 
         A segment of fewer reports is in no sum, so that none of them can be subtracted out.
         """
-        sums = {key: self._counts(metric, self.sets[key], [key]) for key in sorted(self.sets)}
-        enough = [key for key in sums if sums[key].n_reports >= max(metric.min_reports, 1)]
-        collections = [sums[key] for key in enough]
-        if not segments and any(self.sets[key].segment for key in enough):
-            together = self._unsegmented(enough)
-            collections = [self._counts(metric, params, keys) for params, keys in together]
+        found = {key: self.sums[key].counts(metric) for key in sorted(self.sums)}
+        enough = [key for key, counts in found.items() if counts.n_reports >= _least(metric)]
+        collections = [found[key] for key in enough]
+        if not segments and any(counts.params.segment for counts in collections):
+            together = _unsegmented(self.sums[key] for key in enough)
+            collections = [each.counts(metric) for each in together]
+        days: _Days = Counter()
+        for key, each in self.sums.items():
+            for _, day, number in itertools.chain.from_iterable(each.periods.values()):
+                days[key, day] += number
         return Release(
             metric=metric.name,
             first=first,
             last=last,
             collections=tuple(collections),
-            days=_by_day(self.days, set(enough)),
-            withheld=_withheld(self.days, set(enough), self.waiting),
+            days=_by_day(days, set(enough)),
+            withheld=_withheld(days, set(enough), self.waiting),
         )
 
-    def _unsegmented(self, keys: Iterable[str]) -> list[tuple[Params, list[str]]]:
-        """Put the parameter sets together that differ in their segment only."""
-        found: dict[str, tuple[Params, list[str]]] = {}
-        for key in keys:
-            params = self.sets[key].unsegmented
-            found.setdefault(params.fingerprint, (params, []))[1].append(key)
-        return [found[fingerprint] for fingerprint in sorted(found)]
 
-    def _counts(self, metric: Metric, params: Params, keys: list[str]) -> Counts:
-        """Return the sum of some sets under these parameters; StoreError if it is impossible.
-
-        A device has one cohort in all segments.
-        """
-        periods: defaultdict[int, list[_Period]] = defaultdict(list)
-        for key in keys:
-            for cohort, some in self.periods[key].items():
-                periods[cohort] += some
-        squares = _squares(metric.pace, periods.values())
-        ones = np.sum([self.ones[key] for key in keys], axis=0)
-        reports = np.sum([self.reports[key] for key in keys], axis=0)
-        try:
-            return Counts(params, ones, reports, metric.name, squares)
-        except ReportError as error:
-            raise StoreError(
-                f"the database has impossible counts of {metric.name}: {error}", retryable=False
-            ) from None
+def _unsegmented(sums: Iterable[_Sum]) -> list[_Sum]:
+    """Add up the parameter sets that differ in their segment only."""
+    found = _Stretch()
+    for each in sums:
+        params = each.params.unsegmented
+        found.sum_of(params.fingerprint, params).take(each)
+    return [found.sums[fingerprint] for fingerprint in sorted(found.sums)]
 
 
 class _Stretches:
-    """The sums of each stretch of days, at most `most`; ParamsError for one more."""
+    """Stretches of days, at most `most`; ParamsError for one more."""
 
     def __init__(self, days_of: Callable[[datetime.date], Days], *, most: int) -> None:
-        self.sums: dict[Days, _Sums] = {}
+        self.found: dict[Days, _Stretch] = {}
         self._days_of = days_of
         self._most = most
 
-    def of(self, day: datetime.date) -> _Sums:
-        """Return the sums of the stretch that a day is in."""
+    def of(self, day: datetime.date) -> _Stretch:
+        """Return the stretch that a day is in."""
         days = self._days_of(day)
-        if days not in self.sums:
-            if len(self.sums) == self._most:
+        if days not in self.found:
+            if len(self.found) == self._most:
                 raise ParamsError(
                     f"by must give at most {self._most} days, weeks or months: ask for fewer"
                 )
-            self.sums[days] = _Sums()
-        return self.sums[days]
-
-
-def _squares(pace: str, cohorts: Iterable[list[_Period]]) -> int | None:
-    """Return the most that the sum of squares can be; a device is in one cohort."""
-    if pace == "none":
-        return None
-    return sum(squares_by_pace(pace, periods) or 0 for periods in cohorts)
+            self.found[days] = _Stretch()
+        return self.found[days]
 
 
 def _sets(db: Connection, fingerprints: Set[str]) -> dict[str, Params]:

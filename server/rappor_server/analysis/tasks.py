@@ -20,9 +20,10 @@ from rappor.protocol.encodings import encoding_of
 from rappor.registry.metric import Metric
 from rappor_server.analysis import releases, warning_signs
 from rappor_server.analysis.answer_cache import AnswerCache, key_of
+from rappor_server.analysis.candidate_lists import lines_of
 from rappor_server.analysis.candidate_sources import CandidateSource
 from rappor_server.analysis.release_json import write_release, write_releases
-from rappor_server.analysis.releases import DayReports, Release
+from rappor_server.analysis.releases import BlockQuery, DayReports, Release
 from rappor_server.analysis.warning_signs import OverfullCohort, Refusals
 from rappor_server.analysis.worker import Tell
 from rappor_server.errors import NotFoundError
@@ -69,21 +70,6 @@ class Range:
     first: str | None
     last: str | None
 
-    def release(
-        self,
-        store: Store,
-        metric: Metric,
-        params: str | None = None,
-        *,
-        segments: bool = False,
-    ) -> Release:
-        """Return what is released of a metric, of one parameter set if its fingerprint is named."""
-        return releases.release(store, metric, *self.days(), params=params, segments=segments)
-
-    def by_day(self, store: Store, metric: Metric) -> Release:
-        """Return what is released of a metric, and the same reports by day."""
-        return releases.release_by_day(store, metric, *self.days())
-
     def days(self) -> tuple[datetime.date, datetime.date]:
         """Return the first and the last day."""
         first = read_day("from", self.first, datetime.date.min)
@@ -91,18 +77,6 @@ class Range:
         if first > last:
             raise ParamsError("from must be a day no later than to")
         return first, last
-
-    def write_by(
-        self, store: Store, metric: Metric, params: str | None, by: str, *, segments: bool
-    ) -> bytes:
-        """Return as JSON what is released of each day, week or month."""
-        first, last = self.days()
-        asked = releases.BlockQuery(metric, first, last, params)
-        found = releases.releases_by(store, asked, by, segments=segments)
-        none = Release(
-            metric=metric.name, first=first, last=last, collections=(), days=(), withheld=()
-        )
-        return write_releases(found or [none], first, last)
 
 
 def read_day(name: str, text: str | None, default: datetime.date) -> datetime.date:
@@ -138,13 +112,16 @@ class CountsTask:
         unknown = NotFoundError("params must be a fingerprint with reports")
         if self.params is not None and not _FINGERPRINT.fullmatch(self.params):
             raise unknown
+        days = self.range.days()
         if self.by is not None:
             if self.media_type != JSON:
                 raise ParamsError(f"by must be absent unless Accept is {JSON}")
-            return self.range.write_by(
-                store, self.metric, self.params, self.by, segments=self.segments
-            )
-        release = self.range.release(store, self.metric, self.params, segments=self.segments)
+            asked = BlockQuery(self.metric, *days, self.params)
+            found = releases.releases_by(store, asked, self.by, segments=self.segments)
+            return write_releases(self.metric.name, found, *days)
+        release = releases.release(
+            store, self.metric, *days, params=self.params, segments=self.segments
+        )
         if self.params is not None and not release.collections:
             raise unknown
         tell("writing")
@@ -184,8 +161,8 @@ class EstimatesTask:
         """Return the estimates in the media type; at once if they were made before."""
         tell("reading")
         asked = self._asked()
-        days = Range(first=asked.first, last=asked.last)
-        release = days.by_day(store, self.metric)
+        days = Range(first=asked.first, last=asked.last).days()
+        release = releases.release_by_day(store, self.metric, *days)
         self._check(asked)
         if not release.collections:
             raise ParamsError(no_results(self.metric))
@@ -203,7 +180,7 @@ class EstimatesTask:
         parts = [repr(self.metric).encode(), self.media_type.encode(), msgspec.json.encode(asked)]
         if asked.candidates is None and self.file is not None:
             parts.append(self.file.contents(store))
-        return key_of([*parts, *bytes_of(release.parts)])
+        return key_of([*parts, *_bytes_of(release.parts)])
 
     def _answer(self, asked: EstimateBody, release: Release, store: Store, tell: Tell) -> bytes:
         """Decode, and write the estimates in the media type."""
@@ -230,9 +207,8 @@ class EstimatesTask:
 
     def _asked(self) -> EstimateBody:
         if self.beside is None:
-            asked: EstimateBody = decode_body(self.body, EstimateBody)
-            return asked
-        return msgspec.structs.replace(self.beside, candidates=_lines(self.body))
+            return _decode_body(self.body)
+        return msgspec.structs.replace(self.beside, candidates=lines_of(self.body))
 
     def _check(self, asked: EstimateBody) -> None:
         """Raise ParamsError for candidates that the metric cannot have, or too many of them."""
@@ -258,10 +234,19 @@ class EstimatesTask:
         return self.file.read(store, params.normalize)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MetricOverview:
-    """What there is of one metric, beside its entry in the registry."""
+class MetricAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What there is of one metric: its entry in the registry, released days, warning signs.
 
+    `small_blocks` are released reports of blocks that were closed under an earlier, weaker rule.
+    """
+
+    name: str
+    description: str
+    owner: str
+    expires: datetime.date
+    fingerprints: tuple[str, ...]
+    min_reports: int
+    min_cohort: int
     days: tuple[DayReports, ...]
     withheld: tuple[datetime.date, ...]
     quarantine: int
@@ -269,50 +254,55 @@ class MetricOverview:
     overfull_cohorts: tuple[OverfullCohort, ...]
 
 
+class MetricsAnswer(msgspec.Struct, frozen=True):
+    """The answer of GET /v1/metrics."""
+
+    metrics: list[MetricAnswer]
+    refusals: list[Refusals]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OverviewTask:
-    """How many reports there are of some metrics, and what was refused."""
+class MetricsTask:
+    """How many reports there are of some metrics, and what was refused of any."""
 
     metrics: Sequence[Metric]
 
-    def run(self, store: Store, tell: Tell) -> tuple[dict[str, MetricOverview], list[Refusals]]:
-        """Return overviews by the names of their metrics, and all refusals."""
+    def run(self, store: Store, tell: Tell) -> MetricsAnswer:
+        """Look at each metric."""
         tell("reading")
-        found = {metric.name: self._overview(store, metric) for metric in self.metrics}
-        return found, warning_signs.refusals(store)
-
-    def _overview(self, store: Store, metric: Metric) -> MetricOverview:
-        seen = releases.overview(store, metric)
-        overfull = map(warning_signs.overfull_cohorts, seen.cohorts)
-        return MetricOverview(
-            days=seen.days,
-            withheld=seen.withheld,
-            quarantine=warning_signs.n_quarantined(store, metric.name),
-            small_blocks=warning_signs.n_of_small_blocks(store, metric),
-            overfull_cohorts=tuple(cohort for found in overfull for cohort in found),
-        )
+        found = [_look_at(store, metric) for metric in self.metrics]
+        return MetricsAnswer(found, warning_signs.refusals(store))
 
 
-def decode_body(body: bytes, kind: type[Any]) -> Any:
-    """Read a JSON body; ReportError if it is no JSON, ParamsError if it is not of this kind."""
+def _look_at(store: Store, metric: Metric) -> MetricAnswer:
+    seen = releases.overview(store, metric)
+    return MetricAnswer(
+        name=metric.name,
+        description=metric.description,
+        owner=metric.owner,
+        expires=metric.expires,
+        fingerprints=tuple(metric.accepted),
+        min_reports=metric.min_reports,
+        min_cohort=metric.min_cohort,
+        days=seen.days,
+        withheld=seen.withheld,
+        quarantine=warning_signs.n_quarantined(store, metric.name),
+        small_blocks=warning_signs.n_of_small_blocks(store, metric),
+        overfull_cohorts=warning_signs.overfull_cohorts(seen.cohorts),
+    )
+
+
+def _decode_body(body: bytes) -> EstimateBody:
+    """Read a JSON body; ReportError if it is no JSON, ParamsError if it is no question."""
     try:
-        return msgspec.json.decode(body, type=kind)
+        return msgspec.json.decode(body, type=EstimateBody)
     except msgspec.ValidationError as error:
         raise ParamsError(f"the body must fit its description: {error}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise ReportError("the body must be JSON") from None
 
 
-def _lines(body: bytes) -> list[str]:
-    """Return the lines of a text that are not blank."""
-    try:
-        lines = [line.rstrip("\r") for line in body.decode("utf-8-sig").split("\n")]
-    except UnicodeDecodeError:
-        raise ParamsError("a list of candidates must be UTF-8") from None
-    return [line for line in lines if line.strip()]
-
-
-def bytes_of(collections: Iterable[Counts]) -> Iterator[bytes]:
+def _bytes_of(collections: Iterable[Counts]) -> Iterator[bytes]:
     """Yield all that estimates follow from in counts."""
     for counts in collections:
         yield counts.params.to_json().encode()

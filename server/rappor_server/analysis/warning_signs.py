@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from sqlalchemy import func, select
+from sqlalchemy import ColumnElement, func, select
 
 from rappor.registry.metric import Metric
 from rappor_server.analysis.releases import CohortReports
@@ -42,11 +43,12 @@ class OverfullCohort:
     reports: int
 
 
-def refusals(store: Store) -> list[Refusals]:
-    """Return how much was refused, by day, metric and reason."""
+def refusals(store: Store, *, since: datetime.date = datetime.date.min) -> list[Refusals]:
+    """Return how much was refused from a day on, by day, metric and reason."""
     columns = schema.refusal.c
     keys = (columns.day, columns.metric, columns.reason)
-    query = select(*keys, func.sum(columns.number)).group_by(*keys).order_by(*keys)
+    query = select(*keys, func.sum(columns.number)).where(columns.day >= since)
+    query = query.group_by(*keys).order_by(*keys)
     with failing_as_store_error(), store.engine.connect() as db:
         return [
             Refusals(day, metric, reason, int(number))
@@ -56,12 +58,19 @@ def refusals(store: Store) -> list[Refusals]:
 
 def n_quarantined(store: Store, metric: str) -> int:
     """Return how many suspicious reports of a metric are in quarantine."""
+    return _n_counted(store, metric, schema.tally.c.quarantine)
+
+
+def n_arrived(store: Store, metric: str, day: datetime.date) -> int:
+    """Return how many reports of a metric are counted on a day and are in no block yet."""
+    return _n_counted(store, metric, schema.tally.c.day == day, ~schema.tally.c.quarantine)
+
+
+def _n_counted(store: Store, metric: str, *conditions: ColumnElement[bool]) -> int:
     columns = schema.tally.c
-    query = select(func.coalesce(func.sum(columns.reports), 0)).where(
-        columns.metric == metric, columns.quarantine
-    )
+    query = select(func.coalesce(func.sum(columns.reports), 0))
     with failing_as_store_error(), store.engine.connect() as db:
-        return int(db.execute(query).scalar_one())
+        return int(db.execute(query.where(columns.metric == metric, *conditions)).scalar_one())
 
 
 def n_of_small_blocks(store: Store, metric: Metric) -> int:
@@ -88,10 +97,12 @@ def n_of_small_blocks(store: Store, metric: Metric) -> int:
         )
 
 
-def overfull_cohorts(cohorts: CohortReports) -> list[OverfullCohort]:
+def overfull_cohorts(sets: Iterable[CohortReports]) -> tuple[OverfullCohort, ...]:
     """Return the cohorts above a bound that honest devices keep, by Hoeffding's inequality."""
-    reports = cohorts.reports
-    n, m = int(reports.sum()), len(reports)
-    margin = np.sqrt(n * np.log(m / _FALSE_ALARM) / 2)
-    over = np.flatnonzero(reports > n / m + margin)  # none where m = 1
-    return [OverfullCohort(cohorts.fingerprint, int(j), int(reports[j])) for j in over]
+    found: list[OverfullCohort] = []
+    for each in sets:
+        n, m = int(each.reports.sum()), len(each.reports)
+        margin = np.sqrt(n * np.log(m / _FALSE_ALARM) / 2)
+        over = np.flatnonzero(each.reports > n / m + margin)  # none where m = 1
+        found += [OverfullCohort(each.fingerprint, int(j), int(each.reports[j])) for j in over]
+    return tuple(found)

@@ -98,7 +98,7 @@ def prune(*, yes: bool, **options: Any) -> None:
     that day from the one before. Its exit status is not 0 while groups of uploads are set
     apart that cannot be read.
     """
-    from rappor_server.analysis.closing import close_days
+    from rappor_server.analysis.closing import close_all
     from rappor_server.storage import retention
     from rappor_server.storage.database import failing_as_store_error
     from rappor_server.storage.fold import fold_all
@@ -116,8 +116,7 @@ def prune(*, yes: bool, **options: Any) -> None:
     # Last, so that a registry that cannot be read stops nothing else.
     registry = Registry.load(settings.registry, today=today())
     with open_store(settings) as store:
-        for metric in registry.values():
-            close_days(store, metric, today())
+        close_all(store, registry.values(), today())
         with failing_as_store_error(), store.engine.connect() as db:
             failed = n_failed(db)
         if failed:

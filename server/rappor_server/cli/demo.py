@@ -68,7 +68,6 @@ def demo(*, keep: Path | None, port: int, no_browser: bool) -> int:
         )
         if not _fill(settings, registry):
             return _INTERRUPTED
-        _close_blocks(settings)
         _serve(settings, is_opened=not no_browser)
         if keep is not None:
             click.echo(f"kept: rappor-server serve {registry} --admin 127.0.0.1:9090 --pages")
@@ -153,23 +152,16 @@ def _run(
         beside.join()
 
 
-def _close_blocks(settings: Settings) -> None:
-    """Close the blocks of all days that have ended, so that the first page has answers."""
-    from rappor.registry.registry import Registry
-    from rappor_server.analysis.closing import close_days
-    from rappor_server.cli.options import open_store
-
-    with open_store(settings) as store:
-        for metric in Registry.load(settings.registry, today=today()).values():
-            close_days(store, metric, today())
-
-
 def _link(settings: Settings) -> str:
-    """Create a token for today, and return the secret of a link that signs in with it."""
+    """Close the blocks of all days that have ended, and return the secret of a link to sign in."""
+    from rappor.registry.registry import Registry
+    from rappor_server.analysis.closing import close_all
     from rappor_server.cli.options import open_store
     from rappor_server.storage import tokens, visits
 
     with open_store(settings) as store:
+        registry = Registry.load(settings.registry, today=today())
+        close_all(store, registry.values(), today())
         token = tokens.create(store, metrics=None, expires=today(), today=today())
         return visits.link(store, token.split(".")[1])
 

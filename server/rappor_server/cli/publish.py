@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -72,16 +71,11 @@ def _publish(store: Store, metric: Metric, settings: Settings, out: Path) -> str
     from rappor_server.storage.blocks import last_day
 
     close_days(store, metric, today())
-    found = whole_weeks(store, metric, last_day(store, metric, today=today()))
-    if not found.periods:
-        return f"{metric.name}: no whole week is released yet"
     source = candidate_source(store, metric, "", registry=settings.registry)
     asked = Asked(metric=metric, source=source, detection=Detection())
-    periods = tuple(
-        dataclasses.replace(each, collections=tuple(asked.whole(each.collections)))
-        for each in found.periods
-    )
-    counted = dataclasses.replace(found, periods=periods)
+    found = whole_weeks(store, asked, last_day(store, metric, today=today()))
+    if not found.periods:
+        return f"{metric.name}: no whole week is released yet"
     candidates = asked.candidates(store)
-    shown = write_edition(out, trend(counted, candidates, by="week"), counted, candidates, metric)
+    shown = write_edition(out, trend(found, candidates, by="week"), found, candidates, metric)
     return f"{metric.name}: edition {shown.edition} in {shown.page}"

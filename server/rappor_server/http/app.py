@@ -16,7 +16,7 @@ from starlette.types import ASGIApp
 from rappor.ground.errors import RapporError
 from rappor_server import logs, problems
 from rappor_server.collector import Collector
-from rappor_server.http import operations, queries, uploads
+from rappor_server.http import openapi, operations, queries, uploads
 from rappor_server.http.debug import DEBUG, DebugDoor
 from rappor_server.http.envelope import DevicesCors, Doors, Envelope
 from rappor_server.http.slow_clients import METRICS, SETTINGS, SOURCES
@@ -39,7 +39,7 @@ ROUTES: Final = (
     Route("/healthz", operations.healthz, methods=["GET"]),
     Route("/readyz", operations.readyz, methods=["GET"]),
     Route("/metrics", operations.metrics, methods=["GET"]),
-    Route("/openapi.json", operations.openapi, methods=["GET"]),
+    Route("/openapi.json", openapi.openapi, methods=["GET"]),
 )
 
 _OF_DEVICES: Final = (uploads.UPLOADS, "/v1/registry")

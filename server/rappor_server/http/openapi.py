@@ -9,11 +9,14 @@ from __future__ import annotations
 from typing import Any, Final
 
 import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
 
 from rappor_server.analysis.release_json import CountsAnswer
-from rappor_server.analysis.tasks import ARROW, CSV, JSON, TEXT, EstimateBody
+from rappor_server.analysis.tasks import ARROW, CSV, JSON, TEXT, EstimateBody, MetricsAnswer
 from rappor_server.http.bodies import CountsQuery
-from rappor_server.http.records import AnalysisAnswer, MetricsAnswer, RootAnswer
+from rappor_server.http.operations import RootAnswer
+from rappor_server.http.queries import AnalysisAnswer
 from rappor_server.ingest.validate import UploadAnswer
 from rappor_server.problems import MEDIA_TYPE, ProblemDocument
 
@@ -146,14 +149,15 @@ _PREFER: Final = {
 
 
 def _operation(
+    place: str,
     name: str,
     summary: str,
     answers: dict[int, _Schema | None],
     *problems: int,
     security: tuple[str, ...] = (),
     **more: Any,
-) -> _Schema:
-    """Describe an operation: what it answers by status, and the problems that it may answer.
+) -> None:
+    """Describe what is at a place: what it answers by status, and the problems that it may answer.
 
     `security` names what a request must carry; an empty name is nothing.
     """
@@ -167,109 +171,101 @@ def _operation(
         responses[str(status)] = {"description": _STATUSES[status], "content": content}
     needs: list[_Schema] = [{each: []} if each else {} for each in security]
     kept = {"security": needs} if needs else {}
-    return {"operationId": name, "summary": summary, "responses": responses, **kept, **more}
+    operation = {"operationId": name, "summary": summary, "responses": responses, **kept, **more}
+    method, path = place.split()
+    _PATHS.setdefault(path, {})[method.lower()] = operation
 
 
+_PATHS: Final[_Schema] = {}
 _READ: Final = {"security": ("token",)}
 _ANALYSIS: Final = _content(_ref(AnalysisAnswer.__name__))
 _ESTIMATES: Final = _content(_ref("Estimates")) | _TABLES
 _PLAIN: Final = _content(_STRING, TEXT)
 
-_PATHS: Final[_Schema] = {
-    "/v1/reports": {
-        "post": _operation(
-            "upload",
-            "Send reports; they are on the disk when the answer comes.",
-            {200: _content(_ref(UploadAnswer.__name__))},
-            *(400, 401, 408, 413, 415, 429, 503),
-            security=("", "key"),
-            requestBody={"required": True, "content": _content(_ref("Upload"))},
-        )
-    },
-    "/v1/registry": {
-        "get": _operation(
-            "registry",
-            "Read what is collected, as TOML; ETag names it.",
-            {200: _content(_STRING, "application/toml"), 304: None},
-        )
-    },
-    "/v1/metrics": {
-        "get": _operation(
-            "metrics",
-            "List the metrics that the token may read, their reports by day, and refusals.",
-            {200: _content(_ref(MetricsAnswer.__name__))},
-            *(401, 503),
-            **_READ,
-        )
-    },
-    "/v1/metrics/{name}/counts": {
-        "get": _operation(
-            "counts",
-            "Read the released sums of a range of days (UTC, both included).",
-            {200: _content(_ref(CountsAnswer.__name__)) | _TABLES},
-            *(401, 403, 404, 406, 422, 503),
-            **_READ,
-            parameters=[_NAME, *_QUERY],
-        )
-    },
-    "/v1/metrics/{name}/estimates": {
-        "post": _operation(
-            "estimates",
-            "Estimate how many devices have each candidate.",
-            {200: _ESTIMATES, 202: _ANALYSIS},
-            *(400, 401, 403, 404, 406, 408, 413, 415, 422, 429, 503),
-            **_READ,
-            parameters=[_NAME, _PREFER],
-            requestBody={
-                "required": True,
-                "content": _content(_ref(EstimateBody.__name__)) | _PLAIN,
-            },
-        )
-    },
-    "/v1/analyses/{id}": {
-        "get": _operation(
-            "analysis",
-            "Read how far a job is.",
-            {200: _ANALYSIS},
-            *(401, 404, 503),
-            **_READ,
-            parameters=[_ID],
-        ),
-        "delete": _operation(
-            "cancel",
-            "End a job, and forget its result.",
-            {204: None},
-            *(401, 404, 503),
-            **_READ,
-            parameters=[_ID],
-        ),
-    },
-    "/v1/analyses/{id}/result": {
-        "get": _operation(
-            "result",
-            "Read the estimates of a job, in the form that was asked for.",
-            {200: _ESTIMATES, 202: _ANALYSIS},
-            *(401, 404, 422, 503),
-            **_READ,
-            parameters=[_ID],
-        )
-    },
-    "/": {
-        "get": _operation(
-            "root",
-            "Read what this service is, and where it is described.",
-            {200: _content(_ref(RootAnswer.__name__))},
-        )
-    },
-    "/healthz": {"get": _operation("alive", "Check that the process answers.", {200: _PLAIN})},
-    "/readyz": {"get": _operation("ready", "Check that uploads are stored.", {200: _PLAIN}, 503)},
-    "/metrics": {"get": _operation("prometheus", "Read the collector's counters.", {200: _PLAIN})},
-    "/openapi.json": {
-        "get": _operation(
-            "description", "Read this description.", {200: _content({"type": "object"})}
-        )
-    },
-}
+_operation(
+    "POST /v1/reports",
+    "upload",
+    "Send reports; they are on the disk when the answer comes.",
+    {200: _content(_ref(UploadAnswer.__name__))},
+    *(400, 401, 408, 413, 415, 429, 503),
+    security=("", "key"),
+    requestBody={"required": True, "content": _content(_ref("Upload"))},
+)
+_operation(
+    "GET /v1/registry",
+    "registry",
+    "Read what is collected, as TOML; ETag names it.",
+    {200: _content(_STRING, "application/toml"), 304: None},
+)
+_operation(
+    "GET /v1/metrics",
+    "metrics",
+    "List the metrics that the token may read, their reports by day, and refusals.",
+    {200: _content(_ref(MetricsAnswer.__name__))},
+    *(401, 503),
+    **_READ,
+)
+_operation(
+    "GET /v1/metrics/{name}/counts",
+    "counts",
+    "Read the released sums of a range of days (UTC, both included).",
+    {200: _content(_ref(CountsAnswer.__name__)) | _TABLES},
+    *(401, 403, 404, 406, 422, 503),
+    **_READ,
+    parameters=[_NAME, *_QUERY],
+)
+_operation(
+    "POST /v1/metrics/{name}/estimates",
+    "estimates",
+    "Estimate how many devices have each candidate.",
+    {200: _ESTIMATES, 202: _ANALYSIS},
+    *(400, 401, 403, 404, 406, 408, 413, 415, 422, 429, 503),
+    **_READ,
+    parameters=[_NAME, _PREFER],
+    requestBody={"required": True, "content": _content(_ref(EstimateBody.__name__)) | _PLAIN},
+)
+_operation(
+    "GET /v1/analyses/{id}",
+    "analysis",
+    "Read how far a job is.",
+    {200: _ANALYSIS},
+    *(401, 404, 503),
+    **_READ,
+    parameters=[_ID],
+)
+_operation(
+    "DELETE /v1/analyses/{id}",
+    "cancel",
+    "End a job, and forget its result.",
+    {204: None},
+    *(401, 404, 503),
+    **_READ,
+    parameters=[_ID],
+)
+_operation(
+    "GET /v1/analyses/{id}/result",
+    "result",
+    "Read the estimates of a job, in the form that was asked for.",
+    {200: _ESTIMATES, 202: _ANALYSIS},
+    *(401, 404, 422, 503),
+    **_READ,
+    parameters=[_ID],
+)
+_operation(
+    "GET /",
+    "root",
+    "Read what this service is, and where it is described.",
+    {200: _content(_ref(RootAnswer.__name__))},
+)
+_operation("GET /healthz", "alive", "Check that the process answers.", {200: _PLAIN})
+_operation("GET /readyz", "ready", "Check that uploads are stored.", {200: _PLAIN}, 503)
+_operation("GET /metrics", "prometheus", "Read the collector's counters.", {200: _PLAIN})
+_operation(
+    "GET /openapi.json",
+    "description",
+    "Read this description.",
+    {200: _content({"type": "object"})},
+)
 
 DESCRIPTION: Final[_Schema] = {
     "openapi": "3.1.0",
@@ -286,3 +282,8 @@ DESCRIPTION: Final[_Schema] = {
         },
     },
 }
+
+
+async def openapi(_: Request) -> Response:
+    """GET /openapi.json: the description of the interface."""
+    return Response(msgspec.json.encode(DESCRIPTION), media_type=JSON)

@@ -1,4 +1,4 @@
-"""The operators' endpoints: alive, ready, metrics, and where the interface is described."""
+"""The operators' endpoints: alive, ready, metrics, and what this is."""
 
 from __future__ import annotations
 
@@ -10,14 +10,20 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from rappor_server.collector import Collector
-from rappor_server.http.openapi import DESCRIPTION
-from rappor_server.http.records import RootAnswer
 from rappor_server.problems import RETRY_SECONDS, Problem
 
 _JSON: Final = "application/json"
-_ROOT: Final = RootAnswer(
-    service="RAPPOR collector", description="/openapi.json", registry="/v1/registry"
-)
+
+
+class RootAnswer(msgspec.Struct, frozen=True):
+    """The answer of GET /: what this is, and where its description is."""
+
+    service: str
+    description: str
+    registry: str
+
+
+_ROOT: Final = RootAnswer("RAPPOR collector", "/openapi.json", "/v1/registry")
 
 
 async def root(_: Request) -> Response:
@@ -45,8 +51,3 @@ async def metrics(request: Request) -> Response:
     """GET /metrics: the counters of this collector, for Prometheus."""
     collector: Collector = request.app.state.collector
     return Response(collector.metrics.render(), media_type="text/plain; version=0.0.4")
-
-
-async def openapi(_: Request) -> Response:
-    """GET /openapi.json: the description of the interface."""
-    return Response(msgspec.json.encode(DESCRIPTION), media_type=_JSON)

@@ -22,8 +22,8 @@ from rappor_server.analysis.tasks import (
     JSON,
     CountsTask,
     EstimatesTask,
-    MetricOverview,
-    OverviewTask,
+    MetricsAnswer,
+    MetricsTask,
     Range,
 )
 from rappor_server.collector import Collector
@@ -33,11 +33,22 @@ from rappor_server.http.bodies import (
     read_media_type,
     read_wait,
 )
-from rappor_server.http.records import AnalysisAnswer, MetricAnswer, MetricsAnswer
 from rappor_server.problems import RETRY_SECONDS, Problem
 from rappor_server.storage.tokens import Token
 
 _ASK_AGAIN: Final = {"Retry-After": "1"}
+
+
+class AnalysisAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer of GET /v1/analyses/ID; `detail` says why an analysis has failed."""
+
+    id: str
+    metric: str
+    state: str
+    step: str
+    seconds: float
+    result: str
+    detail: str
 
 
 async def metrics(request: Request) -> Response:
@@ -46,13 +57,10 @@ async def metrics(request: Request) -> Response:
     token = await token_of(request, collector)
     registry = collector.accepted_params.registry
     readable = tuple(metric for metric in registry.values() if token.allows(metric.name))
-    task = OverviewTask(metrics=readable)
-    overviews, refusals = await while_connected(request, collector.readers.run(task))
-    answer = MetricsAnswer(
-        metrics=[_describe(metric, overviews[metric.name]) for metric in readable],
-        refusals=[each for each in refusals if not each.metric or token.allows(each.metric)],
-    )
-    return Response(msgspec.json.encode(answer), media_type=JSON)
+    task = MetricsTask(metrics=readable)
+    found: MetricsAnswer = await while_connected(request, collector.readers.run(task))
+    refusals = [each for each in found.refusals if not each.metric or token.allows(each.metric)]
+    return Response(msgspec.json.encode(MetricsAnswer(found.metrics, refusals)), media_type=JSON)
 
 
 async def counts(request: Request) -> Response:
@@ -94,7 +102,7 @@ async def estimates(request: Request) -> Response:
         job = start_job(collector, task, token, held)
     wait = read_wait(request)
     if not await while_connected(request, collector.jobs.wait(job, wait)):
-        found = await collector.analyses.hand_over(job)
+        found = await collector.answers.hand_over(job)
         status = HTTPStatus.ACCEPTED.value
         headers = _ASK_AGAIN | {"Location": _address(job.id), "Preference-Applied": "respond-async"}
         return Response(_told(job.id, found), status, headers, JSON)
@@ -119,7 +127,7 @@ async def analysis_result(request: Request) -> Response:
         status = HTTPStatus(found.status)
         again = RETRY_SECONDS if status == HTTPStatus.SERVICE_UNAVAILABLE else None
         raise Problem(status, found.step, retry_after=again)
-    for media_type, result in (await collector.analyses.result(found)).items():
+    for media_type, result in (await collector.answers.files(found)).items():
         return Response(result, media_type=media_type)
     raise _no_analysis()
 
@@ -127,7 +135,7 @@ async def analysis_result(request: Request) -> Response:
 async def cancel_analysis(request: Request) -> Response:
     """DELETE /v1/analyses/ID: end a job, and forget its result."""
     collector, found = await _analysis(request)
-    await collector.analyses.delete(found)
+    await collector.answers.forget(found)
     return Response(status_code=HTTPStatus.NO_CONTENT.value)
 
 
@@ -145,7 +153,7 @@ async def _analysis(request: Request) -> tuple[Collector, KeptAnswer]:
     """Return the analysis of a request's path, if its token has started it."""
     collector: Collector = request.app.state.collector
     token = await token_of(request, collector)
-    found = await collector.analyses.find(request.path_params["id"], token.id)
+    found = await collector.answers.find_job(request.path_params["id"], token.id)
     if found is None:
         raise _no_analysis()
     return collector, found
@@ -154,23 +162,6 @@ async def _analysis(request: Request) -> tuple[Collector, KeptAnswer]:
 def _no_analysis() -> Problem:
     detail = "the path must name an analysis that has not been deleted"
     return Problem(HTTPStatus.NOT_FOUND, detail)
-
-
-def _describe(metric: Metric, seen: MetricOverview) -> MetricAnswer:
-    return MetricAnswer(
-        name=metric.name,
-        description=metric.description,
-        owner=metric.owner,
-        expires=metric.expires,
-        fingerprints=tuple(metric.accepted),
-        min_reports=metric.min_reports,
-        min_cohort=metric.min_cohort,
-        days=seen.days,
-        withheld=seen.withheld,
-        quarantine=seen.quarantine,
-        small_blocks=seen.small_blocks,
-        overfull_cohorts=seen.overfull_cohorts,
-    )
 
 
 def _address(job_id: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from http import HTTPStatus
 from typing import Final
@@ -13,7 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from rappor_server.pages import lists, metrics, questions, rendering, signing
 from rappor_server.pages.signing import sent, shown, to_page
@@ -71,37 +70,23 @@ ROUTES: Final = (
 class _Application(Starlette):
     """An application whose answers all carry the headers of pages, those to bugs too."""
 
-    def build_middleware_stack(self) -> ASGIApp:
-        """Put the headers around everything."""
-        return _Headers(super().build_middleware_stack())
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, and its answer back."""
+
+        async def dress(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(_HEADERS)
+            await send(message)
+
+        await super().__call__(scope, receive, dress)
 
 
 def create() -> Starlette:
     """Return the application of the pages; `state.collector` must be set before it is asked."""
-    app = _Application(
-        routes=ROUTES,
-        exception_handlers=handlers(_render),
-    )
+    app = _Application(routes=ROUTES, exception_handlers=handlers(_render))
     app.router.redirect_slashes = False
     app.state.attempts = signing.attempts()
     return app
-
-
-class _Headers:
-    """Adds the headers of pages to every answer."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, and its answer back."""
-        await self._app(scope, receive, functools.partial(self._send, send))
-
-    @staticmethod
-    async def _send(send: Send, message: Message) -> None:
-        if message["type"] == "http.response.start":
-            MutableHeaders(scope=message).update(_HEADERS)
-        await send(message)
 
 
 def _render(problem: Problem) -> Response:

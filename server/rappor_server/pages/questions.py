@@ -21,7 +21,7 @@ from rappor.decoding.detection import CORRECTIONS, Detection
 from rappor.ground.plurals import counted
 from rappor.registry.metric import Metric
 from rappor_server.access import while_connected
-from rappor_server.analysis.answering import NIGHT
+from rappor_server.analysis.answers import NIGHT
 from rappor_server.analysis.candidate_sources import candidate_source
 from rappor_server.analysis.kept_answers import KeptAnswer
 from rappor_server.analysis.metric_health import MetricHealth
@@ -84,7 +84,7 @@ async def answer(request: Request, reader: Reader) -> Response:
     answers, owner = reader.collector.answers, reader.token.id
     found = await answers.find(asked.task)
     if found is None:
-        if not answers.may_ask(owner):
+        if not reader.collector.jobs.may_start(owner):
             return _busy(reader, asked, owner)
         found = await answers.ask(
             asked.task, owner=owner, address=asked.address, wait=_WAIT_SECONDS

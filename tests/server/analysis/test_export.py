@@ -110,14 +110,3 @@ def test_exports_one_after_the_other_leave_no_block_out(store: Store, tmp_path: 
     sums = [Counts.from_parquet(path).n_reports for paths in written for path in paths]
     assert sums == [6, 5 + 2 + 6, 5 + 2 + 6, 5 + 2]
     assert sum(sums) == expected
-
-
-def test_days_that_are_not_moved_into_blocks_are_not_exported(store: Store, tmp_path: Path) -> None:
-    """They could not be exported later: the folder would have these days."""
-    metric = METRICS["small"]
-    commit(store, *(upload_of(report_of("small")) for _ in range(7)), today=day(0))
-    close_days(store, metric, day(1))
-    commit(store, *(upload_of(report_of("small")) for _ in range(7)), today=day(1))
-    with pytest.raises(RapporError, match="rappor-server prune closes them"):
-        export_counts(store, tmp_path, metric, first=day(0), last=day(1))
-    assert len(export_counts(store, tmp_path, metric, first=day(0), last=day(0))) == 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
@@ -11,9 +11,11 @@ from rappor_server.analysis.jobs import Job, Jobs
 
 from rappor.ground.errors import DecodeError
 
+pytestmark = pytest.mark.anyio
+
 
 class Pool:
-    """Runs a task by calling it; a task that waits does so until it is let go."""
+    """Runs a task by calling it; a task that waits does so until it may go."""
 
     def __init__(self) -> None:
         self.go = asyncio.Event()
@@ -41,28 +43,22 @@ class Trial:
         self.n_ended = 0
         self.jobs = Jobs(self.pool, per_owner=1)  # type: ignore[arg-type]
 
-    def start(self, task: Callable[[], Any], owner: str = "a") -> Job:
+    def start(self, task: Any, owner: str = "a") -> Job:
         """Start a job."""
-        started: Any = task
         return self.jobs.start(
-            started, owner=owner, metric="page", media_type="text/csv", on_end=self._end
+            task, owner=owner, metric="page", media_type="text/csv", on_end=self._end
         )
 
     def _end(self) -> None:
         self.n_ended += 1
 
 
-def run(trial: Callable[[Trial], Awaitable[None]]) -> None:
-    """Run a trial in an event loop of its own."""
-
-    async def main() -> None:
-        made = Trial()
-        try:
-            await trial(made)
-        finally:
-            made.jobs.close()
-
-    asyncio.run(main())
+@pytest.fixture
+async def made() -> AsyncIterator[Trial]:
+    """Jobs, which end with the test."""
+    trial = Trial()
+    yield trial
+    trial.jobs.close()
 
 
 async def turns() -> None:
@@ -76,52 +72,35 @@ def fail() -> bytes:
     raise DecodeError("no answer")
 
 
-def test_a_job_waits_runs_and_ends() -> None:
+async def test_a_job_waits_runs_and_ends(made: Trial) -> None:
     """Its step says how far it is; an error is kept as its end."""
-
-    async def trial(made: Trial) -> None:
-        good, bad = made.start(lambda: b"done"), made.start(fail, "b")
-        assert good.step == ""
-        assert not await made.jobs.wait(good, 0.0)
-        assert (good.step, good.result) == ("decoding", None)
-        made.pool.go.set()
-        assert await made.jobs.wait(good, 60.0)
-        assert await made.jobs.wait(bad, 60.0)
-        assert (good.result, good.error) == (b"done", None)
-        assert (bad.result, str(bad.error)) == (None, "no answer")
-        assert made.n_ended == 2
-
-    run(trial)
+    good, bad = made.start(lambda: b"done"), made.start(fail, "b")
+    assert good.step == ""
+    assert not await made.jobs.wait(good, 0.0)
+    assert (good.step, good.result) == ("decoding", None)
+    made.pool.go.set()
+    assert await made.jobs.wait(good, 60.0)
+    assert await made.jobs.wait(bad, 60.0)
+    assert (good.result, good.error) == (b"done", None)
+    assert (bad.result, str(bad.error)) == (None, "no answer")
+    assert made.n_ended == 2
 
 
-def test_an_owner_has_one_job_at_a_time() -> None:
-    """Another owner is not held up; a cancelled job makes room at once."""
-
-    async def trial(made: Trial) -> None:
-        first = made.start(lambda: b"")
-        assert not made.jobs.may_start("a")
-        assert made.jobs.may_start("b")
-        await turns()
-        made.jobs.cancel(first)
-        assert made.jobs.may_start("a")
-        await turns()
-        assert (made.pool.n_cancelled, made.n_ended) == (1, 1)
-
-    run(trial)
-
-
-def test_who_stops_waiting_cancels_the_job() -> None:
-    """The place is free as soon as the asker has hung up."""
-
-    async def trial(made: Trial) -> None:
-        job = made.start(lambda: b"")
-        waiting = asyncio.create_task(made.jobs.wait(job, 60.0))
-        await turns()
-        waiting.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await waiting
-        await turns()
-        assert made.pool.n_cancelled == 1
-        assert made.jobs.may_start("a")
-
-    run(trial)
+async def test_an_owner_has_one_job_at_a_time(made: Trial) -> None:
+    """Another owner is not held up; a job that nobody waits for any more makes room at once."""
+    first = made.start(lambda: b"")
+    assert not made.jobs.may_start("a")
+    assert made.jobs.may_start("b")
+    await turns()
+    made.jobs.cancel(first)
+    assert made.jobs.may_start("a")
+    await turns()
+    assert (made.pool.n_cancelled, made.n_ended) == (1, 1)
+    waiting = asyncio.create_task(made.jobs.wait(made.start(lambda: b""), 60.0))
+    await turns()
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    await turns()
+    assert made.pool.n_cancelled == 2
+    assert made.jobs.may_start("a")

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from collectors import metric_of, put
 from rappor_server.analysis import candidate_lists
-from rappor_server.analysis.candidate_lists import KeptList
+from rappor_server.analysis.candidate_sources import KeptList
 from rappor_server.analysis.page_tasks import (
     Asked,
     Drawn,

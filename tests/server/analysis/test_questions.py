@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
@@ -16,9 +14,7 @@ import httpx
 import plain_http
 import pyarrow as pa
 import pytest
-from collectors import PATIENT, TODAY, Running, report_of, serving, upload_of
-from rappor_server.storage import tokens
-from rappor_server.storage.store import Store
+from collectors import PATIENT, Running, make_token, report_of, serving, serving_file, upload_of
 
 ARROW = "application/vnd.apache.arrow.stream"
 N_WAITING, N_ASKED = 8, 13
@@ -28,21 +24,14 @@ IMPATIENT = {"Prefer": "respond-async"}
 class Asker:
     """An analyst of a running collector."""
 
-    def __init__(self, running: Running, token: str) -> None:
+    def __init__(self, running: Running) -> None:
         self.running = running
-        self.token = token
-        self.headers = {"Authorization": f"Bearer {token}"}
+        self.token = make_token(running.database)
+        self.headers = {"Authorization": f"Bearer {self.token}"}
 
-    def ask(self, body: object = None, *, query: str = "", **headers: str) -> httpx.Response:
-        """Ask for estimates; without a body, by a list of candidates as text."""
-        text = "a\nb\n" if body is None else json.dumps(body)
-        kind = "text/plain" if body is None else "application/json"
-        return plain_http.post(
-            f"{self.running.url}/v1/metrics/page/estimates{query}",
-            content=text,
-            headers=self.headers | PATIENT | {"Content-Type": kind} | headers,
-            timeout=150,
-        )
+    def ask(self, body: object, **more: str) -> httpx.Response:
+        """Ask for estimates."""
+        return self.running.ask(self.token, body, **more)
 
     def get(self, path: str) -> httpx.Response:
         """Read a path."""
@@ -53,37 +42,20 @@ class Asker:
         return plain_http.delete(f"{self.running.url}{path}", headers=self.headers, timeout=60)
 
 
-def asker_of(running: Running) -> Asker:
-    """Return an analyst with a token of its own."""
-    store = Store.open(f"sqlite:///{running.folder}/counts.sqlite3")
-    try:
-        return Asker(running, tokens.create(store, metrics=None, expires=None, today=TODAY))
-    finally:
-        store.close()
-
-
 @pytest.fixture(scope="module")
 def asker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asker]:
     """An analyst of a collector with two hundred reports, and with one decoder."""
     folder = tmp_path_factory.mktemp("questions")
     flags = ("--suspicious", "accept", "--decoders", "1", "--jobs-per-token", "2")
-    with serving(folder, f"sqlite:///{folder}/counts.sqlite3", *flags) as running:
+    with serving_file(folder, *flags) as running:
         reports = [report_of(cohort=i % 4, bits=i * 77) for i in range(200)]
         assert running.post(upload_of(*reports)).status_code == 200
-        yield asker_of(running)
-
-
-def processes_of(running: Running, name: str) -> list[int]:
-    """Return the processes of a name that a collector has started; dead ones do not count."""
-    command = ["ps", "-o", "pid=,stat=,comm=", "--ppid", str(running.process.pid)]
-    lines = subprocess.run(command, capture_output=True, check=True, text=True).stdout.splitlines()
-    rows = [line.split() for line in lines]
-    return [int(row[0]) for row in rows if row[2] == name and "Z" not in row[1]]
+        yield Asker(running)
 
 
 def decoders_of(running: Running) -> list[int]:
     """Return the processes that decode."""
-    return processes_of(running, "rappor-decoder")
+    return running.children_named("rappor-decoder")
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
@@ -120,7 +92,7 @@ def test_candidates_that_cannot_be_read_are_a_problem(asker: Asker, contents: by
 )
 def test_queries_that_do_not_fit_are_problems(asker: Asker, query: str) -> None:
     """Numbers out of range, unknown parameters and days that are none get 422."""
-    assert asker.ask(query=query).status_code == 422
+    assert asker.ask(b"a\nb\n", query=query, Content_Type="text/plain").status_code == 422
 
 
 def test_a_decoder_that_dies_reads_as_a_limit_and_is_replaced(asker: Asker) -> None:
@@ -159,7 +131,7 @@ def test_a_long_question_is_a_job_that_is_followed_and_cancelled(asker: Asker) -
     third = asker.ask({"candidates": ["third"]}, **IMPATIENT)
     assert third.status_code == 429
     assert int(third.headers["retry-after"]) > 0
-    other = asker_of(asker.running)
+    other = Asker(asker.running)
     assert other.get(address).status_code == 404
     assert other.delete(address).status_code == 404
     assert asker.delete(address).status_code == 204  # which kills the stopped process
@@ -201,7 +173,7 @@ def test_questions_that_wait_hold_up_nothing_else(asker: Asker) -> None:
     """Eight requests wait for a stopped decoder, more get 503, and everything else is served."""
     assert asker.ask({"candidates": ["warm"]}).status_code == 200
     (stopped,) = decoders_of(asker.running)
-    askers = [asker_of(asker.running) for _ in range(N_ASKED)]
+    askers = [Asker(asker.running) for _ in range(N_ASKED)]
     os.kill(stopped, signal.SIGSTOP)
     with ThreadPoolExecutor(N_ASKED) as pool:
         asked = [pool.submit(each.ask, {"candidates": ["w"]}) for each in askers]
@@ -224,14 +196,12 @@ def first_answers(asked: list[Future[httpx.Response]], n: int) -> list[Future[ht
     return [next(answers) for _ in range(n)]
 
 
-def test_memory_has_a_limit(asker: Asker) -> None:
+def test_memory_has_a_limit(tmp_path: Path) -> None:
     """A question that needs more than a process may take is refused, and the next is answered."""
-    folder = asker.running.folder
     flags = ("--decode-bytes", "20000000", "--suspicious", "accept", "--decoders", "1")
-    (folder / "small").mkdir()
-    with serving(folder / "small", f"sqlite:///{folder}/small/counts.sqlite3", *flags) as running:
+    with serving_file(tmp_path, *flags) as running:
         assert running.post(upload_of(*[report_of()] * 20)).status_code == 200
-        limited = asker_of(running)
+        limited = Asker(running)
         many = {"candidates": [f"a long candidate of number {i}" for i in range(300_000)]}
         answer = limited.ask(many)
         assert answer.status_code == 422
@@ -243,7 +213,7 @@ def test_memory_has_a_limit(asker: Asker) -> None:
 def test_readiness_needs_no_reader(asker: Asker) -> None:
     """While every process that reads is stopped and askers wait, readiness answers all the same."""
     assert asker.get("/v1/metrics").status_code == 200
-    (reader,) = processes_of(asker.running, "rappor-reader")
+    (reader,) = asker.running.children_named("rappor-reader")
     os.kill(reader, signal.SIGSTOP)
     try:
         with ThreadPoolExecutor(4) as pool:
@@ -259,23 +229,32 @@ def test_readiness_needs_no_reader(asker: Asker) -> None:
 
 
 def test_tables_hold_the_same_rows_in_every_form(asker: Asker) -> None:
-    """JSON, CSV and Arrow hold the detected candidates, or all of them if asked."""
+    """JSON, CSV and Arrow hold the detected candidates, or all of them if asked.
+
+    A list as text, and the metric's own file, are the same candidates as those of a record.
+    """
     for everything in (False, True):
         body = {"candidates": ["a", "b", "c"], "all": everything}
         rows = asker.ask(body).json()["estimates"]
         table = pa.ipc.open_stream(asker.ask(body, Accept=ARROW).content).read_all()
         lines = asker.ask(body, Accept="text/csv").text.splitlines()
         assert table["candidate"].to_pylist() == [row["candidate"] for row in rows]
+        assert lines[0].startswith("candidate,count,std_error")
         assert len(lines) == 1 + len(rows)
         assert (len(rows) == 3) or not everything
+    record = asker.ask({"candidates": ["a", "b"], "all": True}).json()
+    assert asker.ask({"all": True}).json() == record
+    text = asker.ask(b"a\r\nb\n", query="?all=true", Content_Type="text/plain")
+    assert text.json() == record
 
 
 @pytest.mark.slow
 def test_a_job_outlives_no_process(asker: Asker, tmp_path: Path) -> None:
     """Another collector of the same database tells how far it is, and that it was killed."""
-    database = f"sqlite:///{asker.running.folder}/counts.sqlite3"
-    with serving(tmp_path, database) as killed:
-        started = Asker(killed, asker.token)
+    with serving(tmp_path, asker.running.database) as killed:
+        started = Asker(killed)
+        started.headers = asker.headers  # of one token
+        started.token = asker.token
         assert started.ask({"candidates": ["warm"]}).status_code == 200
         (stopped,) = decoders_of(killed)
         os.kill(stopped, signal.SIGSTOP)

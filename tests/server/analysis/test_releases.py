@@ -14,7 +14,7 @@ import pytest
 from collectors import REGISTRY, TODAY, commit, count_group, metric_of, report_of, total, upload_of
 from numpy.typing import NDArray
 from rappor_server.analysis import closing, releases
-from rappor_server.analysis.release_json import write_release, write_releases
+from rappor_server.analysis.release_json import write_releases
 from rappor_server.analysis.releases import DayReports
 from rappor_server.analysis.tasks import JSON, CountsTask, EstimatesTask, Range
 from rappor_server.analysis.warning_signs import Refusals, n_quarantined, refusals
@@ -152,14 +152,22 @@ def test_blocks_never_change(store: Store) -> None:
     assert read(store, 1, 3, on=4).withheld == (day(3),)  # two reports, five are the least
 
 
-def test_late_reports_do_not_move_a_day_that_goes_on(store: Store) -> None:
-    """They count on the next day, which is shown when it has ended and not before."""
-    send(store, *[0] * 6, on=0)
-    assert read(store, on=1).n_reports == 6
-    send(Store(store.engine), 0, on=0, bits=1)
-    send(store, *[0] * 5, on=1)
-    assert read(store, on=1).n_reports == 6
-    assert read(store, on=2).n_reports == 12
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [(30, 0, 0, 0), (0, 0, 1, 30)],
+        [(6, 0, 1, 6), (1, 0, 1, 6), (5, 1, 1, 6), (0, 1, 2, 12)],
+        [(6, 0, 40, 6), (5, 0, 1, 6), (5, 1, 1, 6), (0, 1, 2, 16)],
+    ],
+    ids=["today waits for midnight", "what is late counts a day later", "a clock ran ahead"],
+)
+def test_reports_are_shown_when_their_day_has_ended(
+    store: Store, steps: list[tuple[int, int, int, int]]
+) -> None:
+    """After some reports of a day came, so many are shown on another; none is lost."""
+    for number, on, shown_on, shown in steps:
+        send(Store(store.engine), *[0] * number, on=on)
+        assert read(store, on=shown_on).n_reports == shown
 
 
 def test_reports_in_quarantine_are_in_no_block(store: Store) -> None:
@@ -174,16 +182,6 @@ def test_reports_in_quarantine_are_in_no_block(store: Store) -> None:
     assert (shown.n_reports, shown.withheld) == (10, ())
     assert n_quarantined(store, "small") == 6
     assert closing.metrics_due(store, [SMALL], day(2)) == []
-
-
-def test_a_clock_that_ran_ahead_loses_nothing(store: Store) -> None:
-    """Who has a wrong date closes a block early; the rest of the day comes later."""
-    send(store, *[0] * 6, on=0)
-    assert read(store, on=40).n_reports == 6
-    send(store, *[0] * 5, on=0)
-    send(store, *[0] * 5, on=1)
-    assert read(store, on=1).n_reports == 6
-    assert read(store, on=2).n_reports == 16
 
 
 def test_without_a_minimum_everything_shows_at_once(store: Store) -> None:
@@ -371,15 +369,6 @@ def test_reports_that_no_block_may_show_are_counted(store: Store) -> None:
     assert by_cohort(read(store, on=7, metric=DAILY)) == [2, 9, 0, 0]
 
 
-def test_json_of_one_parameter_set_is_read_by_counts(store: Store, tmp_path: Path) -> None:
-    """An analyst saves the answer of the collector and loads it."""
-    send(store, *[0] * 6)
-    release = read(store)
-    path = tmp_path / "counts.json"
-    path.write_bytes(write_release(release))
-    assert Counts.load(path) == release.collections[0]
-
-
 def read_by(store: Store, by: str, first: int, last: int) -> list[releases.Release]:
     """Return what is released by stretches of the days from first to last."""
     read(store)
@@ -472,7 +461,7 @@ def test_stretches_are_one_document(store: Store, tmp_path: Path) -> None:
     send(store, *[0] * 6)
     send(store, *[1] * 6, on=1)
     path = tmp_path / "counts.json"
-    path.write_bytes(write_releases(read_by(store, "day", 0, 5), day(0), day(5)))
+    path.write_bytes(write_releases("small", read_by(store, "day", 0, 5), day(0), day(5)))
     assert [list(each.reports) for each in Counts.load_all(path)] == [[6, 0, 0, 0], [0, 6, 0, 0]]
     found = Released.load(path)
     assert [(each.first, each.n_reports) for each in found.periods] == [(day(0), 6), (day(1), 6)]

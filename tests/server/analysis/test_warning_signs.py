@@ -33,8 +33,8 @@ from rappor.protocol.wire import Report
 def test_overfull_cohorts_show_a_flood(reports: list[int], overfull: list[int]) -> None:
     """Even cohorts are not overfull; one that gets thousands more reports is."""
     cohorts = CohortReports(fingerprint="f", reports=np.array(reports))
-    expected = [OverfullCohort("f", j, reports[j]) for j in overfull]
-    assert overfull_cohorts(cohorts) == expected
+    expected = tuple(OverfullCohort("f", j, reports[j]) for j in overfull)
+    assert overfull_cohorts([cohorts]) == expected
 
 
 def test_reports_in_quarantine_are_counted_and_in_no_answer(store: Store) -> None:

@@ -13,7 +13,7 @@ from collectors import (
     free_port,
     make_token,
     report_of,
-    serving,
+    serving_file,
     total_reports,
     upload_of,
 )
@@ -27,8 +27,7 @@ KEY = {"Authorization": "Bearer sesame"}
 def door(tmp_path: Path) -> Iterator[Running]:
     """A collector that has a debug door."""
     (tmp_path / "keys").write_text("anna sesame\nben simsim 2020-01-01\n")
-    database = f"sqlite:///{tmp_path / 'counts.sqlite3'}"
-    with serving(tmp_path, database, "--debug-key-file", str(tmp_path / "keys")) as running:
+    with serving_file(tmp_path, "--debug-key-file", str(tmp_path / "keys")) as running:
         yield running
 
 
@@ -60,7 +59,7 @@ def content(database: Path) -> list[str]:
 
 def test_without_keys_there_is_no_door(tmp_path: Path) -> None:
     """It is off by default: nothing is at its path."""
-    with serving(tmp_path, f"sqlite:///{tmp_path / 'counts.sqlite3'}") as running:
+    with serving_file(tmp_path) as running:
         assert post(running, upload_of()) == 404
         assert running.get("/v1/debug", **KEY).status_code == 404
 
@@ -128,7 +127,6 @@ def test_door_is_at_the_address_of_devices(tmp_path: Path) -> None:
     """Developers reach it where their programs do."""
     (tmp_path / "keys").write_text("sesame\n")
     flags = ("--debug-key-file", str(tmp_path / "keys"))
-    database = f"sqlite:///{tmp_path / 'counts.sqlite3'}"
-    with serving(tmp_path, database, *flags, admin=free_port()) as running:
+    with serving_file(tmp_path, *flags, admin=free_port()) as running:
         assert post(running, upload_of()) == 200
         assert len(lines(running)) == 1

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 import schemathesis
-from collectors import Running, make_token, report_of, serving, upload_of
+from collectors import Running, make_token, report_of, serving_file, upload_of
 from hypothesis import HealthCheck, given, settings
+from rappor_server.http.app import ROUTES
 from schemathesis import Case
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import (
@@ -23,32 +24,20 @@ CHECKS = [
     content_type_conformance,
     response_schema_conformance,
 ]
-OPERATIONS = (
-    "POST /v1/reports",
-    "GET /v1/registry",
-    "GET /v1/metrics",
-    "GET /v1/metrics/{name}/counts",
-    "POST /v1/metrics/{name}/estimates",
-    "GET /v1/analyses/{id}",
-    "DELETE /v1/analyses/{id}",
-    "GET /v1/analyses/{id}/result",
-    "GET /",
-    "GET /healthz",
-    "GET /readyz",
-    "GET /metrics",
-    "GET /openapi.json",
-)
+OPERATIONS = [
+    f"{method} {route.path}" for route in ROUTES for method in sorted(route.methods or {"POST"})
+    if method != "HEAD"
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def fuzzed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Running, str]]:
     """A collector with some reports, and a token."""
     folder = tmp_path_factory.mktemp("fuzzed")
-    database = f"sqlite:///{folder / 'counts.sqlite3'}"
-    with serving(folder, database, "--suspicious", "accept") as running:
+    with serving_file(folder, "--suspicious", "accept") as running:
         for i in range(20):
             running.post(upload_of(report_of(bits=i), report_of("sound", bits=i % 2)))
-        yield running, make_token(database)
+        yield running, make_token(running.database)
 
 
 def fuzz(fuzzed: tuple[Running, str], label: str, n: int) -> None:

@@ -180,22 +180,28 @@ def test_hostile_candidates_are_harmless(reader: Visitor) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "status", "sentence"),
+    ("path", "fields", "sentence"),
     [
-        ({"from": "yesterday"}, 422, "from must be a day as 2026-11-30"),
-        ({"from": "2026-11-05", "to": "2026-11-01"}, 422, "from must be a day no later than to"),
-        ({"level": "0"}, 422, "level must be a number"),
-        ({"correction": "none"}, 422, "correction must be one of"),
-        ({"to": "2020-01-01"}, 422, "No results for these dates"),
-        ({"list": "nobody's"}, 404, "has no list of this name"),
+        ("home_page/ranking", {"from": "yesterday"}, "from must be a day as 2026-11-30"),
+        ("home_page/ranking", {"from": "2026-11-05", "to": "2026-11-01"}, "a day no later than to"),
+        ("home_page/ranking", {"level": "0"}, "level must be a number"),
+        ("home_page/ranking", {"correction": "none"}, "correction must be one of"),
+        ("home_page/ranking", {"to": "2020-01-01"}, "No results for these dates"),
+        ("home_page/ranking", {"list": "nobody's"}, "has no list of this name"),
+        ("home_page/trend", {"by": "year"}, "by must be one of day, week, month"),
+        ("home_page/trend", {"smooth": "0"}, "smooth must be a whole number"),
+        ("home_page/comparison", {}, "the days before and after must not overlap"),
+        ("home_page/comparison", {"to": "2020-01-01", "from_after": "2026-01-01"}, "No results"),
+        ("theme/segments", {"dimension": "x"}, "dimension must be one of version"),
+        ("other/ranking", {}, "No candidates yet"),
     ],
 )
 def test_a_question_without_an_answer_says_why(
-    reader: Visitor, fields: dict[str, str], status: int, sentence: str
+    reader: Visitor, path: str, fields: dict[str, str], sentence: str
 ) -> None:
     """At once, or as the answer."""
-    answer = reader.answer(f"{HOME}/ranking", **fields)
-    assert answer.status_code == status
+    answer = reader.answer(f"/pages/metrics/{path}", **fields)
+    assert answer.status_code == (404 if "list" in fields else 422)
     assert sentence in answer.text
 
 

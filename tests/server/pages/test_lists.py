@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 
 import httpx
@@ -88,14 +87,6 @@ def test_lists_are_bounded_and_have_names_of_their_own(store: Store) -> None:
     for name in ("", "\x00", "n" * 61):
         assert candidate_lists.find(store, "sound", name) is None
         assert not candidate_lists.delete(store, "sound", name)
-
-
-def test_lists_outlast_the_process(store: Store) -> None:
-    """Another connection to the database finds them."""
-    _keep(store, "kept")
-    address = store.engine.url.render_as_string(hide_password=False)
-    with contextlib.closing(Store.open(address)) as other:
-        assert [each.name for each in candidate_lists.list_all(other, "page")] == ["kept"]
 
 
 def _keep(store: Store, name: str) -> None:

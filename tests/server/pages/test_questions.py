@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import httpx
-import pytest
 from dashboards import DAYS, NAMES, Visitor
 from pages import drawings, tables
 
@@ -52,23 +51,3 @@ def test_segments_are_shown_apart(reader: Visitor) -> None:
     found = record(reader, page, "segments")
     assert [each["name"] for each in found["samples"]] == ["version=1", "version=2"]
     assert "theme by version" in page.text
-
-
-@pytest.mark.parametrize(
-    ("path", "fields", "sentence"),
-    [
-        ("home_page/trend", {"by": "year"}, "by must be one of day, week, month"),
-        ("home_page/trend", {"smooth": "0"}, "smooth must be a whole number"),
-        ("home_page/comparison", {}, "the days before and after must not overlap"),
-        ("home_page/comparison", {"to": "2020-01-01", "from_after": "2026-01-01"}, "No results"),
-        ("theme/segments", {"dimension": "x"}, "dimension must be one of version"),
-        ("other/ranking", {}, "No candidates yet"),
-    ],
-)
-def test_a_question_that_cannot_be_answered_says_why(
-    reader: Visitor, path: str, fields: dict[str, str], sentence: str
-) -> None:
-    """With a status and a sentence."""
-    answer = reader.answer(f"/pages/metrics/{path}", **fields)
-    assert answer.status_code == 422
-    assert sentence in answer.text

@@ -1,0 +1,184 @@
+"""Questions: made once however many ask, prepared at night, seen and cancelled anywhere."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from typing import Any, NamedTuple, cast
+
+import msgspec
+import pytest
+from collectors import metric_of
+from rappor_server.analysis.answers import NIGHT, Answers
+from rappor_server.analysis.jobs import Job, Jobs
+from rappor_server.analysis.page_tasks import Drawn, PageAnswer, PageTask
+from rappor_server.analysis.worker import Pool, Task
+from rappor_server.storage.store import Store
+
+from rappor.ground.errors import ParamsError
+
+PAGE = PageAnswer(title="a", html="<p>a</p>", card="", files=["a.csv"], too_large=[])
+DRAWN = Drawn(page=msgspec.msgpack.encode(PAGE), files={"a.csv": b"a"})
+pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("database", ["sqlite"], indirect=True)]
+
+
+class Question:
+    """As much of a task as is asked for."""
+
+    metric = metric_of("page")
+
+    def __init__(self, name: bytes, answer: Callable[[], bytes]) -> None:
+        self.name = name
+        self.answer = answer
+
+    def key(self, store: Store) -> bytes:
+        """Return its name."""
+        del store
+        return self.name
+
+
+class Desk:
+    """A pool that answers at once, or once it is told to."""
+
+    def __init__(self) -> None:
+        self.asked: list[bytes] = []
+        self.may_answer = asyncio.Event()
+        self.may_answer.set()
+
+    async def run(self, task: Task, tell: Callable[[str], None]) -> bytes:
+        """Answer a question."""
+        question = cast("Question", task)
+        self.asked.append(question.name)
+        tell("decoding")
+        await self.may_answer.wait()
+        return question.answer()
+
+    def close(self) -> None:
+        """End."""
+
+
+class Process(NamedTuple):
+    """What answers questions in a process, and its desk."""
+
+    answers: Answers
+    jobs: Jobs
+    desk: Desk
+
+
+@contextlib.asynccontextmanager
+async def answering(store: Store) -> AsyncIterator[Process]:
+    """Answer questions of one process."""
+    desk = Desk()
+    jobs = Jobs(cast("Pool", desk), per_owner=1)
+
+    async def look_up(ask: Callable[..., Any], *arguments: Any, **more: Any) -> Any:
+        return ask(*arguments, **more)
+
+    answers = Answers(jobs, store, look_up)
+    try:
+        yield Process(answers, jobs, desk)
+    finally:
+        await answers.close()
+        jobs.close()
+
+
+def question(name: bytes = b"k", answer: Callable[[], bytes] | None = None) -> PageTask[Any]:
+    """Return a question that is answered by a page."""
+    return cast("PageTask[Any]", Question(name, answer or (lambda: msgspec.msgpack.encode(DRAWN))))
+
+
+def fail() -> bytes:
+    """Find nothing."""
+    raise ParamsError("from must be a day")
+
+
+async def test_a_question_is_answered_once(store: Store) -> None:
+    """Whoever asks later, in this process or another one, gets what was kept."""
+    async with answering(store) as (one, _, desk), answering(store) as (other, _, idle):
+        desk.may_answer.clear()
+        first = await one.ask(question(), owner="a", address="/there")
+        assert first is not None
+        assert (first.state, one.under_way("a"), one.under_way("b")) == (
+            "running", ["/there"], [],
+        )  # fmt: skip
+        again = await other.ask(question(), owner="b")
+        assert again is not None
+        assert again.state == "running"
+        desk.may_answer.set()
+        await one.prepare([question()])
+        found = await other.ask(question(), owner="b")
+        assert found is not None
+        assert found.page == PAGE
+        assert await other.files(found) == DRAWN.files
+        assert (desk.asked, idle.asked) == ([b"k"], [])
+
+
+async def test_answers_are_prepared_one_after_another(store: Store) -> None:
+    """A failure is kept too, and stops no other one."""
+    async with answering(store) as (answers, _, desk):
+        await answers.prepare([question(b"bad", fail), question(b"a"), question(b"b")])
+        assert desk.asked == [b"bad", b"a", b"b"]
+        await answers.prepare([question(b"bad", fail)])
+        assert desk.asked == [b"bad", b"a", b"b"]
+        bad = await answers.find(question(b"bad"))
+        assert bad is not None
+        assert (bad.state, bad.step, bad.status) == ("failed", "from must be a day", 422)
+        good = await answers.ask(question(b"b"), owner=NIGHT)
+        assert good is not None
+        assert good.state == "done"
+
+
+async def test_an_answer_is_cancelled_in_the_process_that_makes_it(store: Store) -> None:
+    """Another process takes the row away, and the first one stops."""
+    async with answering(store) as (one, _, desk), answering(store) as (other, *_):
+        desk.may_answer.clear()
+        await one.ask(question(), owner="a")
+        await other.cancel(question())
+        while one.under_way("a"):
+            await asyncio.sleep(0.05)
+        assert await one.find(question()) is None
+
+
+def start(process: Process, answer: Callable[[], bytes]) -> Job:
+    """Start a job of a program."""
+    task = question(b"j", answer)
+    return process.jobs.start(task, owner="a", metric="page", media_type="text/csv")
+
+
+async def test_a_programs_job_is_seen_in_every_process(store: Store) -> None:
+    """Another process tells its step, then its result, to its owner alone."""
+    async with answering(store) as one, answering(store) as other:
+        one.desk.may_answer.clear()
+        good = start(one, lambda: b"found")
+        await one.jobs.wait(good, 0.0)
+        told = await one.answers.hand_over(good)
+        assert (told.state, told.step, told.metric) == ("running", "decoding", "page")
+        seen = await other.answers.find_job(good.id, "a")
+        assert seen is not None
+        assert seen.state == "running"
+        assert await other.answers.find_job(good.id, "b") is None
+        one.desk.may_answer.set()
+        bad = start(one, fail)
+        await one.answers.hand_over(bad)
+        for job, state, step in ((good, "done", ""), (bad, "failed", "from must be a day")):
+            while (seen := await other.answers.find_job(job.id, "a")) and seen.state == "running":
+                await asyncio.sleep(0.01)
+            assert seen is not None
+            assert (seen.state, seen.step if state == "failed" else "") == (state, step)
+        found = await other.answers.find_job(good.id, "a")
+        assert found is not None
+        assert await other.answers.files(found) == {"text/csv": b"found"}
+        await one.answers.forget(found)
+        assert await other.answers.find_job(good.id, "a") is None
+
+
+async def test_a_programs_job_is_deleted_in_any_process(store: Store) -> None:
+    """The process that makes it stops, and has room for another."""
+    async with answering(store) as one, answering(store) as other:
+        one.desk.may_answer.clear()
+        job = start(one, lambda: b"found")
+        await other.answers.forget(await one.answers.hand_over(job))
+        assert await one.answers.find_job(job.id, "a") is None
+        while not one.jobs.may_start("a"):
+            await asyncio.sleep(0.05)
