@@ -39,12 +39,12 @@ AS_BYTES: Final = "Spark hands them to its workers, which do not see their paths
 _LARGEST: Final = 1 << 28
 """Bytes of a file that Spark hands over whole: Java and the worker hold it twice each."""
 
-_TASK: Final = 1 << 26
-"""Bytes that a task reads at least: a quarter of a second, beside the tenth that a task costs."""
+_TASK: Final = 1 << 28
+"""Bytes that a task reads at least: a second, beside the quarter that any task costs."""
 
 _MOST_TASKS: Final = 10_000
-_CHECKED: Final = 64
-"""Tasks that look whether the files are there."""
+_CHECKED: Final = 8
+"""Tasks that look whether the files are there, each on a worker: more cost more than reading."""
 
 _TABLES: Final = {
     "_delta_log": "Delta Lake",
