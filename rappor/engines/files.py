@@ -68,10 +68,7 @@ class ReportFile:
 def find_files(paths: Iterable[str | os.PathLike[str]]) -> list[ReportFile]:
     """Return the files that some paths name, in order, each once however often it is named.
 
-    Raises
-    ------
-    FileError
-        A path is missing or unreadable, or a file is of no kind that is known.
+    Raises FileError where a path is missing or unreadable, or a file is of no known kind.
     """
     found: dict[tuple[int, int], ReportFile] = {}
     for given in paths:

@@ -82,21 +82,13 @@ def aggregate_files(  # noqa: PLR0913 - what a run may be told
     """Add up the reports in files and folders: Parquet, CSV with a header, JSON lines of rows.
 
     A row that is no report, or not of the registry's metrics and parameters, is counted by its
-    reason. A file counts once, however often it is named.
+    reason. A file counts once, however often it is named. `by` are further columns of text that
+    keep counts apart. `checkpoint` is a file that is written every few `seconds` and at the end,
+    and that a later run goes on from. `threads` are all cores if omitted.
 
-    Parameters
-    ----------
-    by : further columns of text that keep counts apart.
-    checkpoint : a file that is written while this runs and at its end, and that a later run goes
-        on from. Without it, what is interrupted begins anew.
-    seconds : between two checkpoints.
-    threads : all cores if omitted.
-
-    Raises
-    ------
-    FileError
-        A file is missing, of no known kind, not what its name says, or lacks a column; or the
-        checkpoint is of other files, another registry or other columns. The message names it.
+    Raises FileError, with the name, where a file is missing, of no known kind, not what its name
+    says, or lacks a column, and where the checkpoint is of other files, another registry or other
+    columns.
     """
     files = find_files(paths)
     run = _Run(shapes_of(registry), tuple(by), checkpoint)

@@ -36,10 +36,7 @@ def write_parquet(
     -------
     The number of reports written.
 
-    Raises
-    ------
-    MissingExtraError
-        The extra 'arrow' is not installed.
+    Raises MissingExtraError where the extra 'arrow' is not installed.
     """
     pa, parquet = load_pyarrow(), load_pyarrow("pyarrow.parquet")
     text = pa.dictionary(pa.int32(), pa.string())
@@ -78,12 +75,8 @@ def write_parquet_folder(
 ) -> int:
     """Write packed reports into files of one folder, all of them or none; see `write_parquet`.
 
-    Two batches are held at most. Without any there is one file of no reports.
-
-    Raises
-    ------
-    FileError
-        Something that is no empty folder has the name.
+    Two batches are held at most. Without any there is one file of no reports. Raises FileError
+    where something that is no empty folder has the name.
     """
     rest = iter(batches)
     n_reports = 0

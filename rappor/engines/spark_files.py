@@ -27,6 +27,7 @@ from rappor.engines.workers import (
     SEEN,
     TASKS,
     path_of,
+    run_task,
     see_files,
     sum_contents,
     sum_parts,
@@ -139,11 +140,19 @@ def _seen(session: SparkSession, rows: Sequence[tuple[Any, ...]]) -> list[str] |
     if not all(path.startswith("file:") for path, *_ in rows):
         return None
     frame = _spread(session, rows, LISTED, min(len(rows), _CHECKED))
-    found = frame.mapInArrow(see_files, from_arrow_schema(SEEN)).select("path", "identity")
+    found = map_batches(frame, see_files, SEEN).select("path", "identity")
     firsts: dict[str | None, str] = {}
     for path, identity in sorted(found.collect()):
         firsts.setdefault(identity, path)
     return None if None in firsts else list(firsts.values())
+
+
+def map_batches(
+    frame: DataFrame, work: Callable[..., Iterator[Any]], schema: Any, **given: Any
+) -> DataFrame:
+    """Return what a function of `workers` makes of a data frame, in tasks of its partitions."""
+    task = functools.partial(run_task, work=work, **given)
+    return frame.mapInArrow(task, from_arrow_schema(schema))
 
 
 def _spread(
