@@ -57,6 +57,9 @@ TASKS: Final = pa.schema(
 LISTED: Final = pa.schema([TASKS.field(name) for name in ("path", "millis", "size")])
 """The files that Spark lists."""
 
+ROOTS: Final = pa.schema([TASKS.field("path")])
+"""Paths that were given."""
+
 SEEN: Final = LISTED.append(pa.field("identity", pa.string()))
 """The same, as a worker sees them: equal identities are one file, null is none."""
 
@@ -109,6 +112,15 @@ def _identity(listed: Mapping[str, Any]) -> str | None:
     if status.st_nlink == 1:
         return os.path.realpath(file.path)
     return f"{status.st_ino} {file.size} {file.mtime_ns}"
+
+
+def check_links(batches: Iterable[Any]) -> Iterator[Any]:
+    """Raise FileError for a link to nothing below some paths: Spark passes it by in silence."""
+    for batch in batches:
+        for root in batch.column("path").to_pylist():
+            if Path(root).is_dir():
+                find_files([root])
+    yield from ()
 
 
 def sum_parts(batches: Iterable[Any], *, shapes: Shapes, by: Sequence[str]) -> Iterator[Any]:

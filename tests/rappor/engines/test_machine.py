@@ -77,7 +77,15 @@ def test_marks_of_other_engines_are_left_out(tmp_path: Path) -> None:
     for name in ("_SUCCESS", ".x.parquet.crc", "_temporary/y.parquet", ".hidden/z.csv"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("?")
-    assert aggregate(tmp_path).n_reports == 5
+    write_rows(tmp_path / "_part=1" / "x.parquet", rows_of("page", 7))  # a column, to engines too
+    assert aggregate(tmp_path).n_reports == 12
+
+
+def test_a_link_to_nothing_is_named(tmp_path: Path) -> None:
+    """A file that was moved away is not passed by."""
+    (tmp_path / "x.parquet").symlink_to("nothing")
+    with pytest.raises(FileError, match=r"x\.parquet: No such file"):
+        aggregate(tmp_path)
 
 
 def test_a_file_counts_once_however_often_it_is_named(tmp_path: Path) -> None:
