@@ -184,11 +184,6 @@ BUCKETS = f'{HEAD}encoding = "buckets"\nprofile = "strict"\n'
         ),
         (BLOOM + 'parts = [{name = "whole"}]', "parts must be one prefix or more, and then whole"),
         (BLOOM + 'parts = [{name = "prefix:0", share = 0.1}]', "a part must be prefix:N with N in"),
-        (
-            f'{HEAD}encoding = "boolean"\n{NOISE}'
-            'parts = [{name = "prefix:1", share = 0.5}, {name = "whole"}]',
-            "part must be absent for encoding boolean",
-        ),
         (BLOOM + "candidates = 3", "candidates must be a non-empty text, got 3"),
         (BLOOM + "min_reports = -1", "min_reports must be an integer of at least 0, got -1"),
         (BLOOM + "min_reports = 1.5", "min_reports must be an integer of at least 0, got 1.5"),
