@@ -324,7 +324,7 @@ def test_a_task_spares_the_next_one_a_look_into_archives(
             archive.writestr(f"{name}.py", "")
     monkeypatch.syspath_prepend(str(tmp_path / "x.zip"))
     importlib.import_module("archived_one")
-    assert list(run_task([1, 2], work=lambda batches: iter(batches))) == [1, 2]
+    assert list(run_task([1, 2], work=iter)) == [1, 2]
     assert str(tmp_path / "x.zip") not in sys.path_importer_cache
     importlib.import_module("archived_two")
 
