@@ -67,11 +67,8 @@ class Candidates:
     def from_file(cls, path: str | os.PathLike[str], *, normalize: str = "none") -> Candidates:
         """Read a UTF-8 file of one candidate a line, also packed by gzip; see `from_lines`.
 
-        Raises
-        ------
-        FileError
-            The file, or one of its lines, cannot be read; the message has path and line. Of a file
-            that is not held a decode raises it.
+        Raises FileError, with path and line, where the file or a line cannot be read; of a file
+        that is not held a decode raises it.
         """
         name = os.fspath(path)
         lines = Lines(lambda: read_chunks(name), name, normalize)
@@ -91,10 +88,7 @@ class Candidates:
         Spaces are part of a candidate unless the normalizer says otherwise; lines of nothing
         else are skipped. A byte-order mark is tolerated on the first line.
 
-        Raises
-        ------
-        FileError
-            A line is not UTF-8, or has a lone surrogate; the message has name and line.
+        Raises FileError, with name and line, where a line is not UTF-8 or has a lone surrogate.
         """
         read = Lines(lambda: _encoded(lines, name), name, normalize)
         texts = Texts.join(list(read()))
@@ -104,14 +98,8 @@ class Candidates:
     def from_list(cls, strings: Iterable[str], *, normalize: str = "none") -> Candidates:
         """Take strings as they are, from a list, a column or any iterable.
 
-        An empty string is a candidate, too.
-
-        Raises
-        ------
-        ParamsError
-            `strings` is one text, not a list of them.
-        ReportError
-            A string is not a text, or has a lone surrogate.
+        An empty string is a candidate, too. Raises ParamsError for one text in place of a list, and
+        ReportError where a string is not a text, or has a lone surrogate.
         """
         texts = Texts.join(list(_blocks(strings, normalize)))
         return cls._once(texts, name="candidates", normalize=normalize)
@@ -139,16 +127,9 @@ class Candidates:
         """Continue every prefix by `least` to `most` characters of an alphabet, in all ways.
 
         The shortest come first. Every string is taken as it is: the normalizer's name only says
-        what the devices used.
+        what the devices used. Raises ParamsError where a character comes twice, `least` is negative
+        or above `most`, or there are more strings than 1e9.
 
-        Raises
-        ------
-        ParamsError
-            A character comes twice, `least` is negative or above `most`, or there are more strings
-            than 1e9; the message has their number.
-
-        Examples
-        --------
         >>> found = Candidates.product(["a", "b"], "xy", 0, 1)
         >>> [text for block in found.blocks() for text in block.pick()]
         ['a', 'b', 'ax', 'ay', 'bx', 'by']

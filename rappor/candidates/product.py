@@ -23,12 +23,7 @@ _BLOCK: Final = 1 << 16
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Product:
-    """Prefixes, each continued by `least` to `most` characters.
-
-    Attributes
-    ----------
-    prefixes, characters : in UTF-8.
-    """
+    """Prefixes, each continued by `least` to `most` characters."""
 
     prefixes: Texts
     characters: Texts

@@ -25,7 +25,6 @@ def sum_bits(
     *,
     k: int,
     m: int,
-    first_row: int = 0,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Count, in every cohort, the reports and the ones at every bit.
 
@@ -34,7 +33,6 @@ def sum_bits(
     packed : (n, ceil(k/8)) uint8, packed reports.
     cohorts : (n,) of any integer dtype, each in [0, m); the order is free.
     k, m : bits of a report, and cohorts.
-    first_row : the number of the first row, for messages.
 
     Returns
     -------
@@ -52,7 +50,7 @@ def sum_bits(
     reports = np.zeros(m, dtype=np.int64)
     bad = add_rows(np.ascontiguousarray(packed), cohorts, ones, reports)
     if bad >= 0:
-        raise ReportError(_complaint(int(cohorts[bad]), first_row + bad, k, m))
+        raise ReportError(_complaint(int(cohorts[bad]), bad, k, m))
     return ones, reports
 
 

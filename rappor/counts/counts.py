@@ -127,11 +127,8 @@ class Counts:  # noqa: PLW1641  (equal by value, so it is no key)
         One number is given: devices, or reports of each; the reports are taken to be evenly
         spread over the devices. Where they are not, `squares` of the constructor says it.
 
-        Raises
-        ------
-        ReportError
-            Both numbers are given, or none; there are more devices than reports, or less than
-            one; a device has less than one report.
+        Raises ReportError where both numbers are given, or none, and for more devices than reports,
+        less than one device, or less than one report of each.
         """
         squares = devices.squares_of(
             self.n_reports, n_devices=n_devices, reports_per_device=reports_per_device
@@ -174,10 +171,7 @@ class Counts:  # noqa: PLW1641  (equal by value, so it is no key)
     def from_reports(cls, reports: Iterable[Report], params: Params, metric: str = "") -> Counts:
         """Count reports, read once from any iterable, in bounded memory.
 
-        Raises
-        ------
-        ReportError
-            A report has another fingerprint or metric.
+        Raises ReportError where a report has another fingerprint or metric.
         """
         fingerprint = params.fingerprint
         total = cls.zero(params, metric)
@@ -281,11 +275,7 @@ class Counts:  # noqa: PLW1641  (equal by value, so it is no key)
     def load(cls, path: str | os.PathLike[str]) -> Counts:
         """Read what `save` wrote, or what a collector answers for its counts.
 
-        Raises
-        ------
-        FileError
-            The file is no such file, or holds several parameter sets; the message has the
-            reason.
+        Raises FileError, with the reason, for any other file, and for several parameter sets.
         """
         return cls._of_file(path, counts_file.read(path))
 
@@ -312,23 +302,16 @@ class Counts:  # noqa: PLW1641  (equal by value, so it is no key)
     def from_csv(cls, path: str | os.PathLike[str], params: Params, metric: str = "") -> Counts:
         """Read a table as `to_csv` writes it; the rows may come in any order.
 
-        Raises
-        ------
-        FileError
-            A column, a cohort or a number is missing, doubled, out of place or impossible;
-            the message has path and line.
+        Raises FileError, with path and line, where a column, a cohort or a number is missing,
+        doubled, out of place or impossible.
         """
         return cls(params, *tables.read_csv(path, params), metric)
 
     def to_arrow(self) -> Any:
         """Return a pyarrow.Table of cohort, reports and ones (a list of k integers).
 
-        Metric, parameters and squares go into the schema's metadata.
-
-        Raises
-        ------
-        MissingExtraError
-            The extra 'arrow' is not installed.
+        Metric, parameters and squares go into the schema's metadata. Raises MissingExtraError
+        where the extra 'arrow' is not installed.
         """
         return tables.to_arrow(self.params, self.ones, self.reports, self.metric, self.squares)
 
@@ -336,12 +319,8 @@ class Counts:  # noqa: PLW1641  (equal by value, so it is no key)
     def from_arrow(cls, table: Any) -> Counts:
         """Read a pyarrow.Table as `to_arrow` makes it; the rows may come in any order.
 
-        Raises
-        ------
-        FileError
-            Columns, types, metadata, cohorts or numbers are not those of one Counts.
-        MissingExtraError
-            The extra 'arrow' is not installed.
+        Raises FileError where columns, types, metadata, cohorts or numbers are not those of one
+        Counts, and MissingExtraError where the extra 'arrow' is not installed.
         """
         return cls._from_arrow(table, "Arrow table")
 

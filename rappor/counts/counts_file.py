@@ -70,13 +70,7 @@ def write(path: str | os.PathLike[str], contents: Contents) -> None:
 
 
 def read(path: str | os.PathLike[str]) -> Contents:
-    """Read a file of one parameter set.
-
-    Raises
-    ------
-    FileError
-        As `read_all`, or there are several parameter sets, or none.
-    """
+    """Read a file of one parameter set; FileError for several or none, and as `read_all`."""
     contents = read_all(path)
     if len(contents) != 1:
         raise FileError(
@@ -90,11 +84,8 @@ def read(path: str | os.PathLike[str]) -> Contents:
 def read_all(path: str | os.PathLike[str]) -> list[Contents]:
     """Read the file, or the JSON that a collector answers, which may hold several.
 
-    Raises
-    ------
-    FileError
-        The file is missing, foreign, of another version, truncated, extended, changed, or
-        its header and its integers do not fit each other.
+    Raises FileError where it is missing, foreign, of another version, truncated, extended, changed,
+    or its header and its integers do not fit each other.
     """
     try:
         with Path(path).open("rb") as file:

@@ -99,13 +99,10 @@ def squares_by_pace(
 ) -> int | None:
     """Return the largest sum of squares of a metric whose devices report once in each time.
 
-    Parameters
-    ----------
-    pace : that of the metric: "hour", "day", "week" from Monday on, "month", "quarter", "year", or
-        "none", for which nothing bounds the reports and None is returned.
-    periods : first and last day of some days, and the reports of these days. A report counts on
-        the day on which it was received, and is taken for one of that day. A device that has
-        drawn new noise in a new epoch still holds its value, so it is taken for the same.
+    The pace is "hour", "day", "week" from Monday on, "month", "quarter", "year", or "none", for
+    which nothing bounds the reports and None is returned. A period is a first and a last day, and
+    the reports received in it. A device that has drawn new noise in a new epoch still holds its
+    value, so it is taken for the same.
     """
     if pace == "none":
         return None

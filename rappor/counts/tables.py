@@ -32,13 +32,7 @@ _FORMAT: Final = b"2"
 def write_csv(
     path: str | os.PathLike[str], ones: NDArray[np.int64], reports: NDArray[np.int64]
 ) -> None:
-    """Write one line a cohort: cohort, reports, and the ones at each of k bits.
-
-    Parameters
-    ----------
-    ones : (m, k) int64.
-    reports : (m,) int64.
-    """
+    """Write one line a cohort: cohort, reports, (m,), and the ones at each bit, (m, k)."""
     with replacing(path) as file:
         text = io.TextIOWrapper(file, "utf-8", newline="")
         rows = csv.writer(text, lineterminator="\n")
@@ -49,17 +43,9 @@ def write_csv(
 
 
 def read_csv(path: str | os.PathLike[str], params: Params) -> _Tables:
-    """Read a table of exactly m cohorts, each once, in any order.
+    """Read ones, (m, k) int64, and reports, (m,) int64, of m cohorts, each once, in any order.
 
-    Returns
-    -------
-    ones : (m, k) int64.
-    reports : (m,) int64.
-
-    Raises
-    ------
-    FileError
-        The file is not such a table; the message has path and line.
+    Raises FileError, with path and line, for any other table.
     """
     rows = csv.reader(io.StringIO(read_text(path), newline=""), strict=True)
     ones = np.zeros((params.m, params.k), dtype=np.int64)
@@ -120,14 +106,7 @@ def to_arrow(
     metric: str,
     squares: int | None,
 ) -> Any:
-    """Return a pyarrow.Table of cohort (int32), reports (int64), ones (list of k int64).
-
-    Parameters
-    ----------
-    ones : (m, k) int64.
-    reports : (m,) int64.
-    squares : sum of the devices' squared reports, or None.
-    """
+    """Return a pyarrow.Table of cohort (int32), reports (int64), ones (list of k int64)."""
     pa = load_pyarrow()
     columns = {
         "cohort": pa.array(np.arange(params.m, dtype=np.int32)),
@@ -147,18 +126,9 @@ def to_arrow(
 def from_arrow(
     table: Any,
 ) -> tuple[Params, NDArray[np.int64], NDArray[np.int64], str, int | None]:
-    """Read a table as `to_arrow` makes it.
+    """Read a table as `to_arrow` makes it: the arguments of Counts.
 
-    Returns
-    -------
-    params, metric, squares : from the schema's metadata.
-    ones : (m, k) int64.
-    reports : (m,) int64.
-
-    Raises
-    ------
-    ParamsError, ReportError
-        The table is not of that kind.
+    Raises ParamsError or ReportError where the table is not of that kind.
     """
     metadata = table.schema.metadata or {}
     if _PARAMS_KEY not in metadata or _METRIC_KEY not in metadata:
@@ -230,13 +200,7 @@ def write_parquet(path: str | os.PathLike[str], table: Any) -> None:
 
 
 def read_parquet(path: str | os.PathLike[str]) -> Any:
-    """Read the pyarrow.Table of one Counts.
-
-    Raises
-    ------
-    FileError
-        The file cannot be read as Parquet, or contains reports instead of counts.
-    """
+    """Read the pyarrow.Table of one Counts; FileError for what is no Parquet, and for reports."""
     with open_parquet(path) as file:
         if {"bits", "cohort"} <= set(file.schema_arrow.names):
             raise FileError(

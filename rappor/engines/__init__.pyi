@@ -2,7 +2,7 @@ from rappor.engines.json_lines import Aggregation as Aggregation
 from rappor.engines.json_lines import aggregate_jsonl as aggregate_jsonl
 from rappor.engines.machine import FileAggregation as FileAggregation
 from rappor.engines.machine import aggregate_files as aggregate_files
-from rappor.engines.parquet import aggregate_parquet as aggregate_parquet
+from rappor.engines.machine import aggregate_parquet as aggregate_parquet
 from rappor.engines.parquet import write_parquet as write_parquet
 from rappor.engines.parquet import write_parquet_folder as write_parquet_folder
 from rappor.engines.sql import count_statement as count_statement

@@ -42,12 +42,7 @@ def read_bits(column: Any) -> BitsColumn:
     """Read a pyarrow array; bytes are not copied.
 
     Text must be spelt as in uploads: base64url without padding, spare bits 0. Other text has the
-    length -1.
-
-    Raises
-    ------
-    ReportError
-        The column has another type.
+    length -1. Raises ReportError for a column of another type.
     """
     kind = column.type
     if pa.types.is_dictionary(kind):

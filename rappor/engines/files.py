@@ -2,7 +2,8 @@
 
 Parquet, CSV with a header, and JSON lines, the last two also compressed by gzip. A folder is
 searched for them; in it, names that begin with a dot or an underscore are left out, as other
-engines do. A folder named column=value gives that column to files that do not have it.
+engines do, but for _column=value. A folder named column=value gives that column to files that do
+not have it.
 """
 
 from __future__ import annotations
@@ -68,10 +69,7 @@ class ReportFile:
 def find_files(paths: Iterable[str | os.PathLike[str]]) -> list[ReportFile]:
     """Return the files that some paths name, in order, each once however often it is named.
 
-    Raises
-    ------
-    FileError
-        A path is missing or unreadable, or a file is of no kind that is known.
+    Raises FileError where a path is missing or unreadable, or a file is of no known kind.
     """
     found: dict[tuple[int, int], ReportFile] = {}
     for given in paths:
@@ -106,6 +104,11 @@ def is_of_rows(path: str | os.PathLike[str]) -> bool:
     return Path(path).name.lower().endswith(tuple(_KINDS))
 
 
+def is_hidden(name: str) -> bool:
+    """Return whether a name in a folder is that of no data: a mark of an engine, or a draft."""
+    return name.startswith(".") or (name.startswith("_") and "=" not in name)
+
+
 def is_packed(path: str | os.PathLike[str]) -> bool:
     """Return whether a file is packed by gzip, by its name."""
     return os.fspath(path).lower().endswith(".gz")
@@ -134,11 +137,9 @@ def _walk(root: Path) -> Iterator[Path]:
 
     for folder, folders, names in os.walk(root, onerror=fail, followlinks=True):
         folders[:] = [
-            name
-            for name in folders
-            if not name.startswith((".", "_")) and not _is_loop(Path(folder, name))
+            name for name in folders if not is_hidden(name) and not _is_loop(Path(folder, name))
         ]
-        yield from (Path(folder, name) for name in names if not name.startswith((".", "_")))
+        yield from (Path(folder, name) for name in names if not is_hidden(name))
 
 
 def _is_loop(folder: Path) -> bool:

@@ -53,12 +53,8 @@ class Aggregation:
 def aggregate_jsonl(lines: Iterable[bytes], lookup: Lookup) -> Aggregation:
     """Sum uploads, one JSON document a line; empty lines are skipped.
 
-    It keeps the ids of uploads in memory, about 200 bytes each, but no reports.
-
-    Parameters
-    ----------
-    lines : for example a file opened in binary mode.
-    lookup : returns the parameter set of a metric's name and a fingerprint, or None.
+    It keeps the ids of uploads in memory, about 200 bytes each, but no reports. `lookup` returns
+    the parameter set of a metric's name and a fingerprint, or None.
     """
     tally = _Tally(lookup)
     for number, line in enumerate(lines, 1):

@@ -19,11 +19,9 @@ _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
 def json_rows(block: bytes, wanted: Sequence[str]) -> tuple[Any, int]:
-    """Return the rows that whole lines of JSON hold.
+    """Return a pyarrow.Table of the wanted columns of whole lines of JSON, a row each.
 
-    Returns
-    -------
-    A pyarrow.Table of the wanted columns, and how many lines are neither rows nor empty.
+    With it comes the number of lines that are neither rows nor empty.
     """
     schema = pa.schema({name: pa.int64() if name in NUMBERS else pa.string() for name in wanted})
     options = pyarrow.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")

@@ -28,12 +28,15 @@ import pyarrow.parquet as pq
 
 from rappor.counts.counts import Counts
 from rappor.engines.files import ReportFile, find_files
+from rappor.engines.labels import folder_labels
+from rappor.engines.layout import REASONS
 from rappor.engines.rows import Chunk, parts_of, read_part
-from rappor.engines.sums import Shapes, Sums, sum_schema
+from rappor.engines.sums import Shape, Shapes, Sums, sum_schema
 from rappor.engines.totals import Collection, counts_of, shapes_of
 from rappor.ground.errors import FileError, ReportError
 from rappor.ground.files import replacing, sha256_of
 from rappor.ground.progress import Progress, no_progress
+from rappor.protocol.params import Params
 from rappor.registry.registry import Registry
 
 _STATE: Final = b"rappor.checkpoint"
@@ -79,21 +82,13 @@ def aggregate_files(  # noqa: PLR0913 - what a run may be told
     """Add up the reports in files and folders: Parquet, CSV with a header, JSON lines of rows.
 
     A row that is no report, or not of the registry's metrics and parameters, is counted by its
-    reason. A file counts once, however often it is named.
+    reason. A file counts once, however often it is named. `by` are further columns of text that
+    keep counts apart. `checkpoint` is a file that is written every few `seconds` and at the end,
+    and that a later run goes on from. `threads` are all cores if omitted.
 
-    Parameters
-    ----------
-    by : further columns of text that keep counts apart.
-    checkpoint : a file that is written while this runs and at its end, and that a later run goes
-        on from. Without it, what is interrupted begins anew.
-    seconds : between two checkpoints.
-    threads : all cores if omitted.
-
-    Raises
-    ------
-    FileError
-        A file is missing, of no known kind, not what its name says, or lacks a column; or the
-        checkpoint is of other files, another registry or other columns. The message names it.
+    Raises FileError, with the name, where a file is missing, of no known kind, not what its name
+    says, or lacks a column, and where the checkpoint is of other files, another registry or other
+    columns.
     """
     files = find_files(paths)
     run = _Run(shapes_of(registry), tuple(by), checkpoint)
@@ -107,6 +102,59 @@ def aggregate_files(  # noqa: PLR0913 - what a run may be told
         n_files=len(files),
         n_resumed=len(files) - len(rest),
     )
+
+
+def aggregate_parquet(path: str | os.PathLike[str], *, params: Params, metric: str) -> Counts:
+    """Add up one Parquet file of one metric under one parameter set, in one thread.
+
+    A row that is no report of it refuses the file. Raises FileError, with the row (from 0), and
+    where the file cannot be read as Parquet or lacks a column.
+    """
+    try:
+        size = Path(path).stat().st_size
+    except OSError as error:
+        raise FileError(path, error.strerror or "unreadable") from None
+    file = ReportFile(
+        path=os.fspath(path), kind="parquet", size=size, mtime_ns=0, labels=folder_labels(path)
+    )
+    shapes = {(metric, params.fingerprint): Shape(params.k, params.m)}
+    counts, row = Counts.zero(params, metric), 0
+    for batch in read_part(Chunk(file, 0, 0, size), lambda *_: None):
+        try:
+            sums = _sums_of(batch, shapes)
+        except ReportError as error:
+            raise FileError(path, str(error)) from None
+        if sums.refused:
+            raise FileError(path, _complaint(batch, row, shapes))
+        for total in sums.totals.values():
+            counts += Counts(params, total.ones, total.reports, metric)
+        row += batch.num_rows
+    return counts
+
+
+def _sums_of(batch: Any, shapes: Shapes) -> Sums:
+    sums = Sums(shapes)
+    sums.add(batch)
+    return sums
+
+
+def _complaint(batch: Any, first_row: int, shapes: Shapes) -> str:
+    """Say what is wrong with the first row of a batch that is no report: halves are tried."""
+    while batch.num_rows > 1:
+        half = batch.num_rows // 2
+        is_ahead = bool(_sums_of(batch.slice(0, half), shapes).refused)
+        batch = batch.slice(0, half) if is_ahead else batch.slice(half)
+        first_row += 0 if is_ahead else half
+    ((metric, params),) = shapes
+    named = {
+        "unknown-metric": f"metric must be {metric!r}",
+        "unknown-params": f"params must be {params!r}",
+    }
+    ((*_, reason),) = _sums_of(batch, shapes).refused
+    sentence = (REASONS | named)[reason]
+    name = sentence.partition(" ")[0]
+    got = "others" if name == "bits" else repr(batch.column(name)[0].as_py())
+    return f"{sentence}, got {got} in row {first_row}"
 
 
 class _Run:

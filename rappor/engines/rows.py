@@ -59,14 +59,8 @@ def read_part(
 ) -> Iterator[Any]:
     """Yield the rows of a part as pyarrow.RecordBatches with the columns of `layout` and `by`.
 
-    Parameters
-    ----------
-    refuse : called with a reason and a number, for lines that are no rows.
-
-    Raises
-    ------
-    FileError
-        The file cannot be read as what its name says, or a column is missing.
+    `refuse` is called with a reason and a number, for lines that are no rows. Raises FileError
+    where the file cannot be read as what its name says, or a column is missing.
     """
     wanted = (*COLUMNS, DAY, *by)
     reader = {"parquet": _read_parquet, "csv": _read_csv, "json": _read_json}[part.file.kind]

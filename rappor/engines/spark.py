@@ -11,7 +11,6 @@ for a SparkContext or an RDD, which Spark Connect and shared clusters do not hav
 from __future__ import annotations
 
 import contextlib
-import functools
 import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -40,7 +39,7 @@ except ImportError:  # a client of Spark Connect has no Java at all
     Py4JError = PySparkException
 
 from rappor.engines.shipping import ship
-from rappor.engines.spark_files import Listing, list_files
+from rappor.engines.spark_files import Listing, list_files, map_batches
 
 FAILURES: Final = (PySparkException, Py4JError)
 """What Spark raises: errors of its own, and in classic sessions those of Java."""
@@ -60,24 +59,14 @@ def aggregate(reports: DataFrame, registry: Registry, *, by: Sequence[str] = ())
     """Add up a data frame of reports, in one pass.
 
     Nothing runs before the result is asked for. A row that is no report, or not of the
-    registry's metrics and parameters, is counted by its reason in the same pass.
+    registry's metrics and parameters, is counted by its reason in the same pass. The columns are
+    format, metric, params, cohort, bits (binary, or text in base64url) and perhaps day, those of
+    `by`, texts that keep sums apart, such as a country, and others, which are ignored.
 
-    Parameters
-    ----------
-    reports : with the columns format, metric, params, cohort, bits and perhaps day; bits are
-        binary, or text in base64url. Other columns are ignored.
-    by : further columns of text that keep sums apart, such as a country; no dots in their names.
-
-    Returns
-    -------
-    A data frame with a row for each metric, params, day, value of `by`, and cohort: `reports`,
-    and `ones`, an array of k integers. Where `refused` is not null, the row says how many
-    `reports` were refused for that reason.
-
-    Raises
-    ------
-    ReportError
-        A column is missing or doubled.
+    Returns a data frame with a row for each metric, params, day, value of `by`, and cohort:
+    `reports`, and `ones`, an array of k integers. Where `refused` is not null, the row says how
+    many `reports` were refused for that reason. Raises ReportError where a column is missing or
+    doubled.
     """
     check_columns(reports.columns, by)
     optional = [DAY] if DAY in reports.columns else []
@@ -85,15 +74,13 @@ def aggregate(reports: DataFrame, registry: Registry, *, by: Sequence[str] = ())
     rows = reports.select(_columns(columns))
     given: dict[str, Any] = {"shapes": shapes_of(registry), "by": tuple(by)}
     ship(reports.sparkSession)
-    schema = from_arrow_schema(sum_schema(by))
-    return _together(rows.mapInArrow(functools.partial(sum_reports, **given), schema), by, given)
+    return _together(map_batches(rows, sum_reports, sum_schema(by), **given), by, given)
 
 
 def _together(partial: DataFrame, by: Sequence[str], given: Mapping[str, Any]) -> DataFrame:
     """Bring the sums of all partitions together by their keys, and add them up."""
     keys = [*_columns(["metric", "params", DAY, *by]), F.col("cohort") % _SHARES]
-    schema = from_arrow_schema(sum_schema(by))
-    return partial.repartition(*keys).mapInArrow(functools.partial(add_sums, **given), schema)
+    return map_batches(partial.repartition(*keys), add_sums, sum_schema(by), **given)
 
 
 def collect_sums(sums: DataFrame, registry: Registry, *, by: Sequence[str] = ()) -> Sums:
@@ -129,20 +116,13 @@ def decode(
 ) -> DataFrame:
     """Decode many metrics and segments at once, each collection on one worker.
 
-    The workers need the extra `analysis`.
+    The workers need the extra `analysis`. `sums` and `by` are those of `aggregate`, perhaps stored
+    and read again; `candidates` are strings for all metrics, or for each its own; `options` are
+    those of `rappor.decode`, such as `detection`.
 
-    Parameters
-    ----------
-    sums : as `aggregate` returns them, or stored and read again.
-    candidates : strings for all metrics, or for each metric its own.
-    by : the columns that keep collections apart, as `aggregate` was given them.
-    options : those of `rappor.decode`, such as `detection`.
-
-    Returns
-    -------
-    A data frame with the columns metric, params, those of `by`, reports, and of each estimate
-    candidate, count, std_error, proportion, ci_low, ci_high, p_value and detected. A collection
-    without an answer has one row, with the sentence in `error`.
+    Returns a data frame with the columns metric, params, those of `by`, reports, and of each
+    estimate candidate, count, std_error, proportion, ci_low, ci_high, p_value and detected. A
+    collection without an answer has one row, with the sentence in `error`.
     """
     ship(sums.sparkSession)
     given: dict[str, Any] = {
@@ -210,17 +190,11 @@ def sum_files(
 
     They are read as on one machine: Parquet, CSV with a header and JSON lines, in all folders
     below; a file counts once, however often it is named. Tasks open the files themselves where the
-    workers see them by their paths, and get them from Spark as bytes where not.
+    workers see them by their paths, and get them from Spark as bytes where not. Paths are as Spark
+    spells them, such as s3://lake/reports.
 
-    Parameters
-    ----------
-    paths : as Spark spells them, such as s3://lake/reports.
-
-    Raises
-    ------
-    FileError
-        A folder is a table, whose files are not its rows; a file is of no known kind, or too large
-        to be handed over. The message names it.
+    Raises FileError, with the name, where a folder is a table, whose files are not its rows, and
+    where a file is of no known kind, or too large to be handed over.
     """
     return _sum_files(session, paths, registry, by)[0]
 
@@ -248,7 +222,7 @@ def _sum_files(
     listing = list_files(session, paths)
     given: dict[str, Any] = {"shapes": shapes_of(registry), "by": tuple(by)}
     frame, read = listing.tasks(session)
-    partial = frame.mapInArrow(functools.partial(read, **given), from_arrow_schema(sum_schema(by)))
+    partial = map_batches(frame, read, sum_schema(by), **given)
     return _together(partial, by, given), listing
 
 

@@ -9,6 +9,7 @@ of one machine. The files of a table are more than its rows: some are deleted, o
 from __future__ import annotations
 
 import functools
+import os
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -20,13 +21,16 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from rappor.engines.files import ReportFile, is_of_rows, kind_of
+from rappor.engines.files import ReportFile, is_hidden, is_of_rows, kind_of
 from rappor.engines.rows import parts_of
 from rappor.engines.workers import (
     LISTED,
+    ROOTS,
     SEEN,
     TASKS,
+    check_links,
     path_of,
+    run_task,
     see_files,
     sum_contents,
     sum_parts,
@@ -39,12 +43,12 @@ AS_BYTES: Final = "Spark hands them to its workers, which do not see their paths
 _LARGEST: Final = 1 << 28
 """Bytes of a file that Spark hands over whole: Java and the worker hold it twice each."""
 
-_TASK: Final = 1 << 26
-"""Bytes that a task reads at least: a quarter of a second, beside the tenth that a task costs."""
+_TASK: Final = 1 << 28
+"""Bytes that a task reads at least: a second, beside the quarter that any task costs."""
 
 _MOST_TASKS: Final = 10_000
-_CHECKED: Final = 64
-"""Tasks that look whether the files are there."""
+_CHECKED: Final = 8
+"""Tasks that look whether the files are there, each on a worker: more cost more than reading."""
 
 _TABLES: Final = {
     "_delta_log": "Delta Lake",
@@ -99,6 +103,7 @@ def list_files(session: SparkSession, paths: Sequence[str]) -> Listing:
     empty = _empty_files(found.inputFiles(), every)
     files = (*(every[path] for path in (every if seen is None else seen)), *empty)
     if seen is not None:
+        _check_links(session, paths, list(every))
         return Listing(files, BY_PATH)
     for file in files:
         if file.size > _LARGEST:
@@ -118,7 +123,7 @@ def _empty_files(addresses: Sequence[str], known: Container[str]) -> Iterator[Re
     """
     for address in sorted(addresses):
         path = unquote(address).replace("file:///", "file:/", 1)
-        if path in known or path.rpartition("/")[2].startswith((".", "_")):
+        if path in known or is_hidden(path.rpartition("/")[2]):
             continue
         if (kind := kind_of(path)) != "json":
             raise FileError(path, f"it cannot be read as {kind}: it is empty")
@@ -129,8 +134,8 @@ def _check_not_hidden(paths: Sequence[str], found: Iterable[str]) -> None:
     """Raise FileError for a hidden file that is named itself: Spark passes it by in silence."""
     for path in paths:
         name = path.rstrip("/").rpartition("/")[2]
-        is_hidden = name.startswith((".", "_")) and is_of_rows(name)
-        if is_hidden and not any(f"/{name}/" in each for each in found):  # it is no folder
+        is_passed_by = is_hidden(name) and is_of_rows(name)
+        if is_passed_by and not any(f"/{name}/" in each for each in found):  # it is no folder
             raise FileError(path, "its name begins with a dot or an underscore: Spark ignores it")
 
 
@@ -139,11 +144,36 @@ def _seen(session: SparkSession, rows: Sequence[tuple[Any, ...]]) -> list[str] |
     if not all(path.startswith("file:") for path, *_ in rows):
         return None
     frame = _spread(session, rows, LISTED, min(len(rows), _CHECKED))
-    found = frame.mapInArrow(see_files, from_arrow_schema(SEEN)).select("path", "identity")
+    found = map_batches(frame, see_files, SEEN).select("path", "identity")
     firsts: dict[str | None, str] = {}
     for path, identity in sorted(found.collect()):
         firsts.setdefault(identity, path)
     return None if None in firsts else list(firsts.values())
+
+
+def _check_links(session: SparkSession, paths: Sequence[str], found: Sequence[str]) -> None:
+    """Have a worker raise FileError for a link to nothing below the paths.
+
+    What a path that is not absolute means, only Spark knows for certain: it must hold a file.
+    """
+    files = [path_of(file) for file in found]
+    local = [path_of(path) for path in paths if path.startswith("file:") or path_of(path) == path]
+    given = [(path, os.path.abspath(path)) for path in local]  # noqa: PTH100  # with its links, as Spark lists files
+    roots = [
+        (root,)
+        for path, root in given
+        if path.startswith("/") or any(file.startswith(f"{root}/") for file in files)
+    ]
+    frame = _spread(session, roots, ROOTS, 1)
+    map_batches(frame, check_links, ROOTS).collect()
+
+
+def map_batches(
+    frame: DataFrame, work: Callable[..., Iterator[Any]], schema: Any, **given: Any
+) -> DataFrame:
+    """Return what a function of `workers` makes of a data frame, in tasks of its partitions."""
+    task = functools.partial(run_task, work=work, **given)
+    return frame.mapInArrow(task, from_arrow_schema(schema))
 
 
 def _spread(

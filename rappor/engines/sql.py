@@ -24,13 +24,9 @@ from rappor.protocol.params import Params
 class Dialect:
     """How a database spells what its statements need.
 
-    Parameters
-    ----------
-    byte : (i) -> the expression of byte i of bits, an integer; None where bits are read directly.
-    bit : (i, byte) -> the expression of bit i, from that of the byte that it is in, or from bits.
-    length : the expression of the number of bytes.
-    cohorts : (m) -> a query of the column cohort, 0 to m - 1.
-    max_columns : of an answer.
+    `byte` writes byte i of bits as an integer; it is None where bits are read directly. `bit`
+    writes bit i, from the byte that it is in or from bits, `length` the number of bytes, and
+    `cohorts` a query of the column cohort, 0 to m - 1. An answer has at most `max_columns`.
     """
 
     byte: Callable[[int], str] | None
@@ -83,15 +79,8 @@ DIALECTS: Final[Mapping[str, Dialect]] = {
 def count_statement(params: Params, metric: str, *, dialect: str, table: str = "reports") -> str:
     """Return the statement that counts a metric's reports under one parameter set.
 
-    Parameters
-    ----------
-    dialect : one of DIALECTS.
-    table : the name of the table as the statement is to spell it, quoted if it must be.
-
-    Raises
-    ------
-    ParamsError
-        The dialect is unknown, or allows fewer columns than the parameters need.
+    `dialect` is one of DIALECTS, `table` is spelt as in the statement, quoted if it must be. Raises
+    ParamsError where the dialect is unknown, or allows fewer columns than the parameters need.
     """
     spelt = _dialect(dialect)
     if params.k + 2 > spelt.max_columns:

@@ -114,10 +114,7 @@ class Sums:
     def add(self, batch: Any) -> None:
         """Add a pyarrow.RecordBatch of reports.
 
-        Raises
-        ------
-        ReportError
-            A column is missing, doubled or of another type.
+        Raises ReportError where a column is missing, doubled or of another type.
         """
         check_columns(batch.schema.names, self._by)
         if batch.num_rows:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
+from zipimport import zipimporter
 
 import pyarrow as pa
 
@@ -55,10 +57,28 @@ TASKS: Final = pa.schema(
 LISTED: Final = pa.schema([TASKS.field(name) for name in ("path", "millis", "size")])
 """The files that Spark lists."""
 
+ROOTS: Final = pa.schema([TASKS.field("path")])
+"""Paths that were given."""
+
 SEEN: Final = LISTED.append(pa.field("identity", pa.string()))
 """The same, as a worker sees them: equal identities are one file, null is none."""
 
 _CHANGED: Final = "it changed after it was listed, or a worker has another file of this path"
+
+
+def run_task(
+    batches: Iterable[Any], *, work: Callable[..., Iterator[Any]], **given: Any
+) -> Iterator[Any]:
+    """Do what a function of this module does, as a task of Spark.
+
+    Before each task Spark makes its workers look again into every archive that they have imported
+    from, its own among them: a fifth of a second. None of them changes, so they are left out of
+    that. Imports find them as before.
+    """
+    yield from work(batches, **given)
+    for path, finder in list(sys.path_importer_cache.items()):
+        if isinstance(finder, zipimporter):
+            del sys.path_importer_cache[path]
 
 
 def sum_reports(batches: Iterable[Any], *, shapes: Shapes, by: Sequence[str]) -> Iterator[Any]:
@@ -92,6 +112,15 @@ def _identity(listed: Mapping[str, Any]) -> str | None:
     if status.st_nlink == 1:
         return os.path.realpath(file.path)
     return f"{status.st_ino} {file.size} {file.mtime_ns}"
+
+
+def check_links(batches: Iterable[Any]) -> Iterator[Any]:
+    """Raise FileError for a link to nothing below some paths: Spark passes it by in silence."""
+    for batch in batches:
+        for root in batch.column("path").to_pylist():
+            if Path(root).is_dir():
+                find_files([root])
+    yield from ()
 
 
 def sum_parts(batches: Iterable[Any], *, shapes: Shapes, by: Sequence[str]) -> Iterator[Any]:
@@ -190,9 +219,7 @@ def decode_group(
 ) -> Any:
     """Decode the sums of one collection: metric, parameters and the values of `by`.
 
-    Returns
-    -------
-    A pyarrow.Table of `estimates_schema`. Where there is no answer, one row says why.
+    Returns a pyarrow.Table of `estimates_schema`; where there is no answer, one row says why.
     """
     from rappor.decoding.decoder import decode  # noqa: PLC0415  # only workers that decode have it
     from rappor.engines.totals import counts_of, shapes_of  # noqa: PLC0415

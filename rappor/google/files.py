@@ -70,11 +70,7 @@ def read_params(path: PathLike, *, client: Client | None = None) -> Params:
 
     Their clients round f to 1/128, each in its own way. `client` names the one that sent the
     reports ("python", "cpp" or "java") and gives its effective f; without it f is as written.
-
-    Raises
-    ------
-    FileError: it is not such a file.
-    ParamsError: a parameter is outside its range.
+    Raises FileError for any other file, and ParamsError where a parameter is outside its range.
     """
     rows = list(_rows(path))
     if not rows or [cell.strip() for cell in rows[0][1]] != _PARAMS_HEADER:
@@ -105,10 +101,8 @@ def write_params(path: PathLike, params: Params) -> None:
 def read_counts(path: PathLike, params: Params) -> Counts:
     """Read counts.csv: for each cohort its reports, then the ones of bit 0 to k - 1.
 
-    Raises
-    ------
-    FileError: a row has another width, a cell is no count, rows are missing or too many, or
-        a bit has more ones than its cohort has reports.
+    Raises FileError where a row has another width, a cell is no count, rows are missing or too
+    many, or a bit has more ones than its cohort has reports.
     """
     table = []
     for line, row in _rows(path):
@@ -133,10 +127,8 @@ def read_counts(path: PathLike, params: Params) -> Counts:
 def write_counts(path: PathLike, counts: Counts) -> None:
     """Write counts.csv; the hash layout must be theirs.
 
-    Raises
-    ------
-    ParamsError: the counts are of another layout, which their decoder would misread, or of
-        parameters that params.csv cannot say.
+    Raises ParamsError for counts of another layout, which their decoder would misread, or of
+    parameters that params.csv cannot say.
     """
     _check_layout(counts.params)
     _check_forced(counts.params)
@@ -146,11 +138,8 @@ def write_counts(path: PathLike, counts: Counts) -> None:
 def read_reports(path: PathLike, params: Params) -> Counts:
     """Sum a reports CSV: client, cohort, bloom, prr, irr; the last one is what was sent.
 
-    The first row is a header. irr has k characters, bit k - 1 first.
-
-    Raises
-    ------
-    FileError: a row has another width, its cohort does not exist, or its irr is malformed.
+    The first row is a header. irr has k characters, bit k - 1 first. Raises FileError where a row
+    has another width, its cohort does not exist, or its irr is malformed.
     """
     cohorts, packed = [], []
     for line, row in itertools.islice(_rows(path), 1, None):
@@ -179,11 +168,8 @@ def read_map(path: PathLike, params: Params) -> MappedCandidates:
 
     The cells of a row may have any order, NA and repeated cells are ignored, and "Empty" is
     the empty string. Strings stay text, leading zeros included. Of a repeated string the first
-    row is kept and the others are counted.
-
-    Raises
-    ------
-    FileError: a cell is no whole number from 1 to m k, or a row has none or more than m h.
+    row is kept and the others are counted. Raises FileError where a cell is no whole number from 1
+    to m k, or a row has none or more than m h.
     """
     width = params.m * params.h
     rows: dict[str, list[int]] = {}

@@ -16,14 +16,9 @@ from rappor.ground.errors import FileError, MissingExtraError
 def open_parquet(path: str | os.PathLike[str]) -> Iterator[Any]:
     """Open a pyarrow.parquet.ParquetFile.
 
-    By its path: reading through a Python file object can abort the process at its exit.
-
-    Raises
-    ------
-    FileError
-        The file cannot be read as Parquet, also later within the block.
-    MissingExtraError
-        The extra 'arrow' is not installed.
+    By its path: reading through a Python file object can abort the process at its exit. Raises
+    FileError where the file cannot be read as Parquet, also later within the block, and
+    MissingExtraError where the extra 'arrow' is not installed.
     """
     pa, parquet = load_pyarrow(), load_pyarrow("pyarrow.parquet")
     try:

@@ -1,29 +1,6 @@
 """Reads a registry's TOML: the budget, and one table for each metric, checked key by key.
 
-[budget]
-total = 24                      # nats that a device may lose in a calendar year
-
-[metrics."page.home"]
-description = "Which home page people set"
-owner = "browser-team@example.com"
-expires = 2027-06-30            # the last day; a text in ISO form will do
-encoding = "bloom"              # or onehot, boolean, flags, buckets
-profile = "balanced"            # or k h m f g p q; f g p q where the encoding implies the rest
-normalize = "host"              # categories = [...] for onehot and flags, edges for buckets
-epoch = "quarter"               # or year, month; life: one permanent response for good
-interval = "day"                # or hour, week: one report in each; none: one for every event
-patterns = 1                    # values that one epoch answers for
-parts = [{name = "prefix:3", share = 0.2}, {name = "whole"}]
-other = "discover"              # of onehot: what is in no category is looked for, see other.py
-sample = 0.1                    # of the devices, chosen anew in each epoch
-segments = {version = ["1", "2"]}  # told in the clear; "other" for what is not listed
-candidates = "pages.txt"        # beside this file
-min_reports = 100
-min_cohort = 10
-keep_reports = false
-complete = false                # of onehot and buckets: true if every value is in one of them
-durable = false                 # true: on the disk before the program goes on
-insecure = false
+`registry/README.md` explains every key.
 """
 
 from __future__ import annotations

@@ -102,19 +102,12 @@ def test_the_largest_number_of_cohorts_is_counted() -> None:
     assert (reports.sum(), ones.sum()) == (3, 4)
 
 
-@pytest.mark.parametrize("cohort", [-1, 4, 2**31, -(2**63), 2**63 - 1])
+@pytest.mark.parametrize("cohort", [-1, 4, 2**31, -(2**63), 2**63 - 1, 2**64 - 1])
 def test_a_cohort_outside_the_range_is_refused_with_its_row(cohort: int) -> None:
     """No report is counted into another cohort."""
-    cohorts = np.array([0, 3, cohort])
-    with pytest.raises(ReportError, match=rf"cohort must be in \[0, 3\], got {cohort} in row 12"):
-        sum_bits(np.zeros((3, 1), dtype=np.uint8), cohorts, k=8, m=4, first_row=10)
-
-
-def test_a_cohort_above_every_signed_integer_is_refused() -> None:
-    """An unsigned cohort does not wrap into the range."""
-    cohorts = np.array([2**64 - 1], dtype=np.uint64)
-    with pytest.raises(ReportError, match="got 18446744073709551615 in row 0"):
-        sum_bits(np.zeros((1, 1), dtype=np.uint8), cohorts, k=8, m=4)
+    cohorts = np.array([0, 3, cohort], dtype=np.int64 if cohort < 2**63 else np.uint64)
+    with pytest.raises(ReportError, match=rf"cohort must be in \[0, 3\], got {cohort} in row 2"):
+        sum_bits(np.zeros((3, 1), dtype=np.uint8), cohorts, k=8, m=4)
 
 
 @pytest.mark.parametrize("k", [1, 7, 9, 100, 129])

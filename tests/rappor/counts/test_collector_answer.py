@@ -77,13 +77,10 @@ GOOD = collection(Counts(PARAMS, [[3, 1], [0, 2]], [4, 2], "page"))
         (json.dumps(answer(GOOD | {"fingerprint": "0" * 16})), "fingerprint must be"),
         (json.dumps(answer(GOOD | {"params": {"v": 2}})), "its parameters are wrong"),
         (json.dumps(answer(GOOD, GOOD | {"reports": [1, 1]})), "ones must be at most the reports"),
-        (json.dumps(answer(GOOD | {"reports": [4]})), "reports must have shape"),
         (json.dumps(answer(GOOD) | {"metric": 3}), "metric must be a text"),
         ("{", "neither a counts file nor"),
         ('{"type": "about:blank", "status": 401}', "neither a counts file nor"),
-        (json.dumps(answer(GOOD | {"ones": [[3, 0.5], [0, 2]]})), "ones must be whole numbers"),
         (json.dumps(answer(GOOD | {"ones": [[3], [0, 2]]})), "inhomogeneous"),
-        (json.dumps(answer(GOOD | {"reports": ["4", "2"]})), "reports must be integers"),
         (json.dumps(answer(GOOD | {"reports": [4, 1 << 70]})), "reports must be integers"),
     ],
 )

@@ -283,7 +283,6 @@ def sealed(line: str, payload: bytes) -> bytes:
         (forged(packing="zlib"), "not a zlib stream"),
         (forged((5, 2)), "it must hold 8 integers of 8 bytes, got 16 bytes"),
         (forged((5, 2, 1, 0, 6, 2, 2, 0)), "got 6 ones in 5 reports at cohort 0, bit 2"),
-        (forged((5, -2, 1, 0, 5, 2, 2, 0)), "got -2 at cohort 1"),
     ],
 )
 def test_a_wrong_file_is_refused_with_its_reason(tmp_path: Path, data: bytes, reason: str) -> None:
@@ -423,7 +422,6 @@ def wrong_tables() -> dict[str, Any]:
         "cohort must have 0 to 1, each once": with_column("cohort", [[0, 0]]),
         "cohort must be integers": with_column("cohort", [[0.0, 1.0]]),
         "reports must be integers without nulls": with_column("reports", [[None, 2]]),
-        "reports must be whole numbers": with_column("reports", [[-5, 2]]),
         "ones must be at most": with_column("reports", [[4, 2]]),
         "reports must be below": with_column("reports", pa.array([2**63, 2], pa.uint64())),
         "ones must be lists of 3 int64": with_column("ones", [[[1, 0], [2, 2]]]),

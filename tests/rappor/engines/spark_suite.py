@@ -145,6 +145,7 @@ def write_mixed(folder: Path) -> None:
     for name in ("_hidden.parquet", "_metadata", ".x.parquet.crc"):
         (folder / "more" / name).write_bytes(b"no rows")
     (folder / "empty.jsonl").write_bytes(b"")
+    write_rows(folder / "_part=1" / "c.parquet", rows_of("page", 3))
 
 
 def test_files_are_those_of_one_machine(session: SparkSession, lake: Path, tmp_path: Path) -> None:
@@ -218,9 +219,16 @@ def write_float(path: Path) -> None:
 
 
 def test_a_path_that_spark_does_not_read_is_named(session: SparkSession, tmp_path: Path) -> None:
-    """A missing one by Spark, a hidden file by this package: Spark has no word for it."""
+    """A missing one by Spark, what it has no word for by this package: hidden, or a dead link."""
     write_rows(tmp_path / "_x.parquet", rows_of("page", 5))
-    for name, reason in (("nothing", ""), ("_x.parquet", ": its name begins with a dot")):
+    write_rows(tmp_path / "links" / "x.parquet", rows_of("page", 5))
+    (tmp_path / "links" / "_part=1").mkdir()
+    (tmp_path / "links" / "_part=1" / "y.parquet").symlink_to("nothing")
+    for name, reason in (
+        ("nothing", ""),
+        ("_x.parquet", ": its name begins with a dot"),
+        ("links", "/_part=1/y.parquet: No such file"),
+    ):
         with pytest.raises((FileError, *spark.FAILURES), match=f"{name}{reason}"):
             spark.aggregate_paths(session, [f"{tmp_path}/{name}"], METRICS)
 

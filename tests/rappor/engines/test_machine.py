@@ -31,7 +31,7 @@ from report_files import (
 )
 
 from rappor import Registry
-from rappor.engines import aggregate_files, aggregate_parquet
+from rappor.engines import aggregate_files
 from rappor.engines.files import find_files, holds_uploads
 from rappor.engines.machine import FileAggregation
 from rappor.ground.errors import FileError
@@ -77,7 +77,15 @@ def test_marks_of_other_engines_are_left_out(tmp_path: Path) -> None:
     for name in ("_SUCCESS", ".x.parquet.crc", "_temporary/y.parquet", ".hidden/z.csv"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("?")
-    assert aggregate(tmp_path).n_reports == 5
+    write_rows(tmp_path / "_part=1" / "x.parquet", rows_of("page", 7))  # a column, to engines too
+    assert aggregate(tmp_path).n_reports == 12
+
+
+def test_a_link_to_nothing_is_named(tmp_path: Path) -> None:
+    """A file that was moved away is not passed by."""
+    (tmp_path / "x.parquet").symlink_to("nothing")
+    with pytest.raises(FileError, match=r"x\.parquet: No such file"):
+        aggregate(tmp_path)
 
 
 def test_a_file_counts_once_however_often_it_is_named(tmp_path: Path) -> None:
@@ -565,13 +573,6 @@ def test_a_killed_run_goes_on_and_counts_no_file_twice(number: int, tmp_path: Pa
     found = aggregate(folder, checkpoint=checkpoint)
     assert found.counts == expected.counts
     assert not list(tmp_path.glob(".c*.tmp")) or number == signal.SIGKILL
-
-
-def test_a_single_file_is_read_as_before(tmp_path: Path) -> None:
-    """The strict reader of one file and the reader of many agree."""
-    path = write_packed(tmp_path / "x.parquet", "page", 5000, seed=3)
-    strict = aggregate_parquet(path, params=METRICS["page"].params, metric="page")
-    assert bare(aggregate(path).counts)["page", FINGERPRINT] == strict
 
 
 def test_uploads_are_told_from_rows(tmp_path: Path) -> None:

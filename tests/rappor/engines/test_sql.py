@@ -17,7 +17,7 @@ import psycopg
 import pyarrow as pa
 import pytest
 import sqlglot
-from report_files import METRICS, Row, bare, counts_by_hand, rows_of
+from report_files import METRICS, Row, counts_by_hand, rows_of
 
 from rappor import Counts, Params
 from rappor.engines import count_statement, refused_statement
@@ -191,17 +191,3 @@ def test_the_bits_of_databases_that_are_not_run_are_read_in_order(dialect: str) 
     cohorts = {"bigquery": "GENERATE_ARRAY(0, 7)", "snowflake": "ROWCOUNT => 8"}
     assert cohorts[dialect] in spelt.cohorts(8)
     assert ("ORDER BY 1) - 1 AS cohort" in spelt.cohorts(8)) == (dialect == "snowflake")
-
-
-def test_the_reports_of_the_tests_are_refused_as_the_kernel_refuses_them() -> None:
-    """The statements' reasons are the kernel's."""
-    from rappor.engines.sums import Sums  # noqa: PLC0415
-    from rappor.engines.totals import counts_of, shapes_of  # noqa: PLC0415
-
-    sums = Sums(shapes_of(METRICS))
-    sums.add(pa.RecordBatch.from_pylist(reports()))
-    found: dict[str, int] = {}
-    for (_, _, reason), n in sums.refused.items():
-        found[reason] = found.get(reason, 0) + n
-    assert found == {"cohort": 2, "format": 2, "length": 4, "padding": 2, "unknown-params": 1}
-    assert sum(each.n_reports for each in bare(counts_of(sums, METRICS)).values()) == 350

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import datetime
+import importlib
 import subprocess
 import sys
+import zipfile
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +19,7 @@ from report_files import DAYS, METRICS, REGISTRY, Row, as_text, bare, counts_by_
 from rappor import Registry
 from rappor.engines.sums import Shape, Sums
 from rappor.engines.totals import counts_of, shapes_of
+from rappor.engines.workers import run_task
 from rappor.ground.errors import ReportError
 
 FINGERPRINT = METRICS["page"].params.fingerprint
@@ -309,6 +313,20 @@ def test_nothing_is_nothing() -> None:
     """Empty batches, also of wrong types, are no sums."""
     empty = batch_of(rows_of("page", 1)).slice(0, 0)
     assert list(summed(empty).batches()) == []
+
+
+def test_a_task_spares_the_next_one_a_look_into_archives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No archive is read again when Python forgets what it found, and imports find them still."""
+    with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
+        for name in ("archived_one", "archived_two"):
+            archive.writestr(f"{name}.py", "")
+    monkeypatch.syspath_prepend(str(tmp_path / "x.zip"))
+    importlib.import_module("archived_one")
+    assert list(run_task([1, 2], work=iter)) == [1, 2]
+    assert str(tmp_path / "x.zip") not in sys.path_importer_cache
+    importlib.import_module("archived_two")
 
 
 def test_the_kernel_needs_numpy_and_pyarrow_and_nothing_else() -> None:

@@ -7,6 +7,7 @@ import hashlib
 import hmac
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -235,15 +236,7 @@ def test_a_value_goes_the_whole_way() -> None:
 
 def test_only_the_report_is_drawn_anew() -> None:
     """With 2^-128 chance of a false alarm."""
-    metric = Metric(
-        name="page",
-        params=Params(k=2000, f=0.5, p=0.4, q=0.6),
-        description="a",
-        owner="b",
-        expires=datetime.date(2030, 1, 1),
-        epoch="life",
-        interval="none",
-    )
+    metric = replace(METRIC, params=Params(k=2000, f=0.5, p=0.4, q=0.6))
     one, two = (encode_value(SECRET, metric, "a") for _ in range(2))
     assert (one.bits, one.permanent) == (two.bits, two.permanent)
     assert one.report.bits != two.report.bits
@@ -277,15 +270,7 @@ def test_a_value_goes_the_whole_way_in_an_epoch(kind: str, epoch: str) -> None:
     Sixteen devices: that all lie in cohort 0 of 8 by design is ruled out by the first assertion.
     """
     params = Params(**LARGE)
-    metric = Metric(
-        name="page",
-        params=params,
-        description="a",
-        owner="b",
-        expires=datetime.date(2030, 1, 1),
-        epoch=kind,
-        interval="none",
-    )
+    metric = replace(METRIC, params=params, epoch=kind)
     secrets = [bytes([i]) * 32 for i in range(16)]
     assert len({cohort(secret, "page", epoch, params) for secret in secrets}) > 1
     for secret in secrets:
