@@ -229,7 +229,7 @@ def test_gaps_smoothing_and_new_parameters_are_told(days: Panel) -> None:
     assert "There are no reports for 2026-11-04." in told
     other = days.samples[4].fingerprints[0]
     assert f"From 2026-11-06 on, reports have other parameters: {other}" in told
-    assert "Smoothed estimates are of 2 days together" in told
+    assert "of 2 days together: the named day and the 1 before it" in told
     *_, periods = tables(panel_page(days)).values()
     assert [cells[-1].endswith("(changed)") for cells in periods[1:]] == [
         each.name == "2026-11-06" for each in days.samples
