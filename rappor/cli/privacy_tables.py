@@ -202,14 +202,8 @@ def _person(person: PersonLoss) -> str:
 
 
 def _account(person: PersonLoss) -> Table:
-    shown = table(
-        "metric",
-        "promise",
-        "epsilon (nats)",
-        "all reports",
-        "observer at most",
-        left=2,
-    )
+    titles = ("metric", "promise", "epsilon (nats)", "all reports", "observer at most")
+    shown = table(*titles, left=2)
     for each in person.metrics:
         kind = "for life" if each.epoch == "life" else f"by {each.epoch}"
         shown.add_row(each.metric, kind, *_losses(each.epsilon, each.epsilon_inf))

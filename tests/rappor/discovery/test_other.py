@@ -9,6 +9,7 @@ import math
 import string
 
 import pytest
+from decodings import released
 from scipy import stats
 
 from rappor import (
@@ -23,7 +24,6 @@ from rappor import (
     name_other,
     trend,
 )
-from rappor.counts.released import Period, Released
 from rappor.decoding.detection import Detection
 from rappor.decoding.estimates import Estimates
 from rappor.discovery.discoveries import Share
@@ -169,17 +169,13 @@ def test_the_empty_text_is_in_trends_and_segments_and_never_announced() -> None:
     held = {"vscode": 70.0, "kate": 30.0}
     both = [collect(held, n_reports=20_000, seed=seed)[-1] for seed in (1, 2)]
     days = [datetime.date(2026, 11, day) for day in (1, 2)]
-    periods = [
-        Period(first=day, last=day, collections=(counts,))
-        for day, counts in zip(days, both, strict=True)
-    ]
-    released = Released(metric="", first=days[0], last=days[1], periods=tuple(periods), withheld=())
+    over_days = released(dict(zip(days, both, strict=True)))
     segments = [
         Counts(each.params.in_segment((("version", version),)), each.ones, each.reports)
         for version, each in zip(("1", "2"), both, strict=True)
     ]
     for candidates in (["kate", "zed"], ["zed", "", "kate"]):
-        for found in (trend(released, candidates), by_segment(segments, candidates)):
+        for found in (trend(over_days, candidates), by_segment(segments, candidates)):
             assert [found.candidates[i] for i in found.shown] == ["kate"]
             assert len(found.candidates) == 3
 
