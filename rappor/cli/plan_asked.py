@@ -69,7 +69,7 @@ class BudgetOptions:
                 return planning.plan_for(subject.of_strings(strings), question, **sized)
             name, answers = subject.encoding_name, subject.answers
             return planning.plan_answers(name, answers, question=question, **chosen)
-        limits = {"max_bytes": self.max_bytes, "hashes": self.hashes}
+        limits: dict[str, Any] = {"max_bytes": self.max_bytes, "hashes": self.hashes}
         return planning.plan(question, **chosen, **limits)
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,8 @@ POPULATION: Final = Population([f"true {i}" for i in range(8)], [30, 20, 15, 10,
 ABSENT: Final = [f"absent {i}" for i in range(24)]
 CANDIDATES: Final = [*POPULATION.values, *ABSENT]
 N: Final = 1_000_000
+
+_Days = TypeVar("_Days", bound=datetime.date | tuple[datetime.date, datetime.date])
 
 
 def counted(params: Params = PARAMS, *, n: int = N, seed: int = 1) -> Counts:
@@ -55,7 +57,7 @@ def largest_error(n_checks: int) -> float:
 
 
 def released(
-    counts: Mapping[datetime.date | tuple[datetime.date, datetime.date], Counts | Sequence[Counts]],
+    counts: Mapping[_Days, Counts | Sequence[Counts]],
     metric: str = "",
     *,
     withheld: tuple[datetime.date, ...] = (),

@@ -24,7 +24,7 @@ def test_usage_errors_end_with_2(shell: Shell) -> None:
         (("attack", "poisonig"), "unknown command 'poisonig'; did you mean 'poisoning'?"),
         (("zzz",), "unknown command 'zzz'; see --help for all commands"),
         (("decode", "x", "--candidtaes", "y"), "'--candidates'"),
-        (("collects", "thme", "--registry", "metrics.toml"), "did you mean 'theme'?"),
+        (("collects", "thme", "--registry", "metrics.toml"), "'thme'; did you mean 'theme'?"),
     ],
 )
 def test_a_typo_gets_a_suggestion(shell: Shell, words: tuple[str, ...], said: str) -> None:

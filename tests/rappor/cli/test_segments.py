@@ -99,8 +99,8 @@ def test_segments_without_reports_are_left_out(segments: Shell) -> None:
 
 def test_what_is_not_for_segments_is_refused(segments: Shell) -> None:
     """One sum of them, and how many devices are in two of them: none is."""
-    words = ("decode", "segments.json", "--candidates", "engines.txt")
-    assert "counts must be of one segment, got 2" in refused(segments(*words), 1)
+    err = refused(segments("decode", "segments.json", "--candidates", "engines.txt"), 1)
+    assert "counts must be of one segment, got 2" in err
     words = ("compare", "segments.json", "--by", "all", "--overlap", "1")
     assert "--overlap must be omitted with --by" in refused(segments(*words))
 
@@ -109,8 +109,8 @@ def test_a_segment_below_the_minimum_is_refused(segments: Shell) -> None:
     """All together hold as many, which would let the small one be read."""
     path = segments.place / "metrics.toml"
     minimum = "[metrics.engine]\nmin_reports = {}"
-    words = ("compare", "segments.json", "--by", "all", "--candidates", "engines.txt")
-    words += ("--registry", str(path))
+    words: tuple[str, ...] = ("compare", "segments.json", "--by", "all")
+    words += ("--candidates", "engines.txt", "--registry", str(path))
     text = path.read_text()
     path.write_text(text.replace("[metrics.engine]", minimum.format(20_000)))
     assert segments(*words)[0] == 0
