@@ -44,29 +44,18 @@ def discover(  # noqa: PLR0913 - what may be searched for
     the error rate over all that were asked about is what it says. README.md in this folder has
     the choices.
 
-    Parameters
-    ----------
-    counts_by_part : collections of one metric in one epoch, at least one of each part; several of
-        one part are days, as in `decode`.
-    alphabet : the characters of the strings, each once. Without it the first part is searched for
-        printable ASCII, or for all of Unicode if it is `prefix:1`, and the alphabet is made of the
-        characters of the prefixes that are detected there, of the known strings, and of the
-        categories that another metric tells.
-    known : candidates to ask about beside, such as those of an ordinary decode.
-    longest : characters of the longest string to look for. By default the last prefix is continued
-        by as many characters as it has more than the prefix before it.
-    keep : how many prefixes of a part are continued. By default as many as make 20 million
-        candidates, and 50 at least.
-    detection, progress : as in `decode`.
+    `counts_by_part` are of one metric in one epoch, at least one of each part; several of one part
+    are days, as in `decode`. Without an `alphabet`, the characters of the strings, the first part
+    is searched for printable ASCII, or for all of Unicode if it is `prefix:1`, and the alphabet has
+    the characters of the prefixes that are detected there, of the known strings, and of the
+    categories that another metric tells. Candidates that are `known` are asked about beside.
+    `longest` is in characters; by default the last prefix is continued by as many as it has more
+    than the prefix before it. `keep` prefixes of a part are continued; by default as many as make
+    20 million candidates, and 50 at least.
 
-    Raises
-    ------
-    DecodeError
-        The collections are not the parts of one metric, a part has no reports or no prefix with a
-        positive estimate; or what `decode` raises.
-    ParamsError
-        A part has more than 1e9 candidates (the message has their number), or `alphabet`,
-        `longest` or `keep` is impossible.
+    Raises DecodeError if the collections are not the parts of one metric, a part has no reports or
+    no prefix with a positive estimate, and what `decode` raises; ParamsError if a part has more
+    than 1e9 candidates (the message has their number), or an argument is impossible.
 
     Examples
     --------

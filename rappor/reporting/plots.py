@@ -185,10 +185,9 @@ def _samples(panel: Panel, i: int, title: str) -> Chart:
     for number, sample in enumerate(panel.samples[:SEGMENTS]):
         row = panel.share_row(number, i)
         shown = measured(row["estimate"], row["std_error"])
-        known = row["ci_low"] is not None and row["ci_high"] is not None
-        low, high = (row["ci_low"], row["ci_high"]) if known else (None, None)
+        low, high = row["ci_low"], row["ci_high"]
         dot = Dot(row["estimate"], low, high, row["detected"])
-        told = f"{shown}, {span(row['ci_low'], row['ci_high'], row['std_error'])}"
+        told = f"{shown}, {span(low, high, row['std_error'])}"
         rows.append(Row(sample.label, shown, (dot,), told))
     return dots(title, {"": rows})
 
