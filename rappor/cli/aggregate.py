@@ -46,26 +46,6 @@ class RefusedReports:
     params: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Aggregated:
-    """What was added up, refused and written; `params` is the fingerprint.
-
-    Of `files` of rows, `resumed` were added up by an earlier run; `road` says how a cluster came to
-    them.
-    """
-
-    metric: str
-    params: str
-    reports: int
-    uploads: int
-    repeated: int
-    files: int
-    resumed: int
-    road: str
-    refused: tuple[RefusedReports, ...]
-    out: str
-
-
 @command(
     "rappor aggregate uploads.jsonl --registry metrics.toml --out week.counts",
     "rappor aggregate reports.parquet --registry metrics.toml \\\n"
@@ -129,22 +109,25 @@ def aggregate(
         raise DecodeError("inputs must have at least 1 acceptable report, got 0")
     counts.save(out)
     checkpoint.unlink(missing_ok=True)
-    found = Aggregated(
-        metric=counts.metric,
-        params=counts.params.fingerprint,
-        reports=counts.n_reports,
-        uploads=uploads.n_uploads,
-        repeated=uploads.n_repeated,
-        files=rows.n_files if rows else 0,
-        resumed=rows.n_resumed if rows else 0,
-        road=rows.road if rows else "",
-        refused=refused,
-        out=out,
-    )
     if as_json:
-        print_json(found)
-    else:
-        _print(found)
+        print_json(
+            {"metric": counts.metric, "params": counts.params.fingerprint},
+            reports=counts.n_reports,
+            uploads=uploads.n_uploads,
+            repeated=uploads.n_repeated,
+            files=rows.n_files if rows else 0,
+            resumed=rows.n_resumed if rows else 0,
+            road=rows.road if rows else "",
+            refused=refused,
+            out=out,
+        )
+        return
+    click.echo(f"{counted(counts.n_reports, 'report')} of {counts.metric} in {out}")
+    if uploads.n_repeated:
+        click.echo(f"{counted(uploads.n_repeated, 'repeated upload')} ignored")
+    if rows:
+        _print_files(rows)
+    _warn(refused)
 
 
 def _check_out(out: Path, inputs: Sequence[str]) -> None:
@@ -288,17 +271,13 @@ def _refused_rows(rows: FileAggregation | None) -> Iterator[RefusedReports]:
         )
 
 
-def _print(found: Aggregated) -> None:
-    click.echo(f"{counted(found.reports, 'report')} of {found.metric} in {found.out}")
-    if found.repeated:
-        click.echo(f"{counted(found.repeated, 'repeated upload')} ignored")
-    if found.resumed:
-        click.echo(
-            f"{found.resumed:,} of {counted(found.files, 'file')} added up by an earlier run"
-        )
-    if found.road:
-        click.echo(f"{counted(found.files, 'file')}: {found.road}")
-    _warn(found.refused)
+def _print_files(rows: FileAggregation) -> None:
+    """Say how many files an earlier run added up, and how a cluster came to all of them."""
+    files = counted(rows.n_files, "file")
+    if rows.n_resumed:
+        click.echo(f"{rows.n_resumed:,} of {files} added up by an earlier run")
+    if rows.road:
+        click.echo(f"{files}: {rows.road}")
 
 
 def _warn(refused: tuple[RefusedReports, ...]) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 from rich.table import Table
 
-from rappor.cli.attack_charts import draw_exposure
 from rappor.cli.commands import Group
 from rappor.cli.console import Slow, print_json, show, table
 from rappor.cli.options import chart_option, json_option, option, seed_option
@@ -21,6 +20,8 @@ if TYPE_CHECKING:
 
 _FRESH = "(fresh)"
 """Marks the columns of devices without a permanent response."""
+
+_WORLDS: Final = {True: "with the permanent response", False: "without it (fresh noise each time)"}
 
 
 @click.group(
@@ -69,7 +70,7 @@ def longitudinal(
             subject.params, devices=devices, candidates=candidates, seed=seed, progress=slow
         )
     if chart is not None:
-        draw_exposure(exposure, chart)
+        _draw_exposure(exposure, chart)
     if as_json:
         print_json(exposure, metric=subject.named)
     else:
@@ -99,6 +100,31 @@ def poisoning(*, subject: Subject, reports: int, candidates: int, as_json: bool)
         print_json(forged, metric=subject.named)
     else:
         _print_poisoning(forged)
+
+
+def _draw_exposure(exposure: Exposure, path: str) -> None:
+    """Draw the values and the true bits that an observer learns, against the reports."""
+    from rappor.reporting.charts import Panels
+    from rappor.reporting.lines import Axis, line_chart
+
+    rows = (*exposure.memoised, *exposure.redrawn)
+    x = Axis(field="n", title="reports of one device", log=True)
+    values = line_chart(
+        [{"n": row.n, "share": row.bound, "world": _WORLDS[row.memoised]} for row in rows],
+        points=[{"n": row.n, "share": row.values, "world": _WORLDS[row.memoised]} for row in rows],
+        x=x,
+        y=Axis(field="share", title="share", domain=(0, 1), percent=True),
+        series="world",
+        title="Values named (dots), and at most (lines)",
+    )
+    bits = line_chart(
+        [{"n": row.n, "share": row.true_bits, "world": _WORLDS[row.memoised]} for row in rows],
+        x=x,
+        y=Axis(field="share", title="share", domain=(0.5, 1), percent=True),
+        series="world",
+        title="True bits recovered",
+    )
+    Panels(title="What an observer of one device learns", charts=[values, bits]).save(path)
 
 
 def _print_exposure(exposure: Exposure, params: Params) -> None:

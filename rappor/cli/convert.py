@@ -51,7 +51,6 @@ def convert(*, source: str, params_path: str, out: str, holds_reports: bool, as_
         files.write_counts(out, counts)
         files.write_params(params_path, counts.params)
     if as_json:
-        reports = counts.n_reports
-        print_json({"params": counts.params.fingerprint, "reports": reports, "out": out})
+        print_json({"params": counts.params.fingerprint}, reports=counts.n_reports, out=out)
     else:
         click.echo(f"{counted(counts.n_reports, 'report')} in {out}")

@@ -6,7 +6,6 @@ import dataclasses
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
     from rappor.decoding.contrasts import Contrast
     from rappor.decoding.estimates import Estimates
     from rappor.decoding.report import Origin
-    from rappor.decoding.weighted import Weighted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +136,7 @@ def decode(
     """
     from rappor.decoding.decoder import decode as decode_counts
     from rappor.decoding.weighted import segments_of, weigh
-    from rappor.reporting.text import estimates_text
+    from rappor.reporting.text import estimates_text, weighted_text
 
     source = asked.source()
     counts = source.read()
@@ -156,15 +154,17 @@ def decode(
     if together.weights_path is not None:
         refuse_beside("--weights", *_NOT_WEIGHTED)
         weights = _read_weights(together.weights_path)
-        decode_segment = partial(
-            decode_counts, detection=detection, complete=source.is_complete(counts)
-        )
+        complete = source.is_complete(counts)
         with Slow() as slow:
             found = {
-                name: decode_segment(some, candidates, progress=slow)
+                name: decode_counts(
+                    some, candidates, detection=detection, complete=complete, progress=slow
+                )
                 for name, some in segments_of(counts).items()
             }
-        _show_weighted(weigh(found, weights), as_json=output.as_json)
+        weighted = weigh(found, weights)
+        as_json = output.as_json
+        click.echo(weighted.to_json() if as_json else weighted_text(weighted, width=width()))
         return
     with Slow() as slow:
         estimates = decode_counts(
@@ -210,12 +210,7 @@ def _decode_pair(
     from rappor.discovery.other import name_other
 
     with Slow() as slow:
-        found = name_other(
-            counts,
-            known=known,
-            detection=detection,
-            progress=slow,
-        )
+        found = name_other(counts, known=known, detection=detection, progress=slow)
     if as_json:
         click.echo(found.to_json())
     else:
@@ -246,12 +241,6 @@ _NOT_WEIGHTED: Final = (
     *("distribution", "forged", "csv_path", "html_path", "chart"),
 )
 """What cannot be said of weighted totals."""
-
-
-def _show_weighted(weighted: Weighted, *, as_json: bool) -> None:
-    from rappor.reporting.text import weighted_text
-
-    click.echo(weighted.to_json() if as_json else weighted_text(weighted, width=width()))
 
 
 def _read_weights(path: str) -> dict[str, float]:

@@ -10,16 +10,18 @@ from rich.table import Table
 
 from rappor.cli.alphabet import characters
 from rappor.cli.commands import command
-from rappor.cli.console import Slow, escape, section, table, width
+from rappor.cli.console import Slow, escape, section, show, table, width
 from rappor.cli.count_files import is_pair
 from rappor.cli.numbers import WholeNumber
 from rappor.cli.options import asked, detection_options, grouped, json_option, option, refuse_beside
 from rappor.cli.sources import PartSource, Source
 from rappor.decoding.detection import Detection
-from rappor.reporting.numbers import percent
+from rappor.reporting.numbers import measured, p_value, percent, short_percent
 
 if TYPE_CHECKING:
-    from rappor.discovery.discoveries import Discoveries
+    from rappor.decoding.estimates import Estimates
+    from rappor.decoding.suggestions import Suggestions
+    from rappor.discovery.discoveries import Discoveries, Prefixes
 
 _ROWS: Final = 10
 """Unfinished prefixes that are shown; --json has all."""
@@ -127,7 +129,6 @@ def _search_list(
 ) -> None:
     """Find strings of a list that explain what the known ones do not."""
     from rappor.candidates.candidates import Candidates
-    from rappor.cli.suggestions_table import print_suggestions
     from rappor.decoding.suggestions import suggest
 
     of_one = Source(
@@ -150,7 +151,46 @@ def _search_list(
     if as_json:
         click.echo(found.to_json())
     else:
-        print_suggestions(found)
+        _print_suggestions(found)
+
+
+def _print_suggestions(found: Suggestions) -> None:
+    """Print the strings, and the bits that no known candidate explains."""
+    show(
+        f"{len(found.strings):,} of {found.n_candidates:,} listed strings explain what the known "
+        "candidates do not, at a false discovery rate of "
+        f"{short_percent(found.estimates.detection.level)}."
+    )
+    if found.strings:
+        section("Suggested", _strings(found))
+    if found.unexplained_bits:
+        section("Bits that no known candidate explains", _unexplained_bits(found))
+
+
+def _strings(found: Suggestions) -> Table:
+    shown = table("string", "reports", "std error", "share", "p-value")
+    for row in found.rows():
+        shown.add_row(
+            escape(row["string"]),
+            f"{row['count']:,.0f}",
+            f"{row['std_error']:,.0f}",
+            measured(row["proportion"], row["std_error"] / found.estimates.reports),
+            p_value(row["p_value"]),
+        )
+    return shown
+
+
+def _unexplained_bits(found: Suggestions) -> Table:
+    shown = table("parameter set", "cohort", "bit", "share", "its error")
+    for bit in found.unexplained_bits:
+        shown.add_row(
+            str(bit["collection"]),
+            str(bit["cohort"]),
+            str(bit["bit"]),
+            measured(bit["share"], bit["std_error"]),
+            measured(bit["std_error"], bit["std_error"]),
+        )
+    return shown
 
 
 def _print(found: Discoveries) -> None:
@@ -173,38 +213,23 @@ def _print_search(found: Discoveries) -> None:
 def _parts(found: Discoveries) -> Table:
     shown = table("part", "reports", "tested", "detected", "kept", "unallocated", "its error")
     for each in found.prefixes:
-        shown.add_row(
-            each.part,
-            f"{each.reports:,}",
-            f"{each.candidates:,}",
-            f"{each.detected:,}",
-            f"{each.kept:,}",
-            percent(each.unallocated),
-            percent(each.unallocated_std_error),
-        )
+        numbers = (each.reports, each.candidates, each.detected, each.kept)
+        shown.add_row(each.part, *(f"{n:,}" for n in numbers), *_unallocated(each))
     last = found.estimates
-    shown.add_row(
-        "whole",
-        f"{last.reports:,}",
-        f"{last.n_candidates:,}",
-        f"{len(found.strings):,}",
-        "",
-        percent(last.unallocated),
-        percent(last.unallocated_std_error),
-    )
+    tested = (last.reports, last.n_candidates, len(found.strings))
+    shown.add_row("whole", *(f"{n:,}" for n in tested), "", *_unallocated(last))
     return shown
+
+
+def _unallocated(each: Prefixes | Estimates) -> tuple[str, str]:
+    return percent(each.unallocated), percent(each.unallocated_std_error)
 
 
 def _unfinished(found: Discoveries) -> Table:
     shown = table("prefix", "share", "its strings", "rest", "its error")
     for each in found.unfinished[:_ROWS]:
-        shown.add_row(
-            escape(each.prefix),
-            percent(each.proportion, 3),
-            percent(each.found, 3),
-            percent(each.rest, 3),
-            percent(each.rest_std_error, 3),
-        )
+        numbers = (each.proportion, each.found, each.rest, each.rest_std_error)
+        shown.add_row(escape(each.prefix), *(percent(number, 3) for number in numbers))
     if len(found.unfinished) > _ROWS:
         shown.add_row(f"and {len(found.unfinished) - _ROWS:,} more")
     return shown

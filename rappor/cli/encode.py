@@ -19,7 +19,7 @@ from rappor.cli.options import asked, grouped, json_option, option, registry_opt
 from rappor.encode import encode_value
 from rappor.ground.errors import FileError, ParamsError
 from rappor.protocol.encodings import encoder, parse_value
-from rappor.protocol.params import ONE, Params
+from rappor.protocol.params import Params
 from rappor.protocol.randomizer import SECRET_BYTES
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
@@ -157,14 +157,14 @@ def _print(reports: Iterable[ShownEncoding]) -> None:
 
 def _explain(params: Params) -> str:
     """Say what leaves; where no noise is added to the permanent response, it is the report."""
-    response = "permanent response stays the same for this value, "
-    if params.t_p == 0 and params.t_q == ONE:
-        response += "and the report shows it as it is."
-    else:
-        response += "the report is drawn anew each time."
+    report = (
+        "and the report shows it as it is"
+        if params.is_bare
+        else "the report is drawn anew each time"
+    )
     return (
         "\nOnly metric, params, cohort and report leave the device; bit 0 comes first. The\n"
-        + response
+        f"permanent response stays the same for this value, {report}."
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import click
@@ -17,24 +17,22 @@ if TYPE_CHECKING:
     from rappor.discovery.discoveries import NamedOther, Share
 
 
-def print_other(found: NamedOther, *, truth: Mapping[str, int] | None = None) -> None:
-    """Print the answer of the categories, and then the texts in `other`; `truth` in devices."""
+def print_other(found: NamedOther) -> None:
+    """Print the answer of the categories, and then the texts in `other`."""
     from rappor.reporting.text import estimates_text
 
-    click.echo(estimates_text(found.categories, detected_only=False, truth=truth, width=width()))
+    click.echo(estimates_text(found.categories, detected_only=False, width=width()))
     other = found.categories.candidates[-1]
-    section(f"What is in {escape(other)}", _texts(found, truth), *_remarks(found))
+    section(f"What is in {escape(other)}", _texts(found), *_remarks(found))
 
 
-def _texts(found: NamedOther, truth: Mapping[str, int] | None) -> Table:
+def _texts(found: NamedOther) -> Table:
     interval = f"{short_percent(found.categories.detection.confidence)} interval"
     other = escape(found.categories.candidates[-1])
-    columns = ["text", "share", interval, f"of {other}", interval]
-    shown = table(*columns, *([] if truth is None else ["truth"]))
+    shown = table("text", "share", interval, f"of {other}", interval)
     for text in found.strings:
-        cells = [*share_cells(text.of_all), *share_cells(text.of_other)]
-        held = [] if truth is None else [f"{truth.get(text.string, 0):,}"]
-        shown.add_row(escape(text.string), *cells, *held)
+        cells = (*share_cells(text.of_all), *share_cells(text.of_other))
+        shown.add_row(escape(text.string), *cells)
     return shown
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -51,41 +51,26 @@ class BudgetOptions:
         from rappor import planning
         from rappor.planning.noise import choose_noise
 
-        reports = size.reports_of(question)
+        sized: dict[str, Any] = {"reports": size.reports_of(question), "share": size.share}
         given = self._given(subject)
         if given is not None:
-            return planning.plan_for(given, question, reports=reports, share=size.share)
+            return planning.plan_for(given, question, **sized)
         if self.epsilon_1 is None or self.epsilon_inf is None:
             raise click.UsageError(
                 "give --epsilon-1 and --epsilon-inf, or --profile, or --registry and --metric"
             )
+        budget = {"epsilon_1": self.epsilon_1, "epsilon_inf": self.epsilon_inf}
+        chosen: dict[str, Any] = budget | {"symmetric": self.symmetric} | sized
         if subject.n_answers is not None:
             if self.max_bytes is not None or self.hashes is not None:
                 raise click.UsageError("--max-bytes and --hashes go with encoding bloom")
             if subject.metric is not None and subject.metric.params.other:
                 strings = choose_noise(self.epsilon_1, self.epsilon_inf, symmetric=self.symmetric)
-                given = subject.of_strings(strings)
-                return planning.plan_for(given, question, reports=reports, share=size.share)
-            return planning.plan_answers(
-                subject.encoding_name,
-                subject.answers,
-                epsilon_1=self.epsilon_1,
-                epsilon_inf=self.epsilon_inf,
-                reports=reports,
-                share=size.share,
-                question=question,
-                symmetric=self.symmetric,
-            )
-        return planning.plan(
-            question,
-            epsilon_1=self.epsilon_1,
-            epsilon_inf=self.epsilon_inf,
-            reports=reports,
-            share=size.share,
-            max_bytes=self.max_bytes,
-            hashes=self.hashes,
-            symmetric=self.symmetric,
-        )
+                return planning.plan_for(subject.of_strings(strings), question, **sized)
+            name, answers = subject.encoding_name, subject.answers
+            return planning.plan_answers(name, answers, question=question, **chosen)
+        limits: dict[str, Any] = {"max_bytes": self.max_bytes, "hashes": self.hashes}
+        return planning.plan(question, **chosen, **limits)
 
     @property
     def is_bare(self) -> bool:

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from rappor.cli.console import show, table
 from rappor.cli.numbers import even_odds_become
-from rappor.cli.staying_table import staying_section
+from rappor.cli.privacy_tables import staying_section
 from rappor.ground.errors import ParamsError
 from rappor.ground.plurals import counted
 from rappor.privacy.staying import staying

@@ -10,7 +10,6 @@ from rich.table import Table
 
 from rappor.cli.console import escape, section, show, table
 from rappor.cli.numbers import even_odds_become, least_belief
-from rappor.cli.staying_table import staying_section
 from rappor.ground.plurals import counted
 from rappor.planning.changed_params import JointError
 from rappor.privacy.changing_params import EntryChange
@@ -23,10 +22,18 @@ from rappor.privacy.report import (
     Together,
     ValueChange,
 )
+from rappor.privacy.staying import Staying
 from rappor.protocol.params import LETTERS, Params
 from rappor.reporting.numbers import most_belief, nats, percent, short_percent
 
 _ALIKE: Final = "Below, only devices with the same properties are counted"
+
+_CHOICE: Final = (
+    "Losses add up over epochs that somebody links, by address, account or a person's one device. "
+    'Choose the epoch by the value: one that changes often, a quarter; one that stays, "life", or '
+    'one report a year (interval = "epoch", epoch = "year"). Losses add up over the devices of one '
+    "person, too."
+)
 
 _SHUFFLER: Final = (
     "This holds if a shuffler that neither you nor the collector runs removes addresses, times and "
@@ -85,6 +92,20 @@ def print_report(report: PrivacyReport, error: JointError | None, limit: Detecta
         section(_person(report.account), _account(report.account))
     if report.change is not None:
         section("If the entry changes", *_change(report.change, error, limit.devices))
+
+
+def staying_section(rows: tuple[Staying, ...]) -> tuple[str, Table, str]:
+    """Return the title, the table and what to choose."""
+    shown = table("epoch", "a year (nats)", "from 50 %", "named", "two years (nats)", "named")
+    for one, two in zip(rows[::2], rows[1::2], strict=True):
+        cells = nats(one.epsilon), most_belief(one.most, one.epsilon), _share_named(one)
+        shown.add_row(one.epoch, *cells, nats(two.epsilon), _share_named(two))
+    among = f"among {rows[0].candidates:,} equally likely"
+    return f"A value that stays, and how often it is named {among}", shown, _CHOICE
+
+
+def _share_named(row: Staying) -> str:
+    return "" if row.named is None else percent(row.named, 0)
 
 
 def _describe(params: Params) -> str:
@@ -181,14 +202,8 @@ def _person(person: PersonLoss) -> str:
 
 
 def _account(person: PersonLoss) -> Table:
-    shown = table(
-        "metric",
-        "promise",
-        "epsilon (nats)",
-        "all reports",
-        "observer at most",
-        left=2,
-    )
+    titles = ("metric", "promise", "epsilon (nats)", "all reports", "observer at most")
+    shown = table(*titles, left=2)
     for each in person.metrics:
         kind = "for life" if each.epoch == "life" else f"by {each.epoch}"
         shown.add_row(each.metric, kind, *_losses(each.epsilon, each.epsilon_inf))

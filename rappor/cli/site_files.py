@@ -51,9 +51,7 @@ def write_edition(
 ) -> Published:
     """Write the edition unless it is there, and the lists above it; one process at a time.
 
-    Raises
-    ------
-    FileError: an edition was changed after it was written.
+    Raises FileError if an edition was changed after it was written.
     """
     from rappor.panels.edition import Edition, newest_first
     from rappor.privacy.notice import describe

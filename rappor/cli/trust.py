@@ -104,16 +104,8 @@ def _compare(survey: _Survey, runs: int, seed: int | None) -> list[dict[str, Any
 
 
 def _print(found: list[dict[str, Any]], survey: _Survey, runs: int) -> None:
-    shown = table(
-        "model",
-        "trusted",
-        "to collector",
-        "10 answers",
-        "std error",
-        "1 in 20",
-        "trials",
-        left=2,
-    )
+    words, losses = ("model", "trusted"), ("to collector", "10 answers")
+    shown = table(*words, *losses, "std error", "1 in 20", "trials", left=2)
     for each in found:
         to_collector = each["epsilon_of_collector"]
         numbers = (each["std_error"], each["tail"], each["observed"])

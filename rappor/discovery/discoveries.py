@@ -13,17 +13,11 @@ from rappor.ground.plurals import counted
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prefixes:
-    """What the devices that answer for one prefix told.
+    """What the devices that answer for one prefix, such as "prefix:3", told.
 
-    Attributes
-    ----------
-    part : the part, such as "prefix:3".
-    reports : reports of this part.
-    candidates : prefixes that were asked about.
-    detected : how many of them are detected, each part on its own; this decides nothing.
-    kept : how many were continued, the best ones.
-    unallocated, unallocated_std_error : the share of reports that no detected prefix explains:
-        rare prefixes, and those with a character that the alphabet lacks.
+    Of `candidates` prefixes `detected` ones are detected, each part on its own, which decides
+    nothing, and the `kept` best ones were continued. `unallocated` is the share of reports that no
+    detected prefix explains: rare ones, and those with a character that the alphabet lacks.
     """
 
     part: str
@@ -40,12 +34,8 @@ class Unfinished:
     """A detected prefix of the last part of prefixes that holds more than its strings do.
 
     The rest are strings that are too rare, too long, or have a character that the alphabet lacks.
-
-    Attributes
-    ----------
-    prefix, proportion, std_error : the prefix and its share, by the devices that answer for it.
-    found, found_std_error : the share of the detected strings that begin with it, by the devices
-        that answer for the whole string.
+    `proportion` is told by the devices that answer for the prefix; `found`, the share of the
+    detected strings that begin with it, by those that answer for the whole string.
     """
 
     prefix: str
@@ -69,15 +59,10 @@ class Unfinished:
 class Discoveries:
     """The strings that were found, most frequent first, and how they were.
 
-    Attributes
-    ----------
-    estimates : the last test: a row for each of the best candidates, of which the detected ones
-        are announced.
-    prefixes : what each part of prefixes told, the shortest first.
-    unfinished : detected prefixes of which no detected strings explain all, the largest rest first.
-    alphabet : the characters of which prefixes were continued.
-    learned : whether the alphabet was learned from the first part.
-    longest : characters of the longest string that was looked for.
+    `estimates` are the last test, with a row for each of the best candidates, of which the detected
+    ones are announced. `prefixes` begin with the shortest, `unfinished` with the largest rest.
+    `learned` says whether the alphabet was learned from the first part; `longest` are the
+    characters of the longest string that was looked for.
     """
 
     estimates: Estimates
@@ -156,14 +141,11 @@ class TextInOther:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class NamedOther:
-    """The answer of the categories, and what is in their `other`.
+    """The answer of the categories, whose last row is `other`, and what is in it.
 
-    Attributes
-    ----------
-    categories : the answer of the categories; `other` is the last row.
-    found : how the texts were found, and all that `discover` tells of them.
-    strings : the texts that are announced, most frequent first.
-    unnamed : the share of `other` that no announced text explains, with an interval of its own.
+    `found` is all that `discover` tells of the texts; `strings` are the announced ones, most
+    frequent first; `unnamed` is the share of `other` that none of them explains, with an interval
+    of its own.
     """
 
     categories: Estimates

@@ -40,17 +40,9 @@ def name_other(
     `other` is the quotient of two estimates whose errors are independent, and its interval is
     Fieller's (1954); it has no end where `other` itself is not significant.
 
-    Parameters
-    ----------
-    counts : collections of the categories, and of every part of what is in `other`.
-    alphabet, search : the arguments of `discover`.
-
-    Raises
-    ------
-    DecodeError
-        The collections are not of such a pair; or what `decode` and `discover` raise.
-    ParamsError
-        As `discover`.
+    `counts` are of the categories, and of every part of what is in `other`; `alphabet` and `search`
+    are the arguments of `discover`. Raises DecodeError if the counts are not of such a pair, and
+    what `decode` and `discover` raise.
 
     Examples
     --------

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+import numpy as np
 
 from rappor.candidates.candidates import Candidates
 from rappor.counts.counts import Counts
@@ -12,12 +15,15 @@ from rappor.decoding.estimates import Estimates
 from rappor.discovery.alphabet import check_alphabet, learn_alphabet, searched_characters
 from rappor.discovery.collected_parts import in_order
 from rappor.discovery.continuation import best_prefixes, continue_prefixes, n_kept
-from rappor.discovery.discoveries import Discoveries, Prefixes
-from rappor.discovery.unfinished import find_unfinished
+from rappor.discovery.discoveries import Discoveries, Prefixes, Unfinished
 from rappor.ground.progress import Progress, no_progress
 from rappor.ground.ranges import check_integer
 from rappor.protocol.normalizers import normalize
-from rappor.protocol.parts import WHOLE, prefix_length
+from rappor.protocol.parts import WHOLE, cut, prefix_length
+
+_BEYOND: Final = 4.0
+"""Standard errors by which a prefix holds more than its strings: of prefixes whose strings were all
+found, one in 30,000 is that far off."""
 
 
 def discover(  # noqa: PLR0913 - what may be searched for
@@ -38,29 +44,18 @@ def discover(  # noqa: PLR0913 - what may be searched for
     the error rate over all that were asked about is what it says. README.md in this folder has
     the choices.
 
-    Parameters
-    ----------
-    counts_by_part : collections of one metric in one epoch, at least one of each part; several of
-        one part are days, as in `decode`.
-    alphabet : the characters of the strings, each once. Without it the first part is searched for
-        printable ASCII, or for all of Unicode if it is `prefix:1`, and the alphabet is made of the
-        characters of the prefixes that are detected there, of the known strings, and of the
-        categories that another metric tells.
-    known : candidates to ask about beside, such as those of an ordinary decode.
-    longest : characters of the longest string to look for. By default the last prefix is continued
-        by as many characters as it has more than the prefix before it.
-    keep : how many prefixes of a part are continued. By default as many as make 20 million
-        candidates, and 50 at least.
-    detection, progress : as in `decode`.
+    `counts_by_part` are of one metric in one epoch, at least one of each part; several of one part
+    are days, as in `decode`. Without an `alphabet`, the characters of the strings, the first part
+    is searched for printable ASCII, or for all of Unicode if it is `prefix:1`, and the alphabet has
+    the characters of the prefixes that are detected there, of the known strings, and of the
+    categories that another metric tells. Candidates that are `known` are asked about beside.
+    `longest` is in characters; by default the last prefix is continued by as many as it has more
+    than the prefix before it. `keep` prefixes of a part are continued; by default as many as make
+    20 million candidates, and 50 at least.
 
-    Raises
-    ------
-    DecodeError
-        The collections are not the parts of one metric, a part has no reports or no prefix with a
-        positive estimate; or what `decode` raises.
-    ParamsError
-        A part has more than 1e9 candidates (the message has their number), or `alphabet`,
-        `longest` or `keep` is impossible.
+    Raises DecodeError if the collections are not the parts of one metric, a part has no reports or
+    no prefix with a positive estimate, and what `decode` raises; ParamsError if a part has more
+    than 1e9 candidates (the message has their number), or an argument is impossible.
 
     Examples
     --------
@@ -108,7 +103,7 @@ def discover(  # noqa: PLR0913 - what may be searched for
     return Discoveries(
         estimates=estimates,
         prefixes=tuple(told),
-        unfinished=find_unfinished(prefix_parts[-1], found, estimates),
+        unfinished=_find_unfinished(prefix_parts[-1], found, estimates),
         alphabet=letters,
         learned=alphabet is None,
         longest=lengths[-1],
@@ -143,4 +138,29 @@ def _tell(part: str, found: Estimates, n_kept: int) -> Prefixes:
         kept=n_kept,
         unallocated=found.unallocated,
         unallocated_std_error=found.unallocated_std_error,
+    )
+
+
+def _find_unfinished(part: str, prefixes: Estimates, found: Estimates) -> tuple[Unfinished, ...]:
+    """Compare detected prefixes of a part with the detected strings, the largest rest first."""
+    shares: dict[str, tuple[float, float]] = {}
+    for i in np.flatnonzero(found.detected):
+        prefix = cut(part, found.candidates[i])
+        share, variance = shares.get(prefix, (0.0, 0.0))
+        shares[prefix] = (share + found.proportion[i], variance + found.std_error[i] ** 2)
+    compared = [
+        _compare(prefixes, int(i), *shares.get(prefixes.candidates[i], (0.0, 0.0)))
+        for i in np.flatnonzero(prefixes.detected)
+    ]
+    unfinished = [each for each in compared if each.rest > _BEYOND * each.rest_std_error]
+    return tuple(sorted(unfinished, key=lambda each: each.rest, reverse=True))
+
+
+def _compare(prefixes: Estimates, i: int, share: float, variance: float) -> Unfinished:
+    return Unfinished(
+        prefix=prefixes.candidates[i],
+        proportion=float(prefixes.proportion[i]),
+        std_error=float(prefixes.std_error[i]),
+        found=float(share),
+        found_std_error=float(variance**0.5),
     )

@@ -112,10 +112,7 @@ class Job:
     def result(self, *, progress: Progress = no_progress) -> dict[str, Any]:
         """Wait for the estimates: the object that `rappor decode --json` prints.
 
-        Raises
-        ------
-        CollectorError
-            The job has failed, or is no longer kept.
+        Raises CollectorError if the job has failed, or is no longer kept.
         """
         while self._document is None:
             answer = self._collector.ask("GET", f"{self._path}/result", _OK, _ACCEPTED)
@@ -135,19 +132,11 @@ class Job:
 class Collector:
     """A collector that an analyst reads from.
 
-    Parameters
-    ----------
-    url : its address for analysts: https, or http to this very machine.
-    token : what `rappor-server token create` printed; `rappor.remote.token.read_token` reads it
-        from a file or the environment.
-    transport : sends the requests; HTTPS by the standard library if omitted.
-
-    Raises
-    ------
-    ParamsError
-        The address or the token cannot be right.
-
-    Every method raises CollectorError where the collector is not reached or refuses.
+    `url` is its address for analysts, https or http to this very machine; `token` is what
+    `rappor-server token create` printed, and `rappor.remote.token.read_token` reads; without a
+    `transport` the standard library sends the requests. Raises ParamsError if the address or the
+    token cannot be right; every method raises CollectorError where the collector is not reached or
+    refuses.
     """
 
     def __init__(
@@ -186,10 +175,8 @@ class Collector:
     ) -> Released:
         """Return the released counts of a metric on the days from first to last, both included.
 
-        Parameters
-        ----------
-        by : "day", "week" (from Monday on) or "month" for counts of each; one sum if omitted.
-        segments : whether each segment has counts of its own, whose parameters name it.
+        `by` is "day", "week" (from Monday on) or "month" for counts of each; one sum if omitted.
+        With `segments` each segment has counts of its own, whose parameters name it.
         """
         if by is not None:
             check_choice("by", by, STRETCHES)
@@ -243,16 +230,10 @@ class Collector:
     ) -> dict[str, Any]:
         """Let the collector estimate how many reports hold each candidate, and wait for it.
 
-        Parameters
-        ----------
-        candidates : strings; the metric's own file if omitted.
-        options : level, correction, confidence, distribution, all; as the collector's interface
-            describes them.
-
-        Returns
-        -------
-        The object that `rappor decode --json` prints. `decode(collector.counts(...).collections,
-        ...)` makes the same estimates here, as a record with charts and a page.
+        Candidates are the metric's own if omitted; `options` are level, correction, confidence,
+        distribution and all. Returns the object that `rappor decode --json` prints.
+        `decode(collector.counts(...).collections, ...)` makes the same estimates here, as a record
+        with charts and a page.
         """
         with self.start(metric, candidates, first, last, **options) as job:
             return job.result(progress=progress)

@@ -35,12 +35,8 @@ def send_reports(
     """Send reports and return how many of them have each status, "accepted" or a reason.
 
     A collector that is busy, or not reached, is asked again with the same bytes, so that it counts
-    them once.
-
-    Raises
-    ------
-    CollectorError
-        It refuses an upload, or five attempts failed. Earlier uploads are counted.
+    them once. Raises CollectorError if it refuses an upload, or five attempts failed; earlier
+    uploads are counted.
     """
     statuses: Counter[str] = Counter()
     left = iter(reports)

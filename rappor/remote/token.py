@@ -23,10 +23,7 @@ def read_token(
 ) -> str:
     """Return the token in a file, or without a path that in the variable RAPPOR_TOKEN.
 
-    Raises
-    ------
-    FileError, ParamsError
-        There is none, or what is there cannot be a token. No message shows it.
+    Raises FileError or ParamsError if there is none, or what is there cannot be a token.
     """
     if path is not None:
         text = read_text(path).strip()

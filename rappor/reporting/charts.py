@@ -63,11 +63,8 @@ class Picture:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write it in the format of the path's suffix; an HTML file needs no other file.
 
-        Raises
-        ------
-        ParamsError: the suffix is none of SUFFIXES.
-        MissingExtraError: a PNG without the extra `png`.
-        FileError: a PNG on a machine without any font.
+        Raises ParamsError if the suffix is none of SUFFIXES; MissingExtraError for a PNG without
+        the extra `png`, and FileError for one on a machine without any font.
         """
         match check_suffix(path):
             case ".svg":
@@ -149,9 +146,7 @@ class Panels(Picture):
 def check_suffix(path: str | os.PathLike[str]) -> str:
     """Return a picture's suffix; raise ParamsError if it is none of SUFFIXES.
 
-    Raises
-    ------
-    MissingExtraError: what makes a PNG is missing.
+    Raises MissingExtraError if what makes a PNG is missing.
     """
     suffix = Path(path).suffix.lower()
     if suffix not in SUFFIXES:
@@ -184,12 +179,10 @@ def _rasteriser() -> Any:
 
 
 def pixels(svg: str, name: str | os.PathLike[str]) -> bytes:
-    """Return a drawing as a PNG. Without a font it would have no words, which is an error.
+    """Return a drawing as a PNG.
 
-    Raises
-    ------
-    MissingExtraError: the extra `png` is missing.
-    FileError: the machine has no font; `name` is that of the file.
+    Raises MissingExtraError without the extra `png`, and FileError, which has the `name`, on a
+    machine without a font: the drawing would have no words.
     """
 
     def drawn(text: str, zoom: int) -> bytes:

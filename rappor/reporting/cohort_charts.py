@@ -32,14 +32,8 @@ class _Column(NamedTuple):
 
 def cohort_reports(title: str, cohorts: Sequence[CohortRange], expected: float) -> Chart:
     """Draw the reports of each cohort, or the least and the most of neighbouring ones."""
-    columns = [
-        _Column(
-            each.least_reports,
-            each.most_reports,
-            f"{each.least_reports:,} to {each.most_reports:,} reports",
-        )
-        for each in cohorts
-    ]
+    ends = ((each.least_reports, each.most_reports) for each in cohorts)
+    columns = [_Column(low, high, f"{low:,} to {high:,} reports") for low, high in ends]
     return _ranges(title, cohorts, columns, "{:,.0f}".format, expected=(expected,))
 
 
@@ -97,17 +91,14 @@ def _range(cohort: CohortRange, column: _Column, x: str, up: Scale) -> Markup:
         tag("circle", cx=x, cy=up(end), r=2.5, fill=COLORS[0])
         for end in dict.fromkeys((column.low, column.high))
     ]
-    bounds = [
-        tag("path", d="M-4 0H4", stroke="currentColor", stroke_opacity=0.6) for _ in column.bounds
-    ]
+    stroke = tag("path", d="M-4 0H4", stroke="currentColor", stroke_opacity=0.6)
     return tag(
         "g",
         tag("title", f"{where}: {column.told}"),
         tag("line", x1=x, x2=x, y1=up(column.low), y2=up(column.high), stroke=COLORS[0],
             stroke_width=3),
         *dots,
-        *(tag("svg", stroke, x=x, y=up(bound), overflow="visible")
-          for stroke, bound in zip(bounds, column.bounds, strict=True)),
+        *(tag("svg", stroke, x=x, y=up(bound), overflow="visible") for bound in column.bounds),
     )  # fmt: skip
 
 

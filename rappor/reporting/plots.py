@@ -60,7 +60,9 @@ def shares_chart(
     shown: dict[str, list[Row]] = {"": [], "Not detected": [], "Together": []}
     for row in rows:
         shown["" if row["detected"] else "Not detected"].append(_estimate(row, reports))
-    shown["Together"] += [mass_row(mass) for mass in others]
+    for mass in others:
+        dot = Dot(mass.proportion, mass.low, mass.high)
+        shown["Together"].append(Row(mass.name, measured(mass.proportion, mass.std_error), (dot,)))
     return dots(title, shown)
 
 
@@ -83,15 +85,6 @@ def interval(row: Mapping[str, Any]) -> tuple[float | None, float | None]:
 def error_of(row: Mapping[str, Any], reports: int) -> float | None:
     """Return the standard error of a row's share; the row has that of its reports."""
     return None if row["std_error"] is None else row["std_error"] / reports
-
-
-def mass_row(mass: Mass) -> Row:
-    """Return the row of a share that is no single candidate's."""
-    return Row(
-        mass.name,
-        measured(mass.proportion, mass.std_error),
-        (Dot(mass.proportion, mass.low, mass.high),),
-    )
 
 
 def other_demo_plot(demo: Any) -> Panels:
@@ -192,10 +185,9 @@ def _samples(panel: Panel, i: int, title: str) -> Chart:
     for number, sample in enumerate(panel.samples[:SEGMENTS]):
         row = panel.share_row(number, i)
         shown = measured(row["estimate"], row["std_error"])
-        known = row["ci_low"] is not None and row["ci_high"] is not None
-        low, high = (row["ci_low"], row["ci_high"]) if known else (None, None)
+        low, high = row["ci_low"], row["ci_high"]
         dot = Dot(row["estimate"], low, high, row["detected"])
-        told = f"{shown}, {span(row['ci_low'], row['ci_high'], row['std_error'])}"
+        told = f"{shown}, {span(low, high, row['std_error'])}"
         rows.append(Row(sample.label, shown, (dot,), told))
     return dots(title, {"": rows})
 
@@ -223,12 +215,8 @@ def plan_plot(plan: Plan) -> Chart:
 
 
 def privacy_plot(report: PrivacyReport) -> Chart:
-    """Draw the least and the most belief after some reports, against the belief before."""
-    return losses_plot(report.losses)
-
-
-def losses_plot(losses: Sequence[Loss]) -> Chart:
-    """Draw what losses of 1, 10 and all reports make of a belief."""
+    """Draw the least and the most belief after 1, 10 and all reports, against that before."""
+    losses = report.losses
     drawn = [loss for loss in losses if loss.reports in _DRAWN or loss is losses[-1]]
     rows = [row for loss in drawn for row in _curve(loss)]
     labels = shared_labels(rows, value="after", series="reports")

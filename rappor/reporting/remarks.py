@@ -67,7 +67,10 @@ def in_panel(panel: Panel) -> Iterator[str]:
             f"{_in_use(before)}."
         )
     if panel.smoothed is not None:
-        yield smoothing(panel)
+        yield (
+            f"Smoothed estimates are of {panel.window} {panel.by}s together: the named {panel.by} "
+            f"and the {panel.window - 1} before it. They follow a change late."
+        )
     yield panel.assumed
     yield from (each.sentence for each in panel.warnings)
 
@@ -105,14 +108,6 @@ def gaps(panel: Panel) -> Iterator[str]:
         yield f"Some days have no reports in {_named(lacking)}."
     if waiting:
         yield f"Some reports are not yet released for {_named(waiting)}."
-
-
-def smoothing(panel: Panel) -> str:
-    """Say what smoothed estimates are of."""
-    return (
-        f"Smoothed estimates are of {panel.window} {panel.by}s together: the named {panel.by} and "
-        f"the {panel.window - 1} before it. They follow a change late."
-    )
 
 
 def _named(periods: Sequence[Sample]) -> str:

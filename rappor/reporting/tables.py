@@ -65,7 +65,8 @@ def table(
         id=name or None,
         data_sorts="" if name else None,
     )
-    return scrolling(whole, caption, kind="wide long" if name else "wide")
+    kind = "wide long" if name else "wide"  # it scrolls in its own part where a phone is narrower
+    return tag("div", whole, class_=kind, tabindex="0", role="region", aria_label=caption)
 
 
 def listing(
@@ -101,11 +102,6 @@ def candidate(row: Row) -> str:
 def yes(*, fact: bool) -> str:
     """Write a fact in a column."""
     return "yes" if fact else "no"
-
-
-def scrolling(content: Markup, label: str, *, kind: str = "wide") -> Markup:
-    """Return what may be wider than a phone in a part of its own that scrolls."""
-    return tag("div", content, class_=kind, tabindex="0", role="region", aria_label=label)
 
 
 def figure(caption: str, drawing: Markup, description: str = "", *, name: str = "") -> Markup:

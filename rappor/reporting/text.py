@@ -24,7 +24,6 @@ def estimates_text(
     estimates: Estimates,
     *,
     detected_only: bool = True,
-    truth: Mapping[str, int] | None = None,
     forged: bool = False,
     width: int = 100,
 ) -> str:
@@ -35,7 +34,7 @@ def estimates_text(
     reports stand in their place.
     """
     sentences = [*([FORGED] if forged else []), *remarks(estimates)]
-    rows = _rows(estimates, detected_only=detected_only, truth=truth, forged=forged)
+    rows = _rows(estimates, detected_only=detected_only, forged=forged)
     lines = [*_table(list(rows), width)]
     if estimates.contrasts:
         lines += ["", *_contrasts(estimates.contrasts, estimates.detection.confidence, width)]
@@ -67,7 +66,7 @@ def detected_table(
     estimates: Estimates, *, truth: Mapping[str, int], most: int, width: int = 100
 ) -> str:
     """Write the most frequent detected rows alone, beside the truth."""
-    rows = _rows(estimates, detected_only=True, truth=truth, forged=False)
+    rows = _rows(estimates, detected_only=True, truth=truth)
     return "\n".join(_table(list(itertools.islice(rows, 1 + most)), width))
 
 
@@ -78,7 +77,11 @@ def wrap(sentence: str, width: int) -> str:
 
 
 def _rows(
-    estimates: Estimates, *, detected_only: bool, truth: Mapping[str, int] | None, forged: bool
+    estimates: Estimates,
+    *,
+    detected_only: bool,
+    truth: Mapping[str, int] | None = None,
+    forged: bool = False,
 ) -> Iterator[tuple[str, ...]]:
     """Yield the titles, and the cells of each row."""
     interval = f"{short_percent(estimates.detection.confidence)} interval"

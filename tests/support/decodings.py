@@ -1,8 +1,10 @@
-"""One simulated collection of the decoder's tests, and how far its estimates may be off."""
+"""Collections for tests of what decodes them, and how far estimates may be off."""
 
 from __future__ import annotations
 
-from typing import Any, Final
+import datetime
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +14,7 @@ from rappor.candidates.murmur3 import bloom_cells
 from rappor.candidates.sha256 import digest_texts
 from rappor.candidates.texts import Texts
 from rappor.counts.counts import Counts
+from rappor.counts.released import Period, Released
 from rappor.decoding.estimates import Estimates
 from rappor.protocol.params import Params
 from rappor.simulation.collection import simulate_counts
@@ -25,6 +28,8 @@ POPULATION: Final = Population([f"true {i}" for i in range(8)], [30, 20, 15, 10,
 ABSENT: Final = [f"absent {i}" for i in range(24)]
 CANDIDATES: Final = [*POPULATION.values, *ABSENT]
 N: Final = 1_000_000
+
+_Days = TypeVar("_Days", bound=datetime.date | tuple[datetime.date, datetime.date])
 
 
 def counted(params: Params = PARAMS, *, n: int = N, seed: int = 1) -> Counts:
@@ -49,3 +54,24 @@ def standardised_errors(estimates: Estimates, population: Population) -> NDArray
 def largest_error(n_checks: int) -> float:
     """Return how many standard errors n estimates stay within, but for the false alarms."""
     return float(stats.norm.isf(FALSE_ALARM / 2 / n_checks))
+
+
+def released(
+    counts: Mapping[_Days, Counts | Sequence[Counts]],
+    metric: str = "",
+    *,
+    withheld: tuple[datetime.date, ...] = (),
+) -> Released:
+    """Return counts as a collector releases them, by their day or by their first and last day."""
+    periods = []
+    for days, some in counts.items():
+        first, last = days if isinstance(days, tuple) else (days, days)
+        collections = (some,) if isinstance(some, Counts) else tuple(some)
+        periods.append(Period(first=first, last=last, collections=collections))
+    return Released(
+        metric=metric,
+        first=periods[0].first,
+        last=periods[-1].last,
+        periods=tuple(periods),
+        withheld=withheld,
+    )

@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from pathlib import Path
 
 import pytest
 from places import ROOT
-
-from rappor.cli.app import run
+from shell import Shell, ok, refused
 
 BUDGET = "[budget]\ntotal = inf\n"
 ENTRY = """
@@ -35,9 +33,9 @@ LETTERS = ["-k", "8", "--cohorts", "1", "-f", "0.5", "-p", "0.25", "-q", "0.75"]
 
 
 @pytest.fixture
-def registry(tmp_path: Path) -> str:
+def registry(shell: Shell) -> str:
     """A file with two metrics alike, and a third whose devices add less noise."""
-    path = tmp_path / "metrics.toml"
+    path = shell.place / "metrics.toml"
     names = {"page": 0.75, "loud": 0.95}
     entries = (ENTRY.format(name=name, q=q) for name, q in names.items())
     path.write_text(BUDGET + "".join(entries))
@@ -49,29 +47,23 @@ def encode(name: str, registry: str) -> str:
     return shlex.join([*RAPPOR, "encode", name, "-", "--registry", registry, "--json"])
 
 
-def test_shipped_encoder_passes(capfd: pytest.CaptureFixture[str]) -> None:
+def test_shipped_encoder_passes(shell: Shell) -> None:
     """Exit code 0; each check has a verdict; bounds stay below claims."""
-    assert run(["audit", *LETTERS, "--trials", "2000", "--json"]) == 0
-    document = json.loads(capfd.readouterr().out)
+    document = json.loads(ok(shell("audit", *LETTERS, "--trials", "2000", "--json")))
     assert document["passed"] is True
     assert document["trials"] == 2000
     bounds = [check for check in document["checks"] if check["bound"] is not None]
-    assert [check["name"] for check in bounds] == [
-        "epsilon_1",
-        "epsilon_2",
-        "epsilon_inf",
-    ]
+    assert [check["name"] for check in bounds] == ["epsilon_1", "epsilon_2", "epsilon_inf"]
     assert all(0 < check["bound"] <= check["claim"] for check in bounds)
     assert {check["verdict"] for check in document["checks"]} <= {"pass", "fault", "not seen"}
 
 
 @pytest.mark.acceptance
-def test_a_command_passes_as_it_stands(registry: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_command_passes_as_it_stands(registry: str, shell: Shell) -> None:
     """What `rappor encode` prints is audited whole, several reports of a device apart."""
     words = ["--registry", registry, "--metric", "page", "--command", encode("page", registry)]
     words += ["--secret-file-option=--secret-file"]
-    assert run(["audit", *words, "--trials", "2000"]) == 0
-    out = capfd.readouterr().out
+    out = ok(shell("audit", *words, "--trials", "2000"))
     unseen = [line.split("  ")[0] for line in out.splitlines() if "not seen" in line]
     assert unseen == [
         "epsilon_2",
@@ -81,57 +73,51 @@ def test_a_command_passes_as_it_stands(registry: str, capfd: pytest.CaptureFixtu
     ]
 
 
-def test_a_faulty_command_ends_with_1(registry: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_faulty_command_ends_with_1(registry: str, shell: Shell) -> None:
     """Devices with a higher q than claimed: 200 true ones more in 2,000, and a sentence."""
     words = ["--registry", registry, "--metric", "page", "--command", encode("loud", registry)]
-    assert run(["audit", *words, "--trials", "4000", "--json"]) == 1
-    captured = capfd.readouterr()
-    document = json.loads(captured.out)
-    assert document["passed"] is False
+    code, out, err = shell("audit", *words, "--trials", "4000", "--json")
+    document = json.loads(out)
+    assert (code, document["passed"]) == (1, False)
     faults = {check["name"] for check in document["checks"] if check["verdict"] == "fault"}
     assert "report: share of ones" in faults
-    assert captured.err.strip().endswith("checks found a fault")
+    assert err.strip().endswith("checks found a fault")
 
 
 @pytest.mark.slow
-def test_named_values_are_asked_about(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_named_values_are_asked_about(shell: Shell) -> None:
     """Two values of a file beside the pairs and the random ones; empty lines are none."""
-    (tmp_path / "values.txt").write_bytes("canary\r\n\nfür\n".encode())
+    (shell.place / "values.txt").write_bytes("canary\r\n\nfür\n".encode())
     asked = {}
-    for words in ([], ["--values", str(tmp_path / "values.txt")]):
-        assert run(["audit", *LETTERS, "--trials", "1000", "--json", *words]) == 0
-        sentence = json.loads(capfd.readouterr().out)["not_examined"][0]
+    for words in ((), ("--values", "values.txt")):
+        out = ok(shell("audit", *LETTERS, "--trials", "1000", "--json", *words))
+        sentence = json.loads(out)["not_examined"][0]
         asked[bool(words)] = int(sentence.split()[1])
     assert asked[True] == asked[False] + 2
 
 
-def test_a_command_is_compared_with_the_protocol(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_command_is_compared_with_the_protocol(shell: Shell) -> None:
     """Bit by bit; the record says what was left open."""
     words = ["audit", *LETTERS, "--command", shlex.join(ENCODER), "--exact", "--trials", "60"]
-    assert run([*words, "--json"]) == 0
-    document = json.loads(capfd.readouterr().out)
+    document = json.loads(ok(shell(*words, "--json")))
     assert [check["name"] for check in document["checks"]] == ["protocol: exact"]
     assert document["trials"] == 60
     assert any("Coins" in sentence for sentence in document["not_examined"])
 
 
-def test_a_command_that_answers_questions_is_audited_from_outside(
-    capfd: pytest.CaptureFixture[str],
-) -> None:
+def test_a_command_that_answers_questions_is_audited_from_outside(shell: Shell) -> None:
     """One process answers for many devices, with coins of its own."""
     words = ["audit", *LETTERS, "--command", shlex.join(ENCODER), "--questions"]
-    assert run([*words, "--trials", "1000"]) == 0
-    assert "permanent: same after 64 reports" in capfd.readouterr().out
+    assert "permanent: same after 64 reports" in ok(shell(*words, "--trials", "1000"))
 
 
-def test_a_client_is_audited_over_days(registry: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_client_is_audited_over_days(registry: str, shell: Shell) -> None:
     """A metric for life; without a registry a device does not know its epochs."""
     client = shlex.join([sys.executable, str(ROOT / "tests" / "support" / "audited_child.py")])
     words = ["--registry", registry, "--metric", "page", "--client", client, "--trials", "20"]
-    assert run(["audit", *words]) == 0
-    assert "client: one cohort in an epoch" in capfd.readouterr().out
-    assert run(["audit", *LETTERS, "--client", client]) == 2
-    assert "--client needs --registry and --metric" in " ".join(capfd.readouterr().err.split())
+    assert "client: one cohort in an epoch" in ok(shell("audit", *words))
+    err = refused(shell("audit", *LETTERS, "--client", client))
+    assert "--client needs --registry and --metric" in err
 
 
 @pytest.mark.parametrize(
@@ -158,11 +144,6 @@ def test_a_client_is_audited_over_days(registry: str, capfd: pytest.CaptureFixtu
         (["-f", "nan", "-p", "0.25", "-q", "0.75"], "f must be a number in [0, 1), got nan"),
     ],
 )
-def test_bad_input_gets_a_sentence(
-    words: list[str], sentence: str, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_bad_input_gets_a_sentence(words: list[str], sentence: str, shell: Shell) -> None:
     """Exit code 2, nothing on standard output."""
-    assert run(["audit", *words]) == 2
-    captured = capfd.readouterr()
-    assert not captured.out
-    assert sentence in " ".join(captured.err.split())
+    assert sentence in refused(shell("audit", *words))

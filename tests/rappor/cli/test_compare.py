@@ -8,10 +8,10 @@ import json
 from pathlib import Path
 
 import pytest
+from decodings import released
 from shell import Shell, ok, refused
 
 from rappor import Counts, Population, Registry, simulate_counts
-from rappor.counts.released import Period, Released
 
 DAY = datetime.date(2026, 11, 2)
 
@@ -32,19 +32,17 @@ def samples(shell: Shell) -> Shell:
     )
     may.save(shell.place / "may.counts")
     june.save(shell.place / "june.counts")
-    periods = tuple(
-        Period(first=day, last=day, collections=(counts,))
-        for day, counts in ((DAY, may), (DAY + datetime.timedelta(1), june))
-    )
-    Released(metric="engine", first=DAY, last=periods[1].last, periods=periods, withheld=()).save(
-        shell.place / "days.json"
-    )
+    days = {DAY: may, DAY + datetime.timedelta(1): june}
+    released(days, "engine").save(shell.place / "days.json")
     return shell
 
 
 def test_changes_are_listed(samples: Shell) -> None:
-    """A leaver and a rise, what is not known, and the test that nothing changed."""
-    out = ok(samples("compare", "may.counts", "june.counts", "--candidates", "engines.txt"))
+    """A leaver and a rise, what is not known, the test that nothing changed; and a page."""
+    page = samples.path("changes.html")
+    words = ("compare", "may.counts", "june.counts", "--candidates", "engines.txt")
+    out = ok(samples(*words, "--html", page))
+    assert "What changed from may to june" in Path(page).read_text(encoding="utf-8")
     lines = out.splitlines()
     assert lines[0] == "from may to june"
     rows = {line.split()[0]: line.split()[-1] for line in lines[2:4]}
@@ -52,14 +50,6 @@ def test_changes_are_listed(samples: Shell) -> None:
     assert "2 of 3 differences are significant" in out
     assert "significant: from may to june (p = " in " ".join(out.split())
     assert "Which devices two samples share is not known" in " ".join(out.split())
-
-
-def test_a_page_is_written(samples: Shell) -> None:
-    """With the changes as a drawing and a table."""
-    path = samples.path("changes.html")
-    words = ("compare", "may.counts", "june.counts", "--candidates", "engines.txt")
-    ok(samples(*words, "--html", path))
-    assert "What changed from may to june" in Path(path).read_text(encoding="utf-8")
 
 
 def test_periods_of_one_file_are_samples(samples: Shell) -> None:
@@ -90,10 +80,9 @@ def test_the_registry_names_candidates_and_the_minimum(samples: Shell) -> None:
 
 def test_wrong_files_are_refused(samples: Shell) -> None:
     """One sample, the same file twice, and what is no counts file."""
-    one = samples("compare", "may.counts", "--candidates", "engines.txt")
-    assert one[0] == 2
-    assert "give two or more COUNTS" in one[2]
-    twice = samples("compare", "may.counts", "may.counts", "--candidates", "engines.txt")
-    assert (twice[0], "different files" in twice[2]) == (2, True)
-    foreign = samples("compare", "engines.txt", "--candidates", "engines.txt")
-    assert (foreign[0], "not a counts file" in foreign[2]) == (2, True)
+    for names, said in (
+        (("may.counts",), "give two or more COUNTS"),
+        (("may.counts", "may.counts"), "different files"),
+        (("engines.txt",), "not a counts file"),
+    ):
+        assert said in refused(samples("compare", *names, "--candidates", "engines.txt"))

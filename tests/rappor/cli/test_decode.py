@@ -105,12 +105,21 @@ def test_decode_weighs_segments(shell: Shell, counts: str) -> None:
         assert "each line must be a segment, a comma and a weight" in shell.metric(*words)[2]
 
 
-@pytest.mark.parametrize("group", ["", "@"])
-def test_decode_refuses_a_sum_of_nothing(shell: Shell, counts: str, group: str) -> None:
-    """An empty expression is found in every candidate, and a file needs a name."""
-    assert f"or @ and the name of a file, got '{group}'" in refused(
-        shell.metric("decode", counts, "--candidates", "engines.txt", "--sum", group)
-    )
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--sum", ""), "or @ and the name of a file, got ''"),
+        (("--sum", "@"), "or @ and the name of a file, got '@'"),
+        (("--html", "nowhere/report.html"), "there is no folder nowhere"),
+        (("--params", "x"), "go with --format google"),
+        (("--map", "x"), "go with --format google"),
+        (("--client", "cpp"), "go with --format google"),
+    ],
+)
+def test_decode_refuses(shell: Shell, counts: str, words: tuple[str, ...], said: str) -> None:
+    """A sum of nothing, a page without a place, and options that would be ignored."""
+    asked = ("decode", counts, "--candidates", "engines.txt")
+    assert said in refused(shell.metric(*asked, *words))
 
 
 def test_decode_reads_packed_candidates(shell: Shell, counts: str) -> None:
@@ -149,12 +158,6 @@ def test_decode_writes_a_report_and_a_chart(shell: Shell, counts: str) -> None:
         digest = hashlib.sha256((shell.place / name).read_bytes()).hexdigest()
         assert digest in written
     assert (shell.place / "chart.svg").read_text().startswith("<svg")
-
-
-def test_decode_refuses_a_report_that_has_no_place(shell: Shell, counts: str) -> None:
-    """Before the work, in one sentence."""
-    words = ("decode", counts, "--candidates", "engines.txt", "--html", "nowhere/report.html")
-    assert "there is no folder nowhere" in refused(shell.metric(*words))
 
 
 def test_decode_shows_what_forgers_could_do(shell: Shell, counts: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import subprocess
 import sys
@@ -14,7 +15,6 @@ import pytest
 from shell import Shell, ok, refused
 
 from rappor import Counts, Params
-from rappor.cli.app import run
 from rappor.privacy.changing_values import change_visibility
 from rappor.privacy.shuffling import shuffled_epsilon
 from rappor.protocol.loss import belief_bound, epsilon_inf, epsilon_n
@@ -41,23 +41,16 @@ Answer = tuple[int, str, str]
 
 
 @pytest.fixture
-def ask(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Callable[..., Answer]:
+def ask(shell: Shell) -> Callable[..., Answer]:
     """Run the command where a registry, and one with changed entries, lie."""
     life = {"name": "life", "f": 0.5, "p": 0.25, "epoch": "life", "patterns": 2}
     year = {"name": "year", "f": 0.25, "p": 0.25, "epoch": "year", "patterns": 1}
-    (tmp_path / "r.toml").write_text(BUDGET + ENTRY.format(**life) + ENTRY.format(**year))
+    (shell.place / "r.toml").write_text(BUDGET + ENTRY.format(**life) + ENTRY.format(**year))
     changes = ({"p": 0.5}, {"f": 0.125})
     for name, change in zip(("fainter.toml", "redrawn.toml"), changes, strict=True):
         text = BUDGET + ENTRY.format(**life | change) + ENTRY.format(**year | change)
-        (tmp_path / name).write_text(text)
-
-    def answer(*words: str) -> Answer:
-        known = {path.name: str(path) for path in tmp_path.iterdir()}
-        code = run(["privacy", *(known.get(word, word) for word in words)])
-        out, err = capfd.readouterr()
-        return code, out, err
-
-    return answer
+        (shell.place / name).write_text(text)
+    return functools.partial(shell, "privacy")
 
 
 LIFE = Params(k=128, h=1, m=8, f=0.5, p=0.25, q=0.75)
@@ -69,9 +62,7 @@ EIGHT = (*BROWSER, "8")
 
 
 def report_of(answer: Answer) -> dict[str, Any]:
-    code, out, _ = answer
-    assert code == 0
-    report: dict[str, Any] = json.loads(out)
+    report: dict[str, Any] = json.loads(ok(answer))
     return report
 
 
@@ -241,8 +232,7 @@ def test_bad_input_gets_one_sentence(
     words: tuple[str, ...], said: str, ask: Callable[..., Answer]
 ) -> None:
     """Exit code 2, no traceback, nothing on standard output."""
-    err = refused(ask(*words))
-    assert said in " ".join(err.split())
+    assert said in refused(ask(*words))
 
 
 def test_what_a_png_lacks_is_told_before_the_work() -> None:
@@ -265,9 +255,10 @@ def test_a_profile_that_went_away_names_its_successor(shell: Shell, command: str
     assert "got 'accurate': low-noise loses less" in " ".join(err.split())
 
 
-def test_an_epsilon_is_asked_of_the_plan(capfd: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [(("--epsilon", "3"), "`rappor plan --epsilon-1 NATS"), (("--jsn",), "Did you mean '--json'?")],
+)
+def test_an_epsilon_is_asked_of_the_plan(shell: Shell, words: tuple[str, ...], said: str) -> None:
     """The option of another command is named with it; any other is click's to suggest."""
-    assert run(["privacy", "--epsilon", "3"]) == 2
-    assert "`rappor plan --epsilon-1 NATS" in capfd.readouterr().err
-    assert run(["privacy", "--jsn"]) == 2
-    assert "Did you mean '--json'?" in capfd.readouterr().err
+    assert said in refused(shell("privacy", *words))

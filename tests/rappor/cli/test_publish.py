@@ -17,11 +17,11 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+from decodings import released
 from pages import tags
 from shell import Shell, ok, refused
 
 from rappor import Counts, Population, Registry, describe, simulate_counts
-from rappor.counts.released import Period, Released
 from rappor.ground.files import alone
 from rappor.panels.edition import EditionEntry, newest_first
 from rappor.simulation import simulate_days
@@ -57,21 +57,11 @@ def weeks(shell: Shell) -> Shell:
     population = Population(["duckduckgo", "qwant"], [7, 3])
     counts = simulate_days(population, params, n_devices=2e4, n_days=3, seed=1, metric="engine")
     for name, n in (("weeks", 2), ("more", 3)):
-        periods = tuple(
-            Period(
-                first=MONDAY + datetime.timedelta(7 * number),
-                last=MONDAY + datetime.timedelta(7 * number + 6),
-                collections=(each,),
-            )
-            for number, each in enumerate(counts[:n])
-        )
-        Released(
-            metric="engine",
-            first=MONDAY,
-            last=periods[-1].last,
-            periods=periods,
-            withheld=(),
-        ).save(shell.place / f"{name}.json")
+        days = {
+            (MONDAY + datetime.timedelta(7 * i), MONDAY + datetime.timedelta(7 * i + 6)): each
+            for i, each in enumerate(counts[:n])
+        }
+        released(days, "engine").save(shell.place / f"{name}.json")
     return shell
 
 
@@ -301,13 +291,11 @@ def test_each_set_of_other_parameters_is_told_once(weeks: Shell) -> None:
         for params in (own, *others)
     ]
     unused = dataclasses.replace(own, q=0.6)
-    period = Period(first=MONDAY, last=MONDAY, collections=(*counts, Counts.zero(unused, "engine")))
-    Released(metric="engine", first=MONDAY, last=MONDAY, periods=(period,), withheld=()).save(
-        weeks.place / "mixed.json"
-    )
+    told = (*counts, Counts.zero(unused, "engine"))
+    released({MONDAY: told}, "engine").save(weeks.place / "mixed.json")
     page = Path(str(publish(weeks, "mixed.json")["page"])).read_text()
-    told = re.findall(r"have other parameters \(([0-9a-f]{16})\)", page)
-    assert told == sorted(params.fingerprint for params in others)
+    shown = re.findall(r"have other parameters \(([0-9a-f]{16})\)", page)
+    assert shown == sorted(params.fingerprint for params in others)
 
 
 @pytest.mark.parametrize(

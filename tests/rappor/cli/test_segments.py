@@ -9,11 +9,12 @@ import json
 from pathlib import Path
 
 import pytest
+from decodings import released
 from pages import drawings, tables
 from shell import Shell, ok, refused
 
 from rappor import Counts, Population, Registry, simulate_counts
-from rappor.counts.released import Period, Released
+from rappor.counts.released import Released
 from rappor.reporting.numbers import measured
 
 DAY = datetime.date(2026, 11, 2)
@@ -35,10 +36,7 @@ def segments(shell: Shell) -> Shell:
         )
         for version, weights, n in (("1", [7, 3], 4e4), (HOSTILE, [3, 7], 2e4))
     )
-    period = Period(first=DAY, last=DAY, collections=collections)
-    Released(metric="engine", first=DAY, last=DAY, periods=(period,), withheld=()).save(
-        shell.place / "segments.json"
-    )
+    released({DAY: collections}, "engine").save(shell.place / "segments.json")
     return shell
 
 
@@ -88,28 +86,21 @@ def test_json_csv_page_and_chart_have_the_same_segments(segments: Shell) -> None
     assert "duckduckgo" in Path(chart).read_text()
 
 
-def test_decode_names_the_command_for_segments(segments: Shell) -> None:
-    """One sum of segments is refused, and so are counts without any here."""
-    assert "counts must be of one segment, got 2" in refused(
-        segments("decode", "segments.json", "--candidates", "engines.txt"), 1
-    )
-
-
 def test_segments_without_reports_are_left_out(segments: Shell) -> None:
     """None at all is no answer; an empty one beside others has no minimum to hold."""
-    found = Released.load(segments.place / "segments.json")
-    (period,) = found.periods
-    empty = Counts.zero(period.collections[0].params.in_segment((("version", "3"),)), "engine")
-    for collections, code in (((*period.collections, empty), 0), ((empty,), 1)):
-        periods = (dataclasses.replace(period, collections=collections),)
-        dataclasses.replace(found, periods=periods).save(segments.place / "segments.json")
+    known = Released.load(segments.place / "segments.json").collections
+    empty = Counts.zero(known[0].params.in_segment((("version", "3"),)), "engine")
+    for collections, code in (((*known, empty), 0), ((empty,), 1)):
+        released({DAY: collections}, "engine").save(segments.place / "segments.json")
         words = ("--candidates", "engines.txt", "--registry", "metrics.toml")
         got, _, err = segments("compare", "segments.json", "--by", "version", *words)
         assert (got, "counts must have at least 1 report, got 0" in err) == (code, code == 1)
 
 
-def test_what_goes_with_samples_only_is_refused(segments: Shell) -> None:
-    """No device is in two segments."""
+def test_what_is_not_for_segments_is_refused(segments: Shell) -> None:
+    """One sum of them, and how many devices are in two of them: none is."""
+    err = refused(segments("decode", "segments.json", "--candidates", "engines.txt"), 1)
+    assert "counts must be of one segment, got 2" in err
     words = ("compare", "segments.json", "--by", "all", "--overlap", "1")
     assert "--overlap must be omitted with --by" in refused(segments(*words))
 
@@ -118,16 +109,8 @@ def test_a_segment_below_the_minimum_is_refused(segments: Shell) -> None:
     """All together hold as many, which would let the small one be read."""
     path = segments.place / "metrics.toml"
     minimum = "[metrics.engine]\nmin_reports = {}"
-    words = (
-        "compare",
-        "segments.json",
-        "--by",
-        "all",
-        "--candidates",
-        "engines.txt",
-        "--registry",
-        str(path),
-    )
+    words: tuple[str, ...] = ("compare", "segments.json", "--by", "all")
+    words += ("--candidates", "engines.txt", "--registry", str(path))
     text = path.read_text()
     path.write_text(text.replace("[metrics.engine]", minimum.format(20_000)))
     assert segments(*words)[0] == 0

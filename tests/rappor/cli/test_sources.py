@@ -106,10 +106,15 @@ def test_decode_refuses_what_is_not_counts(shell: Shell, name: str) -> None:
 
 
 def test_decode_refuses_counts_of_another_metric(shell: Shell, counts: str) -> None:
-    """Counts name their metric, and another one's are not decoded as it."""
+    """Counts name their metric; categories go with strings only where these are in `other`."""
     for name in ("engine_strict", "theme"):
         words = () if name == "theme" else ("--candidates", "engines.txt")
         assert "must be of" in refused(shell.metric("decode", counts, *words, name=name))
+    params = Registry.load(shell.place / "metrics.toml").metric("theme").params
+    Counts(params, [[40, 40, 40]], [100], "theme").save(shell.path("theme.counts"))
+    assert "counts must be of one metric, got engine, theme" in refused(
+        shell("decode", counts, "theme.counts", "--candidates", "engines.txt")
+    )
 
 
 def test_decode_of_no_reports_is_no_answer(shell: Shell) -> None:
@@ -140,14 +145,6 @@ def test_candidate_files(shell: Shell, counts: str, content: bytes, code: int, r
     assert reason in err
 
 
-def test_options_of_google_go_with_its_format(shell: Shell, counts: str) -> None:
-    """Each of them alone is a usage error."""
-    for words in (("--params", "x"), ("--map", "x"), ("--client", "cpp")):
-        assert "go with --format google" in refused(
-            shell("decode", counts, "--candidates", "engines.txt", *words)
-        )
-
-
 def test_the_noise_of_a_client_of_google_is_its_own(tmp_path: Path) -> None:
     """Each of them rounds f in its own way."""
     (tmp_path / "params.csv").write_text("k,h,m,p,q,f\n2,1,1,0.5,0.75,0.3\n")
@@ -166,15 +163,6 @@ def test_the_noise_of_a_client_of_google_is_its_own(tmp_path: Path) -> None:
     ]
     levels = [round(counts.params.f * 128, 6) for (counts,) in read]
     assert levels == [38.4, 39, 38, 38]
-
-
-def test_decode_refuses_counts_of_two_kinds(shell: Shell, counts: str) -> None:
-    """Categories and strings belong together only where the strings are in their `other`."""
-    params = Registry.load(shell.place / "metrics.toml").metric("theme").params
-    Counts(params, [[40, 40, 40]], [100], "theme").save(shell.path("theme.counts"))
-    assert "counts must be of one metric, got engine, theme" in refused(
-        shell("decode", counts, "theme.counts", "--candidates", "engines.txt")
-    )
 
 
 def source_of(*paths: str, registry: str | None = None, candidates: str | None = None) -> Source:

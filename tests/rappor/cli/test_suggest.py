@@ -83,7 +83,7 @@ def test_where_the_candidates_explain_all_there_are_no_tables(shell: Shell, coun
 
 
 def test_known_candidates_may_be_the_metrics_own(shell: Shell, counts: str) -> None:
-    """The registry names their file; its minimum of reports holds."""
+    """The registry names their file; its minimum of reports holds, and a list must be there."""
     words = ("--registry", "metrics.toml", "--list", "list.txt")
     simulated = ("--population", "population.csv", "--seed", "1", "--reports")
     for n_reports, expected in (("4999", 1), ("5000", 0)):
@@ -95,6 +95,8 @@ def test_known_candidates_may_be_the_metrics_own(shell: Shell, counts: str) -> N
             bool(expected),
         )
     assert "the metric names none" in refused(shell("discover", counts, *words))
+    none = (counts, "--known", "engines.txt", "--list", "nothing.txt")
+    assert "nothing.txt" in refused(shell("discover", *none))
     err = refused(shell("discover", counts, *words, "--known", "engines.txt", "--metric", "theme"))
     assert "counts must be of theme, got engine" in err
 
@@ -123,9 +125,3 @@ def test_answers_in_full_need_no_suggestions(shell: Shell) -> None:
     assert shell("simulate", *simulated, *out)[0] == 0
     words = ("theme.counts", "--registry", "metrics.toml", "--list", "list.txt")
     assert "every answer of another metric is known" in refused(shell("discover", *words))
-
-
-def test_a_list_that_is_not_there_is_told(shell: Shell, counts: str) -> None:
-    """Its name, in one sentence."""
-    words = (counts, "--known", "engines.txt", "--list", "nothing.txt")
-    assert "nothing.txt" in refused(shell("discover", *words))

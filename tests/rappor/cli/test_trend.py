@@ -10,16 +10,17 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from decodings import released
 from shell import Shell, ok, refused
 
 from rappor import Counts, Population, Registry
-from rappor.counts.released import Period, Released
+from rappor.counts.released import Released
 from rappor.simulation import simulate_days
 
 DAY = datetime.date(2026, 11, 2)
 
 
-def released(*numbers: int, shell: Shell, metric: str = "theme") -> Released:
+def days_of(*numbers: int, shell: Shell, metric: str = "theme") -> Released:
     """Return counts of some days from the second of November on; strings are in a few cohorts."""
     params = Registry.load(shell.place / "metrics.toml")[metric].params
     params = dataclasses.replace(params, m=8 if metric == "engine" else 1)
@@ -29,20 +30,14 @@ def released(*numbers: int, shell: Shell, metric: str = "theme") -> Released:
         population, params, n_devices=2e4, n_days=len(numbers), seed=1, metric=metric
     )
     days = [DAY + datetime.timedelta(number) for number in numbers]
-    periods = tuple(
-        Period(first=day, last=day, collections=(each,))
-        for day, each in zip(days, counts, strict=True)
-    )
-    return Released(
-        metric=metric, first=days[0], last=days[-1], periods=periods, withheld=(days[-1],)
-    )
+    return released(dict(zip(days, counts, strict=True)), metric, withheld=(days[-1],))
 
 
 @pytest.fixture
 def days(shell: Shell) -> Shell:
     """A shell in a folder with days.json: five days, of which the third has no reports."""
-    released(0, 1, 3, 4, shell=shell, metric="engine").save(shell.place / "days.json")
-    found = released(0, 1, 3, 4, shell=shell)
+    days_of(0, 1, 3, 4, shell=shell, metric="engine").save(shell.place / "days.json")
+    found = days_of(0, 1, 3, 4, shell=shell)
     found.save(shell.place / "themes.json")
     for number, period in enumerate(found.periods):
         period.collections[0].save(shell.place / f"{number}.counts")
@@ -103,39 +98,35 @@ def test_files_without_days_are_given_theirs(days: Shell) -> None:
 
 
 def test_answers_of_several_ranges_are_joined(days: Shell) -> None:
-    """In the order of their days; overlapping ones are refused."""
-    released(5, 7, shell=days).save(days.place / "later.json")
+    """In the order of their days, with all that wait; only of one metric, without overlap."""
+    days_of(5, 7, shell=days).save(days.place / "later.json")
     found = json.loads(ok(days("trend", "later.json", "themes.json", "--json")))["samples"]
     missing = [number for number, each in enumerate(found) if not each["reports"]]
     assert (len(found), missing) == (8, [2, 6])
-    assert "periods must not overlap, got 2026-11-02" in refused(
-        days("trend", "themes.json", "themes.json", "--json"), 1
-    )
+    waiting = {each["first"] for each in found if each["withheld"]}
+    assert waiting == {"2026-11-06", "2026-11-09"}
+    for name, code, said in (
+        ("themes.json", 1, "periods must not overlap, got 2026-11-02"),
+        ("days.json", 2, "counts must be of one metric, got engine, theme"),
+    ):
+        assert said in refused(days("trend", name, "themes.json", "--json"), code)
 
 
-def stretch(shell: Shell, *ends: tuple[int, int]) -> Released:
-    """Return the same counts for some stretches, each given by days after the second."""
-    (counts,) = released(0, shell=shell).collections
-    periods = tuple(
-        Period(
-            first=DAY + datetime.timedelta(first),
-            last=DAY + datetime.timedelta(last),
-            collections=(counts,),
-        )
-        for first, last in ends
-    )
-    whole = {"first": periods[0].first, "last": periods[-1].last}
-    return Released(metric="theme", periods=periods, withheld=(), **whole)
+def stretch(shell: Shell, first: int, last: int) -> Released:
+    """Return counts of a stretch, given by days after the second."""
+    (counts,) = days_of(0, shell=shell).collections
+    ends = (DAY + datetime.timedelta(first), DAY + datetime.timedelta(last))
+    return released({ends: counts}, "theme")
 
 
 @pytest.mark.parametrize(("first", "last"), [(6, 12), (2, 3), (-1, 8), (0, 0)])
 def test_stretches_that_share_a_day_are_refused(days: Shell, first: int, last: int) -> None:
     """At one end, within, around; their devices would be counted twice."""
-    stretch(days, (0, 6)).save(days.place / "week.json")
-    stretch(days, (first, last)).save(days.place / "other.json")
+    stretch(days, 0, 6).save(days.place / "week.json")
+    stretch(days, first, last).save(days.place / "other.json")
     for names in (("week.json", "other.json"), ("other.json", "week.json")):
         assert "periods must not overlap" in refused(days("trend", *names, "--json"), 1)
-    stretch(days, (7, 13)).save(days.place / "other.json")
+    stretch(days, 7, 13).save(days.place / "other.json")
     out = ok(days("trend", "other.json", "week.json", "--json"))
     assert [(each["first"], each["last"]) for each in json.loads(out)["samples"]] == [
         ("2026-11-02", "2026-11-08"),
@@ -143,30 +134,13 @@ def test_stretches_that_share_a_day_are_refused(days: Shell, first: int, last: i
     ]
 
 
-def test_answers_of_two_metrics_are_refused(days: Shell) -> None:
-    """Their names are told."""
-    assert "counts must be of one metric, got engine, theme" in refused(
-        days("trend", "days.json", "themes.json", "--json")
-    )
-
-
-def test_all_days_that_wait_are_told(days: Shell) -> None:
-    """Of every answer that was joined."""
-    released(5, 7, shell=days).save(days.place / "later.json")
-    out = ok(days("trend", "later.json", "themes.json", "--json"))
-    waiting = {each["first"] for each in json.loads(out)["samples"] if each["withheld"]}
-    assert waiting == {"2026-11-06", "2026-11-09"}
-
-
 def test_every_period_holds_the_minimum(days: Shell) -> None:
     """All together hold as many, which would let a small day be read; an empty one tells nobody."""
-    found = released(0, 1, shell=days)
+    found = days_of(0, 1, shell=days)
     empty = Counts.zero(found.collections[0].params, "theme")
-    day = DAY + datetime.timedelta(2)
-    gap = Period(first=day, last=day, collections=(empty,))
-    dataclasses.replace(found, last=day, periods=(*found.periods, gap)).save(
-        days.place / "gap.json"
-    )
+    dates = [DAY + datetime.timedelta(number) for number in range(3)]
+    counts = dict(zip(dates, [*found.collections, empty], strict=True))
+    released(counts, "theme").save(days.place / "gap.json")
     path = days.place / "metrics.toml"
     text = path.read_text()
     n_reports = min(period.n_reports for period in found.periods)
@@ -180,17 +154,18 @@ def test_every_period_holds_the_minimum(days: Shell) -> None:
 
 def test_files_that_hold_nothing_are_told(days: Shell) -> None:
     """No reports at all, and no counts at all."""
-    found = released(0, shell=days)
-    empty = Counts.zero(found.collections[0].params, "theme")
-    dataclasses.replace(found, periods=(Period(first=DAY, last=DAY, collections=(empty,)),)).save(
-        days.place / "empty.json"
-    )
-    assert "counts must have at least 1 report, got 0" in refused(days("trend", "empty.json"), 1)
-    dataclasses.replace(found, periods=()).save(days.place / "empty.json")
-    assert "counts must have at least 1 report, got 0" in refused(days("trend", "empty.json"), 1)
-    (days.place / "empty.json").write_text('{"metric": "theme", "collections": []}')
-    err = refused(days("trend", "empty.json", "--from", "2026-11-02"), 1)
-    assert "counts must have at least 1 report, got 0" in err
+    found = days_of(0, shell=days)
+    empty = released({DAY: Counts.zero(found.collections[0].params, "theme")}, "theme")
+    nothing = dataclasses.replace(found, periods=())
+    path = days.place / "empty.json"
+    for content, words in (
+        (empty.to_json(), ()),
+        (nothing.to_json(), ()),
+        (b'{"metric": "theme", "collections": []}', ("--from", "2026-11-02")),
+    ):
+        path.write_bytes(content)
+        err = refused(days("trend", "empty.json", *words), 1)
+        assert "counts must have at least 1 report, got 0" in err
     assert "it is not a counts file" in refused(days("trend", "engines.txt"))
 
 

@@ -4,46 +4,37 @@ from __future__ import annotations
 
 import json
 import math
-from pathlib import Path
 from typing import Any
 
 import pytest
+from shell import Shell, ok, refused
 
-from rappor.cli.app import run
 from rappor.trust.models import trust_models
 
 
-def trust(*words: str) -> int:
-    return run(["trust", *words])
-
-
-def test_command_prints_what_the_models_say(capfd: pytest.CaptureFixture[str]) -> None:
+def test_command_prints_what_the_models_say(shell: Shell) -> None:
     """Closed forms as they are, trials near them; infinite losses are null."""
-    words = ("--devices", "1e4", "--epsilon", "1", "--runs", "500", "--seed", "3", "--json")
-    assert trust(*words) == 0
-    document: dict[str, Any] = json.loads(capfd.readouterr().out)
-    rows = document["models"]
+    words = ("trust", "--devices", "1e4", "--epsilon", "1", "--runs", "500", "--seed", "3")
+    rows: list[dict[str, Any]] = json.loads(ok(shell(*words, "--json")))["models"]
     assert [row["model"] for row in rows] == [model.name for model in trust_models(1.0, 10_000)]
     for row, model in zip(rows, trust_models(1.0, 10_000), strict=True):
         assert row["std_error"] == model.std_error(3_000, 10_000)
         assert row["observed"] == pytest.approx(row["std_error"], rel=0.8)
         assert (row["epsilon_of_collector"] is None) == math.isinf(model.epsilon_of_collector)
-    assert trust(*words[:-1]) == 0
-    out = capfd.readouterr().out
+    out = ok(shell(*words))
     assert "symmetric randomized response" in out
     assert "1.41" in out
     assert max(map(len, out.splitlines())) <= 100
 
 
-def test_command_draws(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_command_draws(shell: Shell) -> None:
     """Three panels with six lines each, one of them for two models, and dots of trials."""
-    path = tmp_path / "trust.svg"
-    assert trust("--devices", "1000", "--chart", str(path), "--runs", "2") == 0
+    path = shell.place / "trust.svg"
+    ok(shell("trust", "--devices", "1000", "--chart", str(path), "--runs", "2"))
     text = path.read_text(encoding="utf-8")
     assert text.count("<polyline") == 18
     assert "symmetric randomized response; RAPPOR" in text
     assert text.count("<circle") + text.count("<path") > 60
-    capfd.readouterr()
 
 
 @pytest.mark.parametrize(
@@ -63,11 +54,6 @@ def test_command_draws(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Non
         (("--beta", "1e-12"), "epsilon must be larger for 32-bit coins at beta = 1e-12"),
     ],
 )
-def test_bad_input_gets_one_sentence(
-    words: tuple[str, ...], said: str, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_bad_input_gets_one_sentence(words: tuple[str, ...], said: str, shell: Shell) -> None:
     """Exit code 2, nothing on standard output."""
-    assert trust(*words) == 2
-    out, err = capfd.readouterr()
-    assert out == ""
-    assert said in " ".join(err.split())
+    assert said in refused(shell("trust", *words))

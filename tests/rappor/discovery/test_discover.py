@@ -58,10 +58,21 @@ def test_strings_are_found_without_a_list() -> None:
     assert (found.alphabet, found.learned, found.longest) == (LETTERS, False, 4)
 
 
-def test_short_and_empty_strings_and_prefixes_of_others_are_found() -> None:
-    """A string shorter than a prefix is whole, one as long as it is both."""
-    words = {"": 3.0, "a": 2.0, "ab": 2.0, "abc": 2.0, "abcd": 2.0}
-    found = discover(collect(words), "abcdefgh")
+@pytest.mark.parametrize(
+    ("words", "alphabet", "longest", "normalize"),
+    [
+        ({"": 3.0, "a": 2.0, "ab": 2.0, "abc": 2.0, "abcd": 2.0}, "abcdefgh", None, "none"),
+        ({"日本語": 2.0, "😀ok": 2.0, "été": 1.0}, "日本語😀éotk", None, "none"),
+        ({"a cat": 2.0, "a dog": 1.0}, " acdgot", 5, "strip"),
+    ],
+    ids=["short and empty", "Unicode scalar values", "not normalised again"],
+)
+def test_strings_of_every_kind_are_found(
+    words: dict[str, float], alphabet: str, longest: int | None, normalize: str
+) -> None:
+    """One shorter than a prefix is whole, and "a " would be another prefix if it was stripped."""
+    params = dataclasses.replace(PARAMS, normalize=normalize)
+    found = discover(collect(words, params=params), alphabet, longest=longest)
     assert true_of(found, words) == set(words)
 
 
@@ -75,21 +86,6 @@ def test_three_parts_are_followed_one_after_the_other() -> None:
     assert [each.part for each in found.prefixes] == ["prefix:2", "prefix:4"]
     assert [each.kept for each in found.prefixes] == [20, 20]
     assert found.longest == 6
-
-
-def test_characters_are_unicode_scalar_values() -> None:
-    """A prefix of two is two characters, however many bytes they take."""
-    words = {"日本語": 2.0, "😀ok": 2.0, "été": 1.0}
-    found = discover(collect(words), "日本語😀éot" + "k")
-    assert true_of(found, words) == set(words)
-
-
-def test_a_prefix_is_taken_as_it_is() -> None:
-    """A prefix of a normalised string, as "a ", would be another string if normalised again."""
-    params = dataclasses.replace(PARAMS, normalize="strip")
-    words = {"a cat": 2.0, "a dog": 1.0}
-    found = discover(collect(words, params=params), " acdgot", longest=5)
-    assert true_of(found, words) == set(words)
 
 
 def test_known_strings_are_asked_about_beside() -> None:
@@ -184,16 +180,30 @@ def test_progress_says_which_part_it_is_of() -> None:
     assert {stage.partition(":")[0] for stage, _, _ in stages} == {"prefix", "whole"}
 
 
-def test_parts_of_different_metrics_are_refused() -> None:
-    """By their name, and by what their parameters say beside the part."""
+def test_what_is_not_all_parts_of_one_metric_is_refused() -> None:
+    """By names and parameters; every part has reports, and the first one a likely prefix."""
     prefix, whole = collect({"kiwi": 1.0})
     other = Counts(whole.params, whole.ones, whole.reports, metric="other")
     named = Counts(prefix.params, prefix.ones, prefix.reports, metric="fruit")
-    with pytest.raises(DecodeError, match="parts of one metric, got fruit, other"):
-        discover([named, other], LETTERS)
     noisy = collect({"kiwi": 1.0}, params=dataclasses.replace(PARAMS, f=0.5))[1]
-    with pytest.raises(DecodeError, match="several parameter sets"):
-        discover([prefix, noisy], LETTERS)
+    simple = simulate_counts(Population(["kiwi"], [1]), PARAMS, n_reports=10, seed=1)
+    empty = Counts(prefix.params, 0 * prefix.ones, 0 * prefix.reports)
+    silent = Counts(prefix.params, 0 * prefix.ones, prefix.reports)
+    refused: list[tuple[Any, str]] = [
+        ([named, other], "parts of one metric, got fruit, other"),
+        ([prefix, noisy], "several parameter sets"),
+        ([prefix], "got parts: prefix:2"),
+        ([whole], "got parts: whole"),
+        ([], "got parts: none"),
+        ([simple], "a metric without parts"),
+        (whole, "one of each part, got one"),
+        (["prefix:2"], "must be a list of Counts"),
+        ([empty, whole], "counts of prefix:2 must have at least 1 report"),
+        ([silent, whole], "none of 703 prefixes has a positive estimate"),
+    ]
+    for counts, reason in refused:
+        with pytest.raises(DecodeError, match=reason):
+            discover(counts, LETTERS)
 
 
 def test_parts_may_differ_in_their_instantaneous_noise() -> None:
@@ -204,44 +214,10 @@ def test_parts_may_differ_in_their_instantaneous_noise() -> None:
     assert "kiwi" in discover([prefix, whole], LETTERS).strings
 
 
-def test_missing_parts_are_refused() -> None:
-    """Prefixes alone announce nothing, and the whole alone has no candidates."""
-    prefix, whole = collect({"kiwi": 1.0})
-    with pytest.raises(DecodeError, match="got parts: prefix:2"):
-        discover([prefix], LETTERS)
-    with pytest.raises(DecodeError, match="got parts: whole"):
-        discover([whole], LETTERS)
-    with pytest.raises(DecodeError, match="got parts: none"):
-        discover([], LETTERS)
-    simple = simulate_counts(Population(["kiwi"], [1]), PARAMS, n_reports=10, seed=1)
-    with pytest.raises(DecodeError, match="a metric without parts"):
-        discover([simple], LETTERS)
-    with pytest.raises(DecodeError, match="one of each part, got one"):
-        discover(whole, LETTERS)  # type: ignore[arg-type]
-    with pytest.raises(DecodeError, match="must be a list of Counts"):
-        discover(["prefix:2"], LETTERS)  # type: ignore[list-item]
-
-
 def test_decode_refuses_to_mix_parts() -> None:
     """Their strings are not the same: it names the function that takes all."""
     with pytest.raises(DecodeError, match=r"got prefix:2, whole: rappor\.discover takes all parts"):
         decode(collect({"kiwi": 1.0}), ["kiwi"])
-
-
-def test_a_part_without_reports_is_refused() -> None:
-    """It is named."""
-    prefix, whole = collect({"kiwi": 1.0})
-    empty = Counts(prefix.params, 0 * prefix.ones, 0 * prefix.reports)
-    with pytest.raises(DecodeError, match="counts of prefix:2 must have at least 1 report"):
-        discover([empty, whole], LETTERS)
-
-
-def test_no_survivors_are_an_error() -> None:
-    """Where no prefix has a positive estimate there is nothing to continue."""
-    prefix, whole = collect({"kiwi": 1.0}, (Part("prefix:1", 0.5), Part("whole")))
-    silent = Counts(prefix.params, 0 * prefix.ones, prefix.reports)
-    with pytest.raises(DecodeError, match="none of 2 prefixes has a positive estimate"):
-        discover([silent, whole], "q")
 
 
 def test_too_many_candidates_are_refused_with_their_number() -> None:
@@ -256,24 +232,21 @@ def test_too_many_candidates_are_refused_with_their_number() -> None:
 
 
 @pytest.mark.parametrize(
-    ("alphabet", "reason"),
-    [("", "at least 1"), ("aa", "each once"), ("a\ud800", "surrogate"), (7, "one text")],
+    ("asked", "reason"),
+    [
+        ({"alphabet": ""}, "at least 1"),
+        ({"alphabet": "aa"}, "each once"),
+        ({"alphabet": "a\ud800"}, "surrogate"),
+        ({"alphabet": 7}, "one text"),
+        ({"longest": 1}, "longest must be"),
+        ({"longest": 2.5}, "longest must be"),
+        ({"keep": 0}, "keep must be"),
+    ],
 )
-def test_a_wrong_alphabet_is_refused(alphabet: Any, reason: str) -> None:
-    """Before anything is decoded."""
-    with pytest.raises(ParamsError, match=reason):
-        discover(collect({"kiwi": 1.0}), alphabet)
-
-
-def test_impossible_numbers_are_refused() -> None:
+def test_an_impossible_search_is_refused(asked: dict[str, Any], reason: str) -> None:
     """The longest string is no shorter than the last prefix, and something is kept."""
-    counts = collect({"kiwi": 1.0})
-    with pytest.raises(ParamsError, match="longest must be"):
-        discover(counts, LETTERS, longest=1)
-    with pytest.raises(ParamsError, match="longest must be"):
-        discover(counts, LETTERS, longest=2.5)  # type: ignore[arg-type]
-    with pytest.raises(ParamsError, match="keep must be"):
-        discover(counts, LETTERS, keep=0)
+    with pytest.raises(ParamsError, match=reason):
+        discover(collect({"kiwi": 1.0}), **asked)
 
 
 def test_nothing_detected_teaches_no_alphabet() -> None:

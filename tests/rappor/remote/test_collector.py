@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from decodings import released
 
 from rappor import Collector, Counts, Params, ParamsError
-from rappor.counts.released import Period, Released
 from rappor.ground.errors import CollectorError
 from rappor.remote.exchange import Ask, Response
 
@@ -18,20 +18,8 @@ TELLTALE = "rappor.0123.Telltale-7q"
 PARAMS = Params(k=2, m=2, f=0.5, p=0.25, q=0.75)
 DAY = datetime.date(2026, 11, 1)
 NEXT = datetime.date(2026, 11, 2)
-RELEASED = Released(
-    metric="page",
-    first=DAY,
-    last=NEXT,
-    periods=(
-        Period(
-            first=DAY,
-            last=DAY,
-            collections=(Counts(PARAMS, [[3, 1], [0, 2]], [4, 2], "page", 7),),
-        ),
-        Period(first=NEXT, last=NEXT, collections=(Counts.zero(PARAMS, "page"),)),
-    ),
-    withheld=(NEXT,),
-)
+COUNTS = Counts(PARAMS, [[3, 1], [0, 2]], [4, 2], "page", 7)
+RELEASED = released({DAY: COUNTS, NEXT: Counts.zero(PARAMS, "page")}, "page", withheld=(NEXT,))
 METRIC = {
     "name": "page",
     "description": "Home page",
@@ -92,12 +80,6 @@ def test_counts_are_asked_for_and_read() -> None:
     assert first.headers["Authorization"] == f"Bearer {TELLTALE}"
     assert urlsplit(second.path).path == "/v1/metrics/pa%2Fge%20%C3%BC/counts"
     assert urlsplit(second.path).query == "segments=true"
-
-
-def test_released_counts_decode_as_any_others() -> None:
-    """Collections of all periods, in their order, with what is known of devices."""
-    assert RELEASED.collections[0].squares == 7
-    assert [each.n_reports for each in RELEASED.collections] == [6, 0]
 
 
 def test_metrics_are_records() -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import http.server
 import socket
-import threading
 import time
 from collections.abc import Callable, Iterator
 
 import pytest
+from sockets import serving
 
 from rappor.ground.errors import CollectorError
 from rappor.remote.exchange import Ask, HttpExchange
@@ -18,7 +18,7 @@ Handler = Callable[[http.server.BaseHTTPRequestHandler], None]
 
 
 @contextlib.contextmanager
-def serving(handle: Handler) -> Iterator[str]:
+def answering(handle: Handler) -> Iterator[str]:
     """Answer GET with a function while the block runs; return the address."""
 
     class Server(http.server.BaseHTTPRequestHandler):
@@ -29,12 +29,10 @@ def serving(handle: Handler) -> Iterator[str]:
         def log_message(self, *_: object) -> None:
             pass
 
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Server) as server:
-        server.daemon_threads = True
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Server)
+    server.daemon_threads = True
+    with serving(server):
         yield f"http://127.0.0.1:{server.server_address[1]}/base/"
-        server.shutdown()
 
 
 def ask(seconds: float = 30.0) -> Ask:
@@ -55,7 +53,7 @@ def test_an_answer_is_whole() -> None:
         request.end_headers()
         request.wfile.write(b"tea")
 
-    with serving(handle) as url:
+    with answering(handle) as url:
         answer = HttpExchange(url)(ask())
     assert (answer.status, answer.headers["location"], answer.body) == (418, "/there", b"tea")
     assert seen == ["/base/v1/metrics", "Bearer x"]
@@ -72,7 +70,7 @@ def test_no_redirect_is_followed(status: int) -> None:
         request.send_header("Location", "/elsewhere")
         request.end_headers()
 
-    with serving(handle) as url:
+    with answering(handle) as url:
         assert HttpExchange(url)(ask()).status == status
     assert paths == ["/base/v1/metrics"]
 
@@ -93,9 +91,9 @@ def test_an_answer_without_end_is_refused() -> None:
             request.wfile.write(b" " * 70_000)
             time.sleep(0.1)
 
-    with serving(flood) as url, pytest.raises(CollectorError, match="at most 1,000,000 bytes"):
+    with answering(flood) as url, pytest.raises(CollectorError, match="at most 1,000,000 bytes"):
         HttpExchange(url, most_bytes=1_000_000)(ask())
-    with serving(drip) as url, pytest.raises(CollectorError, match="took too long"):
+    with answering(drip) as url, pytest.raises(CollectorError, match="took too long"):
         HttpExchange(url)(ask(0.5))
 
 
@@ -109,5 +107,8 @@ def test_nobody_there_is_one_sentence() -> None:
         deaf.bind(("127.0.0.1", 0))
         with pytest.raises(CollectorError, match=r"was not reached: .*refused"):
             HttpExchange(f"http://127.0.0.1:{deaf.getsockname()[1]}")(ask())
-    with serving(silent) as url, pytest.raises(CollectorError, match="was not reached: timed out"):
+    with (
+        answering(silent) as url,
+        pytest.raises(CollectorError, match="was not reached: timed out"),
+    ):
         HttpExchange(url)(ask(0.3))

@@ -11,10 +11,10 @@ from typing import Any, Final
 
 import pytest
 from browsers import browsing, keep_picture, opened, violations
+from decodings import released
 from sockets import serving
 
 from rappor import Estimates, Params, Population, decode, simulate_counts, trend
-from rappor.counts.released import Period, Released
 from rappor.reporting.page import estimates_page
 from rappor.reporting.panel_page import panel_page
 
@@ -81,18 +81,11 @@ def trends() -> Iterator[tuple[str, list[str]]]:
     params = Params(k=8, h=1, m=2, f=0.1, p=0.1, q=0.9)
     days = [datetime.date(2026, 11, number) for number in (1, 3)]
     weights = ([5, 3], [3, 5])
-    periods = tuple(
-        Period(
-            first=day,
-            last=day,
-            collections=(
-                simulate_counts(Population(["cat", "dog"], weight), params, n_reports=1e5, seed=1),
-            ),
-        )
+    counts = {
+        day: simulate_counts(Population(["cat", "dog"], weight), params, n_reports=1e5, seed=1)
         for day, weight in zip(days, weights, strict=True)
-    )
-    counts = Released(metric="pet", first=days[0], last=days[1], periods=periods, withheld=())
-    with served(panel_page(trend(counts, ["cat", "dog"], smooth=2))) as found:
+    }
+    with served(panel_page(trend(released(counts, "pet"), ["cat", "dog"], smooth=2))) as found:
         yield found
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from decodings import released
 from pages import SVG, drawings, tables, tags
 
 from rappor import (
@@ -23,7 +24,6 @@ from rappor import (
     trend,
 )
 from rappor.auditing import Audit, Check
-from rappor.counts.released import Period, Released
 from rappor.ground.display import Displayed, draw
 from rappor.planning.frequencies import Frequencies
 from rappor.planning.power import Question
@@ -87,16 +87,10 @@ def over_days() -> Panel:
     params = dataclasses.replace(Params.profile("low-noise"), k=32, m=8)
     population = Population(["<b>cat</b>", "dog"], [5, 3])
     days = [datetime.date(2026, 11, number) for number in (1, 3)]
-    periods = tuple(
-        Period(
-            first=day,
-            last=day,
-            collections=(simulate_counts(population, params, n_reports=20_000, seed=day.day),),
-        )
-        for day in days
-    )
-    released = Released(metric="", first=days[0], last=days[1], periods=periods, withheld=())
-    return trend(released, ["<b>cat</b>", "dog", "yak"])
+    counts = {
+        day: simulate_counts(population, params, n_reports=20_000, seed=day.day) for day in days
+    }
+    return trend(released(counts), ["<b>cat</b>", "dog", "yak"])
 
 
 @pytest.fixture(params=["estimates", "comparison", "over_days", "plan", "privacy", "audit"])

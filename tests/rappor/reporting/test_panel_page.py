@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from decodings import released
 from pages import SVG, drawings, tables, tags
 
 from rappor import (
@@ -20,7 +21,6 @@ from rappor import (
     simulate_counts,
     trend,
 )
-from rappor.counts.released import Period, Released
 from rappor.reporting.numbers import measured, moved, span, span_of_points
 from rappor.reporting.panel_page import n_panels, panel_page
 from rappor.reporting.plots import contrast_interval, sorted_rows
@@ -44,15 +44,12 @@ def compared() -> Panel:
 def over_days() -> Panel:
     """Six days, of which the third has no reports; shares change on the last, parameters before."""
     other = dataclasses.replace(PARAMS, p=0.2)
-    periods = []
+    counts = {}
     for number, params in ((0, PARAMS), (1, PARAMS), (3, PARAMS), (4, other), (5, other)):
         population = Population(NAMES, OTHER if number == 5 else SAME)
-        counts = simulate_counts(population, params, n_reports=2e4, seed=number, metric="m")
         day = FIRST + datetime.timedelta(number)
-        periods.append(Period(first=day, last=day, collections=(counts,)))
-    last = periods[-1].last
-    released = Released(metric="m", first=FIRST, last=last, periods=tuple(periods), withheld=())
-    return trend(released, [*NAMES, "absent"], smooth=2)
+        counts[day] = simulate_counts(population, params, n_reports=2e4, seed=number, metric="m")
+    return trend(released(counts, "m"), [*NAMES, "absent"], smooth=2)
 
 
 def in_segments() -> Panel:
@@ -113,9 +110,7 @@ def test_the_nearest_are_drawn_where_nothing_changed() -> None:
 def test_one_day_has_no_table_of_changes() -> None:
     """Nothing is compared, so the shares are the only numbers."""
     counts = simulate_counts(Population(NAMES, SAME), PARAMS, n_reports=2e4, seed=0, metric="m")
-    day = Period(first=FIRST, last=FIRST, collections=(counts,))
-    released = Released(metric="m", first=FIRST, last=FIRST, periods=(day,), withheld=())
-    captions = list(tables(panel_page(trend(released, NAMES))))
+    captions = list(tables(panel_page(trend(released({FIRST: counts}, "m"), NAMES))))
     assert not any("Changes" in each for each in captions)
     assert any("Shares of the reports" in each for each in captions)
 
@@ -229,7 +224,7 @@ def test_gaps_smoothing_and_new_parameters_are_told(days: Panel) -> None:
     assert "There are no reports for 2026-11-04." in told
     other = days.samples[4].fingerprints[0]
     assert f"From 2026-11-06 on, reports have other parameters: {other}" in told
-    assert "Smoothed estimates are of 2 days together" in told
+    assert "of 2 days together: the named day and the 1 before it" in told
     *_, periods = tables(panel_page(days)).values()
     assert [cells[-1].endswith("(changed)") for cells in periods[1:]] == [
         each.name == "2026-11-06" for each in days.samples

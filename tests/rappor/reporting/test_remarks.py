@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rappor.reporting.numbers import p_value
-from rappor.reporting.remarks import findings, gaps, smoothing, unallocated, unchanged
+from rappor.reporting.remarks import findings, gaps, unallocated, unchanged
 
 
 def limit(share: float | None, **halves: int | None) -> str:
@@ -75,9 +75,3 @@ def test_gaps_name_five_periods_and_count_the_others() -> None:
     ]
     some: Any = SimpleNamespace(samples=empty[:5], missing=empty[:5])
     assert next(iter(gaps(some))).endswith("day 3, day 4.")
-
-
-def test_smoothed_estimates_are_of_so_many_periods() -> None:
-    """The one that is named is one of them."""
-    found: Any = SimpleNamespace(window=3, by="week")
-    assert "3 weeks together: the named week and the 2 before it" in smoothing(found)
