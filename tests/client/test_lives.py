@@ -61,7 +61,8 @@ REGISTRIES = (
 """The second has other noise: it is followed at once for life, else from the next epoch on."""
 VALUES = ("telltale one", "telltale two", "telltale three")
 HOUR, DAY = 3600, 86_400
-SPANS = {"hour": HOUR, "day": DAY, "epoch": DAY}
+SPANS_OF = {"durable": HOUR, "daily": DAY, "once": DAY}
+"""The seconds of an interval; one event of a day answers for the epoch of the last."""
 JUMPS = (60, HOUR, HOUR, DAY, DAY, 8 * DAY, 40 * DAY, -HOUR, -2 * DAY, -40 * DAY)
 PROGRAMS = st.integers(0, 1)
 MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108 - where it exists
@@ -184,9 +185,9 @@ class Lives(RuleBasedStateMachine):
 
     def note(self, name: str) -> None:
         """Note in which interval a metric has an event."""
-        if METRICS[name].interval != "none":
-            span = SPANS[METRICS[name].interval]
-            self.events[secret_of(self.folder), name].add(int(self.clock.now // span))
+        if name in SPANS_OF:
+            number = int(self.clock.now // SPANS_OF[name])
+            self.events[secret_of(self.folder), name].add(number)
 
     @rule(n=PROGRAMS, name=st.sampled_from([*sorted(METRICS), VALUES[0]]))
     def record_a_mistake(self, n: int, name: str) -> None:
@@ -221,6 +222,24 @@ class Lives(RuleBasedStateMachine):
         if moods:
             self.clock.now += HOUR
             assert self.programs[n].flush(timeout=30.0)
+
+    @rule(
+        n=PROGRAMS,
+        name=st.sampled_from(["daily", "durable", "once"]),
+        value=st.sampled_from(VALUES),
+    )
+    def come_back_to_an_interval(self, n: int, name: str, value: str) -> None:
+        """A clock that is set back reopens no interval that has had its report."""
+        now, n_sent = self.clock.now, []
+        for client in self.programs:
+            client.waiting()
+        for _ in range(2):
+            self.clock.now = now
+            self.record(n, name, value)
+            self.pass_time(2 * DAY)
+            self.programs[n].flush(timeout=1.0)
+            n_sent.append(len(self.collector.bodies_by_id))
+        assert n_sent[0] == n_sent[1]
 
     @rule(seconds=st.sampled_from(JUMPS))
     def pass_time(self, seconds: int) -> None:
