@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from pathlib import Path
 from typing import Final
 
 from rappor.ground.errors import FileError, ParamsError
 from rappor.ground.files import saved
 from rappor.registry.registry import Registry
-from rappor_client.cli.parser import REGISTRY, Command, Namespace, argument
+from rappor_client.cli.parser import REGISTRY, Command, argument
 from rappor_client.developer.handle_files import ENDINGS, handles_of
 
 

@@ -29,6 +29,19 @@ class Command:
     arguments: tuple[Argument, ...]
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser with the one option that every command has."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(
+            add_help=False,
+            allow_abbrev=False,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            **settings,
+        )
+        self.add_argument("-h", "--help", action="help", help="Print this help.")
+
+
 def argument(*names: str, **settings: Any) -> Argument:
     """Note an argument of a command."""
     return names, settings
@@ -36,7 +49,7 @@ def argument(*names: str, **settings: Any) -> Argument:
 
 def program(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
     """Return the parser of the whole command line."""
-    parser = _parser(
+    parser = _Parser(
         prog=PROGRAM,
         description="See what a device has sent and spent, erase it, or build one in.",
         epilog=_examples(f"{PROGRAM} show ~/.local/share/myapp/telemetry"),
@@ -44,7 +57,7 @@ def program(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
     version = f"{PROGRAM} {installed_version()}".rstrip()
     parser.add_argument("--version", action="version", version=version, help="Print the version.")
     added = parser.add_subparsers(
-        title="commands", metavar="COMMAND", required=True, parser_class=_parser
+        title="commands", metavar="COMMAND", required=True, parser_class=_Parser
     )
     for name, command in commands.items():
         own = added.add_parser(
@@ -65,18 +78,6 @@ def seconds(text: str) -> float:
     if not 0 < value < math.inf:
         raise argparse.ArgumentTypeError(f"it must be a number of seconds above 0, got {text!r}")
     return value
-
-
-def _parser(**settings: Any) -> argparse.ArgumentParser:
-    """Return a parser with the one option that every command has."""
-    parser = argparse.ArgumentParser(
-        add_help=False,
-        allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        **settings,
-    )
-    parser.add_argument("-h", "--help", action="help", help="Print this help.")
-    return parser
 
 
 def _examples(text: str) -> str:

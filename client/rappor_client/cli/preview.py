@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import datetime
+from argparse import Namespace
 from typing import Final
 
 from rappor.registry.registry import Registry
-from rappor_client.cli.parser import REGISTRY, SEGMENT, Command, Namespace, argument
+from rappor_client.cli.parser import REGISTRY, SEGMENT, Command, argument
 from rappor_client.developer.preview import preview
 
 

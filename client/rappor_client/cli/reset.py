@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
+from argparse import Namespace
 from pathlib import Path
 from typing import Final
 
-from rappor_client.cli.parser import FOLDER, Command, Namespace, argument
+from rappor_client.cli.parser import FOLDER, Command, argument
 from rappor_client.person.contents import check_telemetry, read_contents
 from rappor_client.person.withdrawal import erase
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import tempfile
+from argparse import Namespace
 from pathlib import Path
 from typing import Final
 
@@ -12,7 +13,7 @@ from rappor.ground.files import read_text
 from rappor.protocol.encodings import parse_value
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
-from rappor_client.cli.parser import SEGMENT, Command, Namespace, argument, seconds
+from rappor_client.cli.parser import SEGMENT, Command, argument, seconds
 from rappor_client.cli.show import upload_in_words
 from rappor_client.client import Client
 from rappor_client.folder.spool import ACCEPTED

@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from argparse import Namespace
 from collections.abc import Mapping
 from typing import Any, Final
 
 from rappor.ground.plurals import counted
 from rappor.protocol.loss import epsilon_1, epsilon_inf
 from rappor.protocol.wire import Report, encode_base64url
-from rappor_client.cli.parser import FOLDER, Command, Namespace, argument
+from rappor_client.cli.parser import FOLDER, Command, argument
 from rappor_client.folder.spool import Sent, SentReport
 from rappor_client.person.contents import Contents, check_telemetry, read_contents
 

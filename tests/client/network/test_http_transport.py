@@ -43,7 +43,7 @@ class Collector(http.server.ThreadingHTTPServer):
         self.answer = ACCEPTED
         self.headers: dict[str, str] = {}
         self.pause = 0.0
-        self.hangs_up = False
+        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
 
     @property
     def url(self) -> str:
@@ -57,7 +57,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server: Collector
 
-    def answer(self) -> None:
+    def do_POST(self) -> None:
         """Remember the request and answer it."""
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         self.server.requests.append((self.command, self.path, dict(self.headers), body))
@@ -70,9 +70,20 @@ class Handler(http.server.BaseHTTPRequestHandler):
         with contextlib.suppress(BrokenPipeError):  # who is too slow is left alone
             self.end_headers()
             self.wfile.write(self.server.answer)
-        self.close_connection = self.server.hangs_up
 
-    do_GET = do_POST = answer  # noqa: N815 - the names that http.server calls
+    def do_CONNECT(self) -> None:
+        """Be a proxy, and then the collector at the end of its tunnel."""
+        self.server.requests.append((self.command, self.path, dict(self.headers), b""))
+        self.send_response(200)
+        self.end_headers()
+        self.connection = self.server.context.wrap_socket(self.connection, server_side=True)
+        self.rfile = self.connection.makefile("rb")
+        self.wfile = self.connection.makefile("wb", buffering=0)
+
+    def finish(self) -> None:
+        """Close the tunnel, too."""
+        super().finish()
+        self.connection.close()
 
     def log_message(self, *_: object) -> None:
         """Keep quiet."""
@@ -394,50 +405,10 @@ def secure(tmp_path: Path) -> Iterator[tuple[Collector, Path]]:
     """A collector over TLS, and the certificate to trust."""
     cert, key = certificate(tmp_path)
     server = Collector()
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(cert, key)
-    server.socket = context.wrap_socket(server.socket, server_side=True)
+    server.context.load_cert_chain(cert, key)
+    server.socket = server.context.wrap_socket(server.socket, server_side=True)
     with serving(server):
         yield server, cert
-
-
-class Tunnel(socketserver.ThreadingTCPServer):
-    """A proxy that knows CONNECT and nothing else."""
-
-    daemon_threads = True
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), TunnelHandler)
-        self.heads: list[bytes] = []
-
-
-class TunnelHandler(socketserver.StreamRequestHandler):
-    """One tunnel."""
-
-    server: Tunnel
-
-    def handle(self) -> None:
-        """Connect to where it says and carry bytes both ways."""
-        head = b""
-        while not head.endswith(b"\r\n\r\n"):
-            head += self.rfile.readline()
-        self.server.heads.append(head)
-        host, port = head.split()[1].decode().split(":")
-        with socket.create_connection((host, int(port))) as far:
-            self.wfile.write(b"HTTP/1.1 200 OK\r\n\r\n")
-            back = threading.Thread(target=pump, args=(far, self.connection), daemon=True)
-            back.start()
-            pump(self.connection, far)
-            back.join(5)
-
-
-def pump(source: socket.socket, target: socket.socket) -> None:
-    """Carry bytes until one side ends."""
-    with contextlib.suppress(OSError):
-        while data := source.recv(65536):
-            target.sendall(data)
-    with contextlib.suppress(OSError):
-        target.shutdown(socket.SHUT_WR)
 
 
 def test_https_checks_the_certificate(
@@ -460,12 +431,17 @@ def test_proxy_of_the_system_is_used(
     server, cert = secure
     url = f"https://127.0.0.1:{server.server_address[1]}"
     monkeypatch.setenv("SSL_CERT_FILE", str(cert))
-    tunnel = Tunnel()
-    with serving(tunnel):
-        address = f"127.0.0.1:{tunnel.server_address[1]}"
+    proxy = Collector()
+    proxy.context = server.context
+    with serving(proxy):
+        address = proxy.url.removeprefix("http://")
         monkeypatch.setenv("https_proxy", f"http://user:pa%20ss@{address}")
         for no_proxy, n_tunnels in (("", 1), ("", 2), ("127.0.0.1", 2)):
             monkeypatch.setenv("no_proxy", no_proxy)
             assert HttpTransport(url).send(b"{}", timeout=5).body == ACCEPTED
-            assert len(tunnel.heads) == n_tunnels  # one for each upload
-    assert b"Proxy-Authorization: Basic dXNlcjpwYSBzcw==" in tunnel.heads[0]
+            assert len(proxy.requests) == 2 * n_tunnels  # one tunnel for each upload
+    (connect, where, headers, _), (_, path, inside, body) = proxy.requests[:2]
+    assert (connect, where) == ("CONNECT", url.removeprefix("https://"))
+    assert headers["Proxy-Authorization"] == "Basic dXNlcjpwYSBzcw=="
+    assert (path, body) == ("/v1/reports", b"{}")
+    assert "Proxy-Authorization" not in inside
