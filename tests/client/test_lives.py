@@ -202,7 +202,8 @@ class Lives(RuleBasedStateMachine):
         assert self.programs[n].record(name, VALUES[0]) == Outcome.SILENT
         with contextlib.suppress(FileError):  # it may be damaged
             contents = peek(self.folder)
-            assert name not in {each.metric for each in (*contents.waiting, *contents.held)}
+            assert name not in {each.metric for each in contents.waiting}
+            assert name not in {each.metric for each in contents.held}
         self.restart(n)
 
     def expect(self, name: str, value: str, *, is_kept: bool) -> None:
