@@ -24,11 +24,6 @@ _MOST: Final = (1 << 63) - 1
 _SWITCHES: Final = ("RAPPOR_DISABLED", "DO_NOT_TRACK", "CI")
 
 
-def _check_cap(name: str, cap: object) -> None:
-    if isinstance(cap, bool) or not isinstance(cap, int | float) or not cap >= 0:
-        raise ParamsError(f"{name} must be a number in [0, infinity], got {cap!r}")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caps:
     """The host's own limit, in nats: it may lower the registry's total and never raises it.
@@ -42,7 +37,9 @@ class Caps:
 
     def __post_init__(self) -> None:
         """Refuse what bounds nothing."""
-        _check_cap("total", self.total)
+        total: object = self.total
+        if isinstance(total, bool) or not isinstance(total, int | float) or not total >= 0:
+            raise ParamsError(f"total must be a number in [0, infinity], got {total!r}")
         check_choice("per", self.per, ("year", "life"))
 
 
@@ -94,7 +91,10 @@ class Policy:
 
     def __post_init__(self) -> None:
         """Check what types alone do not."""
-        _check_segment(self.segment)
+        if not isinstance(self.segment, Mapping) or not all(
+            isinstance(each, str) for pair in self.segment.items() for each in pair
+        ):
+            raise ParamsError("segment must be a mapping of names to texts")
         if not 0 <= self.max_delay < math.inf:
             raise ParamsError(f"max_delay must be a number in [0, infinity), got {self.max_delay}")
 
@@ -135,11 +135,3 @@ def read_names(what: str, names: Iterable[str]) -> frozenset[str]:
     if not all(isinstance(name, str) for name in known):
         raise ParamsError(f"{what} must be a collection of names, got something else in it")
     return frozenset(filter(METRIC_NAME.fullmatch, known))
-
-
-def _check_segment(own: Mapping[str, str]) -> None:
-    """Raise ParamsError for what are no texts by name."""
-    if not isinstance(own, Mapping) or not all(
-        isinstance(each, str) for pair in own.items() for each in pair
-    ):
-        raise ParamsError("segment must be a mapping of names to texts")

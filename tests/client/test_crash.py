@@ -39,13 +39,43 @@ from rappor.protocol.wire import decode_base64url
 CHILD = Path(crash_child.__file__)
 NUMBERED = ("one", "two")
 
-REFUSING = ("hang up", "error", "busy", "redirect", "minus 17")
-"""Moods in which nothing is accepted."""
-UNCLEAR = ("cut", "lost", "cut headers", "hang", "bomb", "garbage", "wrong count")
-"""Moods in which an upload is accepted, but the answer does not say so."""
-ODD = ("drip", "hundreds", "old http")
-"""Moods in which the answer is right, but comes in an odd way."""
-MOODS = ("well", *REFUSING, *UNCLEAR, *ODD)
+ACCEPTED = b'{"reports": [{"status": "accepted"}]}'
+TWICE = ACCEPTED.replace(b"[", b'[{"status": "accepted"}, ')
+BOMB = gzip.compress(bytes(10_000_000))
+
+
+def head_of(body: bytes, more: bytes = b"", status: bytes = b"200 OK") -> bytes:
+    """Return the head of an answer with a body."""
+    return b"HTTP/1.1 %s\r\nContent-Length: %d\r\n%s\r\n" % (status, len(body), more)
+
+
+WHOLE = head_of(ACCEPTED) + ACCEPTED
+REFUSING = {
+    "hang up": b"",
+    "error": head_of(b"", status=b"500 Error"),
+    "busy": head_of(b"", b"Retry-After: 0\r\n", b"503 Busy"),
+    "redirect": head_of(b"", b"Location: /v1/elsewhere\r\n", b"307 Elsewhere"),
+    "minus 17": head_of(b"", b"Retry-After: -17\r\n", b"503 Busy"),
+}
+"""Answers of moods in which nothing is accepted."""
+UNCLEAR = {
+    "cut": WHOLE[: -len(ACCEPTED) // 2],
+    "lost": b"",
+    "cut headers": WHOLE[:20],
+    "hang": b"",
+    "bomb": head_of(BOMB, b"Content-Encoding: gzip\r\n") + BOMB,
+    "garbage": head_of(bytes(99)) + bytes(range(157, 256)),
+    "wrong count": head_of(TWICE) + TWICE,
+}
+"""Answers of moods in which an upload is accepted, but the answer does not say so."""
+RIGHT = {
+    "well": WHOLE,
+    "drip": WHOLE,
+    "hundreds": b"HTTP/1.1 100 Continue\r\n\r\n" * 9 + WHOLE,
+    "old http": b"HTTP/1.0 200 OK\r\n\r\n" + ACCEPTED,
+}
+"""Answers that are right; all but the first come in an odd way."""
+ANSWERS = REFUSING | UNCLEAR | RIGHT
 
 
 class Moody(http.server.ThreadingHTTPServer):
@@ -64,7 +94,7 @@ class Moody(http.server.ThreadingHTTPServer):
 
     def mood(self) -> str:
         """Draw the next mood; it is well every third time."""
-        moody = random.choice(("well",) * 7 + MOODS)  # noqa: S311
+        moody = random.choice(["well"] * 7 + list(ANSWERS))  # noqa: S311
         chosen = moody if self.is_moody else "well"
         with self.lock:
             self.moods[chosen] += 1
@@ -83,76 +113,23 @@ class Moody(http.server.ThreadingHTTPServer):
 class MoodyHandler(http.server.BaseHTTPRequestHandler):
     """One connection."""
 
-    protocol_version = "HTTP/1.1"
     server: Moody
 
     def do_POST(self) -> None:
         """Take an upload, or not, and say so, or not."""
         mood = self.server.mood()
         body = self.rfile.read(int(self.headers["Content-Length"]))
-        if mood in REFUSING:
-            return self.refuse(mood)
-        self.server.accept(body)
-        statuses = [{"status": "accepted"} for _ in json.loads(body)["reports"]]
-        answer = json.dumps({"reports": statuses}).encode()
-        return self.mumble(mood, answer) if mood in UNCLEAR else self.answer(mood, answer)
-
-    def refuse(self, mood: str) -> None:
-        """Accept nothing."""
-        if mood == "hang up":
-            return self.hang_up()
-        self.send_response({"error": 500, "redirect": 307}.get(mood, 503))
-        self.send_header("Content-Length", "0")
-        if mood == "redirect":
-            self.send_header("Location", "/v1/elsewhere")
-        if mood in ("busy", "minus 17"):
-            self.send_header("Retry-After", "0" if mood == "busy" else "-17")
-        self.end_headers()
-        return None
-
-    def mumble(self, mood: str, answer: bytes) -> None:
-        """Say nothing that can be understood."""
-        head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n"
-        match mood:
-            case "cut":
-                self.wfile.write(head % len(answer) + b"\r\n" + answer[: len(answer) // 2])
-            case "cut headers":
-                self.wfile.write(head[:20])
-            case "hang":
-                time.sleep(random.uniform(0, 0.5))  # noqa: S311
-            case "bomb":
-                bomb = gzip.compress(bytes(10_000_000))
-                self.wfile.write(head % len(bomb) + b"Content-Encoding: gzip\r\n\r\n" + bomb)
-            case "garbage":
-                self.wfile.write(head % 99 + b"\r\n" + random.randbytes(99))  # noqa: S311
-            case "wrong count":
-                twice = answer.replace(b"[", b'[{"status": "accepted"}, ')
-                self.wfile.write(head % len(twice) + b"\r\n" + twice)
-        self.hang_up()
-
-    def answer(self, mood: str, answer: bytes) -> None:
-        """Say that it was accepted."""
-        if mood == "hundreds":
-            self.wfile.write(b"HTTP/1.1 100 Continue\r\n\r\n" * 9)
-        if mood == "old http":
-            self.wfile.write(b"HTTP/1.0 200 OK\r\n\r\n" + answer)
-            self.close_connection = True
-            return
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(answer)))
-        self.end_headers()
-        if mood == "drip":
-            for i in range(len(answer)):
-                self.wfile.write(answer[i : i + 1])
-                time.sleep(0.001)
-        else:
-            self.wfile.write(answer)
-
-    def hang_up(self) -> None:
-        """Close with a reset."""
-        linger = b"\1\0\0\0\0\0\0\0"
-        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
-        self.close_connection = True
+        if mood not in REFUSING:
+            self.server.accept(body)
+        if mood == "hang":
+            time.sleep(random.uniform(0, 0.5))  # noqa: S311
+        size = 1 if mood == "drip" else len(BOMB) + 1000
+        for start in range(0, len(ANSWERS[mood]), size):
+            self.wfile.write(ANSWERS[mood][start : start + size])
+            time.sleep(0.001 if mood == "drip" else 0.0)
+        if mood in UNCLEAR or not ANSWERS[mood]:
+            reset = b"\1\0\0\0\0\0\0\0"
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
 
     def log_message(self, *_: object) -> None:
         """Keep quiet."""
@@ -242,7 +219,7 @@ def crash(folder: Path, kills: int) -> None:
     assert counters["accepted"] == len(delivered)
     assert server.n_conflicts == 0
     assert sum(server.moods.values()) >= kills, "the hosts hardly sent"
-    assert kills < 200 or set(server.moods) == set(MOODS)
+    assert kills < 200 or set(server.moods) == set(ANSWERS)
     check_responses(folder, delivered, kills)
 
 

@@ -13,12 +13,12 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 from accepting_collector import AcceptingCollector, accepting
 from places import ROOT
 from rappor_client import FlushReason, Outcome, Reason
+from readers import Block, blocks
 
 from rappor import Registry
 
@@ -26,15 +26,8 @@ PAGE = ROOT / "client" / "README.md"
 TEXT = PAGE.read_text(encoding="utf-8")
 
 
-class Block(NamedTuple):
-    """A fenced block of the page."""
-
-    language: str
-    text: str
-
-
 EVERY_EVENT = 'interval = "none"'
-BLOCKS = [Block(*found) for found in re.findall(r"```(\w+)\n(.*?)```", TEXT, flags=re.DOTALL)]
+BLOCKS = blocks(PAGE)
 
 
 def tried(registry: Block) -> str:

@@ -6,11 +6,13 @@ backups, clocks jump, people withdraw and agree again. After every step the prom
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
 import functools
 import itertools
 import json
+import logging
 import math
 import os
 import shutil
@@ -19,7 +21,7 @@ from collections import Counter, defaultdict
 from pathlib import Path
 
 import pytest
-from devices import metric_of, open_device, own, secret_of, state_of
+from devices import metric_of, open_device, own, peek, secret_of, state_of
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -31,6 +33,7 @@ from rappor_client.testing import FixedClock, MemoryTransport, constant_coins
 from registries import registry_of
 
 from rappor import Params
+from rappor.ground.errors import FileError
 from rappor.protocol.closing import Answered
 from rappor.protocol.encodings import encoder
 from rappor.protocol.randomizer import cohort, permanent
@@ -56,8 +59,10 @@ REGISTRIES = (
     registry_of(*(dataclasses.replace(each, params=LOUDER) for each in METRICS.values())),
 )
 """The second has other noise: it is followed at once for life, else from the next epoch on."""
-VALUES = ("a", "b", "c")
+VALUES = ("telltale one", "telltale two", "telltale three")
 HOUR, DAY = 3600, 86_400
+SPANS_OF = {"durable": HOUR, "daily": DAY, "once": DAY}
+"""The seconds of an interval; one event of a day answers for the epoch of the last."""
 JUMPS = (60, HOUR, HOUR, DAY, DAY, 8 * DAY, 40 * DAY, -HOUR, -2 * DAY, -40 * DAY)
 PROGRAMS = st.integers(0, 1)
 MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108 - where it exists
@@ -83,15 +88,33 @@ class Collector(MemoryTransport):
         self.folder = folder
         self.bodies_by_id: dict[str, bytes] = {}
         self.seen: dict[tuple[bytes, str], tuple[str, bytes]] = {}
+        self.broken: list[str] = []
 
     def send(self, body: bytes, *, timeout: float) -> Answer:
-        """Look at an upload: one id has the same bytes over all attempts, and its price is paid."""
+        """Look at an upload: one id has the same bytes over all attempts, and its price is paid.
+
+        What is wrong is noted: the device would take an error for a failure of the network.
+        """
         upload_id = json.loads(body)["id"]
-        assert self.bodies_by_id.setdefault(upload_id, body) == body
+        if self.bodies_by_id.setdefault(upload_id, body) != body:
+            self.broken.append("the same id came with other bytes")
         state, report = state_of(self.folder), read_report(body)
-        assert report.metric in {scope.metric for scope in state.scopes.values()}
+        if report.metric not in {scope.metric for scope in state.scopes.values()}:
+            self.broken.append("a report left before its price was there")
         self.seen[secret_of(self.folder), upload_id] = (report.metric, report.bits)
         return super().send(body, timeout=timeout)
+
+
+class Log(logging.Handler):
+    """Keeps what the device says to its host."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.said = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep a line, with the traceback if there is one."""
+        self.said += self.format(record) + "\n"
 
 
 @functools.lru_cache(maxsize=10_000)
@@ -118,7 +141,10 @@ class Lives(RuleBasedStateMachine):
         self.reserved: dict[int, float] = {}
         self.answered: dict[tuple[bytes, str, str], Answered[str]] = defaultdict(Answered)
         self.expected: dict[tuple[bytes, str, str], list[str | None]] = defaultdict(list)
+        self.events: dict[tuple[bytes, str], set[int]] = defaultdict(set)
         self.n_copies = itertools.count()
+        self.log = Log()
+        logging.getLogger("rappor_client").addHandler(self.log)
         self.programs: list[Client] = [self.open(), self.open()]
 
     @property
@@ -134,6 +160,7 @@ class Lives(RuleBasedStateMachine):
             collector=self.collector,
             clock=self.clock,
             coins=SHOWING,
+            strict=False,
         )
         assert client.disabled == ""
         return client
@@ -148,12 +175,36 @@ class Lives(RuleBasedStateMachine):
     @rule(n=PROGRAMS, name=st.sampled_from(sorted(METRICS)), value=st.sampled_from(VALUES))
     def record(self, n: int, name: str, value: str) -> None:
         """Record a value."""
+        self.note(name)
         outcome = self.programs[n].record(name, value)
         assert outcome != Outcome.FAILED
         self.days.add(self.day)
         if METRICS[name].interval == "none":
             self.programs[n].waiting()  # it is written, so that the order is known
             self.expect(name, value, is_kept=bool(outcome))
+
+    def note(self, name: str) -> None:
+        """Note in which interval a metric has an event."""
+        if name in SPANS_OF:
+            number = int(self.clock.now // SPANS_OF[name])
+            self.events[secret_of(self.folder), name].add(number)
+
+    @rule(n=PROGRAMS, name=st.sampled_from([*sorted(METRICS), VALUES[0]]))
+    def record_a_mistake(self, n: int, name: str) -> None:
+        """A value of the wrong kind, or in place of the name: nothing is kept."""
+        assert self.programs[n].record(name, [*VALUES]) == Outcome.SILENT
+
+    @rule(n=PROGRAMS, name=st.sampled_from(sorted(METRICS)))
+    def refuse(self, n: int, name: str) -> None:
+        """Nothing of a metric that a person refuses is kept, until the next start agrees to it."""
+        self.quiesce()
+        self.programs[n].opt_out(name)
+        assert self.programs[n].record(name, VALUES[0]) == Outcome.SILENT
+        with contextlib.suppress(FileError):  # it may be damaged
+            contents = peek(self.folder)
+            assert name not in {each.metric for each in contents.waiting}
+            assert name not in {each.metric for each in contents.held}
+        self.restart(n)
 
     def expect(self, name: str, value: str, *, is_kept: bool) -> None:
         """Note which value the protocol's own state answers for."""
@@ -172,6 +223,24 @@ class Lives(RuleBasedStateMachine):
         if moods:
             self.clock.now += HOUR
             assert self.programs[n].flush(timeout=30.0)
+
+    @rule(
+        n=PROGRAMS,
+        name=st.sampled_from(["daily", "durable", "once"]),
+        value=st.sampled_from(VALUES),
+    )
+    def come_back_to_an_interval(self, n: int, name: str, value: str) -> None:
+        """A clock that is set back reopens no interval that has had its report."""
+        now, n_sent = self.clock.now, []
+        for client in self.programs:
+            client.waiting()
+        for _ in range(2):
+            self.clock.now = now
+            self.record(n, name, value)
+            self.pass_time(2 * DAY)
+            self.programs[n].flush(timeout=1.0)
+            n_sent.append(len(self.collector.bodies_by_id))
+        assert n_sent[0] == n_sent[1]
 
     @rule(seconds=st.sampled_from(JUMPS))
     def pass_time(self, seconds: int) -> None:
@@ -198,6 +267,7 @@ class Lives(RuleBasedStateMachine):
     def fork(self, n: int, name: str, value: str) -> None:
         """A child drops what its parent has not written, records and writes."""
         client = self.programs[n]
+        self.note(name)
         child = os.fork()
         if child == 0:
             try:
@@ -233,7 +303,7 @@ class Lives(RuleBasedStateMachine):
             case _:
                 other = self.place / f"other{next(self.n_copies)}"
                 with open_device(other, registry=REGISTRY, clock=self.clock) as foreign:
-                    foreign.record("event", "a")
+                    foreign.record("event", VALUES[0])
                 shutil.copy(own(other) / name, path)
         if list(own(self.folder).glob("spool-*.sqlite3")) or how != "foreign":
             assert state_of(self.folder) == before[0]
@@ -252,7 +322,7 @@ class Lives(RuleBasedStateMachine):
         path = own(self.folder) / name
         older = path.read_bytes() if path.exists() else b""
         for metric in METRICS:
-            self.record(0, metric, "b")
+            self.record(0, metric, VALUES[1])
         self.quiesce()
         before = state_of(self.folder)
         path.write_bytes(older)
@@ -287,7 +357,7 @@ class Lives(RuleBasedStateMachine):
         kept = self.place / f"spool{next(self.n_copies)}"
         shutil.copytree(own(self.folder), kept)
         for metric in METRICS:
-            self.record(1, metric, "c")
+            self.record(1, metric, VALUES[2])
         self.pass_time(DAY)
         self.programs[1].flush()
         self.quiesce()
@@ -309,7 +379,7 @@ class Lives(RuleBasedStateMachine):
             assert secret not in left
             assert secret.hex().encode() not in left
         other = self.programs[1 - n]
-        other.record("event", "a")
+        other.record("event", VALUES[0])
         assert other.flush().sent == 0
         assert not list(self.folder.glob("device*"))
         self.programs = [self.open(), self.open()]
@@ -323,7 +393,7 @@ class Lives(RuleBasedStateMachine):
             (own(self.folder) / name).write_bytes(b"")
         self.mend()
         assert all(
-            client.record(name, "a") == Outcome.SILENT
+            client.record(name, VALUES[0]) == Outcome.SILENT
             for client in self.programs
             for name in METRICS
         )
@@ -349,6 +419,7 @@ class Lives(RuleBasedStateMachine):
     @invariant()
     def check_delivered(self) -> None:
         """A scope shows what the protocol says, in no more reports than its price counts on."""
+        assert self.collector.broken == []
         shown: dict[tuple[bytes, str, str], list[str]] = defaultdict(list)
         for (secret, _), (name, bits) in self.collector.seen.items():
             metric = METRICS[name]
@@ -367,8 +438,31 @@ class Lives(RuleBasedStateMachine):
             if METRICS[name].interval == "none":
                 assert Counter(values) <= Counter(self.expected[secret, name, epoch])
 
+    @invariant()
+    def check_intervals(self) -> None:
+        """One report at most leaves for each interval that had an event."""
+        n_sent = Counter((secret, name) for (secret, _), (name, _) in self.collector.seen.items())
+        for (secret, name), events in self.events.items():
+            assert n_sent[secret, name] <= len(events)
+
+    @invariant()
+    def check_secrecy(self) -> None:
+        """No value is in a file, in a line of the log or in what is shown; no secret in a spool."""
+        client = self.programs[0]
+        said = self.log.said + f"{client!r} {client.spent()} {client.log()} {client.counters()}"
+        files = {path: path.read_bytes() for path in self.folder.rglob("*") if path.is_file()}
+        written = b"".join(files.values()) + said.encode()
+        assert not [value for value in VALUES if value.encode() in written]
+        if (known := read_state(self.folder)) is not None and known[0].secret is not None:
+            secret = known[0].sealed.bytes
+            beside = [data for path, data in files.items() if not path.name.startswith("state.")]
+            for data in (*beside, said.encode()):
+                assert secret not in data
+                assert secret.hex().encode() not in data
+
     def teardown(self) -> None:
         """End both programs."""
+        logging.getLogger("rappor_client").removeHandler(self.log)
         for client in self.programs:
             client.close()
         shutil.rmtree(self.place)

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from rappor_client.cli.show import device_record
+from rappor_client.testing import peek
 
 LOCAL = """
 import json, sys, threading
@@ -34,5 +34,5 @@ def test_local_device_collects_and_sends_nothing(tmp_path: Path) -> None:
     )
     (tmp_path / "metrics.toml").write_text(entry)
     subprocess.run([sys.executable, "-c", LOCAL], cwd=tmp_path, check=True)
-    (report,) = device_record(tmp_path / "device").reports
-    assert report["metric"] == "page"
+    (report,) = peek(tmp_path / "device").waiting
+    assert report.metric == "page"

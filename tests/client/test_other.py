@@ -302,20 +302,6 @@ def test_sample_is_one_for_both(open_client: Opener, tmp_path: Path) -> None:
     assert seen == {True, False}
 
 
-def test_withdrawal_leaves_nothing_of_either(open_client: Opener, tmp_path: Path) -> None:
-    """But the year's reserved nats, of both."""
-    pair = pair_of(epoch="year")
-    client = open_client(*pair)
-    client.record("editor", "helix")
-    client.close()
-    client = open_client(*pair)
-    assert client.withdraw()
-    assert client.record("editor", "helix") == Outcome.SILENT
-    contents = peek(tmp_path / "device")
-    assert contents.waiting == ()
-    assert contents.spent.reserved == {2026: pytest.approx(2 * scope_price(pair[0]))}
-
-
 @pytest.mark.parametrize("value", ["vim", "helix", "zed", "emacs", ""])
 def test_a_value_is_unfit_only_if_it_is_empty(value: str, open_client: Opener) -> None:
     """It is counted once, not for each answer."""

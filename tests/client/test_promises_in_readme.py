@@ -32,10 +32,9 @@ flush.next_run_sends_what_the_first_one_could_not
     what it could not send waits on the disk for the next run
 flush.wait_that_the_collector_asked_for_is_kept
     Only a time that the collector asked for is kept.
+    never less than the collector's `Retry-After`
 forking.two_threads_fork_while_a_third_records
     Any thread may fork at any time; parent and child go on
-http_transport.no_two_requests_share_a_connection
-    opens a new connection for it
 http_transport.flush_ends_with_its_time_whatever_the_server_does
     It returns within its `timeout` whatever the server does
 http_transport.wrong_addresses_are_refused_at_opening
@@ -44,11 +43,12 @@ http_transport.proxy_of_the_system_is_used
     Proxies that the system names are used
 http_transport.client_sends_each_report_on_a_connection_of_its_own
     each over a connection of its own
+    opens a new connection for it
 intervals.only_the_chosen_events_are_latched_and_admitted
     An event that is not chosen leaves no trace: no epoch answers for it.
 intervals.interval_ends_with_its_epoch
     An interval ends with its epoch at the latest.
-permanent.responses_are_independent
+vectors.client_sends_what_the_vectors_say
     Cohort and noise are drawn anew for each metric and epoch
 record.without_consent_nothing_is_computed_stored_or_sent
     With `consent=False` nothing is computed, stored or sent
@@ -91,11 +91,12 @@ tracebacks.wrong_value_shows_nothing_true
     No message ever holds the value.
 tracebacks.ctrl_c_in_record_shows_nothing_true
     Ctrl-C included, shows neither value nor secret, bits or permanent response
-uploader.spool_is_bounded_in_number
+uploader.spool_is_bounded
     At most 1,000 reports and 1 MB wait
+    The oldest go first and are counted
 uploader.upload_holds_one_report
     An upload holds one report
-lives.send
+lives.check_delivered
     An upload's id and its bytes stay the same over all attempts
 uploader.upload_that_always_fails_does_not_block_the_others
     One upload that always fails does not hold up the others
@@ -103,14 +104,10 @@ uploader.upload_is_given_up_seven_days_after_its_first_attempt
     Seven days after its first attempt an upload is given up.
 uploader.first_attempt_at_a_wrong_time_drops_nothing
     Where the clock was wrong by years, the seven days start anew.
-uploader.spool_is_bounded_in_bytes
-    The oldest go first and are counted
 uploader.statuses_that_no_repetition_changes_drop
     After 400, 409, 413, 415 or 422 the upload is dropped and counted.
 uploader.backoff_doubles_up_to_an_hour_and_jitters_fully
     longer after each failure, up to an hour
-uploader.retry_after_is_honoured
-    never less than the collector's `Retry-After`
 uploader.collector_that_always_fails_is_asked_less_and_less
     where the collector is not reached, or fails twice in a row, all of them wait
 withdrawal.read_only_folder_is_overwritten_as_far_as_it_lets_itself

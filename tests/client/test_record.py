@@ -105,16 +105,11 @@ def test_wrong_values_are_errors_at_the_call(
     assert client.spent().nats == 0
 
 
-def test_unknown_metric_is_an_error_at_the_call(open_client: Opener) -> None:
-    """The names that there are are told, not the given one, which may be a swapped value."""
-    with pytest.raises(MetricError, match=r"^unknown metric; the registry has page$"):
-        open_client().record("telltale", "page")
-
-
-@pytest.mark.parametrize("name", [None, ["page"], 3, b"page"])
-def test_name_that_is_no_text_is_an_error_at_the_call(name: Any, open_client: Opener) -> None:
-    """One sentence, which shows no value."""
-    with pytest.raises(MetricError, match=r"^a metric's name must be a text, got \w+$"):
+@pytest.mark.parametrize("name", ["telltale", None, ["page"], 3, b"page"])
+def test_unknown_metric_is_an_error_at_the_call(name: Any, open_client: Opener) -> None:
+    """One sentence tells the names that there are, not the given one: it may be a swapped value."""
+    told = "unknown metric; the registry has page|a metric's name must be a text, got [a-zNT]+"
+    with pytest.raises(MetricError, match=f"^({told})$"):
         open_client().record(name, "telltale")
 
 
@@ -207,11 +202,6 @@ def test_fork_shares_no_handle_no_thread_and_no_randomness(
 # Intervals
 
 
-def held_client(open_client: Opener, interval: str, **settings: object) -> Client:
-    """Open a client whose one metric has an interval."""
-    return open_client(metric_of(interval=interval, patterns=8), **settings)
-
-
 @pytest.mark.parametrize(
     ("interval", "within", "after"),
     [
@@ -225,7 +215,8 @@ def test_one_report_leaves_an_interval(
 ) -> None:
     """However many events: one report, charged and sent once the interval is over."""
     transport = MemoryTransport()
-    client = held_client(open_client, interval, collector=transport)
+    metric = metric_of(interval=interval, patterns=8)
+    client = open_client(metric, collector=transport)
     for value in "abcde":
         assert client.record("page", value) == Outcome.KEPT
     clock.set(within)
@@ -235,7 +226,7 @@ def test_one_report_leaves_an_interval(
     assert client.spent().nats == 0
     client.close()
     clock.set(after)
-    again = held_client(open_client, interval, collector=transport)  # after a restart
+    again = open_client(metric, collector=transport)  # after a restart
     assert again.flush()
     assert len(transport.reports) == 1
     assert again.spent().metrics["page"].patterns == 1
@@ -294,60 +285,39 @@ def test_withdrawal_elsewhere_is_noticed_by_the_writer(open_client: Opener) -> N
 def test_opting_out_of_a_metric_drops_what_waits_of_it(
     open_client: Opener, clock: FixedClock
 ) -> None:
-    """Spooled, held and pending reports of it go; the other metric's stay."""
-    metrics = (metric_of("one"), metric_of("two"), metric_of("three", interval="day"))
-    transport = MemoryTransport([None])
-    client = open_client(*metrics, collector=transport, coins=constant_coins(2**32 - 1))
-    client.record("one", "x")
-    assert not client.flush(timeout=0.01)  # an upload with it is pending now
+    """Spooled, held and pending reports of it go; those of other metrics stay, pending too."""
+    metrics = [metric_of(name) for name in ("one", "two", "four")]
+    transport = MemoryTransport([None, None])
+    settings: dict[str, Any] = {"collector": transport, "coins": constant_coins(2**32 - 1)}
+    client = open_client(*metrics, metric_of("three", interval="day"), **settings)
+    for name in ("one", "four"):
+        client.record(name, "x")
+        assert not client.flush(timeout=0.01)  # an upload with it is pending now
     for name in ("one", "two", "three"):
         client.record(name, "x")
-    assert client.waiting() == 3
-    client.opt_out("one")
-    client.opt_out("three")
-    assert client.record("one", "x") == Outcome.SILENT
-    assert client.record("three", "x") == Outcome.SILENT
-    assert client.waiting() == 1
+    assert client.waiting() == 4
+    for name in ("one", "three"):
+        client.opt_out(name)
+        assert client.record(name, "x") == Outcome.SILENT
+    assert client.waiting() == 2
     clock.advance(days=2)
     assert client.flush()
-    assert [report.metric for report in transport.reports] == ["two"]
-    assert client.counters()["opted_out"] == 2
+    assert {report.metric for report in transport.reports} == {"two", "four"}
+    assert client.counters() == {"accepted": 2, "opted_out": 2, "recorded": 4}
     with pytest.raises(MetricError):
-        client.opt_out("four")
+        client.opt_out("five")
 
 
 def test_opting_out_at_opening(open_client: Opener) -> None:
-    """The host keeps the choice and says it each time."""
-    client = open_client(metric_of("one"), metric_of("two"), opted_out={"one"})
-    assert client.record("one", "x") == Outcome.SILENT
-    assert client.record("two", "x") == Outcome.KEPT
-
-
-def test_opt_out_of_a_metric_that_is_gone_is_kept(open_client: Opener) -> None:
-    """An update that removes a metric breaks no program whose user had refused it."""
-    client = open_client(metric_of("old"))
-    client.record("old", "x")
-    client.close()
-    client = open_client(metric_of("new"), opted_out={"old"})
-    assert client.record("new", "x") == Outcome.KEPT
-    assert client.counters() == {"opted_out": 1, "recorded": 2}
-    client.close()
+    """The host keeps the choice and says it each time, also while the registry lacks the metric."""
+    with open_client(metric_of("old")) as client:
+        client.record("old", "x")
+    with open_client(metric_of("new"), opted_out={"old"}) as client:
+        assert client.record("new", "x") == Outcome.KEPT
+        assert client.counters() == {"opted_out": 1, "recorded": 2}
     client = open_client(metric_of("old"), metric_of("new"), opted_out={"old"})
     assert client.record("old", "x") == Outcome.SILENT
-
-
-def test_opting_out_of_one_metric_never_drops_another_ones_report(open_client: Opener) -> None:
-    """Also while one of them is on its way; confirmed is kept."""
-    transport = MemoryTransport([None])
-    client = open_client(metric_of("one"), metric_of("two"), collector=transport)
-    client.record("two", "x")
-    client.record("one", "x")
-    assert not client.flush(timeout=0.0)  # the upload of "two" is pending now
-    client.opt_out("one")
-    assert client.waiting() == 1
-    assert client.flush()
-    assert [report.metric for report in transport.reports] == ["two"]
-    assert client.counters() == {"accepted": 1, "opted_out": 1, "recorded": 2}
+    assert client.record("new", "x") == Outcome.KEPT
 
 
 # Surroundings

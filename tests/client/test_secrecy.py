@@ -24,14 +24,14 @@ from devices import (
 from devices import (
     own as own_folder,
 )
-from rappor_client import Caps, UploadError
+from rappor_client import Caps
 from rappor_client.budget.prepared import prepare
 from rappor_client.folder import copies
 from rappor_client.folder.spool import add
 from rappor_client.folder.store import Store
 from rappor_client.testing import FixedClock, MemoryTransport
 
-from rappor import Metric, Params, RapporError
+from rappor import Params, RapporError
 from rappor.protocol.encodings import encoder
 from rappor.protocol.randomizer import cohort, system_coins
 from rappor.protocol.wire import Report
@@ -159,15 +159,3 @@ def test_tracebacks_of_a_failing_disk_show_no_value(
     shown = "".join(traceback.format_exception(caught.value)) + caplog.text
     assert VALUES[0] not in shown
     assert secret_of(folder).hex() not in shown
-
-
-@pytest.mark.parametrize("kind", [UploadError])
-def test_errors_are_of_the_one_tree(kind: type[RapporError]) -> None:
-    """Everything raised on purpose is a RapporError."""
-    assert issubclass(kind, RapporError)
-
-
-def test_metrics_of_this_test_differ() -> None:
-    """Each has its own way to the disk."""
-    assert len({(metric.interval, metric.epoch, metric.params) for metric in METRICS}) == 4
-    assert all(isinstance(metric, Metric) for metric in METRICS)

@@ -7,13 +7,20 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from rappor.ground.errors import RapporError
 from rappor_client.cli import handles, preview, reset, send, show
-from rappor_client.cli.parser import Namespace, ProgramParser
+from rappor_client.cli.parser import program
 
+COMMANDS: Final = {
+    "show": show.COMMAND,
+    "reset": reset.COMMAND,
+    "send": send.COMMAND,
+    "preview": preview.COMMAND,
+    "handles": handles.COMMAND,
+}
 DONE: Final = 0
 NOT_DONE: Final = 1
 USAGE: Final = 2
@@ -22,10 +29,9 @@ INTERRUPTED: Final = 130
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code; without words, those of the process."""
-    chosen = program().parse_args(words)
-    run: Callable[[Namespace], bool] = chosen.run
+    chosen = program(COMMANDS).parse_args(words)
     try:
-        return DONE if run(chosen) else NOT_DONE
+        return DONE if chosen.run(chosen) else NOT_DONE
     except RapporError as error:
         print(f"rappor-client: {error}", file=sys.stderr)  # noqa: T201 - a command's output
         return USAGE
@@ -34,11 +40,3 @@ def main(words: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return NOT_DONE
-
-
-def program() -> ProgramParser:
-    """Return the parser of the whole command line."""
-    parser = ProgramParser()
-    for command in (show, reset, send, preview, handles):
-        command.add_to(parser)
-    return parser

@@ -2,38 +2,15 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from pathlib import Path
+from typing import Final
 
 from rappor.ground.errors import FileError, ParamsError
 from rappor.ground.files import saved
 from rappor.registry.registry import Registry
-from rappor_client.cli.parser import Namespace, ProgramParser
+from rappor_client.cli.parser import REGISTRY, Command, argument
 from rappor_client.developer.handle_files import ENDINGS, handles_of
-
-
-def add_to(program: ProgramParser) -> None:
-    """Add the command to the program."""
-    command = program.add_command(
-        "handles",
-        run,
-        summary="Write code that records the metrics of a registry.",
-        details=(
-            "A misspelt metric or category in your program is then an error in your type\n"
-            "checker. Run the command again when the registry changes."
-        ),
-        example=(
-            "rappor-client handles metrics.toml --out metrics.py\n"
-            "rappor-client handles metrics.toml --out metrics.ts"
-        ),
-    )
-    command.add_registry()
-    command.add_argument(
-        "--out",
-        required=True,
-        type=Path,
-        metavar="FILE",
-        help="The file to write: Python if it ends in .py, TypeScript if in .ts.",
-    )
 
 
 def run(chosen: Namespace) -> bool:
@@ -47,3 +24,27 @@ def run(chosen: Namespace) -> bool:
     except OSError as error:
         raise FileError(chosen.out, error.strerror or "it cannot be written") from None
     return True
+
+
+COMMAND: Final = Command(
+    run=run,
+    summary="Write code that records the metrics of a registry.",
+    details=(
+        "A misspelt metric or category in your program is then an error in your type\n"
+        "checker. Run the command again when the registry changes."
+    ),
+    example=(
+        "rappor-client handles metrics.toml --out metrics.py\n"
+        "rappor-client handles metrics.toml --out metrics.ts"
+    ),
+    arguments=(
+        REGISTRY,
+        argument(
+            "--out",
+            required=True,
+            type=Path,
+            metavar="FILE",
+            help="The file to write: Python if it ends in .py, TypeScript if in .ts.",
+        ),
+    ),
+)

@@ -1,26 +1,38 @@
-"""The parser of `rappor-client`: help in whole sentences."""
+"""The parser of `rappor-client`: commands as records, help in whole sentences."""
 
 from __future__ import annotations
 
 import argparse
 import math
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from rappor_client.version import installed_version
 
-__all__ = ["CommandParser", "Namespace", "ProgramParser", "seconds"]
-
 PROGRAM: Final = "rappor-client"
 
+Argument = tuple[tuple[str, ...], dict[str, Any]]
+"""What `ArgumentParser.add_argument` takes."""
 
-class CommandParser(argparse.ArgumentParser):
-    """A parser with the arguments that several commands have."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """One command; `run` returns whether it did what was asked."""
+
+    run: Callable[[Namespace], bool]
+    summary: str
+    details: str
+    example: str
+    arguments: tuple[Argument, ...]
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser with the one option that every command has."""
 
     def __init__(self, **settings: Any) -> None:
-        """Add the one option that every command has."""
         super().__init__(
             add_help=False,
             allow_abbrev=False,
@@ -29,71 +41,35 @@ class CommandParser(argparse.ArgumentParser):
         )
         self.add_argument("-h", "--help", action="help", help="Print this help.")
 
-    def add_folder(self) -> None:
-        """Add the folder that a command is about."""
-        self.add_argument(
-            "folder",
-            type=Path,
-            metavar="FOLDER",
-            help="The folder in which the program keeps its telemetry.",
+
+def argument(*names: str, **settings: Any) -> Argument:
+    """Note an argument of a command."""
+    return names, settings
+
+
+def program(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
+    """Return the parser of the whole command line."""
+    parser = _Parser(
+        prog=PROGRAM,
+        description="See what a device has sent and spent, erase it, or build one in.",
+        epilog=_examples(f"{PROGRAM} show ~/.local/share/myapp/telemetry"),
+    )
+    version = f"{PROGRAM} {installed_version()}".rstrip()
+    parser.add_argument("--version", action="version", version=version, help="Print the version.")
+    added = parser.add_subparsers(
+        title="commands", metavar="COMMAND", required=True, parser_class=_Parser
+    )
+    for name, command in commands.items():
+        own = added.add_parser(
+            name,
+            help=command.summary,
+            description=f"{command.summary}\n\n{command.details}",
+            epilog=_examples(command.example),
         )
-
-    def add_registry(self) -> None:
-        """Add the registry that a command reads."""
-        self.add_argument(
-            "registry", type=Path, metavar="REGISTRY", help="The registry, a TOML file."
-        )
-
-    def add_segment(self) -> None:
-        """Add the public properties of the device that a command tries."""
-        self.add_argument(
-            "--segment",
-            action="append",
-            default=[],
-            type=_property,
-            metavar="NAME=VALUE",
-            help="A public property of the devices, for a metric with segments. May be repeated.",
-        )
-
-
-class ProgramParser(CommandParser):
-    """The parser of the whole command line."""
-
-    def __init__(self) -> None:
-        """Start without commands."""
-        super().__init__(
-            prog=PROGRAM,
-            description="See what a device has sent and spent, erase it, or build one in.",
-            epilog=examples(f"{PROGRAM} show ~/.local/share/myapp/telemetry"),
-        )
-        version = f"{PROGRAM} {installed_version()}".rstrip()
-        self.add_argument("--version", action="version", version=version, help="Print the version.")
-        self.commands: dict[str, CommandParser] = {}
-        self._list = self.add_subparsers(
-            title="commands", metavar="COMMAND", required=True, parser_class=CommandParser
-        )
-
-    def add_command(
-        self,
-        name: str,
-        run: Callable[[Namespace], bool],
-        *,
-        summary: str,
-        details: str,
-        example: str,
-    ) -> CommandParser:
-        """Add a command; `run` returns whether it did what was asked."""
-        command = self._list.add_parser(
-            name, help=summary, description=f"{summary}\n\n{details}", epilog=examples(example)
-        )
-        command.set_defaults(run=run)
-        self.commands[name] = command
-        return command
-
-
-def examples(text: str) -> str:
-    """Return the end of a command's help: lines that a shell runs as they stand."""
-    return "Examples:\n" + "\n".join(f"  {line}" for line in text.splitlines())
+        own.set_defaults(run=command.run)
+        for names, settings in command.arguments:
+            own.add_argument(*names, **settings)
+    return parser
 
 
 def seconds(text: str) -> float:
@@ -104,9 +80,33 @@ def seconds(text: str) -> float:
     return value
 
 
+def _examples(text: str) -> str:
+    """Return the end of a command's help: lines that a shell runs as they stand."""
+    return "Examples:\n" + "\n".join(f"  {line}" for line in text.splitlines())
+
+
 def _property(text: str) -> tuple[str, str]:
     """Read NAME=VALUE."""
     name, equals, value = text.partition("=")
     if not equals:
         raise argparse.ArgumentTypeError(f"it must be NAME=VALUE, got {text!r}")
     return name, value
+
+
+FOLDER: Final = argument(
+    "folder",
+    type=Path,
+    metavar="FOLDER",
+    help="The folder in which the program keeps its telemetry.",
+)
+REGISTRY: Final = argument(
+    "registry", type=Path, metavar="REGISTRY", help="The registry, a TOML file."
+)
+SEGMENT: Final = argument(
+    "--segment",
+    action="append",
+    default=[],
+    type=_property,
+    metavar="NAME=VALUE",
+    help="A public property of the devices, for a metric with segments. May be repeated.",
+)

@@ -3,25 +3,12 @@
 from __future__ import annotations
 
 import datetime
+from argparse import Namespace
+from typing import Final
 
 from rappor.registry.registry import Registry
-from rappor_client.cli.parser import Namespace, ProgramParser
+from rappor_client.cli.parser import REGISTRY, SEGMENT, Command, argument
 from rappor_client.developer.preview import preview
-
-
-def add_to(program: ProgramParser) -> None:
-    """Add the command to the program."""
-    command = program.add_command(
-        "preview",
-        run,
-        summary="Show what would leave a device for a value, and what it reveals.",
-        details="Nothing is written and nothing is sent. The secret is a new one each time.",
-        example="rappor-client preview metrics.toml search_engine duckduckgo.com",
-    )
-    command.add_registry()
-    command.add_argument("metric", metavar="METRIC", help="The metric that the value belongs to.")
-    command.add_argument("value", metavar="VALUE", help="A value. Separate flags by commas.")
-    command.add_segment()
 
 
 def run(chosen: Namespace) -> bool:
@@ -30,3 +17,17 @@ def run(chosen: Namespace) -> bool:
     today = datetime.datetime.now(datetime.UTC).date()
     print(preview(registry, chosen.metric, chosen.value, today=today))  # noqa: T201 - output
     return True
+
+
+COMMAND: Final = Command(
+    run=run,
+    summary="Show what would leave a device for a value, and what it reveals.",
+    details="Nothing is written and nothing is sent. The secret is a new one each time.",
+    example="rappor-client preview metrics.toml search_engine duckduckgo.com",
+    arguments=(
+        REGISTRY,
+        argument("metric", metavar="METRIC", help="The metric that the value belongs to."),
+        argument("value", metavar="VALUE", help="A value. Separate flags by commas."),
+        SEGMENT,
+    ),
+)

@@ -3,27 +3,13 @@
 from __future__ import annotations
 
 import time
+from argparse import Namespace
 from pathlib import Path
+from typing import Final
 
-from rappor_client.cli.parser import Namespace, ProgramParser
+from rappor_client.cli.parser import FOLDER, Command, argument
 from rappor_client.person.contents import check_telemetry, read_contents
 from rappor_client.person.withdrawal import erase
-
-
-def add_to(program: ProgramParser) -> None:
-    """Add the command to the program."""
-    command = program.add_command(
-        "reset",
-        run,
-        summary="Erase a device's secret, waiting reports, state and log.",
-        details=(
-            "The privacy loss reserved in each year is kept, so that starting again does not\n"
-            "renew the device's budget. Stop the program first."
-        ),
-        example="rappor-client reset ~/.local/share/myapp/telemetry --yes",
-    )
-    command.add_folder()
-    command.add_argument("--yes", action="store_true", help="Erase without asking.")
 
 
 def run(chosen: Namespace) -> bool:
@@ -45,3 +31,18 @@ def _is_confirmed(folder: Path) -> bool:
     except EOFError:  # nobody is there to answer
         return False
     return answer.strip().lower() in ("y", "yes")
+
+
+COMMAND: Final = Command(
+    run=run,
+    summary="Erase a device's secret, waiting reports, state and log.",
+    details=(
+        "The privacy loss reserved in each year is kept, so that starting again does not\n"
+        "renew the device's budget. Stop the program first."
+    ),
+    example="rappor-client reset ~/.local/share/myapp/telemetry --yes",
+    arguments=(
+        FOLDER,
+        argument("--yes", action="store_true", help="Erase without asking."),
+    ),
+)

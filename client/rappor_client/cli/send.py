@@ -5,63 +5,19 @@ from __future__ import annotations
 import dataclasses
 import math
 import tempfile
+from argparse import Namespace
 from pathlib import Path
+from typing import Final
 
 from rappor.ground.files import read_text
 from rappor.protocol.encodings import parse_value
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
-from rappor_client.cli.parser import Namespace, ProgramParser, seconds
-from rappor_client.cli.show import UploadRecord
+from rappor_client.cli.parser import SEGMENT, Command, argument, seconds
+from rappor_client.cli.show import upload_in_words
 from rappor_client.client import Client
 from rappor_client.folder.spool import ACCEPTED
 from rappor_client.settings import Policy
-
-
-def add_to(program: ProgramParser) -> None:
-    """Add the command to the program."""
-    command = program.add_command(
-        "send",
-        run,
-        summary="Send each VALUE from a new device, to try a collector by hand.",
-        details=(
-            "Each value is sent by a new device in a temporary folder, which is erased at\n"
-            "the end. The metric's interval is ignored: the report is sent at once."
-        ),
-        example=(
-            "rappor-client send duckduckgo qwant --registry metrics.toml \\\n"
-            "    --metric search_engine --collector http://127.0.0.1:8080"
-        ),
-    )
-    command.add_argument(
-        "values", nargs="+", metavar="VALUE", help="A value to send. Separate flags by commas."
-    )
-    command.add_argument(
-        "--registry", required=True, type=Path, metavar="FILE", help="The registry, a TOML file."
-    )
-    command.add_argument(
-        "--metric", required=True, metavar="NAME", help="The metric that the values belong to."
-    )
-    command.add_argument(
-        "--collector",
-        required=True,
-        metavar="URL",
-        help="The collector's address: https, or http on this machine.",
-    )
-    command.add_argument(
-        "--key-file",
-        type=Path,
-        metavar="FILE",
-        help="A file with the upload key, if the collector requires one.",
-    )
-    command.add_segment()
-    command.add_argument(
-        "--timeout",
-        type=seconds,
-        default=10.0,
-        metavar="SECONDS",
-        help="Seconds to wait for the answer to each value (default: 10).",
-    )
 
 
 def run(chosen: Namespace) -> bool:
@@ -96,7 +52,7 @@ def _send_one(client: Client, metric: Metric, text: str, timeout: float) -> bool
         return False
     uploads = client.log()
     for upload in uploads:
-        print(UploadRecord.of(upload))  # noqa: T201
+        print(upload_in_words(upload))  # noqa: T201
     return all(upload.reports[0].status == ACCEPTED for upload in uploads)
 
 
@@ -108,3 +64,52 @@ def _metrics(path: Path, name: str) -> list[Metric]:
     registry = Registry.load(path)
     names = registry.together(registry.metric(name).name)
     return [dataclasses.replace(registry[each], interval="none") for each in names]
+
+
+COMMAND: Final = Command(
+    run=run,
+    summary="Send each VALUE from a new device, to try a collector by hand.",
+    details=(
+        "Each value is sent by a new device in a temporary folder, which is erased at\n"
+        "the end. The metric's interval is ignored: the report is sent at once."
+    ),
+    example=(
+        "rappor-client send duckduckgo qwant --registry metrics.toml \\\n"
+        "    --metric search_engine --collector http://127.0.0.1:8080"
+    ),
+    arguments=(
+        argument(
+            "values", nargs="+", metavar="VALUE", help="A value to send. Separate flags by commas."
+        ),
+        argument(
+            "--registry",
+            required=True,
+            type=Path,
+            metavar="FILE",
+            help="The registry, a TOML file.",
+        ),
+        argument(
+            "--metric", required=True, metavar="NAME", help="The metric that the values belong to."
+        ),
+        argument(
+            "--collector",
+            required=True,
+            metavar="URL",
+            help="The collector's address: https, or http on this machine.",
+        ),
+        argument(
+            "--key-file",
+            type=Path,
+            metavar="FILE",
+            help="A file with the upload key, if the collector requires one.",
+        ),
+        SEGMENT,
+        argument(
+            "--timeout",
+            type=seconds,
+            default=10.0,
+            metavar="SECONDS",
+            help="Seconds to wait for the answer to each value (default: 10).",
+        ),
+    ),
+)

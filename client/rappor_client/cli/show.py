@@ -5,164 +5,119 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from argparse import Namespace
 from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final
 
 from rappor.ground.plurals import counted
 from rappor.protocol.loss import epsilon_1, epsilon_inf
-from rappor.protocol.params import Params
-from rappor.protocol.wire import encode_base64url
-from rappor_client.budget.spent import Spent
-from rappor_client.cli.parser import Namespace, ProgramParser
+from rappor.protocol.wire import Report, encode_base64url
+from rappor_client.cli.parser import FOLDER, Command, argument
 from rappor_client.folder.spool import Sent, SentReport
-from rappor_client.person.contents import check_telemetry, read_contents
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReportRecord:
-    """One report that left: `bits` has k characters, bit 0 first, as `rappor encode` writes it."""
-
-    metric: str
-    params: Params
-    fingerprint: str
-    cohort: int
-    bits: str
-    status: str
-
-    @classmethod
-    def of(cls, report: SentReport) -> Self:
-        """Spell out a report of the log."""
-        packed = int.from_bytes(report.bits, "little")
-        return cls(
-            metric=report.metric,
-            params=report.params,
-            fingerprint=report.params.fingerprint,
-            cohort=report.cohort,
-            bits="".join(str(packed >> i & 1) for i in range(report.params.k)),
-            status=report.status,
-        )
-
-    def __str__(self) -> str:
-        """Say it in two lines."""
-        params = self.params
-        return (
-            f"  {self.metric}: {self.status} "
-            f"(epsilon_1 = {epsilon_1(params):.2f}, epsilon_inf = {epsilon_inf(params):.2f}).\n"
-            f"    Cohort {self.cohort} of {params.m}, {params.k} bits: {self.bits}"
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UploadRecord:
-    """One upload that left, with its body as it left."""
-
-    day: str
-    id: str
-    attempts: int
-    body: str
-    reports: tuple[ReportRecord, ...]
-
-    @classmethod
-    def of(cls, upload: Sent) -> Self:
-        """Spell out an upload of the log."""
-        return cls(
-            day=upload.day,
-            id=upload.id,
-            attempts=upload.attempts,
-            body=upload.body.decode(),
-            reports=tuple(ReportRecord.of(report) for report in upload.reports),
-        )
-
-    def __str__(self) -> str:
-        """Say when it left, what it contained, and its bytes."""
-        head = f"{self.day}  Upload {self.id}, {counted(self.attempts, 'attempt')}"
-        return "\n".join([head, *map(str, self.reports), f"    {self.body}"])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceRecord:
-    """What one device has sent and spent, and how many reports wait or are held.
-
-    `reports` are those that wait, as the objects of their uploads.
-    """
-
-    uploads: tuple[UploadRecord, ...]
-    reports: tuple[Mapping[str, str | int], ...]
-    spent: Spent
-    waiting: int
-    held: int
-    counters: Mapping[str, int]
-
-    def __str__(self) -> str:
-        """Say all of it in plain words."""
-        counters = ", ".join(f"{name} {n}" for name, n in self.counters.items())
-        lines = [
-            *map(str, self.uploads),
-            *(f"Waiting: {json.dumps(report)}" for report in self.reports),
-            str(self.spent),
-            f"{counted(self.waiting, 'report')} waiting to be sent, "
-            f"{counted(self.held, 'report')} kept until its interval ends.",
-            f"Counters: {counters or 'none'}",
-        ]
-        return "\n".join(lines)
-
-
-def add_to(program: ProgramParser) -> None:
-    """Add the command to the program."""
-    command = program.add_command(
-        "show",
-        run,
-        summary="Show exactly what a device has sent or holds, and its privacy loss.",
-        details=(
-            "Each upload is shown with its day, its bytes, its privacy loss and the\n"
-            "collector's answer. Waiting reports and the total privacy loss follow."
-        ),
-        example=(
-            "rappor-client show ~/.local/share/myapp/telemetry\n"
-            "rappor-client show ~/.local/share/myapp/telemetry --json"
-        ),
-    )
-    command.add_folder()
-    command.add_argument("--json", action="store_true", help="Print one JSON object for scripts.")
+from rappor_client.person.contents import Contents, check_telemetry, read_contents
 
 
 def run(chosen: Namespace) -> bool:
-    """Print the record of a folder."""
-    record = device_record(chosen.folder)
-    print(json.dumps(_plain(record), indent=2) if chosen.json else record)  # noqa: T201 - output
+    """Print what a folder holds."""
+    check_telemetry(chosen.folder)
+    contents = read_contents(chosen.folder)
+    text = json.dumps(_document(contents), indent=2) if chosen.json else _in_words(contents)
+    print(text)  # noqa: T201 - a command's output
     return True
 
 
-def device_record(folder: Path) -> DeviceRecord:
-    """Return the record of a folder; FileError if there is no telemetry in it."""
-    check_telemetry(folder)
-    contents = read_contents(folder)
-    return DeviceRecord(
-        uploads=tuple(UploadRecord.of(upload) for upload in contents.sent),
-        reports=tuple(
-            dataclasses.asdict(each) | {"bits": encode_base64url(each.bits)}
-            for each in contents.waiting
-        ),
-        spent=contents.spent,
-        waiting=len(contents.waiting),
-        held=len(contents.held),
-        counters=contents.counters,
+def upload_in_words(upload: Sent) -> str:
+    """Say when an upload left, what it contained, and its bytes."""
+    head = f"{upload.day}  Upload {upload.id}, {counted(upload.attempts, 'attempt')}"
+    reports = map(_report_in_words, upload.reports)
+    return "\n".join([head, *reports, f"    {upload.body.decode()}"])
+
+
+def _report_in_words(report: SentReport) -> str:
+    params = report.params
+    return (
+        f"  {report.metric}: {report.status} "
+        f"(epsilon_1 = {epsilon_1(params):.2f}, epsilon_inf = {epsilon_inf(params):.2f}).\n"
+        f"    Cohort {report.cohort} of {params.m}, {params.k} bits: {_spelled(report)}"
     )
 
 
-def _plain(value: Any) -> Any:
-    """Return a record as what JSON knows; JSON has no infinity, so null stands for it."""
-    match value:
-        case Params():
-            return json.loads(value.to_json())
-        case tuple():
-            return [_plain(item) for item in value]
-        case Mapping():
-            return {key: _plain(item) for key, item in value.items()}
-        case float() if math.isinf(value):
-            return None
-        case str() | int() | float():
-            return value
-    return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+def _in_words(contents: Contents) -> str:
+    counters = ", ".join(f"{name} {n}" for name, n in contents.counters.items())
+    lines = [
+        *map(upload_in_words, contents.sent),
+        *(f"Waiting: {json.dumps(_waiting(report))}" for report in contents.waiting),
+        str(contents.spent),
+        f"{counted(len(contents.waiting), 'report')} waiting to be sent, "
+        f"{counted(len(contents.held), 'report')} kept until its interval ends.",
+        f"Counters: {counters or 'none'}",
+    ]
+    return "\n".join(lines)
+
+
+def _document(contents: Contents) -> dict[str, Any]:
+    """Return the same for scripts."""
+    uploads = [
+        {
+            "day": upload.day,
+            "id": upload.id,
+            "attempts": upload.attempts,
+            "body": upload.body.decode(),
+            "reports": [
+                {
+                    "metric": report.metric,
+                    "params": json.loads(report.params.to_json()),
+                    "fingerprint": report.params.fingerprint,
+                    "cohort": report.cohort,
+                    "bits": _spelled(report),
+                    "status": report.status,
+                }
+                for report in upload.reports
+            ],
+        }
+        for upload in contents.sent
+    ]
+    return {
+        "uploads": uploads,
+        "reports": [_waiting(report) for report in contents.waiting],
+        "spent": _finite(dataclasses.asdict(contents.spent)),
+        "waiting": len(contents.waiting),
+        "held": len(contents.held),
+        "counters": dict(contents.counters),
+    }
+
+
+def _waiting(report: Report) -> dict[str, Any]:
+    """Return a waiting report as the object of its upload."""
+    return dataclasses.asdict(report) | {"bits": encode_base64url(report.bits)}
+
+
+def _spelled(report: SentReport) -> str:
+    """Return k characters, bit 0 first, as `rappor encode` writes them."""
+    packed = int.from_bytes(report.bits, "little")
+    return "".join(str(packed >> i & 1) for i in range(report.params.k))
+
+
+def _finite(value: Any) -> Any:
+    """Return the same with null for infinity, which JSON does not have."""
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    return None if value == math.inf else value
+
+
+COMMAND: Final = Command(
+    run=run,
+    summary="Show exactly what a device has sent or holds, and its privacy loss.",
+    details=(
+        "Each upload is shown with its day, its bytes, its privacy loss and the\n"
+        "collector's answer. Waiting reports and the total privacy loss follow."
+    ),
+    example=(
+        "rappor-client show ~/.local/share/myapp/telemetry\n"
+        "rappor-client show ~/.local/share/myapp/telemetry --json"
+    ),
+    arguments=(
+        FOLDER,
+        argument("--json", action="store_true", help="Print one JSON object for scripts."),
+    ),
+)

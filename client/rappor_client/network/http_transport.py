@@ -71,27 +71,22 @@ class HttpTransport:
         if len(packed) < len(body) <= _MOST_UNPACKED * len(packed):
             headers["Content-Encoding"] = "gzip"
             body = packed
-        return self._ask("POST", self._path, body, headers, timeout)
-
-    def close(self) -> None:
-        """Sever the exchange that another thread has under way, if there is one."""
-        for exchange in self._under_way.copy():
-            if exchange.process == os.getpid():  # a fork leaves its parent's exchanges alone
-                exchange.sever()
-
-    def _ask(
-        self, method: str, path: str, body: bytes | None, headers: dict[str, str], timeout: float
-    ) -> Answer:
-        headers = headers | {"User-Agent": _user_agent(), "Connection": "close"}
+        headers |= {"User-Agent": _user_agent(), "Connection": "close"}
         if self._key is not None:
             headers["Authorization"] = f"Bearer {self._key}"
-        exchange = _Exchange(self._address, method, path, body, headers, timeout)
+        exchange = _Exchange(self._address, self._path, body, headers, timeout)
         self._under_way.add(exchange)
         try:
             return exchange.result()
         finally:
             exchange.sever()  # also where a signal has ended the wait
             self._under_way.discard(exchange)
+
+    def close(self) -> None:
+        """Sever the exchange that another thread has under way, if there is one."""
+        for exchange in self._under_way.copy():
+            if exchange.process == os.getpid():  # a fork leaves its parent's exchanges alone
+                exchange.sever()
 
 
 class _Bounded(socket.socket):
@@ -114,9 +109,8 @@ class _Exchange:
     """One request and its answer, on a connection that no other one shares: it would link them."""
 
     address: Address
-    method: str
     path: str
-    body: bytes | None
+    body: bytes
     headers: Mapping[str, str] = field(repr=False)
     timeout: float
     process: int = field(default_factory=os.getpid)
@@ -167,7 +161,7 @@ class _Exchange:
             connection.sock = self._connected(_proxy(address) if is_tls else None)
             if is_tls:
                 connection.sock = self._encrypted(connection.sock)
-            connection.request(self.method, address.path + self.path, self.body, dict(self.headers))
+            connection.request("POST", address.path + self.path, self.body, dict(self.headers))
             with connection.getresponse() as response:
                 return Answer(
                     status=response.status,

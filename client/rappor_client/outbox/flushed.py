@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
 import enum
 from collections.abc import Sequence
@@ -92,28 +91,20 @@ class Step(NamedTuple):
 
 def sum_up(steps: Sequence[Step], *, waiting: int) -> Flushed:
     """Return what the steps of one flush come to, after which `waiting` reports are left."""
-    sent = sum(step.reason is FlushReason.SENT for step in steps)
-    ended = _cut_short(steps) if waiting else _finished(steps)
-    return dataclasses.replace(ended, sent=sent, waiting=waiting)
-
-
-def _finished(steps: Sequence[Step]) -> Flushed:
-    latest = {step.reason: step for step in steps}
-    for reason in (FlushReason.REFUSED, FlushReason.SENT):
-        if reason in latest:
-            step = latest[reason]
-            return Flushed(reason=reason, status=step.status, detail=step.detail)
-    return Flushed(reason=FlushReason.NOTHING_WAITING)
-
-
-def _cut_short(steps: Sequence[Step]) -> Flushed:
-    """Say what the last upload met; where nothing is due any more, what failed before."""
-    last = steps[-1]
-    if last.reason in _DONE:
-        return Flushed(reason=FlushReason.TIMEOUT)
-    for step in reversed(steps):
-        if step.reason is not None and step.reason not in _DONE:
-            return Flushed(
-                reason=step.reason, status=step.status, detail=step.detail, retry_at=last.due
-            )
-    return Flushed(reason=FlushReason.TIMEOUT, retry_at=last.due)
+    met = {step.reason: step for step in steps}
+    last, failed = steps[-1], [step for step in steps if step.reason not in (None, *_DONE)]
+    due = None
+    if not waiting:
+        told = met.get(FlushReason.REFUSED) or met.get(FlushReason.SENT) or Step(None)
+    elif last.reason in _DONE:
+        told = Step(None, FlushReason.TIMEOUT)
+    else:  # what failed before, where nothing is due any more
+        told, due = failed[-1] if failed else Step(None, FlushReason.TIMEOUT), last.due
+    return Flushed(
+        reason=told.reason or FlushReason.NOTHING_WAITING,
+        sent=sum(step.reason is FlushReason.SENT for step in steps),
+        waiting=waiting,
+        status=told.status,
+        detail=told.detail,
+        retry_at=due,
+    )

@@ -16,13 +16,12 @@ import pytest
 from accepting_collector import accepting
 from devices import metric_of
 from rappor_client import Client
-from rappor_client.cli import main, program
+from rappor_client.cli import COMMANDS, main
 from rappor_client.testing import MemoryTransport
 from registries import registry_of
 
 from rappor import Registry
 
-COMMANDS = ["show", "reset", "send", "preview", "handles"]
 HELPS = [["--help"], *([name, "--help"] for name in COMMANDS)]
 TOML = """
 [budget]
@@ -66,22 +65,18 @@ def test_help_fits_into_80_columns(words: list[str], capsys: pytest.CaptureFixtu
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help_is_written_in_sentences(name: str) -> None:
     """Every argument and every command is told in whole sentences, options of time with a unit."""
-    command = program().commands[name]
-    texts = [str(action.help) for action in command._actions]
-    texts.append(str(command.description))
-    for text in texts:
+    command = COMMANDS[name]
+    options = [options for _, options in command.arguments]
+    for text in (command.summary, command.details, *(each["help"] for each in options)):
         assert re.match(r"[A-Z]", text), text
         assert text.endswith("."), text
-    for action in command._actions:
-        assert action.metavar != "SECONDS" or "Seconds" in str(action.help)
+    assert all("Seconds" in each["help"] for each in options if each.get("metavar") == "SECONDS")
 
 
 def test_main_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     """Each with its sentence."""
     printed = " ".join(told(["--help"], capsys, 0).split())
-    for name, command in program().commands.items():
-        summary = str(command.description).splitlines()[0]
-        assert f" {name} {summary}" in printed
+    assert all(f" {name} {command.summary}" in printed for name, command in COMMANDS.items())
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

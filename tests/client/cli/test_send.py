@@ -92,18 +92,30 @@ def test_refused_report_is_not_done(
     assert "page: refused: " in capsys.readouterr().out
 
 
-def test_send_says_what_is_wrong(registry: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("metric", "collector_given", "code", "told"),
+    [
+        ("pgae", "http://127.0.0.1:9", 2, "unknown metric"),
+        ("page", "http://example.org", 2, "https"),
+        ("page", "http://127.0.0.1:9", 1, "Not sent: the collector was not reached: "),
+        (
+            "old",
+            "http://127.0.0.1:9",
+            1,
+            "Not sent: silent: the last day of the metric's collection is over.",
+        ),
+    ],
+)
+def test_send_says_what_is_wrong(
+    metric: str,
+    collector_given: str,
+    code: int,
+    told: str,
+    registry: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     """A metric that is unknown or over, a wrong address, a collector that does not answer."""
-    common = ["send", "a", "--registry", str(registry), "--timeout", "0.1"]
-    assert main([*common, "--metric", "pgae", "--collector", "http://127.0.0.1:9"]) == 2
-    assert "unknown metric" in capsys.readouterr().err
-    assert main([*common, "--metric", "page", "--collector", "http://example.org"]) == 2
-    assert "https" in capsys.readouterr().err
-    assert main([*common, "--metric", "page", "--collector", "http://127.0.0.1:9"]) == 1
-    assert "Not sent: the collector was not reached: " in capsys.readouterr().out
-    old = ["send", "yes", "--registry", str(registry), "--metric", "old"]
-    assert main([*old, "--collector", "http://127.0.0.1:9"]) == 1
-    assert (
-        "Not sent: silent: the last day of the metric's collection is over."
-        in capsys.readouterr().out
-    )
+    words = ["send", "yes", "--registry", str(registry), "--timeout", "0.1"]
+    assert main([*words, "--metric", metric, "--collector", collector_given]) == code
+    printed = capsys.readouterr()
+    assert told in printed.out + printed.err

@@ -7,7 +7,8 @@ import subprocess
 import sys
 import threading
 import time
-from typing import Any
+from collections.abc import Callable
+from typing import Any, cast
 
 import pytest
 from devices import Opener, metric_of
@@ -62,18 +63,6 @@ def test_no_thread_until_something_is_recorded(open_sending: Opener) -> None:
     assert len(senders()) == before
 
 
-def test_background_sender_delivers(open_sending: Opener) -> None:
-    """Everything, one upload after the other, without flush()."""
-    transport = MemoryTransport([None, Answer(status=500)])
-    client = open_sending(collector=transport, max_delay=0.0, coins=EARLY)
-    for _ in range(5):
-        client.record("page", "x")
-    wait_until(lambda: client.waiting() == 0)
-    client.record("page", "x")
-    wait_until(lambda: client.waiting() == 0)
-    assert len(transport.reports) == 6
-
-
 def test_background_sender_waits_a_random_time_first(open_sending: Opener) -> None:
     """With the largest coin and an hour of delay nothing leaves; with the smallest all does."""
     late = MemoryTransport()
@@ -108,21 +97,6 @@ def test_each_upload_waits_a_random_time_of_its_own(open_sending: Opener) -> Non
 def test_a_delay_longer_than_an_hour_is_kept(seconds: float, delay: float, expected: float) -> None:
     """The hour bounds what a clock says that may be set, never the random delay."""
     assert wait(seconds, delay=delay) == expected
-
-
-def test_background_sender_releases_held_reports(open_sending: Opener, clock: FixedClock) -> None:
-    """When the next interval is over at the latest, without another event."""
-    transport = MemoryTransport()
-    client = open_sending(
-        metric_of("held", interval="day"), metric_of(), collector=transport, max_delay=0.0
-    )
-    client.record("held", "x")
-    client.record("page", "x")
-    wait_until(lambda: len(transport.reports) == 1)
-    clock.advance(days=2)
-    client.record("page", "x")  # wakes the sender: the clock of this test does not tick
-    wait_until(lambda: len(transport.reports) == 3)
-    assert {report.metric for report in transport.reports} == {"held", "page"}
 
 
 @pytest.mark.parametrize(("hours", "n_sent"), [(18, 0), (19, 1)])
@@ -163,21 +137,7 @@ def test_sender_keeps_the_wait_after_a_failure(open_sending: Opener, clock: Fixe
 
 
 def test_opening_sends_what_an_earlier_run_left(open_sending: Opener, open_client: Opener) -> None:
-    """Nothing is recorded and nothing flushed: opening alone wakes the sender."""
-    run = open_client()
-    for _ in range(3):
-        run.record("page", "x")
-    run.close()
-    transport = MemoryTransport()
-    client = open_sending(collector=transport, coins=EARLY)
-    wait_until(lambda: client.waiting() == 0)
-    assert len(transport.bodies) == 3
-
-
-def test_what_an_earlier_run_left_starts_at_once_and_is_spaced(
-    open_sending: Opener, open_client: Opener
-) -> None:
-    """However long the delays are, the first upload waits for none of them, each other for one."""
+    """Opening alone wakes the sender: no delay before the first upload, one before each other."""
     run = open_client()
     for _ in range(2):
         run.record("page", "x")
@@ -194,41 +154,40 @@ def test_what_an_earlier_run_left_starts_at_once_and_is_spaced(
     assert drawn == [1, 2]  # none before the first upload, then one after each
 
 
-def test_sender_goes_on_after_whatever_its_transport_raises(open_sending: Opener) -> None:
-    """A host's own transport may be broken in an answer's very type."""
+def answer_nothing() -> Any:
+    """Be broken in an answer's very type, as a host's own transport may be."""
+    return None
 
-    class Broken(MemoryTransport):
-        def send(self, body: bytes, *, timeout: float) -> Answer:
-            self.bodies.append(body)
-            if len(self.bodies) == 1:
-                return None  # type: ignore[return-value]
-            return super().send(body, timeout=timeout)
 
-    transport = Broken()
-    client = open_sending(collector=transport, max_delay=0.0, coins=EARLY)
-    for _ in range(3):
-        client.record("page", "x")
-        wait_until(lambda: client.waiting() == 0)
-    assert len(transport.reports) == 3
+def end_the_thread() -> Any:
+    """End the sender: a thread ends by it without a word."""
+    raise SystemExit
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_sender_that_ended_is_started_by_the_next_record(open_sending: Opener) -> None:
-    """A transport that ends the thread ends one attempt, not sending."""
+@pytest.mark.parametrize("breaking", [answer_nothing, end_the_thread])
+def test_sender_goes_on_after_whatever_its_transport_does(
+    breaking: Callable[[], Any], open_sending: Opener
+) -> None:
+    """It ends one attempt, not sending; the next record starts a thread where there is none."""
 
-    class Deadly(MemoryTransport):
+    class Broken(MemoryTransport):
         def send(self, body: bytes, *, timeout: float) -> Answer:
-            if not ended:
-                ended.append(threading.current_thread())
-                raise SystemExit  # a thread ends by it without a word
+            if not broken:
+                broken.append(threading.current_thread())
+                return cast("Answer", breaking())
             return super().send(body, timeout=timeout)
 
-    ended = list[threading.Thread]()
-    client = open_sending(collector=Deadly(), max_delay=0.0, coins=EARLY, clock=time.time)
+    broken = list[threading.Thread]()
+    transport = Broken([None, Answer(status=500)])
+    settings: dict[str, Any] = {"max_delay": 0.0, "coins": EARLY, "clock": time.time}
+    client = open_sending(collector=transport, **settings)
     client.record("page", "x")
-    wait_until(lambda: ended and not ended[0].is_alive())
-    client.record("page", "x")
-    wait_until(lambda: client.waiting() == 0)
+    wait_until(lambda: broken and (breaking is answer_nothing or not broken[0].is_alive()))
+    for _ in range(3):
+        client.record("page", "x")
+        wait_until(lambda: client.waiting() == 0)
+    assert len(transport.reports) == 4
 
 
 NO_THREADS = """
@@ -251,14 +210,8 @@ client.record("page", "x")
 while client.waiting():
     pass
 client.close()
+sys.stdout.write("done")
 """
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="limits of address space are Linux's")
-def test_record_works_where_no_thread_can_start() -> None:
-    """The report waits; the next record starts the thread, once there is room for one."""
-    ended = run_apart(NO_THREADS)
-    assert ended.returncode == 0, ended.stderr
 
 
 NO_EXCHANGE = """
@@ -299,14 +252,8 @@ assert clients[0].flush(timeout=60.0).sent == 1
 flushed = clients[1].flush(timeout=0.5)
 assert flushed.reason is FlushReason.UNREACHABLE, flushed
 assert clients[1].waiting() == 1
+sys.stdout.write("done")
 """
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="limits of address space are Linux's")
-def test_flush_delivers_where_no_thread_can_start() -> None:
-    """The exchange runs in place; a collector that answers byte by byte is cut off all the same."""
-    ended = run_apart(NO_EXCHANGE)
-    assert ended.returncode == 0, ended.stderr
 
 
 AT_EXIT = """
@@ -326,12 +273,6 @@ def late():
 
 atexit.register(late)
 """
-
-
-def test_record_and_flush_work_while_the_interpreter_ends() -> None:
-    """Where threads cannot start any more, flush() still sends."""
-    ended = run_apart(AT_EXIT)
-    assert (ended.returncode, ended.stdout) == (0, "done"), ended.stderr
 
 
 IN_ANOTHER_INTERPRETER = """
@@ -356,21 +297,27 @@ sys.stdout.write("done")
 """
 
 
-@pytest.mark.skipif(sys.version_info >= (3, 12), reason="mmh3 refuses to be loaded in one")
-def test_record_and_flush_work_in_a_subinterpreter() -> None:
-    """Which has no daemon threads: the missing sender is a failure, and the report waits."""
-    ended = run_apart(IN_ANOTHER_INTERPRETER)
-    assert (ended.returncode, ended.stdout) == (0, "done"), ended.stderr
+IS_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="limits of memory are Linux's")
+HAS_OTHERS = pytest.mark.skipif(sys.version_info >= (3, 12), reason="mmh3 refuses to be loaded")
 
 
-def run_apart(program: str) -> subprocess.CompletedProcess[str]:
-    """Run a program in a process of its own."""
-    paths = os.pathsep.join(filter(None, sys.path))
-    return subprocess.run(
+@pytest.mark.parametrize(
+    "program",
+    [
+        pytest.param(NO_THREADS, id="record without threads", marks=IS_LINUX),
+        pytest.param(NO_EXCHANGE, id="flush without threads", marks=IS_LINUX),
+        pytest.param(AT_EXIT, id="while the interpreter ends"),
+        pytest.param(IN_ANOTHER_INTERPRETER, id="in a subinterpreter", marks=HAS_OTHERS),
+    ],
+)
+def test_record_and_flush_work_where_no_thread_can_start(program: str) -> None:
+    """The report waits or is sent in place; a missing sender is a failure that is counted."""
+    ended = subprocess.run(
         [sys.executable, "-c", program],
         capture_output=True,
         text=True,
         check=False,
         timeout=300,
-        env={**os.environ, "PYTHONPATH": paths},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
     )
+    assert (ended.returncode, ended.stdout) == (0, "done"), ended.stderr

@@ -59,18 +59,6 @@ def test_stop_lasts_thirty_days_at_most(open_client: Opener, clock: FixedClock) 
     assert client.record("page", "x") == Outcome.KEPT
 
 
-def test_newest_answer_counts(open_client: Opener) -> None:
-    """A stop that is no longer asked for is over."""
-    transport = MemoryTransport([stopping({"page": "2026-11-30"})])
-    client = open_client(metric_of(), metric_of("other"), collector=transport)
-    client.record("page", "x")
-    assert client.flush()
-    assert client.record("page", "x") == Outcome.SILENT
-    client.record("other", "x")
-    assert client.flush()
-    assert client.record("page", "x") == Outcome.KEPT
-
-
 @pytest.mark.parametrize(
     "stop",
     [None, 1, "page", [], ["page"], {"page": 1}, {"page": None}, {"page": "soon"}, {"x": {}}],
@@ -145,77 +133,44 @@ def test_larger_sample_keeps_those_who_were_in() -> None:
     assert all(takes_part(secret, large, "2026-Q4") for secret in inside)
 
 
-def test_flush_in_an_event_loop(open_client: Opener) -> None:
-    """It returns what flush() returns, and the context manager closes the client."""
-
-    async def host() -> int:
-        async with open_client(collector=MemoryTransport()) as client:
-            client.record("page", "x")
-            return (await client.aflush(timeout=60.0)).sent
-
-    assert asyncio.run(host()) == 1
-
-
-@pytest.mark.slow
 def test_reports_of_a_stopped_metric_wait(open_client: Opener, clock: FixedClock) -> None:
-    """The collector would refuse them; those of other metrics go, and a flush says until when."""
-    transport = MemoryTransport([stopping({"page": "2026-11-20"})] * 2)
+    """The collector would refuse them, tried ones too; others go, and a flush says until when."""
+    stop = stopping({"page": "2026-11-20"})
+    transport = MemoryTransport([Answer(status=500), stop, stop])
     client = open_client(metric_of(), metric_of("other"), collector=transport)
-    for name in ("page", "page", "other", "page"):
+    client.record("page", "x")
+    assert not client.flush(timeout=0.0)
+    for name in ("other", "page", "other", "page"):
         client.record(name, "x")
     flushed = client.flush()
-    assert (flushed.reason, flushed.sent, flushed.waiting) == (FlushReason.ASKED_TO_WAIT, 2, 2)
+    assert (flushed.reason, flushed.waiting) == (FlushReason.ASKED_TO_WAIT, 3)
     sent = [json.loads(body)["reports"][0]["metric"] for body in transport.bodies]
-    assert sent == ["page", "other"]
+    assert sent == ["page", "other", "other"]
     clock.set("2026-11-20T23:59:59")
     assert flushed.retry_at == clock() + 1
-    assert client.flush().sent == 0
+    assert client.flush(timeout=0.0).sent == 0
     clock.advance(seconds=1)
-    assert client.flush().sent == 2
+    assert client.flush().sent == 3
+    assert transport.bodies[0] in transport.bodies[3:]
 
 
-def test_stop_reaches_a_client_that_is_open(open_client: Opener) -> None:
-    """Another one of the folder, which had the answer not."""
-    running = open_client()
-    transport = MemoryTransport([stopping({"page": "2026-11-20"})])
-    other = open_client(collector=transport)
-    other.record("page", "x")
-    assert other.flush()
-    running.record("page", "x")
-    assert running.waiting() == 0
-    assert running.record("page", "x") == Outcome.SILENT
-
-
-def test_stop_that_is_lifted_is_lifted_for_all(open_client: Opener) -> None:
-    """Also for a client of the folder that has seen the stop and only records."""
+def test_stop_and_its_end_reach_every_client_of_the_folder(open_client: Opener) -> None:
+    """One that had not the answer and only records; the newest answer counts."""
     metrics = (metric_of(), metric_of("other"))
+    running = open_client(*metrics)
     transport = MemoryTransport([stopping({"page": "2026-11-20"})])
     sending = open_client(*metrics, collector=transport)
     sending.record("page", "x")
     assert sending.flush()
-    recording = open_client(*metrics)
-    assert recording.record("page", "x") == Outcome.SILENT
+    running.record("page", "x")
+    assert running.waiting() == 0
+    assert running.record("page", "x") == Outcome.SILENT
     sending.record("other", "x")
     assert sending.flush()
-    recording.record("other", "x")
-    assert recording.waiting() == 1
-    assert recording.record("page", "x") == Outcome.KEPT
-
-
-def test_stop_holds_uploads_that_failed_before(open_client: Opener, clock: FixedClock) -> None:
-    """The collector would refuse them; they go when the stop is over."""
-    stop = stopping({"page": "2026-11-20"})
-    transport = MemoryTransport([Answer(status=500), stop])
-    client = open_client(metric_of(), metric_of("other"), collector=transport)
-    client.record("page", "x")
-    assert not client.flush(timeout=0.0)
-    client.record("other", "x")
-    flushed = client.flush()
-    assert (flushed.reason, flushed.sent, flushed.waiting) == (FlushReason.ASKED_TO_WAIT, 1, 1)
-    assert len(transport.bodies) == 2
-    clock.set("2026-11-21T00:00:00")
-    assert client.flush().sent == 1
-    assert transport.bodies[2] == transport.bodies[0]
+    assert sending.record("page", "x") == Outcome.KEPT
+    running.record("other", "x")
+    running.waiting()
+    assert running.record("page", "x") == Outcome.KEPT
 
 
 class Meanwhile(MemoryTransport):
@@ -231,10 +186,10 @@ class Meanwhile(MemoryTransport):
         return super().send(body, timeout=timeout)
 
 
-def test_stop_of_another_client_is_lifted_by_a_newer_answer(
+def test_stop_that_came_meanwhile_is_lifted_by_a_newer_answer(
     open_client: Opener, clock: FixedClock
 ) -> None:
-    """Also where the stop came while the newer answer was on its way."""
+    """Another client had it while the newer answer was on its way."""
     metrics = (metric_of(), metric_of("other"))
     other = open_client(*metrics, collector=MemoryTransport([stopping({"page": "2026-11-20"})]))
 
@@ -250,3 +205,14 @@ def test_stop_of_another_client_is_lifted_by_a_newer_answer(
     other.record("other", "x")
     other.waiting()
     assert other.record("page", "x") == Outcome.KEPT
+
+
+def test_flush_in_an_event_loop(open_client: Opener) -> None:
+    """It returns what flush() returns, and the context manager closes the client."""
+
+    async def host() -> int:
+        async with open_client(collector=MemoryTransport()) as client:
+            client.record("page", "x")
+            return (await client.aflush(timeout=60.0)).sent
+
+    assert asyncio.run(host()) == 1
