@@ -9,6 +9,7 @@ it looks for is gone.
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import hashlib
 import json
@@ -19,7 +20,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from rappor.protocol.closing import Answered
 from rappor.protocol.loss import epsilon_inf
 from rappor.protocol.params import Params
 from rappor.protocol.randomizer import SECRET_BYTES
@@ -29,12 +29,14 @@ from rappor_client.budget.admission import Offered, follow
 from rappor_client.budget.identity import build, spool_name
 from rappor_client.budget.prepared import PATTERN_BYTES
 from rappor_client.budget.remainder import DamagedRemainderError
-from rappor_client.budget.reservation import Lost, Reserved
-from rappor_client.budget.scopes import Scope
+from rappor_client.budget.reservation import Reserved, Row
+from rappor_client.budget.scopes import Key, Scope
 from rappor_client.budget.state import State, mark_of
 from rappor_client.budget.terms import Terms, unbounded_price
 from rappor_client.folder import spool
 from rappor_client.folder.copies import Sealed
+from rappor_client.folder.counters import read_state
+from rappor_client.folder.failures import is_busy
 from rappor_client.folder.own_folder import BUSY_SECONDS, NAME, BusyError
 from rappor_client.folder.store import Store
 from rappor_client.folder.wiping import wipe
@@ -107,25 +109,19 @@ def _remove_files(host: Path) -> None:
 def _locked(path: Path) -> Iterator[sqlite3.Connection | None]:
     """Keep old processes out of their database; None if there is none that can be read."""
     db: sqlite3.Connection | None = None
-    try:
-        if path.exists():
-            db = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
-            db.execute("BEGIN IMMEDIATE")
-            (version,) = db.execute("PRAGMA user_version").fetchone()
-            if version != _VERSION or db.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):
-                db.close()
-                db = None
-    except sqlite3.Error as error:
-        if db is not None:
-            db.close()
-            db = None
-        if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY:
-            raise BusyError from None
-    try:
+    with contextlib.ExitStack() as stack:
+        try:
+            if path.exists():
+                opened = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
+                stack.callback(opened.close)
+                opened.execute("BEGIN IMMEDIATE")
+                (version,) = opened.execute("PRAGMA user_version").fetchone()
+                is_sound = opened.execute("PRAGMA quick_check(1)").fetchone() == ("ok",)
+                db = opened if version == _VERSION and is_sound else None
+        except sqlite3.Error as error:
+            if is_busy(error):
+                raise BusyError from None
         yield db
-    finally:
-        if db is not None:
-            db.close()
 
 
 def _read(
@@ -137,35 +133,28 @@ def _read(
     becomes a new device that is silent for as long as it may have spent something.
     """
     secret = _secret(host / SECRET)
-    mark = b"" if secret is None else mark_of(secret.bytes)
+    mark = None if secret is None else mark_of(secret.bytes).hex()
     is_damaged = False
     try:
         copy = remainder.read_document(host)
     except DamagedRemainderError:
         copy, is_damaged = None, True
     known = [each for each in (_of_database(db), copy) if each is not None]
-    own = [each for each in known if mark and each["mark"] == mark.hex()]
-    others = [each for each in known if each not in own and each["mark"] != ""]
-    nobody = [each for each in known if each["mark"] == "" and each is copy]
+    own = [each for each in known if each["mark"] == mark]
+    is_withdrawn = secret is None or (copy is not None and copy["mark"] == "")
     years: dict[int, float] = {}
-    for each in (*others, *nobody):
-        years = remainder.greater(years, _years(each))
-    has_answered = any(each["scopes"] for each in others) or is_damaged
-    if secret is None and not has_answered and not others:
-        return None, years  # consent was withdrawn, or the device never began
-    try:
-        if own and secret is not None:
+    for each in known:
+        if each not in own and (each["mark"] or each is copy):
+            years = remainder.greater(years, _years(each))
+    if secret is not None and own:
+        with contextlib.suppress(*_UNREADABLE):
             return _merged(secret, own, years), years
-    except _UNREADABLE:
-        pass
-    if nobody and not others:
-        return None, years
+    elif is_withdrawn and not is_damaged and not any(each["mark"] for each in known):
+        return None, years  # consent was withdrawn, or the device never began
     for each in own:
         years = remainder.greater(years, _years(each))
-    return (
-        State.fresh(Reserved.of_earlier({**years, year: math.inf}, is_for_life=True)),
-        {**years, year: math.inf},
-    )
+    years[year] = math.inf
+    return State.fresh(Reserved.of_earlier(years, is_for_life=True)), years
 
 
 def _secret(path: Path) -> Sealed | None:
@@ -184,123 +173,98 @@ def _of_database(db: sqlite3.Connection | None) -> dict[str, Any] | None:
     """Return what the database knows as the copy of the budget has it."""
     if db is None:
         return None
+    charged = "SELECT metric, epoch, SUM(reports) FROM pattern GROUP BY metric, epoch"
     try:
-        rows = [
-            [x.hex() if isinstance(x, bytes) else x for x in row]
-            for row in db.execute("SELECT * FROM scope ORDER BY metric, epoch, response")
-        ]
-        lost = [_state(db, f"lost_{name}") for name in ("year", "for_life", "year_is_over")]
-        charged = (
-            "SELECT metric, epoch, SUM(reports) FROM pattern GROUP BY metric, epoch "
-            "ORDER BY metric, epoch"
-        )
         return {
-            "mark": (_state(db, "identity_mark") or b"").hex(),
-            "scopes": rows,
-            "params": dict(db.execute("SELECT fingerprint, document FROM params").fetchall()),
-            "charged": [list(row) for row in db.execute(charged)],
-            "reserved": [
-                list(r) for r in db.execute("SELECT year, metric, scopes, nats FROM reserved")
+            "mark": (read_state(db, "identity_mark") or b"").hex(),
+            "scopes": [
+                [each.hex() if isinstance(each, bytes) else each for each in row]
+                for row in db.execute("SELECT * FROM scope ORDER BY metric, epoch, response")
             ],
-            "lost": lost,
+            "params": dict(db.execute("SELECT fingerprint, document FROM params").fetchall()),
+            "charged": db.execute(charged).fetchall(),
+            "reserved": db.execute("SELECT year, metric, scopes, nats FROM reserved").fetchall(),
+            "lost": [
+                read_state(db, f"lost_{each}") for each in ("year", "for_life", "year_is_over")
+            ],
         }
     except _UNREADABLE:
         return None
 
 
-def _state(db: sqlite3.Connection, name: str) -> Any:
-    row = db.execute("SELECT value FROM state WHERE name = ?", (name,)).fetchone()
-    return row[0] if row else None
+def _reserved(document: Mapping[str, Any]) -> Reserved:
+    lost = document["lost"]
+    return Reserved.from_plain({**document, "lost": None if lost[0] is None else lost})
 
 
 def _years(document: Mapping[str, Any]) -> dict[int, float]:
     try:
-        return _reserved([document]).by_year()
+        return _reserved(document).by_year()
     except _UNREADABLE:
         return {}
-
-
-def _reserved(documents: list[dict[str, Any]] | list[Mapping[str, Any]]) -> Reserved:
-    """Return the most that any of them says was reserved."""
-    nats: dict[tuple[int, str, str], float] = {}
-    lost: Lost | None = None
-    for document in documents:
-        for year, metric, scopes, each in document["reserved"]:
-            key = (int(year), str(metric), str(scopes))
-            nats[key] = max(float(each), nats.get(key, 0.0))
-        year, is_for_life, is_over = document["lost"]
-        if year is not None and (lost is None or year >= lost.year):
-            lost = Lost(int(year), bool(is_for_life), bool(is_over))
-    return Reserved(nats, lost)
 
 
 def _merged(secret: Sealed, own: list[dict[str, Any]], years: Mapping[int, float]) -> State:
     """Return the state that database and copy tell together: neither is forgotten."""
     params = {name: Params.from_json(text) for each in own for name, text in each["params"].items()}
-    charged: dict[tuple[str, str], int] = {}
-    scopes: dict[tuple[str, str, str], Scope] = {}
-    for document in own:
-        for metric, epoch, n in document["charged"]:
-            charged[metric, epoch] = max(int(n), charged.get((metric, epoch), 0))
-    for document in own:
-        for row in document["scopes"]:
-            scope = _scope(row, params, charged)
-            known = scopes.get(scope.key)
-            if known is None or _is_behind(known, scope):
-                scopes[scope.key] = scope
-    reserved = _reserved(list(own))
-    nats = dict(reserved.nats)
-    for year, each in years.items():
-        if each < math.inf:
-            nats[year, "", ""] = max(each, nats.get((year, "", ""), 0.0))
-    return State.of(secret, scopes=scopes, reserved=Reserved(nats, reserved.lost))
+    charged = collections.Counter[tuple[str, str]]()
+    for each in own:
+        charged |= collections.Counter({(name, epoch): n for name, epoch, n in each["charged"]})
+    scopes: dict[Key, Scope] = {}
+    for row in (row for each in own for row in each["scopes"]):
+        scope = _scope(row, params, charged)
+        known = scopes.get(scope.key, scope)
+        scopes[scope.key] = max(known, scope, key=_has_seen)
+    memories = [_reserved(each) for each in own]
+    lost = max((each.lost for each in memories if each.lost is not None), default=None)
+    nats: dict[Row, float] = {}
+    for memory in (*memories, Reserved.of_earlier(years)):
+        nats |= {row: max(each, nats.get(row, 0.0)) for row, each in memory.nats.items()}
+    return State.of(secret, scopes=scopes, reserved=Reserved(nats, lost))
 
 
-def _is_behind(known: Scope, other: Scope) -> bool:
-    """Return whether another memory of a scope has seen more than the known one."""
-    return len(other.names.admitted) > len(known.names.admitted) or (
-        other.names.closed and not known.names.closed
-    )
+def _has_seen(scope: Scope) -> tuple[bool, int]:
+    """Return what grows with the values that a memory of a scope has seen."""
+    return scope.names.closed, len(scope.names.admitted)
 
 
 def _scope(
     row: list[Any], params: Mapping[str, Params], charged: Mapping[tuple[str, str], int]
 ) -> Scope:
-    metric, epoch, _, first, last_day, fingerprint, cohort, permanent = row[:8]
+    metric, epoch, _, first_day, last_day, fingerprint, cohort, permanent = row[:8]
     admitted, last, closed, patterns, interval, price, most = row[8:]
-    joined = bytes.fromhex(admitted)
-    names = [joined[i : i + PATTERN_BYTES] for i in range(0, len(joined), PATTERN_BYTES)]
-    own = params[fingerprint]
+    digits = 2 * PATTERN_BYTES
+    names = [admitted[i : i + digits] for i in range(0, len(admitted), digits)]
     is_counted = most is not None and (
-        interval == "epoch" or price < unbounded_price(epsilon_inf(own))
+        interval == "epoch" or price < unbounded_price(epsilon_inf(params[fingerprint]))
     )
     answered = None
     if is_counted:  # no more intervals are left than reports that were not charged
         left = max(0, int(most) - charged.get((metric, epoch), int(most)))
         answered = (after_day(last_day) - left * interval_seconds(interval), -1)
-    scope = Scope(
-        metric=metric,
-        epoch=epoch,
-        first_day=first,
-        last_day=last_day,
-        params=own,
-        cohort=cohort,
-        permanent=bytes.fromhex(permanent),
-        names=Answered(tuple(names), bytes.fromhex(last), bool(closed)),
-        patterns=patterns,
-        interval=interval,
-        price=float(price),
-        is_counted=is_counted,
-        answered=answered,
-    )
-    return Scope.from_plain(scope.to_plain(), {own.fingerprint: own})  # checked once more
+    plain = {
+        "metric": metric,
+        "epoch": epoch,
+        "first_day": first_day,
+        "last_day": last_day,
+        "params": fingerprint,
+        "cohort": cohort,
+        "permanent": permanent,
+        "names": [names, last, closed],
+        "patterns": patterns,
+        "interval": interval,
+        "price": float(price),
+        "is_counted": is_counted,
+        "answered": answered,
+    }
+    return Scope.from_plain(plain, params)
 
 
 def _build(place: Path, state: State, db: sqlite3.Connection | None) -> None:
     """Make the folder of the state, with the reports that wait in the database."""
     folder = build(place, state)
     try:
-        if db is None or (_state(db, "identity_mark") or b"") != state.mark:
+        if db is None or (read_state(db, "identity_mark") or b"") != state.mark:
             return
         folder.touch(spool_name(state.mark))
         store = Store(place / spool_name(state.mark))
@@ -325,7 +289,7 @@ def _copy_rows(db: sqlite3.Connection, new: sqlite3.Connection) -> None:
                 db.execute(f"SELECT * FROM {table}").fetchall(),  # noqa: S608 - our own names
             )
         names = ("stopped", "asked_until", "pause_until", "failures_in_a_row")
-        values = [(name, _state(db, name)) for name in names]
+        values = [(name, read_state(db, name)) for name in names]
         new.executemany("INSERT INTO state VALUES (?, ?)", [each for each in values if each[1]])
         query = (
             "SELECT id, body, attempts, first_attempt, claimed_until, backoff_until, reports "
