@@ -125,12 +125,8 @@ def test_reports_and_days_of_parts_have_files_of_their_own(
 ) -> None:
     """The part stands in the name, before the day."""
     people = ("--population", "population.csv", "--devices", "300", "--seed", "1")
-    printed = ok(
-        shell.metric(
-            "simulate", *people, "--days", "2", "--out", shell.path("day.counts"), "--json"
-        )
-    )
-    document = json.loads(printed)
+    days = ("--days", "2", "--out", shell.path("day.counts"))
+    document = json.loads(ok(shell.metric("simulate", *people, *days, "--json")))
     assert document["reports"] == 600
     assert [Path(name).name for name in document["files"]] == [
         "day-prefix-2-1.counts",
@@ -139,7 +135,6 @@ def test_reports_and_days_of_parts_have_files_of_their_own(
         "day-whole-2.counts",
     ]
     ok(shell.metric("simulate", *people, "--out", shell.path("all.parquet")))
-    out = shell.path("again.counts")
-    read = ("aggregate", shell.path("all-prefix-2.parquet"), "--out", out)
+    read = ("aggregate", shell.path("all-prefix-2.parquet"), "--out", shell.path("again.counts"))
     ok(shell.metric(*read))
     assert len(parts) == 2

@@ -165,7 +165,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "uploads.jsonl").write_bytes(b"\n".join(uploads))
     counts = Counts.from_reports(reports, metric.params, metric.name)
     counts.save(folder / "week.counts")
-    (folder / "counts.json").write_text(collector_answer(counts))
+    week = (datetime.date(2026, 11, 1), datetime.date(2026, 11, 7))
+    released({week: counts}, counts.metric).save(folder / "counts.json")
     for name in ("may", "june"):
         counts.save(folder / f"{name}.counts")
     days = [datetime.date(2026, 11, 2), datetime.date(2026, 11, 9)]
@@ -183,17 +184,6 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copy(folder / "reports.parquet", folder / "lake" / "reports.parquet")
     write_google(folder)
     return folder
-
-
-def collector_answer(counts: Counts) -> str:
-    """Write counts as a collector answers them."""
-    params = counts.params
-    return (
-        f'{{"metric":"{counts.metric}","from":"2026-11-01","to":"2026-11-07",'
-        f'"reports":{counts.n_reports},"collections":[{{"fingerprint":"{params.fingerprint}",'
-        f'"params":{params.to_json()},"reports":{counts.reports.tolist()},'
-        f'"ones":{counts.ones.tolist()}}}],"days":[],"withheld":[]}}'
-    )
 
 
 def write_reports(folder: Path, reports: list[Report], params: Params) -> None:

@@ -41,9 +41,7 @@ def test_decode_needs_no_registry(shell: Shell, counts: str) -> None:
     assert shell("decode", counts, *candidates) == with_registry
     assert with_registry[0] == 0
     err = refused(shell("decode", counts))
-    assert "give --candidates, a file of strings, one a line, or --registry" in " ".join(
-        err.split()
-    )
+    assert "give --candidates, a file of strings, one a line, or --registry" in err
     err = refused(shell("decode", counts, "--registry", "metrics.toml"))
     assert "give --candidates, a file of strings, one a line: the metric names none" in err
 
