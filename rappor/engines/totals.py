@@ -11,7 +11,6 @@ import numpy as np
 from rappor.counts.counts import Counts
 from rappor.counts.devices import squares_by_pace
 from rappor.engines.sums import Key, Shape, Shapes, Sums, Total
-from rappor.protocol.params import Params
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
 
@@ -19,18 +18,13 @@ Collection = tuple[str, ...]
 """Whose reports are counted together: metric, fingerprint, and the values of `by`."""
 
 
-def params_of(registry: Registry) -> dict[tuple[str, str], Params]:
-    """Return every parameter set of a registry, by metric and fingerprint."""
+def shapes_of(registry: Registry) -> Shapes:
+    """Return the shape of every parameter set that reports of a registry may carry."""
     return {
-        (name, fingerprint): params
+        (name, fingerprint): Shape(params.k, params.m)
         for name, metric in registry.items()
         for fingerprint, params in metric.accepted.items()
     }
-
-
-def shapes_of(registry: Registry) -> Shapes:
-    """Return the shape of every parameter set that reports of a registry may carry."""
-    return {key: Shape(params.k, params.m) for key, params in params_of(registry).items()}
 
 
 def counts_of(sums: Sums, registry: Registry) -> dict[Collection, Counts]:

@@ -15,7 +15,6 @@ from typing import Any
 
 from rappor.protocol.encodings.buckets import edge_text
 from rappor.protocol.params import threshold
-from rappor.protocol.segments import Dimension
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
 
@@ -49,13 +48,9 @@ def _metric(metric: Metric, notice: str) -> _Document:
         "params": json.loads(metric.params.to_json()),
         "fingerprint": metric.fingerprint,
         "parts": _parts(metric),
-        "segments": [[each.name, each.values] for each in sorted(metric.segments, key=_name)],
+        "segments": sorted([each.name, each.values] for each in metric.segments),
         "notice": notice,
     }
-
-
-def _name(dimension: Dimension) -> str:
-    return dimension.name
 
 
 def _parts(metric: Metric) -> list[_Document]:
