@@ -197,6 +197,7 @@ class Lives(RuleBasedStateMachine):
     @rule(n=PROGRAMS, name=st.sampled_from(sorted(METRICS)))
     def refuse(self, n: int, name: str) -> None:
         """Nothing of a metric that a person refuses is kept, until the next start agrees to it."""
+        self.record(n, name, VALUES[0])
         self.quiesce()
         self.programs[n].opt_out(name)
         assert self.programs[n].record(name, VALUES[0]) == Outcome.SILENT
