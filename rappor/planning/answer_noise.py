@@ -70,15 +70,10 @@ def choose_answer_noise(
 ) -> Params:
     """Return the parameters of least variance that lose at most a budget.
 
-    Parameters
-    ----------
-    encoding, categories : those of `Params`; the encoding answers for every bit.
-    symmetric : whether q = 1 - p.
+    `symmetric` asks for q = 1 - p.
 
-    Raises
-    ------
-    ParamsError
-        The encoding is unknown or hashes its values, or the categories are none of it.
+    Raises ParamsError if the encoding is unknown or hashes its values, or the categories are none
+    of it.
     """
     check_choice("encoding", encoding, ENCODINGS)
     k = ENCODINGS[encoding].implied_bits(categories)

@@ -68,16 +68,11 @@ def choose_params(
 ) -> Params:
     """Return the best parameters for `n_reports` reports; see the theory above.
 
-    Parameters
-    ----------
-    max_bytes : bytes that the bits of a report may take; no limit if None.
-    hashes : the h to use; the best if None.
-    symmetric : whether q = 1 - p.
+    The bits of a report take `max_bytes` at most; `hashes` is the h to use, the best if None;
+    `symmetric` asks for q = 1 - p.
 
-    Raises
-    ------
-    ParamsError
-        A number is outside its range, or the report is too short for the hash functions.
+    Raises ParamsError if a number is outside its range, or the report is too short for the hash
+    functions.
     """
     most_bits = _most_bits(max_bytes, 1 if hashes is None else hashes)
 

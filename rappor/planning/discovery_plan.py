@@ -168,21 +168,13 @@ def plan_discovery(
 ) -> DiscoveryPlan:
     """Choose parts for strings that nobody knows, and predict how many of them are found.
 
-    Parameters
-    ----------
-    question : how frequent the strings are, candidates or not, and how they are tested. A number
-        stands for as many strings by Zipf's law, and Benjamini-Hochberg at 5 %.
-    epsilon_1, epsilon_inf : loss of one report, and of any number of reports of one value, in
-        nats.
-    reports : how many reports will come, of all parts together.
-    longest, characters : characters of the longest string, and of the alphabet.
+    The question says how frequent the strings are, candidates or not, and how they are tested; a
+    number stands for as many strings by Zipf's law, and Benjamini-Hochberg at 5 %. `epsilon_1`
+    and `epsilon_inf` are in nats, as in `plan`; `reports` come of all parts together; `longest`
+    and `characters` count those of the longest string and of the alphabet.
 
-    Raises
-    ------
-    ParamsError
-        A number is outside its range.
-    DecodeError
-        No parts reach so long a string with few enough candidates.
+    Raises ParamsError if a number is outside its range, and DecodeError if no parts reach so long
+    a string with few enough candidates.
 
     Examples
     --------

@@ -78,17 +78,12 @@ def choose_noise(
 ) -> Params:
     """Return the parameters of strings of least variance that lose at most a budget.
 
-    Parameters
-    ----------
-    epsilon_1, epsilon_inf : loss of one report and of any number of reports of one value, in
-        nats. Neither is exceeded after the probabilities are rounded to 32-bit thresholds.
-    k, h, m : bits, hash functions and cohorts of the parameters; k is at least 2h.
-    symmetric : whether q = 1 - p and g = 1/2, as in [EPK14].
+    One report loses `epsilon_1`, any number of reports of one value `epsilon_inf`, in nats.
+    Neither is exceeded after the probabilities are rounded to 32-bit thresholds. k is at least
+    2h; `symmetric` asks for q = 1 - p and g = 1/2, as in [EPK14].
 
-    Raises
-    ------
-    ParamsError
-        A loss is not a number in [0.001, 40], or epsilon_inf is less than epsilon_1.
+    Raises ParamsError if a loss is not a number in [0.001, 40], or epsilon_inf is less than
+    epsilon_1.
     """
     budget = Budget(epsilon_1, epsilon_inf)
     level = 0.5 if symmetric else -math.expm1(h * math.log1p(-1 / k))

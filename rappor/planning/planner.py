@@ -39,24 +39,15 @@ def plan(  # noqa: PLR0913 - a budget, a goal and the limits of a design
 ) -> Plan:
     """Choose the best parameters of strings for a privacy budget and predict what they find.
 
-    Parameters
-    ----------
-    question : how frequent strings are and how they are tested. A number of candidates stands
-        for as many strings by Zipf's law, and Benjamini-Hochberg at 5 %.
-    epsilon_1, epsilon_inf : loss of one report, and of any number of reports of one value, in
-        nats.
-    reports : how many reports will come, a whole number as 1e6; or else
-    share : the share of devices that is to be detected; the plan then says how many reports
-        that takes, to three digits.
-    max_bytes : bytes that the bits of one report may take.
-    hashes, symmetric : only designs with this h; only designs with q = 1 - p.
+    The question says how frequent strings are and how they are tested; a number of candidates
+    stands for as many strings by Zipf's law, and Benjamini-Hochberg at 5 %. One report loses
+    `epsilon_1`, any number of reports of one value `epsilon_inf`, in nats. Give how many reports
+    will come, or else the share of devices to be detected: the plan then says how many reports
+    that takes, to three digits. `max_bytes` limits the bits of one report; `hashes` and
+    `symmetric` allow only designs with this h, and with q = 1 - p.
 
-    Raises
-    ------
-    ParamsError
-        A number is outside its range, or limits contradict each other.
-    DecodeError
-        No number of reports up to 1e15 detects the share.
+    Raises ParamsError if a number is outside its range or limits contradict each other, and
+    DecodeError if no number of reports up to 1e15 detects the share.
 
     Examples
     --------
@@ -96,18 +87,11 @@ def plan_answers(  # noqa: PLR0913 - a budget, a goal and the limits of a design
 ) -> Plan:
     """Choose the best noise of an encoding that answers for every bit; see `plan`.
 
-    Parameters
-    ----------
-    encoding, categories : those of `Params`.
-    question : how frequent the answers are and how they are tested; its candidates are all
-        answers. By Zipf's law if None.
+    The candidates of the question are all answers; their frequencies follow Zipf's law if it is
+    None.
 
-    Raises
-    ------
-    ParamsError
-        As `plan`, or the encoding hashes its values.
-    DecodeError
-        No number of reports up to 1e15 detects the share.
+    Raises ParamsError as `plan` or if the encoding hashes its values, and DecodeError if no number
+    of reports up to 1e15 detects the share.
 
     Examples
     --------

@@ -211,17 +211,11 @@ def privacy_report(
 ) -> PrivacyReport:
     """Assess a metric.
 
-    Parameters
-    ----------
-    registry : all metrics of a device, for the account of one person.
-    usage : how often the device reports.
-    batch : a shuffled batch, if a shuffler runs that neither the reader nor the collector runs.
-    changed : the metric as it would become.
+    `registry` has all metrics of a device, for the account of one person, and `changed` is the
+    metric as it would become. `batch` is for a shuffler that neither the reader nor the collector
+    runs.
 
-    Raises
-    ------
-    ParamsError
-        A number of `usage` or `batch` is outside its range.
+    Raises ParamsError for a number of `usage` or `batch` outside its range.
 
     Examples
     --------

@@ -39,15 +39,11 @@ def simulate_repeated(
 ) -> Simulation:
     """Draw the counts of devices that report several times each, and the truth.
 
-    Parameters
-    ----------
-    devices : how many devices send how many reports each: {30: 1e6} for a million devices with
-        thirty reports, {1: 500, 2: 300} for uneven ones.
+    `devices` says how many send how many reports each: {30: 1e6} for a million devices with thirty
+    reports, {1: 500, 2: 300} for uneven ones.
 
-    Raises
-    ------
-    ParamsError, ReportError
-        As `rappor.simulation.simulate_counts`, or there are more reports than 2^62.
+    Raises ParamsError and ReportError as `rappor.simulation.simulate_counts`, or if there are more
+    reports than 2^62.
 
     Examples
     --------
@@ -89,18 +85,13 @@ def simulate_days(  # noqa: PLR0913 - devices, days and how they change
 ) -> list[Counts]:
     """Draw the counts of each of several days, on each of which every device reports once.
 
-    Parameters
-    ----------
-    n_devices : devices on each day, a whole number as 1e6.
-    churn : probability that a device has left by the next day; as many new ones come.
-    once_in : days of an epoch, the first of which is the first day, if a device reports once in
-        each, as under `interval = "epoch"`: on its first day from a drawn day of the epoch on. Who
-        leaves before the drawn day does not report. Its value is drawn anew with each epoch.
+    `churn` is the probability that a device has left by the next day; as many new ones come.
+    `once_in` is the days of an epoch, the first of which is the first day, if a device reports once
+    in each, as under `interval = "epoch"`: on its first day from a drawn day of the epoch on. Who
+    leaves before the drawn day does not report. Its value is drawn anew with each epoch.
 
-    Raises
-    ------
-    ParamsError, ReportError
-        As `rappor.simulation.simulate_counts`, or churn is not a probability.
+    Raises ParamsError and ReportError as `rappor.simulation.simulate_counts`, or if churn is not a
+    probability.
     """
     people = People(population, params)
     n = read_count("n_devices", n_devices, 0, MOST_DEVICES)

@@ -123,10 +123,7 @@ def simulate_scenario(
 ) -> Iterator[Day]:
     """Draw the uploads of every day; one day is held at a time.
 
-    Raises
-    ------
-    ParamsError, ReportError
-        As `rappor.simulation.simulate_reports`.
+    Raises ParamsError and ReportError as `rappor.simulation.simulate_reports`.
 
     Examples
     --------
