@@ -79,7 +79,9 @@ for name, params in designs.items():
 # %%
 print("\nStandard error of one count, by who must be trusted")
 for model in trust_models(EPSILON, 100_000):
-    print(f"{model.name:30} {model.trusted:12} {model.std_error(30_000, 100_000):6.1f} devices")
+    print(
+        f"{model.name:30} {model.trusted:12} {model.noise.std_error(30_000, 100_000):6.1f} devices"
+    )
 
 # %% [markdown]
 # ## What do more devices find?

@@ -18,7 +18,7 @@ def test_command_prints_what_the_models_say(shell: Shell) -> None:
     rows: list[dict[str, Any]] = json.loads(ok(shell(*words, "--json")))["models"]
     assert [row["model"] for row in rows] == [model.name for model in trust_models(1.0, 10_000)]
     for row, model in zip(rows, trust_models(1.0, 10_000), strict=True):
-        assert row["std_error"] == model.std_error(3_000, 10_000)
+        assert row["std_error"] == model.noise.std_error(3_000, 10_000)
         assert row["observed"] == pytest.approx(row["std_error"], rel=0.8)
         assert (row["epsilon_of_collector"] is None) == math.isinf(model.epsilon_of_collector)
     out = ok(shell(*words))
