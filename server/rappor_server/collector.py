@@ -158,14 +158,11 @@ class Collector:
         metrics = list(self.accepted_params.registry.values())
         return await self.look_up(metrics_due, self.store, metrics, self.today())
 
-    async def overview(self, metric: Metric, *, listed: str = "") -> OverviewTask:
-        """Return the question that a metric's page answers, with the list that is named, if any.
-
-        Else the registry's file has the candidates, or the list that was saved last.
-        """
+    async def overview(self, metric: Metric) -> OverviewTask:
+        """Return the question that a metric's page answers."""
         through = await self.look_up(last_day, self.store, metric, today=self.today())
         source = await self.look_up(
-            candidate_source, self.store, metric, listed, registry=self.settings.registry
+            candidate_source, self.store, metric, "", registry=self.settings.registry
         )
         asked = Asked(metric=metric, source=source, detection=Detection())
         return OverviewTask(asked=asked, through=through)

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from rappor.cli.commands import Command
+from rappor.cli.options import option
 from rappor.ground.plurals import counted
 from rappor.registry.registry import Registry
 from rappor_server.cli.options import today
@@ -20,15 +21,13 @@ from rappor_server.cli.options import today
     ),
 )
 @click.argument("registry", type=click.Path())
-@click.option(
-    "--against", type=click.Path(), metavar="TOML", help="The registry before the change."
-)
-@click.option(
+@option("--against", "TOML", "The registry before the change.")
+@option(
     "--devices",
-    type=click.IntRange(min=1),
+    click.IntRange(min=1),
+    "The number of devices that report in an interval, such as a day. The command warns if they "
+    "are too few for the cohorts.",
     metavar="N",
-    help="The number of devices that report in an interval, such as a day. The command warns if "
-    "they are too few for the cohorts.",
 )
 def check(registry: str, against: str | None, devices: int | None) -> int:
     """Check a REGISTRY, the files that it names, and a change of it.

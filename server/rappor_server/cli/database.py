@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from rappor.cli.commands import Command
+from rappor.cli.options import flag, option
 from rappor.ground.plurals import counted
 from rappor.registry.registry import Registry
 from rappor_server.cli.options import (
@@ -20,8 +21,6 @@ from rappor_server.cli.options import (
     today,
 )
 from rappor_server.errors import StoreError
-
-_DAY = click.DateTime(["%Y-%m-%d"])
 
 
 @click.command(cls=Command, examples=("rappor-server migrate --registry metrics.toml",))
@@ -84,11 +83,7 @@ def restore(path: Path, **options: Any) -> None:
         "rappor-server prune --registry metrics.toml --report-days 30",
     ),
 )
-@click.option(
-    "--yes",
-    is_flag=True,
-    help="Delete even if no collector has run on days near today: the clock is right.",
-)
+@flag("--yes", "Delete even if no collector has run on days near today: the clock is right.")
 @setting_options("registry", "database", "report_days")
 def prune(*, yes: bool, **options: Any) -> None:
     """Delete the keys of uploads after 14 days, and raw reports after --report-days.
@@ -135,16 +130,10 @@ def prune(*, yes: bool, **options: Any) -> None:
     ),
 )
 @click.argument("folder", type=click.Path(path_type=Path))
-@click.option("--metric", required=True, metavar="NAME", help="A metric of the registry.")
-@click.option(
-    "--from", "first", type=_DAY, required=True, metavar="DAY", help="The first day (UTC)."
-)
-@click.option("--to", "last", type=_DAY, required=True, metavar="DAY", help="The last day (UTC).")
-@click.option(
-    "--reports",
-    is_flag=True,
-    help="Write single reports instead of counts. The metric must have keep_reports.",
-)
+@option("--metric", "NAME", "A metric of the registry.", required=True)
+@option("--from", "DAY", "The first day (UTC).", name="first", required=True)
+@option("--to", "DAY", "The last day (UTC).", name="last", required=True)
+@flag("--reports", "Write single reports instead of counts. The metric must have keep_reports.")
 @database_options
 def export(
     folder: Path,

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rappor.cli.commands import Command
+from rappor.cli.options import flag, option
 from rappor_server.cli.demo_devices import Clock, first_day, report
 from rappor_server.cli.demo_metrics import WEEKS, write_metrics
 from rappor_server.cli.options import today
@@ -35,20 +36,21 @@ _PATIENCE = 600.0
 @click.command(
     cls=Command, examples=("rappor-server demo", "rappor-server demo --keep trial --no-browser")
 )
-@click.option(
+@option(
     "--keep",
-    type=click.Path(file_okay=False, path_type=Path),
+    click.Path(file_okay=False, path_type=Path),
+    "Leave the registry and the database in this FOLDER. Default: the demo leaves nothing.",
     metavar="FOLDER",
-    help="Leave the registry and the database in this FOLDER. Default: the demo leaves nothing.",
 )
-@click.option(
+@option(
     "--port",
-    type=click.IntRange(0, 65535),
-    default=0,
+    click.IntRange(0, 65535),
+    "The port of the pages. With 0, the default, the system chooses one.",
     metavar="NUMBER",
-    help="The port of the pages. With 0, the default, the system chooses one.",
+    default=0,
+    show_default=False,
 )
-@click.option("--no-browser", is_flag=True, help="Print the address of the pages only.")
+@flag("--no-browser", "Print the address of the pages only.")
 def demo(*, keep: Path | None, port: int, no_browser: bool) -> int:
     """Show a full dashboard: eight weeks of reports from simulated devices.
 

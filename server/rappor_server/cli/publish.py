@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rappor.cli.commands import Command
+from rappor.cli.options import option
 from rappor.ground.errors import RapporError
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
@@ -26,19 +27,19 @@ if TYPE_CHECKING:
         "    --out site",
     ),
 )
-@click.option(
+@option(
     "--metric",
-    "metrics",
+    "NAME",
+    "A metric to publish. May be repeated. Default: all that have a minimum of reports.",
+    name="metrics",
     multiple=True,
-    metavar="NAME",
-    help="A metric to publish. May be repeated. Default: all that have a minimum of reports.",
 )
-@click.option(
+@option(
     "--out",
-    required=True,
-    type=click.Path(file_okay=False, path_type=Path),
+    click.Path(file_okay=False, path_type=Path),
+    "Folder of the site. It is created if needed, and existing files stay.",
     metavar="FOLDER",
-    help="Folder of the site. It is created if needed, and existing files stay.",
+    required=True,
 )
 @database_options
 def publish(*, metrics: tuple[str, ...], out: Path, **options: Any) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from rappor.cli.commands import Group
+from rappor.cli.options import option
 from rappor.registry.registry import Registry
 from rappor_server.cli.options import database_options, open_store, read_settings, today
 
@@ -31,19 +32,18 @@ def token() -> None:
     )
 )
 @database_options
-@click.option(
+@option(
     "--metric",
-    "metrics",
+    "NAME",
+    "A metric that the token may read. May be repeated. Default: all metrics.",
+    name="metrics",
     multiple=True,
-    metavar="NAME",
-    help="A metric that the token may read. May be repeated. Default: all metrics.",
 )
-@click.option(
+@option(
     "--expires",
-    type=click.DateTime(["%Y-%m-%d"]),
-    metavar="DAY",
-    help="The last day (UTC) on which the token is valid, such as 2026-11-30. Default: valid until "
-    "it is revoked.",
+    "DAY",
+    "The last day (UTC) on which the token is valid, such as 2026-11-30. Default: valid until it "
+    "is revoked.",
 )
 def create(metrics: tuple[str, ...], expires: datetime.datetime | None, **options: Any) -> None:
     """Create a token and print it as the last line.

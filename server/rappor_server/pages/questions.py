@@ -6,9 +6,10 @@ everybody at any time. One that leaves something open leads to the one that does
 
 from __future__ import annotations
 
+import datetime
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -28,6 +29,7 @@ from rappor_server.analysis.metric_health import MetricHealth
 from rappor_server.analysis.page_tasks import (
     Asked,
     CompareTask,
+    OverviewTask,
     PageTask,
     PixelsTask,
     RankingTask,
@@ -185,58 +187,57 @@ async def _question(request: Request, reader: Reader) -> Question:
     until = min(read_day(end, fields.get(end), latest), latest)
     fields[end] = f"{until}"
     ordered = {name: fields[name] for name in _FIELDS if name in fields}
-    task = await _TASKS[kind](reader, metric, Form(ordered, {}))
+    form = Form(ordered, {})
     return Question(
         metric=metric,
-        task=task,
+        task=_TASKS[kind](await _asked(reader, metric, form), form),
         path=f"/pages/metrics/{metric.name}/{kind}",
         query=urlencode(ordered),
         last=fields[end],
     )
 
 
-async def _overview(reader: Reader, metric: Metric, form: Form) -> PageTask[Any]:
-    task = await reader.collector.overview(metric, listed=form.text("list"))
-    return replace(task, through=read_day("to", form.text("to") or None, task.through))
+def _overview(asked: Asked, form: Form) -> PageTask[Any]:
+    return OverviewTask(asked=asked, through=datetime.date.fromisoformat(form.text("to")))
 
 
-async def _rank(reader: Reader, metric: Metric, form: Form) -> PageTask[Any]:
+def _rank(asked: Asked, form: Form) -> PageTask[Any]:
     return RankingTask(
-        asked=await _asked(reader, metric, form),
+        asked=asked,
         range=_range(form, "from", "to"),
         everything=form.text("all") == "yes",
         forged=form.text("forged") == "yes",
     )
 
 
-async def _run_over_time(reader: Reader, metric: Metric, form: Form) -> PageTask[Any]:
+def _run_over_time(asked: Asked, form: Form) -> PageTask[Any]:
     return TrendTask(
-        asked=await _asked(reader, metric, form),
+        asked=asked,
         range=_range(form, "from", "to"),
         by=form.choice("by", STRETCHES),
         smooth=form.whole("smooth", 1, most=_MOST_SMOOTHED),
     )
 
 
-async def _compare(reader: Reader, metric: Metric, form: Form) -> PageTask[Any]:
+def _compare(asked: Asked, form: Form) -> PageTask[Any]:
     return CompareTask(
-        asked=await _asked(reader, metric, form),
+        asked=asked,
         before=_range(form, "from", "to"),
         after=_range(form, "from_after", "to_after"),
         everything=form.text("all") == "yes",
     )
 
 
-async def _segment(reader: Reader, metric: Metric, form: Form) -> PageTask[Any]:
-    names = tuple(dimension.name for dimension in metric.segments)
+def _segment(asked: Asked, form: Form) -> PageTask[Any]:
+    names = tuple(dimension.name for dimension in asked.metric.segments)
     return SegmentsTask(
-        asked=await _asked(reader, metric, form),
+        asked=asked,
         range=_range(form, "from", "to"),
         dimension=form.choice("dimension", names) if form.text("dimension") else None,
     )
 
 
-_TASKS: Final[Mapping[str, Callable[[Reader, Metric, Form], Awaitable[PageTask[Any]]]]] = {
+_TASKS: Final[Mapping[str, Callable[[Asked, Form], PageTask[Any]]]] = {
     "overview": _overview,
     "ranking": _rank,
     "trend": _run_over_time,
