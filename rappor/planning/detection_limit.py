@@ -25,9 +25,8 @@ def standard_error(params: Params, n_reports: int, *, reports_per_device: float 
     adds (R - 1) (p* - p) (q - p*) to p*(1-p*). Strings that collide add to it; a larger m k makes
     collisions rarer.
 
-    Raises
-    ------
-    ParamsError: n_reports is not a positive whole number, or reports_per_device is less than 1.
+    Raises ParamsError if n_reports is not a positive whole number, or reports_per_device is less
+    than 1.
     """
     check_number("reports_per_device", reports_per_device, "[1, infinity)")
     again = (params.p_star - params.p) * (params.q - params.p_star)

@@ -37,10 +37,7 @@ def header(name: str) -> str:
 def write_registry(metric: Metric) -> str:
     """Write a registry of one metric; its parameters read back to the last bit.
 
-    Raises
-    ------
-    MetricError
-        The metric is of what is in another one's `other`, which has the entry.
+    Raises MetricError if the metric is of what is in another one's `other`, which has the entry.
     """
     name, epoch = metric.name, metric.epoch
     if metric.params.other and encoding_of(metric.params).hashed:
@@ -121,11 +118,8 @@ def _numbers(params: Params) -> list[str]:
 def replace_numbers(text: str, name: str, params: Params) -> str:
     """Return a registry in which a metric has other dimensions and noise; all else stays as it is.
 
-    Raises
-    ------
-    MetricError
-        The registry has no such metric, the numbers of its entry are not a line each, or its
-        budget cannot pay the new loss.
+    Raises MetricError if the registry has no such metric, the numbers of its entry are not a line
+    each, or its budget cannot pay the new loss.
     """
     old = Registry.loads(text).metric(name)
     lines = text.split("\n")

@@ -116,11 +116,8 @@ def plan_for(
 ) -> Plan:
     """Predict what given parameters find, beside the best of the same privacy; see `plan`.
 
-    Raises
-    ------
-    ParamsError
-        A number is outside its range, the parameters have no finite loss, or they have too few
-        cohorts to distinguish the candidates.
+    Raises ParamsError if a number is outside its range, the parameters have no finite loss, or they
+    have too few cohorts to distinguish the candidates.
     DecodeError
         No number of reports up to 1e15 detects the share.
     """

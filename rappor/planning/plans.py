@@ -115,10 +115,7 @@ class Plan(Displayed):
 
         The interval is a day unless told; an epoch where a report is the permanent response itself.
 
-        Raises
-        ------
-        MetricError
-            A metric cannot have this name.
+        Raises MetricError if a metric cannot have this name.
         """
         return write_registry(
             Metric(

@@ -159,7 +159,7 @@ def predict(params: Params, n_reports: int, question: Question) -> Prediction:
     )
 
 
-def _settled(params: Params, n_reports: int, question: Question) -> AnswerNoise | _Settled:
+def _settled(params: Params, n_reports: int, question: Question) -> AnswerNoise | _Collection:
     """Return what tells the errors of this encoding."""
     repeated = question.reports_per_device
     if not encoding_of(params).hashed:
@@ -167,7 +167,7 @@ def _settled(params: Params, n_reports: int, question: Question) -> AnswerNoise 
     collection = _Collection(
         params=params, n_reports=n_reports, frequencies=question.frequencies, repeated=repeated
     )
-    return _Settled(collection, collection.settle())
+    return collection.settle()
 
 
 def error_without_collisions(params: Params, n_reports: int, question: Question) -> float:
@@ -178,69 +178,58 @@ def error_without_collisions(params: Params, n_reports: int, question: Question)
         frequencies=question.frequencies,
         repeated=question.reports_per_device,
     )
-    return float(collection.errors(np.zeros(1), _Selected(tau2=0.0, number=0.0))[0])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Selected:
-    """The decoder's selection: the tau^2 of what it leaves, and the number of strings in it."""
-
-    tau2: float
-    number: float
+    return float(collection.errors(np.zeros(1))[0])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Collection:
     """Reports to come, of devices with strings of these frequencies.
 
-    `own` is (s,) float64 in its methods: shares of the strings that are looked at.
+    The decoder selects `selected` strings and leaves `tau2`. `own` is (s,) float64 in the methods:
+    shares of the strings that are looked at.
     """
 
     params: Params
     n_reports: int
     frequencies: Frequencies
     repeated: float
+    tau2: float = 0.0
+    selected: float = 0.0
 
-    def settle(self) -> _Selected:
-        """Return the selection at which errors and what they let the decoder select agree."""
-        frequencies = self.frequencies
-        selected = _Selected(tau2=0.0, number=0.0)
+    def settle(self) -> _Collection:
+        """Return it with the selection that agrees with what its errors let the decoder select."""
+        frequencies, after = self.frequencies, self
         for _ in range(_ROUNDS):
-            errors = self.errors(_SHARES, selected)
+            errors = after.errors(_SHARES)
             z = frequencies.shares / np.interp(frequencies.shares, _SHARES, errors)
             steps = _steps(z, frequencies, Detection(level=ENTER))
             threshold = _step_up(z, frequencies, steps, more=0.0)
             probabilities = _detected(z, threshold)
-            before, selected = (
-                selected,
-                _Selected(
-                    tau2=self.collisions(probabilities, selected.tau2),
-                    number=float(frequencies.candidates @ probabilities)
-                    + frequencies.absent * threshold,
-                ),
-            )
-            settled = (before.tau2, before.number), (selected.tau2, selected.number)
+            number = float(frequencies.candidates @ probabilities) + frequencies.absent * threshold
+            tau2 = after.collisions(probabilities)
+            before, after = after, replace(after, tau2=tau2, selected=number)
+            settled = (before.tau2, before.selected), (tau2, number)
             if np.allclose(*settled, rtol=_SETTLED, atol=0):
                 break
-        return selected
+        return after
 
-    def errors(self, own: NDArray[np.float64], selected: _Selected) -> NDArray[np.float64]:
+    def errors(self, own: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the standard errors of strings with these shares: the theory's formula."""
         params = self.params
-        left = max(1 - selected.number / (params.m * params.k), _LEAST_LEFT)
-        information = self.information(own, selected.tau2)
+        left = max(1 - self.selected / (params.m * params.k), _LEAST_LEFT)
+        information = self.information(own)
         return np.asarray(
             np.sqrt(1 / (left * (1 - params.density) * information) + self.spread(own))
         )
 
-    def information(self, own: NDArray[np.float64], tau2: float) -> NDArray[np.float64]:
+    def information(self, own: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return n E[1 / (v + tau^2)] for strings with these shares, n being the bits of one."""
         params = self.params
         levels, probabilities = bit_levels(self.frequencies, params.density)
         # A string's own share lies on the bit together with the shares of the others.
         noise = self.noise(levels + np.outer(own, 1 - levels))
         ones = params.m * params.k * params.density
-        return np.asarray(ones * ((1 / (noise + tau2)) @ probabilities))
+        return np.asarray(ones * ((1 / (noise + self.tau2)) @ probabilities))
 
     def noise(self, level: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the variance of one bit of one cohort if this share of devices sets it."""
@@ -255,10 +244,10 @@ class _Collection:
         devices = self.n_reports / self.repeated
         return np.asarray((1 - 1 / self.params.h) * own * (1 - own) / devices)
 
-    def collisions(self, probabilities: NDArray[np.float64], tau2: float) -> float:
+    def collisions(self, probabilities: NDArray[np.float64]) -> float:
         """Return tau^2 if the selection explains strings with these probabilities, (c,)."""
         frequencies, density = self.frequencies, self.params.density
-        row = np.sqrt(self.noise(np.array([density])) + tau2)
+        row = np.sqrt(self.noise(np.array([density])) + self.tau2)
         excess = frequencies.shares / row
         low, high = TAPER
         # A heavy string that is not explained takes its bits out of the fit instead.
@@ -267,18 +256,18 @@ class _Collection:
         unexplained = frequencies.candidates * (1 - probabilities) + frequencies.non_candidates
         return float(density * (1 - density) * (unexplained @ squares))
 
-    def parts(self, own: NDArray[np.float64], selected: _Selected) -> dict[str, float]:
+    def parts(self, own: NDArray[np.float64]) -> dict[str, float]:
         """Split the variance of a string of one share, (1,), by cause; the parts sum to one."""
         params = self.params
-        information = self.information(own, selected.tau2)
-        unexplained = selected.tau2 / (params.m * params.k * params.density)
+        information = self.information(own)
+        unexplained = self.tau2 / (params.m * params.k * params.density)
         noise = float(1 / information[0]) - unexplained
         # Coins and sampling make one variance; sampling has its part at the mean level.
         level = own + (1 - own) * params.density
         devices = self.n_reports / self.repeated
         sampled = level * (1 - level) * params.m / devices / self.noise(level)
         sampling = noise * float(sampled[0])
-        variance = float(self.errors(own, selected)[0]) ** 2
+        variance = float(self.errors(own)[0]) ** 2
         spread = float(self.spread(own)[0])
         parts = {
             "coins": noise - sampling,
@@ -287,22 +276,6 @@ class _Collection:
             "candidates": variance - noise - unexplained - spread,
         }
         return {name: part / variance for name, part in parts.items()}
-
-
-@dataclass(frozen=True, slots=True)
-class _Settled:
-    """Reports to come, and what the decoder will select in them."""
-
-    collection: _Collection
-    selected: _Selected
-
-    def errors(self, own: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the standard errors of strings with these shares."""
-        return self.collection.errors(own, self.selected)
-
-    def parts(self, own: NDArray[np.float64]) -> dict[str, float]:
-        """Split the variance of a string of one share, (1,), by cause; the parts sum to one."""
-        return self.collection.parts(own, self.selected)
 
 
 def _thresholds(z: NDArray[np.float64], question: Question) -> tuple[float, float]:

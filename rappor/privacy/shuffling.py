@@ -75,9 +75,8 @@ def shuffled_epsilon(local: float, n: int, *, delta: float) -> float:
 
     It is never above `local`, and never below the true loss at delta.
 
-    Raises
-    ------
-    ParamsError: local is no number in [0, infinity], n no positive integer, delta not in (0, 1).
+    Raises ParamsError if local is no number in [0, infinity], n no positive integer, or delta not
+    in (0, 1).
     """
     check_number("local", local, "[0, infinity]")
     _check_batch(n, delta)

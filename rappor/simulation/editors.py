@@ -30,10 +30,7 @@ _RANK: Final = 2000
 
 def editors() -> Population:
     """Return who holds what: the categories, the common ones in `other`, and 103 rare names."""
-    names = (word for word in english_words().values[_RANK:] if _is_name(word))
+    words = english_words().values[_RANK:]
+    names = (each for each in words if each.isascii() and each.isalpha() and 4 <= len(each) <= 6)
     held = {**NAMED, **COMMON, **{next(names): _RARE_DEVICES for _ in range(_RARE)}}
     return Population(tuple(held), list(held.values()))
-
-
-def _is_name(word: str) -> bool:
-    return word.isascii() and word.isalpha() and 4 <= len(word) <= 6

@@ -31,10 +31,8 @@ def simulate_other(
     categories and of the texts, as `rappor.registry.other.with_other` returns them. The first
     collection is that of the categories, the others are those of the parts.
 
-    Raises
-    ------
-    ParamsError, ReportError
-        The parts are not those of a metric, or as `simulate_counts`.
+    Raises ParamsError and ReportError as `simulate_counts`, or if the parts are not those of a
+    metric.
     """
     check_parts(parts)
     categories, texts = pair

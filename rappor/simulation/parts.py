@@ -28,10 +28,8 @@ def simulate_parts(
     Which part a device answers for depends on its coins only, so the devices of a part are a random
     share of all.
 
-    Raises
-    ------
-    ParamsError, ReportError
-        The parts are not those of a metric, or as `simulate_counts`.
+    Raises ParamsError and ReportError as `simulate_counts`, or if the parts are not those of a
+    metric.
 
     Examples
     --------

@@ -17,15 +17,11 @@ _MOST_RUNS: Final = 10**7
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """How well one model answers, in devices: its closed form, and the errors of `runs` trials.
+    """How well one model answers, in devices: its closed form, and the errors of trials.
 
     `observed` is the root of the mean square error.
     """
 
-    model: Model
-    n_held: int
-    n: int
-    runs: int
     std_error: float
     observed: float
 
@@ -37,11 +33,7 @@ def try_model(model: Model, *, n_held: int, n: int, runs: int, seed: int | None 
     """
     estimates = run_trials(model, n_held=n_held, n=n, runs=runs, seed=seed)
     return Trial(
-        model=model,
-        n_held=n_held,
-        n=n,
-        runs=runs,
-        std_error=model.noise.std_error(n_held, n),
+        std_error=model.std_error(n_held, n),
         observed=float(np.sqrt(np.mean((estimates - n_held) ** 2))),
     )
 
@@ -49,17 +41,11 @@ def try_model(model: Model, *, n_held: int, n: int, runs: int, seed: int | None 
 def run_trials(
     model: Model, *, n_held: int, n: int, runs: int, seed: int | None = None
 ) -> NDArray[np.float64]:
-    """Estimate `runs` times how many of n devices have what `n_held` of them have.
+    """Return (runs,) float64, estimates of how many of n devices have what `n_held` of them have.
 
-    `seed` repeats them.
+    They are unclipped, and the same for the same seed.
 
-    Returns
-    -------
-    (runs,) float64, estimated devices, unclipped.
-
-    Raises
-    ------
-    ParamsError: a count is outside its range.
+    Raises ParamsError for a count outside its range.
     """
     check_integer("n_held", n_held, 0, n)
     runs = read_count("runs", runs, 1, _MOST_RUNS)
