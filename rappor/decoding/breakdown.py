@@ -109,10 +109,7 @@ def string_rows(
 ) -> tuple[Rows, Hidden]:
     """Describe c detected strings, and say at which r each of them is hidden.
 
-    Parameters
-    ----------
-    p_values : returns the p-values of z scores, falling.
-    threshold : the p-value above which one of them is no longer detected.
+    One whose p-value is above the threshold is no longer detected; p-values fall with z scores.
     """
     share = found.share
     gap = target.q_star - target.p_star

@@ -83,13 +83,8 @@ def merge(
 ) -> tuple[list[Counts], list[Repetition]]:
     """Add collections of one metric and parameter set, and say how their devices repeat.
 
-    Parameters
-    ----------
-    devices, reports_per_device : what the analyst says of all reports together, at most one.
-
-    Raises
-    ------
-    DecodeError: there are no reports at all, or a number is impossible.
+    An analyst may say one of the numbers for all reports together. Raises DecodeError where there
+    are no reports at all, or a number is impossible.
     """
     groups = _groups(collections)
     if not groups:

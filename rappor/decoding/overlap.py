@@ -88,12 +88,9 @@ class _Bits(NamedTuple):
 
 
 def estimate_overlap(days: Sequence[Counts], repeated: Sequence[float]) -> Overlap | None:
-    """Estimate R from collections of one parameter set; None where the counts cannot tell.
+    """Estimate R from two or more collections with reports, of one parameter set.
 
-    Parameters
-    ----------
-    days : two or more collections with reports, of one parameter set.
-    repeated : S_t / N_t of each of them.
+    `repeated` has S_t / N_t of each. The answer is None where the counts cannot tell.
     """
     bits = _bits(days, np.array(repeated))
     if not bits.between.sum() > 0:

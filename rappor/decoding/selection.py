@@ -136,12 +136,7 @@ class _Refined(NamedTuple):
 
 
 def select(target: Target, pool: Pool, progress: Progress) -> Selection:
-    """Select candidates and de-bias all of them.
-
-    Returns
-    -------
-    Selection, the same for the same input: nothing here is random.
-    """
+    """Select candidates and de-bias all of them; nothing here is random."""
     chosen = np.array([], dtype=np.int64)
     fit = fit_rows(target, pool.columns(chosen), taper=False)
     screening = _screen(target, pool, fit, chosen, progress)

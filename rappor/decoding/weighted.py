@@ -83,15 +83,8 @@ def segments_of(counts: Sequence[Counts]) -> dict[str, list[Counts]]:
 def weigh(segments: Mapping[str, Estimates], weights: Mapping[str, float]) -> Weighted:
     """Return the weighted total of each candidate over segments that were decoded alone.
 
-    Parameters
-    ----------
-    segments : what was found in each, of the same candidates at the same detection.
-    weights : of each segment, in any unit: inhabitants, devices sold.
-
-    Raises
-    ------
-    DecodeError
-        A segment has no weight or a weight no segment, or the candidates differ.
+    Weights are in any unit: inhabitants, devices sold. Raises DecodeError where a segment has no
+    weight or a weight no segment, or the candidates or detections of the segments differ.
     """
     _check(segments, weights)
     whole = math.fsum(weights.values())

@@ -67,11 +67,9 @@ class Joined:
 
     def interval(self, error: float | NDArray[np.float64]) -> tuple[NDArray[np.float64], ...]:
         """Return the ends, (k,) each, of intervals that miss with this probability."""
-        ends = [each.interval(error) for each in self.answers]
-        below = np.array([a.estimate - low for a, (low, _) in zip(self.answers, ends, strict=True)])
-        above = np.array(
-            [high - a.estimate for a, (_, high) in zip(self.answers, ends, strict=True)]
-        )
+        ends = np.array([each.interval(error) for each in self.answers])
+        alone = np.array([each.estimate for each in self.answers])
+        below, above = alone - ends[:, 0], ends[:, 1] - alone
         rises = self.weights > 0
         down = self._joined(np.where(rises, below, above))
         up = self._joined(np.where(rises, above, below))

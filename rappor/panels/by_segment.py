@@ -75,9 +75,8 @@ def by_segment(
         collections, candidates, detection, overlap=0.0, complete=complete, progress=progress
     )
     described = [
-        Sample.of(segment_name(segment), some, merged.n_devices, segment=dict(segment))
-        for (segment, some), merged in zip(grouped.items(), decoded.merged, strict=True)
-        if merged is not None
+        Sample.of(segment_name(segment), some, devices, segment=dict(segment))
+        for (segment, some), devices in zip(grouped.items(), decoded.devices, strict=True)
     ]
     return panel(
         decoded,

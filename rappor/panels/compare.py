@@ -97,9 +97,8 @@ def compare(  # noqa: PLR0913 - all that a caller may know of the samples
     return panel(
         decoded,
         [
-            Sample.of(name, some, merged.n_devices)
-            for name, some, merged in zip(names, collections, decoded.merged, strict=True)
-            if merged is not None
+            Sample.of(name, some, devices)
+            for name, some, devices in zip(names, collections, decoded.devices, strict=True)
         ],
         asked,
         progress,

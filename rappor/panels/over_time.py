@@ -11,7 +11,6 @@ import numpy as np
 
 from rappor.candidates.candidates import Candidates
 from rappor.counts.released import Released
-from rappor.decoding.decoder import decode
 from rappor.decoding.detection import Detection
 from rappor.decoding.estimates import Estimates
 from rappor.ground.errors import DecodeError
@@ -96,13 +95,13 @@ def trend(  # noqa: PLR0913 - all that a caller may know of the counts
         Sample.of(
             each.name,
             each.collections,
-            0.0 if merged is None else merged.n_devices,
+            devices,
             first=each.first,
             last=each.last,
             missing_days=each.missing_days,
             withheld=each.withheld,
         )
-        for each, merged in zip(found, decoded.merged, strict=True)
+        for each, devices in zip(found, decoded.devices, strict=True)
     ]
     answer = panel(
         decoded,
@@ -161,15 +160,6 @@ def _smoothed(found: Sequence[Stretch], decoded: Samples, answer: Panel, smooth:
         window = found[max(last - smooth + 1, 0) : last + 1]
         collections = [counts for each in window for counts in each.collections]
         known = len(window) == smooth and stretch.n_reports > 0
-        together.append(
-            decode(
-                collections,
-                decoded.candidates,
-                detection=decoded.apart.detection,
-                complete=decoded.complete,
-            )
-            if known
-            else None
-        )
+        together.append(decoded.decode(collections) if known else None)
         counted.append(sum(each.n_reports > 0 for each in window) if known else 0)
     return decoded.apart.levels(answer._order, together, counted)

@@ -115,17 +115,9 @@ def overview(  # noqa: PLR0913 - what is decoded, and how
 ) -> Overview:
     """Decode the latest periods together, and each of all periods for how shares moved.
 
-    Parameters
-    ----------
-    released : counts of all periods.
-    latest : the counts of the last `n_latest` of them, apart by day where that is known: they tell
-        how often devices report.
-    by, detection, complete : as for `trend` and `decode`.
-
-    Raises
-    ------
-    DecodeError
-        There are no reports or no candidates, or the counts do not go together.
+    `latest` are the counts of the last `n_latest` periods, by day where that is known: they tell
+    how often devices report. Raises DecodeError where there are no reports or no candidates, or the
+    counts do not go together.
     """
     estimates = decode(
         list(latest), candidates, detection=detection, complete=complete, progress=progress

@@ -204,15 +204,8 @@ class Panel(Displayed):
     def contrast(self, weights: Sequence[float], name: str = "contrast") -> SampleContrast:
         """Estimate a weighted sum of the samples' shares of every candidate.
 
-        Parameters
-        ----------
-        weights : one for each sample, in their order; they sum to 0. Samples without reports have
-            0. `changed` is decided over all candidates of this contrast.
-
-        Raises
-        ------
-        DecodeError
-            The weights do not sum to 0, or are not one for each sample with reports.
+        Each sample has one weight, 0 without reports. `changed` is decided over all candidates of
+        this contrast. Raises DecodeError where weights do not sum to 0 or do not fit the samples.
         """
         given = np.asarray(weights, dtype=float)
         found = self._samples.changes(given)

@@ -14,7 +14,7 @@ from scipy import special
 from rappor.candidates.candidates import Candidates
 from rappor.counts.counts import Counts
 from rappor.decoding.blas_threads import one_thread
-from rappor.decoding.decoder import is_told_elsewhere
+from rappor.decoding.decoder import decode, is_told_elsewhere
 from rappor.decoding.design import Design
 from rappor.decoding.detection import Detection
 from rappor.decoding.devices import merge
@@ -98,6 +98,11 @@ class Samples:
         return np.flatnonzero([each is not None for each in self.merged])
 
     @property
+    def devices(self) -> list[float]:
+        """How many devices each sample has, 0 without reports."""
+        return [0.0 if each is None else each.n_devices for each in self.merged]
+
+    @property
     def precision(self) -> NDArray[np.float64]:
         """What a sample weighs in a line through all: 1 over the variance of a usual string."""
         return np.array(
@@ -105,6 +110,15 @@ class Samples:
                 0.0 if each is None else float(np.median(each.std_error).clip(*_ERRORS)) ** -2
                 for each in self.apart.alone
             ]
+        )
+
+    def decode(self, collections: Sequence[Counts]) -> Estimates:
+        """Decode other collections as each sample alone was decoded."""
+        return decode(
+            collections,
+            self.candidates,
+            detection=self.apart.detection,
+            complete=self.complete,
         )
 
     def changes(self, weights: NDArray[np.float64], progress: Progress = no_progress) -> Changes:
