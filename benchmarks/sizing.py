@@ -27,7 +27,7 @@ _SHAPES: Final = ((1, 128, 1), (20, 128, 1), (20, 1024, 1), (20, 128, 20), (20, 
 _DEVICES: Final = (100_000, 1_000_000, 10_000_000)
 _KEY_DAYS: Final = 14
 _GROUPS_A_SECOND: Final = {1: 40, 20: 10}
-"""Of uploads with so many reports, about a third of what one process takes, to measure waits."""
+"""By reports of an upload: about a third of what one process takes, to measure waits."""
 _METRIC: Final = """
 [metrics.m{i}]
 description = "a"

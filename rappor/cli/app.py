@@ -79,7 +79,8 @@ def cli() -> None:
     """Learn which strings are common among many devices without learning anyone's.
 
     Start with `rappor demo`. Every command explains itself with --help. Exit codes are 0 (done),
-    1 (the answer is no), 2 (wrong use or input) and 130 (interrupted).
+    1 (the answer is no, as when a check fails), 2 (wrong use or input) and 130 (interrupted).
+
     """
 
 

@@ -119,17 +119,17 @@ def decode(
     """Estimate how many reports have each candidate.
 
     COUNTS are one or more files: from `rappor simulate`, `rappor aggregate` or `rappor convert`, or
-    the JSON that a collector returns. Files with the same parameters are added, as days on which
-    the same devices may have reported. Where the metric of --registry has interval = "epoch", files
-    are of one epoch, in which no device reports twice, unless their days say otherwise. Files with
-    different parameters are decoded together.
+    the JSON that a collector returns. Files with the same parameters are added: they are taken as
+    different days, on each of which the same devices may have reported. If the metric of --registry
+    has interval = "epoch", they are taken as one epoch, in which no device reports twice, unless
+    their days say otherwise. Files with different parameters are decoded together.
 
     Nothing in a report proves that a device sent it. --forged shows for each detected row how many
     forged reports would create it, and how many more would hide it. A row that few reports can
     create proves little.
 
-    For a metric with other = "discover", give its counts and those of its other together. The
-    command then shows the categories and the strings in other. `rappor discover` has more options.
+    A metric with other = "discover" has a second one for the strings in other. Give the counts of
+    both: the command shows the categories and the strings. `rappor discover` has more options.
 
     The files contain their parameters. --registry adds the metric's candidates and its minimum
     number of reports.

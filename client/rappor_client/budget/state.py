@@ -1,6 +1,6 @@
 """The one small state of a device: its secret, what it has answered for, what it has reserved.
 
-It is a value: whoever changes it makes another one, and `person/identity` keeps it on the disk. The
+It is a value: whoever changes it makes another one, and `budget/identity` keeps it on the disk. The
 bytes of the secret are in no attribute that shows them.
 """
 
