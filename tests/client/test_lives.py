@@ -141,7 +141,8 @@ class Lives(RuleBasedStateMachine):
         self.reserved: dict[int, float] = {}
         self.answered: dict[tuple[bytes, str, str], Answered[str]] = defaultdict(Answered)
         self.expected: dict[tuple[bytes, str, str], list[str | None]] = defaultdict(list)
-        self.events: dict[tuple[bytes, str], set[int]] = defaultdict(set)
+        self.events: dict[tuple[bytes, str], set[tuple[int, int]]] = defaultdict(set)
+        self.n_spools = 1
         self.n_copies = itertools.count()
         self.log = Log()
         logging.getLogger("rappor_client").addHandler(self.log)
@@ -184,10 +185,14 @@ class Lives(RuleBasedStateMachine):
             self.expect(name, value, is_kept=bool(outcome))
 
     def note(self, name: str) -> None:
-        """Note in which interval a metric has an event."""
+        """Note in which interval a metric has an event.
+
+        A lost spool forgets which intervals were answered; the state remembers what a price counts.
+        """
         if name in SPANS_OF:
             number = int(self.clock.now // SPANS_OF[name])
-            self.events[secret_of(self.folder), name].add(number)
+            n_spools = 0 if METRICS[name].interval == "epoch" else self.n_spools
+            self.events[secret_of(self.folder), name].add((number, n_spools))
 
     @rule(n=PROGRAMS, name=st.sampled_from([*sorted(METRICS), VALUES[0]]))
     def record_a_mistake(self, n: int, name: str) -> None:
@@ -337,6 +342,7 @@ class Lives(RuleBasedStateMachine):
         before = state_of(self.folder)
         for path in own(self.folder).glob("spool-*"):
             path.unlink()
+        self.n_spools += 1
         assert state_of(self.folder) == before
 
     @rule(part=st.floats(0, 1))
@@ -349,6 +355,7 @@ class Lives(RuleBasedStateMachine):
             start = int(part * len(data))
             data[start : start + 200] = bytes(200)
             path.write_bytes(data)
+        self.n_spools += 1
         assert state_of(self.folder) == before
 
     @rule()
@@ -366,6 +373,7 @@ class Lives(RuleBasedStateMachine):
             path.unlink()
         for path in kept.glob("spool-*"):
             shutil.copy(path, own(self.folder))
+        self.n_spools += 1
 
     @rule(n=PROGRAMS)
     def withdraw(self, n: int) -> None:
@@ -441,7 +449,7 @@ class Lives(RuleBasedStateMachine):
 
     @invariant()
     def check_intervals(self) -> None:
-        """One report at most leaves for each interval that had an event."""
+        """One report at most leaves for each interval that had an event, in each spool."""
         n_sent = Counter((secret, name) for (secret, _), (name, _) in self.collector.seen.items())
         for (secret, name), events in self.events.items():
             assert n_sent[secret, name] <= len(events)
