@@ -173,7 +173,10 @@ def test_fork_shares_no_handle_no_thread_and_no_randomness(
 ) -> None:
     """Parent and child go on recording; their instantaneous coins differ, their secret does not."""
     transport = MemoryTransport()
-    client = open_client(metric_of(params=BALANCED), collector=transport, background=True)
+    later = 1e9  # the sender's first step is a random part of it away
+    client = open_client(
+        metric_of(params=BALANCED), collector=transport, background=True, max_delay=later
+    )
     client.record("page", "x")
     folder = tmp_path / "device"
     assert client.waiting() == 1
