@@ -7,6 +7,7 @@ anew: then it has a mark, and says the same.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import math
@@ -64,27 +65,43 @@ def is_ours(document: Mapping[str, Any] | None) -> bool:
     return document is not None and document["lost"][:1] == [_LOST]
 
 
+def is_clean(document: Mapping[str, Any] | None) -> bool:
+    """Return whether a document, if there is one, is of this version and names no identity."""
+    return document is None or (is_ours(document) and not document["mark"])
+
+
 def is_unclean(host: Path) -> bool:
     """Return whether the file holds anything but the one line of this version."""
     try:
-        document = read_document(host)
+        return not is_clean(read_document(host))
     except (OSError, DamagedRemainderError):
         return True
-    return document is not None and not (is_ours(document) and not document["mark"])
+
+
+def is_at_rest(host: Path) -> bool:
+    """Return whether the file is there and holds the one line."""
+    return (host / NAME).exists() and not is_unclean(host)
+
+
+def years_of(document: Mapping[str, Any] | None) -> dict[int, float]:
+    """Return the nats reserved by year; infinite where that is not known."""
+    if document is None or not is_ours(document):
+        return {}
+    years: dict[int, float] = {}
+    try:
+        for year, _, _, nats in document["reserved"]:
+            years[int(year)] = years.get(int(year), 0.0) + float(nats)
+    except (LookupError, TypeError, ValueError):
+        raise DamagedRemainderError from None
+    return years
 
 
 def read_years(host: Path, year: int) -> dict[int, float]:
     """Return the nats reserved by year; the given one is lost where the file is damaged."""
-    years: dict[int, float] = {}
     try:
-        document = read_document(host)
-        if document is None or not is_ours(document):
-            return {}
-        for each, _, _, nats in document["reserved"]:
-            years[int(each)] = years.get(int(each), 0.0) + float(nats)
-    except (DamagedRemainderError, LookupError, TypeError, ValueError):
+        return years_of(read_document(host))
+    except DamagedRemainderError:
         return {year: math.inf}
-    return years
 
 
 def write(host: Path, years: Mapping[int, float]) -> None:
@@ -106,6 +123,12 @@ def write(host: Path, years: Mapping[int, float]) -> None:
 def greater(one: Mapping[int, float], other: Mapping[int, float]) -> dict[int, float]:
     """Return the greater of two numbers for each year."""
     return {year: max(one.get(year, 0.0), other.get(year, 0.0)) for year in sorted({*one, *other})}
+
+
+def remove(host: Path) -> None:
+    """Remove the file: nothing was ever reserved."""
+    with contextlib.suppress(FileNotFoundError):
+        (host / NAME).unlink()
 
 
 def _check(body: bytes) -> bytes:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import sqlite3
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +18,6 @@ from typing import Final
 
 from rappor.ground.errors import FileError, RapporError
 from rappor_client.folder.forking import hold_over_forks, unforked
-from rappor_client.folder.turn import Turn
 
 _QUIET_SECONDS: Final = 60.0
 _PRIMARY: Final = 0xFF
@@ -54,19 +54,31 @@ class Failures:
         self.n = 0
         self._folder = folder
         self._clock = clock
-        self._turn = Turn()
+        self._lock = threading.RLock()  # the handler of a signal may fail as well
         self._logged: dict[str, float] = {}
-        hold_over_forks(self._turn)
+        hold_over_forks(self)
 
     def note(self, error: Exception) -> None:
         """Count a failure; log it unless its kind was logged in the last minute."""
         kind, now = name_failure(error), self._clock()
-        with self._turn.lock:  # the handler of a signal may fail as well
+        with self._lock:
             self.n += 1
             if now - self._logged.get(kind, now - _QUIET_SECONDS) < _QUIET_SECONDS:
                 return
             self._logged[kind] = now
         warn("telemetry failed in %s: %s", self._folder, kind)
+
+    def before_fork(self) -> None:
+        """Lock: the child finds no lock that another thread holds."""
+        self._lock.acquire()
+
+    def after_fork_in_parent(self) -> None:
+        """Go on."""
+        self._lock.release()
+
+    def after_fork_in_child(self) -> None:
+        """Take a new lock: the threads that waited for the old one are not here."""
+        self._lock = threading.RLock()
 
 
 def warn(text: str, *parts: object) -> None:

@@ -8,7 +8,7 @@ its own is locked.
 from __future__ import annotations
 
 import os
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 if os.name == "posix":
     import fcntl
@@ -23,18 +23,33 @@ _FOLDER: Final = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | NO_LINK
 _LOCK: Final = "lock"
 
 
+class System(Protocol):
+    """What a platform does its own way."""
+
+    has_owners: bool
+    """Whether files have an owner, and permissions that keep others out."""
+
+    def open_folder(self, path: str) -> int | None:
+        """Return a handle of a folder; None where the system has no such handles."""
+
+    def lock(self, path: str, handle: int | None) -> int | None:
+        """Lock a folder for this process; return what holds the lock, None if another one does."""
+
+    def unlock(self, held: int) -> None:
+        """Release a lock."""
+
+
 class Posix:
     """Linux, macOS and the like."""
 
     has_owners = True
-    """Whether files have an owner, and permissions that keep others out."""
 
     def open_folder(self, path: str) -> int | None:
         """Return a handle of a folder, not through a link."""
         return os.open(path, _FOLDER)
 
     def lock(self, path: str, handle: int | None) -> int | None:  # noqa: ARG002 - by its handle
-        """Lock the very folder of a handle; return what holds the lock, None where another does."""
+        """Lock the very folder of a handle."""
         held = os.open(".", _FOLDER, dir_fd=handle)
         try:
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -62,7 +77,7 @@ class Windows:
         self._msvcrt = msvcrt
 
     def open_folder(self, path: str) -> int | None:  # noqa: ARG002 - a path has to do
-        """Return None, in the place of a handle."""
+        """Return None."""
         return None
 
     def lock(self, path: str, handle: int | None) -> int | None:  # noqa: ARG002 - there is none
@@ -80,6 +95,5 @@ class Windows:
         os.close(held)
 
 
-System = Posix | Windows
 SYSTEM: System = Posix() if os.name == "posix" else Windows(msvcrt)
 """What the program runs on."""

@@ -81,8 +81,8 @@ def migrate(host: Path, year: int) -> None:
     if remainder.is_ours(document):
         if (host / DRAFT).is_dir() and not (host / NAME).exists():
             (host / DRAFT).rename(host / NAME)
-        if remainder.is_unclean(host):
-            remainder.write(host, remainder.read_years(host, year))
+        if not remainder.is_clean(document):
+            remainder.write(host, remainder.years_of(document))
         _remove_files(host)
         return
     if (host / NAME).exists() or not (document or names_of_before(host)):

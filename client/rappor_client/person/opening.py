@@ -54,5 +54,4 @@ def _is_at_rest(host: Path) -> bool:
     """Return whether a folder has an identity of this version, and nothing else to see to."""
     if not os.path.lexists(host / NAME) or withdrawal.is_unfinished(host):
         return False
-    is_unclean = not (host / remainder.NAME).exists() or remainder.is_unclean(host)
-    return not (is_unclean or migration.names_of_before(host))
+    return remainder.is_at_rest(host) and not migration.names_of_before(host)

@@ -188,7 +188,7 @@ def _keep(host: Path, years: Mapping[int, float]) -> bool:
         if years or remainder.is_unclean(host):
             remainder.write(host, years)
         else:
-            (host / remainder.NAME).unlink(missing_ok=True)
+            remainder.remove(host)
     except OSError:
         return False
     return True
