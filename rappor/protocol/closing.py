@@ -27,10 +27,11 @@ class Answered(NamedTuple, Generic[Pattern]):
 
     def with_value(self, pattern: Pattern, *, patterns: int) -> Answered[Pattern]:
         """Return the state after a value of this pattern; `last` is what its report shows."""
-        if self.closed:
-            return self
+        n_admitted = len(self.admitted)
+        if self.closed or n_admitted > patterns:  # patterns were more before
+            return self._replace(closed=True)
         if pattern in self.admitted:
             return self._replace(last=pattern)
-        if len(self.admitted) < patterns:
+        if n_admitted < patterns:
             return self._replace(admitted=(*self.admitted, pattern), last=pattern)
         return self._replace(closed=patterns > 1)

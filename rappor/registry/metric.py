@@ -43,6 +43,13 @@ _LARGEST: Final = 2**53 - 1
 """The largest integer that every reader of JSON and every database takes exactly."""
 
 
+def epochs_at(day: datetime.date) -> dict[str, str]:
+    """Return the names of the epochs that a day (UTC) belongs to, by their lengths."""
+    year = f"{day.year:04}"
+    quarter, month = f"{year}-Q{(day.month + 2) // 3}", f"{year}-{day.month:02}"
+    return {"life": "", "year": year, "quarter": quarter, "month": month}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
     """One thing that is collected.
@@ -159,15 +166,7 @@ class Metric:
 
     def epoch_at(self, day: datetime.date) -> str:
         """Return the epoch that a day (UTC) belongs to; empty for life."""
-        match self.epoch:
-            case "year":
-                return f"{day.year:04}"
-            case "quarter":
-                return f"{day.year:04}-Q{(day.month + 2) // 3}"
-            case "month":
-                return f"{day.year:04}-{day.month:02}"
-            case _:
-                return ""
+        return epochs_at(day)[self.epoch]
 
     def check_epoch(self, text: str) -> None:
         """Raise MetricError unless the text is written as this metric's epochs are."""

@@ -3,11 +3,12 @@
 A number below 0 is a report that waits in memory for another process's lock: it may become safe.
 
 Its coins write the record's number into the report's bits (a coin of 0 shows 1, the largest
-shows 0, whatever the permanent response), so that each report can be told from all others. Reports
-of the metrics `shown` and `hourly` show their permanent response instead, whatever the coins.
-Single coins, which decide delays, are small, and its clock runs a thousand times too fast: it
-waits for milliseconds where a device waits for minutes. Now and then the clock is ten years off,
-and now and then the host forks, and both go on.
+shows 0, whatever the permanent response), so that each report can be told from all others. Their
+metrics have one value: a report that the writer draws again, later, would spell another's number.
+Reports of the metrics `shown` and `hourly` show their permanent response instead, whatever the
+coins. Single coins, which decide delays, are small, and its clock runs a thousand times too fast:
+it waits for milliseconds where a device waits for minutes. Now and then the clock is ten years
+off, and now and then the host forks, and both go on.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ def main(folder: str, collector: str, process: int, started: float) -> None:
         if random.randrange(20) == 0:  # noqa: S311 - as above
             off[0] = random.choice(OFF)  # noqa: S311 - as above
         coins.number = process << 32 | i
-        is_safe = client.record("one" if i % 3 else "two", VALUES[i % 5])
+        is_safe = client.record("one" if i % 3 else "two", VALUES[0])
         os.write(1, f"{coins.number if is_safe else -coins.number}\n".encode())
         client.record("shown" if i % 2 else "hourly", VALUES[i % 5])
 

@@ -71,6 +71,14 @@ export function epochAt(epoch, day) {
 }
 
 /**
+ * Return the names of all epochs that a day belongs to.
+ * @param {string} day
+ */
+export function epochsAt(day) {
+  return Object.keys(MONTHS).map((epoch) => epochAt(/** @type {Epoch} */ (epoch), day)).concat("");
+}
+
+/**
  * Return the first and the last day of the epoch that holds a day.
  * @param {Epoch} epoch
  * @param {string} day

@@ -4,7 +4,7 @@
 // one epoch and ends with it at the latest. A clock that is set back reopens none. A scope never has
 // more reports than its price counts on, whatever clocks and registries do.
 
-import { DAY, dayOf, epochAt, intervalEnd, intervalSeconds } from "./calendar.js";
+import { DAY, dayOf, epochAt, epochsAt, intervalEnd, intervalSeconds } from "./calendar.js";
 import { count } from "./device.js";
 import { nReports } from "./ledger.js";
 import { ONE } from "./params.js";
@@ -86,10 +86,10 @@ export function smallestTag(device, metrics, now) {
     const terms = termsOf(metric, dayOf(now));
     const named = { metric: metric.name, epoch: epochAt(metric.epoch, dayOf(now)) };
     const scope = inForce(device, terms, named)?.scope;
-    const open = openInterval(device, scope?.epoch ? scope : { ...terms, ...named }, now);
+    const open = openInterval(device, scope ?? { ...terms, ...named }, now);
     if (!open) return undefined;
     tags.add(open.tag);
-    isFixed &&= Boolean(scope && isLatched(scope, terms.patterns));
+    isFixed &&= Boolean(scope && isLatched(scope));
   }
   if (tags.size > 1 || tags.has(NO_TAG)) return NO_TAG;
   return isFixed ? "" : [...tags][0];
@@ -152,6 +152,16 @@ export function nextEnd(device) {
  */
 function openInterval(device, scope, now) {
   const { metric, epoch, interval, end } = scope;
+  const days = epochsAt(dayOf(now));
+  const isOpenElsewhere = Object.values(device.held).some(
+    (each) =>
+      each.metric === metric &&
+      each.epoch !== epoch &&
+      days.includes(each.epoch) &&
+      now < each.ends &&
+      !isFarAhead(each, now),
+  );
+  if (isOpenElsewhere) return undefined; // an earlier registry had another epoch
   const before = device.held[`${metric} ${epoch}`];
   const ends = Math.min(intervalEnd(interval, now), Date.parse(end) / 1000 + DAY);
   const fresh = { ends, seconds: intervalSeconds(interval), tag: NO_TAG };

@@ -70,17 +70,14 @@ export function answer(device, terms, entering) {
   if (!found) return begun(terms, entering);
   const { params } = found;
   const scope = { ...found.scope, params: params.fingerprint };
-  const { patterns, interval, most } = terms;
-  if (!scope.epoch) Object.assign(scope, { patterns, interval, most });
-  scope.patterns = Math.min(scope.patterns, patterns);
-  const { admitted } = scope;
-  scope.closed ||= sizeOf(admitted) > scope.patterns; // the registry asks for fewer than before
+  const { admitted, patterns } = scope;
   const isOfScope =
     entering.epoch === scope.epoch && entering.params.permanentFingerprint === scope.response;
+  if (isOfScope) scope.closed ||= sizeOf(admitted) > patterns; // they were more before
   if (isOfScope && !scope.closed && entering.pattern !== scope.last) {
     const { pattern, permanent } = entering;
     const isAdmitted = Object.hasOwn(admitted, pattern);
-    if (!isAdmitted && sizeOf(admitted) >= scope.patterns) scope.closed = scope.patterns > 1;
+    if (!isAdmitted && sizeOf(admitted) >= patterns) scope.closed = patterns > 1;
     else if (permanent === undefined) return null;
     else {
       scope.admitted = { ...admitted, [pattern]: admitted[pattern] ?? {} };
@@ -107,12 +104,11 @@ export function remember(device, scope) {
 }
 
 /**
- * Return whether no other value can change what a scope answers.
+ * Return whether no other value can change what a scope in force answers.
  * @param {Scope} scope
- * @param {number} patterns as the registry says by now
  */
-export function isLatched({ closed, admitted, patterns: most }, patterns) {
-  return closed || Math.min(patterns, most) === 1 || sizeOf(admitted) > patterns;
+export function isLatched({ closed, patterns }) {
+  return closed || patterns === 1;
 }
 
 /**
@@ -143,13 +139,15 @@ export function latchedPart(device, metric, epoch) {
 }
 
 /**
- * Return the scope that is in force with the parameters of its reports, undefined if a new one
- * begins. A segment that is not listed any more is not told any more. For life it is one whose permanent responses are the metric's; p and q may change.
+ * Return the scope that is in force, as the registry leaves it, with the parameters of its reports;
+ * undefined if a new one begins. A segment that is not listed any more is not told any more. For life
+ * it is one whose permanent responses are the metric's; p, q, patterns and interval may change.
  * @param {Device} device
- * @param {Pick<Terms, "day" | "accepted" | "segments">} terms
+ * @param {Terms} terms
  * @param {Pick<Entering, "metric" | "epoch">} entering
  */
-export function inForce(device, { day, accepted, segments }, { metric, epoch }) {
+export function inForce(device, terms, { metric, epoch }) {
+  const { day, accepted, segments, patterns, interval, most } = terms;
   const known = scopesOn(device, metric, day);
   known.sort((a, b) => (order(a) < order(b) ? -1 : 1));
   for (const scope of known) {
@@ -158,7 +156,10 @@ export function inForce(device, { day, accepted, segments }, { metric, epoch }) 
     if (!fingerprint) continue;
     const { plain = fingerprint, segment } = device.params[fingerprint];
     const isTold = isListed(segment, segments);
-    return { scope, params: device.params[isTold ? fingerprint : plain] };
+    const changes = scope.epoch
+      ? { patterns: Math.min(scope.patterns, patterns) }
+      : { patterns, interval, most };
+    return { scope: { ...scope, ...changes }, params: device.params[isTold ? fingerprint : plain] };
   }
   return undefined;
 }

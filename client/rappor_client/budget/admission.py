@@ -6,9 +6,10 @@ the interval ends is admitted to its scope, to leave at a random time of the nex
 that was not chosen leaves no trace: no scope answers for it. Where the scope repeats one permanent
 response, the interval's first event is as good as any other.
 
-An interval belongs to one epoch and ends with it at the latest. A clock that is set back does not
-reopen an interval that has had its report. Where the held interval begins more than its own length
-ahead, the clock was wrong when it began: its report goes at once.
+An interval belongs to one epoch and ends with it at the latest; where a registry changes the epoch,
+the open interval takes no further event. A clock that is set back does not reopen an interval that
+has had its report. Where the held interval begins more than its own length ahead, the clock was
+wrong when it began: its report goes at once.
 
 What a scope answers is decided from the state that was read under the lock. A report that was drawn
 from another permanent response is drawn again, under a new id, and is on the disk before the state
@@ -28,13 +29,14 @@ from typing import Final, NamedTuple, Self
 from rappor.protocol.params import ONE
 from rappor.protocol.randomizer import Coins
 from rappor.protocol.wire import Report, Upload
+from rappor.registry.metric import epochs_at
 from rappor_client.budget.prepared import Prepared
 from rappor_client.budget.scopes import Answer, Scope, answer
 from rappor_client.budget.state import State
 from rappor_client.budget.terms import Terms
 from rappor_client.folder import spool
 from rappor_client.folder.counters import count, keep_params, kept_params, read_state, write_state
-from rappor_client.periods import after_day, interval_end, interval_seconds
+from rappor_client.periods import after_day, day_of, interval_end, interval_seconds
 
 TAGS: Final = 1 << 64
 _SIGNED: Final = 1 << 63
@@ -207,6 +209,8 @@ class Admission:
 
     def _open_interval(self, scope: Scope, moment: Moment) -> _Interval | None:
         """Return the interval that an event falls into; None if that has had its report."""
+        if self._is_open_elsewhere(scope, moment):
+            return None
         seconds = interval_seconds(scope.interval)
         ends = min(interval_end(scope.interval, moment.at), after_day(scope.last_day))
         query = (
@@ -227,9 +231,20 @@ class Admission:
             return _Interval(ends, seconds, None)
         return _Interval(open_until, length, tag + _SIGNED)
 
+    def _is_open_elsewhere(self, scope: Scope, moment: Moment) -> bool:
+        """Return whether an earlier registry's epoch that holds the day has an open interval."""
+        epochs = epochs_at(day_of(moment.at)).values()
+        query = "SELECT epoch, ends, seconds FROM held WHERE metric = ? AND epoch <> ? AND ends > ?"
+        rows = self._db.execute(query, (scope.metric, scope.epoch, moment.at))
+        return any(
+            epoch in epochs and not _is_far_ahead(ends, seconds, moment)
+            for epoch, ends, seconds in rows
+        )
+
     def _hold(self, offered: Offered, found: Answer, interval: _Interval) -> None:
         """Hold an event's report as it was drawn, or as its scope repeats it."""
-        if self._is_latched(found.scope):
+        is_of_other = found.scope.epoch != offered.prepared.epoch
+        if is_of_other or self._is_latched(found.scope):
             offered = _drawn_again(offered, found.report)
         assert interval.tag is not None
         # A later one was entered by a clock that ran ahead: the open one is the last that is known.

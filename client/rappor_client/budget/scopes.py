@@ -179,8 +179,6 @@ def answer(scopes: Scopes, terms: Terms, prepared: Prepared, coins: Coins) -> An
     if scope is None:
         return Answer(_begun(terms, prepared), prepared)
     names, source = scope.names, scope.last
-    if len(names.admitted) > scope.patterns:  # the registry asks for fewer than before
-        names = names._replace(closed=True)
     if _is_of(prepared, source):
         names = names.with_value(prepared.pattern, patterns=scope.patterns)
     if names.last == prepared.pattern:

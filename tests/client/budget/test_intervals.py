@@ -18,6 +18,7 @@ from rappor.protocol.closing import Answered
 from rappor.protocol.encodings import encoder
 from rappor.protocol.parts import Part
 from rappor.protocol.randomizer import cohort, permanent
+from rappor.registry.metric import EPOCHS
 
 CLEAR = Params(k=128, h=4, m=64, f=0.5, p=0.0, q=1.0)
 """Reports that show the permanent response itself, of values that do not collide."""
@@ -197,6 +198,27 @@ def test_each_interval_has_one_report_however_the_clock_jumps(
     reports = client.waiting()
     assert reports >= len(entered) == 2 * ((intervals + 1) // 2)
     assert reports == len(entered) or intervals > 1
+
+
+@pytest.mark.parametrize("before", [None, *EPOCHS])
+def test_interval_has_one_report_whatever_epoch_the_registry_says(
+    before: str | None, open_client: Opener, clock: FixedClock
+) -> None:
+    """It changes and changes back within a week, in which each event has another value."""
+    for first, second in itertools.product(EPOCHS, repeat=2):
+        transport = MemoryTransport()
+        clock.set("2026-11-09T12:00:00")  # a Monday
+        for day, epoch in enumerate([before, first, second, first, second]):
+            settings = {"folder": f"{first} {second}", "collector": transport}
+            with open_client(metric(epoch or first, "week", patterns=2), **settings) as client:
+                if epoch is not None:
+                    assert client.record("page", "abcde"[day]) == HELD
+                clock.advance(days=1 if day else 7)
+                assert client.flush()
+        clock.advance(days=14)
+        with open_client(metric(second, "week", patterns=2), **settings) as client:
+            assert client.flush()
+        assert len(transport.reports) == (1 if before is None else 2), (first, second)
 
 
 def test_report_that_waited_in_memory_closes_no_later_interval(

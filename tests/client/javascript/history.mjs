@@ -41,7 +41,7 @@ async function replay({ secret, registries, events, coin }) {
       transport,
       background: false,
       clock: () => now,
-      coins: (n) => Array(n).fill(coin),
+      coins: (n) => Array(n).fill(coin + ((now * 7919) % 1009)),
     });
   let client;
   const kept = [];

@@ -18,6 +18,7 @@ from rappor_client.network.transport import Answer
 from rappor_client.periods import interval_end
 
 from rappor import Metric, Params, Registry
+from rappor.protocol.normalizers import NORMALIZERS
 from rappor.protocol.parts import Part
 from rappor.protocol.segments import Dimension
 from rappor.registry.other import DEFAULT_PARTS, OTHER_NAME, with_other
@@ -50,8 +51,13 @@ SEGMENTS: tuple[tuple[Dimension, ...], ...] = (
 )
 TAIL = (1, 2, 4, 8, 16, 32, 64)
 """Days after a history on which the device is asked to send what is left."""
-COIN = 2**31
-"""Every coin: an instantaneous response is the permanent one, and the first event is held."""
+COIN = 2**31 - 2**26
+"""About every coin: an instantaneous response is the permanent one."""
+
+
+def coin_at(now: float) -> int:
+    """Return every coin of a moment, so that any event of an interval can have its smallest tag."""
+    return COIN + int(now) * 7919 % 1009
 
 
 def bloom(rng: random.Random, normalize: str) -> Params:
@@ -121,6 +127,14 @@ def changed(metric: Metric, rng: random.Random) -> Metric:
     return dataclasses.replace(metric, **more)
 
 
+def raised(metric: Metric, rng: random.Random) -> Metric:
+    """Return a metric that may answer for more patterns than it had."""
+    is_stable = NORMALIZERS[metric.params.normalize].stable
+    if not is_stable or metric.interval == "epoch" or metric.patterns > 1:
+        return metric
+    return dataclasses.replace(metric, patterns=rng.choice((1, 2, 3)))
+
+
 def a_stop(rng: random.Random, names: list[str], now: float) -> object:
     """Return what a collector may ask everybody to stop, and what none should."""
     day = datetime.datetime.fromtimestamp(now, datetime.UTC).date()
@@ -141,13 +155,6 @@ def a_history(seed: int) -> dict[str, Any]:
         each.name: each.params.encoding == "onehot" and each.patterns == 1 and rng.random() < 0.8
         for each in metrics
     }
-    registries = [
-        Registry(
-            [one for base in each for one in metrics_of(base, is_open=is_open[base.name])],
-            total=math.inf,
-        )
-        for each in (metrics, later)
-    ]
     owns: list[dict[str, str]] = [{}, {"version": "1"}, {"version": "9", "country": "de"}]
     now = float(START + rng.randrange(90 * DAY))
     caps: list[dict[str, Any]] = [*[{}] * 6, {"total": 12.0}, {"total": 20.0, "per": "life"}]
@@ -173,6 +180,14 @@ def a_history(seed: int) -> dict[str, Any]:
         elif draw < 0.96:
             events.append({"now": now, "withdraw": True})
             break
+    later = [each if is_open[each.name] else raised(each, rng) for each in later]
+    registries = [
+        Registry(
+            [one for base in each for one in metrics_of(base, is_open=is_open[base.name])],
+            total=math.inf,
+        )
+        for each in (metrics, later)
+    ]
     return {
         "secret": rng.randbytes(32),
         "registries": registries,
@@ -223,7 +238,7 @@ def in_python(history: dict[str, Any], folder: Path) -> dict[str, Any]:
                     segment=event.get("segment", {}),
                     background=False,
                     clock=lambda: now[0],
-                    coins=lambda n: [COIN] * n,
+                    coins=lambda n: [coin_at(now[0])] * n,
                 ),
             )
         assert client is not None
