@@ -225,7 +225,8 @@ def _packed(group: list[Any]) -> tuple[Any, dict[str, str]]:
     from rappor_server.storage.record import encode  # noqa: PLC0415
 
     accepted = [each for upload in group for each in upload.accepted]
-    documents = {each.fingerprint: each.params.to_json() for each in accepted}
+    sets = {each.fingerprint: each.params for each in accepted}
+    documents = {fingerprint: params.to_json() for fingerprint, params in sets.items()}
     today = datetime.datetime.now(datetime.UTC).date()
     return Group(today, len(accepted), encode(group, {})), documents
 
