@@ -354,6 +354,32 @@ def test_a_device_that_has_answered_stays_in_its_sample(tmp_path: Path) -> None:
     assert seen["kept"] == [True, True, False]
 
 
+def test_a_metric_that_gets_a_second_pattern_chooses_among_the_events_of_an_interval(
+    tmp_path: Path,
+) -> None:
+    """It had one pattern, where all events are alike; now the smallest tag decides."""
+    params = Params(k=16, h=2, m=8, f=0.25, p=0.25, q=0.75)
+    of_pattern = [metric_of("page", params, patterns=n, interval="day") for n in (1, 2)]
+    histories = {}
+    for moment in range(10):
+        later = START + 2 * DAY + moment
+        histories[moment] = {
+            "secret": bytes(range(32)),
+            "registries": [Registry([metric], total=math.inf) for metric in of_pattern],
+            "events": [
+                {"now": START, "open": 0, "caps": {}},
+                {"now": START, "metric": "page", "value": "a"},
+                {"now": later, "open": 1, "caps": {}},
+                {"now": later, "metric": "page", "value": "a"},
+                {"now": later + 7, "metric": "page", "value": "A"},
+                {"now": later + 9 * DAY, "flush": []},
+            ],
+        }
+    seen = compare(histories, tmp_path)
+    n_values = [len({bits for *_, bits in each["sent"]}) for each in seen]
+    assert set(n_values) == {1, 2}
+
+
 @pytest.mark.acceptance
 def test_many_histories_leave_the_same_reports(tmp_path: Path) -> None:
     """The same, a thousand times."""
