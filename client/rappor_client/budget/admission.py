@@ -133,8 +133,8 @@ class Admission:
         self._finished: list[_Finished] = []
         self._over: set[tuple[str, str, float]] = set()
 
-    def offer(self, offered: Sequence[Offered], *, tag: int, moment: Moment) -> None:
-        """Enter the reports of an event, all of them or none.
+    def offer(self, offered: Sequence[Offered], *, tag: int, moment: Moment) -> bool:
+        """Enter the reports of an event, all of them or none; false if none may enter.
 
         Each goes at once, or into the choice of its interval. Where the intervals hold different
         tags, because an earlier registry had one of the metrics alone, they begin anew with this
@@ -148,7 +148,7 @@ class Admission:
             if found.scope.interval != "none"
         ]
         if any(interval is None for _, _, interval in waiting):
-            return
+            return False
         tags = {interval.tag for _, _, interval in waiting if interval is not None}
         held = tags.pop() if len(tags) == 1 else None
         is_latched = all(self._is_latched(found.scope) for _, found, _ in waiting)
@@ -161,6 +161,7 @@ class Admission:
                 self.state = self.state.with_scope(found.scope)
                 upload_id = _drawn_again(each, found.report).upload_id
                 self._finished.append(_Finished(found.report, upload_id, 0.0))
+        return True
 
     def release(self, moment: Moment) -> None:
         """Decide the held reports of intervals that have ended, or never were."""
@@ -179,7 +180,7 @@ class Admission:
                 scope = dataclasses.replace(scope, answered=(ends, tag + _SIGNED))
             if found.report is not held.prepared:
                 held = _drawn_again(held, found.report, is_closing=scope.names.closed)
-                self._write(held, ends, seconds, tag)
+                self._write(held, epoch, ends, seconds, tag)  # over the one that it replaces
             self.state = self.state.with_scope(scope)
             due = min(ends, moment.now) + self._coins(1)[0] / ONE * seconds
             self._finished.append(_Finished(found.report, held.upload_id, due))
@@ -250,12 +251,13 @@ class Admission:
         # A later one was entered by a clock that ran ahead: the open one is the last that is known.
         query = "DELETE FROM held WHERE metric = ? AND epoch = ? AND ends > ?"
         self._db.execute(query, (found.scope.metric, found.scope.epoch, interval.ends))
-        self._write(offered, interval.ends, interval.seconds, interval.tag - _SIGNED)
+        tag = interval.tag - _SIGNED
+        self._write(offered, found.scope.epoch, interval.ends, interval.seconds, tag)
 
-    def _write(self, offered: Offered, ends: float, seconds: float, tag: int) -> None:
+    def _write(self, offered: Offered, epoch: str, ends: float, seconds: float, tag: int) -> None:
         prepared = offered.prepared
         keep_params(self._db, prepared.report.params, prepared.params)
-        row = (prepared.report.metric, prepared.epoch, ends, seconds, tag, offered.to_text())
+        row = (prepared.report.metric, epoch, ends, seconds, tag, offered.to_text())
         self._db.execute("INSERT OR REPLACE INTO held VALUES (?, ?, ?, ?, ?, ?)", row)
 
 

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from rappor.ground.files import replacing
 from rappor_client.folder.copies import Sealed
+from rappor_client.folder.system import read_file
 
 NAME: Final = "budget"
 _MAGIC: Final = "rappor budget 1"
@@ -44,7 +45,7 @@ def read_document(host: Path) -> dict[str, Any] | None:
     Raises DamagedRemainderError for anything else, and OSError where it cannot be read.
     """
     try:
-        data = Sealed((host / NAME).read_bytes())
+        data = Sealed(read_file(host / NAME))
     except FileNotFoundError:
         return None
     body = data.bytes[: -(2 * hashlib.sha256().digest_size + 1)]

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from rappor_client.folder import system
-from rappor_client.folder.system import BINARY, NO_LINK, PRIVATE
+from rappor_client.folder.system import BINARY, NO_LINK, PRIVATE, read_file
 
 NAME: Final = "device"
 BUSY_SECONDS: Final = 2.0
@@ -66,13 +66,10 @@ class OwnFolder:
 
     def read(self, name: str) -> bytes | None:
         """Return what a file holds, None if there is none; a link leads nowhere."""
-        flags = os.O_RDONLY | NO_LINK | BINARY
         try:
-            handle = os.open(self._at(name), flags, **self._here())
+            return read_file(self._at(name), NO_LINK, **self._here())
         except FileNotFoundError:
             return None
-        with os.fdopen(handle, "rb") as file:
-            return file.read()
 
     def replace(self, name: str, data: bytes) -> None:
         """Let a file hold these bytes, whole or not at all; `sync` makes its name durable."""

@@ -18,9 +18,18 @@ else:
 PRIVATE: Final = 0o600
 NO_LINK: Final = getattr(os, "O_NOFOLLOW", 0)
 """Opens no symbolic link, where the system can say so."""
+NO_WAIT: Final = getattr(os, "O_NONBLOCK", 0)
+"""A pipe in the place of a file keeps nobody waiting."""
 BINARY: Final = getattr(os, "O_BINARY", 0)
 _FOLDER: Final = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | NO_LINK
 _LOCK: Final = "lock"
+
+
+def read_file(path: str | os.PathLike[str], flags: int = 0, **where: Any) -> bytes:
+    """Return what a file holds; a pipe holds nothing. It raises OSError as `os.open` does."""
+    handle = os.open(path, os.O_RDONLY | NO_WAIT | BINARY | flags, **where)
+    with os.fdopen(handle, "rb") as file:
+        return file.read() or b""
 
 
 class System(Protocol):

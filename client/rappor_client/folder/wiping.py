@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from rappor_client.folder.system import NO_LINK
+from rappor_client.folder.system import NO_LINK, NO_WAIT
 
 _CHUNK: Final = 1 << 20
 _SHARED: Final = "-shm"
 """Memory that other processes share: it holds no row, and they would stumble."""
-_OVERWRITING: Final = os.O_WRONLY | NO_LINK
-"""A link that somebody has put in a file's place leads nowhere."""
+_OVERWRITING: Final = os.O_WRONLY | NO_LINK | NO_WAIT
+"""A link that somebody has put in a file's place leads nowhere, and a pipe keeps nobody waiting."""
 
 
 def overwrite(path: Path, data: bytes) -> None:

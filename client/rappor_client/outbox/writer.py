@@ -266,10 +266,12 @@ class Writer:
         reserved = look.state.reserved
         if asked in self.silent(reserved, year):
             return
+        moment = Moment(event.now, max(event.now, now))
+        if not look.offer(event.offered, tag=event.tag, moment=moment):
+            return  # what takes no part reserves nothing
         for metric in event.metrics:
             reserved = reserved.with_metric(metric, year)
         look.state = look.state.with_reserved(reserved)
-        look.offer(event.offered, tag=event.tag, moment=Moment(event.now, max(event.now, now)))
 
     def _finish(
         self,

@@ -39,6 +39,7 @@ from rappor_client.folder.counters import read_state
 from rappor_client.folder.failures import is_busy
 from rappor_client.folder.own_folder import BUSY_SECONDS, NAME, BusyError
 from rappor_client.folder.store import Store
+from rappor_client.folder.system import read_file
 from rappor_client.folder.wiping import wipe
 from rappor_client.periods import after_day, interval_seconds
 
@@ -160,7 +161,7 @@ def _read(
 def _secret(path: Path) -> Sealed | None:
     """Return the secret of the version before, None if it is not sound."""
     try:
-        data = Sealed(path.read_bytes())
+        data = Sealed(read_file(path))
     except OSError:
         return None
     secret = Sealed(data.bytes[len(_MAGIC) : len(_MAGIC) + SECRET_BYTES])

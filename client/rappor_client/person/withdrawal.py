@@ -22,6 +22,7 @@ from rappor_client.folder import copies, spool
 from rappor_client.folder.own_folder import NAME, OwnFolder, alone_in
 from rappor_client.folder.spool import CLAIM_SECONDS
 from rappor_client.folder.store import Store
+from rappor_client.folder.system import read_file
 from rappor_client.folder.wiping import overwrite, wipe
 from rappor_client.periods import day_of
 from rappor_client.person import migration
@@ -247,7 +248,7 @@ def _is_sending(place: Path, now: float) -> bool:
 def _holds_something(path: Path) -> bool:
     """Return whether a file is there that may hold a secret: neither zeros nor a state without."""
     try:
-        data = path.read_bytes()
+        data = read_file(path)
     except FileNotFoundError:
         return False
     except OSError:

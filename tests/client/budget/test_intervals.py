@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from devices import Opener, locked, metric_of, peek, secret_of, state_of
+from devices import Opener, locked, metric_of, peek, refusing_disk, secret_of, state_of
 from rappor_client import Answer, Outcome
 from rappor_client.testing import FixedClock, MemoryTransport
 
@@ -219,6 +219,43 @@ def test_interval_has_one_report_whatever_epoch_the_registry_says(
         with open_client(metric(second, "week", patterns=2), **settings) as client:
             assert client.flush()
         assert len(transport.reports) == (1 if before is None else 2), (first, second)
+
+
+@pytest.mark.parametrize("is_failing", [False, True])
+def test_held_report_leaves_once_where_an_epoch_has_begun_meanwhile(
+    is_failing: bool, open_client: Opener, clock: FixedClock, tmp_path: Path
+) -> None:
+    """A registry reports every event of a month while a year's interval is open; the disk fails."""
+    transport, second = MemoryTransport(), metric_of("second", CLEAR, interval="day")
+    client = open_client(metric("year"), second, collector=transport)
+    assert client.record("page", "a") == HELD
+    assert client.record("second", "a") == HELD
+    client.close()
+    client = open_client(metric("month", "none"), second, collector=transport)
+    assert client.record("page", "b") == Outcome.KEPT
+    assert client.flush()
+    clock.advance(days=1)
+    if is_failing:  # between the state and the spool
+        with refusing_disk(tmp_path / "device"):
+            assert not client.flush()
+    assert client.flush()
+    assert client.flush()
+    assert [report.metric for report in transport.reports] == ["page", "page", "second"]
+    assert len(transport.bodies) == 3
+
+
+def test_event_that_takes_no_part_reserves_nothing(open_client: Opener, clock: FixedClock) -> None:
+    """The open interval of another epoch takes no further event; the next one does."""
+    client = open_client(metric("month"))
+    assert client.record("page", "a") == HELD
+    reserved = client.spent().reserved
+    client.close()
+    client = open_client(metric("year"))
+    assert client.record("page", "b") == HELD
+    assert client.spent().reserved == reserved
+    clock.advance(days=1)
+    assert client.record("page", "b") == HELD
+    assert client.spent().reserved[2026] > reserved[2026]
 
 
 def test_report_that_waited_in_memory_closes_no_later_interval(

@@ -59,12 +59,20 @@ def damage(path: Path) -> None:
     path.write_bytes(data[:100] + bytes(len(data) - 100))
 
 
+def put_pipe(path: Path) -> None:
+    """Put a pipe in the place of a file: who reads or writes it waits for another process."""
+    path.unlink()
+    os.mkfifo(path)
+
+
 DISKS: dict[str, Callable[[Path], object]] = {
     "sound": Path.exists,
     "no spool": lambda folder: spool_of(folder).unlink(),
     "damaged spool": lambda folder: damage(spool_of(folder)),
     "damaged copy": lambda folder: damage(own(folder) / copies.NAMES[0]),
     "one copy": lambda folder: (own(folder) / copies.NAMES[1]).unlink(),
+    "pipe for a copy": lambda folder: put_pipe(own(folder) / copies.NAMES[0]),
+    "pipe for the spool": lambda folder: put_pipe(spool_of(folder)),
     "half a copy": lambda folder: shutil.copy(
         own(folder) / copies.NAMES[0], own(folder) / ".state.1.0123456789abcdef.tmp"
     ),
