@@ -19,8 +19,8 @@ import { Maker } from "./making.js";
 import { loadNormalizers } from "./normalizers.js";
 import { FAILED, KEPT, silent } from "./outcomes.js";
 import { metricOf, readRegistry, recordedBy, refusedWith, together } from "./registry.js";
-import { followClock, silentMetrics } from "./reservation.js";
-import { nextEnd, smallestTag, tagOf } from "./reservoir.js";
+import { followClock, hasReserved, silentMetrics } from "./reservation.js";
+import { hasDue, nextEnd, smallestTag, tagOf } from "./reservoir.js";
 import { systemCoins } from "./responses.js";
 import { keepParams, termsOf } from "./scopes.js";
 import { SECRET_BYTES, secretOf } from "./secret.js";
@@ -291,7 +291,8 @@ export class Client {
     if (!this.#hasRoom(device, metrics, now)) return silent("budget");
     const silence = maker.silence(device, asked, day);
     if (silence) return silent(silence);
-    if (asked.interval === "none" || nextEnd(device) <= now) return undefined; // a held report may go
+    const isReserved = metrics.every((metric) => hasReserved(device, metric, yearOf(now)));
+    if (asked.interval === "none" || !isReserved || hasDue(device, now)) return undefined;
     const smallest = smallestTag(device, metrics, now);
     if (smallest === undefined) return silent("interval");
     return tag >= smallest ? KEPT : undefined;

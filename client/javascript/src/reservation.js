@@ -65,13 +65,32 @@ export function followClock(device, year) {
  * @param {number} year
  */
 export function keepReserved(device, metric, year) {
-  const scopes = dependsOn(metric);
+  const row = rowOf(device, metric, year);
   const price = yearPrice(metric, year);
-  const row = device.reserved.find(
-    ([of, name, own]) => of === year && name === metric.name && own === scopes,
-  );
   if (row) row[3] = Math.max(row[3], price);
-  else device.reserved.push([year, metric.name, scopes, price]);
+  else device.reserved.push([year, metric.name, dependsOn(metric), price]);
+}
+
+/**
+ * Return whether a metric has reserved what it needs of a year.
+ * @param {Device} device
+ * @param {Metric} metric
+ * @param {number} year
+ */
+export function hasReserved(device, metric, year) {
+  return (rowOf(device, metric, year)?.[3] ?? -1) >= yearPrice(metric, year);
+}
+
+/**
+ * @param {Device} device
+ * @param {Metric} metric
+ * @param {number} year
+ */
+function rowOf(device, metric, year) {
+  const scopes = dependsOn(metric);
+  const isOwn = (/** @type {Device["reserved"][number]} */ [of, name, own]) =>
+    of === year && name === metric.name && own === scopes;
+  return device.reserved.find(isOwn);
 }
 
 /**

@@ -109,7 +109,7 @@ export function release(device, spool, now, coins) {
   );
   for (const held of all) {
     const { report, terms, ends, seconds } = held;
-    if (!report || !terms || (now < ends && !isFarAhead(held, now))) continue;
+    if (!report || !terms || !isDue(held, now)) continue;
     const { permanent, closed, ...prepared } = report;
     const entering = { ...prepared, permanent, params: device.params[report.params] };
     const answered = answer(device, terms, entering);
@@ -123,6 +123,15 @@ export function release(device, spool, now, coins) {
     }
     forget(held);
   }
+}
+
+/**
+ * Return whether any held report may go.
+ * @param {Device} device
+ * @param {number} now
+ */
+export function hasDue({ held }, now) {
+  return Object.values(held).some((each) => each.report && isDue(each, now));
 }
 
 /**
@@ -180,6 +189,15 @@ function openInterval(device, scope, now) {
  */
 function isFull({ scopes }, { metric, epoch, most }) {
   return nReports(scopes.filter((each) => each.metric === metric && each.epoch === epoch)) >= most;
+}
+
+/**
+ * Return whether an interval has ended, or never was.
+ * @param {{ ends: number, seconds: number }} held
+ * @param {number} now
+ */
+function isDue(held, now) {
+  return now >= held.ends || isFarAhead(held, now);
 }
 
 /**
