@@ -88,6 +88,7 @@ export function smallestTag(device, metrics, now) {
     const terms = termsOf(metric, dayOf(now));
     const named = { metric: metric.name, epoch: epochAt(metric.epoch, dayOf(now)) };
     const scope = inForce(device, terms, named)?.scope;
+    if (scope?.interval === "none") return NO_TAG; // whatever interval an earlier registry left open
     const open = openInterval(device, scope ?? { ...terms, ...named }, now);
     if (!open) return undefined;
     tags.add(open.tag);

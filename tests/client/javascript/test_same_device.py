@@ -355,6 +355,26 @@ def test_a_device_that_has_answered_stays_in_its_sample(tmp_path: Path) -> None:
     assert seen["kept"] == [True, True, False]
 
 
+def test_an_open_interval_holds_up_no_scope_that_reports_every_event(tmp_path: Path) -> None:
+    """The scope has begun in the middle of a week that an earlier registry opened."""
+    params = Params(k=16, h=2, m=8, f=0.25, p=0.25, q=0.75)
+    events: list[dict[str, Any]] = []
+    for day, number in enumerate((0, 1, 0)):
+        now = START + day * DAY
+        events.append({"now": now, "open": number, "caps": {}})
+        events.append({"now": now, "metric": "page", "value": "a"})
+    history = {
+        "secret": bytes(range(32)),
+        "registries": [
+            Registry([metric_of("page", params, epoch="year", interval=each)], total=math.inf)
+            for each in ("week", "none")
+        ],
+        "events": [*events, {"now": START + 9 * DAY, "flush": []}],
+    }
+    (seen,) = compare({0: history}, tmp_path)
+    assert len(seen["sent"]) == 3
+
+
 @pytest.mark.acceptance
 def test_many_histories_leave_the_same_reports(tmp_path: Path) -> None:
     """The same, a thousand times."""
