@@ -12,6 +12,7 @@ import json
 import os
 import shutil
 import sys
+import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import FrameType
@@ -244,6 +245,38 @@ def test_killed_while_a_device_begins(open_client: Opener, tmp_path: Path) -> No
         if not status:
             break
     assert moment > 5
+
+
+def test_killed_while_a_first_event_is_written(
+    open_client: Opener, clock: FixedClock, tmp_path: Path
+) -> None:
+    """At each touch of the disk: whatever leaves afterwards has its price reserved."""
+    n_left = 0
+    for moment in itertools.count():
+        folder = f"first{moment}"
+        child = os.fork()
+        if child == 0:
+            try:
+                client = open_device(tmp_path / folder, *METRICS, clock=clock)
+                kill_at(moment, is_fine=False)
+                threading.setprofile(sys.getprofile())  # whichever thread is first
+                client.record("daily", "a")
+                client.waiting()
+            finally:
+                os._exit(0)
+        _, status = os.waitpid(child, 0)
+        clock.advance(days=1)
+        transport = MemoryTransport()
+        client = open_client(*METRICS, folder=folder, collector=transport)
+        assert client.flush()
+        spent = client.spent()
+        client.close()
+        assert spent.reserved.get(2026, 0.0) >= spent.nats >= len(transport.reports)
+        n_left += len(transport.reports)
+        if not status:
+            break
+    assert moment > 5
+    assert n_left > 0
 
 
 def test_a_stopped_process_puts_nothing_back(open_client: Opener, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import { DAY, dayOf, epochAt, epochsAt, intervalEnd, intervalSeconds } from "./c
 import { count } from "./device.js";
 import { nReports } from "./ledger.js";
 import { ONE } from "./params.js";
-import { answer, draw, inForce, isLatched, remember, termsOf } from "./scopes.js";
+import { answer, draw, inForce, isLatched, remember, termsOf, wasLatched } from "./scopes.js";
 
 /** @typedef {import("../index.js").Coins} Coins */
 /** @typedef {import("../index.js").Metric} Metric */
@@ -60,7 +60,9 @@ export function offer(device, offers, { now, tag }, coins) {
   const open = offers.map(({ scope }) => openInterval(device, scope, now));
   if (!open.every((each) => each)) return false;
   const tags = new Set(open.map((each) => each?.tag ?? ""));
-  if (tags.size === 1 && tag >= [...tags][0]) return true;
+  const [held] = tags;
+  const isFixed = offers.every(({ scope }) => wasLatched(device, scope));
+  if (tags.size === 1 && held !== NO_TAG && (isFixed || tag >= held)) return true;
   for (const [i, { terms, scope, params }] of offers.entries()) {
     const { metric, epoch, permanent, closed } = scope;
     const { ends, seconds } = /** @type {Open} */ (open[i]);
@@ -86,6 +88,7 @@ export function smallestTag(device, metrics, now) {
     const terms = termsOf(metric, dayOf(now));
     const named = { metric: metric.name, epoch: epochAt(metric.epoch, dayOf(now)) };
     const scope = inForce(device, terms, named)?.scope;
+    if (scope?.interval === "none") return NO_TAG; // whatever interval an earlier registry left open
     const open = openInterval(device, scope ?? { ...terms, ...named }, now);
     if (!open) return undefined;
     tags.add(open.tag);

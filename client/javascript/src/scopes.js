@@ -93,14 +93,22 @@ export function answer(device, terms, entering) {
  * @param {Scope} scope
  */
 export function remember(device, scope) {
-  const { metric, epoch, response, params, last } = scope;
-  const at = device.scopes.findIndex(
-    (each) => each.metric === metric && each.epoch === epoch && each.response === response,
-  );
+  const { params, last } = scope;
+  const at = placeOf(device, scope);
   const reports = { ...scope.admitted[last] };
   reports[params] = (reports[params] ?? 0) + 1;
   scope.admitted = { ...scope.admitted, [last]: reports };
   device.scopes[at < 0 ? device.scopes.length : at] = scope;
+}
+
+/**
+ * Return whether a scope repeated one permanent response before the event that leads to this one.
+ * @param {Device} device
+ * @param {Scope} scope
+ */
+export function wasLatched(device, scope) {
+  const before = device.scopes[placeOf(device, scope)];
+  return Boolean(before && (before.closed || scope.patterns === 1));
 }
 
 /**
@@ -182,6 +190,16 @@ export function isBegun(device, metric, day) {
  */
 function scopesOn({ scopes }, metric, day) {
   return scopes.filter((each) => each.metric === metric && each.first <= day && day <= each.end);
+}
+
+/**
+ * @param {Device} device
+ * @param {Scope} scope
+ */
+function placeOf({ scopes }, { metric, epoch, response }) {
+  return scopes.findIndex(
+    (each) => each.metric === metric && each.epoch === epoch && each.response === response,
+  );
 }
 
 /** @param {Record<string, unknown>} record */

@@ -236,7 +236,8 @@ export class Uploader {
    * @param {number} now
    */
   #postpone({ sending }, upload, answer, now) {
-    const asked = Math.min(Math.max(answer?.retryAfter || 0, 0), LONGEST_WAIT - LONGEST_BACKOFF);
+    const wanted = Number(answer?.retryAfter) || 0; // a host's transport may tell anything
+    const asked = Math.min(Math.max(wanted, 0), LONGEST_WAIT - LONGEST_BACKOFF);
     sending.asked = now + asked;
     if (upload) upload.backoff = sending.asked + this.#backoff(upload.attempts);
     sending.failures += 1;

@@ -152,7 +152,8 @@ class Admission:
         tags = {interval.tag for _, _, interval in waiting if interval is not None}
         held = tags.pop() if len(tags) == 1 else None
         is_latched = all(self._is_latched(found.scope) for _, found, _ in waiting)
-        if held is None or not (is_latched or tag >= held):
+        is_entered = self._is_entered(offered[0].prepared.report.metric, tag, moment)
+        if not is_entered and (held is None or not (is_latched or tag >= held)):
             for each, found, interval in waiting:
                 assert interval is not None
                 self._hold(each, found, interval._replace(tag=tag))
@@ -231,6 +232,18 @@ class Admission:
             self._db.execute(query, (scope.metric, scope.epoch, open_until))
             return _Interval(ends, seconds, None)
         return _Interval(open_until, length, tag + _SIGNED)
+
+    def _is_entered(self, name: str, tag: int, moment: Moment) -> bool:
+        """Return whether its interval holds this very event: the disk failed after it was entered.
+
+        A later interval may have begun since, which would take it for one of a clock set back.
+        """
+        query = (
+            "SELECT 1 FROM held WHERE metric = ? AND tag = ? AND report IS NOT NULL "
+            "AND ends - seconds <= ? AND ends > ?"
+        )
+        row = self._db.execute(query, (name, tag - _SIGNED, moment.at, moment.at)).fetchone()
+        return row is not None
 
     def _is_open_elsewhere(self, scope: Scope, moment: Moment) -> bool:
         """Return whether an earlier registry's epoch that holds the day has an open interval."""

@@ -82,7 +82,9 @@ def _read(asked: object) -> dict[str, str]:
 
 
 def _day(text: object) -> str | None:
+    """Return a day written as 2026-11-30, None for what other forms of ISO 8601 would read."""
     try:
-        return datetime.date.fromisoformat(str(text)).isoformat()
+        is_day = isinstance(text, str) and datetime.date.fromisoformat(text).isoformat() == text
     except ValueError:
         return None
+    return str(text) if is_day else None

@@ -239,6 +239,7 @@ class Writer:
         with self.store.transaction(patience=_BUSY_SECONDS) as db:
             admission.agree(db, identity.number)
             self._stops.recall(db)  # another process may have been asked
+            db.execute("SAVEPOINT before")
             reserved = identity.state.reserved.followed(day_of(now).year)
             look = Admission(
                 db, identity.state.with_reserved(reserved), self._settings.policy.coins
@@ -247,12 +248,18 @@ class Writer:
                 self._enter(look, event, now)
             if at is not None:
                 look.release(Moment(at, now))
-            is_changed = look.state is not identity.state
-            if not is_changed:
+            reserved, state = look.state.reserved, look.state
+            is_reserving = reserved is not identity.state.reserved
+            if is_reserving:  # before the spool has what needs it: it leaves whoever is killed
+                db.execute("ROLLBACK TO before")
+                state = identity.state.with_reserved(reserved)
+            if state is identity.state:
                 return self._finish(db, look, counts, action)
             admission.follow(db, identity.number + 1)
         self.store.sync()
-        identity.write(look.state)
+        identity.write(state)
+        if is_reserving:
+            return self._write_all(events, counts, action, at)
         with self.store.transaction(patience=BUSY_SECONDS) as db:
             return self._finish(db, look, counts, action)
 

@@ -244,6 +244,27 @@ def test_held_report_leaves_once_where_an_epoch_has_begun_meanwhile(
     assert len(transport.bodies) == 3
 
 
+def test_events_of_two_intervals_leave_once_where_the_disk_fails_in_between(
+    open_client: Opener, clock: FixedClock, tmp_path: Path
+) -> None:
+    """They wait in memory; what is held is on the disk, and what goes with it is not yet."""
+    transport, choice, folder = MemoryTransport(), Choice(), tmp_path / "device"
+    client = open_client(metric(patterns=2), collector=transport, coins=choice)
+    client.flush()  # the spool is there
+    with locked(folder):
+        choice.u = REPLACES
+        assert client.record("page", "a") == HELD
+        clock.advance(days=1)
+        choice.u = STAYS
+        assert client.record("page", "b") == HELD
+    with refusing_disk(folder):
+        assert not client.flush()
+    clock.advance(days=1)
+    assert client.flush()
+    assert len(transport.bodies) == len(transport.reports) == 2
+    assert len({report.bits for report in transport.reports}) == 2
+
+
 def test_event_that_takes_no_part_reserves_nothing(open_client: Opener, clock: FixedClock) -> None:
     """The open interval of another epoch takes no further event; the next one does."""
     client = open_client(metric("month"))

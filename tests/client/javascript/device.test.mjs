@@ -406,7 +406,7 @@ test("an upload is given up a week after its first attempt, however many follow"
 });
 
 test("a collector may ask for hours, and never for a time that is over", async () => {
-  for (const [retryAfter, asked] of [[1e9, 23 * 3600], [-1000, 0], [NaN, 0]]) {
+  for (const [retryAfter, asked] of [[1e9, 23 * 3600], [-1000, 0], [NaN, 0], ["soon", 0], [{}, 0]]) {
     const { client } = await open({ statuses: [{ status: 503, body: "", retryAfter }] });
     await told(client, "page", "a");
     assert.equal((await client.flush({ timeout: 0 })).retryAt, NOON + asked);

@@ -326,8 +326,9 @@ def test_the_same_history_leaves_the_same_reports(tmp_path: Path) -> None:
     Over changed registries, clocks that jump, refusals, opting out, and withdrawal.
     """
     # 1165 enters an hour, goes back, and comes to it again; 1931 gets a second pattern later; 1227
-    # lets an event without a report look at a wrong clock's; two reserve for a later registry
-    seeds = (*range(60), 1165, 1227, 1931, 21030, 22812)
+    # lets an event without a report look at a wrong clock's; in 21030 an open interval takes no
+    # event, 22812 reserves for a later registry, in 24022 a store looks at a later event of a latch
+    seeds = (*range(60), 1165, 1227, 1931, 21030, 22812, 24022)
     seen = compare({seed: a_history(seed) for seed in seeds}, tmp_path)
     assert sum(len(each["sent"]) for each in seen) > 60
     assert {kept for each in seen for kept in each["kept"]} == {True, False}
@@ -351,6 +352,26 @@ def test_a_device_that_has_answered_stays_in_its_sample(tmp_path: Path) -> None:
     }
     (seen,) = compare({0: history}, tmp_path)
     assert seen["kept"] == [True, True, False]
+
+
+def test_an_open_interval_holds_up_no_scope_that_reports_every_event(tmp_path: Path) -> None:
+    """The scope has begun in the middle of a week that an earlier registry opened."""
+    params = Params(k=16, h=2, m=8, f=0.25, p=0.25, q=0.75)
+    events: list[dict[str, Any]] = []
+    for day, number in enumerate((0, 1, 0)):
+        now = START + day * DAY
+        events.append({"now": now, "open": number, "caps": {}})
+        events.append({"now": now, "metric": "page", "value": "a"})
+    history = {
+        "secret": bytes(range(32)),
+        "registries": [
+            Registry([metric_of("page", params, epoch="year", interval=each)], total=math.inf)
+            for each in ("week", "none")
+        ],
+        "events": [*events, {"now": START + 9 * DAY, "flush": []}],
+    }
+    (seen,) = compare({0: history}, tmp_path)
+    assert len(seen["sent"]) == 3
 
 
 def test_a_metric_that_gets_a_second_pattern_chooses_among_the_events_of_an_interval(

@@ -61,7 +61,10 @@ def test_stop_lasts_thirty_days_at_most(open_client: Opener, clock: FixedClock) 
 
 @pytest.mark.parametrize(
     "stop",
-    [None, 1, "page", [], ["page"], {"page": 1}, {"page": None}, {"page": "soon"}, {"x": {}}],
+    [
+        *[None, 1, "page", [], ["page"], {"page": 1}, {"page": None}, {"page": "soon"}, {"x": {}}],
+        *[{"page": 20261120}, {"page": "20261120"}, {"page": "2026-W47-5"}],
+    ],
 )
 def test_whatever_else_is_asked_for_stops_nothing(stop: Any, open_client: Opener) -> None:
     """The report is accepted all the same."""
