@@ -35,13 +35,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from rappor.decoding.distribution import (
-    NO_NOISE,
-    fit_prior,
-    posterior_moments,
-    posterior_slopes,
-    prior_covariance,
-)
+from rappor.decoding.distribution import NO_NOISE, Posterior, fit_prior
 from rappor.decoding.p_values import EDGES, PValues, count_p_values
 from rappor.ground.errors import DecodeError
 
@@ -152,14 +146,13 @@ class Joint:
         z = estimate[entries] / scale
         prior_z, counts = _scores(z, p_values, entries)
         prior = fit_prior(prior_z, counts)
-        mean, variance = posterior_moments(prior, z)
-        slopes = posterior_slopes(prior, z) * scale[:, None]
-        kept = np.sqrt(variance)
+        posterior = Posterior(prior, z)
+        slopes, kept = posterior.slopes() * scale[:, None], np.sqrt(posterior.variance)
+        of_prior = Posterior(prior, prior_z).prior_covariance(counts)
         return cls(
             entries=entries,
-            mean=mean * scale,
-            covariance=covariance(entries) * np.outer(kept, kept)
-            + slopes @ prior_covariance(prior, prior_z, counts) @ slopes.T,
+            mean=posterior.mean * scale,
+            covariance=covariance(entries) * np.outer(kept, kept) + slopes @ of_prior @ slopes.T,
         )
 
     def contrasts(

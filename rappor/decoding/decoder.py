@@ -13,7 +13,7 @@ from rappor.candidates.candidates import Candidates
 from rappor.counts.counts import Counts
 from rappor.decoding import closed_form, diagnostics
 from rappor.decoding.blas_threads import one_thread
-from rappor.decoding.breakdown import Found, answer_rows, break_down, string_rows
+from rappor.decoding.breakdown import answer_rows, break_down, string_rows
 from rappor.decoding.capacity import describe_capacity, fit_all
 from rappor.decoding.closed_form import CompleteAnswers
 from rappor.decoding.collected import standardise
@@ -24,7 +24,7 @@ from rappor.decoding.detection import Detection
 from rappor.decoding.devices import merge
 from rappor.decoding.distribution import estimate_shares
 from rappor.decoding.estimates import Estimates
-from rappor.decoding.inference import Listing, Raw, conclude, normal_interval
+from rappor.decoding.inference import Raw, conclude, normal_interval
 from rappor.decoding.p_values import PValues
 from rappor.decoding.presence import p_values_of
 from rappor.decoding.selection import SCREENED, Selection, select
@@ -189,11 +189,7 @@ def is_told_elsewhere(collections: Sequence[Counts]) -> bool:
 
 
 def _decode_stream(
-    target: Target,
-    listed: Candidates,
-    keep: int,
-    detection: Detection,
-    progress: Progress,
+    target: Target, listed: Candidates, keep: int, detection: Detection, progress: Progress
 ) -> Estimates:
     """Decode strings of which the best `keep` have a row."""
     # Imported here: it loads the compiler, which categories do without.
@@ -202,7 +198,7 @@ def _decode_stream(
     pool = StreamedDesign(listed, target, keep)
     selection = select(target, pool, progress)
     strings = _Strings(pool.kept, pool.listed, pool.ties)
-    return _conclude_strings(target, strings, selection, detection, shares=None)
+    return _conclude_strings(target, strings, selection, detection, distribution=False)
 
 
 def _decode_bloom(
@@ -220,9 +216,8 @@ def _decode_bloom(
     if ties:
         design = Design(drop_ties(candidates, ties), params)
     selection = fit_all(target, design, select(target, design, progress))
-    shares = _shares(target, selection) if distribution else None
     strings = _Strings(candidates, design, ties)
-    return _conclude_strings(target, strings, selection, detection, shares=shares)
+    return _conclude_strings(target, strings, selection, detection, distribution=distribution)
 
 
 class _Strings(NamedTuple):
@@ -239,73 +234,47 @@ def _conclude_strings(
     selection: Selection,
     detection: Detection,
     *,
-    shares: NDArray[np.float64] | None,
+    distribution: bool,
 ) -> Estimates:
     """Make the table of the candidates of a design, and of those in ties with them."""
-    candidates, design, ties = strings
-    place = spread_ties(len(candidates), ties)
-    given = _given(target, candidates, place)
+    given = _given(target, strings)
     tail, p_values = _p_values(target, selection, given)
     thresholds = Thresholds(detection.for_ones(_ones_variance(target)), p_values)
+    rows = string_rows(target, strings.design, selection, tail, thresholds)
     raw = Raw(
+        names=strings.candidates.strings,
+        ties=strings.ties,
         estimate=selection.estimate,
         std_error=_with_sampling(target, selection.estimate, selection.std_error),
-        p_values=p_values,
+        thresholds=thresholds,
         interval=normal_interval(
             selection.estimate, _apart(target, selection), tail, devices=_devices(target, selection)
         ),
-        covariance=partial(_covariance, target, design, selection),
-        shares=shares,
+        covariance=partial(_covariance, target, strings.design, selection),
+        shares=_shares(target, selection) if distribution else None,
         residual=standardise(target, selection.fit),
-        breakdown=_breakdown(target, design, selection, tail, thresholds),
+        breakdown=break_down(rows, thresholds.detected, target.n_reports),
         given=given,
     )
-    return conclude(
-        Listing(
-            names=candidates.strings,
-            order=np.argsort(-raw.estimate[place], kind="stable"),
-            place=place,
-            ties=ties,
-        ),
-        raw,
-        thresholds.detection,
-        target=target,
-        exclusive=True,
-        diagnostics=_diagnostics(target, strings, selection, thresholds),
-    )
+    return conclude(raw, target, _diagnostics(target, strings, selection, thresholds))
 
 
 def _p_values(
     target: Target, selection: Selection, given: NDArray[np.int64]
 ) -> tuple[NullTail, PValues]:
     """Return the tail of an absent candidate's score, and the p-values of all but the given."""
-    z = selection.estimate / selection.std_error
     # Where the counts say nothing about a candidate, nothing speaks for its presence.
     known = np.isfinite(selection.std_error)
-    tail, tested = _test(target, selection, np.where(known, z, 0.0))
+    z = np.where(known, selection.estimate / selection.std_error, 0.0)
+    if isinstance(selection.fit, ShrunkenFit):
+        tail = normal_tail()
+        tested = np.maximum(tail.p_values(z), diagnostics.least_p_value(target))
+    else:
+        tail = null_tail(target, selection.fit)
+        tested = p_values_of(target, selection.fit, z, selection.chosen)
     rows = np.where(known, tested, 1.0)
     rows[given] = 1.0
     return tail, PValues(rows=rows, others=selection.others, least=selection.least)
-
-
-def _breakdown(
-    target: Target, design: Design, selection: Selection, tail: NullTail, thresholds: Thresholds
-) -> NDArray[np.float64]:
-    """Return how many forged reports make and hide each detected candidate."""
-    p_values = thresholds.p_values.rows
-    detected = np.flatnonzero(p_values <= thresholds.largest)
-    found = Found(
-        columns=design.columns(detected),
-        places=_places(target, selection, detected),
-        share=selection.estimate[detected],
-        std_error=selection.std_error[detected],
-    )
-    rows, hidden = string_rows(
-        target, selection.fit, found, p_values=tail.p_values, threshold=thresholds.own
-    )
-    return break_down(
-        rows, hidden, detected, n_candidates=len(p_values), n_reports=target.n_reports
-    )
 
 
 def _diagnostics(
@@ -324,11 +293,12 @@ def _diagnostics(
     }
 
 
-def _given(target: Target, candidates: Candidates, place: NDArray[np.int64]) -> NDArray[np.int64]:
+def _given(target: Target, strings: _Strings) -> NDArray[np.int64]:
     """Return the entry of the empty text where a category stands for it: it is no discovery."""
-    if not is_told_elsewhere(target.counts) or "" not in candidates.strings:
+    names = strings.candidates.strings
+    if not is_told_elsewhere(target.counts) or "" not in names:
         return np.zeros(0, dtype=np.int64)
-    return place[[candidates.strings.index("")]]
+    return spread_ties(len(names), strings.ties)[0][[names.index("")]]
 
 
 def _ones_variance(target: Target) -> float:
@@ -343,30 +313,6 @@ def _shares(target: Target, selection: Selection) -> NDArray[np.float64]:
     """Return the distribution answer and its errors, (2, c)."""
     share, error = estimate_shares(selection.estimate, selection.std_error)
     return np.stack([share, _with_sampling(target, share, error)])
-
-
-def _test(
-    target: Target, selection: Selection, z: NDArray[np.float64]
-) -> tuple[NullTail, NDArray[np.float64]]:
-    """Return the tail of an absent candidate's score, and the p-values of all, (c,)."""
-    if isinstance(selection.fit, ShrunkenFit):
-        tail = normal_tail()
-        return tail, np.maximum(tail.p_values(z), diagnostics.least_p_value(target))
-    p_values = p_values_of(target, selection.fit, z, selection.chosen)
-    return null_tail(target, selection.fit), p_values
-
-
-def _places(
-    target: Target, selection: Selection, candidates: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    """Return where the fit has candidates: their place in its basis, -1 outside it.
-
-    A shrunken fit has all of them, by their own numbers.
-    """
-    if isinstance(selection.fit, ShrunkenFit):
-        return candidates
-    place = np.searchsorted(selection.chosen, candidates)
-    return np.where(np.isin(candidates, selection.chosen), len(target.counts) + place, -1)
 
 
 def _with_sampling(
@@ -443,28 +389,17 @@ def _decode_closed(
             raise DecodeError("complete must be false: a report may have several answers, or none")
         answers = CompleteAnswers.of(target, answers)
         found["complete"] = answers.describe()
-    estimate, std_error = answers.estimate, answers.std_error
     thresholds = Thresholds(detection, PValues(rows=answers.proportions.p_values()))
-    detected = np.flatnonzero(thresholds.p_values.rows <= thresholds.largest)
     share = answers.shares(exclusive=encoding.exclusive)
-    rows, hidden = answer_rows(target, answers.proportions, detected, threshold=thresholds.own)
-    n = len(encoding.answers)
-    return conclude(
-        Listing(names=encoding.answers, order=np.arange(n), place=np.arange(n)),
-        Raw(
-            estimate=estimate,
-            std_error=std_error,
-            p_values=thresholds.p_values,
-            interval=answers.interval,
-            covariance=partial(closed_form.covariance, target, answers),
-            shares=np.stack([share, std_error]) if distribution else None,
-            residual=None,
-            breakdown=break_down(
-                rows, hidden, detected, n_candidates=n, n_reports=target.n_reports
-            ),
-        ),
-        detection,
-        target=target,
-        exclusive=encoding.exclusive,
-        diagnostics=found,
+    rows = answer_rows(target, answers.proportions, thresholds)
+    raw = Raw(
+        names=tuple(encoding.answers),
+        estimate=answers.estimate,
+        std_error=answers.std_error,
+        thresholds=thresholds,
+        interval=answers.interval,
+        covariance=partial(closed_form.covariance, target, answers),
+        shares=np.stack([share, answers.std_error]) if distribution else None,
+        breakdown=break_down(rows, thresholds.detected, target.n_reports),
     )
+    return conclude(raw, target, found)

@@ -271,21 +271,14 @@ def _for_half(target: Target, *, coins: float, devices: float, tau2: float) -> d
     each = max(repetition.reports_per_device for repetition in target.repetitions)
     cohorts = max(counts.params.m for counts in target.counts)
 
-    def times(lowered: float) -> float | None:
+    def more(now: float, lowered: float) -> int | None:
         left = total / 4 - (total - lowered)
-        return lowered / left if left > 0 else None
+        return int(np.ceil(now * (lowered / left))) if left > 0 else None
 
-    of_devices, of_reports, of_cohorts = times(coins + devices), times(coins), times(tau2)
     return {
-        "half_detectable_with_reports": (
-            None if of_devices is None else int(np.ceil(target.n_reports * of_devices))
-        ),
-        "half_detectable_with_reports_per_device": (
-            None if of_reports is None else int(np.ceil(each * of_reports))
-        ),
-        "half_detectable_with_cohorts": (
-            None if of_cohorts is None else int(np.ceil(cohorts * of_cohorts))
-        ),
+        "half_detectable_with_reports": more(target.n_reports, coins + devices),
+        "half_detectable_with_reports_per_device": more(each, coins),
+        "half_detectable_with_cohorts": more(cohorts, tau2),
     }
 
 
@@ -297,16 +290,10 @@ class Caution:
     sentence: str
 
 
-def warnings(
+def cautions(
     diagnostics: Mapping[str, Any], n_reports: int, *, devices_known: bool = True
-) -> tuple[Caution, ...]:
-    """Return what questions the whole table."""
-    return tuple(_cautions(diagnostics, n_reports, devices_known=devices_known))
-
-
-def _cautions(
-    diagnostics: Mapping[str, Any], n_reports: int, *, devices_known: bool
 ) -> Iterator[Caution]:
+    """Yield what questions the whole table."""
     if not devices_known:
         yield Caution(
             "unknown_devices",

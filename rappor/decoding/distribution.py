@@ -123,15 +123,15 @@ def estimate_shares(
     rounded, place, counts = np.unique(
         np.rint(z * _BINS) / _BINS, return_inverse=True, return_counts=True
     )
-    prior = fit_prior(rounded, counts)
-    mean, variance = (moment[place] for moment in posterior_moments(prior, rounded))
+    posterior = Posterior(fit_prior(rounded, counts), rounded)
+    mean, variance = posterior.mean[place], posterior.variance[place]
     off = z - rounded[place]
-    moves = scale @ posterior_slopes(prior, rounded)[place]
-    spread = variance @ scale**2 + moves @ prior_covariance(prior, rounded, counts) @ moves
+    moves = scale @ posterior.slopes()[place]
+    spread = variance @ scale**2 + moves @ posterior.prior_covariance(counts) @ moves
     total = float((mean + off) @ scale), max(math.sqrt(max(spread, 0.0)), NO_NOISE)
 
     def quantiles(quantile: float) -> NDArray[np.float64]:
-        curve = posterior_quantile(prior, rounded, quantile)[place]
+        curve = posterior.quantile(quantile)[place]
         # Where the curve is not zero its slope is near one, so what rounding took is added back.
         return np.asarray(np.where(curve > 0, np.maximum(curve + off, 0.0), 0.0) * scale)
 
@@ -204,73 +204,57 @@ def _newton_step(
     return np.asarray(found)
 
 
-def posterior_quantile(
-    prior: Prior, z: NDArray[np.float64], quantile: float
-) -> NDArray[np.float64]:
-    """Return the quantile of the share given each estimate, both in standard errors."""
-    parts, centre = _posterior(prior, z)
-    whole = special.log_ndtr(centre)
-    low, high = np.zeros(len(z)), np.maximum(z, 0.0) + _FARTHEST
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        above = (parts * np.exp(special.log_ndtr(centre - middle[:, None]) - whole)).sum(axis=1)
-        is_low = above > 1 - quantile
-        low, high = np.where(is_low, middle, low), np.where(is_low, high, middle)
-    return np.asarray(np.where(parts.sum(axis=1) > 1 - quantile, low, 0.0))
+class Posterior:
+    """The share given each of u estimates, both in standard errors.
 
+    Under an exponential part of mean c it is a normal distribution around the estimate less 1/c,
+    cut off at zero.
 
-def posterior_moments(
-    prior: Prior, z: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return mean and variance of the share given each estimate, in standard errors, (u,) each."""
-    parts, centre = _posterior(prior, z)
-    means = _means(centre)
-    mean = (parts * means).sum(axis=1)
-    squares = (parts * (1 + centre * means)).sum(axis=1)
-    return mean, np.maximum(squares - mean**2, 0.0)
-
-
-def posterior_slopes(prior: Prior, z: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return how the mean of each share, (u, 1 + t), moves with the logarithm of each weight."""
-    parts, centre = _posterior(prior, z)
-    mean = (parts * _means(centre)).sum(axis=1, keepdims=True)
-    return np.hstack(
-        [(parts.sum(axis=1, keepdims=True) - 1) * mean, parts * (_means(centre) - mean)]
-    )
-
-
-def prior_covariance(
-    prior: Prior, z: NDArray[np.float64], counts: NDArray[np.int64]
-) -> NDArray[np.float64]:
-    """Return the covariance, (1 + t, 1 + t), of the logarithms of the fitted weights.
-
-    It is the inverse of their information, of weights that add up to one.
+    Attributes
+    ----------
+    mean, variance : (u,) float64.
     """
-    parts, _ = _posterior(prior, z)
-    odds = np.hstack([1 - parts.sum(axis=1, keepdims=True), parts])
-    information = (odds * counts[:, None]).T @ odds
-    information[np.diag_indices_from(information)] += _LEAST_KNOWN
-    inverse = linalg.inv(information)
-    sums = inverse @ prior.weights
-    return np.asarray(inverse - np.outer(sums, sums) / (prior.weights @ sums))
 
+    def __init__(self, prior: Prior, z: NDArray[np.float64]) -> None:
+        """Compute the probability of each part, its centre and its mean, (u, t) all three."""
+        joint = _likelihood(prior.means, z) * prior.weights
+        self._prior, self._z = prior, z
+        self._parts = joint[:, 1:] / joint.sum(axis=1, keepdims=True)
+        self._centre = z[:, None] - 1 / prior.means
+        density = -(self._centre**2) / 2 - np.log(2 * np.pi) / 2
+        self._means = self._centre + np.exp(density - special.log_ndtr(self._centre))
+        self.mean: NDArray[np.float64] = (self._parts * self._means).sum(axis=1)
+        squares = (self._parts * (1 + self._centre * self._means)).sum(axis=1)
+        self.variance = np.maximum(squares - self.mean**2, 0.0)
 
-def _posterior(
-    prior: Prior, z: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the probability of each part given each estimate, and its centre, (u, t) both.
+    def quantile(self, quantile: float) -> NDArray[np.float64]:
+        """Return this quantile of each share, (u,)."""
+        whole = special.log_ndtr(self._centre)
+        low, high = np.zeros(len(self._z)), np.maximum(self._z, 0.0) + _FARTHEST
+        for _ in range(_HALVINGS):
+            middle = (low + high) / 2
+            tails = np.exp(special.log_ndtr(self._centre - middle[:, None]) - whole)
+            is_low = (self._parts * tails).sum(axis=1) > 1 - quantile
+            low, high = np.where(is_low, middle, low), np.where(is_low, high, middle)
+        return np.asarray(np.where(self._parts.sum(axis=1) > 1 - quantile, low, 0.0))
 
-    Under an exponential part of mean c the posterior is a normal distribution around the
-    estimate less 1/c, cut off at zero.
-    """
-    joint = _likelihood(prior.means, z) * prior.weights
-    return joint[:, 1:] / joint.sum(axis=1, keepdims=True), z[:, None] - 1 / prior.means
+    def slopes(self) -> NDArray[np.float64]:
+        """Return how the mean of each share, (u, 1 + t), moves with the log of each weight."""
+        mean, present = self.mean[:, None], self._parts.sum(axis=1, keepdims=True)
+        return np.hstack([(present - 1) * mean, self._parts * (self._means - mean)])
 
+    def prior_covariance(self, counts: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return the covariance, (1 + t, 1 + t), of the logs of weights fitted to these estimates.
 
-def _means(centre: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the means of normal distributions around these centres, cut off at zero."""
-    density = -(centre**2) / 2 - np.log(2 * np.pi) / 2
-    return np.asarray(centre + np.exp(density - special.log_ndtr(centre)))
+        It is the inverse of their information, of weights that add up to one; `counts` are (u,), as
+        in `fit_prior`.
+        """
+        odds = np.hstack([1 - self._parts.sum(axis=1, keepdims=True), self._parts])
+        information = (odds * counts[:, None]).T @ odds
+        information[np.diag_indices_from(information)] += _LEAST_KNOWN
+        inverse = linalg.inv(information)
+        sums = inverse @ self._prior.weights
+        return np.asarray(inverse - np.outer(sums, sums) / (self._prior.weights @ sums))
 
 
 def _likelihood(means: NDArray[np.float64], z: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from rappor.decoding.collected import Collected
 from rappor.decoding.contrasts import Contrast, Related, normal_reach
 from rappor.decoding.detection import Detection
-from rappor.decoding.diagnostics import Caution, warnings
+from rappor.decoding.diagnostics import Caution, cautions
 from rappor.decoding.spreadsheet import csv_text
 from rappor.ground.display import Displayed, draw
 from rappor.ground.errors import DecodeError
@@ -145,7 +145,7 @@ class Estimates(Displayed):
     def warnings(self) -> tuple[Caution, ...]:
         """What honest reports of these candidates would hardly give, and what few cannot."""
         known = all(each.repetition.source != "unknown" for each in self.collected)
-        return warnings(self.diagnostics, self.reports, devices_known=known)
+        return tuple(cautions(self.diagnostics, self.reports, devices_known=known))
 
     @property
     def distinct(self) -> NDArray[np.bool_]:

@@ -28,16 +28,18 @@ class PValues:
     rows : (c,) float64.
     others : (b,) int64, as `count_p_values` returns it, or None if there are no others.
     least : no other p-value is below it.
+    more : how many p-values there are beside, of which nothing is known: they count as large.
     """
 
     rows: NDArray[np.float64]
     others: NDArray[np.int64] | None = None
     least: float = 1.0
+    more: int = 0
 
     @property
     def n(self) -> int:
         """How many there are in all."""
-        return len(self.rows) + (0 if self.others is None else int(self.others.sum()))
+        return len(self.rows) + self.more + (0 if self.others is None else int(self.others.sum()))
 
     @property
     def counts(self) -> NDArray[np.int64]:

@@ -1,4 +1,4 @@
-"""P-values and error control.
+"""P-values of scores.
 
 An absent candidate sets random bits: its score is a sum of residuals drawn at random from
 each cohort. The residuals are at hand, so the distribution of that sum is known, whatever made
@@ -14,7 +14,6 @@ below the score. Where the residuals are larger than the model's noise, so is it
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
@@ -24,23 +23,13 @@ from numpy.typing import NDArray
 from scipy import special
 
 from rappor.decoding.debias import Target
-from rappor.decoding.detection import Detection
 from rappor.decoding.fit import Fit
 from rappor.protocol.params import Params
-
-_MOST_LAMBDA: Final = 0.5
-"""P-value above which candidates count as absent, where there are many: the usual choice [STS04]. A
-smaller one counts more present candidates among them."""
-
-_LEAST_ABOVE: Final = 20
-"""Absent candidates that should be above lambda if all are absent: the one that is added then costs
-a twentieth of the level at most."""
 
 TILTS: Final = np.concatenate([np.linspace(-4.0, -0.1, 14), np.linspace(0.1, 8.0, 41)])
 """Tilts at which the tail is computed; between their scores its logarithm is interpolated.
 Three times as many find as much. There is none near 0, where the formula divides
 zero by zero."""
-
 
 MOST_VALUES: Final = 1024
 """Distinct residuals, added over the draws, up to which the distribution is computed whole: 8
@@ -264,69 +253,3 @@ def _whole_tail(
 def ones_variance(params: Params, devices: float) -> float:
     """Return the variance of the ones on one bit of each cohort, of devices that do not set it."""
     return devices * params.p_star * (1 - params.p_star)
-
-
-def threshold(p_values: NDArray[np.float64], detection: Detection, *, n_candidates: int) -> float:
-    """Return the largest p-value that is detected, 0 if none is.
-
-    Parameters
-    ----------
-    p_values : (c,) float64. At least the smallest ones of all candidates.
-    n_candidates : number of all candidates.
-    """
-    steps = Steps.of(
-        detection,
-        n_candidates=n_candidates,
-        n_within=lambda p_value: float((p_values <= p_value).sum()),
-    )
-    return steps.threshold(p_values)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Steps:
-    """The thresholds of a correction: the i-th smallest p-value is held to the i-th.
-
-    Attributes
-    ----------
-    level : the error rate.
-    rising : True where the i-th is i times the first (step-up), False where all are equal.
-    n_absent : candidates that the level is divided by.
-    largest : no threshold is above it.
-    """
-
-    level: float
-    rising: bool
-    n_absent: float
-    largest: float = 1.0
-
-    @classmethod
-    def of(
-        cls, detection: Detection, *, n_candidates: int, n_within: Callable[[float], float]
-    ) -> Steps:
-        """Return the thresholds of a correction; `n_within` counts p-values up to a bound.
-
-        "adaptive" estimates how many candidates are absent from the p-values above lambda, and
-        counts one more. With it the false discovery rate is at most `level` in every sample of
-        independent p-values ([STS04] theorem 3); without it, in large ones only.
-        """
-        level = detection.level
-        if detection.correction != "adaptive":
-            rising = detection.correction == "bh"
-            return cls(level=level, rising=rising, n_absent=n_candidates)
-        # Lambda depends on the number of candidates only, never on their p-values.
-        largest = max(level, min(_MOST_LAMBDA, 1 - _LEAST_ABOVE / n_candidates))
-        n_absent = (n_candidates - n_within(largest) + 1) / (1 - largest)
-        return cls(level=level, rising=True, n_absent=n_absent, largest=largest)
-
-    def at(self, rank: NDArray[np.int64] | float) -> NDArray[np.float64]:
-        """Return the thresholds of these ranks, which begin with 1."""
-        steps = np.multiply(self.level, rank if self.rising else 1) / self.n_absent
-        return np.asarray(np.minimum(steps, self.largest))
-
-    def threshold(self, p_values: NDArray[np.float64]) -> float:
-        """Return the largest p-value that is detected, 0 if none is."""
-        if not self.rising:
-            return float(self.at(1))
-        ordered = np.sort(p_values)
-        passing = np.flatnonzero(ordered <= self.at(np.arange(1, len(ordered) + 1)))
-        return float(ordered[passing[-1]]) if len(passing) else 0.0

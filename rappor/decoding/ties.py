@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -55,12 +57,19 @@ def drop_ties(candidates: Candidates, ties: list[list[int]]) -> Candidates:
     return candidates.subset([i for i in range(len(candidates)) if i not in later])
 
 
-def spread_ties(n_candidates: int, ties: list[list[int]]) -> NDArray[np.int64]:
-    """Return for every candidate its place among those that `drop_ties` kept, (c,) int64."""
+def spread_ties(
+    n_candidates: int, ties: Sequence[Sequence[int]]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return for every candidate its place among those that `drop_ties` kept, (c,) int64.
+
+    And the number of its group, from 1 on; 0 for those that are in none.
+    """
+    groups = np.zeros(n_candidates, dtype=np.int64)
     kept = np.ones(n_candidates, dtype=bool)
-    for group in ties:
-        kept[group[1:]] = False
+    for number, group in enumerate(ties, start=1):
+        groups[list(group)] = number
+        kept[list(group[1:])] = False
     place = np.cumsum(kept) - 1
     for group in ties:
-        place[group] = place[group[0]]
-    return place
+        place[list(group)] = place[group[0]]
+    return place, groups

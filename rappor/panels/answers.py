@@ -26,8 +26,8 @@ from scipy import special
 
 from rappor.decoding.closed_form import Answers, CompleteAnswers, covariance, read_answers
 from rappor.decoding.debias import debias
+from rappor.decoding.devices import Merged
 from rappor.panels.regression import Changes
-from rappor.panels.rows import Merged
 from rappor.panels.shared_devices import devices_variance
 
 _FAR: Final = 37.0

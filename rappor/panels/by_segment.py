@@ -75,8 +75,8 @@ def by_segment(
         collections, candidates, detection, overlap=0.0, complete=complete, progress=progress
     )
     described = [
-        Sample.of(segment_name(segment), some, devices, segment=dict(segment))
-        for (segment, some), devices in zip(grouped.items(), decoded.devices, strict=True)
+        Sample.of(segment_name(segment), merged, segment=dict(segment))
+        for segment, merged in zip(grouped, decoded.merged, strict=True)
     ]
     return panel(
         decoded,

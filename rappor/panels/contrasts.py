@@ -120,8 +120,7 @@ class SampleContrast:
 
 
 def conclude(
-    asked: Sequence[Asked],
-    found: Sequence[Changes],
+    pairs: Sequence[tuple[Asked, Changes]],
     shares: NDArray[np.float64],
     detected: NDArray[np.bool_],
     detection: Detection,
@@ -130,16 +129,17 @@ def conclude(
 
     Parameters
     ----------
+    pairs : what was asked, and what was found.
     shares, detected : (t, c). What each sample alone says; NaN without reports.
     """
-    every = np.concatenate([changes.p_value for changes in found])
+    every = np.concatenate([changes.p_value for _, changes in pairs])
     threshold = Thresholds(detection, PValues(rows=every)).largest
-    if asked and asked[0].kind == DESCRIBING:
+    if pairs[0][0].kind == DESCRIBING:
         threshold = -1.0
     error = 1 - detection.confidence
     # False coverage rate, as in `inference`: the R changed of n get intervals at 1 - R alpha / n.
     adjusted = error * max(int((every <= threshold).sum()), 1) / len(every)
-    for each, changes in zip(asked, found, strict=True):
+    for each, changes in pairs:
         (low, high), (low_adjusted, high_adjusted) = map(changes.interval, (error, adjusted))
         changed = changes.p_value <= threshold
         before, after = (

@@ -78,7 +78,7 @@ class Apart:
         tables = {name: np.full((len(estimates), len(names)), np.nan) for name in _COLUMNS}
         for number, each in enumerate(estimates):
             if each is not None:
-                rows = order_of(each, names)
+                rows = each.places(names)
                 for name, table in tables.items():
                     table[number] = getattr(each, name)[rows]
         p_value = np.nan_to_num(tables.pop("p_value"), nan=1.0)
@@ -149,12 +149,6 @@ def listed_candidates(
     return found
 
 
-def order_of(estimates: Estimates, names: Iterable[str]) -> NDArray[np.int64]:
-    """Return the rows of estimates in the order of names."""
-    place = {name: i for i, name in enumerate(estimates.candidates)}
-    return np.array([place[name] for name in names], dtype=np.int64)
-
-
 def _share_of_candidates(whole: Estimates) -> float:
     """Return how large a part of the candidates is found, at least."""
     n_detected = int((whole.detected & whole.distinct).sum())
@@ -170,7 +164,7 @@ def _found(
     T times the least of T samples. Whatever all together detect at half the level passes, so that
     as many strings pass as the intervals were widened for.
     """
-    least = np.min([each.p_value[order_of(each, whole.candidates)] for each in alone], axis=0)
+    least = np.min([each.p_value[each.places(whole.candidates)] for each in alone], axis=0)
     p_value = np.minimum(2 * np.minimum(whole.p_value, len(alone) * least), 1.0)
     threshold = Thresholds(detection, PValues(rows=p_value[whole.distinct])).largest
-    return np.asarray(p_value <= threshold)[order_of(whole, names)]
+    return np.asarray(p_value <= threshold)[whole.places(names)]

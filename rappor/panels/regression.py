@@ -118,7 +118,7 @@ def find_changes(
     p_value = _p_values(target, selection)
     kept = np.setdiff1d(np.arange(len(candidates)), [i for group in ties for i in group[1:]])
     std_error = np.sqrt(selection.std_error**2 + target.part * sampling[kept])
-    place = spread_ties(len(candidates), ties)
+    place, _ = spread_ties(len(candidates), ties)
     reach = _reach(target, selection.fit)
 
     def interval(error: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

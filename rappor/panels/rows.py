@@ -20,19 +20,17 @@ error: bits that frequent strings set are left out, and those whose contrast is 
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from rappor.counts.counts import Counts
 from rappor.decoding.debias import Target, debias
-from rappor.decoding.devices import Repetition
+from rappor.decoding.devices import Merged
 from rappor.decoding.fit import LEAST_NOISE
 from rappor.panels.shared_devices import devices_variance
 from rappor.protocol.params import Params
@@ -56,25 +54,6 @@ _ROUNDS: Final = 4
 
 Shape = tuple[int, int, int, str, str]
 """k, h, m, hash layout and normalizer: what decides which bits a string sets."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Merged:
-    """The collections of a sample, each under a parameter set of its own."""
-
-    counts: tuple[Counts, ...]
-    repetitions: tuple[Repetition, ...]
-
-    @property
-    def n_devices(self) -> float:
-        """Effective number of devices: as many reports of different devices have the same error."""
-        pairs = zip(self.counts, self.repetitions, strict=True)
-        return sum(counts.n_reports / each.reports_per_device for counts, each in pairs)
-
-    @property
-    def shapes(self) -> set[Shape]:
-        """The shapes of its collections."""
-        return {shape_of(counts.params) for counts in self.counts}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -166,6 +145,12 @@ class ContrastRows(Target):
     mean: NDArray[np.float64]
     slope: NDArray[np.float64]
 
+    @property
+    def certain(self) -> NDArray[np.bool_]:
+        """Return in which rows, (n,), some sample has no bit that is falsely 1, or falsely 0."""
+        every = [[each.targets[0].certain for each in some] for some in self.samples]
+        return np.concatenate(every, axis=1).any(axis=0)
+
     def noise(self, theta: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the variance of each row if the true contrasts were `theta`."""
         fresh, devices = self.variances(theta)
@@ -217,10 +202,15 @@ def shape_of(params: Params) -> Shape:
     return params.k, params.h, params.m, params.layout, params.normalize
 
 
+def shapes_of(sample: Merged) -> set[Shape]:
+    """Return the shapes of its collections."""
+    return {shape_of(counts.params) for counts in sample.counts}
+
+
 def shared_params(samples: Sequence[Merged]) -> list[Params]:
     """Return parameters of each shape that all samples share, in the order of their rows."""
     shapes = {shape_of(counts.params): counts.params for counts in samples[0].counts}
-    shared = set.intersection(*(each.shapes for each in samples))
+    shared = set.intersection(*map(shapes_of, samples))
     return [shapes[shape] for shape in sorted(shared)]
 
 
@@ -241,13 +231,7 @@ def contrast_rows(
     shapes = [shape_of(params) for params in shared_params(samples)]
     pooled = tuple(tuple(Pooled.of(each, shape) for each in samples) for shape in shapes)
     firsts = [[each.targets[0] for each in some] for some in pooled]
-    group = np.repeat(np.arange(len(pooled)), [len(some[0]) for some in firsts])
-
-    def stacked(name: str, choose: np.ufunc = np.minimum) -> NDArray[np.float64]:
-        parts = [
-            functools.reduce(choose, (getattr(each, name) for each in some)) for some in firsts
-        ]
-        return np.concatenate(parts)
+    one_of_each = debias(*zip(*((t.counts[0], t.repetitions[0]) for t, *_ in firsts), strict=True))
 
     def of_samples(some: tuple[Pooled, ...], name: str) -> NDArray[np.float64]:
         density = some[0].targets[0].density
@@ -270,23 +254,17 @@ def contrast_rows(
     spread = np.where(alive, 1 / total, np.inf)
     pull = used * np.maximum(noise, LEAST_NOISE)
     return ContrastRows(
-        proportions=(used * proportions).sum(axis=0),
-        reports=np.where(alive, np.where(there, counted, np.inf).min(axis=0), 0.0),
-        p_star=stacked("p_star"),
-        q_star=stacked("q_star", np.maximum),
-        p=stacked("p"),
-        q=stacked("q", np.maximum),
-        repeated=np.ones(len(group)),
-        group=group,
-        density=stacked("density"),
-        n_reports=sum(counts.n_reports for each in samples for counts in each.counts),
-        counts=tuple(some[0].counts[0] for some in firsts),
-        repetitions=tuple(some[0].repetitions[0] for some in firsts),
+        **{each.name: getattr(one_of_each, each.name) for each in fields(Target)}
+        | {
+            "proportions": (used * proportions).sum(axis=0),
+            "reports": np.where(alive, np.where(there, counted, np.inf).min(axis=0), 0.0),
+            "n_reports": sum(counts.n_reports for each in samples for counts in each.counts),
+        },
         samples=pooled,
         weights=used,
         overlap=overlap,
         part=1.0,
-        mean=known + _smoothed(mean - known, spread, group),
+        mean=known + _smoothed(mean - known, spread, one_of_each.group),
         slope=pull / np.where(alive, (used * pull).sum(axis=0), 1.0),
     )
 

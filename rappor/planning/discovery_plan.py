@@ -183,11 +183,7 @@ def plan_discovery(
     (['prefix:5', 'whole'], 84)
     """
     budget = Budget(epsilon_1, epsilon_inf)
-    asked = (
-        question
-        if isinstance(question, Question)
-        else Question(frequencies=Frequencies.zipf(question))
-    )
+    asked = Question.of(question)
     if asked.detection.correction != "bh" or asked.reports_per_device != 1:
         raise ParamsError("a discovery is planned for Benjamini-Hochberg and one report a device")
     n_reports = read_count("reports", reports, 1, _MOST_REPORTS)

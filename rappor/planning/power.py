@@ -42,7 +42,8 @@ from scipy import special
 from rappor.decoding.detection import Detection
 from rappor.decoding.fit import TAPER
 from rappor.decoding.selection import ENTER
-from rappor.decoding.significance import Steps, ones_variance
+from rappor.decoding.significance import ones_variance
+from rappor.decoding.thresholds import Steps
 from rappor.ground.ranges import check_number
 from rappor.planning.answer_noise import AnswerNoise
 from rappor.planning.frequencies import Frequencies, bit_levels
@@ -86,6 +87,11 @@ class Question:
         """Raise ParamsError unless every field is in its range."""
         check_number("reports_per_device", self.reports_per_device, "[1, 1000000]")
         check_number("power", self.power, "(0, 1)")
+
+    @classmethod
+    def of(cls, asked: Question | int) -> Question:
+        """Return a question as it is; a number stands for as many strings by Zipf's law."""
+        return asked if isinstance(asked, Question) else cls(frequencies=Frequencies.zipf(asked))
 
     def applied(self, params: Params, n_reports: int) -> Question:
         """Return the question with the correction that the decoder applies to these reports."""
@@ -161,24 +167,23 @@ def predict(params: Params, n_reports: int, question: Question) -> Prediction:
 
 def _settled(params: Params, n_reports: int, question: Question) -> AnswerNoise | _Collection:
     """Return what tells the errors of this encoding."""
-    repeated = question.reports_per_device
-    if not encoding_of(params).hashed:
-        return AnswerNoise(params=params, n_reports=n_reports, repeated=repeated)
-    collection = _Collection(
-        params=params, n_reports=n_reports, frequencies=question.frequencies, repeated=repeated
-    )
-    return collection.settle()
+    if encoding_of(params).hashed:
+        return _collection(params, n_reports, question).settle()
+    return AnswerNoise(params=params, n_reports=n_reports, repeated=question.reports_per_device)
 
 
-def error_without_collisions(params: Params, n_reports: int, question: Question) -> float:
-    """Return the standard error of an absent candidate in an infinite number of cohorts."""
-    collection = _Collection(
+def _collection(params: Params, n_reports: int, question: Question) -> _Collection:
+    return _Collection(
         params=params,
         n_reports=n_reports,
         frequencies=question.frequencies,
         repeated=question.reports_per_device,
     )
-    return float(collection.errors(np.zeros(1))[0])
+
+
+def error_without_collisions(params: Params, n_reports: int, question: Question) -> float:
+    """Return the standard error of an absent candidate in an infinite number of cohorts."""
+    return float(_collection(params, n_reports, question).errors(np.zeros(1))[0])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
