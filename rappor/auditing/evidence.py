@@ -10,10 +10,8 @@ from numpy.typing import NDArray
 
 from rappor.auditing.lower_bound import loss_bound
 from rappor.auditing.patterns import Patterns
+from rappor.counts.arrays import Booleans, Integers
 from rappor.protocol.params import Params
-
-Bits = NDArray[np.bool_]
-Integers = NDArray[np.int64]
 
 Stage = Literal["report", "reports", "permanent"]
 """What an observer sees of a device: one report, several, or the permanent response itself."""
@@ -42,12 +40,12 @@ class Answers:
     """
 
     cohorts: Integers
-    reports: Bits
-    permanents: Bits | None
+    reports: Booleans
+    permanents: Booleans | None
 
-    def stages(self) -> dict[Stage, Bits]:
+    def stages(self) -> dict[Stage, Booleans]:
         """Return the bits of every stage that can be seen."""
-        seen: dict[Stage, Bits] = {"report": self.reports}
+        seen: dict[Stage, Booleans] = {"report": self.reports}
         return seen if self.permanents is None else seen | {"permanent": self.permanents}
 
 
@@ -59,7 +57,7 @@ class Ones:
         self.n = np.zeros((2, k), dtype=np.int64)
         self.ones = np.zeros((2, k), dtype=np.int64)
 
-    def add(self, bits: Bits, truth: Bits) -> None:
+    def add(self, bits: Booleans, truth: Booleans) -> None:
         """Add the (n, k) bits of responses and the true bits behind them."""
         self.n += (~truth).sum(axis=0), truth.sum(axis=0)
         self.ones += (bits & ~truth).sum(axis=0), (bits & truth).sum(axis=0)
@@ -73,7 +71,7 @@ class Matches:
         self.n = np.zeros(2, dtype=np.int64)
         self.both = np.zeros(2, dtype=np.int64)
 
-    def add(self, first: Bits, second: Bits, truths: tuple[Bits, Bits]) -> None:
+    def add(self, first: Booleans, second: Booleans, truths: tuple[Booleans, Booleans]) -> None:
         """Add two arrays of bits of one shape, and the true bits behind each."""
         both = first & second
         for truth in (0, 1):
@@ -91,7 +89,7 @@ class Pairs:
         self._both = np.zeros((2 * k, 2 * k), dtype=np.int32)
         self._set = np.zeros((k, k), dtype=np.int32)
 
-    def add(self, bits: Bits, truth: Bits) -> None:
+    def add(self, bits: Booleans, truth: Booleans) -> None:
         """Add the (n, k) bits of responses and the true bits behind them, n below 2^24."""
         ones = np.hstack([bits & ~truth, bits & truth]).astype(np.float32)
         truths = truth.astype(np.float32)
@@ -124,7 +122,7 @@ class Copies:
         self.n = np.zeros((groups, k + 1), dtype=np.int64)
         self.equal = np.zeros((groups, k + 1), dtype=np.int64)
 
-    def add(self, bits: Bits, pattern: Bits, groups: Integers) -> None:
+    def add(self, bits: Booleans, pattern: Booleans, groups: Integers) -> None:
         """Add (n, k) bits of responses, the patterns and the (n,) groups of the devices."""
         set_bits = pattern.sum(axis=1)
         equal = (bits == pattern).all(axis=1)
@@ -169,7 +167,7 @@ class Lessons:
         self._sides: list[Integers] = []
 
     def add(
-        self, cohorts: Integers, reports: Bits, pair: tuple[Bits, Bits], sides: Integers
+        self, cohorts: Integers, reports: Booleans, pair: tuple[Booleans, Booleans], sides: Integers
     ) -> None:
         """Add reports of devices with the first (0) or the second value (1) of the pair.
 

@@ -15,9 +15,7 @@ import numpy as np
 from rappor.auditing.evidence import (
     DISTANCES,
     Answers,
-    Bits,
     Evidence,
-    Integers,
     Matches,
     Occasion,
     Stage,
@@ -27,6 +25,7 @@ from rappor.auditing.lower_bound import game_keys
 from rappor.auditing.pairs import Truth, unpack
 from rappor.auditing.shipped_encoder import SECOND_METRIC, Response
 from rappor.auditing.subject import Request, Subject
+from rappor.counts.arrays import Booleans, Integers
 from rappor.ground.errors import ReportError
 from rappor.ground.progress import Progress
 from rappor.protocol.params import Params
@@ -115,7 +114,7 @@ class Interview:
             )
         return [_joined(answers) for answers in zip(*blocks, strict=True)]
 
-    def ask_one(self, n_reports: int, *, progress: Progress) -> tuple[Bits, Bits | None]:
+    def ask_one(self, n_reports: int, *, progress: Progress) -> tuple[Booleans, Booleans | None]:
         """Ask one device for many reports; return them and the permanent response behind each."""
         secret = self._secrets(1, known=True) if self._subject.remembers else [b""]
         blocks = []
@@ -221,7 +220,7 @@ class Interview:
         if first.permanents is not None:
             self._play("permanent", [first.permanents], truth, other)
 
-    def _keep_bits(self, answers: Answers, truth: Bits, values: Integers) -> None:
+    def _keep_bits(self, answers: Answers, truth: Booleans, values: Integers) -> None:
         """Keep one response of each device, none of which has been seen before."""
         evidence = self.evidence
         evidence.reports.add(answers.reports, truth)
@@ -242,7 +241,7 @@ class Interview:
             everyone = np.zeros(len(values), dtype=np.int64)
             evidence.bare_reports.add(answers.reports, answers.permanents, everyone)
 
-    def _keep_repeats(self, occasion: Occasion, rounds: Sequence[Answers], truth: Bits) -> None:
+    def _keep_repeats(self, occasion: Occasion, rounds: Sequence[Answers], truth: Booleans) -> None:
         """Keep what devices responded about one value several times: the first and the last."""
         self.evidence.moved += _moved(rounds)
         first, last = rounds[0], rounds[-1]
@@ -254,7 +253,9 @@ class Interview:
             kept.returned += len(truth)
             kept.changed += int(changed.any(axis=(0, 2)).sum())
 
-    def _play(self, stage: Stage, responses: Sequence[Bits], own: Bits, other: Bits) -> None:
+    def _play(
+        self, stage: Stage, responses: Sequence[Booleans], own: Booleans, other: Booleans
+    ) -> None:
         ones: Integers = np.stack(responses).sum(axis=0, dtype=np.int64)
         keys = game_keys(ones, own, other, self._params, len(responses))
         self.evidence.add_game(stage, keys)
@@ -294,8 +295,8 @@ def _compare(
     kept: dict[Stage, Unrelated],
     first: Answers,
     second: Answers,
-    truths: tuple[Bits, Bits],
-    asked: Bits,
+    truths: tuple[Booleans, Booleans],
+    asked: Booleans,
 ) -> None:
     """Add two responses of each device that share no coins, of the devices in `asked`."""
     alike = asked & (truths[0] == truths[1]).all(axis=1)

@@ -44,8 +44,8 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from rappor.counts.arrays import Booleans, Floats, Integers
 from rappor.counts.popcounts import popcount_range
 from rappor.decoding.closed_form import pool
 from rappor.decoding.debias import Target
@@ -82,10 +82,10 @@ class Rows:
     hidden : tells for the r of each row, (c,), whether it is hidden.
     """
 
-    share: NDArray[np.float64]
-    ones: NDArray[np.float64]
-    zeros: NDArray[np.float64]
-    hidden: Callable[[NDArray[np.float64]], NDArray[np.bool_]]
+    share: Floats
+    ones: Floats
+    zeros: Floats
+    hidden: Callable[[Floats], Booleans]
 
 
 def string_rows(
@@ -115,16 +115,14 @@ def string_rows(
     # Now these are the coefficients of r^0 to r^3 of the estimate's variance.
     z = _z_score(tail, thresholds.own, float(np.min(share / std_error, initial=np.inf)))
 
-    def hidden(r: NDArray[np.float64]) -> NDArray[np.bool_]:
+    def hidden(r: Floats) -> Booleans:
         noise = sum(part * r**power for power, part in enumerate(variance))
         return np.asarray(share - (1 - r) * ones < z * np.sqrt(np.maximum(noise, 0.0)))
 
     return Rows(share=share, ones=ones, zeros=lifted - share, hidden=hidden)
 
 
-def _places(
-    target: Target, selection: Selection, candidates: NDArray[np.int64]
-) -> NDArray[np.int64]:
+def _places(target: Target, selection: Selection, candidates: Integers) -> Integers:
     """Return where the fit has candidates: their place in its basis, -1 outside it.
 
     A shrunken fit has all of them, by their own numbers.
@@ -145,7 +143,7 @@ def _spread(target: Target) -> float:
     return float(np.average(variances, weights=[each.n_reports for each in target.counts]))
 
 
-def _most(influence: NDArray[np.float64], target: Target) -> NDArray[np.float64]:
+def _most(influence: Floats, target: Target) -> Floats:
     """Return what a report lifts and lowers estimates by that has the best bits, (2, c).
 
     Each cohort of each collection has a best report of those that pass; forged ones fall into all
@@ -175,7 +173,7 @@ def answer_rows(target: Target, proportions: Proportions, thresholds: Thresholds
     shares = target.proportions.reshape(shape)
     mean = target.p_star.reshape(shape) + gap * shares
 
-    def hidden(r: NDArray[np.float64]) -> NDArray[np.bool_]:
+    def hidden(r: Floats) -> Booleans:
         return proportions.among(detected, 1 / r).p_values() > thresholds.own
 
     return Rows(
@@ -186,7 +184,7 @@ def answer_rows(target: Target, proportions: Proportions, thresholds: Thresholds
     )
 
 
-def break_down(rows: Rows, detected: NDArray[np.bool_], n_reports: int) -> NDArray[np.float64]:
+def break_down(rows: Rows, detected: Booleans, n_reports: int) -> Floats:
     """Return how many forged reports make, and how many hide, each of the candidates, (2, c).
 
     They are whole numbers, infinite where no number suffices, NaN where nothing is detected.
@@ -198,7 +196,7 @@ def break_down(rows: Rows, detected: NDArray[np.bool_], n_reports: int) -> NDArr
     return found
 
 
-def _whole(reports: NDArray[np.float64]) -> NDArray[np.float64]:
+def _whole(reports: Floats) -> Floats:
     """Round up to whole reports, but not what only rounding lifts above one."""
     return np.ceil(np.round(reports, _DECIMALS))
 
@@ -215,7 +213,7 @@ def _z_score(tail: NullTail, p_value: float, high: float) -> float:
     return high
 
 
-def _forged_for_each(rows: Rows) -> NDArray[np.float64]:
+def _forged_for_each(rows: Rows) -> Floats:
     """Return y / N, the reports that hide each row for each report that there is, (c,)."""
     taken = rows.ones - rows.share
     low = np.where(

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rappor.candidates.candidates import Candidates
+from rappor.counts.arrays import Floats, Integers
 from rappor.counts.counts import Counts
-from rappor.decoding import closed_form, diagnostics
+from rappor.decoding import diagnostics
 from rappor.decoding.blas_threads import one_thread
 from rappor.decoding.breakdown import answer_rows, break_down, string_rows
 from rappor.decoding.capacity import describe_capacity, fit_all
-from rappor.decoding.closed_form import CompleteAnswers
+from rappor.decoding.closed_form import CompleteAnswers, read_answers
 from rappor.decoding.collected import standardise
 from rappor.decoding.contrasts import add_sampling
 from rappor.decoding.debias import Target, debias
@@ -31,7 +31,7 @@ from rappor.decoding.selection import SCREENED, Selection, select
 from rappor.decoding.shrinkage import ShrunkenFit
 from rappor.decoding.significance import NullTail, normal_tail, null_tail, ones_variance
 from rappor.decoding.thresholds import Thresholds
-from rappor.decoding.ties import drop_ties, find_ties, spread_ties
+from rappor.decoding.ties import Strings
 from rappor.ground.errors import DecodeError
 from rappor.ground.progress import Progress, no_progress
 from rappor.protocol.encodings import encoding_of
@@ -103,13 +103,11 @@ def decode(  # noqa: PLR0913 - all that a caller may know of the counts
     """
     collections = _collections(counts)
     target = debias(*merge(collections, devices=devices, reports_per_device=reports_per_device))
-    if not all(encoding_of(collection.params).hashed for collection in collections):
-        if candidates is not None:
-            raise DecodeError("candidates must be omitted: this encoding answers for every bit")
-        return _decode_closed(target, detection, distribution=distribution, complete=complete)
     keep = len(target) + 2 * SCREENED
     most = max(keep, MOST_ROWS)
     asked = listed(candidates, collections, most)
+    if asked is None:
+        return _decode_closed(target, detection, distribution=distribution, complete=complete)
     with one_thread():
         whole = _whole(asked, target, most, distribution=distribution)
         if whole is None:
@@ -141,8 +139,12 @@ def _collections(counts: Counts | Sequence[Counts]) -> list[Counts]:
 
 def listed(
     candidates: Candidates | Iterable[str] | None, collections: Sequence[Counts], most: int
-) -> Candidates:
-    """Normalise candidates as the devices did; up to `most` are held."""
+) -> Candidates | None:
+    """Normalise candidates as the devices did; None where bits are answers. `most` are held."""
+    if not all(encoding_of(collection.params).hashed for collection in collections):
+        if candidates is not None:
+            raise DecodeError("candidates must be omitted: this encoding answers for every bit")
+        return None
     normalizers = {collection.params.normalize for collection in collections}
     if len(normalizers) > 1:
         raise DecodeError(f"counts must share one normalizer, got {sorted(normalizers)}")
@@ -197,8 +199,7 @@ def _decode_stream(
 
     pool = StreamedDesign(listed, target, keep)
     selection = select(target, pool, progress)
-    strings = _Strings(pool.kept, pool.listed, pool.ties)
-    return _conclude_strings(target, strings, selection, detection, distribution=False)
+    return _conclude_strings(target, pool.strings, selection, detection, distribution=False)
 
 
 def _decode_bloom(
@@ -210,27 +211,14 @@ def _decode_bloom(
     progress: Progress,
 ) -> Estimates:
     """Decode strings by regression."""
-    params = [counts.params for counts in target.counts]
-    design = Design(candidates, params)
-    ties = find_ties(design, target.reports > 0, progress)
-    if ties:
-        design = Design(drop_ties(candidates, ties), params)
-    selection = fit_all(target, design, select(target, design, progress))
-    strings = _Strings(candidates, design, ties)
+    strings = Strings(candidates, target, progress)
+    selection = fit_all(target, strings.design, select(target, strings.design, progress))
     return _conclude_strings(target, strings, selection, detection, distribution=distribution)
-
-
-class _Strings(NamedTuple):
-    """The candidates that are held, the design without the later ones of each tie, and the ties."""
-
-    candidates: Candidates
-    design: Design
-    ties: list[list[int]]
 
 
 def _conclude_strings(
     target: Target,
-    strings: _Strings,
+    strings: Strings,
     selection: Selection,
     detection: Detection,
     *,
@@ -243,7 +231,8 @@ def _conclude_strings(
     rows = string_rows(target, strings.design, selection, tail, thresholds)
     raw = Raw(
         names=strings.candidates.strings,
-        ties=strings.ties,
+        entry=strings.entry,
+        group=strings.group,
         estimate=selection.estimate,
         std_error=_with_sampling(target, selection.estimate, selection.std_error),
         thresholds=thresholds,
@@ -259,9 +248,7 @@ def _conclude_strings(
     return conclude(raw, target, _diagnostics(target, strings, selection, thresholds))
 
 
-def _p_values(
-    target: Target, selection: Selection, given: NDArray[np.int64]
-) -> tuple[NullTail, PValues]:
+def _p_values(target: Target, selection: Selection, given: Integers) -> tuple[NullTail, PValues]:
     """Return the tail of an absent candidate's score, and the p-values of all but the given."""
     # Where the counts say nothing about a candidate, nothing speaks for its presence.
     known = np.isfinite(selection.std_error)
@@ -278,7 +265,7 @@ def _p_values(
 
 
 def _diagnostics(
-    target: Target, strings: _Strings, selection: Selection, thresholds: Thresholds
+    target: Target, strings: Strings, selection: Selection, thresholds: Thresholds
 ) -> dict[str, Any]:
     fit = diagnostics.describe_fit(
         target, selection.fit, selection.std_error, threshold=thresholds.next
@@ -293,31 +280,27 @@ def _diagnostics(
     }
 
 
-def _given(target: Target, strings: _Strings) -> NDArray[np.int64]:
+def _given(target: Target, strings: Strings) -> Integers:
     """Return the entry of the empty text where a category stands for it: it is no discovery."""
     names = strings.candidates.strings
     if not is_told_elsewhere(target.counts) or "" not in names:
         return np.zeros(0, dtype=np.int64)
-    return spread_ties(len(names), strings.ties)[0][[names.index("")]]
+    return strings.entry[[names.index("")]]
 
 
 def _ones_variance(target: Target) -> float:
     """Return the variance of the ones on one bit of each cohort, of all devices together."""
-    return sum(
-        ones_variance(counts.params, counts.n_reports / each.reports_per_device)
-        for counts, each in zip(target.counts, target.repetitions, strict=True)
-    )
+    pairs = zip(target.counts, target.devices, strict=True)
+    return sum(ones_variance(counts.params, float(devices)) for counts, devices in pairs)
 
 
-def _shares(target: Target, selection: Selection) -> NDArray[np.float64]:
+def _shares(target: Target, selection: Selection) -> Floats:
     """Return the distribution answer and its errors, (2, c)."""
     share, error = estimate_shares(selection.estimate, selection.std_error)
     return np.stack([share, _with_sampling(target, share, error)])
 
 
-def _with_sampling(
-    target: Target, share: NDArray[np.float64], std_error: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def _with_sampling(target: Target, share: Floats, std_error: Floats) -> Floats:
     """Add what the rows of one string share: its devices' uneven spread over the cohorts.
 
     The rows' noise counts that spread as if each of a string's h bits had its own; it is
@@ -333,7 +316,7 @@ def _with_sampling(
     return np.sqrt(std_error**2 + extra)
 
 
-def _apart(target: Target, selection: Selection) -> NDArray[np.float64]:
+def _apart(target: Target, selection: Selection) -> Floats:
     """Return the variance of each estimate, (c,), without the sampling of its own devices.
 
     The noise of a row counts that of the strings in the fit, and of no others.
@@ -360,9 +343,7 @@ def _devices(target: Target, selection: Selection) -> float:
     return float(weight.sum()) ** 2 / max(spread, np.finfo(float).tiny)
 
 
-def _covariance(
-    target: Target, design: Design, selection: Selection, entries: NDArray[np.int64]
-) -> NDArray[np.float64]:
+def _covariance(target: Target, design: Design, selection: Selection, entries: Integers) -> Floats:
     """Return the covariance of the estimates of these candidates, (r, r), fitted together."""
     if isinstance(selection.fit, ShrunkenFit):
         noise = selection.fit.covariance_of(entries)
@@ -381,24 +362,26 @@ def _decode_closed(
     target: Target, detection: Detection, *, distribution: bool, complete: bool
 ) -> Estimates:
     """Decode categories, flags, booleans and buckets by the closed form."""
-    answers = closed_form.read_answers(target, target.counts[0].params)
+    answers = read_answers(target, target.counts[0].params)
     encoding = encoding_of(target.counts[0].params)
     found = diagnostics.describe_cohorts(target)
     if complete:
         if not encoding.exclusive:
             raise DecodeError("complete must be false: a report may have several answers, or none")
-        answers = CompleteAnswers.of(target, answers)
+        answers = CompleteAnswers.of(answers)
         found["complete"] = answers.describe()
     thresholds = Thresholds(detection, PValues(rows=answers.proportions.p_values()))
     share = answers.shares(exclusive=encoding.exclusive)
     rows = answer_rows(target, answers.proportions, thresholds)
     raw = Raw(
         names=tuple(encoding.answers),
+        entry=np.arange(len(answers.estimate)),
+        group=np.zeros(len(answers.estimate), dtype=np.int64),
         estimate=answers.estimate,
         std_error=answers.std_error,
         thresholds=thresholds,
         interval=answers.interval,
-        covariance=partial(closed_form.covariance, target, answers),
+        covariance=answers.covariance,
         shares=np.stack([share, answers.std_error]) if distribution else None,
         breakdown=break_down(rows, thresholds.detected, target.n_reports),
     )

@@ -116,14 +116,12 @@ def add_different(collections: Iterable[Counts]) -> list[Counts]:
 
     Where counts know of devices that reported again in one collection, the sum knows it too.
     """
-    return [
-        _add([_once(counts) for counts in group], same_devices=False)
-        for group in _groups(collections)
-    ]
-
-
-def _once(counts: Counts) -> Counts:
-    return counts.of_devices(reports_per_device=1) if counts.squares is None else counts
+    groups = _groups(collections)
+    for group in groups:
+        for place, counts in enumerate(group):
+            if counts.squares is None:
+                group[place] = counts.of_devices(reports_per_device=1)
+    return [_add(group, same_devices=False) for group in groups]
 
 
 def _groups(collections: Iterable[Counts]) -> list[list[Counts]]:

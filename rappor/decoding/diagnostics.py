@@ -27,9 +27,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import special
 
+from rappor.counts.arrays import Floats
 from rappor.decoding.debias import Target
 from rappor.decoding.fit import Fit
 from rappor.decoding.tails import upper_tail
@@ -91,7 +91,7 @@ def describe_cohorts(target: Target) -> dict[str, Any]:
     return {"cohorts": balance, "odd_popcounts": popcounts}
 
 
-def _imbalance(devices: NDArray[np.float64]) -> float:
+def _imbalance(devices: Floats) -> float:
     """Return the p-value of an even spread of devices over cohorts, (m,)."""
     n, degrees = float(devices.sum()), len(devices) - 1
     if n <= 1:
@@ -124,10 +124,10 @@ class TrueBits:
         cohorts together at either end.
     """
 
-    mean: NDArray[np.float64]
-    std_error: NDArray[np.float64]
-    low: NDArray[np.float64]
-    high: NDArray[np.float64]
+    mean: Floats
+    std_error: Floats
+    low: Floats
+    high: Floats
 
 
 def true_bits(target: Target, number: int) -> TrueBits:
@@ -162,7 +162,7 @@ def _odd_popcounts(target: Target, number: int) -> list[dict[str, Any]]:
 
 
 def describe_fit(
-    target: Target, fit: Fit, std_error: NDArray[np.float64], *, threshold: float
+    target: Target, fit: Fit, std_error: Floats, *, threshold: float
 ) -> dict[str, Any]:
     """Return how well the candidates explain the bits, and what limits detection.
 
@@ -205,9 +205,7 @@ def least_p_value(target: Target) -> float:
     return math.exp(-patterns)
 
 
-def _effective_reports(
-    target: Target, fit: Fit, noise: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _effective_reports(target: Target, fit: Fit, noise: Floats) -> tuple[Floats, Floats]:
     """Return the mean of each row's ones, (n,), and the reports that give them this noise, (n,)."""
     gap = target.q_star - target.p_star
     mean = np.clip(target.p_star + gap * np.clip(fit.fitted, 0.0, 1.0), 0.0, 1.0)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import special
 
+from rappor.counts.arrays import Floats, Integers
 from rappor.decoding.collected import describe_collected
 from rappor.decoding.contrasts import Covariance, Joint, Related
 from rappor.decoding.debias import Target
@@ -18,10 +18,9 @@ from rappor.decoding.devices import assumption
 from rappor.decoding.estimates import Estimates, Rest
 from rappor.decoding.significance import NullTail
 from rappor.decoding.thresholds import Thresholds
-from rappor.decoding.ties import spread_ties
 from rappor.protocol.encodings import encoding_of
 
-Interval = Callable[[float], tuple[NDArray[np.float64], NDArray[np.float64]]]
+Interval = Callable[[float], tuple[Floats, Floats]]
 
 _TOPS: Final = (10, 20, 50, 100, 1000)
 """Rows that a picture or a page may stop after: what the detected ones after them hold together has
@@ -38,11 +37,10 @@ class Raw:
     Attributes
     ----------
     names : all candidates that are held.
-    ties : groups of them that share an entry, by their places in names.
+    entry, group : int64, of each of them: its entry, and as in `Estimates`.
     estimate, std_error : (c,) float64, as shares of all reports.
     thresholds : of the p-values of the entries, and of candidates that have none.
-    interval : returns the ends, (c,) each, of the two-sided intervals that miss with a
-        probability.
+    interval : returns the ends of the two-sided intervals that miss with a probability.
     covariance : returns that of the estimates of r entries that are fitted together, (r, r).
     shares : (2, c) float64, the distribution answer and its errors, or None.
     residual : (n,) float64, of each row in standard deviations; None where nothing was fitted.
@@ -52,16 +50,17 @@ class Raw:
     """
 
     names: tuple[str, ...]
-    ties: Sequence[Sequence[int]] = ()
-    estimate: NDArray[np.float64]
-    std_error: NDArray[np.float64]
+    entry: Integers
+    group: Integers
+    estimate: Floats
+    std_error: Floats
     thresholds: Thresholds
     interval: Interval
     covariance: Covariance
-    shares: NDArray[np.float64] | None
-    residual: NDArray[np.float64] | None = None
-    breakdown: NDArray[np.float64]
-    given: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    shares: Floats | None
+    residual: Floats | None = None
+    breakdown: Floats
+    given: Integers = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
 
 def conclude(raw: Raw, target: Target, diagnostics: dict[str, Any]) -> Estimates:
@@ -74,10 +73,9 @@ def conclude(raw: Raw, target: Target, diagnostics: dict[str, Any]) -> Estimates
     # get intervals at 1 - R alpha / c.
     chosen_share = max(int(detected.sum()), 1) / p_values.n
     low_adjusted, high_adjusted = raw.interval((1 - detection.confidence) * chosen_share)
-    place, groups = spread_ties(len(raw.names), raw.ties)
-    sizes = -raw.estimate[place] if encoding.hashed else np.zeros(len(place))
+    sizes = -raw.estimate[raw.entry] if encoding.hashed else np.zeros(len(raw.entry))
     order = np.argsort(sizes, kind="stable")
-    entry = place[order]
+    entry = raw.entry[order]
     joint = _joint(raw, exclusive=encoding.exclusive)
     whole, *rests = _rests(joint, raw, entry[detected[entry]]) if encoding.exclusive else [_UNKNOWN]
     return Estimates(
@@ -94,7 +92,7 @@ def conclude(raw: Raw, target: Target, diagnostics: dict[str, Any]) -> Estimates
         forged_to_hide=raw.breakdown[1, entry],
         share=None if raw.shares is None else raw.shares[0, entry],
         share_std_error=None if raw.shares is None else raw.shares[1, entry],
-        group=groups[order],
+        group=raw.group[order],
         n_candidates=len(raw.names) + p_values.n - len(p_values.rows),
         p_value_counts=p_values.counts,
         reports=target.n_reports,
@@ -124,7 +122,7 @@ def _joint(raw: Raw, *, exclusive: bool) -> Joint:
     return Joint.of(explained, raw.estimate, raw.std_error, raw.thresholds.p_values, raw.covariance)
 
 
-def _rests(joint: Joint, raw: Raw, rows: NDArray[np.int64]) -> tuple[Rest, ...]:
+def _rests(joint: Joint, raw: Raw, rows: Integers) -> tuple[Rest, ...]:
     """Return what is explained in all, and what is detected after the first 10, 20, ... rows.
 
     Rows of one group share an entry of `raw`, which counts once, with the first of them.
@@ -139,11 +137,7 @@ def _rests(joint: Joint, raw: Raw, rows: NDArray[np.int64]) -> tuple[Rest, ...]:
 
 
 def normal_interval(
-    estimate: NDArray[np.float64],
-    apart: NDArray[np.float64],
-    upper: NullTail,
-    *,
-    devices: float,
+    estimate: Floats, apart: Floats, upper: NullTail, *, devices: float
 ) -> Interval:
     """Return intervals of estimates, of which `apart` is the variance but for their own sampling.
 
@@ -153,7 +147,7 @@ def normal_interval(
     interval of a proportion does: of few devices, none may hold a string that one in ten holds.
     """
 
-    def end(reach: float) -> NDArray[np.float64]:
+    def end(reach: float) -> Floats:
         """Solve (end - estimate)^2 = reach^2 (apart + end (1 - end) / devices)."""
         far = estimate + reach * np.sqrt(apart)
         bent = reach**2 / devices
@@ -163,7 +157,7 @@ def normal_interval(
         # Outside [0, 1] there is nothing to sample.
         return np.where((far >= 0) & (far <= 1), root, far)
 
-    def interval(error: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def interval(error: float) -> tuple[Floats, Floats]:
         reach = float(-special.ndtri(error / 2))
         return end(-max(reach, upper.quantile(error / 2))), end(reach)
 

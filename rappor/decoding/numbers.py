@@ -26,9 +26,9 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import special
 
+from rappor.counts.arrays import Floats
 from rappor.decoding.contrasts import Contrast, normal_reach
 from rappor.decoding.estimates import Estimates
 from rappor.ground.errors import DecodeError
@@ -65,7 +65,7 @@ def describe_numbers(estimates: Estimates) -> tuple[Contrast, ...]:
             f"the reports with a number must be more than noise, got {total:.3g} of all"
         )
 
-    def ratios(weights: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def ratios(weights: Floats) -> tuple[Floats, Floats]:
         value = weights @ shares / total
         moved = (weights - value[:, None]) / total
         return value, moved @ covariance @ moved.T
@@ -90,7 +90,7 @@ def describe_numbers(estimates: Estimates) -> tuple[Contrast, ...]:
     )
 
 
-def reach_of_all(covariance: NDArray[np.float64], allowed: float) -> float:
+def reach_of_all(covariance: Floats, allowed: float) -> float:
     """Return how many standard errors a band reaches that misses with this probability."""
     known = covariance.diagonal() > 0
     scale = np.sqrt(covariance.diagonal()[known])
@@ -104,7 +104,7 @@ def reach_of_all(covariance: NDArray[np.float64], allowed: float) -> float:
     return high
 
 
-def _both_outside(limit: float, correlation: NDArray[np.float64]) -> NDArray[np.float64]:
+def _both_outside(limit: float, correlation: Floats) -> Floats:
     """Return how often two normal numbers of each correlation are both beyond +-limit (Owen)."""
     with np.errstate(divide="ignore"):
         slope = np.sqrt((1 - correlation) / (1 + correlation))
@@ -113,11 +113,7 @@ def _both_outside(limit: float, correlation: NDArray[np.float64]) -> NDArray[np.
 
 
 def _quantile(
-    edges: NDArray[np.float64],
-    part: NDArray[np.float64],
-    covariance: NDArray[np.float64],
-    level: float,
-    reach: float,
+    edges: Floats, part: Floats, covariance: Floats, level: float, reach: float
 ) -> Contrast:
     """Return the number below which this part of the numbers is, infinite beyond the outer edges.
 

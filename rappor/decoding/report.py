@@ -16,8 +16,8 @@ from statistics import NormalDist
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from rappor.counts.arrays import Floats
 from rappor.decoding.collected import Collected
 from rappor.decoding.contrasts import Contrast
 from rappor.decoding.diagnostics import FIT_FALSE_ALARM, IMBALANCE
@@ -73,7 +73,7 @@ class ResidualGrid:
     large : (cohort, bit, residual) of those beyond `LARGE`, the largest first; ten at most.
     """
 
-    cells: NDArray[np.float64]
+    cells: Floats
     cohorts: int
     bits: int
     large: tuple[tuple[int, int, float], ...]
@@ -183,7 +183,7 @@ def report(estimates: Estimates, origin: Origin | None = None) -> EstimatesRepor
         unlisted_detected=len(detected) - n_listed,
         unlisted_undetected=estimates.n_candidates - len(detected) - (len(listed) - n_listed),
         collected=tuple(_collected(each) for each in estimates.collected),
-        groups=tuple(tuple(group) for group in _groups(estimates)[:_LISTED_GROUPS]),
+        groups=tuple(map(tuple, estimates.diagnostics.get("groups", [])[:_LISTED_GROUPS])),
         checks=tuple(_checks(estimates, origin)),
         origin=origin,
         versions=(
@@ -257,12 +257,12 @@ def _cohort_ranges(collected: Collected) -> Iterator[CohortRange]:
         )
 
 
-def _end(choose: np.ufunc, values: NDArray[np.float64]) -> float | None:
+def _end(choose: np.ufunc, values: Floats) -> float | None:
     end = float(choose.reduce(values))
     return None if math.isnan(end) else end
 
 
-def _grid(residuals: NDArray[np.float64]) -> ResidualGrid:
+def _grid(residuals: Floats) -> ResidualGrid:
     m, k = residuals.shape
     cohorts, bits = math.ceil(m / CELLS), math.ceil(k / CELLS)
     rows, columns = math.ceil(m / cohorts), math.ceil(k / bits)
@@ -278,7 +278,7 @@ def _grid(residuals: NDArray[np.float64]) -> ResidualGrid:
     )
 
 
-def _largest(residuals: NDArray[np.float64]) -> tuple[tuple[int, int, float], ...]:
+def _largest(residuals: Floats) -> tuple[tuple[int, int, float], ...]:
     flat = np.nan_to_num(residuals.ravel())
     order = np.argsort(-np.abs(flat), kind="stable")[:10]
     places = (divmod(int(place), residuals.shape[1]) for place in order)
@@ -287,10 +287,6 @@ def _largest(residuals: NDArray[np.float64]) -> tuple[tuple[int, int, float], ..
         for cohort, bit in places
         if abs(residuals[cohort, bit]) >= LARGE
     )
-
-
-def _groups(estimates: Estimates) -> list[list[str]]:
-    return list(estimates.diagnostics.get("groups", []))
 
 
 def _checks(estimates: Estimates, origin: Origin) -> Iterator[Check]:

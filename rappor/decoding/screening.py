@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
+from rappor.counts.arrays import Floats, Integers
 from rappor.decoding.debias import Target
 from rappor.decoding.fit import Fit
 from rappor.decoding.presence import absent_tail
 from rappor.ground.progress import Progress
 
-Tail = Callable[[NDArray[np.float64]], NDArray[np.float64]]
+Tail = Callable[[Floats], Floats]
 """Turns z scores into p-values."""
 
 _LEAST_LEFT: Final = 0.05
@@ -48,9 +48,7 @@ class Task:
         # matter.
         self._usual = float(target.density @ fit.weight) * _share_left(fit)
 
-    def judge(
-        self, score: NDArray[np.float64], own: NDArray[np.float64]
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def judge(self, score: Floats, own: Floats) -> tuple[Floats, Floats]:
         """De-bias candidates outside the fit by their sums, (b,) each, with the mean leverage."""
         return debiased(score, usual_information(own, self._fit), self._fit, self._usual)
 
@@ -70,9 +68,9 @@ class Scores:
     least : no p-value of theirs is below it.
     """
 
-    estimate: NDArray[np.float64]
-    std_error: NDArray[np.float64]
-    others: NDArray[np.int64] | None = None
+    estimate: Floats
+    std_error: Floats
+    others: Integers | None = None
     least: float = 1.0
 
 
@@ -85,7 +83,7 @@ class Screening(Scores):
     index : (r,) int64, increasing. The candidates that are held: all, or the best ones.
     """
 
-    index: NDArray[np.int64]
+    index: Integers
 
 
 class Pool(Protocol):
@@ -99,10 +97,10 @@ class Pool(Protocol):
     def n_terms(self) -> int:
         """The most rows that a candidate sets."""
 
-    def screen(self, task: Task, always: NDArray[np.int64], progress: Progress) -> Screening:
+    def screen(self, task: Task, always: Integers, progress: Progress) -> Screening:
         """Go through all candidates; those in `always`, which were held before, stay held."""
 
-    def columns(self, chosen: NDArray[np.int64]) -> sparse.csc_array:
+    def columns(self, chosen: Integers) -> sparse.csc_array:
         """Return the columns of candidates that are held, (n, len(chosen))."""
 
 
@@ -111,15 +109,13 @@ def _share_left(fit: Fit) -> float:
     return max(1 - fit.n_selected / len(fit.residual), _LEAST_LEFT)
 
 
-def usual_information(own: NDArray[np.float64], fit: Fit) -> NDArray[np.float64]:
+def usual_information(own: Floats, fit: Fit) -> Floats:
     """Return the information of candidates, (c,), whose rows weigh this, with the mean leverage."""
     # The background takes own^2 / sum of weights.
     return np.asarray(own * (1 - own / fit.weight.sum()) * _share_left(fit))
 
 
-def debiased(
-    score: NDArray[np.float64], information: NDArray[np.float64], fit: Fit, usual: float
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def debiased(score: Floats, information: Floats, fit: Fit, usual: float) -> tuple[Floats, Floats]:
     """Turn scores into one-step estimates [ZZ14, equation 5] and standard errors.
 
     A candidate that is a combination of selected ones has no information of its own, next to
@@ -131,7 +127,7 @@ def debiased(
     return estimate, np.where(known, 1 / np.sqrt(safe) / fit.kappa, np.inf)
 
 
-def round_for_sums(values: NDArray[np.float64], n_terms: int) -> NDArray[np.float64]:
+def round_for_sums(values: Floats, n_terms: int) -> Floats:
     """Round values so that floating-point sums of up to n_terms of them are exact.
 
     They become multiples of a power of two, of which every such sum has at most 2^53. Relative to

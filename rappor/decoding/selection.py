@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
+from rappor.counts.arrays import Booleans, Floats, Integers
 from rappor.decoding.debias import Target
 from rappor.decoding.detection import Detection
 from rappor.decoding.fit import Fit, fit_rows
@@ -83,7 +83,7 @@ class Selection(Scores):
     fit : the fit on them.
     """
 
-    chosen: NDArray[np.int64]
+    chosen: Integers
     fit: Fit
 
 
@@ -117,7 +117,7 @@ class _Refined(NamedTuple):
     """
 
     fit: Fit
-    inside: NDArray[np.bool_]
+    inside: Booleans
     enter: float
 
 
@@ -168,7 +168,7 @@ def select(target: Target, pool: Pool, progress: Progress) -> Selection:
     )
 
 
-def _start(screened: _Screened, fit: Fit, z: NDArray[np.float64]) -> tuple[Fit, NDArray[np.bool_]]:
+def _start(screened: _Screened, fit: Fit, z: Floats) -> tuple[Fit, Booleans]:
     """Return a first selection, (s,) bool, and its fit: what the lasso finds, refined.
 
     No row is set aside yet: a string that the lasso missed would lose its own rows.
@@ -178,7 +178,7 @@ def _start(screened: _Screened, fit: Fit, z: NDArray[np.float64]) -> tuple[Fit, 
     return refined.fit, refined.inside
 
 
-def lasso(columns: sparse.csc_array, fit: Fit, z: NDArray[np.float64]) -> NDArray[np.bool_]:
+def lasso(columns: sparse.csc_array, fit: Fit, z: Floats) -> Booleans:
     """Run a non-negative lasso on the columns with the largest z.
 
     Rows are weighted by inverse noise variance, columns scaled to unit information and the
@@ -216,7 +216,7 @@ def lasso(columns: sparse.csc_array, fit: Fit, z: NDArray[np.float64]) -> NDArra
     return chosen
 
 
-def _least_angles(gram: NDArray[np.float64], score: NDArray[np.float64]) -> NDArray[np.float64]:
+def _least_angles(gram: Floats, score: Floats) -> Floats:
     """Solve the non-negative lasso of a Gram matrix by least angles."""
     # Imported here: it takes a second or more, and closed forms do without.
     from sklearn.exceptions import ConvergenceWarning  # noqa: PLC0415
@@ -238,9 +238,7 @@ def _least_angles(gram: NDArray[np.float64], score: NDArray[np.float64]) -> NDAr
     return np.asarray(coefficients)
 
 
-def _refine(
-    screened: _Screened, fit: Fit, inside: NDArray[np.bool_], *, taper: bool = True
-) -> _Refined:
+def _refine(screened: _Screened, fit: Fit, inside: Booleans, *, taper: bool = True) -> _Refined:
     """Add and drop candidates until the selected set no longer changes.
 
     `taper` as in `fit_rows`: False keeps every row at full weight.
@@ -275,7 +273,7 @@ def _refine(
     return _Refined(fit, inside, enter)
 
 
-def _z_scores(screened: _Screened, fit: Fit, inside: NDArray[np.bool_]) -> NDArray[np.float64]:
+def _z_scores(screened: _Screened, fit: Fit, inside: Booleans) -> Floats:
     """Return the z score of every candidate, (s,), as far as it may decide who is selected.
 
     Where coefficients are many no information is exact, and where they are few that of low scores
@@ -307,9 +305,7 @@ def _z_scores(screened: _Screened, fit: Fit, inside: NDArray[np.bool_]) -> NDArr
     return np.asarray(z)
 
 
-def _all_estimates(
-    columns: sparse.csc_array, fit: Fit, inside: NDArray[np.bool_]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _all_estimates(columns: sparse.csc_array, fit: Fit, inside: Booleans) -> tuple[Floats, Floats]:
     """Return the coefficient of every candidate: fitted inside, one-step outside."""
     estimate, std_error = np.empty((2, len(inside)))
     score, information = fit.scores(columns[:, ~inside])
@@ -319,7 +315,7 @@ def _all_estimates(
     return estimate, std_error
 
 
-def _strongest(wanted: NDArray[np.bool_], z: NDArray[np.float64], most: int) -> NDArray[np.bool_]:
+def _strongest(wanted: Booleans, z: Floats, most: int) -> Booleans:
     """Keep the `most` wanted candidates with the largest z."""
     if wanted.sum() <= most:
         return wanted
@@ -328,7 +324,7 @@ def _strongest(wanted: NDArray[np.bool_], z: NDArray[np.float64], most: int) -> 
     return kept
 
 
-def _search_degrees(z: NDArray[np.float64], entered: NDArray[np.bool_]) -> float:
+def _search_degrees(z: Floats, entered: Booleans) -> float:
     """Return the degrees of freedom spent on choosing: t times the density of scores at t.
 
     Tibshirani (Statistica Sinica 2015, section 5) derives it for best-subset selection in

@@ -19,9 +19,9 @@ from functools import cached_property
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import special
 
+from rappor.counts.arrays import Floats, Integers
 from rappor.decoding.debias import Target
 from rappor.decoding.fit import Fit
 from rappor.protocol.params import Params
@@ -61,8 +61,8 @@ class NullTail:
     steepness : by how much the logarithm falls beyond the last score, in units of the last tilt.
     """
 
-    scores: NDArray[np.float64]
-    log_tails: NDArray[np.float64]
+    scores: Floats
+    log_tails: Floats
     exact: bool = False
     steepness: float = 1.0
 
@@ -75,7 +75,7 @@ class NullTail:
         beyond = max(self.log_tails[-1] - log_p, 0.0) / (TILTS[-1] * self.steepness)
         return float(np.interp(-log_p, -self.log_tails, self.scores) + beyond)
 
-    def p_values(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    def p_values(self, scores: Floats) -> Floats:
         """Return one-sided p-values, (c,); beyond the last tilt its exponential bound holds."""
         if self.exact:
             place = np.searchsorted(self.scores, scores, side="left")
@@ -106,7 +106,7 @@ class Draws:
     scale : what `values` were divided by.
     """
 
-    def __init__(self, target: Target, weighted: NDArray[np.float64]) -> None:
+    def __init__(self, target: Target, weighted: Floats) -> None:
         """Read the weighted residuals of a fit, (n,)."""
         m = [counts.params.m for counts in target.counts]
         self.n_bits = np.repeat([counts.params.k for counts in target.counts], m)
@@ -119,7 +119,7 @@ class Draws:
         self.values = values / self.scale
 
     @cached_property
-    def moments(self) -> NDArray[np.float64]:
+    def moments(self) -> Floats:
         """Sums over each cohort of e^(t x), x e^(t x) and x^2 e^(t x) at every tilt, (3, j, t)."""
         return self._moments(self.values)
 
@@ -127,7 +127,7 @@ class Draws:
         """Return the tail of the sum of all draws."""
         return self._tail(self.moments, 0.0)
 
-    def tail_with(self, rows: NDArray[np.int64], lifts: NDArray[np.float64]) -> NullTail:
+    def tail_with(self, rows: Integers, lifts: Floats) -> NullTail:
         """Return the tail if the values of these rows, (r,), were higher by `lifts`, (r,)."""
         cohort = self.cohort[rows]
         spread = float(np.sqrt(1 + (self.n_draws / self.n_bits)[cohort] @ lifts**2))
@@ -145,10 +145,10 @@ class Draws:
         mean = np.bincount(cohort, lifts, minlength=len(self.n_bits)) / self.n_bits
         return self._tail(moments, float(self.n_draws @ mean))
 
-    def _centred(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _centred(self, values: Floats) -> Floats:
         return np.asarray(values - (np.bincount(self.cohort, values) / self.n_bits)[self.cohort])
 
-    def _moments(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _moments(self, values: Floats) -> Floats:
         starts = np.concatenate([[0], np.cumsum(self.n_bits)[:-1]])
         moments = np.empty((3, len(starts), len(TILTS)))
         for t, tilt in enumerate(TILTS):
@@ -158,7 +158,7 @@ class Draws:
                 powers *= values
         return moments
 
-    def _tail(self, moments: NDArray[np.float64], drawn: float) -> NullTail:
+    def _tail(self, moments: Floats, drawn: float) -> NullTail:
         """Return the tail from the moments, (3, j, t), less what is drawn in the mean."""
         mass, first, second = moments
         # Cohorts are independent, so their cumulant generating functions and derivatives add.
@@ -184,9 +184,7 @@ def null_tail(target: Target, fit: Fit, *, most_values: int = MOST_VALUES) -> Nu
     return draws.tail()
 
 
-def lugannani_rice(
-    scores: NDArray[np.float64], variances: NDArray[np.float64], cumulants: NDArray[np.float64]
-) -> NullTail:
+def lugannani_rice(scores: Floats, variances: Floats, cumulants: Floats) -> NullTail:
     """Return the tail of a sum from its cumulant generating function at the tilts.
 
     Parameters
@@ -219,15 +217,13 @@ def _information(target: Target, fit: Fit) -> float:
     return max(left, np.finfo(float).tiny)
 
 
-def _distinct(residuals: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _distinct(residuals: Floats) -> tuple[Floats, Floats]:
     """Return the distinct residuals of one cohort and their probabilities."""
     values, counts = np.unique(np.round(residuals, _DECIMALS), return_counts=True)
     return values, counts / len(residuals)
 
 
-def _whole_tail(
-    draws: list[tuple[NDArray[np.float64], NDArray[np.float64]]], scale: float
-) -> NullTail:
+def _whole_tail(draws: list[tuple[Floats, Floats]], scale: float) -> NullTail:
     """Add up draws, each of values and probabilities, on a grid; `scale` makes scores of sums."""
     width = sum(float(v[-1] - v[0]) for v, _ in draws)
     if not width > 0:  # no residual spread at all: every p-value is 1

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rappor.candidates.candidates import Candidates
+from rappor.counts.arrays import Booleans, Integers
 from rappor.counts.counts import Counts
 from rappor.decoding.decoder import decode
 from rappor.decoding.detection import Detection
@@ -35,7 +35,7 @@ class Suggestions:
     """
 
     estimates: Estimates
-    chosen: NDArray[np.int64]
+    chosen: Integers
     n_candidates: int
     unexplained_bits: list[dict[str, Any]]
 
@@ -116,7 +116,7 @@ def suggest(
     )
 
 
-def _listed_p_values(found: Estimates, listed: NDArray[np.bool_]) -> PValues:
+def _listed_p_values(found: Estimates, listed: Booleans) -> PValues:
     """Return the p-values of the listed strings.
 
     A group of them has one. A known string without a row is counted with the others: a p-value

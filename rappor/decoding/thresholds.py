@@ -8,8 +8,8 @@ from functools import cached_property
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from rappor.counts.arrays import Booleans, Floats, Integers
 from rappor.decoding.detection import Detection
 from rappor.decoding.p_values import EDGES, PValues
 from rappor.ground.errors import DecodeError
@@ -59,7 +59,7 @@ class Steps:
         n_absent = (n_candidates - n_within(largest) + 1) / (1 - largest)
         return cls(level=level, rising=True, n_absent=n_absent, largest=largest)
 
-    def at(self, rank: NDArray[np.int64] | float) -> NDArray[np.float64]:
+    def at(self, rank: Integers | float) -> Floats:
         """Return the thresholds of these ranks, which begin with 1."""
         steps = np.multiply(self.level, rank if self.rising else 1) / self.n_absent
         return np.asarray(np.minimum(steps, self.largest))
@@ -92,7 +92,7 @@ class Thresholds:
         return found
 
     @property
-    def detected(self) -> NDArray[np.bool_]:
+    def detected(self) -> Booleans:
         """Which of the rows are detected."""
         return self.p_values.rows <= self.largest
 

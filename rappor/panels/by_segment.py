@@ -118,9 +118,6 @@ def _grouped(counts: Sequence[Counts], dimension: str | None) -> dict[Segment, l
             pair for pair in each.params.segment if dimension is None or pair[0] == dimension
         )
         found.setdefault(segment, []).append(each.unsegmented)
-    ordered = sorted(found, key=lambda segment: (-_n_reports(found[segment]), segment))
+    reports = {segment: sum(each.n_reports for each in some) for segment, some in found.items()}
+    ordered = sorted(found, key=lambda segment: (-reports[segment], segment))
     return {segment: found[segment] for segment in ordered}
-
-
-def _n_reports(counts: Sequence[Counts]) -> int:
-    return sum(each.n_reports for each in counts)

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rappor.candidates.candidates import Candidates
+from rappor.counts.arrays import Booleans, Floats, Integers
 from rappor.counts.counts import Counts
 from rappor.decoding.decoder import MOST_ROWS, decode, listed
 from rappor.decoding.detection import Detection
@@ -40,13 +40,13 @@ class Levels:
     counted : samples with reports behind each estimate, t of them.
     """
 
-    proportion: NDArray[np.float64]
-    std_error: NDArray[np.float64]
-    ci_low: NDArray[np.float64]
-    ci_high: NDArray[np.float64]
-    detected: NDArray[np.bool_]
-    unallocated: NDArray[np.float64]
-    unallocated_std_error: NDArray[np.float64]
+    proportion: Floats
+    std_error: Floats
+    ci_low: Floats
+    ci_high: Floats
+    detected: Booleans
+    unallocated: Floats
+    unallocated_std_error: Floats
     counted: tuple[int, ...]
 
 
@@ -66,12 +66,12 @@ class Apart:
     names: tuple[str, ...]
     alone: tuple[Estimates | None, ...]
     whole: Estimates
-    found: NDArray[np.bool_]
+    found: Booleans
     detection: Detection
     level: float
 
     def levels(
-        self, order: NDArray[np.int64], estimates: Sequence[Estimates | None], counted: list[int]
+        self, order: Integers, estimates: Sequence[Estimates | None], counted: list[int]
     ) -> Levels:
         """Put estimates of every sample into tables, (t, c) each, of the names in an order."""
         names = [self.names[i] for i in order]
@@ -136,12 +136,8 @@ def listed_candidates(
     hashed = {encoding_of(each.params).hashed for each in counts}
     if len(hashed) > 1:
         raise DecodeError("samples must have the same kind of values: strings or answers")
-    if hashed == {False}:
-        if candidates is not None:
-            raise DecodeError("candidates must be omitted: this encoding answers for every bit")
-        return None
     found = listed(candidates, counts, MOST_ROWS)
-    if not found.is_held:
+    if found is not None and not found.is_held:
         raise DecodeError(
             f"candidates of several samples must number at most {MOST_ROWS:,}, got more: "
             f"{found.name}"
@@ -157,7 +153,7 @@ def _share_of_candidates(whole: Estimates) -> float:
 
 def _found(
     names: Sequence[str], whole: Estimates, alone: Sequence[Estimates], detection: Detection
-) -> NDArray[np.bool_]:
+) -> Booleans:
     """Return which strings are found: those that all samples together show, or any one of them.
 
     The p-value of a string is twice the smaller one of two: that of all samples together, and

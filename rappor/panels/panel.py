@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from rappor.counts.arrays import Booleans, Integers
 from rappor.decoding.detection import Detection
 from rappor.decoding.devices import Merged
 from rappor.decoding.diagnostics import Caution
@@ -138,18 +138,18 @@ class Panel(Displayed):
     by: str
     samples: tuple[Sample, ...]
     candidates: tuple[str, ...]
-    group: NDArray[np.int64]
+    group: Integers
     levels: Levels
     window: int = 1
     smoothed: Levels | None = None
-    found: NDArray[np.bool_]
+    found: Booleans
     contrasts: tuple[SampleContrast, ...]
     overlap: float | None
     assumed: str
     warnings: tuple[Caution, ...]
     detection: Detection
     _samples: Samples
-    _order: NDArray[np.int64]
+    _order: Integers
 
     def __repr__(self) -> str:
         return (
@@ -178,13 +178,13 @@ class Panel(Displayed):
         return sum(each.n_changed for each in self.main)
 
     @property
-    def changed(self) -> NDArray[np.bool_]:
+    def changed(self) -> Booleans:
         """Return which candidates, (c,), changed in any main contrast."""
         none = np.zeros(len(self.candidates), dtype=bool)
         return np.asarray(np.any([none, *(each.changed for each in self.main)], axis=0))
 
     @property
-    def shown(self) -> NDArray[np.int64]:
+    def shown(self) -> Integers:
         """The rows that are shown unless all are: those that changed.
 
         Of periods and segments those that were found are shown too.
@@ -345,7 +345,7 @@ def panel(
     )
 
 
-def _order(decoded: Samples, main: Sequence[SampleContrast]) -> NDArray[np.int64]:
+def _order(decoded: Samples, main: Sequence[SampleContrast]) -> Integers:
     """Return candidates in the order of their changes, then of their shares of all reports."""
     by_share = decoded.apart.whole.places(decoded.apart.names)
     if not main:

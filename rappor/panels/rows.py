@@ -26,21 +26,18 @@ from dataclasses import dataclass, fields, replace
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import special
 
+from rappor.counts.arrays import Booleans, Floats, Integers
 from rappor.decoding.debias import Target, debias
 from rappor.decoding.devices import Merged
 from rappor.decoding.fit import LEAST_NOISE
+from rappor.decoding.overlap import HEAVY
 from rappor.panels.shared_devices import devices_variance
 from rappor.protocol.params import Params
 
 _FEWEST_ROWS: Final = 256
 """Rows that are needed to estimate the devices' part: one row is the contrast itself."""
-
-_HEAVY: Final = 3.0
-"""Standard deviations above the median from which a bit is set by a frequent string: noise alone
-leaves out one bit in 700."""
 
 _OUTLIER: Final = float(-special.ndtri(0.5e-4))
 """Standard deviations from which a row is no noise: noise alone leaves out one in 10,000."""
@@ -68,7 +65,7 @@ class Pooled:
     """
 
     targets: tuple[Target, ...]
-    weights: NDArray[np.float64]
+    weights: Floats
 
     @classmethod
     def of(cls, sample: Merged, shape: Shape) -> Pooled:
@@ -83,27 +80,27 @@ class Pooled:
         return cls(targets=targets, weights=weights)
 
     @property
-    def live(self) -> NDArray[np.bool_]:
+    def live(self) -> Booleans:
         """Return which rows, (n,), have reports."""
         return np.asarray(self.weights.sum(axis=0) > 0)
 
     @property
-    def proportions(self) -> NDArray[np.float64]:
+    def proportions(self) -> Floats:
         """The de-biased proportion of each row, (n,)."""
         return sum_over(
             weight * target.proportions
             for weight, target in zip(self.weights, self.targets, strict=True)
         )
 
-    def noise(self, theta: NDArray[np.float64]) -> NDArray[np.float64]:
+    def noise(self, theta: Floats) -> Floats:
         """Return the variance of each row, (n,), at true proportions; 0 for empty cohorts."""
         return self._squared("noise", theta)
 
-    def between(self, theta: NDArray[np.float64]) -> NDArray[np.float64]:
+    def between(self, theta: Floats) -> Floats:
         """Return the part of it that is of the devices."""
         return self._squared("devices_noise", theta)
 
-    def fourth(self, theta: NDArray[np.float64]) -> NDArray[np.float64]:
+    def fourth(self, theta: Floats) -> Floats:
         """Return a bound on the fourth cumulant of each row: that of a binomial count of few ones.
 
         With n reports of gap g = q* - p*, a row of variance v has at most v / (n g)^2.
@@ -115,7 +112,7 @@ class Pooled:
             parts.append(weight**4 * noise / one**2)
         return sum_over(parts)
 
-    def _squared(self, name: str, theta: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _squared(self, name: str, theta: Floats) -> Floats:
         return sum_over(
             weight**2 * np.where(weight > 0, getattr(target, name)(theta), 0.0)
             for weight, target in zip(self.weights, self.targets, strict=True)
@@ -139,27 +136,25 @@ class ContrastRows(Target):
     """
 
     samples: tuple[tuple[Pooled, ...], ...]
-    weights: NDArray[np.float64]
+    weights: Floats
     overlap: float | None
     part: float
-    mean: NDArray[np.float64]
-    slope: NDArray[np.float64]
+    mean: Floats
+    slope: Floats
 
     @property
-    def certain(self) -> NDArray[np.bool_]:
+    def certain(self) -> Booleans:
         """Return in which rows, (n,), some sample has no bit that is falsely 1, or falsely 0."""
         every = [[each.targets[0].certain for each in some] for some in self.samples]
-        return np.concatenate(every, axis=1).any(axis=0)
+        return np.asarray(np.concatenate(every, axis=1).any(axis=0))
 
-    def noise(self, theta: NDArray[np.float64]) -> NDArray[np.float64]:
+    def noise(self, theta: Floats) -> Floats:
         """Return the variance of each row if the true contrasts were `theta`."""
         fresh, devices = self.variances(theta)
         variance = np.maximum(fresh + self.part * devices, LEAST_NOISE)
         return np.where(self.reports > 0, variance, np.inf)
 
-    def variances(
-        self, theta: NDArray[np.float64]
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def variances(self, theta: Floats) -> tuple[Floats, Floats]:
         """Return the variance of the fresh coins, (n,), and the most that is of the devices."""
         levels = self.mean + self.slope * theta
         noise, between = (self._of_samples(name, levels) for name in ("noise", "between"))
@@ -168,7 +163,7 @@ class ContrastRows(Target):
         devices = self.weights * np.sqrt(between)
         return np.asarray(fresh), devices_variance(devices, self.overlap)
 
-    def fourth(self) -> NDArray[np.float64]:
+    def fourth(self) -> Floats:
         """Return a bound on the fourth cumulant of each row, (n,), if nothing changed."""
         levels = np.tile(self.mean, (len(self.weights), 1))
         return np.asarray((self.weights**4 * self._of_samples("fourth", levels)).sum(axis=0))
@@ -179,13 +174,11 @@ class ContrastRows(Target):
             self, proportions=-self.proportions, weights=-self.weights, slope=-self.slope
         )
 
-    def excess(
-        self, fitted: NDArray[np.float64], variance: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
+    def excess(self, fitted: Floats, variance: Floats) -> Floats:
         """Return how far each row is from a fit, in standard deviations: strings rise and fall."""
         return np.asarray(np.abs(self.proportions - fitted) / np.sqrt(variance))
 
-    def _of_samples(self, name: str, levels: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _of_samples(self, name: str, levels: Floats) -> Floats:
         """Return what each sample's rows have by this name at its levels, (t, n)."""
         ends = np.cumsum([len(some[0].targets[0]) for some in self.samples])[:-1]
         return np.concatenate(
@@ -215,11 +208,7 @@ def shared_params(samples: Sequence[Merged]) -> list[Params]:
 
 
 def contrast_rows(
-    samples: Sequence[Merged],
-    weights: NDArray[np.float64],
-    explained: NDArray[np.float64],
-    *,
-    overlap: float | None,
+    samples: Sequence[Merged], weights: Floats, explained: Floats, *, overlap: float | None
 ) -> ContrastRows:
     """Stack the rows of a contrast of samples that share a shape; `part` is 1, the most.
 
@@ -233,7 +222,7 @@ def contrast_rows(
     firsts = [[each.targets[0] for each in some] for some in pooled]
     one_of_each = debias(*zip(*((t.counts[0], t.repetitions[0]) for t, *_ in firsts), strict=True))
 
-    def of_samples(some: tuple[Pooled, ...], name: str) -> NDArray[np.float64]:
+    def of_samples(some: tuple[Pooled, ...], name: str) -> Floats:
         density = some[0].targets[0].density
         found = [getattr(each, name) for each in some]
         return np.array([each(density) if callable(each) else each for each in found])
@@ -269,7 +258,7 @@ def contrast_rows(
     )
 
 
-def weights_of_rows(weights: NDArray[np.float64], live: NDArray[np.bool_]) -> NDArray[np.float64]:
+def weights_of_rows(weights: Floats, live: Booleans) -> Floats:
     """Return the weights of each row, (t, n): those of samples without reports go to the others.
 
     Each sign keeps its sum, so that what did not change still cancels. A row is left out, all 0,
@@ -291,9 +280,7 @@ def weights_of_rows(weights: NDArray[np.float64], live: NDArray[np.bool_]) -> ND
     return rows * alive
 
 
-def _smoothed(
-    rows: NDArray[np.float64], variance: NDArray[np.float64], group: NDArray[np.int64]
-) -> NDArray[np.float64]:
+def _smoothed(rows: Floats, variance: Floats, group: Integers) -> Floats:
     """Return what rows, (n,), are without their noise: shrunken to the mean of their group.
 
     Raw rows would tie weights to noise: where reports are few, a row with more ones by luck would
@@ -334,7 +321,7 @@ def with_estimated_part(target: ContrastRows) -> ContrastRows:
     return replace(target, part=min(max(part + error, 0.0), 1.0))
 
 
-def _heavy(target: ContrastRows) -> NDArray[np.bool_]:
+def _heavy(target: ContrastRows) -> Booleans:
     """Return which rows, (n,), frequent strings set: their mean is above noise."""
     levels = np.tile(target.mean, (len(target.weights), 1))
     noise = np.maximum(target._of_samples("noise", levels), LEAST_NOISE)
@@ -344,7 +331,7 @@ def _heavy(target: ContrastRows) -> NDArray[np.bool_]:
     for number in range(len(target.counts)):
         rows = (target.group == number) & (target.reports > 0)
         if rows.any():
-            heavy[rows] = target.mean[rows] > np.median(target.mean[rows]) + _HEAVY * spread[rows]
+            heavy[rows] = target.mean[rows] > np.median(target.mean[rows]) + HEAVY * spread[rows]
     return heavy
 
 
@@ -368,7 +355,7 @@ def rows_p_value(target: ContrastRows) -> float:
     return float(special.gammaincc(shape, squares * shape / degrees))
 
 
-def group_means(target: ContrastRows, variance: NDArray[np.float64]) -> NDArray[np.float64]:
+def group_means(target: ContrastRows, variance: Floats) -> Floats:
     """Return the weighted mean of each group's rows, at each row: the change of the background."""
     weight = 1 / variance
     total = np.bincount(target.group, weight)
@@ -376,6 +363,6 @@ def group_means(target: ContrastRows, variance: NDArray[np.float64]) -> NDArray[
     return np.asarray((sums / np.maximum(total, np.finfo(float).tiny))[target.group])
 
 
-def sum_over(arrays: Iterable[NDArray[np.float64]]) -> NDArray[np.float64]:
+def sum_over(arrays: Iterable[Floats]) -> Floats:
     """Add up arrays of one shape."""
     return np.asarray(np.sum(list(arrays), axis=0))

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import special
 
 from rappor.candidates.candidates import Candidates
+from rappor.counts.arrays import Floats, Integers
 from rappor.counts.counts import Counts
 from rappor.decoding.blas_threads import one_thread
 from rappor.decoding.decoder import decode, is_told_elsewhere
@@ -93,12 +93,12 @@ class Samples:
         )
 
     @property
-    def known(self) -> NDArray[np.int64]:
+    def known(self) -> Integers:
         """The numbers of the samples with reports."""
         return np.flatnonzero([each is not None for each in self.merged])
 
     @property
-    def precision(self) -> NDArray[np.float64]:
+    def precision(self) -> Floats:
         """What a sample weighs in a line through all: 1 over the variance of a usual string."""
         return np.array(
             [
@@ -116,7 +116,7 @@ class Samples:
             complete=self.complete,
         )
 
-    def changes(self, weights: NDArray[np.float64], progress: Progress = no_progress) -> Changes:
+    def changes(self, weights: Floats, progress: Progress = no_progress) -> Changes:
         """Estimate a weighted sum of the samples' shares of each candidate.
 
         Parameters
@@ -141,7 +141,7 @@ class Samples:
         candidates: Candidates,
         merged: Sequence[Merged],
         alone: Sequence[Estimates],
-        weights: NDArray[np.float64],
+        weights: Floats,
         progress: Progress,
     ) -> Changes:
         orders = [each.places(candidates.strings) for each in alone]
@@ -206,7 +206,7 @@ def _merged(collections: Sequence[Counts]) -> Merged | None:
     return merge(collections) if any(counts.n_reports for counts in collections) else None
 
 
-def _explained(estimates: Estimates, candidates: Candidates, design: Design) -> NDArray[np.float64]:
+def _explained(estimates: Estimates, candidates: Candidates, design: Design) -> Floats:
     """Return what the detected strings of a sample set in each row, (n,)."""
     order = estimates.places(candidates.strings)
     detected = estimates.detected[order]
@@ -220,12 +220,7 @@ def _explained(estimates: Estimates, candidates: Candidates, design: Design) -> 
     return np.asarray(design.columns(chosen) @ estimates.proportion[order][chosen])
 
 
-def _apart(
-    shares: NDArray[np.float64],
-    errors: NDArray[np.float64],
-    weights: NDArray[np.float64],
-    overlap: float | None,
-) -> Changes:
+def _apart(shares: Floats, errors: Floats, weights: Floats, overlap: float | None) -> Changes:
     """Add up the estimates of samples that share no bits; no error cancels."""
     estimate = weights @ shares
     known = 0.0 if overlap == 0 else None
@@ -233,7 +228,7 @@ def _apart(
     with np.errstate(invalid="ignore"):
         z = np.where(np.isfinite(std_error), np.abs(estimate) / std_error, 0.0)
 
-    def interval(error: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def interval(error: float) -> tuple[Floats, Floats]:
         reach = float(-special.ndtri(error / 2))
         return estimate - reach * std_error, estimate + reach * std_error
 

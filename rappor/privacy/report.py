@@ -280,15 +280,13 @@ def _shuffling(params: Params, batch: Batch) -> Shuffling:
         counted=batch.cohorts is not None,
         delta=batch.delta,
         losses=tuple(
-            _shuffled_loss(n, epsilon_n(params, n), smallest, delta)
+            ShuffledLoss(
+                reports=n, local=local, epsilon=shuffled_epsilon(local, smallest, delta=delta)
+            )
             for n in (_SHUFFLED if smallest else ())
+            for local in [epsilon_n(params, n)]
         ),
     )
-
-
-def _shuffled_loss(reports: int, local: float, devices: int, delta: float) -> ShuffledLoss:
-    epsilon = shuffled_epsilon(local, devices, delta=delta)
-    return ShuffledLoss(reports=reports, local=local, epsilon=epsilon)
 
 
 def _together(registry: Registry, name: str) -> Together | None:
