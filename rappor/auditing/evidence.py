@@ -150,6 +150,44 @@ class Unrelated(NamedTuple):
     everyone: Matches
     same_bits: Matches
 
+    def add(
+        self, first: Booleans, second: Booleans, truths: tuple[Booleans, Booleans], asked: Booleans
+    ) -> None:
+        """Add two responses of each device, and their true bits, of the devices in `asked`."""
+        alike = asked & (truths[0] == truths[1]).all(axis=1)
+        for matches, rows in ((self.everyone, asked), (self.same_bits, alike)):
+            matches.add(first[rows], second[rows], (truths[0][rows], truths[1][rows]))
+
+
+class Tallies:
+    """What is kept of one stage: reports, or permanent responses."""
+
+    def __init__(self, k: int, n_values: int, rng: np.random.Generator) -> None:
+        """Start with no response; `n_values` values will be asked about."""
+        self.ones = Ones(k)
+        self.within = Pairs(k)
+        """Two different bits of one response."""
+        self.patterns = Patterns(k, rng)
+        """More bits of one response."""
+        self.true = Copies(n_values, k)
+        """Responses that are the true bits, by value."""
+        self.other_value = Unrelated(Matches(), Matches())
+        self.other_metric = Unrelated(Matches(), Matches())
+        self.next_device = tuple(Matches() for _ in DISTANCES)
+        """Devices asked some places after another, by `DISTANCES`."""
+
+    def add(self, bits: Booleans, truth: Booleans, values: Integers) -> None:
+        """Add one response of each device, of which none has been seen before."""
+        self.ones.add(bits, truth)
+        self.within.add(bits, truth)
+        self.patterns.add(bits, truth)
+        self.true.add(bits, truth, values)
+        for (start, apart), matches in zip(DISTANCES, self.next_device, strict=True):
+            first = np.arange(start, len(values) - apart)
+            first = first[(first - start) // apart % 2 == 0]  # pairs without a common device
+            second = first + apart
+            matches.add(bits[first], bits[second], (truth[first], truth[second]))
+
 
 class Lessons:
     """Reports of one pair of values: any rule that tells these by a report bounds the loss.
@@ -211,27 +249,15 @@ class Evidence:
         self._keys: dict[Stage, list[Keys]] = {}
         self.cohorts = np.zeros((2, params.m), dtype=np.int64)
         """Devices by side of their pair and cohort."""
-        self.reports = Ones(params.k)
-        self.permanents = Ones(params.k)
-        self.within_reports, self.within_permanents = Pairs(params.k), Pairs(params.k)
-        """Two different bits of one response."""
-        self.patterns: dict[Stage, Patterns] = {
-            stage: Patterns(params.k, rng) for stage in ("report", "permanent")
+        self.stages: dict[Stage, Tallies] = {
+            stage: Tallies(params.k, n_values, rng) for stage in ("report", "permanent")
         }
-        """More bits of one response."""
         self.lessons = Lessons()
-        self.true_reports = Copies(n_values, params.k)
-        self.true_permanents = Copies(n_values, params.k)
-        """Responses that are the true bits, by value."""
         self.bare_reports = Copies(1, params.k)
         """Reports that are the permanent response."""
         self.repeats = {occasion: Repeats() for occasion in get_args(Occasion)}
         self.moved = 0
         """Devices whose cohort changed."""
-        self.other_value: dict[Stage, Unrelated] = {}
-        self.other_metric: dict[Stage, Unrelated] = {}
-        self.next_device: dict[Stage, tuple[Matches, ...]] = {}
-        """Devices asked some places after another, by `DISTANCES`."""
 
     def add_game(self, stage: Stage, keys: Keys) -> None:
         """Add the trials of an observer's game."""

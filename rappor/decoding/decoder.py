@@ -109,10 +109,17 @@ def decode(  # noqa: PLR0913 - all that a caller may know of the counts
     if asked is None:
         return _decode_closed(target, detection, distribution=distribution, complete=complete)
     with one_thread():
-        whole = _whole(asked, target, most, distribution=distribution)
-        if whole is None:
-            return _decode_stream(target, asked, keep, detection, progress)
-        return _decode_bloom(target, whole, detection, distribution=distribution, progress=progress)
+        if _is_streamed(asked, target, most, distribution=distribution):
+            # Imported here: it loads the compiler, which categories do without.
+            from rappor.decoding.streamed_design import StreamedDesign  # noqa: PLC0415
+
+            pool = StreamedDesign(asked, target, keep)
+            selection = select(target, pool, progress)
+            strings = pool.strings
+        else:
+            strings = Strings(asked, target, progress)
+            selection = fit_all(target, strings.design, select(target, strings.design, progress))
+        return _conclude_strings(target, strings, selection, detection, distribution=distribution)
 
 
 def _collections(counts: Counts | Sequence[Counts]) -> list[Counts]:
@@ -166,54 +173,26 @@ def listed(
     return candidates.with_empty() if is_told_elsewhere(collections) else candidates
 
 
-def _whole(
-    listed: Candidates, target: Target, most: int, *, distribution: bool
-) -> Candidates | None:
-    """Return candidates that all get a row; None if only the best do."""
+def _is_streamed(listed: Candidates, target: Target, most: int, *, distribution: bool) -> bool:
+    """Return whether only the best candidates get a row."""
     if listed.is_held and len(listed) <= most:
-        return listed
+        return False
     # Imported here: it loads the compiler, which categories do without.
     from rappor.decoding.streamed_design import can_stream  # noqa: PLC0415
 
     if listed.is_held and (distribution or not can_stream(target, len(listed))):
-        return listed
+        return False
     if distribution:
         raise DecodeError(
             f"distribution needs all candidates at once: of more than {most:,}, those of a list or "
             "of a file up to 64 MB"
         )
-    return None
+    return True
 
 
 def is_told_elsewhere(collections: Sequence[Counts]) -> bool:
     """Return whether most devices may have told the empty text, because of a category of theirs."""
     return any(collection.params.other for collection in collections)
-
-
-def _decode_stream(
-    target: Target, listed: Candidates, keep: int, detection: Detection, progress: Progress
-) -> Estimates:
-    """Decode strings of which the best `keep` have a row."""
-    # Imported here: it loads the compiler, which categories do without.
-    from rappor.decoding.streamed_design import StreamedDesign  # noqa: PLC0415
-
-    pool = StreamedDesign(listed, target, keep)
-    selection = select(target, pool, progress)
-    return _conclude_strings(target, pool.strings, selection, detection, distribution=False)
-
-
-def _decode_bloom(
-    target: Target,
-    candidates: Candidates,
-    detection: Detection,
-    *,
-    distribution: bool,
-    progress: Progress,
-) -> Estimates:
-    """Decode strings by regression."""
-    strings = Strings(candidates, target, progress)
-    selection = fit_all(target, strings.design, select(target, strings.design, progress))
-    return _conclude_strings(target, strings, selection, detection, distribution=distribution)
 
 
 def _conclude_strings(

@@ -225,7 +225,7 @@ def fit_rows(
     search_degrees : degrees of freedom that the search for the selection has used up beyond
         its size (Tibshirani, Statistica Sinica 2015, section 5).
     """
-    basis = sparse.hstack([_backgrounds(target), selected], format="csr")
+    basis = sparse.hstack([sparse.csc_array(backgrounds(target)), selected], format="csr")
     noise = start.noise if start else target.noise(target.density)
     tau2 = _spread(target, noise, start.residual if start else target.proportions)
     robust = start.robust if start and taper else np.ones(len(target))
@@ -265,11 +265,9 @@ def fit_rows(
     )
 
 
-def _backgrounds(target: Target) -> sparse.csc_array:
+def backgrounds(target: Target) -> Floats:
     """Return one column of ones for each collection, (n, g)."""
-    n_groups = len(target.counts)
-    indicator = target.group[:, None] == np.arange(n_groups)
-    return sparse.csc_array(indicator.astype(float))
+    return np.asarray(target.group[:, None] == np.arange(len(target.counts)), dtype=float)
 
 
 class Equations:

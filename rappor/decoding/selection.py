@@ -141,7 +141,9 @@ def select(target: Target, pool: Pool, progress: Progress) -> Selection:
         )
         inside = np.isin(looked_at, chosen)
         if round_ == 0:
-            fit, inside = _start(screened, fit, z[best])
+            # No row is set aside yet: a string that the lasso missed would lose its own rows.
+            found = _refine(screened, fit, lasso(columns, fit, z[best]), taper=False)
+            fit, inside = found.fit, found.inside
         refined = _refine(screened, fit, inside)
         fit, chosen = refined.fit, looked_at[refined.inside]
         if len(looked_at) == pool.n_candidates:
@@ -166,16 +168,6 @@ def select(target: Target, pool: Pool, progress: Progress) -> Selection:
         others=screening.others,
         least=screening.least,
     )
-
-
-def _start(screened: _Screened, fit: Fit, z: Floats) -> tuple[Fit, Booleans]:
-    """Return a first selection, (s,) bool, and its fit: what the lasso finds, refined.
-
-    No row is set aside yet: a string that the lasso missed would lose its own rows.
-    """
-    inside = lasso(screened.columns, fit, z)
-    refined = _refine(screened, fit, inside, taper=False)
-    return refined.fit, refined.inside
 
 
 def lasso(columns: sparse.csc_array, fit: Fit, z: Floats) -> Booleans:

@@ -32,7 +32,7 @@ from scipy import sparse
 
 from rappor.counts.arrays import Booleans, Floats, Integers
 from rappor.decoding.debias import Target
-from rappor.decoding.fit import LEAST_NOISE, RIDGE, Equations, Fit
+from rappor.decoding.fit import LEAST_NOISE, RIDGE, Equations, Fit, backgrounds
 
 STRONG: Final = 16.0
 """Standard errors from which on a candidate is no longer taken for one of many. With 8 the search
@@ -151,8 +151,7 @@ def _fit_once(target: Target, every: Floats, strong: Booleans, start: Fit) -> Sh
     """Fit with these strong ones, and with the noise at the values that were fitted before."""
     noise = target.noise(start.fitted)
     rows = np.where(np.isfinite(noise), noise, _UNKNOWN) / np.maximum(start.robust, _SET_ASIDE)
-    backgrounds = (target.group[:, None] == np.arange(len(target.counts))).astype(float)
-    fixed = np.hstack([backgrounds, every[:, strong]])
+    fixed = np.hstack([backgrounds(target), every[:, strong]])
     random = np.where(strong, 0.0, every)
     kinship = random @ random.T
     begun = max(start.tau2, LEAST_NOISE)
@@ -165,10 +164,10 @@ def _fit_once(target: Target, every: Floats, strong: Booleans, start: Fit) -> Sh
     known = information > _KNOWN * (random.T @ (1 / (rows + tau2)))
     safe = np.where(known, information, 1.0)
     moved = np.where(known, scored / safe, 0.0)
-    moved[:, strong] = (found.fixed @ found.inverse)[:, backgrounds.shape[1] :]
+    moved[:, strong] = (found.fixed @ found.inverse)[:, len(target.counts) :]
     std_error = np.full(every.shape[1], np.inf)
     std_error[known] = np.sqrt(np.maximum(1 / safe[known] - s2, LEAST_NOISE))
-    std_error[strong] = np.sqrt(found.inverse.diagonal()[backgrounds.shape[1] :])
+    std_error[strong] = np.sqrt(found.inverse.diagonal()[len(target.counts) :])
     residual = (rows + tau2) * (projection @ y)
     weight = np.where(np.isfinite(noise), start.robust / (noise + tau2), 0.0)
     basis = sparse.csr_array(fixed)

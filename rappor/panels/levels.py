@@ -109,7 +109,9 @@ def decode_apart(
     # Half of the level is for strings that all samples together show: see _found.
     half = replace(detection, level=detection.level / 2)
     whole = decode(together, listed, detection=half, complete=complete)
-    part = 1.0 if listed is None else _share_of_candidates(whole)
+    # How large a part of the candidates is found, at least.
+    n_detected = max(int((whole.detected & whole.distinct).sum()), 1)
+    part = 1.0 if listed is None else n_detected / int(whole.distinct.sum())
     each_alone = replace(detection, confidence=1 - (1 - detection.confidence) * part)
     alone: list[Estimates | None] = []
     for number, collections in enumerate(samples):
@@ -143,12 +145,6 @@ def listed_candidates(
             f"{found.name}"
         )
     return found
-
-
-def _share_of_candidates(whole: Estimates) -> float:
-    """Return how large a part of the candidates is found, at least."""
-    n_detected = int((whole.detected & whole.distinct).sum())
-    return max(n_detected, 1) / int(whole.distinct.sum())
 
 
 def _found(
