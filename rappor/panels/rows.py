@@ -21,11 +21,12 @@ error: bits that frequent strings set are left out, and those whose contrast is 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import special
 
 from rappor.counts.arrays import Booleans, Floats, Integers
@@ -219,19 +220,15 @@ def contrast_rows(
     """
     shapes = [shape_of(params) for params in shared_params(samples)]
     pooled = tuple(tuple(Pooled.of(each, shape) for each in samples) for shape in shapes)
-    firsts = [[each.targets[0] for each in some] for some in pooled]
-    one_of_each = debias(*zip(*((t.counts[0], t.repetitions[0]) for t, *_ in firsts), strict=True))
+    firsts = [some[0].targets[0] for some in pooled]
+    one_of_each = debias([t.counts[0] for t in firsts], [t.repetitions[0] for t in firsts])
 
-    def of_samples(some: tuple[Pooled, ...], name: str) -> Floats:
-        density = some[0].targets[0].density
-        found = [getattr(each, name) for each in some]
-        return np.array([each(density) if callable(each) else each for each in found])
+    def of_samples(value: Callable[[Pooled], NDArray[Any]]) -> NDArray[Any]:
+        return np.concatenate([[value(each) for each in some] for some in pooled], axis=1)
 
-    live, proportions, noise = (
-        np.concatenate([of_samples(some, name) for some in pooled], axis=1)
-        for name in ("live", "proportions", "noise")
-    )
-    counted = np.concatenate([[each.reports for each in some] for some in firsts], axis=1)
+    live, proportions = of_samples(lambda s: s.live), of_samples(lambda s: s.proportions)
+    noise = of_samples(lambda s: s.noise(s.targets[0].density))
+    counted = of_samples(lambda s: s.targets[0].reports)
     used = weights_of_rows(weights, live)
     there = used != 0
     alive = there.any(axis=0)
