@@ -133,19 +133,17 @@ def debias(collections: Sequence[Counts], repetitions: Sequence[Repetition]) -> 
     bits = np.concatenate([np.full(c.params.m, c.params.k) for c in collections])
     reports = np.repeat(np.concatenate([c.reports for c in collections]), bits).astype(float)
     ones = np.concatenate([c.ones.ravel() for c in collections])
-    p_star = np.repeat([c.params.p_star for c in collections], sizes)
-    q_star = np.repeat([c.params.q_star for c in collections], sizes)
-    repeated = [float(each.reports_per_device) for each in repetitions]
+    columns = {
+        name: np.repeat([getattr(c.params, name) for c in collections], sizes)
+        for name in ("p_star", "q_star", "p", "q", "density")
+    }
+    gap = columns["q_star"] - columns["p_star"]
     return Target(
-        proportions=(ones / np.maximum(reports, 1.0) - p_star) / (q_star - p_star),
+        proportions=(ones / np.maximum(reports, 1.0) - columns["p_star"]) / gap,
         reports=reports,
-        p_star=p_star,
-        q_star=q_star,
-        p=np.repeat([c.params.p for c in collections], sizes),
-        q=np.repeat([c.params.q for c in collections], sizes),
-        repeated=np.repeat(repeated, sizes),
+        **columns,
+        repeated=np.repeat([float(each.reports_per_device) for each in repetitions], sizes),
         group=np.repeat(np.arange(len(sizes)), sizes),
-        density=np.repeat([c.params.density for c in collections], sizes),
         n_reports=sum(c.n_reports for c in collections),
         counts=tuple(collections),
         repetitions=tuple(repetitions),

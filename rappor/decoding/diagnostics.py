@@ -240,9 +240,8 @@ def _unexplained(target: Target, fit: Fit) -> list[dict[str, Any]]:
     excess = np.zeros(len(target))
     excess[rows] = fit.residual[rows]
     found = []
-    for row in np.argsort(-excess, kind="stable")[:_LISTED_BITS]:
-        if excess[row] <= 0:
-            break
+    largest = np.argsort(-excess, kind="stable")[:_LISTED_BITS]
+    for row in largest[excess[largest] > 0]:
         group = int(target.group[row])
         inside = int(row - np.searchsorted(target.group, group))
         k = target.counts[group].params.k
