@@ -178,7 +178,7 @@ def _device_checks(
 ) -> list[Check]:
     """Compare devices, if their permanent responses have been seen."""
     rounds: Sequence[Answers] = []
-    if interview.evidence.permanents.n.any():
+    if interview.evidence.stages["permanent"].ones.n.any():
         devices = max(500, min(trials // 8, 20_000))
         n_values = values_needed(params, devices)
         rounds = interview.ask_strangers(devices, n_values, progress=progress)
@@ -189,7 +189,7 @@ def _fresh_checks(
     interview: Interview, subject: Subject, params: Params, trials: int, progress: Progress
 ) -> list[Check]:
     """Test the coins of one device's reports, if the permanent response behind them is known."""
-    known = interview.evidence.permanents.n.any() and subject.remembers
+    known = interview.evidence.stages["permanent"].ones.n.any() and subject.remembers
     if not known and params.f > 0:
         return fresh_checks(None, None, params)
     n_reports = trials // 2 if shows_top_bits(params) else max(500, trials // 16)

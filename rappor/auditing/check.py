@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import stats
+
+from rappor.counts.arrays import Floats, Integers
 
 Verdict = Literal["pass", "fault", "not seen"]
 """`not seen` means that the responses hold nothing to which the question applies."""
@@ -64,13 +65,11 @@ def unseen(name: str, detail: str) -> Check:
     return Check(name=name, verdict="not seen", detail=detail)
 
 
-def binomial_p(
-    ones: NDArray[np.int64], n: NDArray[np.int64], probability: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def binomial_p(ones: Integers, n: Integers, probability: Floats) -> Floats:
     """Return exact two-sided p-values of counts that should be Binomial(n, probability)."""
     low = stats.binom.cdf(ones, n, probability)
     high = stats.binom.sf(ones - 1, n, probability)
-    p_values: NDArray[np.float64] = np.minimum(1.0, 2 * np.minimum(low, high))
+    p_values: Floats = np.minimum(1.0, 2 * np.minimum(low, high))
     return p_values
 
 
@@ -86,11 +85,7 @@ def binomial_check(name: str, cases: Iterable[Case]) -> Check:
 
 
 def counts_check(
-    name: str,
-    ones: NDArray[np.int64],
-    n: NDArray[np.int64],
-    probabilities: NDArray[np.float64],
-    what: Callable[[int], str],
+    name: str, ones: Integers, n: Integers, probabilities: Floats, what: Callable[[int], str]
 ) -> Check:
     """Compare counts in arrays, all with n above 0; `what` says what the count at a place is."""
     p_values = binomial_p(ones, n, probabilities)

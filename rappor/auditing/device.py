@@ -29,7 +29,7 @@ from rappor.auditing.check import (
     rare_check,
     unseen,
 )
-from rappor.auditing.evidence import Bits, Integers, Matches
+from rappor.auditing.evidence import Matches
 from rappor.auditing.folder import folder_checks
 from rappor.auditing.lives import (
     CHOICES,
@@ -46,6 +46,7 @@ from rappor.auditing.lives import (
 )
 from rappor.auditing.pairs import Truth, unpack
 from rappor.auditing.probabilities import independent, repeated
+from rappor.counts.arrays import Booleans, Integers
 from rappor.ground.errors import ParamsError
 from rappor.ground.progress import Progress, no_progress
 from rappor.ground.ranges import read_count
@@ -137,10 +138,10 @@ class _Seen(NamedTuple):
 
     devices: Integers
     cohorts: Integers
-    bits: Bits
-    truth: Bits
+    bits: Booleans
+    truth: Booleans
 
-    def at(self, rows: Integers | Bits) -> _Seen:
+    def at(self, rows: Integers | Booleans) -> _Seen:
         return _Seen(self.devices[rows], self.cohorts[rows], self.bits[rows], self.truth[rows])
 
     def beside(self, other: _Seen) -> tuple[_Seen, _Seen]:
@@ -196,7 +197,7 @@ class _Member:
         alike = first[(seen.truth[first] == seen.truth[first + 1]).all(axis=1)]
         return seen.at(np.delete(np.arange(len(devices)), alike + 1))
 
-    def truth(self, reports: Sequence[Report], values: Integers) -> Bits:
+    def truth(self, reports: Sequence[Report], values: Integers) -> Booleans:
         """Return (n, k) bool, the true bits of values (by position) under each report's part."""
         bits = np.zeros((len(reports), self.params.k), dtype=np.bool_)
         for row, (report, value) in enumerate(zip(reports, values.tolist(), strict=True)):
@@ -215,12 +216,12 @@ class _Member:
         epochs = [day.epoch for day in self.lives.calendar.days]
         return self.lives.values[:, epochs.index(epoch)]
 
-    def keeping(self, place: int, seen: _Seen) -> Bits:
+    def keeping(self, place: int, seen: _Seen) -> Booleans:
         """Return whose reports share the first day's permanent response."""
         if self.metric.patterns == 1:
             return np.ones(len(seen.devices), dtype=np.bool_)
         values = self.lives.values[seen.devices]
-        same: Bits = values[:, place] == values[:, FIRST]
+        same: Booleans = values[:, place] == values[:, FIRST]
         return same
 
 
@@ -506,7 +507,7 @@ def _choice(member: _Member, chosen: Sent | None) -> Check:
     return binomial_check(name, [*cases, Case("the second of two values", ones, n, 0.5)])
 
 
-def _shown(bits: Bits, own: Bits) -> Integers:
+def _shown(bits: Booleans, own: Booleans) -> Integers:
     """Return (n,): 1 if a value's first own bit is set, -1 if it is not, 0 if it has none."""
     shown = np.take_along_axis(bits, np.argmax(own, axis=1)[:, None], axis=1)[:, 0]
     return np.where(own.any(axis=1), np.where(shown, 1, -1), 0)

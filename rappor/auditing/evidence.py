@@ -10,10 +10,8 @@ from numpy.typing import NDArray
 
 from rappor.auditing.lower_bound import loss_bound
 from rappor.auditing.patterns import Patterns
+from rappor.counts.arrays import Booleans, Integers
 from rappor.protocol.params import Params
-
-Bits = NDArray[np.bool_]
-Integers = NDArray[np.int64]
 
 Stage = Literal["report", "reports", "permanent"]
 """What an observer sees of a device: one report, several, or the permanent response itself."""
@@ -42,12 +40,12 @@ class Answers:
     """
 
     cohorts: Integers
-    reports: Bits
-    permanents: Bits | None
+    reports: Booleans
+    permanents: Booleans | None
 
-    def stages(self) -> dict[Stage, Bits]:
+    def stages(self) -> dict[Stage, Booleans]:
         """Return the bits of every stage that can be seen."""
-        seen: dict[Stage, Bits] = {"report": self.reports}
+        seen: dict[Stage, Booleans] = {"report": self.reports}
         return seen if self.permanents is None else seen | {"permanent": self.permanents}
 
 
@@ -59,7 +57,7 @@ class Ones:
         self.n = np.zeros((2, k), dtype=np.int64)
         self.ones = np.zeros((2, k), dtype=np.int64)
 
-    def add(self, bits: Bits, truth: Bits) -> None:
+    def add(self, bits: Booleans, truth: Booleans) -> None:
         """Add the (n, k) bits of responses and the true bits behind them."""
         self.n += (~truth).sum(axis=0), truth.sum(axis=0)
         self.ones += (bits & ~truth).sum(axis=0), (bits & truth).sum(axis=0)
@@ -73,7 +71,7 @@ class Matches:
         self.n = np.zeros(2, dtype=np.int64)
         self.both = np.zeros(2, dtype=np.int64)
 
-    def add(self, first: Bits, second: Bits, truths: tuple[Bits, Bits]) -> None:
+    def add(self, first: Booleans, second: Booleans, truths: tuple[Booleans, Booleans]) -> None:
         """Add two arrays of bits of one shape, and the true bits behind each."""
         both = first & second
         for truth in (0, 1):
@@ -91,7 +89,7 @@ class Pairs:
         self._both = np.zeros((2 * k, 2 * k), dtype=np.int32)
         self._set = np.zeros((k, k), dtype=np.int32)
 
-    def add(self, bits: Bits, truth: Bits) -> None:
+    def add(self, bits: Booleans, truth: Booleans) -> None:
         """Add the (n, k) bits of responses and the true bits behind them, n below 2^24."""
         ones = np.hstack([bits & ~truth, bits & truth]).astype(np.float32)
         truths = truth.astype(np.float32)
@@ -124,7 +122,7 @@ class Copies:
         self.n = np.zeros((groups, k + 1), dtype=np.int64)
         self.equal = np.zeros((groups, k + 1), dtype=np.int64)
 
-    def add(self, bits: Bits, pattern: Bits, groups: Integers) -> None:
+    def add(self, bits: Booleans, pattern: Booleans, groups: Integers) -> None:
         """Add (n, k) bits of responses, the patterns and the (n,) groups of the devices."""
         set_bits = pattern.sum(axis=1)
         equal = (bits == pattern).all(axis=1)
@@ -152,6 +150,44 @@ class Unrelated(NamedTuple):
     everyone: Matches
     same_bits: Matches
 
+    def add(
+        self, first: Booleans, second: Booleans, truths: tuple[Booleans, Booleans], asked: Booleans
+    ) -> None:
+        """Add two responses of each device, and their true bits, of the devices in `asked`."""
+        alike = asked & (truths[0] == truths[1]).all(axis=1)
+        for matches, rows in ((self.everyone, asked), (self.same_bits, alike)):
+            matches.add(first[rows], second[rows], (truths[0][rows], truths[1][rows]))
+
+
+class Tallies:
+    """What is kept of one stage: reports, or permanent responses."""
+
+    def __init__(self, k: int, n_values: int, rng: np.random.Generator) -> None:
+        """Start with no response; `n_values` values will be asked about."""
+        self.ones = Ones(k)
+        self.within = Pairs(k)
+        """Two different bits of one response."""
+        self.patterns = Patterns(k, rng)
+        """More bits of one response."""
+        self.true = Copies(n_values, k)
+        """Responses that are the true bits, by value."""
+        self.other_value = Unrelated(Matches(), Matches())
+        self.other_metric = Unrelated(Matches(), Matches())
+        self.next_device = tuple(Matches() for _ in DISTANCES)
+        """Devices asked some places after another, by `DISTANCES`."""
+
+    def add(self, bits: Booleans, truth: Booleans, values: Integers) -> None:
+        """Add one response of each device, of which none has been seen before."""
+        self.ones.add(bits, truth)
+        self.within.add(bits, truth)
+        self.patterns.add(bits, truth)
+        self.true.add(bits, truth, values)
+        for (start, apart), matches in zip(DISTANCES, self.next_device, strict=True):
+            first = np.arange(start, len(values) - apart)
+            first = first[(first - start) // apart % 2 == 0]  # pairs without a common device
+            second = first + apart
+            matches.add(bits[first], bits[second], (truth[first], truth[second]))
+
 
 class Lessons:
     """Reports of one pair of values: any rule that tells these by a report bounds the loss.
@@ -169,7 +205,7 @@ class Lessons:
         self._sides: list[Integers] = []
 
     def add(
-        self, cohorts: Integers, reports: Bits, pair: tuple[Bits, Bits], sides: Integers
+        self, cohorts: Integers, reports: Booleans, pair: tuple[Booleans, Booleans], sides: Integers
     ) -> None:
         """Add reports of devices with the first (0) or the second value (1) of the pair.
 
@@ -213,27 +249,15 @@ class Evidence:
         self._keys: dict[Stage, list[Keys]] = {}
         self.cohorts = np.zeros((2, params.m), dtype=np.int64)
         """Devices by side of their pair and cohort."""
-        self.reports = Ones(params.k)
-        self.permanents = Ones(params.k)
-        self.within_reports, self.within_permanents = Pairs(params.k), Pairs(params.k)
-        """Two different bits of one response."""
-        self.patterns: dict[Stage, Patterns] = {
-            stage: Patterns(params.k, rng) for stage in ("report", "permanent")
+        self.stages: dict[Stage, Tallies] = {
+            stage: Tallies(params.k, n_values, rng) for stage in ("report", "permanent")
         }
-        """More bits of one response."""
         self.lessons = Lessons()
-        self.true_reports = Copies(n_values, params.k)
-        self.true_permanents = Copies(n_values, params.k)
-        """Responses that are the true bits, by value."""
         self.bare_reports = Copies(1, params.k)
         """Reports that are the permanent response."""
         self.repeats = {occasion: Repeats() for occasion in get_args(Occasion)}
         self.moved = 0
         """Devices whose cohort changed."""
-        self.other_value: dict[Stage, Unrelated] = {}
-        self.other_metric: dict[Stage, Unrelated] = {}
-        self.next_device: dict[Stage, tuple[Matches, ...]] = {}
-        """Devices asked some places after another, by `DISTANCES`."""
 
     def add_game(self, stage: Stage, keys: Keys) -> None:
         """Add the trials of an observer's game."""

@@ -13,20 +13,16 @@ from typing import Final
 import numpy as np
 
 from rappor.auditing.evidence import (
-    DISTANCES,
     Answers,
-    Bits,
     Evidence,
-    Integers,
-    Matches,
     Occasion,
     Stage,
-    Unrelated,
 )
 from rappor.auditing.lower_bound import game_keys
 from rappor.auditing.pairs import Truth, unpack
 from rappor.auditing.shipped_encoder import SECOND_METRIC, Response
 from rappor.auditing.subject import Request, Subject
+from rappor.counts.arrays import Booleans, Integers
 from rappor.ground.errors import ReportError
 from rappor.ground.progress import Progress
 from rappor.protocol.params import Params
@@ -115,7 +111,7 @@ class Interview:
             )
         return [_joined(answers) for answers in zip(*blocks, strict=True)]
 
-    def ask_one(self, n_reports: int, *, progress: Progress) -> tuple[Bits, Bits | None]:
+    def ask_one(self, n_reports: int, *, progress: Progress) -> tuple[Booleans, Booleans | None]:
         """Ask one device for many reports; return them and the permanent response behind each."""
         secret = self._secrets(1, known=True) if self._subject.remembers else [b""]
         blocks = []
@@ -221,28 +217,15 @@ class Interview:
         if first.permanents is not None:
             self._play("permanent", [first.permanents], truth, other)
 
-    def _keep_bits(self, answers: Answers, truth: Bits, values: Integers) -> None:
+    def _keep_bits(self, answers: Answers, truth: Booleans, values: Integers) -> None:
         """Keep one response of each device, none of which has been seen before."""
-        evidence = self.evidence
-        evidence.reports.add(answers.reports, truth)
-        evidence.within_reports.add(answers.reports, truth)
-        evidence.true_reports.add(answers.reports, truth, values)
         for stage, bits in answers.stages().items():
-            evidence.patterns[stage].add(bits, truth)
-            kept = evidence.next_device.setdefault(stage, tuple(Matches() for _ in DISTANCES))
-            for (start, apart), matches in zip(DISTANCES, kept, strict=True):
-                first = np.arange(start, len(values) - apart)
-                first = first[(first - start) // apart % 2 == 0]  # pairs without a common device
-                second = first + apart
-                matches.add(bits[first], bits[second], (truth[first], truth[second]))
+            self.evidence.stages[stage].add(bits, truth, values)
         if answers.permanents is not None:
-            evidence.permanents.add(answers.permanents, truth)
-            evidence.within_permanents.add(answers.permanents, truth)
-            evidence.true_permanents.add(answers.permanents, truth, values)
             everyone = np.zeros(len(values), dtype=np.int64)
-            evidence.bare_reports.add(answers.reports, answers.permanents, everyone)
+            self.evidence.bare_reports.add(answers.reports, answers.permanents, everyone)
 
-    def _keep_repeats(self, occasion: Occasion, rounds: Sequence[Answers], truth: Bits) -> None:
+    def _keep_repeats(self, occasion: Occasion, rounds: Sequence[Answers], truth: Booleans) -> None:
         """Keep what devices responded about one value several times: the first and the last."""
         self.evidence.moved += _moved(rounds)
         first, last = rounds[0], rounds[-1]
@@ -254,24 +237,28 @@ class Interview:
             kept.returned += len(truth)
             kept.changed += int(changed.any(axis=(0, 2)).sum())
 
-    def _play(self, stage: Stage, responses: Sequence[Bits], own: Bits, other: Bits) -> None:
+    def _play(
+        self, stage: Stage, responses: Sequence[Booleans], own: Booleans, other: Booleans
+    ) -> None:
         ones: Integers = np.stack(responses).sum(axis=0, dtype=np.int64)
         keys = game_keys(ones, own, other, self._params, len(responses))
         self.evidence.add_game(stage, keys)
 
     def _keep_returning(self, rounds: Sequence[Answers], values: Integers) -> None:
-        evidence, (first, again, of_value, *of_metric) = self.evidence, rounds
+        first, again, of_value, *of_metric = rounds
         own = self._truth.bits(values, first.cohorts)
         self._keep_repeats("when asked again", [first, again], own)
-        evidence.moved += _moved([first, of_value])
-        # Values with the same bits in a cohort share their response, as they should.
-        other = self._truth.bits(values ^ 1, of_value.cohorts)
-        asked = (own != other).any(axis=1)
-        _compare(evidence.other_value, first, of_value, (own, other), asked)
-        for answers in of_metric:
-            other = self._truth.bits(values, answers.cohorts)
-            asked = np.ones(len(values), dtype=np.bool_)
-            _compare(evidence.other_metric, first, answers, (own, other), asked)
+        self.evidence.moved += _moved([first, of_value])
+        pairs = [("other_value", of_value, values ^ 1)]
+        pairs += [("other_metric", answers, values) for answers in of_metric]
+        for name, answers, about in pairs:
+            other, later = self._truth.bits(about, answers.cohorts), answers.stages()
+            # Values with the same bits in a cohort share their response, as they should.
+            asked = (own != other).any(axis=1) | (name == "other_metric")
+            for stage, bits in first.stages().items():
+                if stage in later:
+                    kept = getattr(self.evidence.stages[stage], name)
+                    kept.add(bits, later[stage], (own, other), asked)
 
 
 def _joined(blocks: Sequence[Answers]) -> Answers:
@@ -288,21 +275,3 @@ def _moved(rounds: Sequence[Answers]) -> int:
     """Return the number of devices that were not in one cohort in all rounds."""
     cohorts = np.stack([each.cohorts for each in rounds])
     return int((cohorts != cohorts[0]).any(axis=0).sum())
-
-
-def _compare(
-    kept: dict[Stage, Unrelated],
-    first: Answers,
-    second: Answers,
-    truths: tuple[Bits, Bits],
-    asked: Bits,
-) -> None:
-    """Add two responses of each device that share no coins, of the devices in `asked`."""
-    alike = asked & (truths[0] == truths[1]).all(axis=1)
-    later = second.stages()
-    for stage, bits in first.stages().items():
-        if stage not in later:
-            continue
-        unrelated = kept.setdefault(stage, Unrelated(Matches(), Matches()))
-        for matches, rows in ((unrelated.everyone, asked), (unrelated.same_bits, alike)):
-            matches.add(bits[rows], later[stage][rows], (truths[0][rows], truths[1][rows]))

@@ -27,9 +27,9 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from rappor.auditing.evidence import Integers
 from rappor.auditing.pairs import special_values
 from rappor.auditing.subject import run_lines
+from rappor.counts.arrays import Integers
 from rappor.ground.errors import ReportError
 from rappor.ground.progress import Progress
 from rappor.protocol.encodings import encoding_of

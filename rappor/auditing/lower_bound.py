@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from rappor.counts.arrays import Booleans, Floats, Integers
 from rappor.protocol.encodings import encoding_of
 from rappor.protocol.params import Params
 
@@ -30,16 +31,10 @@ LEVEL: Final = 1e-4
 It is not ALARM: at 1e-9 a bound needs 2.5 times the trials to come as near to the claim.
 """
 
-_Keys = NDArray[np.int64]
-
 
 def game_keys(
-    ones: NDArray[np.int64],
-    own: NDArray[np.bool_],
-    other: NDArray[np.bool_],
-    params: Params,
-    n: int,
-) -> tuple[_Keys, _Keys]:
+    ones: Integers, own: Booleans, other: Booleans, params: Params, n: int
+) -> tuple[Integers, Integers]:
     """Condense responses into what the observer's rule reads.
 
     `ones` is (trials, k), how often each bit was one in n responses of a trial; `own` and `other`
@@ -56,7 +51,7 @@ def game_keys(
     return right.astype(np.int64), wrong.astype(np.int64)
 
 
-def loss_bound(right: _Keys, wrong: _Keys, *, level: float = LEVEL) -> float:
+def loss_bound(right: Integers, wrong: Integers, *, level: float = LEVEL) -> float:
     """Return a lower bound of the loss, in nats, that is too high with probability `level`.
 
     `right` and `wrong` are (trials,) keys from `game_keys`, of independent trials.
@@ -79,16 +74,13 @@ def loss_bound(right: _Keys, wrong: _Keys, *, level: float = LEVEL) -> float:
 
 
 def log_ratio_bound(
-    n_right: NDArray[Any] | np.integer,
-    n_wrong: NDArray[Any] | np.integer,
-    n: int,
-    level: float,
-) -> NDArray[np.float64]:
+    n_right: NDArray[Any] | np.integer, n_wrong: NDArray[Any] | np.integer, n: int, level: float
+) -> Floats:
     """Return lower bounds of ln(right / wrong) frequencies from counts among n trials."""
     least = np.where(n_right > 0, stats.beta.ppf(level / 2, n_right, n - n_right + 1), 0.0)
     most = np.where(n_wrong < n, stats.beta.isf(level / 2, n_wrong + 1, n - n_wrong), 1.0)
     with np.errstate(divide="ignore"):
-        bounds: NDArray[np.float64] = np.log(least) - np.log(most)
+        bounds: Floats = np.log(least) - np.log(most)
     return bounds
 
 
@@ -114,7 +106,7 @@ _TINY: Final = 1e-300
 """Stands for the probability of an event that cannot be wrong: its ratio then ranks first."""
 
 
-def _ones_distribution(params: Params, n: int | None, *, truth: int) -> NDArray[np.float64]:
+def _ones_distribution(params: Params, n: int | None, *, truth: int) -> Floats:
     """Return the distribution of the sum of ones in n responses of h bits of one truth."""
     a = 1 - params.f0 if truth else params.f1  # of a 1 in the permanent response
     if n is None:

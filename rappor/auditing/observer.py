@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import stats
 
 from rappor.auditing.pairs import choose_pairs, unpack
+from rappor.counts.arrays import Booleans, Floats, Integers
 from rappor.ground.errors import ParamsError
 from rappor.ground.progress import Progress, no_progress
 from rappor.ground.ranges import check_integer, read_count
@@ -43,7 +43,7 @@ _CERTAIN: Final = 700.0
 _ROUNDING: Final = 1e-9
 """Relative difference of two scores that counts as none: sums of k ratios round to 1e-13."""
 
-_Distributions = tuple[NDArray[np.float64], NDArray[np.float64]]
+_Distributions = tuple[Floats, Floats]
 """(n + 1,) float64 twice: probabilities of 0 to n ones at a true 0 and at a true 1."""
 
 
@@ -148,9 +148,9 @@ class _Group:
     `cohorts` are (devices,) int64.
     """
 
-    tables: Sequence[NDArray[np.bool_]]
-    values: NDArray[np.int64]
-    cohorts: NDArray[np.int64]
+    tables: Sequence[Booleans]
+    values: Integers
+    cohorts: Integers
 
     @property
     def n_candidates(self) -> int:
@@ -163,7 +163,7 @@ class _Group:
         distinct = [len(np.unique(table, axis=0)) for table in self.tables]
         return float(np.mean(distinct)) / self.n_candidates
 
-    def truth(self) -> NDArray[np.bool_]:
+    def truth(self) -> Booleans:
         """Return the (devices, k) true bits."""
         each = zip(self.cohorts, self.values, strict=True)
         return np.stack([self.tables[cohort][value] for cohort, value in each])
@@ -238,7 +238,7 @@ def _share_right(distributions: _Distributions) -> float:
     return min(1.0, float(np.maximum(*distributions).sum() / 2))
 
 
-def _log_ratios(params: Params, n: int, *, memoised: bool) -> NDArray[np.float64]:
+def _log_ratios(params: Params, n: int, *, memoised: bool) -> Floats:
     """Return (n + 1,) float64, ln of how much likelier a true 1 is than a true 0."""
     ones = np.arange(n + 1)
     low, high = (params.p, params.q) if memoised else (params.p_star, params.q_star)
@@ -254,9 +254,7 @@ def _log_ratios(params: Params, n: int, *, memoised: bool) -> NDArray[np.float64
     return np.clip(ratios, -_CERTAIN, _CERTAIN)
 
 
-def _share_named(
-    ones: NDArray[np.int64], ratios: NDArray[np.float64], group: _Group
-) -> NDArray[np.float64]:
+def _share_named(ones: Integers, ratios: Floats, group: _Group) -> Floats:
     """Return (devices,) float64: 1 where its value scores highest, less where others equal it."""
     named = np.empty(len(group.values))
     for cohort, table in enumerate(group.tables):

@@ -12,11 +12,11 @@ from collections.abc import Iterable
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rappor.candidates.murmur3 import bloom_cells
 from rappor.candidates.sha256 import digest_texts
 from rappor.candidates.texts import Texts
+from rappor.counts.arrays import Booleans, Integers
 from rappor.protocol.encodings import encoder, encoding_of
 from rappor.protocol.normalizers import LONGEST, NORMALIZERS, normalize
 from rappor.protocol.params import Params
@@ -118,7 +118,7 @@ class Truth:
         for number in range(len(self.values)):
             self._bits_of(number * self._params.m)
 
-    def bits(self, values: NDArray[np.int64], cohorts: NDArray[np.int64]) -> NDArray[np.bool_]:
+    def bits(self, values: Integers, cohorts: Integers) -> Booleans:
         """Return (n, k) bool, the bits of n values (by position) in n cohorts."""
         codes, where = np.unique(values * self._params.m + cohorts, return_inverse=True)
         packed = b"".join(self._bits_of(code) for code in codes.tolist())
@@ -132,7 +132,7 @@ class Truth:
         return self._cache[code]
 
 
-def unpack(packed: bytes, params: Params) -> NDArray[np.bool_]:
+def unpack(packed: bytes, params: Params) -> Booleans:
     """Return (n, k) bool of n packed patterns, one after the other."""
     rows = np.frombuffer(packed, dtype=np.uint8).reshape(-1, params.n_bytes)
     return np.unpackbits(rows, axis=1, count=params.k, bitorder="little").astype(np.bool_)

@@ -12,18 +12,15 @@ from itertools import combinations
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rappor.auditing.check import Check, counts_check, unseen
+from rappor.counts.arrays import Booleans, Floats, Integers
 
 WHOLE: Final = 10
 """Bits of a response at most whose whole patterns are counted: 1,024 for each true pattern."""
 
 _TRIPLES: Final = 384
 """Random triples of more bits, beside all neighbours."""
-
-_Bits = NDArray[np.bool_]
-_Integers = NDArray[np.int64]
 
 
 class Patterns:
@@ -34,7 +31,7 @@ class Patterns:
         self._sets = _sets_of(k, rng)
         self._counts = [np.zeros((len(sets), 4 ** sets.shape[1]), np.int64) for sets in self._sets]
 
-    def add(self, bits: _Bits, truth: _Bits) -> None:
+    def add(self, bits: Booleans, truth: Booleans) -> None:
         """Add the (n, k) bits of responses and the true bits behind them."""
         for sets, counts in zip(self._sets, self._counts, strict=True):
             n_sets, size = sets.shape
@@ -48,7 +45,7 @@ class Patterns:
 
     def check(self, name: str, expected: tuple[float, float]) -> Check:
         """Compare every cell; `expected` are the probabilities of a one at a true 0 and 1."""
-        ones, n, probabilities, places = [], [], [], list[tuple[_Integers, int, int]]()
+        ones, n, probabilities, places = [], [], [], list[tuple[Integers, int, int]]()
         for sets, counts in zip(self._sets, self._counts, strict=True):
             size = sets.shape[1]
             by_truth = counts.reshape(len(sets), 2**size, 2**size)
@@ -73,7 +70,7 @@ class Patterns:
         )
 
 
-def _sets_of(k: int, rng: np.random.Generator) -> list[_Integers]:
+def _sets_of(k: int, rng: np.random.Generator) -> list[Integers]:
     """Return the sets of bits, by their size: (sets, size) each."""
     if k < 3:
         return []
@@ -85,7 +82,7 @@ def _sets_of(k: int, rng: np.random.Generator) -> list[_Integers]:
     return [np.concatenate([neighbours, drawn])]
 
 
-def _probabilities(size: int, expected: tuple[float, float]) -> NDArray[np.float64]:
+def _probabilities(size: int, expected: tuple[float, float]) -> Floats:
     """Return (2^s, 2^s): the probability of each pattern, a column, given the true bits, a row."""
     one = np.array([[1 - expected[0], expected[0]], [1 - expected[1], expected[1]]])
     table = np.ones((1, 1))

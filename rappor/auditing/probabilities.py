@@ -7,7 +7,7 @@ their own, and two reports of a device share nothing but its permanent response.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from itertools import product
 from typing import Final
 
@@ -23,6 +23,7 @@ from rappor.auditing.evidence import (
     Pairs,
     Repeats,
     Stage,
+    Tallies,
 )
 from rappor.auditing.subject import Request, Subject
 from rappor.ground.plurals import counted
@@ -37,15 +38,17 @@ _Pair = tuple[float, float]
 
 def probability_checks(evidence: Evidence, params: Params) -> list[Check]:
     """Return every check that needs no request beyond the evidence."""
-    reports, permanents = (params.p_star, params.q_star), (params.f1, 1 - params.f0)
-    ones: dict[Stage, _Pair] = {"report": reports, "permanent": permanents}
+    expected: dict[Stage, _Pair] = {
+        "report": (params.p_star, params.q_star),
+        "permanent": (params.f1, 1 - params.f0),
+    }
+    stages = [(stage, kept, expected[stage]) for stage, kept in evidence.stages.items()]
     return [
-        *_bit_checks("report", evidence.reports, evidence.within_reports, reports),
-        evidence.patterns["report"].check("report: patterns of bits", reports),
-        *_bit_checks("permanent", evidence.permanents, evidence.within_permanents, permanents),
-        evidence.patterns["permanent"].check("permanent: patterns of bits", permanents),
-        _copies_check("report: equal to the true bits", evidence.true_reports, reports),
-        _copies_check("permanent: equal to the true bits", evidence.true_permanents, permanents),
+        *(check for each in stages for check in _bit_checks(*each)),
+        *(
+            _copies_check(f"{stage}: equal to the true bits", t.true, pair)
+            for stage, t, pair in stages
+        ),
         _copies_check(
             "report: equal to the permanent response", evidence.bare_reports, (params.p, params.q)
         ),
@@ -58,9 +61,9 @@ def probability_checks(evidence: Evidence, params: Params) -> list[Check]:
                 for case in repeated(seen.matches, params, occasion)
             ),
         ),
-        _unrelated_check("another metric: independent noise", evidence.other_metric, ones),
-        _unrelated_check("another value: independent noise", evidence.other_value, ones),
-        _unrelated_check("other devices: independent noise", evidence.next_device, ones),
+        _unrelated_check("another metric", ((t.other_metric, pair) for _, t, pair in stages)),
+        _unrelated_check("another value", ((t.other_value, pair) for _, t, pair in stages)),
+        _unrelated_check("other devices", ((t.next_device, pair) for _, t, pair in stages)),
         _cohorts(evidence, params),
     ]
 
@@ -93,10 +96,11 @@ def restart_check(subject: Subject, params: Params, request: Request) -> Check:
     return judged(name, detail, is_fault=repeated or begin_alike)
 
 
-def _bit_checks(stage: Stage, ones: Ones, within: Pairs, expected: _Pair) -> list[Check]:
+def _bit_checks(stage: Stage, kept: Tallies, expected: _Pair) -> list[Check]:
     return [
-        binomial_check(f"{stage}: share of ones", _ones(ones, expected)),
-        _pairs_check(f"{stage}: bits independent", within, expected),
+        binomial_check(f"{stage}: share of ones", _ones(kept.ones, expected)),
+        _pairs_check(f"{stage}: bits independent", kept.within, expected),
+        kept.patterns.check(f"{stage}: patterns of bits", expected),
     ]
 
 
@@ -155,16 +159,9 @@ def _copies_check(name: str, copies: Copies, ones: _Pair) -> Check:
     )
 
 
-def _unrelated_check(
-    name: str, kept: Mapping[Stage, tuple[Matches, ...]], ones: Mapping[Stage, _Pair]
-) -> Check:
-    cases = [
-        case
-        for stage, unrelated in kept.items()
-        for matches in unrelated
-        for case in independent(matches, ones[stage])
-    ]
-    return binomial_check(name, cases)
+def _unrelated_check(name: str, kept: Iterable[tuple[Iterable[Matches], _Pair]]) -> Check:
+    cases = (case for some, pair in kept for matches in some for case in independent(matches, pair))
+    return binomial_check(f"{name}: independent noise", cases)
 
 
 def _ones(tally: Ones, expected: _Pair) -> Iterator[Case]:

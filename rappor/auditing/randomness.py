@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rappor.auditing.check import ALARM, Case, Check, binomial_check, judged, measured, unseen
-from rappor.auditing.evidence import Bits
+from rappor.counts.arrays import Booleans
 from rappor.protocol.params import ONE, Params
 from rappor.protocol.randomizer import SECRET_BYTES, Coins, permanent_coins
 
@@ -158,7 +158,9 @@ def shows_top_bits(params: Params) -> bool:
     return ONE // 2 in (params.t_p, params.t_q)
 
 
-def fresh_checks(reports: Bits | None, permanents: Bits | None, params: Params) -> list[Check]:
+def fresh_checks(
+    reports: Booleans | None, permanents: Booleans | None, params: Params
+) -> list[Check]:
     """Return the checks of the coins behind many reports, in the order in which they were made.
 
     A report tells of each coin on which side of a threshold it fell. Where that is one half, it
@@ -178,7 +180,7 @@ def fresh_checks(reports: Bits | None, permanents: Bits | None, params: Params) 
     ]
 
 
-def _own_lags(reports: Bits, permanents: Bits, params: Params) -> Iterator[Case]:
+def _own_lags(reports: Booleans, permanents: Booleans, params: Params) -> Iterator[Case]:
     """Yield coins at each distance, in pairs without a common coin, by their thresholds."""
     ones = (params.p, params.q)
     bits, behind = reports.ravel(), permanents.ravel()
@@ -194,7 +196,7 @@ def _own_lags(reports: Bits, permanents: Bits, params: Params) -> Iterator[Case]
             yield Case(what, both[kind], n[kind], ones[a] * ones[b])
 
 
-def _own_repetition(name: str, reports: Bits, params: Params) -> Check:
+def _own_repetition(name: str, reports: Booleans, params: Params) -> Check:
     """Look for reports in a row that come again, as in a generator of a short period."""
     same = max(one**2 + (1 - one) ** 2 for one in (params.p, params.q))
     n = len(reports)
@@ -207,7 +209,7 @@ def _own_repetition(name: str, reports: Bits, params: Params) -> Check:
     return judged(name, detail, is_fault=repeated > 0)
 
 
-def _own_register(name: str, reports: Bits, permanents: Bits, params: Params) -> Check:
+def _own_register(name: str, reports: Booleans, permanents: Booleans, params: Params) -> Check:
     half = np.array([params.t_p == ONE // 2, params.t_q == ONE // 2])
     fair = half[permanents.astype(np.int64)].all(axis=0)
     if not fair.any():

@@ -19,8 +19,9 @@ from typing import Final
 import numpy as np
 
 from rappor.auditing.check import ALARM, Check, enough_of_rare, measured, rare_p, unseen
-from rappor.auditing.evidence import Answers, Bits, Integers
+from rappor.auditing.evidence import Answers
 from rappor.auditing.pairs import Truth
+from rappor.counts.arrays import Booleans, Integers
 from rappor.protocol.encodings import encoding_of
 from rappor.protocol.params import Params
 
@@ -72,7 +73,9 @@ def stranger_checks(rounds: Sequence[Answers], truth: Truth, params: Params) -> 
     ]
 
 
-def _secrets(cohorts: Integers, permanents: Sequence[Bits], mean: float, params: Params) -> Check:
+def _secrets(
+    cohorts: Integers, permanents: Sequence[Booleans], mean: float, params: Params
+) -> Check:
     """Count the devices that respond like an earlier one, `mean` expected."""
     if params.f == 0:
         return unseen(_NAMES[0], "no permanent responses with noise were seen")
@@ -118,7 +121,7 @@ def _unchanged(truth: Truth, cohorts: Sequence[int], n_values: int, params: Para
 
 
 def _without_noise(
-    name: str, seen: Sequence[Bits], behind: Sequence[Bits], probability: float
+    name: str, seen: Sequence[Booleans], behind: Sequence[Booleans], probability: float
 ) -> Check:
     """Count the devices of which every response is what is behind it."""
     equal = [(bits == pattern).all(axis=1) for bits, pattern in zip(seen, behind, strict=True)]

@@ -13,6 +13,7 @@ from rappor.cli.numbers import even_odds_become, least_belief
 from rappor.ground.plurals import counted
 from rappor.planning.changed_params import JointError
 from rappor.privacy.changing_params import EntryChange
+from rappor.privacy.changing_values import ValueChange
 from rappor.privacy.linkability import Linkability
 from rappor.privacy.report import (
     Loss,
@@ -20,7 +21,6 @@ from rappor.privacy.report import (
     PrivacyReport,
     Shuffling,
     Together,
-    ValueChange,
 )
 from rappor.privacy.staying import Staying
 from rappor.protocol.params import LETTERS, Params

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, Final
 
@@ -11,8 +12,13 @@ import numpy as np  # noqa: F401  # the libraries must be loaded to be found
 from scipy import linalg  # noqa: F401
 from threadpoolctl import ThreadpoolController
 
+_LOCK: Final = threading.Lock()
+_USERS: Final[list[Any]] = []
+"""The limit that is in force, once for each of its users."""
 
-def one_thread() -> AbstractContextManager[None]:
+
+@contextmanager
+def one_thread() -> Iterator[None]:
     """Hold the matrix library to one thread.
 
     The matrices of a decode are small: more threads would mostly wait for each other. One
@@ -20,31 +26,15 @@ def one_thread() -> AbstractContextManager[None]:
     The limit holds for the whole process: the first of several decodes sets it, the last one
     lifts it.
     """
-    return _LIMIT
-
-
-class _SharedLimit:
-    """A limit that stands while anybody uses it."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._users = 0
-        self._limit: Any = None
-
-    def __enter__(self) -> None:
-        with self._lock:
-            if self._users == 0:
-                self._limit = _libraries().limit(limits=1, user_api="blas")
-            self._users += 1
-
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._users -= 1
-            if self._users == 0:
-                self._limit.restore_original_limits()
-
-
-_LIMIT: Final = _SharedLimit()
+    with _LOCK:
+        _USERS.append(_USERS[0] if _USERS else _libraries().limit(limits=1, user_api="blas"))
+    try:
+        yield
+    finally:
+        with _LOCK:
+            limit = _USERS.pop()
+            if not _USERS:
+                limit.restore_original_limits()
 
 
 @cache

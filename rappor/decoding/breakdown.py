@@ -44,18 +44,17 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy import sparse
 
+from rappor.counts.arrays import Booleans, Floats, Integers
 from rappor.counts.popcounts import popcount_range
 from rappor.decoding.closed_form import pool
 from rappor.decoding.debias import Target
-from rappor.decoding.fit import Fit
+from rappor.decoding.design import Design
 from rappor.decoding.proportions import Proportions
-
-PValues = Callable[[NDArray[np.float64]], NDArray[np.float64]]
-Hidden = Callable[[NDArray[np.float64]], NDArray[np.bool_]]
-"""Tells for the r of each row whether it is hidden."""
+from rappor.decoding.selection import Selection
+from rappor.decoding.shrinkage import ShrunkenFit
+from rappor.decoding.significance import NullTail
+from rappor.decoding.thresholds import Thresholds
 
 _HALVINGS: Final = 60
 """Steps of a bisection: to the last bit of a number between 0 and 1."""
@@ -80,65 +79,58 @@ class Rows:
     share : (c,) float64. Beta, the estimate that is tested.
     ones : (c,) float64. What the row loses if all reports are forged to hide it.
     zeros : (c,) float64. What it gains if all are forged to make it.
+    hidden : tells for the r of each row, (c,), whether it is hidden.
     """
 
-    share: NDArray[np.float64]
-    ones: NDArray[np.float64]
-    zeros: NDArray[np.float64]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Found:
-    """The c detected strings.
-
-    Attributes
-    ----------
-    columns : (n, c) sparse. The rows that each of them sets.
-    places : (c,) int64. Their columns in the fit's basis, -1 outside the selection.
-    share, std_error : (c,) float64. Their estimates and the standard errors of their scores.
-    """
-
-    columns: sparse.csc_array
-    places: NDArray[np.int64]
-    share: NDArray[np.float64]
-    std_error: NDArray[np.float64]
+    share: Floats
+    ones: Floats
+    zeros: Floats
+    hidden: Callable[[Floats], Booleans]
 
 
 def string_rows(
-    target: Target, fit: Fit, found: Found, *, p_values: PValues, threshold: float
-) -> tuple[Rows, Hidden]:
-    """Describe c detected strings, and say at which r each of them is hidden.
-
-    One whose p-value is above the threshold is no longer detected; p-values fall with z scores.
-    """
-    share = found.share
+    target: Target, design: Design, selection: Selection, tail: NullTail, thresholds: Thresholds
+) -> Rows:
+    """Describe the detected strings; one whose p-value is above its threshold is hidden."""
+    fit, detected = selection.fit, np.flatnonzero(thresholds.detected)
+    columns, places = design.columns(detected), _places(target, selection, detected)
+    share, std_error = selection.estimate[detected], selection.std_error[detected]
     gap = target.q_star - target.p_star
     mean = target.p_star + gap * target.proportions
     coins = mean / (np.maximum(target.reports, 1) * gap**2)
-    sums = found.columns.T @ (fit.weight[:, None] * np.column_stack([coins, -coins * mean]))
-    total = np.maximum(found.columns.T @ fit.weight, np.finfo(float).tiny)
+    sums = columns.T @ (fit.weight[:, None] * np.column_stack([coins, -coins * mean]))
+    total = np.maximum(columns.T @ fit.weight, np.finfo(float).tiny)
     second, third = sums.T / total
     lifted, taken = np.zeros((2, len(share)))
     for start in range(0, len(share), _CHUNK):
         some = slice(start, start + _CHUNK)
-        influence = fit.influence(found.columns[:, some], found.places[some])
+        influence = fit.influence(columns[:, some], places[some])
         lifted[some], taken[some] = _most(influence, target)
     spread = _spread(target)
     even = np.full(len(share), spread)
     variance = np.vstack([even, -2 * even, fit.tau2 + spread + second, third])
-    ones, zeros = share + taken, lifted - share
+    ones = share + taken
     whole = variance.sum(axis=0)  # 0 where every report has all bits of the string
-    variance = (
-        np.where(whole > 0, variance / np.where(whole > 0, whole, 1.0), 0.0) * found.std_error**2
-    )
+    variance = np.where(whole > 0, variance / np.where(whole > 0, whole, 1.0), 0.0) * std_error**2
     # Now these are the coefficients of r^0 to r^3 of the estimate's variance.
-    z = _z_score(p_values, threshold, float(np.min(share / found.std_error, initial=np.inf)))
+    z = _z_score(tail, thresholds.own, float(np.min(share / std_error, initial=np.inf)))
 
-    def hidden(r: NDArray[np.float64]) -> NDArray[np.bool_]:
+    def hidden(r: Floats) -> Booleans:
         noise = sum(part * r**power for power, part in enumerate(variance))
         return np.asarray(share - (1 - r) * ones < z * np.sqrt(np.maximum(noise, 0.0)))
 
-    return Rows(share=share, ones=ones, zeros=zeros), hidden
+    return Rows(share=share, ones=ones, zeros=lifted - share, hidden=hidden)
+
+
+def _places(target: Target, selection: Selection, candidates: Integers) -> Integers:
+    """Return where the fit has candidates: their place in its basis, -1 outside it.
+
+    A shrunken fit has all of them, by their own numbers.
+    """
+    if isinstance(selection.fit, ShrunkenFit):
+        return candidates
+    place = np.searchsorted(selection.chosen, candidates)
+    return np.where(np.isin(candidates, selection.chosen), len(target.counts) + place, -1)
 
 
 def _spread(target: Target) -> float:
@@ -151,7 +143,7 @@ def _spread(target: Target) -> float:
     return float(np.average(variances, weights=[each.n_reports for each in target.counts]))
 
 
-def _most(influence: NDArray[np.float64], target: Target) -> NDArray[np.float64]:
+def _most(influence: Floats, target: Target) -> Floats:
     """Return what a report lifts and lowers estimates by that has the best bits, (2, c).
 
     Each cohort of each collection has a best report of those that pass; forged ones fall into all
@@ -172,71 +164,56 @@ def _most(influence: NDArray[np.float64], target: Target) -> NDArray[np.float64]
     return best
 
 
-def answer_rows(
-    target: Target, proportions: Proportions, detected: NDArray[np.int64], *, threshold: float
-) -> tuple[Rows, Hidden]:
-    """Describe detected answers, each of which is one bit; see `string_rows`."""
-    n_bits = proportions.ones.shape[1]
-    shape = (len(target.counts), n_bits)
+def answer_rows(target: Target, proportions: Proportions, thresholds: Thresholds) -> Rows:
+    """Describe the detected answers, each of which is one bit."""
+    detected = np.flatnonzero(thresholds.detected)
+    shape = (len(target.counts), proportions.ones.shape[1])
     noise = target.noise(np.zeros(len(target))).reshape(shape)
     gap = (target.q_star - target.p_star).reshape(shape)
     shares = target.proportions.reshape(shape)
     mean = target.p_star.reshape(shape) + gap * shares
-    rows = Rows(
+
+    def hidden(r: Floats) -> Booleans:
+        return proportions.among(detected, 1 / r).p_values() > thresholds.own
+
+    return Rows(
         share=pool(shares, noise)[0][detected],
         ones=pool(mean / gap, noise)[0][detected],
         zeros=pool((1 - mean) / gap, noise)[0][detected],
+        hidden=hidden,
     )
 
-    def hidden(r: NDArray[np.float64]) -> NDArray[np.bool_]:
-        return proportions.among(detected, 1 / r).p_values() > threshold
 
-    return rows, hidden
-
-
-def break_down(
-    rows: Rows,
-    hidden: Hidden,
-    detected: NDArray[np.int64],
-    *,
-    n_candidates: int,
-    n_reports: int,
-) -> NDArray[np.float64]:
+def break_down(rows: Rows, detected: Booleans, n_reports: int) -> Floats:
     """Return how many forged reports make, and how many hide, each of the candidates, (2, c).
 
     They are whole numbers, infinite where no number suffices, NaN where nothing is detected.
-
-    Parameters
-    ----------
-    rows : the c detected ones, which are `detected` of all `n_candidates`.
-    hidden : tells which of them are hidden at each r, (c,).
-    n_reports : N, the reports behind the table.
     """
-    make, hide = np.full((2, n_candidates), np.nan)
-    if len(detected):
-        make[detected] = _whole(n_reports * rows.share / (rows.zeros + rows.share))
-        hide[detected] = _whole(n_reports * _forged_for_each(rows, hidden))
-    return np.stack([make, hide])
+    found = np.full((2, len(detected)), np.nan)
+    if detected.any():
+        found[0, detected] = _whole(n_reports * rows.share / (rows.zeros + rows.share))
+        found[1, detected] = _whole(n_reports * _forged_for_each(rows))
+    return found
 
 
-def _whole(reports: NDArray[np.float64]) -> NDArray[np.float64]:
+def _whole(reports: Floats) -> Floats:
     """Round up to whole reports, but not what only rounding lifts above one."""
     return np.ceil(np.round(reports, _DECIMALS))
 
 
-def _z_score(p_values: PValues, p_value: float, high: float) -> float:
+def _z_score(tail: NullTail, p_value: float, high: float) -> float:
     """Return the z score that has this p-value, in [0, high]."""
     low = 0.0
     for _ in range(_HALVINGS if math.isfinite(high) else 0):
         middle = (low + high) / 2
-        if p_values(np.array([middle]))[0] > p_value:
+        if tail.p_values(np.array([middle]))[0] > p_value:
             low = middle
         else:
             high = middle
     return high
 
 
-def _forged_for_each(rows: Rows, hidden: Hidden) -> NDArray[np.float64]:
+def _forged_for_each(rows: Rows) -> Floats:
     """Return y / N, the reports that hide each row for each report that there is, (c,)."""
     taken = rows.ones - rows.share
     low = np.where(
@@ -245,7 +222,7 @@ def _forged_for_each(rows: Rows, hidden: Hidden) -> NDArray[np.float64]:
     high = np.ones_like(low)
     for _ in range(_HALVINGS):
         r = (low + high) / 2
-        gone = hidden(r)
+        gone = rows.hidden(r)
         low, high = np.where(gone, r, low), np.where(gone, high, r)
     with np.errstate(divide="ignore"):
         return np.where(taken > _NOTHING, 1 / low - 1, np.inf)

@@ -24,7 +24,7 @@ _FULL: Final = 0.75
 _MOST_FITTED: Final = 6000
 """Candidates up to which all are fitted: the inverse takes 300 MB and some ten seconds."""
 
-_FILLED: Final = 1 / 6
+FILLED: Final = 1 / 6
 """Part of the rows that selected strings fill at least. At a seventh intervals still cover 94.4 %,
 at a third 92 %."""
 
@@ -55,7 +55,7 @@ _FEWEST_SHRUNKEN: Final = 3.0
 of the 20 most frequent hold 92 % if it does, and 96 % if not."""
 
 _FILLED_FEW: Final = 1 / 8
-"""The same as `_FILLED` where a candidate has fewer rows than that: with two, one string in 16 has
+"""The same as `FILLED` where a candidate has fewer rows than that: with two, one string in 16 has
 others on both."""
 
 _MANY: Final = 0.5
@@ -103,7 +103,7 @@ def fit_every(target: Target, design: Design, selection: Selection) -> Selection
 def _is_filled(target: Target, selection: Selection) -> bool:
     """Return whether selected strings fill the rows."""
     few = count_draws(target, selection.fit) < _FEWEST_SHRUNKEN
-    part = _FILLED_FEW if few else _FILLED
+    part = _FILLED_FEW if few else FILLED
     return len(selection.chosen) >= part * count_rows(selection.fit)
 
 
@@ -144,7 +144,7 @@ def describe_capacity(target: Target, selection: Selection, *, misfit: bool) -> 
     if isinstance(selection.fit, ShrunkenFit):
         others = selection.fit.tau2 > _OTHERS * selection.fit.collisions
         fitted, unknown = "shrunken", draws < _FEWEST_COLLIDING or others
-    elif everyone and len(selection.chosen) >= _FILLED * n_rows:
+    elif everyone and len(selection.chosen) >= FILLED * n_rows:
         fitted, unknown = "all", False
     else:
         colliding = misfit or collision_share(selection.fit) > _COLLIDING

@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import special
 
+from rappor.counts.arrays import Floats, Integers
 from rappor.decoding.contrasts import add_sampling
 from rappor.decoding.debias import Target
 from rappor.decoding.fit import LEAST_NOISE
@@ -43,15 +43,17 @@ class Answers:
     estimate, std_error : (k,) float64. The proportion, unclipped, by the inverse-variance mean
         over parameter sets, and its standard error at that proportion.
     weight : (g, k) float64. What each collection weighs in that mean.
+    devices : (g,) float64. The effective number behind each collection.
     proportions : the counts themselves, for tests and intervals.
     """
 
-    estimate: NDArray[np.float64]
-    std_error: NDArray[np.float64]
-    weight: NDArray[np.float64]
+    estimate: Floats
+    std_error: Floats
+    weight: Floats
+    devices: Floats
     proportions: Proportions
 
-    def shares(self, *, exclusive: bool) -> NDArray[np.float64]:
+    def shares(self, *, exclusive: bool) -> Floats:
         """Return the distribution answer, (k,)."""
         if not exclusive:
             return np.clip(self.estimate, 0, 1)
@@ -59,11 +61,18 @@ class Answers:
             return np.maximum(0.0, self.estimate)
         return simplex_shares(self.estimate, self.std_error**2)
 
-    def interval(
-        self, error: float | NDArray[np.float64]
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def interval(self, error: float | Floats) -> tuple[Floats, Floats]:
         """Return the ends, (k,) each, of the intervals that miss with this probability."""
         return self.proportions.interval(error)
+
+    def covariance(self, entries: Integers) -> Floats:
+        """Return the covariance of the shares of these answers, (r, r); a device gives one."""
+        weight = self.weight[:, entries]
+        return add_sampling(
+            np.diag(self.std_error[entries] ** 2),
+            self.estimate[entries],
+            (weight / self.devices[:, None]).T @ weight,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -73,18 +82,18 @@ class CompleteAnswers(Answers):
     Attributes
     ----------
     alone : the answers without that.
-    covariance : (k, k) float64.
+    whole : (k, k) float64. Their covariance.
     common : (k,) float64. Covariance of each answer alone with the sum of all.
     """
 
     alone: Answers
-    covariance: NDArray[np.float64]
-    common: NDArray[np.float64]
+    whole: Floats
+    common: Floats
 
     @classmethod
-    def of(cls, target: Target, alone: Answers) -> CompleteAnswers:
+    def of(cls, alone: Answers) -> CompleteAnswers:
         """Fit the answers together."""
-        whole = covariance(target, alone, np.arange(len(alone.estimate)))
+        whole = alone.covariance(np.arange(len(alone.estimate)))
         common = np.maximum(whole.sum(axis=1), LEAST_NOISE)
         total = common.sum()
         whole -= np.outer(common, common) / total
@@ -92,19 +101,22 @@ class CompleteAnswers(Answers):
             estimate=alone.estimate - common * (alone.estimate.sum() - 1) / total,
             std_error=np.sqrt(np.maximum(whole.diagonal(), 0.0)),
             weight=alone.weight,
+            devices=alone.devices,
             proportions=alone.proportions,
             alone=alone,
-            covariance=whole,
+            whole=whole,
             common=common,
         )
 
-    def shares(self, *, exclusive: bool) -> NDArray[np.float64]:  # noqa: ARG002  # they are
+    def covariance(self, entries: Integers) -> Floats:
+        """Return the covariance of the shares of these answers, (r, r)."""
+        return self.whole[np.ix_(entries, entries)]
+
+    def shares(self, *, exclusive: bool) -> Floats:  # noqa: ARG002  # they are
         """Return the distribution answer, (k,), which sums to one."""
         return simplex_shares(self.alone.estimate, self.common)
 
-    def interval(
-        self, error: float | NDArray[np.float64]
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def interval(self, error: float | Floats) -> tuple[Floats, Floats]:
         """Return the ends, (k,) each, of the intervals that miss with this probability."""
         shrunk = self.std_error / np.maximum(self.alone.std_error, LEAST_NOISE)
         low, high = (shrunk * (end - self.alone.estimate) for end in self.alone.interval(error))
@@ -145,38 +157,19 @@ def read_answers(target: Target, params: Params) -> Answers:
         estimate=estimate,
         std_error=std_error,
         weight=weight,
+        devices=target.devices,
         proportions=Proportions(ones=ones, **columns),
     )
 
 
-def covariance(target: Target, answers: Answers, entries: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return the covariance of the shares of these answers, (r, r), of which a device gives one."""
-    if isinstance(answers, CompleteAnswers):
-        return answers.covariance[np.ix_(entries, entries)]
-    weight = answers.weight[:, entries]
-    devices = [
-        counts.n_reports / each.reports_per_device
-        for counts, each in zip(target.counts, target.repetitions, strict=True)
-    ]
-    return add_sampling(
-        np.diag(answers.std_error[entries] ** 2),
-        answers.estimate[entries],
-        (weight / np.array(devices)[:, None]).T @ weight,
-    )
-
-
-def pool(
-    proportions: NDArray[np.float64], noise: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+def pool(proportions: Floats, noise: Floats) -> tuple[Floats, Floats, Floats]:
     """Return the inverse-variance mean of g collections, (k,), its error, and weights, (g, k)."""
     weight = 1 / np.maximum(noise, LEAST_NOISE)
     total = weight.sum(axis=0)
     return (weight * proportions).sum(axis=0) / total, 1 / np.sqrt(total), weight / total
 
 
-def simplex_shares(
-    estimate: NDArray[np.float64], variance: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def simplex_shares(estimate: Floats, variance: Floats) -> Floats:
     """Return the shares that sum to one nearest to the estimates, in standard errors.
 
     The likelihood is normal, so this is its maximum on the simplex: shares are

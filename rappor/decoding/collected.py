@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from rappor.counts.arrays import Floats, Integers
 from rappor.decoding.debias import Target
 from rappor.decoding.devices import Repetition
 from rappor.decoding.diagnostics import TrueBits, true_bits
@@ -31,9 +31,9 @@ class Collected:
     metric: str
     params: Params
     repetition: Repetition
-    reports: NDArray[np.int64]
+    reports: Integers
     true_bits: TrueBits
-    residuals: NDArray[np.float64] | None
+    residuals: Floats | None
     sha256: str
 
     @property
@@ -42,9 +42,7 @@ class Collected:
         return int(self.reports.sum())
 
 
-def describe_collected(
-    target: Target, residual: NDArray[np.float64] | None
-) -> tuple[Collected, ...]:
+def describe_collected(target: Target, residual: Floats | None) -> tuple[Collected, ...]:
     """Describe each parameter set of the counts; residual is (n,), as `standardise` returns it."""
     return tuple(
         Collected(
@@ -64,7 +62,7 @@ def describe_collected(
     )
 
 
-def standardise(target: Target, fit: Fit) -> NDArray[np.float64]:
+def standardise(target: Target, fit: Fit) -> Floats:
     """Return the residuals over the noise of their rows, collisions included, (n,) float64."""
     scale = np.sqrt(fit.noise + fit.tau2)
     live = (target.reports > 0) & (scale > 0)

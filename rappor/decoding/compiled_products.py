@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rappor.counts.arrays import Floats
 from rappor.ground.jit import compiled
 
-Sparse = tuple[NDArray[np.integer[Any]], NDArray[np.integer[Any]], NDArray[np.float64]]
+Sparse = tuple[NDArray[np.integer[Any]], NDArray[np.integer[Any]], Floats]
 
 
 @compiled
-def add_products(left: Sparse, right: Sparse, products: NDArray[np.float64]) -> None:
+def add_products(left: Sparse, right: Sparse, products: Floats) -> None:
     """Add left' right to the products, (a, b), of a left side by columns and a right by rows."""
     ends, rows, values = left
     right_ends, places, right_values = right
@@ -26,7 +27,7 @@ def add_products(left: Sparse, right: Sparse, products: NDArray[np.float64]) -> 
 
 
 @compiled
-def add_forms(rows: Sparse, matrix: NDArray[np.float64], forms: NDArray[np.float64]) -> None:
+def add_forms(rows: Sparse, matrix: Floats, forms: Floats) -> None:
     """Add x' matrix x to the forms, (n,), for each row x; of the matrix the lower half is read."""
     ends, places, values = rows
     for row in range(len(ends) - 1):

@@ -32,20 +32,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import special
 
-from rappor.decoding.distribution import (
-    NO_NOISE,
-    fit_prior,
-    posterior_moments,
-    posterior_slopes,
-    prior_covariance,
-)
+from rappor.counts.arrays import Floats, Integers
+from rappor.decoding.distribution import NO_NOISE, Posterior, fit_prior
 from rappor.decoding.p_values import EDGES, PValues, count_p_values
 from rappor.ground.errors import DecodeError
 
-Covariance = Callable[[NDArray[np.int64]], NDArray[np.float64]]
+Covariance = Callable[[Integers], Floats]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,16 +124,16 @@ class Joint:
     covariance : (r, r) float64.
     """
 
-    entries: NDArray[np.int64]
-    mean: NDArray[np.float64]
-    covariance: NDArray[np.float64]
+    entries: Integers
+    mean: Floats
+    covariance: Floats
 
     @classmethod
     def of(
         cls,
-        entries: NDArray[np.int64],
-        estimate: NDArray[np.float64],
-        std_error: NDArray[np.float64],
+        entries: Integers,
+        estimate: Floats,
+        std_error: Floats,
         p_values: PValues,
         covariance: Covariance,
     ) -> Joint:
@@ -152,23 +146,20 @@ class Joint:
         z = estimate[entries] / scale
         prior_z, counts = _scores(z, p_values, entries)
         prior = fit_prior(prior_z, counts)
-        mean, variance = posterior_moments(prior, z)
-        slopes = posterior_slopes(prior, z) * scale[:, None]
-        kept = np.sqrt(variance)
+        posterior = Posterior(prior, z)
+        slopes, kept = posterior.slopes() * scale[:, None], np.sqrt(posterior.variance)
+        of_prior = Posterior(prior, prior_z).prior_covariance(counts)
         return cls(
             entries=entries,
-            mean=mean * scale,
-            covariance=covariance(entries) * np.outer(kept, kept)
-            + slopes @ prior_covariance(prior, prior_z, counts) @ slopes.T,
+            mean=posterior.mean * scale,
+            covariance=covariance(entries) * np.outer(kept, kept) + slopes @ of_prior @ slopes.T,
         )
 
-    def contrasts(
-        self, weights: NDArray[np.float64]
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def contrasts(self, weights: Floats) -> tuple[Floats, Floats]:
         """Return the contrasts of weights, (t, r), and their covariance, (t, t)."""
         return weights @ self.mean, weights @ self.covariance @ weights.T
 
-    def sum_of(self, entries: NDArray[np.int64]) -> tuple[float, float]:
+    def sum_of(self, entries: Integers) -> tuple[float, float]:
         """Return the sum of the shares of these entries and its standard error."""
         (total,), ((variance,),) = self.contrasts(
             np.isin(self.entries, entries)[None].astype(float)
@@ -191,16 +182,16 @@ class Related:
         not say how often two come together.
     """
 
-    entry: NDArray[np.int64]
-    estimate: NDArray[np.float64]
-    std_error: NDArray[np.float64]
+    entry: Integers
+    estimate: Floats
+    std_error: Floats
     covariance: Covariance
     detected: Joint
     exclusive: bool
 
     def contrasts(
-        self, rows: NDArray[np.int64], weights: NDArray[np.float64], *, detected: bool = False
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        self, rows: Integers, weights: Floats, *, detected: bool = False
+    ) -> tuple[Floats, Floats]:
         """Return the contrasts of weights, (t, r), of r rows, and their covariance, (t, t).
 
         Rows are named in advance, unless `detected` says that they were chosen because they are.
@@ -227,7 +218,7 @@ class Related:
             )
         return joint.contrasts(of_entries)
 
-    def _named(self, entries: NDArray[np.int64]) -> Joint:
+    def _named(self, entries: Integers) -> Joint:
         if not self.exclusive and len(entries) > 1:
             raise DecodeError(
                 "rows must be one where a report may have several answers: the counts do not say "
@@ -240,9 +231,7 @@ class Related:
         )
 
 
-def _scores(
-    z: NDArray[np.float64], p_values: PValues, entries: NDArray[np.int64]
-) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+def _scores(z: Floats, p_values: PValues, entries: Integers) -> tuple[Floats, Integers]:
     """Return these z scores and those of all other p-values, and how many there are of each."""
     others = p_values.counts - count_p_values(p_values.rows[entries])
     bins = np.flatnonzero(others)
@@ -252,9 +241,7 @@ def _scores(
     return scores, np.bincount(place, numbers).astype(np.int64)
 
 
-def add_sampling(
-    covariance: NDArray[np.float64], estimate: NDArray[np.float64], per_device: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def add_sampling(covariance: Floats, estimate: Floats, per_device: Floats) -> Floats:
     """Add to a covariance, (r, r), that a device has one of these values, not several.
 
     The diagonal has each share's own sampling already. `per_device`, (r, r), is one over the

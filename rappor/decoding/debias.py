@@ -23,9 +23,9 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import special
 
+from rappor.counts.arrays import Booleans, Floats, Integers
 from rappor.counts.counts import Counts
 from rappor.decoding.devices import Repetition
 
@@ -55,15 +55,15 @@ class Target:
     repetitions : what is taken for their devices.
     """
 
-    proportions: NDArray[np.float64]
-    reports: NDArray[np.float64]
-    p_star: NDArray[np.float64]
-    q_star: NDArray[np.float64]
-    p: NDArray[np.float64]
-    q: NDArray[np.float64]
-    repeated: NDArray[np.float64]
-    group: NDArray[np.int64]
-    density: NDArray[np.float64]
+    proportions: Floats
+    reports: Floats
+    p_star: Floats
+    q_star: Floats
+    p: Floats
+    q: Floats
+    repeated: Floats
+    group: Integers
+    density: Floats
     n_reports: int
     counts: tuple[Counts, ...]
     repetitions: tuple[Repetition, ...]
@@ -72,11 +72,17 @@ class Target:
         return len(self.proportions)
 
     @property
-    def certain(self) -> NDArray[np.bool_]:
+    def devices(self) -> Floats:
+        """Return the effective number of devices behind each collection, (g,)."""
+        each = np.array([repetition.reports_per_device for repetition in self.repetitions])
+        return np.asarray([counts.n_reports for counts in self.counts] / each)
+
+    @property
+    def certain(self) -> Booleans:
         """Return in which rows, (n,), no bit is falsely 1, or none falsely 0."""
         return np.asarray((self.p_star == 0) | (self.q_star == 1))
 
-    def noise(self, theta: NDArray[np.float64]) -> NDArray[np.float64]:
+    def noise(self, theta: Floats) -> Floats:
         """Return the variance of each row if the true proportions were `theta`.
 
         This is the variance of a sample: devices are drawn from a population, and the
@@ -93,16 +99,14 @@ class Target:
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.where(self.reports > 0, one / self.reports / gap**2, np.inf)
 
-    def devices_noise(self, theta: NDArray[np.float64]) -> NDArray[np.float64]:
+    def devices_noise(self, theta: Floats) -> Floats:
         """Return the part of the variance that more reports of the same devices do not lower."""
         gap = self.q_star - self.p_star
         mean = self.p_star + gap * np.clip(theta, 0.0, 1.0)
         devices = np.maximum(self.reports / self.repeated, _TINY)
         return np.asarray((mean - self.p) * (self.q - mean) / devices / gap**2)
 
-    def excess(
-        self, fitted: NDArray[np.float64], variance: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
+    def excess(self, fitted: Floats, variance: Floats) -> Floats:
         """Return how far each row is above a fit, in standard deviations.
 
         Where a row expects few ones, one of them is many standard deviations and nothing strange:
@@ -129,19 +133,17 @@ def debias(collections: Sequence[Counts], repetitions: Sequence[Repetition]) -> 
     bits = np.concatenate([np.full(c.params.m, c.params.k) for c in collections])
     reports = np.repeat(np.concatenate([c.reports for c in collections]), bits).astype(float)
     ones = np.concatenate([c.ones.ravel() for c in collections])
-    p_star = np.repeat([c.params.p_star for c in collections], sizes)
-    q_star = np.repeat([c.params.q_star for c in collections], sizes)
-    repeated = [float(each.reports_per_device) for each in repetitions]
+    columns = {
+        name: np.repeat([getattr(c.params, name) for c in collections], sizes)
+        for name in ("p_star", "q_star", "p", "q", "density")
+    }
+    gap = columns["q_star"] - columns["p_star"]
     return Target(
-        proportions=(ones / np.maximum(reports, 1.0) - p_star) / (q_star - p_star),
+        proportions=(ones / np.maximum(reports, 1.0) - columns["p_star"]) / gap,
         reports=reports,
-        p_star=p_star,
-        q_star=q_star,
-        p=np.repeat([c.params.p for c in collections], sizes),
-        q=np.repeat([c.params.q for c in collections], sizes),
-        repeated=np.repeat(repeated, sizes),
+        **columns,
+        repeated=np.repeat([float(each.reports_per_device) for each in repetitions], sizes),
         group=np.repeat(np.arange(len(sizes)), sizes),
-        density=np.repeat([c.params.density for c in collections], sizes),
         n_reports=sum(c.n_reports for c in collections),
         counts=tuple(collections),
         repetitions=tuple(repetitions),

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rappor.candidates.candidates import Candidates
+from rappor.counts.arrays import Floats, Integers
 from rappor.counts.counts import Counts
-from rappor.decoding import closed_form, diagnostics
+from rappor.decoding import diagnostics
 from rappor.decoding.blas_threads import one_thread
-from rappor.decoding.breakdown import Found, answer_rows, break_down, string_rows
+from rappor.decoding.breakdown import answer_rows, break_down, string_rows
 from rappor.decoding.capacity import describe_capacity, fit_all
-from rappor.decoding.closed_form import CompleteAnswers
+from rappor.decoding.closed_form import CompleteAnswers, read_answers
 from rappor.decoding.collected import standardise
 from rappor.decoding.contrasts import add_sampling
 from rappor.decoding.debias import Target, debias
@@ -24,14 +24,14 @@ from rappor.decoding.detection import Detection
 from rappor.decoding.devices import merge
 from rappor.decoding.distribution import estimate_shares
 from rappor.decoding.estimates import Estimates
-from rappor.decoding.inference import Listing, Raw, conclude, normal_interval
+from rappor.decoding.inference import Raw, conclude, normal_interval
 from rappor.decoding.p_values import PValues
 from rappor.decoding.presence import p_values_of
 from rappor.decoding.selection import SCREENED, Selection, select
 from rappor.decoding.shrinkage import ShrunkenFit
 from rappor.decoding.significance import NullTail, normal_tail, null_tail, ones_variance
 from rappor.decoding.thresholds import Thresholds
-from rappor.decoding.ties import drop_ties, find_ties, spread_ties
+from rappor.decoding.ties import Strings
 from rappor.ground.errors import DecodeError
 from rappor.ground.progress import Progress, no_progress
 from rappor.protocol.encodings import encoding_of
@@ -103,18 +103,23 @@ def decode(  # noqa: PLR0913 - all that a caller may know of the counts
     """
     collections = _collections(counts)
     target = debias(*merge(collections, devices=devices, reports_per_device=reports_per_device))
-    if not all(encoding_of(collection.params).hashed for collection in collections):
-        if candidates is not None:
-            raise DecodeError("candidates must be omitted: this encoding answers for every bit")
-        return _decode_closed(target, detection, distribution=distribution, complete=complete)
     keep = len(target) + 2 * SCREENED
     most = max(keep, MOST_ROWS)
     asked = listed(candidates, collections, most)
+    if asked is None:
+        return _decode_closed(target, detection, distribution=distribution, complete=complete)
     with one_thread():
-        whole = _whole(asked, target, most, distribution=distribution)
-        if whole is None:
-            return _decode_stream(target, asked, keep, detection, progress)
-        return _decode_bloom(target, whole, detection, distribution=distribution, progress=progress)
+        if _is_streamed(asked, target, most, distribution=distribution):
+            # Imported here: it loads the compiler, which categories do without.
+            from rappor.decoding.streamed_design import StreamedDesign  # noqa: PLC0415
+
+            pool = StreamedDesign(asked, target, keep)
+            selection = select(target, pool, progress)
+            strings = pool.strings
+        else:
+            strings = Strings(asked, target, progress)
+            selection = fit_all(target, strings.design, select(target, strings.design, progress))
+        return _conclude_strings(target, strings, selection, detection, distribution=distribution)
 
 
 def _collections(counts: Counts | Sequence[Counts]) -> list[Counts]:
@@ -141,8 +146,12 @@ def _collections(counts: Counts | Sequence[Counts]) -> list[Counts]:
 
 def listed(
     candidates: Candidates | Iterable[str] | None, collections: Sequence[Counts], most: int
-) -> Candidates:
-    """Normalise candidates as the devices did; up to `most` are held."""
+) -> Candidates | None:
+    """Normalise candidates as the devices did; None where bits are answers. `most` are held."""
+    if not all(encoding_of(collection.params).hashed for collection in collections):
+        if candidates is not None:
+            raise DecodeError("candidates must be omitted: this encoding answers for every bit")
+        return None
     normalizers = {collection.params.normalize for collection in collections}
     if len(normalizers) > 1:
         raise DecodeError(f"counts must share one normalizer, got {sorted(normalizers)}")
@@ -164,23 +173,21 @@ def listed(
     return candidates.with_empty() if is_told_elsewhere(collections) else candidates
 
 
-def _whole(
-    listed: Candidates, target: Target, most: int, *, distribution: bool
-) -> Candidates | None:
-    """Return candidates that all get a row; None if only the best do."""
+def _is_streamed(listed: Candidates, target: Target, most: int, *, distribution: bool) -> bool:
+    """Return whether only the best candidates get a row."""
     if listed.is_held and len(listed) <= most:
-        return listed
+        return False
     # Imported here: it loads the compiler, which categories do without.
     from rappor.decoding.streamed_design import can_stream  # noqa: PLC0415
 
     if listed.is_held and (distribution or not can_stream(target, len(listed))):
-        return listed
+        return False
     if distribution:
         raise DecodeError(
             f"distribution needs all candidates at once: of more than {most:,}, those of a list or "
             "of a file up to 64 MB"
         )
-    return None
+    return True
 
 
 def is_told_elsewhere(collections: Sequence[Counts]) -> bool:
@@ -188,128 +195,56 @@ def is_told_elsewhere(collections: Sequence[Counts]) -> bool:
     return any(collection.params.other for collection in collections)
 
 
-def _decode_stream(
-    target: Target,
-    listed: Candidates,
-    keep: int,
-    detection: Detection,
-    progress: Progress,
-) -> Estimates:
-    """Decode strings of which the best `keep` have a row."""
-    # Imported here: it loads the compiler, which categories do without.
-    from rappor.decoding.streamed_design import StreamedDesign  # noqa: PLC0415
-
-    pool = StreamedDesign(listed, target, keep)
-    selection = select(target, pool, progress)
-    strings = _Strings(pool.kept, pool.listed, pool.ties)
-    return _conclude_strings(target, strings, selection, detection, shares=None)
-
-
-def _decode_bloom(
-    target: Target,
-    candidates: Candidates,
-    detection: Detection,
-    *,
-    distribution: bool,
-    progress: Progress,
-) -> Estimates:
-    """Decode strings by regression."""
-    params = [counts.params for counts in target.counts]
-    design = Design(candidates, params)
-    ties = find_ties(design, target.reports > 0, progress)
-    if ties:
-        design = Design(drop_ties(candidates, ties), params)
-    selection = fit_all(target, design, select(target, design, progress))
-    shares = _shares(target, selection) if distribution else None
-    strings = _Strings(candidates, design, ties)
-    return _conclude_strings(target, strings, selection, detection, shares=shares)
-
-
-class _Strings(NamedTuple):
-    """The candidates that are held, the design without the later ones of each tie, and the ties."""
-
-    candidates: Candidates
-    design: Design
-    ties: list[list[int]]
-
-
 def _conclude_strings(
     target: Target,
-    strings: _Strings,
+    strings: Strings,
     selection: Selection,
     detection: Detection,
     *,
-    shares: NDArray[np.float64] | None,
+    distribution: bool,
 ) -> Estimates:
     """Make the table of the candidates of a design, and of those in ties with them."""
-    candidates, design, ties = strings
-    place = spread_ties(len(candidates), ties)
-    given = _given(target, candidates, place)
+    given = _given(target, strings)
     tail, p_values = _p_values(target, selection, given)
     thresholds = Thresholds(detection.for_ones(_ones_variance(target)), p_values)
+    rows = string_rows(target, strings.design, selection, tail, thresholds)
     raw = Raw(
+        names=strings.candidates.strings,
+        entry=strings.entry,
+        group=strings.group,
         estimate=selection.estimate,
         std_error=_with_sampling(target, selection.estimate, selection.std_error),
-        p_values=p_values,
+        thresholds=thresholds,
         interval=normal_interval(
             selection.estimate, _apart(target, selection), tail, devices=_devices(target, selection)
         ),
-        covariance=partial(_covariance, target, design, selection),
-        shares=shares,
+        covariance=partial(_covariance, target, strings.design, selection),
+        shares=_shares(target, selection) if distribution else None,
         residual=standardise(target, selection.fit),
-        breakdown=_breakdown(target, design, selection, tail, thresholds),
+        breakdown=break_down(rows, thresholds.detected, target.n_reports),
         given=given,
     )
-    return conclude(
-        Listing(
-            names=candidates.strings,
-            order=np.argsort(-raw.estimate[place], kind="stable"),
-            place=place,
-            ties=ties,
-        ),
-        raw,
-        thresholds.detection,
-        target=target,
-        exclusive=True,
-        diagnostics=_diagnostics(target, strings, selection, thresholds),
-    )
+    return conclude(raw, target, _diagnostics(target, strings, selection, thresholds))
 
 
-def _p_values(
-    target: Target, selection: Selection, given: NDArray[np.int64]
-) -> tuple[NullTail, PValues]:
+def _p_values(target: Target, selection: Selection, given: Integers) -> tuple[NullTail, PValues]:
     """Return the tail of an absent candidate's score, and the p-values of all but the given."""
-    z = selection.estimate / selection.std_error
     # Where the counts say nothing about a candidate, nothing speaks for its presence.
     known = np.isfinite(selection.std_error)
-    tail, tested = _test(target, selection, np.where(known, z, 0.0))
+    z = np.where(known, selection.estimate / selection.std_error, 0.0)
+    if isinstance(selection.fit, ShrunkenFit):
+        tail = normal_tail()
+        tested = np.maximum(tail.p_values(z), diagnostics.least_p_value(target))
+    else:
+        tail = null_tail(target, selection.fit)
+        tested = p_values_of(target, selection.fit, z, selection.chosen)
     rows = np.where(known, tested, 1.0)
     rows[given] = 1.0
     return tail, PValues(rows=rows, others=selection.others, least=selection.least)
 
 
-def _breakdown(
-    target: Target, design: Design, selection: Selection, tail: NullTail, thresholds: Thresholds
-) -> NDArray[np.float64]:
-    """Return how many forged reports make and hide each detected candidate."""
-    p_values = thresholds.p_values.rows
-    detected = np.flatnonzero(p_values <= thresholds.largest)
-    found = Found(
-        columns=design.columns(detected),
-        places=_places(target, selection, detected),
-        share=selection.estimate[detected],
-        std_error=selection.std_error[detected],
-    )
-    rows, hidden = string_rows(
-        target, selection.fit, found, p_values=tail.p_values, threshold=thresholds.own
-    )
-    return break_down(
-        rows, hidden, detected, n_candidates=len(p_values), n_reports=target.n_reports
-    )
-
-
 def _diagnostics(
-    target: Target, strings: _Strings, selection: Selection, thresholds: Thresholds
+    target: Target, strings: Strings, selection: Selection, thresholds: Thresholds
 ) -> dict[str, Any]:
     fit = diagnostics.describe_fit(
         target, selection.fit, selection.std_error, threshold=thresholds.next
@@ -324,54 +259,27 @@ def _diagnostics(
     }
 
 
-def _given(target: Target, candidates: Candidates, place: NDArray[np.int64]) -> NDArray[np.int64]:
+def _given(target: Target, strings: Strings) -> Integers:
     """Return the entry of the empty text where a category stands for it: it is no discovery."""
-    if not is_told_elsewhere(target.counts) or "" not in candidates.strings:
+    names = strings.candidates.strings
+    if not is_told_elsewhere(target.counts) or "" not in names:
         return np.zeros(0, dtype=np.int64)
-    return place[[candidates.strings.index("")]]
+    return strings.entry[[names.index("")]]
 
 
 def _ones_variance(target: Target) -> float:
     """Return the variance of the ones on one bit of each cohort, of all devices together."""
-    return sum(
-        ones_variance(counts.params, counts.n_reports / each.reports_per_device)
-        for counts, each in zip(target.counts, target.repetitions, strict=True)
-    )
+    pairs = zip(target.counts, target.devices, strict=True)
+    return sum(ones_variance(counts.params, float(devices)) for counts, devices in pairs)
 
 
-def _shares(target: Target, selection: Selection) -> NDArray[np.float64]:
+def _shares(target: Target, selection: Selection) -> Floats:
     """Return the distribution answer and its errors, (2, c)."""
     share, error = estimate_shares(selection.estimate, selection.std_error)
     return np.stack([share, _with_sampling(target, share, error)])
 
 
-def _test(
-    target: Target, selection: Selection, z: NDArray[np.float64]
-) -> tuple[NullTail, NDArray[np.float64]]:
-    """Return the tail of an absent candidate's score, and the p-values of all, (c,)."""
-    if isinstance(selection.fit, ShrunkenFit):
-        tail = normal_tail()
-        return tail, np.maximum(tail.p_values(z), diagnostics.least_p_value(target))
-    p_values = p_values_of(target, selection.fit, z, selection.chosen)
-    return null_tail(target, selection.fit), p_values
-
-
-def _places(
-    target: Target, selection: Selection, candidates: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    """Return where the fit has candidates: their place in its basis, -1 outside it.
-
-    A shrunken fit has all of them, by their own numbers.
-    """
-    if isinstance(selection.fit, ShrunkenFit):
-        return candidates
-    place = np.searchsorted(selection.chosen, candidates)
-    return np.where(np.isin(candidates, selection.chosen), len(target.counts) + place, -1)
-
-
-def _with_sampling(
-    target: Target, share: NDArray[np.float64], std_error: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def _with_sampling(target: Target, share: Floats, std_error: Floats) -> Floats:
     """Add what the rows of one string share: its devices' uneven spread over the cohorts.
 
     The rows' noise counts that spread as if each of a string's h bits had its own; it is
@@ -387,7 +295,7 @@ def _with_sampling(
     return np.sqrt(std_error**2 + extra)
 
 
-def _apart(target: Target, selection: Selection) -> NDArray[np.float64]:
+def _apart(target: Target, selection: Selection) -> Floats:
     """Return the variance of each estimate, (c,), without the sampling of its own devices.
 
     The noise of a row counts that of the strings in the fit, and of no others.
@@ -414,9 +322,7 @@ def _devices(target: Target, selection: Selection) -> float:
     return float(weight.sum()) ** 2 / max(spread, np.finfo(float).tiny)
 
 
-def _covariance(
-    target: Target, design: Design, selection: Selection, entries: NDArray[np.int64]
-) -> NDArray[np.float64]:
+def _covariance(target: Target, design: Design, selection: Selection, entries: Integers) -> Floats:
     """Return the covariance of the estimates of these candidates, (r, r), fitted together."""
     if isinstance(selection.fit, ShrunkenFit):
         noise = selection.fit.covariance_of(entries)
@@ -435,36 +341,27 @@ def _decode_closed(
     target: Target, detection: Detection, *, distribution: bool, complete: bool
 ) -> Estimates:
     """Decode categories, flags, booleans and buckets by the closed form."""
-    answers = closed_form.read_answers(target, target.counts[0].params)
+    answers = read_answers(target, target.counts[0].params)
     encoding = encoding_of(target.counts[0].params)
     found = diagnostics.describe_cohorts(target)
     if complete:
         if not encoding.exclusive:
             raise DecodeError("complete must be false: a report may have several answers, or none")
-        answers = CompleteAnswers.of(target, answers)
+        answers = CompleteAnswers.of(answers)
         found["complete"] = answers.describe()
-    estimate, std_error = answers.estimate, answers.std_error
     thresholds = Thresholds(detection, PValues(rows=answers.proportions.p_values()))
-    detected = np.flatnonzero(thresholds.p_values.rows <= thresholds.largest)
     share = answers.shares(exclusive=encoding.exclusive)
-    rows, hidden = answer_rows(target, answers.proportions, detected, threshold=thresholds.own)
-    n = len(encoding.answers)
-    return conclude(
-        Listing(names=encoding.answers, order=np.arange(n), place=np.arange(n)),
-        Raw(
-            estimate=estimate,
-            std_error=std_error,
-            p_values=thresholds.p_values,
-            interval=answers.interval,
-            covariance=partial(closed_form.covariance, target, answers),
-            shares=np.stack([share, std_error]) if distribution else None,
-            residual=None,
-            breakdown=break_down(
-                rows, hidden, detected, n_candidates=n, n_reports=target.n_reports
-            ),
-        ),
-        detection,
-        target=target,
-        exclusive=encoding.exclusive,
-        diagnostics=found,
+    rows = answer_rows(target, answers.proportions, thresholds)
+    raw = Raw(
+        names=tuple(encoding.answers),
+        entry=np.arange(len(answers.estimate)),
+        group=np.zeros(len(answers.estimate), dtype=np.int64),
+        estimate=answers.estimate,
+        std_error=answers.std_error,
+        thresholds=thresholds,
+        interval=answers.interval,
+        covariance=answers.covariance,
+        shares=np.stack([share, answers.std_error]) if distribution else None,
+        breakdown=break_down(rows, thresholds.detected, target.n_reports),
     )
+    return conclude(raw, target, found)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from rappor.candidates.candidates import Candidates
+from rappor.counts.arrays import Floats, Integers
 from rappor.decoding.screening import Screening, Task
 from rappor.ground.progress import Progress
 from rappor.protocol.params import Params
@@ -55,7 +56,7 @@ class Design:
     def screen(
         self,
         task: Task,
-        always: NDArray[np.int64],  # noqa: ARG002  (all are held)
+        always: Integers,  # noqa: ARG002  (all are held)
         progress: Progress,
     ) -> Screening:
         """Estimate every candidate."""
@@ -67,7 +68,7 @@ class Design:
         estimate, std_error = task.judge(score, own)
         return Screening(index=np.arange(self.n_candidates), estimate=estimate, std_error=std_error)
 
-    def columns(self, chosen: NDArray[np.int64]) -> sparse.csc_array:
+    def columns(self, chosen: Integers) -> sparse.csc_array:
         """Return the columns of the chosen candidates as a sparse (n, len(chosen)) matrix."""
         if self._whole is not None:
             cells = self._whole[chosen]
@@ -97,9 +98,7 @@ def sum_rows(cells: NDArray[np.int32], values: NDArray[Any]) -> NDArray[Any]:
     return sums
 
 
-def sum_row_pairs(
-    cells: NDArray[np.int32], first: NDArray[np.float64], second: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def sum_row_pairs(cells: NDArray[np.int32], first: Floats, second: Floats) -> tuple[Floats, Floats]:
     """Add up two values of each row, (n,) each, over the rows that each candidate sets.
 
     Looking the rows up is what takes the time, so both values travel together, as the real

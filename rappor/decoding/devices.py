@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from rappor.counts.counts import Counts
 from rappor.counts.devices import squares_of_days
@@ -75,12 +76,25 @@ def assumption(counts: Sequence[Counts], repetitions: Sequence[Repetition]) -> s
     return f"Assumed: {'; '.join(clauses)}."
 
 
+class Merged(NamedTuple):
+    """Collections, each under a parameter set of its own, and how their devices repeat."""
+
+    counts: Sequence[Counts]
+    repetitions: Sequence[Repetition]
+
+    @property
+    def n_devices(self) -> float:
+        """Effective number of devices: as many reports of different devices have the same error."""
+        pairs = zip(self.counts, self.repetitions, strict=True)
+        return sum(counts.n_reports / each.reports_per_device for counts, each in pairs)
+
+
 def merge(
     collections: Iterable[Counts],
     *,
     devices: float | None = None,
     reports_per_device: float | None = None,
-) -> tuple[list[Counts], list[Repetition]]:
+) -> Merged:
     """Add collections of one metric and parameter set, and say how their devices repeat.
 
     An analyst may say one of the numbers for all reports together. Raises DecodeError where there
@@ -91,12 +105,10 @@ def merge(
         raise DecodeError("counts must have at least 1 report, got 0")
     merged = [_add(group) for group in groups]
     each = _given(sum(counts.n_reports for counts in merged), devices, reports_per_device)
-    if each is not None:
-        return merged, [
-            Repetition(reports_per_device=min(each, counts.n_reports), source="given")
-            for counts in merged
-        ]
-    return merged, [_repetition(group) for group in groups]
+    if each is None:
+        return Merged(merged, [_repetition(group) for group in groups])
+    given = (min(each, counts.n_reports) for counts in merged)
+    return Merged(merged, [Repetition(reports_per_device=r, source="given") for r in given])
 
 
 def add_different(collections: Iterable[Counts]) -> list[Counts]:
@@ -104,14 +116,12 @@ def add_different(collections: Iterable[Counts]) -> list[Counts]:
 
     Where counts know of devices that reported again in one collection, the sum knows it too.
     """
-    return [
-        _add([_once(counts) for counts in group], same_devices=False)
-        for group in _groups(collections)
-    ]
-
-
-def _once(counts: Counts) -> Counts:
-    return counts.of_devices(reports_per_device=1) if counts.squares is None else counts
+    groups = _groups(collections)
+    for group in groups:
+        for place, counts in enumerate(group):
+            if counts.squares is None:
+                group[place] = counts.of_devices(reports_per_device=1)
+    return [_add(group, same_devices=False) for group in groups]
 
 
 def _groups(collections: Iterable[Counts]) -> list[list[Counts]]:

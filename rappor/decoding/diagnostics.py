@@ -27,9 +27,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import special
 
+from rappor.counts.arrays import Floats
 from rappor.decoding.debias import Target
 from rappor.decoding.fit import Fit
 from rappor.decoding.tails import upper_tail
@@ -91,7 +91,7 @@ def describe_cohorts(target: Target) -> dict[str, Any]:
     return {"cohorts": balance, "odd_popcounts": popcounts}
 
 
-def _imbalance(devices: NDArray[np.float64]) -> float:
+def _imbalance(devices: Floats) -> float:
     """Return the p-value of an even spread of devices over cohorts, (m,)."""
     n, degrees = float(devices.sum()), len(devices) - 1
     if n <= 1:
@@ -124,10 +124,10 @@ class TrueBits:
         cohorts together at either end.
     """
 
-    mean: NDArray[np.float64]
-    std_error: NDArray[np.float64]
-    low: NDArray[np.float64]
-    high: NDArray[np.float64]
+    mean: Floats
+    std_error: Floats
+    low: Floats
+    high: Floats
 
 
 def true_bits(target: Target, number: int) -> TrueBits:
@@ -162,7 +162,7 @@ def _odd_popcounts(target: Target, number: int) -> list[dict[str, Any]]:
 
 
 def describe_fit(
-    target: Target, fit: Fit, std_error: NDArray[np.float64], *, threshold: float
+    target: Target, fit: Fit, std_error: Floats, *, threshold: float
 ) -> dict[str, Any]:
     """Return how well the candidates explain the bits, and what limits detection.
 
@@ -205,9 +205,7 @@ def least_p_value(target: Target) -> float:
     return math.exp(-patterns)
 
 
-def _effective_reports(
-    target: Target, fit: Fit, noise: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _effective_reports(target: Target, fit: Fit, noise: Floats) -> tuple[Floats, Floats]:
     """Return the mean of each row's ones, (n,), and the reports that give them this noise, (n,)."""
     gap = target.q_star - target.p_star
     mean = np.clip(target.p_star + gap * np.clip(fit.fitted, 0.0, 1.0), 0.0, 1.0)
@@ -242,9 +240,8 @@ def _unexplained(target: Target, fit: Fit) -> list[dict[str, Any]]:
     excess = np.zeros(len(target))
     excess[rows] = fit.residual[rows]
     found = []
-    for row in np.argsort(-excess, kind="stable")[:_LISTED_BITS]:
-        if excess[row] <= 0:
-            break
+    largest = np.argsort(-excess, kind="stable")[:_LISTED_BITS]
+    for row in largest[excess[largest] > 0]:
         group = int(target.group[row])
         inside = int(row - np.searchsorted(target.group, group))
         k = target.counts[group].params.k
@@ -271,21 +268,14 @@ def _for_half(target: Target, *, coins: float, devices: float, tau2: float) -> d
     each = max(repetition.reports_per_device for repetition in target.repetitions)
     cohorts = max(counts.params.m for counts in target.counts)
 
-    def times(lowered: float) -> float | None:
+    def more(now: float, lowered: float) -> int | None:
         left = total / 4 - (total - lowered)
-        return lowered / left if left > 0 else None
+        return int(np.ceil(now * (lowered / left))) if left > 0 else None
 
-    of_devices, of_reports, of_cohorts = times(coins + devices), times(coins), times(tau2)
     return {
-        "half_detectable_with_reports": (
-            None if of_devices is None else int(np.ceil(target.n_reports * of_devices))
-        ),
-        "half_detectable_with_reports_per_device": (
-            None if of_reports is None else int(np.ceil(each * of_reports))
-        ),
-        "half_detectable_with_cohorts": (
-            None if of_cohorts is None else int(np.ceil(cohorts * of_cohorts))
-        ),
+        "half_detectable_with_reports": more(target.n_reports, coins + devices),
+        "half_detectable_with_reports_per_device": more(each, coins),
+        "half_detectable_with_cohorts": more(cohorts, tau2),
     }
 
 
@@ -297,16 +287,10 @@ class Caution:
     sentence: str
 
 
-def warnings(
+def cautions(
     diagnostics: Mapping[str, Any], n_reports: int, *, devices_known: bool = True
-) -> tuple[Caution, ...]:
-    """Return what questions the whole table."""
-    return tuple(_cautions(diagnostics, n_reports, devices_known=devices_known))
-
-
-def _cautions(
-    diagnostics: Mapping[str, Any], n_reports: int, *, devices_known: bool
 ) -> Iterator[Caution]:
+    """Yield what questions the whole table."""
     if not devices_known:
         yield Caution(
             "unknown_devices",

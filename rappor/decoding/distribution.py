@@ -36,8 +36,9 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import linalg, optimize, special
+
+from rappor.counts.arrays import Floats, Integers
 
 _ABSENT: Final = 2.0
 """Absent candidates that are added to the fit, so that a list without any does not make absence
@@ -92,13 +93,11 @@ class Prior:
     weights : (1 + t,) float64. Portion of absent candidates, then of each part.
     """
 
-    means: NDArray[np.float64]
-    weights: NDArray[np.float64]
+    means: Floats
+    weights: Floats
 
 
-def estimate_shares(
-    estimate: NDArray[np.float64], std_error: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def estimate_shares(estimate: Floats, std_error: Floats) -> tuple[Floats, Floats]:
     """Estimate the shares of the whole list at once, and their standard errors, (c,) each.
 
     Shares are not negative, and sum to at most one.
@@ -123,15 +122,15 @@ def estimate_shares(
     rounded, place, counts = np.unique(
         np.rint(z * _BINS) / _BINS, return_inverse=True, return_counts=True
     )
-    prior = fit_prior(rounded, counts)
-    mean, variance = (moment[place] for moment in posterior_moments(prior, rounded))
+    posterior = Posterior(fit_prior(rounded, counts), rounded)
+    mean, variance = posterior.mean[place], posterior.variance[place]
     off = z - rounded[place]
-    moves = scale @ posterior_slopes(prior, rounded)[place]
-    spread = variance @ scale**2 + moves @ prior_covariance(prior, rounded, counts) @ moves
+    moves = scale @ posterior.slopes()[place]
+    spread = variance @ scale**2 + moves @ posterior.prior_covariance(counts) @ moves
     total = float((mean + off) @ scale), max(math.sqrt(max(spread, 0.0)), NO_NOISE)
 
-    def quantiles(quantile: float) -> NDArray[np.float64]:
-        curve = posterior_quantile(prior, rounded, quantile)[place]
+    def quantiles(quantile: float) -> Floats:
+        curve = posterior.quantile(quantile)[place]
         # Where the curve is not zero its slope is near one, so what rounding took is added back.
         return np.asarray(np.where(curve > 0, np.maximum(curve + off, 0.0), 0.0) * scale)
 
@@ -153,7 +152,7 @@ def _exceeds(mean: float, spread: float, value: float) -> float:
     return float(-np.expm1(below - most))
 
 
-def fit_prior(z: NDArray[np.float64], counts: NDArray[np.int64]) -> Prior:
+def fit_prior(z: Floats, counts: Integers) -> Prior:
     """Fit the mixture's weights by Newton's method, each step a non-negative least squares.
 
     The logarithm is concave in the weights, so a step of half the length is taken where a whole one
@@ -170,7 +169,7 @@ def fit_prior(z: NDArray[np.float64], counts: NDArray[np.int64]) -> Prior:
     likelihood = np.vstack([_likelihood(means, z), np.eye(1, 1 + n_parts)])
     parts = np.append(counts, _ABSENT) / (counts.sum() + _ABSENT)
 
-    def loss(weights: NDArray[np.float64]) -> float:
+    def loss(weights: Floats) -> float:
         return float(weights.sum() - parts @ np.log(likelihood @ weights))
 
     weights = np.full(1 + n_parts, 1 / (1 + n_parts))
@@ -184,9 +183,7 @@ def fit_prior(z: NDArray[np.float64], counts: NDArray[np.int64]) -> Prior:
     return Prior(means=means, weights=weights)
 
 
-def _newton_step(
-    likelihood: NDArray[np.float64], parts: NDArray[np.float64], weights: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def _newton_step(likelihood: Floats, parts: Floats, weights: Floats) -> Floats:
     """Return the weights, (t,), at which the second order expansion of the loss is least.
 
     Where rounding makes the search for them go round, a step of expectation and maximisation.
@@ -204,76 +201,60 @@ def _newton_step(
     return np.asarray(found)
 
 
-def posterior_quantile(
-    prior: Prior, z: NDArray[np.float64], quantile: float
-) -> NDArray[np.float64]:
-    """Return the quantile of the share given each estimate, both in standard errors."""
-    parts, centre = _posterior(prior, z)
-    whole = special.log_ndtr(centre)
-    low, high = np.zeros(len(z)), np.maximum(z, 0.0) + _FARTHEST
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        above = (parts * np.exp(special.log_ndtr(centre - middle[:, None]) - whole)).sum(axis=1)
-        is_low = above > 1 - quantile
-        low, high = np.where(is_low, middle, low), np.where(is_low, high, middle)
-    return np.asarray(np.where(parts.sum(axis=1) > 1 - quantile, low, 0.0))
+class Posterior:
+    """The share given each of u estimates, both in standard errors.
 
+    Under an exponential part of mean c it is a normal distribution around the estimate less 1/c,
+    cut off at zero.
 
-def posterior_moments(
-    prior: Prior, z: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return mean and variance of the share given each estimate, in standard errors, (u,) each."""
-    parts, centre = _posterior(prior, z)
-    means = _means(centre)
-    mean = (parts * means).sum(axis=1)
-    squares = (parts * (1 + centre * means)).sum(axis=1)
-    return mean, np.maximum(squares - mean**2, 0.0)
-
-
-def posterior_slopes(prior: Prior, z: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return how the mean of each share, (u, 1 + t), moves with the logarithm of each weight."""
-    parts, centre = _posterior(prior, z)
-    mean = (parts * _means(centre)).sum(axis=1, keepdims=True)
-    return np.hstack(
-        [(parts.sum(axis=1, keepdims=True) - 1) * mean, parts * (_means(centre) - mean)]
-    )
-
-
-def prior_covariance(
-    prior: Prior, z: NDArray[np.float64], counts: NDArray[np.int64]
-) -> NDArray[np.float64]:
-    """Return the covariance, (1 + t, 1 + t), of the logarithms of the fitted weights.
-
-    It is the inverse of their information, of weights that add up to one.
+    Attributes
+    ----------
+    mean, variance : (u,) float64.
     """
-    parts, _ = _posterior(prior, z)
-    odds = np.hstack([1 - parts.sum(axis=1, keepdims=True), parts])
-    information = (odds * counts[:, None]).T @ odds
-    information[np.diag_indices_from(information)] += _LEAST_KNOWN
-    inverse = linalg.inv(information)
-    sums = inverse @ prior.weights
-    return np.asarray(inverse - np.outer(sums, sums) / (prior.weights @ sums))
+
+    def __init__(self, prior: Prior, z: Floats) -> None:
+        """Compute the probability of each part, its centre and its mean, (u, t) all three."""
+        joint = _likelihood(prior.means, z) * prior.weights
+        self._prior, self._z = prior, z
+        self._parts = joint[:, 1:] / joint.sum(axis=1, keepdims=True)
+        self._centre = z[:, None] - 1 / prior.means
+        density = -(self._centre**2) / 2 - np.log(2 * np.pi) / 2
+        self._means = self._centre + np.exp(density - special.log_ndtr(self._centre))
+        self.mean: Floats = (self._parts * self._means).sum(axis=1)
+        squares = (self._parts * (1 + self._centre * self._means)).sum(axis=1)
+        self.variance = np.maximum(squares - self.mean**2, 0.0)
+
+    def quantile(self, quantile: float) -> Floats:
+        """Return this quantile of each share, (u,)."""
+        whole = special.log_ndtr(self._centre)
+        low, high = np.zeros(len(self._z)), np.maximum(self._z, 0.0) + _FARTHEST
+        for _ in range(_HALVINGS):
+            middle = (low + high) / 2
+            tails = np.exp(special.log_ndtr(self._centre - middle[:, None]) - whole)
+            is_low = (self._parts * tails).sum(axis=1) > 1 - quantile
+            low, high = np.where(is_low, middle, low), np.where(is_low, high, middle)
+        return np.asarray(np.where(self._parts.sum(axis=1) > 1 - quantile, low, 0.0))
+
+    def slopes(self) -> Floats:
+        """Return how the mean of each share, (u, 1 + t), moves with the log of each weight."""
+        mean, present = self.mean[:, None], self._parts.sum(axis=1, keepdims=True)
+        return np.hstack([(present - 1) * mean, self._parts * (self._means - mean)])
+
+    def prior_covariance(self, counts: Integers) -> Floats:
+        """Return the covariance, (1 + t, 1 + t), of the logs of weights fitted to these estimates.
+
+        It is the inverse of their information, of weights that add up to one; `counts` are (u,), as
+        in `fit_prior`.
+        """
+        odds = np.hstack([1 - self._parts.sum(axis=1, keepdims=True), self._parts])
+        information = (odds * counts[:, None]).T @ odds
+        information[np.diag_indices_from(information)] += _LEAST_KNOWN
+        inverse = linalg.inv(information)
+        sums = inverse @ self._prior.weights
+        return np.asarray(inverse - np.outer(sums, sums) / (self._prior.weights @ sums))
 
 
-def _posterior(
-    prior: Prior, z: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the probability of each part given each estimate, and its centre, (u, t) both.
-
-    Under an exponential part of mean c the posterior is a normal distribution around the
-    estimate less 1/c, cut off at zero.
-    """
-    joint = _likelihood(prior.means, z) * prior.weights
-    return joint[:, 1:] / joint.sum(axis=1, keepdims=True), z[:, None] - 1 / prior.means
-
-
-def _means(centre: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the means of normal distributions around these centres, cut off at zero."""
-    density = -(centre**2) / 2 - np.log(2 * np.pi) / 2
-    return np.asarray(centre + np.exp(density - special.log_ndtr(centre)))
-
-
-def _likelihood(means: NDArray[np.float64], z: NDArray[np.float64]) -> NDArray[np.float64]:
+def _likelihood(means: Floats, z: Floats) -> Floats:
     """Return the density of each estimate if absent and under each part, (u, 1 + t).
 
     Each row is scaled so that its largest entry is one: only ratios are used.
@@ -282,5 +263,5 @@ def _likelihood(means: NDArray[np.float64], z: NDArray[np.float64]) -> NDArray[n
     absent = -(at**2) / 2 - np.log(2 * np.pi) / 2
     present = np.log(rate) + rate**2 / 2 - rate * at + special.log_ndtr(at - rate)
     logs = np.hstack([absent, present])
-    scaled: NDArray[np.float64] = np.exp(logs - logs.max(axis=1, keepdims=True))
+    scaled: Floats = np.exp(logs - logs.max(axis=1, keepdims=True))
     return scaled

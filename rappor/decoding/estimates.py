@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from rappor.counts.arrays import Booleans, Floats, Integers
 from rappor.decoding.collected import Collected
 from rappor.decoding.contrasts import Contrast, Related, normal_reach
 from rappor.decoding.detection import Detection
-from rappor.decoding.diagnostics import Caution, warnings
+from rappor.decoding.diagnostics import Caution, cautions
 from rappor.decoding.spreadsheet import csv_text
 from rappor.ground.display import Displayed, draw
 from rappor.ground.errors import DecodeError
@@ -106,21 +106,21 @@ class Estimates(Displayed):
     _drawn_as: ClassVar[str] = "estimates"
 
     candidates: tuple[str, ...]
-    proportion: NDArray[np.float64]
-    std_error: NDArray[np.float64]
-    ci_low: NDArray[np.float64]
-    ci_high: NDArray[np.float64]
-    p_value: NDArray[np.float64]
-    detected: NDArray[np.bool_]
-    ci_low_adjusted: NDArray[np.float64]
-    ci_high_adjusted: NDArray[np.float64]
-    forged_to_make: NDArray[np.float64]
-    forged_to_hide: NDArray[np.float64]
-    share: NDArray[np.float64] | None
-    share_std_error: NDArray[np.float64] | None
-    group: NDArray[np.int64]
+    proportion: Floats
+    std_error: Floats
+    ci_low: Floats
+    ci_high: Floats
+    p_value: Floats
+    detected: Booleans
+    ci_low_adjusted: Floats
+    ci_high_adjusted: Floats
+    forged_to_make: Floats
+    forged_to_hide: Floats
+    share: Floats | None
+    share_std_error: Floats | None
+    group: Integers
     n_candidates: int
-    p_value_counts: NDArray[np.int64]
+    p_value_counts: Integers
     reports: int
     unallocated: float
     unallocated_std_error: float
@@ -145,10 +145,10 @@ class Estimates(Displayed):
     def warnings(self) -> tuple[Caution, ...]:
         """What honest reports of these candidates would hardly give, and what few cannot."""
         known = all(each.repetition.source != "unknown" for each in self.collected)
-        return warnings(self.diagnostics, self.reports, devices_known=known)
+        return tuple(cautions(self.diagnostics, self.reports, devices_known=known))
 
     @property
-    def distinct(self) -> NDArray[np.bool_]:
+    def distinct(self) -> Booleans:
         """Which rows, (c,), are in no group or the first of theirs."""
         first = np.zeros(len(self), dtype=bool)
         first[np.unique(self.group, return_index=True)[1]] = True
@@ -227,7 +227,7 @@ class Estimates(Displayed):
         """Return these estimates with more contrasts to show."""
         return dataclasses.replace(self, contrasts=(*self.contrasts, *contrasts))
 
-    def places(self, candidates: Iterable[str]) -> NDArray[np.int64]:
+    def places(self, candidates: Iterable[str]) -> Integers:
         """Return the number of each candidate's row; DecodeError for one that has none."""
         rows = {name: number for number, name in enumerate(self.candidates)}
         asked = list(candidates)

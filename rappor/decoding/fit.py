@@ -28,10 +28,10 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import linalg, sparse
 from scipy.sparse.linalg import LinearOperator, cg
 
+from rappor.counts.arrays import Floats, Integers
 from rappor.decoding.debias import Target
 from rappor.decoding.sparse_products import quadratic_forms, weighted_products
 
@@ -47,7 +47,7 @@ _NEWTON_STEPS: Final = 3
 """Steps of Newton's method, started from the last tau^2: ten change no estimate by more than
 1e-11 of its error."""
 
-_RIDGE: Final = 1e-9
+RIDGE: Final = 1e-9
 """Relative to the diagonal: keeps the normal equations solvable when columns repeat, and is
 small beside any statistical error."""
 
@@ -114,20 +114,20 @@ class Fit:
     n_selected : s.
     """
 
-    residual: NDArray[np.float64]
-    fitted: NDArray[np.float64]
-    noise: NDArray[np.float64]
+    residual: Floats
+    fitted: Floats
+    noise: Floats
     tau2: float
-    robust: NDArray[np.float64]
-    weight: NDArray[np.float64]
+    robust: Floats
+    weight: Floats
     kappa: float
     basis: sparse.csr_array
     equations: Equations
-    coefficients: NDArray[np.float64]
+    coefficients: Floats
     n_selected: int
 
     @property
-    def inverse(self) -> NDArray[np.float64]:
+    def inverse(self) -> Floats:
         """Inverse of basis' W basis, (g + s, g + s)."""
         return self.equations.inverse
 
@@ -136,7 +136,7 @@ class Fit:
         """Rows that carry weight, less the fitted coefficients; at least 1."""
         return max(float((self.weight > 0).sum() - len(self.coefficients)), 1.0)
 
-    def scores(self, columns: sparse.csc_array) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def scores(self, columns: sparse.csc_array) -> tuple[Floats, Floats]:
         """Return score and information of candidates outside the selection.
 
         Parameters
@@ -154,7 +154,7 @@ class Fit:
         information = own - self.equations.forms(cross)
         return score, np.where(information > _DEPENDENT * own, information, 0.0)
 
-    def selected(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def selected(self) -> tuple[Floats, Floats]:
         """Return the estimates of the selected ones and their standard errors, (s,) each.
 
         Where all rows of one are set aside, or it is a combination of others, nothing is known: its
@@ -167,9 +167,7 @@ class Fit:
         error = np.sqrt(np.maximum(variance, 0.0)) / self.kappa
         return np.where(known, self.coefficients[places], 0.0), np.where(known, error, np.inf)
 
-    def influence(
-        self, columns: sparse.csc_array, places: NDArray[np.int64]
-    ) -> NDArray[np.float64]:
+    def influence(self, columns: sparse.csc_array, places: Integers) -> Floats:
         """Return how far each row's proportion moves the estimates of candidates, (c, n) float64.
 
         Parameters
@@ -189,7 +187,7 @@ class Fit:
         moved *= self.weight
         return moved
 
-    def covariance(self, columns: sparse.csc_array | None = None) -> NDArray[np.float64]:
+    def covariance(self, columns: sparse.csc_array | None = None) -> Floats:
         """Return the covariance of the selected ones' coefficients, (s, s).
 
         Parameters
@@ -209,7 +207,7 @@ def fit_rows(
     selected: sparse.csc_array,
     *,
     start: Fit | None = None,
-    near: NDArray[np.float64] | None = None,
+    near: Floats | None = None,
     taper: bool = True,
     search_degrees: float = 0.0,
 ) -> Fit:
@@ -227,7 +225,7 @@ def fit_rows(
     search_degrees : degrees of freedom that the search for the selection has used up beyond
         its size (Tibshirani, Statistica Sinica 2015, section 5).
     """
-    basis = sparse.hstack([_backgrounds(target), selected], format="csr")
+    basis = sparse.hstack([sparse.csc_array(backgrounds(target)), selected], format="csr")
     noise = start.noise if start else target.noise(target.density)
     tau2 = _spread(target, noise, start.residual if start else target.proportions)
     robust = start.robust if start and taper else np.ones(len(target))
@@ -267,11 +265,9 @@ def fit_rows(
     )
 
 
-def _backgrounds(target: Target) -> sparse.csc_array:
+def backgrounds(target: Target) -> Floats:
     """Return one column of ones for each collection, (n, g)."""
-    n_groups = len(target.counts)
-    indicator = target.group[:, None] == np.arange(n_groups)
-    return sparse.csc_array(indicator.astype(float))
+    return np.asarray(target.group[:, None] == np.arange(len(target.counts)), dtype=float)
 
 
 class Equations:
@@ -282,14 +278,11 @@ class Equations:
     """
 
     def __init__(
-        self,
-        basis: sparse.csr_array,
-        weight: NDArray[np.float64],
-        inverse: NDArray[np.float64] | None = None,
+        self, basis: sparse.csr_array, weight: Floats, inverse: Floats | None = None
     ) -> None:
         """Take the equations, and their inverse if it is known."""
         self.basis, self.weight, self._inverse = basis, weight, inverse
-        self._factor: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None
+        self._factor: tuple[Floats, Floats] | None = None
 
     @property
     def many(self) -> bool:
@@ -297,20 +290,20 @@ class Equations:
         return self.basis.shape[1] > _MANY
 
     @property
-    def inverse(self) -> NDArray[np.float64]:
+    def inverse(self) -> Floats:
         """Inverse of basis' W basis, (p, p)."""
         if self._inverse is None:
             self._inverse = _inverse(*self.factor)
         return self._inverse
 
     @property
-    def factor(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def factor(self) -> tuple[Floats, Floats]:
         """Lower Cholesky factor of basis' W basis, scaled to ones, (p, p), and the scale, (p,)."""
         if self._factor is None:
             self._factor = _factor(weighted_products(self.basis.tocsc(), self.weight, self.basis))
         return self._factor
 
-    def forms(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    def forms(self, rows: Floats) -> Floats:
         """Return x' (basis' W basis)^-1 x of each row x, (r,), of (r, p)."""
         if self._inverse is not None and self._factor is None:
             return np.asarray(np.einsum("ij,ij->i", rows @ self._inverse, rows))
@@ -332,9 +325,7 @@ class Equations:
         )
         return last if last is not None and same else self
 
-    def solve(
-        self, proportions: NDArray[np.float64], near: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
+    def solve(self, proportions: Floats, near: Floats) -> Floats:
         """Return the coefficients, (p,); the search begins at those of similar weights."""
         if self.many and self._factor is None:
             found = self._iterate(proportions, near)
@@ -344,9 +335,7 @@ class Equations:
         right = scale * (self.basis.T @ (self.weight * proportions))
         return np.asarray(scale * linalg.cho_solve((lower, True), right, check_finite=False))
 
-    def _iterate(
-        self, proportions: NDArray[np.float64], near: NDArray[np.float64]
-    ) -> NDArray[np.float64] | None:
+    def _iterate(self, proportions: Floats, near: Floats) -> Floats | None:
         """Return the coefficients by conjugate gradients; None if they do not settle."""
         own = abs(self.basis).T @ self.weight
         scale, root = 1 / np.sqrt(np.where(own > 0, own, 1.0)), np.sqrt(self.weight)
@@ -355,15 +344,15 @@ class Equations:
         half = sparse.csr_array((values, basis.indices, basis.indptr), shape=basis.shape)
         gram = LinearOperator(
             (len(scale), len(scale)),
-            matvec=lambda beta: half.T @ (half @ beta) + _RIDGE * beta,
+            matvec=lambda beta: half.T @ (half @ beta) + RIDGE * beta,
             dtype=np.float64,
         )
-        left = half.T @ (root * (proportions - basis @ near)) - _RIDGE * near / scale
+        left = half.T @ (root * (proportions - basis @ near)) - RIDGE * near / scale
         settled = _SETTLED * float(np.linalg.norm(half.T @ (root * proportions)))
         more, failed = cg(gram, left, rtol=0.0, atol=settled, maxiter=_ITERATIONS)
         return None if failed else near + more * scale
 
-    def leverage(self, weight: NDArray[np.float64]) -> NDArray[np.float64]:
+    def leverage(self, weight: Floats) -> Floats:
         """Return the part of each row's variance, at these weights, that its own fit explains.
 
         That is q / (1 + q), q being the weighted variance of the row's value in a fit of all other
@@ -384,7 +373,7 @@ class Equations:
         return np.asarray(factor * shared / (1 + factor * shared))
 
 
-def _factor(gram: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _factor(gram: Floats) -> tuple[Floats, Floats]:
     """Factor the normal equations, scaled to ones and a ridge on the diagonal; they are written to.
 
     A column without weight has scale 0: no coefficient and no variance.
@@ -393,11 +382,11 @@ def _factor(gram: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.
     scale = np.where(diagonal > 0, 1 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0)), 0.0)
     gram *= scale
     gram *= scale[:, None]
-    gram[np.diag_indices_from(gram)] = 1 + _RIDGE
+    gram[np.diag_indices_from(gram)] = 1 + RIDGE
     return linalg.cholesky(gram.T, lower=True, overwrite_a=True, check_finite=False), scale
 
 
-def _inverse(factor: NDArray[np.float64], scale: NDArray[np.float64]) -> NDArray[np.float64]:
+def _inverse(factor: Floats, scale: Floats) -> Floats:
     """Return the inverse of what was factored."""
     lower, _ = linalg.lapack.dpotri(factor, lower=True)
     inverse = np.tril(lower)
@@ -407,9 +396,7 @@ def _inverse(factor: NDArray[np.float64], scale: NDArray[np.float64]) -> NDArray
     return np.asarray(inverse)
 
 
-def redescend(
-    excess: NDArray[np.float64],
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def redescend(excess: Floats) -> tuple[Floats, Floats]:
     """Return weight and slope of the one-sided redescending psi at each standardised excess."""
     low, high = TAPER
     falling = (excess > low) & (excess < high)
@@ -420,15 +407,13 @@ def redescend(
     return weight, slope
 
 
-def huber(
-    excess: NDArray[np.float64],
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def huber(excess: Floats) -> tuple[Floats, Floats]:
     """Return weight and slope of Huber's psi at each standardised excess, on the upper side."""
     low = TAPER[0]
     return np.minimum(1.0, low / np.maximum(excess, low)), (excess < low).astype(float)
 
 
-def _spread(target: Target, noise: NDArray[np.float64], residual: NDArray[np.float64]) -> float:
+def _spread(target: Target, noise: Floats, residual: Floats) -> float:
     """Return the variance of collisions that the median absolute deviation of the rows shows.
 
     Heavy strings that are no candidates lift few rows far. A fit that starts from their variance
@@ -445,7 +430,7 @@ def _spread(target: Target, noise: NDArray[np.float64], residual: NDArray[np.flo
     return max(squares)
 
 
-def _median(values: NDArray[np.float64], weights: NDArray[np.float64]) -> float:
+def _median(values: Floats, weights: Floats) -> float:
     """Return the weighted median."""
     order = np.argsort(values, kind="stable")
     total = np.cumsum(weights[order])
@@ -453,11 +438,7 @@ def _median(values: NDArray[np.float64], weights: NDArray[np.float64]) -> float:
 
 
 def _collisions(
-    squares: NDArray[np.float64],
-    robust: NDArray[np.float64],
-    noise: NDArray[np.float64],
-    tau2: float,
-    leverage: NDArray[np.float64],
+    squares: Floats, robust: Floats, noise: Floats, tau2: float, leverage: Floats
 ) -> float:
     """Solve sum squares / (v + tau2)^2 = sum robust free / (v + tau2) for tau2 >= 0, by Newton.
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rappor.candidates.texts import Texts
+from rappor.counts.arrays import Floats, Integers
 
 _PILED: Final = 2
 """Candidates that pile up, for each one that stays, before the worst are dropped."""
@@ -28,16 +29,14 @@ class Held:
     z : (r,) float64. Their z scores.
     """
 
-    index: NDArray[np.int64]
+    index: Integers
     words: NDArray[np.uint32]
     strings: NDArray[np.object_]
-    copies: NDArray[np.int64]
-    z: NDArray[np.float64]
+    copies: Integers
+    z: Floats
 
     @classmethod
-    def of(
-        cls, start: int, texts: Texts, words: NDArray[np.uint32], z: NDArray[np.float64]
-    ) -> Held:
+    def of(cls, start: int, texts: Texts, words: NDArray[np.uint32], z: Floats) -> Held:
         """Hold all strings of a block, of which the first one has the number `start`."""
         strings = np.empty(len(texts), dtype=object)
         strings[:] = texts.raw()
@@ -57,7 +56,7 @@ class Held:
     def __len__(self) -> int:
         return len(self.index)
 
-    def take(self, places: NDArray[np.int64]) -> Held:
+    def take(self, places: Integers) -> Held:
         """Return those at these places."""
         return self._each(lambda name: getattr(self, name)[places])
 
@@ -93,9 +92,7 @@ class Best:
         self._held = Held.none()
         self.least = -np.inf
 
-    def offer(
-        self, start: int, texts: Texts, words: NDArray[np.uint32], z: NDArray[np.float64]
-    ) -> None:
+    def offer(self, start: int, texts: Texts, words: NDArray[np.uint32], z: Floats) -> None:
         """Take the good ones of a block, of which the first one has the number `start`."""
         good = np.flatnonzero(z > self.least)
         if len(good):

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import special
 
+from rappor.counts.arrays import Floats, Integers
 from rappor.decoding.collected import describe_collected
 from rappor.decoding.contrasts import Covariance, Joint, Related
 from rappor.decoding.debias import Target
-from rappor.decoding.detection import Detection
 from rappor.decoding.devices import assumption
 from rappor.decoding.estimates import Estimates, Rest
-from rappor.decoding.p_values import PValues
 from rappor.decoding.significance import NullTail
 from rappor.decoding.thresholds import Thresholds
+from rappor.protocol.encodings import encoding_of
 
-Interval = Callable[[float], tuple[NDArray[np.float64], NDArray[np.float64]]]
+Interval = Callable[[float], tuple[Floats, Floats]]
 
 _TOPS: Final = (10, 20, 50, 100, 1000)
 """Rows that a picture or a page may stop after: what the detected ones after them hold together has
@@ -33,14 +32,15 @@ _UNKNOWN: Final = Rest(after=0, rows=0, proportion=math.nan, std_error=math.nan)
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Raw:
-    """De-biased results before intervals and names, one entry for each distinguishable candidate.
+    """De-biased results before intervals, one entry for each distinguishable candidate.
 
     Attributes
     ----------
+    names : all candidates that are held.
+    entry, group : int64, of each of them: its entry, and as in `Estimates`.
     estimate, std_error : (c,) float64, as shares of all reports.
-    p_values : of the entries, and of candidates that have none.
-    interval : returns the ends, (c,) each, of the two-sided intervals that miss with a
-        probability.
+    thresholds : of the p-values of the entries, and of candidates that have none.
+    interval : returns the ends of the two-sided intervals that miss with a probability.
     covariance : returns that of the estimates of r entries that are fitted together, (r, r).
     shares : (2, c) float64, the distribution answer and its errors, or None.
     residual : (n,) float64, of each row in standard deviations; None where nothing was fitted.
@@ -49,81 +49,42 @@ class Raw:
         explained.
     """
 
-    estimate: NDArray[np.float64]
-    std_error: NDArray[np.float64]
-    p_values: PValues
+    names: tuple[str, ...]
+    entry: Integers
+    group: Integers
+    estimate: Floats
+    std_error: Floats
+    thresholds: Thresholds
     interval: Interval
     covariance: Covariance
-    shares: NDArray[np.float64] | None
-    residual: NDArray[np.float64] | None
-    breakdown: NDArray[np.float64]
-    given: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    shares: Floats | None
+    residual: Floats | None = None
+    breakdown: Floats
+    given: Integers = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Listing:
-    """Which rows the table has.
-
-    Attributes
-    ----------
-    names : (c,) all candidates that are held.
-    order : (c,) int64. The candidate of each row.
-    place : (c,) int64. Entry of `Raw` that answers for each candidate.
-    ties : groups of candidates that share an entry.
-    """
-
-    names: tuple[str, ...]
-    order: NDArray[np.int64]
-    place: NDArray[np.int64]
-    ties: Sequence[Sequence[int]] = ()
-
-    @property
-    def entries(self) -> NDArray[np.int64]:
-        """The entry of each row, (c,)."""
-        return self.place[self.order]
-
-    @property
-    def groups(self) -> NDArray[np.int64]:
-        """The number of each row's group, from 1 on, (c,); 0 for rows that are in none."""
-        numbers = np.zeros(len(self.names), dtype=np.int64)
-        for number, members in enumerate(self.ties, start=1):
-            numbers[list(members)] = number
-        return numbers[self.order]
-
-
-def conclude(
-    listing: Listing,
-    raw: Raw,
-    detection: Detection,
-    *,
-    target: Target,
-    exclusive: bool,
-    diagnostics: dict[str, Any],
-) -> Estimates:
-    """Decide what is detected, compute the intervals, and give every candidate its row.
-
-    Parameters
-    ----------
-    target : the counts behind the table, and what is taken for their devices.
-    exclusive : whether the shares of all answers sum to one, so that there is a rest.
-    """
-    p_value = raw.p_values.rows
-    detected = p_value <= Thresholds(detection, raw.p_values).largest
+def conclude(raw: Raw, target: Target, diagnostics: dict[str, Any]) -> Estimates:
+    """Compute the intervals and give every candidate its row: strings by their estimates."""
+    encoding = encoding_of(target.counts[0].params)
+    detection, p_values = raw.thresholds.detection, raw.thresholds.p_values
+    detected = raw.thresholds.detected
     low, high = raw.interval(1 - detection.confidence)
     # False coverage rate (Benjamini and Yekutieli 2005, definition 1): the R detected of c
     # get intervals at 1 - R alpha / c.
-    chosen_share = max(int(detected.sum()), 1) / raw.p_values.n
+    chosen_share = max(int(detected.sum()), 1) / p_values.n
     low_adjusted, high_adjusted = raw.interval((1 - detection.confidence) * chosen_share)
-    entry = listing.entries
-    joint = _joint(raw, detected, exclusive=exclusive)
-    whole, *rests = _rests(joint, raw, entry[detected[entry]]) if exclusive else [_UNKNOWN]
+    sizes = -raw.estimate[raw.entry] if encoding.hashed else np.zeros(len(raw.entry))
+    order = np.argsort(sizes, kind="stable")
+    entry = raw.entry[order]
+    joint = _joint(raw, exclusive=encoding.exclusive)
+    whole, *rests = _rests(joint, raw, entry[detected[entry]]) if encoding.exclusive else [_UNKNOWN]
     return Estimates(
-        candidates=tuple(listing.names[i] for i in listing.order),
+        candidates=tuple(raw.names[i] for i in order),
         proportion=raw.estimate[entry],
         std_error=raw.std_error[entry],
         ci_low=low[entry],
         ci_high=high[entry],
-        p_value=p_value[entry],
+        p_value=p_values.rows[entry],
         detected=detected[entry],
         ci_low_adjusted=np.where(detected, low_adjusted, np.nan)[entry],
         ci_high_adjusted=np.where(detected, high_adjusted, np.nan)[entry],
@@ -131,9 +92,9 @@ def conclude(
         forged_to_hide=raw.breakdown[1, entry],
         share=None if raw.shares is None else raw.shares[0, entry],
         share_std_error=None if raw.shares is None else raw.shares[1, entry],
-        group=listing.groups,
-        n_candidates=len(listing.names) + raw.p_values.n - len(p_value),
-        p_value_counts=raw.p_values.counts,
+        group=raw.group[order],
+        n_candidates=len(raw.names) + p_values.n - len(p_values.rows),
+        p_value_counts=p_values.counts,
         reports=target.n_reports,
         unallocated=1 - whole.proportion,
         unallocated_std_error=whole.std_error,
@@ -148,20 +109,20 @@ def conclude(
             std_error=raw.std_error,
             covariance=raw.covariance,
             detected=joint,
-            exclusive=exclusive,
+            exclusive=encoding.exclusive,
         ),
     )
 
 
-def _joint(raw: Raw, detected: NDArray[np.bool_], *, exclusive: bool) -> Joint:
+def _joint(raw: Raw, *, exclusive: bool) -> Joint:
     """Return the posterior of what is detected or given; of nothing where answers may meet."""
-    explained = np.union1d(np.flatnonzero(detected), raw.given)
+    explained = np.union1d(np.flatnonzero(raw.thresholds.detected), raw.given)
     if not exclusive:
         return Joint(entries=explained[:0], mean=np.zeros(0), covariance=np.zeros((0, 0)))
-    return Joint.of(explained, raw.estimate, raw.std_error, raw.p_values, raw.covariance)
+    return Joint.of(explained, raw.estimate, raw.std_error, raw.thresholds.p_values, raw.covariance)
 
 
-def _rests(joint: Joint, raw: Raw, rows: NDArray[np.int64]) -> tuple[Rest, ...]:
+def _rests(joint: Joint, raw: Raw, rows: Integers) -> tuple[Rest, ...]:
     """Return what is explained in all, and what is detected after the first 10, 20, ... rows.
 
     Rows of one group share an entry of `raw`, which counts once, with the first of them.
@@ -176,11 +137,7 @@ def _rests(joint: Joint, raw: Raw, rows: NDArray[np.int64]) -> tuple[Rest, ...]:
 
 
 def normal_interval(
-    estimate: NDArray[np.float64],
-    apart: NDArray[np.float64],
-    upper: NullTail,
-    *,
-    devices: float,
+    estimate: Floats, apart: Floats, upper: NullTail, *, devices: float
 ) -> Interval:
     """Return intervals of estimates, of which `apart` is the variance but for their own sampling.
 
@@ -190,7 +147,7 @@ def normal_interval(
     interval of a proportion does: of few devices, none may hold a string that one in ten holds.
     """
 
-    def end(reach: float) -> NDArray[np.float64]:
+    def end(reach: float) -> Floats:
         """Solve (end - estimate)^2 = reach^2 (apart + end (1 - end) / devices)."""
         far = estimate + reach * np.sqrt(apart)
         bent = reach**2 / devices
@@ -200,7 +157,7 @@ def normal_interval(
         # Outside [0, 1] there is nothing to sample.
         return np.where((far >= 0) & (far <= 1), root, far)
 
-    def interval(error: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def interval(error: float) -> tuple[Floats, Floats]:
         reach = float(-special.ndtri(error / 2))
         return end(-max(reach, upper.quantile(error / 2))), end(reach)
 

@@ -23,14 +23,12 @@ knows: such a quantile is infinite, and the mean counts these numbers as the edg
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import special
 
+from rappor.counts.arrays import Floats
 from rappor.decoding.contrasts import Contrast, normal_reach
 from rappor.decoding.estimates import Estimates
 from rappor.ground.errors import DecodeError
@@ -48,38 +46,7 @@ _FARTHEST: Final = 40.0
 _HALVINGS: Final = 60
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Below:
-    """The part of the numbers below each of e edges.
-
-    Attributes
-    ----------
-    edges, part : (e,) float64.
-    covariance : (e, e) float64.
-    """
-
-    edges: NDArray[np.float64]
-    part: NDArray[np.float64]
-    covariance: NDArray[np.float64]
-
-    def quantile(self, level: float, n_errors: float = 0.0) -> float:
-        """Return the number below which this part is, infinite beyond the outer edges.
-
-        The part is taken `n_errors` standard errors higher. Noise makes it fall in places; it is
-        held between the most so far and the least to come.
-        """
-        part = self.part + n_errors * np.sqrt(np.maximum(self.covariance.diagonal(), 0.0))
-        most = np.maximum.accumulate(part)
-        least = np.minimum.accumulate(part[::-1])[::-1]
-        rising = (most + least) / 2
-        if level < rising[0]:
-            return -np.inf
-        return float(np.interp(level, rising, self.edges, right=np.inf))
-
-
-def describe_numbers(
-    estimates: Estimates, levels: Sequence[float] = LEVELS
-) -> tuple[Contrast, ...]:
+def describe_numbers(estimates: Estimates) -> tuple[Contrast, ...]:
     """Return the distribution function with a band, the mean, and quantiles of buckets.
 
     Raises
@@ -98,13 +65,12 @@ def describe_numbers(
             f"the reports with a number must be more than noise, got {total:.3g} of all"
         )
 
-    def ratios(weights: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def ratios(weights: Floats) -> tuple[Floats, Floats]:
         value = weights @ shares / total
         moved = (weights - value[:, None]) / total
         return value, moved @ covariance @ moved.T
 
     part, covariances = ratios(np.tri(k)[:-1])
-    below = _Below(edges=edges, part=part, covariance=covariances)
     inner = (edges[:-1] + edges[1:]) / 2
     (mean,), ((variance,),) = ratios(np.concatenate([edges[:1], inner, edges[-1:]])[None])
     confidence = estimates.detection.confidence
@@ -120,11 +86,11 @@ def describe_numbers(
             if len(edges) > 1
             else []
         ),
-        *(_quantile(below, level, reach) for level in levels),
+        *(_quantile(edges, part, covariances, level, reach) for level in LEVELS),
     )
 
 
-def reach_of_all(covariance: NDArray[np.float64], allowed: float) -> float:
+def reach_of_all(covariance: Floats, allowed: float) -> float:
     """Return how many standard errors a band reaches that misses with this probability."""
     known = covariance.diagonal() > 0
     scale = np.sqrt(covariance.diagonal()[known])
@@ -138,7 +104,7 @@ def reach_of_all(covariance: NDArray[np.float64], allowed: float) -> float:
     return high
 
 
-def _both_outside(limit: float, correlation: NDArray[np.float64]) -> NDArray[np.float64]:
+def _both_outside(limit: float, correlation: Floats) -> Floats:
     """Return how often two normal numbers of each correlation are both beyond +-limit (Owen)."""
     with np.errstate(divide="ignore"):
         slope = np.sqrt((1 - correlation) / (1 + correlation))
@@ -146,11 +112,27 @@ def _both_outside(limit: float, correlation: NDArray[np.float64]) -> NDArray[np.
     return np.asarray(4 * special.ndtr(-limit) - 4 * away)
 
 
-def _quantile(below: _Below, level: float, reach: float) -> Contrast:
-    low, high = below.quantile(level, reach), below.quantile(level, -reach)
+def _quantile(
+    edges: Floats, part: Floats, covariance: Floats, level: float, reach: float
+) -> Contrast:
+    """Return the number below which this part of the numbers is, infinite beyond the outer edges.
+
+    `part` is (e,), that below each edge. Noise makes it fall in places; it is held between the most
+    so far and the least to come.
+    """
+    error = np.sqrt(np.maximum(covariance.diagonal(), 0.0))
+
+    def reached(n_errors: float) -> float:
+        """Find the level in the parts as they are this many standard errors higher."""
+        higher = part + n_errors * error
+        least = np.minimum.accumulate(higher[::-1])[::-1]
+        rising = (np.maximum.accumulate(higher) + least) / 2
+        return float(np.interp(level, rising, edges, left=-np.inf, right=np.inf))
+
+    low, high = reached(reach), reached(-reach)
     return Contrast(
         name="median" if level == 0.5 else f"quantile {level:g}",
-        estimate=below.quantile(level),
+        estimate=reached(0.0),
         std_error=(high - low) / (2 * reach) if np.isfinite([low, high]).all() else np.inf,
         ci_low=low,
         ci_high=high,

@@ -35,15 +35,15 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import special
 
+from rappor.counts.arrays import Booleans, Floats
 from rappor.counts.counts import Counts
 
 _FEW_BITS: Final = 32
 """Bits of a report below which all of them are used: the median of a few is no background."""
 
-_HEAVY: Final = 3.0
+HEAVY: Final = 3.0
 """Standard deviations above the median from which a bit is set by a frequent string: noise alone
 leaves out one bit in 700."""
 
@@ -67,21 +67,21 @@ class Overlap:
 class _Bits(NamedTuple):
     """The n bits that are used: variation, and the parts of its expectation, (n,) float64 each."""
 
-    variation: NDArray[np.float64]
-    degrees: NDArray[np.float64]
-    within: NDArray[np.float64]
-    between: NDArray[np.float64]
-    same_day: NDArray[np.float64]
-    reports: NDArray[np.float64]
+    variation: Floats
+    degrees: Floats
+    within: Floats
+    between: Floats
+    same_day: Floats
+    reports: Floats
 
-    def take(self, used: NDArray[np.bool_]) -> _Bits:
+    def take(self, used: Booleans) -> _Bits:
         return _Bits(*(column[used] for column in self))
 
-    def unbiased_between(self, repeated: float) -> NDArray[np.float64]:
+    def unbiased_between(self, repeated: float) -> Floats:
         """Return between without what the error of mu takes from its square."""
         return np.asarray(self.between + (self.within + repeated * self.between) / self.reports)
 
-    def expected(self, repeated: float) -> NDArray[np.float64]:
+    def expected(self, repeated: float) -> Floats:
         """Return the expectation of the variation if R were this number."""
         between = self.unbiased_between(repeated)
         return np.asarray(self.degrees * self.within + between * (self.same_day - repeated))
@@ -112,7 +112,7 @@ def estimate_overlap(days: Sequence[Counts], repeated: Sequence[float]) -> Overl
     return Overlap(estimate, error)
 
 
-def _error(used: _Bits, agreement: NDArray[np.float64], estimate: float) -> float:
+def _error(used: _Bits, agreement: Floats, estimate: float) -> float:
     """Return the standard error of the sum: from the variation, at least that of normal theory."""
     rest = agreement - used.unbiased_between(estimate) * estimate
     expected = np.maximum(used.expected(estimate), used.variation)
@@ -120,7 +120,7 @@ def _error(used: _Bits, agreement: NDArray[np.float64], estimate: float) -> floa
     return math.sqrt(max(float((rest**2).sum()), float(normal.sum())))
 
 
-def _bits(days: Sequence[Counts], repeated: NDArray[np.float64]) -> _Bits:
+def _bits(days: Sequence[Counts], repeated: Floats) -> _Bits:
     """Add up the days of every bit, and keep those that are used."""
     params = days[0].params
     reports = np.array([day.reports for day in days], dtype=float)  # (T, m)
@@ -141,9 +141,9 @@ def _bits(days: Sequence[Counts], repeated: NDArray[np.float64]) -> _Bits:
         background = (level - params.p) * (params.q - level)
         variance = level * (1 - level) + np.maximum(background, 0) * (same_day - 1)
         noise = np.sqrt(np.maximum(variance, 0) / np.maximum(total, 1))
-        kept &= mean <= (level + _HEAVY * noise)[:, None]
+        kept &= mean <= (level + HEAVY * noise)[:, None]
 
-    def spread(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    def spread(values: Floats) -> Floats:
         return np.asarray(np.broadcast_to(values[:, None], mean.shape)[kept], dtype=float)
 
     return _Bits(

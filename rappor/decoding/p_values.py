@@ -6,14 +6,15 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
+
+from rappor.counts.arrays import Floats, Integers
 
 EDGES: Final = np.append(0.0, 2.0 ** (np.arange(-512, 1) / 8))
 """Bin b of a histogram holds the p-values in (EDGES[b], EDGES[b + 1]], the first one 0 too. Eight
 bins are an octave, 1/2 is an edge, and the last one above 0 is 2^-64."""
 
 
-def count_p_values(p_values: NDArray[np.float64]) -> NDArray[np.int64]:
+def count_p_values(p_values: Floats) -> Integers:
     """Return how many p-values are in each bin, (len(EDGES) - 1,) int64."""
     places = np.searchsorted(EDGES[1:-1], p_values, side="left")
     return np.bincount(places, minlength=len(EDGES) - 1)
@@ -28,19 +29,21 @@ class PValues:
     rows : (c,) float64.
     others : (b,) int64, as `count_p_values` returns it, or None if there are no others.
     least : no other p-value is below it.
+    more : how many p-values there are beside, of which nothing is known: they count as large.
     """
 
-    rows: NDArray[np.float64]
-    others: NDArray[np.int64] | None = None
+    rows: Floats
+    others: Integers | None = None
     least: float = 1.0
+    more: int = 0
 
     @property
     def n(self) -> int:
         """How many there are in all."""
-        return len(self.rows) + (0 if self.others is None else int(self.others.sum()))
+        return len(self.rows) + self.more + (0 if self.others is None else int(self.others.sum()))
 
     @property
-    def counts(self) -> NDArray[np.int64]:
+    def counts(self) -> Integers:
         """The histogram of all of them."""
         rows = count_p_values(self.rows)
         return rows if self.others is None else rows + self.others

@@ -23,15 +23,15 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import special
 
+from rappor.counts.arrays import Floats, Integers
 from rappor.decoding.debias import Target
 from rappor.decoding.diagnostics import least_p_value
 from rappor.decoding.fit import LEAST_NOISE, Fit, huber, redescend
 from rappor.decoding.significance import Draws, null_tail
 
-Psi = Callable[[NDArray[np.float64]], tuple[NDArray[np.float64], NDArray[np.float64]]]
+Psi = Callable[[Floats], tuple[Floats, Floats]]
 
 _MANY_ROWS: Final = 50.0
 """Rows of a candidate, counted by their weights, from which on one row decides nothing and the
@@ -45,23 +45,21 @@ _COUNTED: Final = 2
 """Draws of which all ways are counted: the tail's formula is for sums of more."""
 
 
-def absent_tail(target: Target, fit: Fit) -> Callable[[NDArray[np.float64]], NDArray[np.float64]]:
+def absent_tail(target: Target, fit: Fit) -> Callable[[Floats], Floats]:
     """Return the function that turns z scores into p-values of candidates outside the fit."""
     # The whole distribution has steps, the formula has the fit's leverage: the larger one holds.
     whole, smooth = null_tail(target, fit), null_tail(target, fit, most_values=0)
     # A row without false ones has no noise to draw from: what is set there is there.
     floor = least_p_value(target) if target.certain.any() else 0.0
 
-    def p_values(z: NDArray[np.float64]) -> NDArray[np.float64]:
+    def p_values(z: Floats) -> Floats:
         either = np.maximum(whole.p_values(z), smooth.p_values(z))
         return np.maximum(either, floor)
 
     return p_values
 
 
-def p_values_of(
-    target: Target, fit: Fit, z: NDArray[np.float64], chosen: NDArray[np.int64]
-) -> NDArray[np.float64]:
+def p_values_of(target: Target, fit: Fit, z: Floats, chosen: Integers) -> Floats:
     """Return one-sided p-values, (c,).
 
     Parameters
@@ -92,12 +90,7 @@ def p_values_of(
 
 
 def _without(
-    target: Target,
-    fit: Fit,
-    tests: Mapping[Psi, Draws],
-    full: NDArray[np.float64],
-    rows: NDArray[np.int64],
-    place: int,
+    target: Target, fit: Fit, tests: Mapping[Psi, Draws], full: Floats, rows: Integers, place: int
 ) -> float:
     """Return the p-value of a selected candidate, its share put back on its rows, (r,).
 
@@ -129,7 +122,7 @@ def _without(
     return max(float(draws.tail_with(rows, lifts).p_values(np.array([z]))[0]), floor)
 
 
-def _count(draws: Draws, values: NDArray[np.float64], score: float) -> float:
+def _count(draws: Draws, values: Floats, score: float) -> float:
     """Return the probability that one draw, or the sum of two, reaches the score: all ways."""
     pools = [
         values[draws.cohort == j] for j in np.repeat(np.arange(len(draws.n_draws)), draws.n_draws)
@@ -140,7 +133,7 @@ def _count(draws: Draws, values: NDArray[np.float64], score: float) -> float:
     return float(1 - below.mean() / len(pools[1]))
 
 
-def _floor(draws: Draws, values: NDArray[np.float64], rows: NDArray[np.int64]) -> float:
+def _floor(draws: Draws, values: Floats, rows: Integers) -> float:
     """Return the probability that every draw is as high as the candidate's own row there."""
     as_high = [
         float((values[draws.cohort == draws.cohort[row]] >= values[row]).mean()) for row in rows

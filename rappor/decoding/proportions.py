@@ -24,9 +24,9 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import special
 
+from rappor.counts.arrays import Floats, Integers
 from rappor.decoding.tails import LEAST, mixed
 
 _STEPS: Final = 60
@@ -51,38 +51,36 @@ class Proportions:
     p_star, q_star, p, q : (g, 1) float64.
     """
 
-    ones: NDArray[np.float64]
-    reports: NDArray[np.float64]
-    repeated: NDArray[np.float64]
-    p_star: NDArray[np.float64]
-    q_star: NDArray[np.float64]
-    p: NDArray[np.float64]
-    q: NDArray[np.float64]
+    ones: Floats
+    reports: Floats
+    repeated: Floats
+    p_star: Floats
+    q_star: Floats
+    p: Floats
+    q: Floats
 
-    def among(self, bits: NDArray[np.int64], stretch: NDArray[np.float64]) -> Proportions:
+    def among(self, bits: Integers, stretch: Floats) -> Proportions:
         """Return the ones of these bits among more reports, (len(bits),) times as many each."""
         return dataclasses.replace(self, ones=self.ones[:, bits], reports=self.reports * stretch)
 
-    def p_values(self) -> NDArray[np.float64]:
+    def p_values(self) -> Floats:
         """Return the probability, (k,), of as many ones or more if nobody gives the answer."""
         return self._tail(np.zeros(self.ones.shape[1]), upper=True)
 
-    def interval(
-        self, error: float | NDArray[np.float64]
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def interval(self, error: float | Floats) -> tuple[Floats, Floats]:
         """Return the ends, (k,) each, of the two-sided interval that misses with this probability.
 
         They are shares, and not clipped to [0, 1]. Each answer may have a probability of its own.
         """
         return self._end(error, upper=True), self._end(error, upper=False)
 
-    def _end(self, error: float | NDArray[np.float64], *, upper: bool) -> NDArray[np.float64]:
+    def _end(self, error: float | Floats, *, upper: bool) -> Floats:
         """Return the shares, (k,), at which the tail is half of the error, by the Illinois rule."""
         gap, k = self.q_star - self.p_star, self.ones.shape[1]
         low, high = float((-self.p_star / gap).max()), float(((1 - self.p_star) / gap).min())
         wanted = special.ndtri(np.asarray(error) / 2)
 
-        def above(share: NDArray[np.float64]) -> NDArray[np.float64]:
+        def above(share: Floats) -> Floats:
             score = np.clip(special.ndtri(self._tail(share, upper=upper)), -_FAR, _FAR)
             excess = score - wanted if upper else wanted - score
             return np.clip(
@@ -101,7 +99,7 @@ class Proportions:
                 break
         return new
 
-    def _tail(self, share: NDArray[np.float64], *, upper: bool) -> NDArray[np.float64]:
+    def _tail(self, share: Floats, *, upper: bool) -> Floats:
         """Return P(as many ones or more), or as many or fewer, at these shares, (k,)."""
         gap, again = self.q_star - self.p_star, self.repeated > 1
         mean = np.clip(self.p_star + gap * share, LEAST, 1.0)
@@ -119,7 +117,7 @@ class Proportions:
         return mixture.tail((weight * self.ones).sum(axis=0), upper=upper)
 
 
-def _moments(weight: NDArray[np.float64], coin: NDArray[np.float64]) -> NDArray[np.float64]:
+def _moments(weight: Floats, coin: Floats) -> Floats:
     """Return the moments, (4, g, k), of a one of this probability and weight (`Mixture`)."""
     variance = coin * (1 - coin)
     return np.stack(

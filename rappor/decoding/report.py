@@ -16,12 +16,13 @@ from statistics import NormalDist
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from rappor.counts.arrays import Floats
 from rappor.decoding.collected import Collected
+from rappor.decoding.contrasts import Contrast
 from rappor.decoding.diagnostics import FIT_FALSE_ALARM, IMBALANCE
 from rappor.decoding.estimates import Estimates
-from rappor.protocol.loss import belief_bound, epsilon_inf, epsilon_n
+from rappor.privacy.report import Loss, loss_of
 from rappor.protocol.params import Params
 
 LISTED: Final = 1000
@@ -60,21 +61,6 @@ class Origin:
     files: tuple[InputFile, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
-    """What a parameter set reveals about one device, in nats, and what a belief of 50 % becomes.
-
-    `reports` are those that one device is assumed to have sent, and `epsilon_n` their loss.
-    """
-
-    epsilon_1: float
-    reports: int
-    epsilon_n: float
-    epsilon_inf: float
-    belief_1: float
-    belief_inf: float
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ResidualGrid:
     """Residuals by cohort and bit, in standard deviations.
@@ -87,7 +73,7 @@ class ResidualGrid:
     large : (cohort, bit, residual) of those beyond `LARGE`, the largest first; ten at most.
     """
 
-    cells: NDArray[np.float64]
+    cells: Floats
     cohorts: int
     bits: int
     large: tuple[tuple[int, int, float], ...]
@@ -113,11 +99,14 @@ class CohortRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CollectedReport:
-    """One parameter set: the reports, the promise, and what the counts show."""
+    """One parameter set: the reports, the promise, and what the counts show.
+
+    `losses` are those of one report, of as many as one device is assumed to have sent, and of any
+    number.
+    """
 
     collected: Collected
-    told: Told
-    expected_reports: float
+    losses: tuple[Loss, ...]
     cohorts: tuple[CohortRange, ...]
     residuals: ResidualGrid | None
 
@@ -126,16 +115,10 @@ class CollectedReport:
         """The parameters."""
         return self.collected.params
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mass:
-    """A share of all reports that is no single candidate's, with its interval at `confidence`."""
-
-    name: str
-    proportion: float
-    std_error: float
-    low: float
-    high: float
+    @property
+    def expected_reports(self) -> float:
+        """Reports of a cohort in the mean."""
+        return self.collected.n_reports / self.params.m
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +126,8 @@ class Check:
     """A reviewer's question, and what the data answer: "yes", "no", or "you answer"."""
 
     question: str
-    verdict: str
     answer: str
+    verdict: str = "you answer"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -167,7 +150,7 @@ class EstimatesReport:
     estimates: Estimates
     rows: tuple[dict[str, Any], ...]
     charted: tuple[dict[str, Any], ...]
-    masses: tuple[Mass, ...]
+    masses: tuple[Contrast, ...]
     unlisted_detected: int
     unlisted_undetected: int
     collected: tuple[CollectedReport, ...]
@@ -200,7 +183,7 @@ def report(estimates: Estimates, origin: Origin | None = None) -> EstimatesRepor
         unlisted_detected=len(detected) - n_listed,
         unlisted_undetected=estimates.n_candidates - len(detected) - (len(listed) - n_listed),
         collected=tuple(_collected(each) for each in estimates.collected),
-        groups=tuple(tuple(group) for group in _groups(estimates)[:_LISTED_GROUPS]),
+        groups=tuple(map(tuple, estimates.diagnostics.get("groups", [])[:_LISTED_GROUPS])),
         checks=tuple(_checks(estimates, origin)),
         origin=origin,
         versions=(
@@ -219,7 +202,7 @@ def hash_candidates(candidates: Sequence[str]) -> str:
     return digest.hexdigest()
 
 
-def masses(estimates: Estimates, *, after: int = CHARTED) -> Iterator[Mass]:
+def masses(estimates: Estimates, *, after: int = CHARTED) -> Iterator[Contrast]:
     """Yield what is detected, what of it comes after the first rows, and what is unallocated.
 
     `after` is one of the tops of `Estimates.rests`.
@@ -235,38 +218,25 @@ def masses(estimates: Estimates, *, after: int = CHARTED) -> Iterator[Mass]:
     yield _mass(estimates, "unallocated", estimates.unallocated, error)
 
 
-def _mass(estimates: Estimates, name: str, proportion: float, std_error: float) -> Mass:
+def _mass(estimates: Estimates, name: str, proportion: float, std_error: float) -> Contrast:
     margin = NormalDist().inv_cdf((1 + estimates.detection.confidence) / 2) * std_error
-    return Mass(
+    return Contrast(
         name=name,
-        proportion=proportion,
+        estimate=proportion,
         std_error=std_error,
-        low=proportion - margin,
-        high=proportion + margin,
+        ci_low=proportion - margin,
+        ci_high=proportion + margin,
+        p_value=None,
     )
 
 
 def _collected(collected: Collected) -> CollectedReport:
+    sent = math.ceil(collected.repetition.reports_per_device)
     return CollectedReport(
         collected=collected,
-        told=_told(collected),
-        expected_reports=collected.n_reports / collected.params.m,
+        losses=tuple(loss_of(collected.params, n) for n in (1, sent, None)),
         cohorts=tuple(_cohort_ranges(collected)),
         residuals=None if collected.residuals is None else _grid(collected.residuals),
-    )
-
-
-def _told(collected: Collected) -> Told:
-    params = collected.params
-    n = math.ceil(collected.repetition.reports_per_device)
-    one, every = epsilon_n(params, 1), epsilon_inf(params)
-    return Told(
-        epsilon_1=one,
-        reports=n,
-        epsilon_n=epsilon_n(params, n),
-        epsilon_inf=every,
-        belief_1=belief_bound(one, 0.5)[1],
-        belief_inf=belief_bound(every, 0.5)[1],
     )
 
 
@@ -287,12 +257,12 @@ def _cohort_ranges(collected: Collected) -> Iterator[CohortRange]:
         )
 
 
-def _end(choose: np.ufunc, values: NDArray[np.float64]) -> float | None:
+def _end(choose: np.ufunc, values: Floats) -> float | None:
     end = float(choose.reduce(values))
     return None if math.isnan(end) else end
 
 
-def _grid(residuals: NDArray[np.float64]) -> ResidualGrid:
+def _grid(residuals: Floats) -> ResidualGrid:
     m, k = residuals.shape
     cohorts, bits = math.ceil(m / CELLS), math.ceil(k / CELLS)
     rows, columns = math.ceil(m / cohorts), math.ceil(k / bits)
@@ -308,7 +278,7 @@ def _grid(residuals: NDArray[np.float64]) -> ResidualGrid:
     )
 
 
-def _largest(residuals: NDArray[np.float64]) -> tuple[tuple[int, int, float], ...]:
+def _largest(residuals: Floats) -> tuple[tuple[int, int, float], ...]:
     flat = np.nan_to_num(residuals.ravel())
     order = np.argsort(-np.abs(flat), kind="stable")[:10]
     places = (divmod(int(place), residuals.shape[1]) for place in order)
@@ -319,115 +289,101 @@ def _largest(residuals: NDArray[np.float64]) -> tuple[tuple[int, int, float], ..
     )
 
 
-def _groups(estimates: Estimates) -> list[list[str]]:
-    return list(estimates.diagnostics.get("groups", []))
-
-
 def _checks(estimates: Estimates, origin: Origin) -> Iterator[Check]:
     """Answer a reviewer's sixteen questions as far as the data can, and ask the others."""
     detection, n = estimates.detection, estimates.n_candidates
     yield Check(
         "Is the question stated?",
-        _ASKED,
         f"{n:,} candidates were tested. What does the answer decide, and was this written "
         "into the metric's description before the counts were seen?",
     )
     yield Check(
         "Do the data answer it, and soon enough?",
-        _ASKED,
         "Does a share of reports answer the question, and does it come before the decision?",
     )
     yield Check(
         "Is the right thing measured?",
-        _ASKED,
         "Does a report count on the day of the event or on the day of its upload, and which of the "
         "two does the question mean?",
     )
     even = all(each["p_value"] >= IMBALANCE for each in estimates.diagnostics["cohorts"])
     yield Check(
         "Is the sample representative?",
-        _ASKED if even else "no",
         f"{estimates.reports:,} reports spread over the cohorts {'as' if even else 'less'} evenly "
         f"{'as' if even else 'than'} honest devices do. Devices that never report are not in the "
         "counts. Which are they, and was a share of devices drawn (`sample`)?",
+        "you answer" if even else "no",
     )
     yield Check(
         "Were the inputs checked?",
-        _ASKED,
         "The counts do not contain refused reports. How many did the collector refuse, and why?",
     )
     odd = len(estimates.diagnostics["odd_popcounts"])
     rows = estimates.diagnostics.get("set_aside_rows", 0)
     yield Check(
         "Are there outliers?",
-        "yes" if odd or rows else "no",
         (f"{odd:,} cohorts have" if odd else "No cohort has")
         + f" a number of ones that honest devices do not send, and the fit gave {rows:,} bits less "
         "weight. Reports in quarantine are not in the counts.",
+        "yes" if odd or rows else "no",
     )
     yield Check(
         "Does the season matter?",
-        _ASKED,
         "These estimates are for all days together. Do weekdays and holidays differ? A trend by "
         "day shows it.",
     )
-    yield Check("Are there enough data?", *_enough(estimates.diagnostics.get("detectable_share")))
+    yield _enough(estimates.diagnostics.get("detectable_share"))
     yield Check(
         "Are comparisons tested, and corrected for their number?",
-        "yes",
         f"{_CORRECTIONS[detection.correction]} of {100 * detection.level:.4g} % over all "
         f"{n:,} candidates, detected or not.",
+        "yes",
     )
     yield Check(
         "Do estimates have intervals that hold?",
-        "yes",
         "Detected rows have intervals that are widened because the rows were selected: "
         f"on average {100 * detection.confidence:.4g} % of such intervals cover the truth. "
         "Intervals of undetected rows are for each row alone.",
+        "yes",
     )
     one_answer = not math.isnan(estimates.unallocated)
     yield Check(
         "Are shares normalised, and by what?",
-        "yes",
         f"By {estimates.reports:,} reports, not by people. "
         + ("A report has one answer." if one_answer else "Shares may add up to more than 100 %."),
+        "yes",
     )
     # The fit tests independence of bits too; the other assumption is how often devices reported.
     known = all(each.repetition.source != "unknown" for each in estimates.collected)
     fits, fit = _fit(estimates)
     yield Check(
         "Do the model's assumptions hold?",
-        "yes" if known and fits else "no",
         f"{estimates.assumed} {fit}",
+        "yes" if known and fits else "no",
     )
     yield Check(
         "Is a cause claimed?",
-        _ASKED,
         "A difference between groups need not be caused by what distinguishes them. Was anything "
         "changed at random?",
     )
     yield Check(
         "Does each picture answer a question?",
-        "yes",
         "The chart shows which strings are common, residuals whether the candidates explain "
         "the counts, and cohorts whether reports spread evenly.",
+        "yes",
     )
     yield Check(
         "Are axes labelled?",
-        _ASKED,
         "Does each axis name its unit, and begin at 0 or say where it begins?",
     )
     yield Check(
         "Can the table be made again?",
-        "yes" if origin.files else "no",
         "Decoding draws no random numbers: the same counts, candidates and versions give "
         "the same table. "
         + ("Their hashes are below." if origin.files else "Which files were read is not known."),
+        "yes" if origin.files else "no",
     )
 
-
-_ASKED: Final = "you answer"
-"""The verdict on a question that no data can answer, with what the reader has to find out."""
 
 _CORRECTIONS: Final = {
     "bh": "Benjamini-Hochberg bounds the expected share of false detections at a level",
@@ -436,14 +392,16 @@ _CORRECTIONS: Final = {
 }
 
 
-def _enough(share: float | None) -> tuple[str, str]:
+def _enough(share: float | None) -> Check:
+    question = "Are there enough data?"
     if share is None:
-        return _ASKED, "No limit is known here. Which share must not be missed?"
+        return Check(question, "No limit is known here. Which share must not be missed?")
     if share > 1:
-        return "no", "No string can be detected here, however common."
-    return _ASKED, (
+        return Check(question, "No string can be detected here, however common.", "no")
+    return Check(
+        question,
         f"Strings under {100 * share:.2g} % are invisible here: four in five of those with this "
-        "share are detected. Is every group that matters larger?"
+        "share are detected. Is every group that matters larger?",
     )
 
 

@@ -13,16 +13,17 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
+from rappor.counts.arrays import Booleans, Floats, Integers
 from rappor.decoding.debias import Target
 from rappor.decoding.detection import Detection
 from rappor.decoding.fit import Fit, fit_rows
-from rappor.decoding.presence import absent_tail
-from rappor.decoding.screening import Pool, Screening, Task, round_for_sums
-from rappor.decoding.significance import null_tail, threshold
+from rappor.decoding.p_values import PValues
+from rappor.decoding.screening import Pool, Scores, Task, debiased, usual_information
+from rappor.decoding.significance import null_tail
 from rappor.decoding.sparse_products import weighted_products
+from rappor.decoding.thresholds import Thresholds
 from rappor.ground.progress import Progress
 
 SCREENED: Final = 5000
@@ -58,14 +59,6 @@ _MOST_ENTERING: Final = 16
 """Rows for each candidate that enters in one step at least: 4 or 64 change what is found by
 .1 %."""
 
-_LEAST_LEFT: Final = 0.05
-"""Bound on the part of the information that the selection leaves; it is only reached where selected
-strings fill nearly all rows."""
-
-_DEPENDENT: Final = 1e-6
-"""Information, relative to the usual, below which a candidate has none of its own: all that
-the ridge of the fit and rounding leave of a combination of selected columns is less."""
-
 _NEAR: Final = 0.75
 """Z score, with the mean leverage, from which on a candidate's own is computed while the selection
 is refined. Lower ones do not matter: those that enter, or are counted near the edge, exceed 1.1."""
@@ -81,24 +74,17 @@ strings are equally frequent most of them are lost."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Selection:
+class Selection(Scores):
     """The selected candidates, their fit, and an estimate for every candidate that is held.
 
     Attributes
     ----------
     chosen : (s,) int64, increasing. Places of the selected ones among those that are held.
     fit : the fit on them.
-    estimate, std_error : (c,) float64. De-biased proportion of every candidate that is held, and
-        its standard error, noise and collisions included.
-    others, least : the p-values of those that are not held, as in `Screening`.
     """
 
-    chosen: NDArray[np.int64]
+    chosen: Integers
     fit: Fit
-    estimate: NDArray[np.float64]
-    std_error: NDArray[np.float64]
-    others: NDArray[np.int64] | None = None
-    least: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -131,7 +117,7 @@ class _Refined(NamedTuple):
     """
 
     fit: Fit
-    inside: NDArray[np.bool_]
+    inside: Booleans
     enter: float
 
 
@@ -139,7 +125,7 @@ def select(target: Target, pool: Pool, progress: Progress) -> Selection:
     """Select candidates and de-bias all of them; nothing here is random."""
     chosen = np.array([], dtype=np.int64)
     fit = fit_rows(target, pool.columns(chosen), taper=False)
-    screening = _screen(target, pool, fit, chosen, progress)
+    screening = pool.screen(Task(target, fit, pool.n_terms), chosen, progress)
     for round_ in range(_SCREENINGS):
         z = screening.estimate / screening.std_error
         z[np.isin(screening.index, chosen)] = np.inf
@@ -155,14 +141,16 @@ def select(target: Target, pool: Pool, progress: Progress) -> Selection:
         )
         inside = np.isin(looked_at, chosen)
         if round_ == 0:
-            fit, inside = _start(screened, fit, z[best])
+            # No row is set aside yet: a string that the lasso missed would lose its own rows.
+            found = _refine(screened, fit, lasso(columns, fit, z[best]), taper=False)
+            fit, inside = found.fit, found.inside
         refined = _refine(screened, fit, inside)
         fit, chosen = refined.fit, looked_at[refined.inside]
         if len(looked_at) == pool.n_candidates:
             break
         # Those not looked at had low scores on the fit before: of these errors they are cured only
         # by the last one.
-        screening = _screen(target, pool, fit, looked_at, progress)
+        screening = pool.screen(Task(target, fit, pool.n_terms), looked_at, progress)
         missed = ~np.isin(screening.index, looked_at)
         z = (screening.estimate / screening.std_error)[missed]
         p_values = null_tail(target, fit, most_values=0).p_values(z)
@@ -182,63 +170,7 @@ def select(target: Target, pool: Pool, progress: Progress) -> Selection:
     )
 
 
-def _screen(
-    target: Target, pool: Pool, fit: Fit, always: NDArray[np.int64], progress: Progress
-) -> Screening:
-    """De-bias every candidate as if it were outside the selection, with the mean leverage."""
-    # A candidate's rows in the mean over all strings: which ones are asked about does not matter.
-    usual = float(target.density @ fit.weight) * _share_left(fit)
-
-    def judge(
-        score: NDArray[np.float64], own: NDArray[np.float64]
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        return _debiased(score, _usual_information(own, fit), fit, usual)
-
-    task = Task(
-        scores=round_for_sums(fit.weight * fit.residual, pool.n_terms),
-        weights=round_for_sums(fit.weight, pool.n_terms),
-        judge=judge,
-        tail=lambda: absent_tail(target, fit),
-    )
-    return pool.screen(task, always, progress)
-
-
-def _share_left(fit: Fit) -> float:
-    """Return the part of a candidate's information that the selected ones leave: each has a row."""
-    return max(1 - fit.n_selected / len(fit.residual), _LEAST_LEFT)
-
-
-def _usual_information(own: NDArray[np.float64], fit: Fit) -> NDArray[np.float64]:
-    """Return the information of candidates, (c,), whose rows weigh this, with the mean leverage."""
-    # The background takes own^2 / sum of weights.
-    return np.asarray(own * (1 - own / fit.weight.sum()) * _share_left(fit))
-
-
-def _debiased(
-    score: NDArray[np.float64], information: NDArray[np.float64], fit: Fit, usual: float
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Turn scores into one-step estimates [ZZ14, equation 5] and standard errors.
-
-    A candidate that is a combination of selected ones has no information of its own, next to
-    what is usual: its estimate is 0 and its standard error infinite.
-    """
-    known = information > _DEPENDENT * usual
-    safe = np.where(known, information, 1.0)
-    estimate = np.where(known, score / safe / fit.kappa, 0.0)
-    return estimate, np.where(known, 1 / np.sqrt(safe) / fit.kappa, np.inf)
-
-
-def _start(screened: _Screened, fit: Fit, z: NDArray[np.float64]) -> tuple[Fit, NDArray[np.bool_]]:
-    """Return a first selection, (s,) bool, and its fit: what the lasso finds, refined.
-
-    No row is set aside yet: a string that the lasso missed would lose its own rows.
-    """
-    inside = lasso(screened.columns, fit, z)
-    refined = _refine(screened, fit, inside, taper=False)
-    return refined.fit, refined.inside
-
-
-def lasso(columns: sparse.csc_array, fit: Fit, z: NDArray[np.float64]) -> NDArray[np.bool_]:
+def lasso(columns: sparse.csc_array, fit: Fit, z: Floats) -> Booleans:
     """Run a non-negative lasso on the columns with the largest z.
 
     Rows are weighted by inverse noise variance, columns scaled to unit information and the
@@ -276,7 +208,7 @@ def lasso(columns: sparse.csc_array, fit: Fit, z: NDArray[np.float64]) -> NDArra
     return chosen
 
 
-def _least_angles(gram: NDArray[np.float64], score: NDArray[np.float64]) -> NDArray[np.float64]:
+def _least_angles(gram: Floats, score: Floats) -> Floats:
     """Solve the non-negative lasso of a Gram matrix by least angles."""
     # Imported here: it takes a second or more, and closed forms do without.
     from sklearn.exceptions import ConvergenceWarning  # noqa: PLC0415
@@ -298,9 +230,7 @@ def _least_angles(gram: NDArray[np.float64], score: NDArray[np.float64]) -> NDAr
     return np.asarray(coefficients)
 
 
-def _refine(
-    screened: _Screened, fit: Fit, inside: NDArray[np.bool_], *, taper: bool = True
-) -> _Refined:
+def _refine(screened: _Screened, fit: Fit, inside: Booleans, *, taper: bool = True) -> _Refined:
     """Add and drop candidates until the selected set no longer changes.
 
     `taper` as in `fit_rows`: False keeps every row at full weight.
@@ -320,10 +250,8 @@ def _refine(
         shares[inside] = fit.coefficients[n_backgrounds:]
         z = _z_scores(screened, fit, inside)
         p_values = null_tail(screened.target, fit, most_values=0).p_values(z)
-        enter, stay = (
-            threshold(p_values, Detection(level=level), n_candidates=screened.n_candidates)
-            for level in (ENTER, STAY)
-        )
+        every = PValues(rows=p_values, more=screened.n_candidates - len(p_values))
+        enter, stay = (Thresholds(Detection(level=each), every).largest for each in (ENTER, STAY))
         n_rows = int((fit.weight > 0).sum())
         staying = _strongest(inside & (p_values <= stay), z, n_rows // _MOST_SELECTED)
         # Few at a time: one that enters may explain what others would have entered for.
@@ -337,7 +265,7 @@ def _refine(
     return _Refined(fit, inside, enter)
 
 
-def _z_scores(screened: _Screened, fit: Fit, inside: NDArray[np.bool_]) -> NDArray[np.float64]:
+def _z_scores(screened: _Screened, fit: Fit, inside: Booleans) -> Floats:
     """Return the z score of every candidate, (s,), as far as it may decide who is selected.
 
     Where coefficients are many no information is exact, and where they are few that of low scores
@@ -353,7 +281,7 @@ def _z_scores(screened: _Screened, fit: Fit, inside: NDArray[np.bool_]) -> NDArr
         left += np.where(inside, itself, 0.0)
         information = left * (1 - left / fit.weight.sum())
     else:
-        information = _usual_information(own, fit)
+        information = usual_information(own, fit)
     safe = np.where(information > 0, information, np.inf)
     z = score / np.sqrt(safe)
     if many:
@@ -364,24 +292,22 @@ def _z_scores(screened: _Screened, fit: Fit, inside: NDArray[np.bool_]) -> NDArr
     outside = np.flatnonzero(~inside & (z > _NEAR))
     score, information = fit.scores(columns[:, outside])
     usual = float(np.max(information, initial=0.0))
-    estimate, std_error = _debiased(score, information, fit, usual)
+    estimate, std_error = debiased(score, information, fit, usual)
     z[outside] = estimate / std_error
     return np.asarray(z)
 
 
-def _all_estimates(
-    columns: sparse.csc_array, fit: Fit, inside: NDArray[np.bool_]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _all_estimates(columns: sparse.csc_array, fit: Fit, inside: Booleans) -> tuple[Floats, Floats]:
     """Return the coefficient of every candidate: fitted inside, one-step outside."""
     estimate, std_error = np.empty((2, len(inside)))
     score, information = fit.scores(columns[:, ~inside])
     usual = float(np.max(information, initial=0.0))
-    estimate[~inside], std_error[~inside] = _debiased(score, information, fit, usual)
+    estimate[~inside], std_error[~inside] = debiased(score, information, fit, usual)
     estimate[inside], std_error[inside] = fit.selected()
     return estimate, std_error
 
 
-def _strongest(wanted: NDArray[np.bool_], z: NDArray[np.float64], most: int) -> NDArray[np.bool_]:
+def _strongest(wanted: Booleans, z: Floats, most: int) -> Booleans:
     """Keep the `most` wanted candidates with the largest z."""
     if wanted.sum() <= most:
         return wanted
@@ -390,7 +316,7 @@ def _strongest(wanted: NDArray[np.bool_], z: NDArray[np.float64], most: int) -> 
     return kept
 
 
-def _search_degrees(z: NDArray[np.float64], entered: NDArray[np.bool_]) -> float:
+def _search_degrees(z: Floats, entered: Booleans) -> float:
     """Return the degrees of freedom spent on choosing: t times the density of scores at t.
 
     Tibshirani (Statistica Sinica 2015, section 5) derives it for best-subset selection in

@@ -28,11 +28,11 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
+from rappor.counts.arrays import Booleans, Floats, Integers
 from rappor.decoding.debias import Target
-from rappor.decoding.fit import LEAST_NOISE, Equations, Fit
+from rappor.decoding.fit import LEAST_NOISE, RIDGE, Equations, Fit, backgrounds
 
 STRONG: Final = 16.0
 """Standard errors from which on a candidate is no longer taken for one of many. With 8 the search
@@ -53,11 +53,8 @@ _SETTLED: Final = 1e-3
 """Relative change of both variances below which they have settled: of standard errors, a
 thousandth is nothing."""
 
-_RIDGE: Final = 1e-9
-"""Relative to the diagonal, as in `fit`: columns of strong candidates may repeat."""
-
 _ROUNDING: Final = 1e-13
-"""The same for rows, whose noise may be a billionth of what collisions do."""
+"""As `RIDGE`, for rows, whose noise may be a billionth of what collisions do."""
 
 _KNOWN: Final = 1e-6
 """Part of a candidate's own information that must be left of it."""
@@ -86,11 +83,11 @@ class ShrunkenFit(Fit):
     free : degrees of freedom of the residual.
     """
 
-    estimate: NDArray[np.float64]
-    std_error: NDArray[np.float64]
-    moved: NDArray[np.float64]
-    random: NDArray[np.float64]
-    total: NDArray[np.float64]
+    estimate: Floats
+    std_error: Floats
+    moved: Floats
+    random: Floats
+    total: Floats
     s2: float
     free: float
 
@@ -107,12 +104,12 @@ class ShrunkenFit(Fit):
     def influence(
         self,
         columns: sparse.csc_array,  # noqa: ARG002  # of the interface; they are those of the places
-        places: NDArray[np.int64],
-    ) -> NDArray[np.float64]:
+        places: Integers,
+    ) -> Floats:
         """Return how far each row's proportion moves the estimates of these candidates, (c, n)."""
         return np.ascontiguousarray(self.moved[:, places].T)
 
-    def covariance_of(self, candidates: NDArray[np.int64]) -> NDArray[np.float64]:
+    def covariance_of(self, candidates: Integers) -> Floats:
         """Return the covariance of the estimates of these candidates, (s, s)."""
         moved, random = self.moved[:, candidates], self.random[:, candidates]
         own = self.s2 * moved.T @ random
@@ -124,10 +121,10 @@ class ShrunkenFit(Fit):
 class _Projected:
     """Sigma, its inverse less what fixed columns take of it (P), and what gives their estimates."""
 
-    total: NDArray[np.float64]
-    projection: NDArray[np.float64]
-    fixed: NDArray[np.float64]
-    inverse: NDArray[np.float64]
+    total: Floats
+    projection: Floats
+    fixed: Floats
+    inverse: Floats
 
 
 def shrink(
@@ -150,14 +147,11 @@ def shrink(
     return fit
 
 
-def _fit_once(
-    target: Target, every: NDArray[np.float64], strong: NDArray[np.bool_], start: Fit
-) -> ShrunkenFit:
+def _fit_once(target: Target, every: Floats, strong: Booleans, start: Fit) -> ShrunkenFit:
     """Fit with these strong ones, and with the noise at the values that were fitted before."""
     noise = target.noise(start.fitted)
     rows = np.where(np.isfinite(noise), noise, _UNKNOWN) / np.maximum(start.robust, _SET_ASIDE)
-    backgrounds = (target.group[:, None] == np.arange(len(target.counts))).astype(float)
-    fixed = np.hstack([backgrounds, every[:, strong]])
+    fixed = np.hstack([backgrounds(target), every[:, strong]])
     random = np.where(strong, 0.0, every)
     kinship = random @ random.T
     begun = max(start.tau2, LEAST_NOISE)
@@ -170,10 +164,10 @@ def _fit_once(
     known = information > _KNOWN * (random.T @ (1 / (rows + tau2)))
     safe = np.where(known, information, 1.0)
     moved = np.where(known, scored / safe, 0.0)
-    moved[:, strong] = (found.fixed @ found.inverse)[:, backgrounds.shape[1] :]
+    moved[:, strong] = (found.fixed @ found.inverse)[:, len(target.counts) :]
     std_error = np.full(every.shape[1], np.inf)
     std_error[known] = np.sqrt(np.maximum(1 / safe[known] - s2, LEAST_NOISE))
-    std_error[strong] = np.sqrt(found.inverse.diagonal()[backgrounds.shape[1] :])
+    std_error[strong] = np.sqrt(found.inverse.diagonal()[len(target.counts) :])
     residual = (rows + tau2) * (projection @ y)
     weight = np.where(np.isfinite(noise), start.robust / (noise + tau2), 0.0)
     basis = sparse.csr_array(fixed)
@@ -199,18 +193,12 @@ def _fit_once(
     )
 
 
-def _project(
-    kinship: NDArray[np.float64],
-    rows: NDArray[np.float64],
-    fixed: NDArray[np.float64],
-    s2: float,
-    tau2: float,
-) -> _Projected:
+def _project(kinship: Floats, rows: Floats, fixed: Floats, s2: float, tau2: float) -> _Projected:
     total = s2 * kinship
     total[np.diag_indices_from(total)] += rows + tau2
     precision = _invert(total, _ROUNDING)
     weighted = precision @ fixed
-    inverse = _invert(fixed.T @ weighted, _RIDGE)
+    inverse = _invert(fixed.T @ weighted, RIDGE)
     return _Projected(
         total=total,
         projection=precision - weighted @ inverse @ weighted.T,
@@ -219,7 +207,7 @@ def _project(
     )
 
 
-def _invert(matrix: NDArray[np.float64], ridge: float) -> NDArray[np.float64]:
+def _invert(matrix: Floats, ridge: float) -> Floats:
     """Invert a covariance, scaled to ones and this ridge more on the diagonal."""
     scale = np.sqrt(np.maximum(matrix.diagonal(), np.finfo(float).tiny))
     both = np.outer(scale, scale)
@@ -229,12 +217,7 @@ def _invert(matrix: NDArray[np.float64], ridge: float) -> NDArray[np.float64]:
 
 
 def _variances(
-    y: NDArray[np.float64],
-    kinship: NDArray[np.float64],
-    rows: NDArray[np.float64],
-    fixed: NDArray[np.float64],
-    *,
-    begun: tuple[float, float],
+    y: Floats, kinship: Floats, rows: Floats, fixed: Floats, *, begun: tuple[float, float]
 ) -> tuple[float, float]:
     """Return s2 and tau2 of largest restricted likelihood, by Fisher's scoring."""
     # In units in which both make the same variance of a row.
@@ -261,16 +244,14 @@ def _variances(
     return float(at[0]) / many, float(at[1])
 
 
-def _begin(kinship: NDArray[np.float64], variance: float) -> float:
+def _begin(kinship: Floats, variance: float) -> float:
     """Return the variance of shares that gives a row this one."""
     return variance / max(float(kinship.diagonal().mean()), np.finfo(float).tiny)
 
 
-def _step(
-    at: NDArray[np.float64], slope: NDArray[np.float64], information: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def _step(at: Floats, slope: Floats, information: Floats) -> Floats:
     """Return the next variances; one that would be negative is 0, and the other steps alone."""
-    after = at + _invert(information, _RIDGE) @ slope
+    after = at + _invert(information, RIDGE) @ slope
     for k in range(2):
         if after[k] < 0:
             after = at + slope / information.diagonal()

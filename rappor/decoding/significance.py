@@ -1,4 +1,4 @@
-"""P-values and error control.
+"""P-values of scores.
 
 An absent candidate sets random bits: its score is a sum of residuals drawn at random from
 each cohort. The residuals are at hand, so the distribution of that sum is known, whatever made
@@ -14,33 +14,22 @@ below the score. Where the residuals are larger than the model's noise, so is it
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import special
 
+from rappor.counts.arrays import Floats, Integers
 from rappor.decoding.debias import Target
-from rappor.decoding.detection import Detection
 from rappor.decoding.fit import Fit
 from rappor.protocol.params import Params
-
-_MOST_LAMBDA: Final = 0.5
-"""P-value above which candidates count as absent, where there are many: the usual choice [STS04]. A
-smaller one counts more present candidates among them."""
-
-_LEAST_ABOVE: Final = 20
-"""Absent candidates that should be above lambda if all are absent: the one that is added then costs
-a twentieth of the level at most."""
 
 TILTS: Final = np.concatenate([np.linspace(-4.0, -0.1, 14), np.linspace(0.1, 8.0, 41)])
 """Tilts at which the tail is computed; between their scores its logarithm is interpolated.
 Three times as many find as much. There is none near 0, where the formula divides
 zero by zero."""
-
 
 MOST_VALUES: Final = 1024
 """Distinct residuals, added over the draws, up to which the distribution is computed whole: 8
@@ -72,8 +61,8 @@ class NullTail:
     steepness : by how much the logarithm falls beyond the last score, in units of the last tilt.
     """
 
-    scores: NDArray[np.float64]
-    log_tails: NDArray[np.float64]
+    scores: Floats
+    log_tails: Floats
     exact: bool = False
     steepness: float = 1.0
 
@@ -86,7 +75,7 @@ class NullTail:
         beyond = max(self.log_tails[-1] - log_p, 0.0) / (TILTS[-1] * self.steepness)
         return float(np.interp(-log_p, -self.log_tails, self.scores) + beyond)
 
-    def p_values(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    def p_values(self, scores: Floats) -> Floats:
         """Return one-sided p-values, (c,); beyond the last tilt its exponential bound holds."""
         if self.exact:
             place = np.searchsorted(self.scores, scores, side="left")
@@ -117,7 +106,7 @@ class Draws:
     scale : what `values` were divided by.
     """
 
-    def __init__(self, target: Target, weighted: NDArray[np.float64]) -> None:
+    def __init__(self, target: Target, weighted: Floats) -> None:
         """Read the weighted residuals of a fit, (n,)."""
         m = [counts.params.m for counts in target.counts]
         self.n_bits = np.repeat([counts.params.k for counts in target.counts], m)
@@ -130,7 +119,7 @@ class Draws:
         self.values = values / self.scale
 
     @cached_property
-    def moments(self) -> NDArray[np.float64]:
+    def moments(self) -> Floats:
         """Sums over each cohort of e^(t x), x e^(t x) and x^2 e^(t x) at every tilt, (3, j, t)."""
         return self._moments(self.values)
 
@@ -138,7 +127,7 @@ class Draws:
         """Return the tail of the sum of all draws."""
         return self._tail(self.moments, 0.0)
 
-    def tail_with(self, rows: NDArray[np.int64], lifts: NDArray[np.float64]) -> NullTail:
+    def tail_with(self, rows: Integers, lifts: Floats) -> NullTail:
         """Return the tail if the values of these rows, (r,), were higher by `lifts`, (r,)."""
         cohort = self.cohort[rows]
         spread = float(np.sqrt(1 + (self.n_draws / self.n_bits)[cohort] @ lifts**2))
@@ -156,10 +145,10 @@ class Draws:
         mean = np.bincount(cohort, lifts, minlength=len(self.n_bits)) / self.n_bits
         return self._tail(moments, float(self.n_draws @ mean))
 
-    def _centred(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _centred(self, values: Floats) -> Floats:
         return np.asarray(values - (np.bincount(self.cohort, values) / self.n_bits)[self.cohort])
 
-    def _moments(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _moments(self, values: Floats) -> Floats:
         starts = np.concatenate([[0], np.cumsum(self.n_bits)[:-1]])
         moments = np.empty((3, len(starts), len(TILTS)))
         for t, tilt in enumerate(TILTS):
@@ -169,7 +158,7 @@ class Draws:
                 powers *= values
         return moments
 
-    def _tail(self, moments: NDArray[np.float64], drawn: float) -> NullTail:
+    def _tail(self, moments: Floats, drawn: float) -> NullTail:
         """Return the tail from the moments, (3, j, t), less what is drawn in the mean."""
         mass, first, second = moments
         # Cohorts are independent, so their cumulant generating functions and derivatives add.
@@ -195,9 +184,7 @@ def null_tail(target: Target, fit: Fit, *, most_values: int = MOST_VALUES) -> Nu
     return draws.tail()
 
 
-def lugannani_rice(
-    scores: NDArray[np.float64], variances: NDArray[np.float64], cumulants: NDArray[np.float64]
-) -> NullTail:
+def lugannani_rice(scores: Floats, variances: Floats, cumulants: Floats) -> NullTail:
     """Return the tail of a sum from its cumulant generating function at the tilts.
 
     Parameters
@@ -230,15 +217,13 @@ def _information(target: Target, fit: Fit) -> float:
     return max(left, np.finfo(float).tiny)
 
 
-def _distinct(residuals: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _distinct(residuals: Floats) -> tuple[Floats, Floats]:
     """Return the distinct residuals of one cohort and their probabilities."""
     values, counts = np.unique(np.round(residuals, _DECIMALS), return_counts=True)
     return values, counts / len(residuals)
 
 
-def _whole_tail(
-    draws: list[tuple[NDArray[np.float64], NDArray[np.float64]]], scale: float
-) -> NullTail:
+def _whole_tail(draws: list[tuple[Floats, Floats]], scale: float) -> NullTail:
     """Add up draws, each of values and probabilities, on a grid; `scale` makes scores of sums."""
     width = sum(float(v[-1] - v[0]) for v, _ in draws)
     if not width > 0:  # no residual spread at all: every p-value is 1
@@ -264,69 +249,3 @@ def _whole_tail(
 def ones_variance(params: Params, devices: float) -> float:
     """Return the variance of the ones on one bit of each cohort, of devices that do not set it."""
     return devices * params.p_star * (1 - params.p_star)
-
-
-def threshold(p_values: NDArray[np.float64], detection: Detection, *, n_candidates: int) -> float:
-    """Return the largest p-value that is detected, 0 if none is.
-
-    Parameters
-    ----------
-    p_values : (c,) float64. At least the smallest ones of all candidates.
-    n_candidates : number of all candidates.
-    """
-    steps = Steps.of(
-        detection,
-        n_candidates=n_candidates,
-        n_within=lambda p_value: float((p_values <= p_value).sum()),
-    )
-    return steps.threshold(p_values)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Steps:
-    """The thresholds of a correction: the i-th smallest p-value is held to the i-th.
-
-    Attributes
-    ----------
-    level : the error rate.
-    rising : True where the i-th is i times the first (step-up), False where all are equal.
-    n_absent : candidates that the level is divided by.
-    largest : no threshold is above it.
-    """
-
-    level: float
-    rising: bool
-    n_absent: float
-    largest: float = 1.0
-
-    @classmethod
-    def of(
-        cls, detection: Detection, *, n_candidates: int, n_within: Callable[[float], float]
-    ) -> Steps:
-        """Return the thresholds of a correction; `n_within` counts p-values up to a bound.
-
-        "adaptive" estimates how many candidates are absent from the p-values above lambda, and
-        counts one more. With it the false discovery rate is at most `level` in every sample of
-        independent p-values ([STS04] theorem 3); without it, in large ones only.
-        """
-        level = detection.level
-        if detection.correction != "adaptive":
-            rising = detection.correction == "bh"
-            return cls(level=level, rising=rising, n_absent=n_candidates)
-        # Lambda depends on the number of candidates only, never on their p-values.
-        largest = max(level, min(_MOST_LAMBDA, 1 - _LEAST_ABOVE / n_candidates))
-        n_absent = (n_candidates - n_within(largest) + 1) / (1 - largest)
-        return cls(level=level, rising=True, n_absent=n_absent, largest=largest)
-
-    def at(self, rank: NDArray[np.int64] | float) -> NDArray[np.float64]:
-        """Return the thresholds of these ranks, which begin with 1."""
-        steps = np.multiply(self.level, rank if self.rising else 1) / self.n_absent
-        return np.asarray(np.minimum(steps, self.largest))
-
-    def threshold(self, p_values: NDArray[np.float64]) -> float:
-        """Return the largest p-value that is detected, 0 if none is."""
-        if not self.rising:
-            return float(self.at(1))
-        ordered = np.sort(p_values)
-        passing = np.flatnonzero(ordered <= self.at(np.arange(1, len(ordered) + 1)))
-        return float(ordered[passing[-1]]) if len(passing) else 0.0

@@ -5,17 +5,16 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
+
+from rappor.counts.arrays import Floats
 
 _COMPILED_FROM: Final = 1 << 21
 """Products of two entries from which on they are made by compiled loops: 60 ms of scipy's. Below,
 loading the loops would take longer."""
 
 
-def weighted_products(
-    left: sparse.csc_array, weight: NDArray[np.float64], right: sparse.csr_array
-) -> NDArray[np.float64]:
+def weighted_products(left: sparse.csc_array, weight: Floats, right: sparse.csr_array) -> Floats:
     """Return left' diag(weight) right.
 
     Parameters
@@ -40,7 +39,7 @@ def weighted_products(
     return products
 
 
-def quadratic_forms(rows: sparse.csr_array, matrix: NDArray[np.float64]) -> NDArray[np.float64]:
+def quadratic_forms(rows: sparse.csr_array, matrix: Floats) -> Floats:
     """Return x' matrix x of each row x, (n,).
 
     Parameters

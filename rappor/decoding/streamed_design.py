@@ -13,15 +13,15 @@ from rappor.candidates.candidates import Candidates
 from rappor.candidates.murmur3 import add_rows
 from rappor.candidates.sha256 import digest_texts
 from rappor.candidates.texts import Texts
+from rappor.counts.arrays import Floats, Integers
 from rappor.decoding.debias import Target
-from rappor.decoding.design import Design
 from rappor.decoding.diagnostics import least_p_value
 from rappor.decoding.held import Best, Held
 from rappor.decoding.p_values import EDGES, count_p_values
 from rappor.decoding.screening import Screening, Tail, Task
-from rappor.decoding.ties import drop_ties, find_ties
+from rappor.decoding.ties import Strings
 from rappor.ground.errors import DecodeError
-from rappor.ground.progress import Progress, no_progress
+from rappor.ground.progress import Progress
 from rappor.protocol.encodings.bloom import LAYOUT
 
 _FEW_PATTERNS: Final = 1e-3
@@ -48,9 +48,7 @@ class StreamedDesign:
 
     Attributes
     ----------
-    kept : the strings that the last pass has held, in their order.
-    ties : groups of indistinguishable ones; the first of each stands for the others.
-    listed : the design of the held ones without these others.
+    strings : those that the last pass has held, in their order.
     n_streamed, n_candidates : how many strings a pass reads; less those that are held and repeat
         others, or are in a group.
     """
@@ -73,7 +71,7 @@ class StreamedDesign:
         self._words: list[NDArray[np.uint32]] = []
         self._hold(Held.none(), np.array([], dtype=np.int64))
 
-    def screen(self, task: Task, always: NDArray[np.int64], progress: Progress) -> Screening:
+    def screen(self, task: Task, always: Integers, progress: Progress) -> Screening:
         """Estimate every candidate, and hold the best and those in `always`."""
         values = np.column_stack([task.scores, task.weights])
         # After the first pass the fit is worth an answer, which is told of those not held too.
@@ -92,12 +90,12 @@ class StreamedDesign:
         before = self._held.take(np.flatnonzero(np.isin(self._held.index, always)))
         missing = before.take(np.flatnonzero(~np.isin(before.index, held.index)))
         self._hold(held.and_then(missing).each_once(), always)
-        self.n_candidates = number - int(self._held.copies.sum()) + self.listed.n_candidates
+        self.n_candidates = number - int(self._held.copies.sum()) + self.strings.design.n_candidates
         estimate, std_error = self._judge(self._held.words, values, task)
         if tail is not None:
             places = np.searchsorted(EDGES[1:-1], _p_values(tail, estimate, std_error))
             np.subtract.at(counts, places, self._held.copies)
-        rows = np.flatnonzero(self._stands)
+        rows = self.strings.first
         return Screening(
             index=self._held.index[rows],
             estimate=estimate[rows],
@@ -106,9 +104,11 @@ class StreamedDesign:
             least=0.0 if tail is None else float(tail(np.array([best.least]))[0]),
         )
 
-    def columns(self, chosen: NDArray[np.int64]) -> sparse.csc_array:
+    def columns(self, chosen: Integers) -> sparse.csc_array:
         """Return the columns of candidates that are held, by their numbers in the stream."""
-        return self.listed.columns(np.searchsorted(self._held.index[self._stands], chosen))
+        return self.strings.design.columns(
+            np.searchsorted(self._held.index[self.strings.first], chosen)
+        )
 
     def _digested(self) -> Iterator[tuple[Texts, NDArray[np.uint32]]]:
         """Read all candidates with their digests; those of the first are kept for other passes."""
@@ -122,8 +122,8 @@ class StreamedDesign:
             yield texts, words
 
     def _judge(
-        self, words: NDArray[np.uint32], values: NDArray[np.float64], task: Task
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        self, words: NDArray[np.uint32], values: Floats, task: Task
+    ) -> tuple[Floats, Floats]:
         """Estimate strings by their words, (b, 4)."""
         sums = np.zeros((len(words), 2))
         start = 0
@@ -133,23 +133,17 @@ class StreamedDesign:
             start = stop
         return task.judge(sums[:, 0], sums[:, 1])
 
-    def _hold(self, held: Held, always: NDArray[np.int64]) -> None:
-        """Find out which of these stand for themselves: of each group one, one of `always`."""
+    def _hold(self, held: Held, always: Integers) -> None:
+        """Hold these; of a group of indistinguishable ones, one of `always` stands for it."""
         self._held = held
-        self.kept = Candidates(
+        kept = Candidates(
             Texts.of(held.strings.tolist()),
             normalize=self._candidates.normalize,
             words=held.words,
         )
-        self.listed = Design(self.kept, self._params)
-        self.ties = [
-            sorted(group, key=lambda place: held.index[place] not in always)
-            for group in find_ties(self.listed, self._target.reports > 0, no_progress)
-        ]
-        if self.ties:
-            self.listed = Design(drop_ties(self.kept, self.ties), self._params)
-        self._stands = np.ones(len(held), dtype=bool)
-        self._stands[[place for group in self.ties for place in group[1:]]] = False
+        self.strings = Strings(
+            kept, self._target, stands_back=lambda place: held.index[place] not in always
+        )
 
     def _check(self, number: int) -> None:
         """Refuse a stream that changes, and one whose strings can hardly be distinguished."""
@@ -167,8 +161,6 @@ class StreamedDesign:
             )
 
 
-def _p_values(
-    tail: Tail, estimate: NDArray[np.float64], std_error: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def _p_values(tail: Tail, estimate: Floats, std_error: Floats) -> Floats:
     """Return p-values; nothing speaks for a candidate about which the counts say nothing."""
     return np.where(np.isfinite(std_error), tail(estimate / std_error), 1.0)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rappor.candidates.candidates import Candidates
+from rappor.counts.arrays import Booleans, Integers
 from rappor.counts.counts import Counts
 from rappor.decoding.decoder import decode
 from rappor.decoding.detection import Detection
@@ -26,37 +26,29 @@ class Suggestions:
 
     Attributes
     ----------
-    strings : those of the list that are detected and not known.
-    proportion, std_error, p_value : (s,) float64, of each, as in `Estimates`.
+    estimates : the decode of known and listed strings together.
+    chosen : (s,) int64. Its rows of those of the list that are detected and not known.
     n_candidates : how many strings the p-values are corrected for: those of the list, and known
         ones without a row.
     unexplained_bits : the bits that no known candidate explains, as `Estimates.diagnostics` has
         them.
-    estimates : the decode of known and listed strings together.
     """
 
-    strings: tuple[str, ...]
-    proportion: NDArray[np.float64]
-    std_error: NDArray[np.float64]
-    p_value: NDArray[np.float64]
+    estimates: Estimates
+    chosen: Integers
     n_candidates: int
     unexplained_bits: list[dict[str, Any]]
-    estimates: Estimates
+
+    @property
+    def strings(self) -> tuple[str, ...]:
+        """What is suggested."""
+        return tuple(self.estimates.candidates[i] for i in self.chosen)
 
     def rows(self) -> list[dict[str, Any]]:
         """Return a row for each string; counts and their errors are in reports."""
-        columns = zip(self.strings, self.proportion, self.std_error, self.p_value, strict=True)
-        reports = self.estimates.reports
-        return [
-            {
-                "string": string,
-                "count": reports * float(proportion),
-                "std_error": reports * float(std_error),
-                "proportion": float(proportion),
-                "p_value": float(p_value),
-            }
-            for string, proportion, std_error, p_value in columns
-        ]
+        rows = (self.estimates.row(int(i)) for i in self.chosen)
+        names = ("count", "std_error", "proportion", "p_value")
+        return [{"string": row["candidate"], **{name: row[name] for name in names}} for row in rows]
 
     def to_json(self) -> str:
         """Write all but the estimates as JSON, the object of `rappor discover --list --json`."""
@@ -116,19 +108,15 @@ def suggest(
     others = ~is_known & ~alike
     p_values = _listed_p_values(found, others)
     largest = Thresholds(found.detection, p_values).largest
-    chosen = np.flatnonzero(others & (found.p_value <= largest))
     return Suggestions(
-        strings=tuple(found.candidates[i] for i in chosen),
-        proportion=found.proportion[chosen],
-        std_error=found.std_error[chosen],
-        p_value=found.p_value[chosen],
+        estimates=found,
+        chosen=np.flatnonzero(others & (found.p_value <= largest)),
         n_candidates=p_values.n,
         unexplained_bits=before.diagnostics["unexplained_bits"],
-        estimates=found,
     )
 
 
-def _listed_p_values(found: Estimates, listed: NDArray[np.bool_]) -> PValues:
+def _listed_p_values(found: Estimates, listed: Booleans) -> PValues:
     """Return the p-values of the listed strings.
 
     A group of them has one. A known string without a row is counted with the others: a p-value

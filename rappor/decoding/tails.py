@@ -19,8 +19,9 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import special
+
+from rappor.counts.arrays import Floats
 
 LEAST: Final = 1e-30
 """Distance from a certain outcome at which a count is taken for random."""
@@ -44,18 +45,14 @@ _STEP: Final = 1.5
 """Terms within the scale of a term."""
 
 
-def upper_tail(
-    ones: NDArray[np.float64], n: NDArray[np.float64], mean: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def upper_tail(ones: Floats, n: Floats, mean: Floats) -> Floats:
     """Return P(X >= ones) of Binomial(n, mean), elementwise; neither number need be whole."""
     rest = np.maximum(n - ones + 1, LEAST)
     tail = special.betainc(np.maximum(ones, LEAST), rest, mean)
     return np.asarray(np.where(ones > 0, tail, 1.0))
 
 
-def lower_tail(
-    ones: NDArray[np.float64], n: NDArray[np.float64], mean: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def lower_tail(ones: Floats, n: Floats, mean: Floats) -> Floats:
     """Return P(X <= ones) of Binomial(n, mean), elementwise; neither number need be whole."""
     more = np.maximum(ones + 1, LEAST)
     tail = special.betaincc(more, np.maximum(n - ones, LEAST), mean)
@@ -74,12 +71,12 @@ class Mixture:
     changes : (4, k) float64. What one permanent one more adds to each.
     """
 
-    devices: NDArray[np.float64]
-    level: NDArray[np.float64]
-    moments: NDArray[np.float64]
-    changes: NDArray[np.float64]
+    devices: Floats
+    level: Floats
+    moments: Floats
+    changes: Floats
 
-    def tail(self, ones: NDArray[np.float64], *, upper: bool) -> NDArray[np.float64]:
+    def tail(self, ones: Floats, *, upper: bool) -> Floats:
         """Return the probability, (k,), of this sum or more, or of this sum or less."""
         permanent = self._grid()
         n, level = self.devices[:, None], self.level[:, None]
@@ -100,7 +97,7 @@ class Mixture:
         tail = (weight * tails).sum(axis=1) / weight.sum(axis=1)
         return np.asarray(tail if permanent.shape[1] == 1 else np.maximum(tail, _LEFT_OUT))
 
-    def _grid(self) -> NDArray[np.float64]:
+    def _grid(self) -> Floats:
         """Return the numbers K of permanent ones that are summed, (k, t)."""
         mean = self.devices * self.level
         deviation = np.sqrt(mean * (1 - self.level))
@@ -114,12 +111,7 @@ class Mixture:
         return np.asarray(low[:, None] + step[:, None] * steps)
 
 
-def mixed(
-    moments: NDArray[np.float64],
-    changes: NDArray[np.float64],
-    devices: NDArray[np.float64],
-    level: NDArray[np.float64],
-) -> Mixture:
+def mixed(moments: Floats, changes: Floats, devices: Floats, level: Floats) -> Mixture:
     """Return the mixture of g collections: their sum is taken for one of the same moments.
 
     Parameters

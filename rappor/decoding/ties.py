@@ -2,15 +2,57 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
 from rappor.candidates.candidates import Candidates
+from rappor.counts.arrays import Booleans
+from rappor.decoding.debias import Target
 from rappor.decoding.design import Design, sum_rows
-from rappor.ground.progress import Progress
+from rappor.ground.progress import Progress, no_progress
 
 
-def find_ties(design: Design, live: NDArray[np.bool_], progress: Progress) -> list[list[int]]:
+class Strings:
+    """Candidates, of which indistinguishable ones are one entry of the design.
+
+    Attributes
+    ----------
+    ties : groups of two or more that set the same rows; the first of each stands for all.
+    design : of the e entries: the candidates without the later ones of each group.
+    entry : (c,) int64. The entry of each candidate.
+    group : (c,) int64. The number of its group, from 1 on; 0 for those that are in none.
+    first : (e,) int64. The candidate that each entry is.
+    """
+
+    def __init__(
+        self,
+        candidates: Candidates,
+        target: Target,
+        progress: Progress = no_progress,
+        *,
+        stands_back: Callable[[int], bool] = lambda _: False,
+    ) -> None:
+        """Compare candidates; of a group one that does not stand back stands for it."""
+        self.candidates = candidates
+        params = [counts.params for counts in target.counts]
+        self.design = Design(candidates, params)
+        found = find_ties(self.design, target.reports > 0, progress)
+        self.ties = [sorted(group, key=stands_back) for group in found]
+        self.group = np.zeros(len(candidates), dtype=np.int64)
+        kept = np.ones(len(candidates), dtype=bool)
+        for number, group in enumerate(self.ties, start=1):
+            self.group[group] = number
+            kept[group[1:]] = False
+        self.first, self.entry = np.flatnonzero(kept), np.cumsum(kept) - 1
+        for group in self.ties:
+            self.entry[group] = self.entry[group[0]]
+        if self.ties:
+            self.design = Design(candidates.subset(self.first.tolist()), params)
+
+
+def find_ties(design: Design, live: Booleans, progress: Progress) -> list[list[int]]:
     """Return the groups of two or more candidates that set the same live rows.
 
     Every row gets a random 64-bit number, and candidates with equal sums are taken for equal:
@@ -47,20 +89,3 @@ def _mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
     x *= np.uint64(0xD6E8FEB86659FD93)  # an odd number with bits all over
     x ^= x >> np.uint64(32)
     return x
-
-
-def drop_ties(candidates: Candidates, ties: list[list[int]]) -> Candidates:
-    """Keep the first member of each group."""
-    later = {member for group in ties for member in group[1:]}
-    return candidates.subset([i for i in range(len(candidates)) if i not in later])
-
-
-def spread_ties(n_candidates: int, ties: list[list[int]]) -> NDArray[np.int64]:
-    """Return for every candidate its place among those that `drop_ties` kept, (c,) int64."""
-    kept = np.ones(n_candidates, dtype=bool)
-    for group in ties:
-        kept[group[1:]] = False
-    place = np.cumsum(kept) - 1
-    for group in ties:
-        place[group] = place[group[0]]
-    return place

@@ -21,13 +21,13 @@ from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import special
 
-from rappor.decoding.closed_form import Answers, CompleteAnswers, covariance, read_answers
+from rappor.counts.arrays import Floats
+from rappor.decoding.closed_form import Answers, CompleteAnswers, read_answers
 from rappor.decoding.debias import debias
+from rappor.decoding.devices import Merged
 from rappor.panels.regression import Changes
-from rappor.panels.rows import Merged
 from rappor.panels.shared_devices import devices_variance
 
 _FAR: Final = 37.0
@@ -41,12 +41,7 @@ class Joined:
     """The answers of several samples, and intervals of their weighted sum."""
 
     def __init__(
-        self,
-        samples: Sequence[Merged],
-        weights: NDArray[np.float64],
-        overlap: float | None,
-        *,
-        complete: bool,
+        self, samples: Sequence[Merged], weights: Floats, overlap: float | None, *, complete: bool
     ) -> None:
         """Read all; DecodeError if they do not have the same answers."""
         counts = [each for sample in samples for each in sample.counts]
@@ -61,11 +56,11 @@ class Joined:
         )
 
     @property
-    def std_error(self) -> NDArray[np.float64]:
+    def std_error(self) -> Floats:
         """The standard error of each sum, (k,)."""
         return self._joined(np.array([each.std_error for each in self.answers]))
 
-    def interval(self, error: float | NDArray[np.float64]) -> tuple[NDArray[np.float64], ...]:
+    def interval(self, error: float | Floats) -> tuple[Floats, ...]:
         """Return the ends, (k,) each, of intervals that miss with this probability."""
         ends = np.array([each.interval(error) for each in self.answers])
         alone = np.array([each.estimate for each in self.answers])
@@ -75,7 +70,7 @@ class Joined:
         up = self._joined(np.where(rises, above, below))
         return self.estimate - down, self.estimate + up
 
-    def _joined(self, distances: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _joined(self, distances: Floats) -> Floats:
         """Return the root of the squares of weighted distances, (t, k), added up."""
         parts = self.weights * distances
         alone = (parts**2 * (1 - self.of_devices)).sum(axis=0)
@@ -84,11 +79,7 @@ class Joined:
 
 
 def answer_changes(
-    samples: Sequence[Merged],
-    weights: NDArray[np.float64],
-    overlap: float | None,
-    *,
-    complete: bool,
+    samples: Sequence[Merged], weights: Floats, overlap: float | None, *, complete: bool
 ) -> Changes:
     """Estimate the change of every answer; DecodeError if they do not have the same answers."""
     joined = Joined(samples, weights, overlap, complete=complete)
@@ -108,7 +99,7 @@ def answer_changes(
     )
 
 
-def _read(sample: Merged, *, complete: bool) -> tuple[Answers, NDArray[np.float64]]:
+def _read(sample: Merged, *, complete: bool) -> tuple[Answers, Floats]:
     """Return the answers of a sample, and the part of each variance, (k,), that is of devices."""
     target = debias(sample.counts, sample.repetitions)
     answers = read_answers(target, sample.counts[0].params)
@@ -117,9 +108,9 @@ def _read(sample: Merged, *, complete: bool) -> tuple[Answers, NDArray[np.float6
     variance = (answers.weight**2 * np.maximum(devices, 0.0)).sum(axis=0)
     if complete:
         every = np.arange(len(variance))
-        together = covariance(target, answers, every)
+        together = answers.covariance(every)
         together[every, every] = variance
-        answers = CompleteAnswers.of(target, answers)
+        answers = CompleteAnswers.of(answers)
         moved = np.eye(len(every)) - answers.common[:, None] / answers.common.sum()
         variance = ((moved @ together) * moved).sum(axis=1)
     return answers, np.clip(variance / np.maximum(answers.std_error, 1e-300) ** 2, 0.0, 1.0)

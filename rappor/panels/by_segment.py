@@ -75,8 +75,8 @@ def by_segment(
         collections, candidates, detection, overlap=0.0, complete=complete, progress=progress
     )
     described = [
-        Sample.of(segment_name(segment), some, devices, segment=dict(segment))
-        for (segment, some), devices in zip(grouped.items(), decoded.devices, strict=True)
+        Sample.of(segment_name(segment), merged, segment=dict(segment))
+        for segment, merged in zip(grouped, decoded.merged, strict=True)
     ]
     return panel(
         decoded,
@@ -118,9 +118,6 @@ def _grouped(counts: Sequence[Counts], dimension: str | None) -> dict[Segment, l
             pair for pair in each.params.segment if dimension is None or pair[0] == dimension
         )
         found.setdefault(segment, []).append(each.unsegmented)
-    ordered = sorted(found, key=lambda segment: (-_n_reports(found[segment]), segment))
+    reports = {segment: sum(each.n_reports for each in some) for segment, some in found.items()}
+    ordered = sorted(found, key=lambda segment: (-reports[segment], segment))
     return {segment: found[segment] for segment in ordered}
-
-
-def _n_reports(counts: Sequence[Counts]) -> int:
-    return sum(each.n_reports for each in counts)

@@ -79,12 +79,7 @@ def compare(  # noqa: PLR0913 - all that a caller may know of the samples
     if len(collections) < 2:
         raise DecodeError(f"samples must number at least 2, got {len(collections)}")
     decoded = Samples.decoded(
-        collections,
-        candidates,
-        detection,
-        overlap=overlap,
-        complete=complete,
-        progress=progress,
+        collections, candidates, detection, overlap=overlap, complete=complete, progress=progress
     )
     names, one = list(samples), np.eye(len(samples))
     asked = []
@@ -96,10 +91,7 @@ def compare(  # noqa: PLR0913 - all that a caller may know of the samples
     metrics = {counts.metric for some in collections for counts in some}
     return panel(
         decoded,
-        [
-            Sample.of(name, some, devices)
-            for name, some, devices in zip(names, collections, decoded.devices, strict=True)
-        ],
+        [Sample.of(*each) for each in zip(names, decoded.merged, strict=True)],
         asked,
         progress,
         metric=metrics.pop() if len(metrics) == 1 else "",

@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from rappor.counts.arrays import Booleans, Floats, Integers
 from rappor.decoding.detection import Detection
 from rappor.decoding.estimates import number_or_none
 from rappor.decoding.p_values import PValues
@@ -33,12 +34,12 @@ class Asked:
 
     kind: str
     name: str
-    weights: NDArray[np.float64]
-    before: NDArray[np.float64]
-    after: NDArray[np.float64]
+    weights: Floats
+    before: Floats
+    after: Floats
 
     @classmethod
-    def of(cls, kind: str, name: str, weights: NDArray[np.float64]) -> Asked:
+    def of(cls, kind: str, name: str, weights: Floats) -> Asked:
         """Ask for weights; samples of negative weight are before those of positive weight."""
         before, after = (np.maximum(sign * weights, 0.0) for sign in (-1, 1))
         return cls(
@@ -78,18 +79,18 @@ class SampleContrast:
 
     kind: str
     name: str
-    weights: NDArray[np.float64]
+    weights: Floats
     how: str
-    before: NDArray[np.float64]
-    after: NDArray[np.float64]
-    estimate: NDArray[np.float64]
-    std_error: NDArray[np.float64]
-    ci_low: NDArray[np.float64]
-    ci_high: NDArray[np.float64]
-    p_value: NDArray[np.float64]
-    changed: NDArray[np.bool_]
-    ci_low_adjusted: NDArray[np.float64]
-    ci_high_adjusted: NDArray[np.float64]
+    before: Floats
+    after: Floats
+    estimate: Floats
+    std_error: Floats
+    ci_low: Floats
+    ci_high: Floats
+    p_value: Floats
+    changed: Booleans
+    ci_low_adjusted: Floats
+    ci_high_adjusted: Floats
     direction: NDArray[np.str_]
     unchanged_p_value: float
     rows_p_value: float | None
@@ -99,7 +100,7 @@ class SampleContrast:
         """Rows that changed."""
         return int(self.changed.sum())
 
-    def ordered(self, order: NDArray[np.int64]) -> SampleContrast:
+    def ordered(self, order: Integers) -> SampleContrast:
         """Return the rows in another order."""
         columns: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(self)}
         for name, column in columns.items():
@@ -120,26 +121,23 @@ class SampleContrast:
 
 
 def conclude(
-    asked: Sequence[Asked],
-    found: Sequence[Changes],
-    shares: NDArray[np.float64],
-    detected: NDArray[np.bool_],
-    detection: Detection,
+    pairs: Sequence[tuple[Asked, Changes]], shares: Floats, detected: Booleans, detection: Detection
 ) -> Iterator[SampleContrast]:
     """Decide over all candidates and all contrasts of one kind together what changed.
 
     Parameters
     ----------
+    pairs : what was asked, and what was found.
     shares, detected : (t, c). What each sample alone says; NaN without reports.
     """
-    every = np.concatenate([changes.p_value for changes in found])
+    every = np.concatenate([changes.p_value for _, changes in pairs])
     threshold = Thresholds(detection, PValues(rows=every)).largest
-    if asked and asked[0].kind == DESCRIBING:
+    if pairs[0][0].kind == DESCRIBING:
         threshold = -1.0
     error = 1 - detection.confidence
     # False coverage rate, as in `inference`: the R changed of n get intervals at 1 - R alpha / n.
     adjusted = error * max(int((every <= threshold).sum()), 1) / len(every)
-    for each, changes in zip(asked, found, strict=True):
+    for each, changes in pairs:
         (low, high), (low_adjusted, high_adjusted) = map(changes.interval, (error, adjusted))
         changed = changes.p_value <= threshold
         before, after = (
@@ -169,12 +167,7 @@ def conclude(
         )
 
 
-def _directions(
-    kind: str,
-    rises: NDArray[np.bool_],
-    before: NDArray[np.bool_],
-    after: NDArray[np.bool_],
-) -> NDArray[np.str_]:
+def _directions(kind: str, rises: Booleans, before: Booleans, after: Booleans) -> NDArray[np.str_]:
     """Name changes: a newcomer is detected in the samples after and in none before."""
     if kind == "rest":
         return np.where(rises, "more", "less")

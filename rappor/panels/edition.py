@@ -15,9 +15,9 @@ import json
 import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib import metadata
-from typing import Any, Final
+from typing import Final
 
 from rappor.candidates.candidates import Candidates
 from rappor.counts.released import Released
@@ -141,15 +141,7 @@ class Edition:
 
     def files(self) -> dict[str, bytes]:
         """Return the edition's files but for its page, by name."""
-        entry = self.entry
-        described: dict[str, Any] = {
-            "id": entry.id,
-            "metric": entry.metric,
-            "by": entry.by,
-            "first": str(entry.first),
-            "last": str(entry.last),
-            "reports": entry.reports,
-            "strings": entry.strings,
+        described = asdict(self.entry) | {
             "version": self.version,
             "command": self.command,
             "sha256": self.hashes,
@@ -157,7 +149,7 @@ class Edition:
         return self._inputs() | {
             "trend.json": self.trend.to_json().encode() + b"\n",
             "trend.csv": self.trend.to_csv().encode(),
-            "edition.json": json.dumps(described).encode() + b"\n",
+            "edition.json": json.dumps(described, default=str).encode() + b"\n",
         }
 
     def _inputs(self) -> dict[str, bytes]:

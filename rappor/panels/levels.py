@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rappor.candidates.candidates import Candidates
+from rappor.counts.arrays import Booleans, Floats, Integers
 from rappor.counts.counts import Counts
 from rappor.decoding.decoder import MOST_ROWS, decode, listed
 from rappor.decoding.detection import Detection
@@ -40,13 +40,13 @@ class Levels:
     counted : samples with reports behind each estimate, t of them.
     """
 
-    proportion: NDArray[np.float64]
-    std_error: NDArray[np.float64]
-    ci_low: NDArray[np.float64]
-    ci_high: NDArray[np.float64]
-    detected: NDArray[np.bool_]
-    unallocated: NDArray[np.float64]
-    unallocated_std_error: NDArray[np.float64]
+    proportion: Floats
+    std_error: Floats
+    ci_low: Floats
+    ci_high: Floats
+    detected: Booleans
+    unallocated: Floats
+    unallocated_std_error: Floats
     counted: tuple[int, ...]
 
 
@@ -66,19 +66,19 @@ class Apart:
     names: tuple[str, ...]
     alone: tuple[Estimates | None, ...]
     whole: Estimates
-    found: NDArray[np.bool_]
+    found: Booleans
     detection: Detection
     level: float
 
     def levels(
-        self, order: NDArray[np.int64], estimates: Sequence[Estimates | None], counted: list[int]
+        self, order: Integers, estimates: Sequence[Estimates | None], counted: list[int]
     ) -> Levels:
         """Put estimates of every sample into tables, (t, c) each, of the names in an order."""
         names = [self.names[i] for i in order]
         tables = {name: np.full((len(estimates), len(names)), np.nan) for name in _COLUMNS}
         for number, each in enumerate(estimates):
             if each is not None:
-                rows = order_of(each, names)
+                rows = each.places(names)
                 for name, table in tables.items():
                     table[number] = getattr(each, name)[rows]
         p_value = np.nan_to_num(tables.pop("p_value"), nan=1.0)
@@ -109,7 +109,9 @@ def decode_apart(
     # Half of the level is for strings that all samples together show: see _found.
     half = replace(detection, level=detection.level / 2)
     whole = decode(together, listed, detection=half, complete=complete)
-    part = 1.0 if listed is None else _share_of_candidates(whole)
+    # How large a part of the candidates is found, at least.
+    n_detected = max(int((whole.detected & whole.distinct).sum()), 1)
+    part = 1.0 if listed is None else n_detected / int(whole.distinct.sum())
     each_alone = replace(detection, confidence=1 - (1 - detection.confidence) * part)
     alone: list[Estimates | None] = []
     for number, collections in enumerate(samples):
@@ -136,12 +138,8 @@ def listed_candidates(
     hashed = {encoding_of(each.params).hashed for each in counts}
     if len(hashed) > 1:
         raise DecodeError("samples must have the same kind of values: strings or answers")
-    if hashed == {False}:
-        if candidates is not None:
-            raise DecodeError("candidates must be omitted: this encoding answers for every bit")
-        return None
     found = listed(candidates, counts, MOST_ROWS)
-    if not found.is_held:
+    if found is not None and not found.is_held:
         raise DecodeError(
             f"candidates of several samples must number at most {MOST_ROWS:,}, got more: "
             f"{found.name}"
@@ -149,28 +147,16 @@ def listed_candidates(
     return found
 
 
-def order_of(estimates: Estimates, names: Iterable[str]) -> NDArray[np.int64]:
-    """Return the rows of estimates in the order of names."""
-    place = {name: i for i, name in enumerate(estimates.candidates)}
-    return np.array([place[name] for name in names], dtype=np.int64)
-
-
-def _share_of_candidates(whole: Estimates) -> float:
-    """Return how large a part of the candidates is found, at least."""
-    n_detected = int((whole.detected & whole.distinct).sum())
-    return max(n_detected, 1) / int(whole.distinct.sum())
-
-
 def _found(
     names: Sequence[str], whole: Estimates, alone: Sequence[Estimates], detection: Detection
-) -> NDArray[np.bool_]:
+) -> Booleans:
     """Return which strings are found: those that all samples together show, or any one of them.
 
     The p-value of a string is twice the smaller one of two: that of all samples together, and
     T times the least of T samples. Whatever all together detect at half the level passes, so that
     as many strings pass as the intervals were widened for.
     """
-    least = np.min([each.p_value[order_of(each, whole.candidates)] for each in alone], axis=0)
+    least = np.min([each.p_value[each.places(whole.candidates)] for each in alone], axis=0)
     p_value = np.minimum(2 * np.minimum(whole.p_value, len(alone) * least), 1.0)
     threshold = Thresholds(detection, PValues(rows=p_value[whole.distinct])).largest
-    return np.asarray(p_value <= threshold)[order_of(whole, names)]
+    return np.asarray(p_value <= threshold)[whole.places(names)]

@@ -94,14 +94,13 @@ def trend(  # noqa: PLR0913 - all that a caller may know of the counts
     described = [
         Sample.of(
             each.name,
-            each.collections,
-            devices,
+            merged,
             first=each.first,
             last=each.last,
             missing_days=each.missing_days,
             withheld=each.withheld,
         )
-        for each, devices in zip(found, decoded.devices, strict=True)
+        for each, merged in zip(found, decoded.merged, strict=True)
     ]
     answer = panel(
         decoded,

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from rappor.counts.counts import Counts
+from rappor.counts.arrays import Booleans, Integers
 from rappor.decoding.detection import Detection
+from rappor.decoding.devices import Merged
 from rappor.decoding.diagnostics import Caution
 from rappor.decoding.estimates import number_or_none
 from rappor.decoding.spreadsheet import csv_text
@@ -23,7 +23,7 @@ from rappor.ground.display import Displayed, draw
 from rappor.ground.files import saved
 from rappor.ground.progress import Progress
 from rappor.panels.contrasts import Asked, SampleContrast, conclude
-from rappor.panels.levels import Levels, order_of
+from rappor.panels.levels import Levels
 from rappor.panels.samples import Samples
 from rappor.protocol.params import Params
 
@@ -72,13 +72,14 @@ class Sample:
     segment: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @classmethod
-    def of(cls, name: str, collections: Sequence[Counts], devices: float, **more: Any) -> Sample:
-        """Describe collections; `more` says what they cover."""
-        used = {c.params.fingerprint: c.params for c in collections if c.n_reports}
+    def of(cls, name: str, merged: Merged | None, **more: Any) -> Sample:
+        """Describe collections, None without reports; `more` says what they cover."""
+        counts = () if merged is None else merged.counts
+        used = {each.params.fingerprint: each.params for each in counts}
         return cls(
             name=name,
-            reports=sum(counts.n_reports for counts in collections),
-            devices=devices,
+            reports=sum(each.n_reports for each in counts),
+            devices=0.0 if merged is None else merged.n_devices,
             params=tuple(params for _, params in sorted(used.items())),
             **more,
         )
@@ -137,18 +138,18 @@ class Panel(Displayed):
     by: str
     samples: tuple[Sample, ...]
     candidates: tuple[str, ...]
-    group: NDArray[np.int64]
+    group: Integers
     levels: Levels
     window: int = 1
     smoothed: Levels | None = None
-    found: NDArray[np.bool_]
+    found: Booleans
     contrasts: tuple[SampleContrast, ...]
     overlap: float | None
     assumed: str
     warnings: tuple[Caution, ...]
     detection: Detection
     _samples: Samples
-    _order: NDArray[np.int64]
+    _order: Integers
 
     def __repr__(self) -> str:
         return (
@@ -177,13 +178,13 @@ class Panel(Displayed):
         return sum(each.n_changed for each in self.main)
 
     @property
-    def changed(self) -> NDArray[np.bool_]:
+    def changed(self) -> Booleans:
         """Return which candidates, (c,), changed in any main contrast."""
         none = np.zeros(len(self.candidates), dtype=bool)
         return np.asarray(np.any([none, *(each.changed for each in self.main)], axis=0))
 
     @property
-    def shown(self) -> NDArray[np.int64]:
+    def shown(self) -> Integers:
         """The rows that are shown unless all are: those that changed.
 
         Of periods and segments those that were found are shown too.
@@ -212,7 +213,7 @@ class Panel(Displayed):
         asked = Asked.of("own", name, given)
         back = np.argsort(self._order)
         shares, detected = self.levels.proportion[:, back], self.levels.detected[:, back]
-        (one,) = conclude([asked], [found], shares, detected, self.detection)
+        (one,) = conclude([(asked, found)], shares, detected, self.detection)
         return one.ordered(self._order)
 
     def rows(self, *, every: bool = False) -> Iterator[dict[str, Any]]:
@@ -319,25 +320,19 @@ def panel(
     apart, counted = decoded.apart, [int(each.reports > 0) for each in described]
     order = np.arange(len(apart.names))
     levels = apart.levels(order, apart.alone, counted)
-    changes = [decoded.changes(each.weights, progress) for each in asked]
+    pairs = [(each, decoded.changes(each.weights, progress)) for each in asked]
     contrasts: list[SampleContrast] = []
     for kind in dict.fromkeys(each.kind for each in asked):
-        some = [(a, c) for a, c in zip(asked, changes, strict=True) if a.kind == kind]
-        contrasts += conclude(
-            [a for a, _ in some],
-            [c for _, c in some],
-            levels.proportion,
-            levels.detected,
-            decoded.detection,
-        )
+        some = [pair for pair in pairs if pair[0].kind == kind]
+        contrasts += conclude(some, levels.proportion, levels.detected, decoded.detection)
     if decoded.candidates is not None:
         order = _order(decoded, [each for each in contrasts if each.kind == contrasts[0].kind])
     names = [each.name for each in described]
-    filled = [each.name for each, found in zip(asked, changes, strict=True) if found.filled]
+    filled = [each.name for each, found in pairs if found.filled]
     return Panel(
         samples=tuple(described),
         candidates=tuple(apart.names[i] for i in order),
-        group=apart.whole.group[order_of(apart.whole, apart.names)][order],
+        group=apart.whole.group[apart.whole.places(apart.names)][order],
         levels=apart.levels(order, apart.alone, counted),
         found=apart.found[order],
         contrasts=tuple(each.ordered(order) for each in contrasts),
@@ -350,9 +345,9 @@ def panel(
     )
 
 
-def _order(decoded: Samples, main: Sequence[SampleContrast]) -> NDArray[np.int64]:
+def _order(decoded: Samples, main: Sequence[SampleContrast]) -> Integers:
     """Return candidates in the order of their changes, then of their shares of all reports."""
-    by_share = order_of(decoded.apart.whole, decoded.apart.names)
+    by_share = decoded.apart.whole.places(decoded.apart.names)
     if not main:
         return np.argsort(by_share)
     sizes = [np.where(each.changed, np.abs(each.estimate), 0.0) for each in main]

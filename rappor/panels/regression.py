@@ -13,26 +13,23 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse, special
 
 from rappor.candidates.candidates import Candidates
-from rappor.decoding.capacity import fit_every
+from rappor.counts.arrays import Floats, Integers
+from rappor.decoding.capacity import FILLED, fit_every
 from rappor.decoding.design import Design
 from rappor.decoding.fit import Equations, Fit
 from rappor.decoding.presence import p_values_of
 from rappor.decoding.screening import Screening, Task
 from rappor.decoding.selection import Selection, select
 from rappor.decoding.significance import null_tail
-from rappor.decoding.ties import drop_ties, find_ties, spread_ties
+from rappor.decoding.ties import Strings
 from rappor.ground.progress import Progress
 from rappor.panels.rows import ContrastRows, rows_p_value, with_estimated_part
 
-Interval = Callable[[float], tuple[NDArray[np.float64], ...]]
+Interval = Callable[[float], tuple[Floats, ...]]
 """Returns the ends, (c,) each, of two-sided intervals that miss with a probability."""
-
-_FILLED: Final = 1 / 6
-"""Part of the rows that changed strings may fill, as in `capacity`."""
 
 _DEEPEST: Final = 1e-300
 """Probability below which the normal quantile is not asked for."""
@@ -53,9 +50,9 @@ class Changes:
     filled : whether changed strings fill the rows, so that some may be missed or blurred.
     """
 
-    estimate: NDArray[np.float64]
-    std_error: NDArray[np.float64]
-    p_value: NDArray[np.float64]
+    estimate: Floats
+    std_error: Floats
+    p_value: Floats
     interval: Interval
     how: str
     rows_p_value: float | None = None
@@ -71,7 +68,7 @@ class _Signed:
         self.n_candidates = 2 * design.n_candidates
         self.n_terms = design.n_terms
 
-    def screen(self, task: Task, always: NDArray[np.int64], progress: Progress) -> Screening:
+    def screen(self, task: Task, always: Integers, progress: Progress) -> Screening:
         """Estimate every candidate, with both signs."""
         found = self._design.screen(task, always, progress)
         return Screening(
@@ -80,7 +77,7 @@ class _Signed:
             std_error=np.concatenate([found.std_error, found.std_error]),
         )
 
-    def columns(self, chosen: NDArray[np.int64]) -> sparse.csc_array:
+    def columns(self, chosen: Integers) -> sparse.csc_array:
         """Return their columns: ones for what rises, minus ones for what falls."""
         n = self._design.n_candidates
         columns = self._design.columns(chosen % n)
@@ -89,10 +86,7 @@ class _Signed:
 
 
 def find_changes(
-    target: ContrastRows,
-    candidates: Candidates,
-    sampling: NDArray[np.float64],
-    progress: Progress,
+    target: ContrastRows, candidates: Candidates, sampling: Floats, progress: Progress
 ) -> Changes:
     """Estimate the change of every candidate.
 
@@ -106,30 +100,25 @@ def find_changes(
     nothing = rows_p_value(target)
     if target.overlap is None:
         target = with_estimated_part(target)
-    params = [counts.params for counts in target.counts]
-    design = Design(candidates, params)
-    ties = find_ties(design, target.reports > 0, progress)
-    if ties:
-        design = Design(drop_ties(candidates, ties), params)
+    strings = Strings(candidates, target, progress)
+    design, entry = strings.design, strings.entry
     selection = _unsigned(select(target, _Signed(design), progress), design, target)
     every = fit_every(target, design, selection)
-    filled = every is None and len(selection.chosen) > _FILLED * len(target)
+    filled = every is None and len(selection.chosen) > FILLED * len(target)
     selection = every or selection
     p_value = _p_values(target, selection)
-    kept = np.setdiff1d(np.arange(len(candidates)), [i for group in ties for i in group[1:]])
-    std_error = np.sqrt(selection.std_error**2 + target.part * sampling[kept])
-    place = spread_ties(len(candidates), ties)
+    std_error = np.sqrt(selection.std_error**2 + target.part * sampling[strings.first])
     reach = _reach(target, selection.fit)
 
-    def interval(error: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def interval(error: float) -> tuple[Floats, Floats]:
         below, above = reach(error)
         low = selection.estimate - below * std_error
-        return low[place], (selection.estimate + above * std_error)[place]
+        return low[entry], (selection.estimate + above * std_error)[entry]
 
     return Changes(
-        estimate=selection.estimate[place],
-        std_error=std_error[place],
-        p_value=p_value[place],
+        estimate=selection.estimate[entry],
+        std_error=std_error[entry],
+        p_value=p_value[entry],
         interval=interval,
         how="rows",
         rows_p_value=nothing,
@@ -176,7 +165,7 @@ def _turned(target: ContrastRows, fit: Fit) -> tuple[ContrastRows, Fit]:
     return target.mirrored(), turned
 
 
-def _p_values(target: ContrastRows, selection: Selection) -> NDArray[np.float64]:
+def _p_values(target: ContrastRows, selection: Selection) -> Floats:
     """Return two-sided p-values, (c,): twice the smaller one of both tails."""
     known = np.isfinite(selection.std_error)
     z = np.where(known, selection.estimate / np.where(known, selection.std_error, 1.0), 0.0)

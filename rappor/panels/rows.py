@@ -20,29 +20,25 @@ error: bits that frequent strings set are left out, and those whose contrast is 
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import Final
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from rappor.counts.counts import Counts
+from rappor.counts.arrays import Booleans, Floats, Integers
 from rappor.decoding.debias import Target, debias
-from rappor.decoding.devices import Repetition
+from rappor.decoding.devices import Merged
 from rappor.decoding.fit import LEAST_NOISE
+from rappor.decoding.overlap import HEAVY
 from rappor.panels.shared_devices import devices_variance
 from rappor.protocol.params import Params
 
 _FEWEST_ROWS: Final = 256
 """Rows that are needed to estimate the devices' part: one row is the contrast itself."""
-
-_HEAVY: Final = 3.0
-"""Standard deviations above the median from which a bit is set by a frequent string: noise alone
-leaves out one bit in 700."""
 
 _OUTLIER: Final = float(-special.ndtri(0.5e-4))
 """Standard deviations from which a row is no noise: noise alone leaves out one in 10,000."""
@@ -58,25 +54,6 @@ Shape = tuple[int, int, int, str, str]
 """k, h, m, hash layout and normalizer: what decides which bits a string sets."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Merged:
-    """The collections of a sample, each under a parameter set of its own."""
-
-    counts: tuple[Counts, ...]
-    repetitions: tuple[Repetition, ...]
-
-    @property
-    def n_devices(self) -> float:
-        """Effective number of devices: as many reports of different devices have the same error."""
-        pairs = zip(self.counts, self.repetitions, strict=True)
-        return sum(counts.n_reports / each.reports_per_device for counts, each in pairs)
-
-    @property
-    def shapes(self) -> set[Shape]:
-        """The shapes of its collections."""
-        return {shape_of(counts.params) for counts in self.counts}
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Pooled:
     """The rows of one sample under parameter sets of one shape: their weighted mean.
@@ -89,7 +66,7 @@ class Pooled:
     """
 
     targets: tuple[Target, ...]
-    weights: NDArray[np.float64]
+    weights: Floats
 
     @classmethod
     def of(cls, sample: Merged, shape: Shape) -> Pooled:
@@ -104,27 +81,27 @@ class Pooled:
         return cls(targets=targets, weights=weights)
 
     @property
-    def live(self) -> NDArray[np.bool_]:
+    def live(self) -> Booleans:
         """Return which rows, (n,), have reports."""
         return np.asarray(self.weights.sum(axis=0) > 0)
 
     @property
-    def proportions(self) -> NDArray[np.float64]:
+    def proportions(self) -> Floats:
         """The de-biased proportion of each row, (n,)."""
         return sum_over(
             weight * target.proportions
             for weight, target in zip(self.weights, self.targets, strict=True)
         )
 
-    def noise(self, theta: NDArray[np.float64]) -> NDArray[np.float64]:
+    def noise(self, theta: Floats) -> Floats:
         """Return the variance of each row, (n,), at true proportions; 0 for empty cohorts."""
         return self._squared("noise", theta)
 
-    def between(self, theta: NDArray[np.float64]) -> NDArray[np.float64]:
+    def between(self, theta: Floats) -> Floats:
         """Return the part of it that is of the devices."""
         return self._squared("devices_noise", theta)
 
-    def fourth(self, theta: NDArray[np.float64]) -> NDArray[np.float64]:
+    def fourth(self, theta: Floats) -> Floats:
         """Return a bound on the fourth cumulant of each row: that of a binomial count of few ones.
 
         With n reports of gap g = q* - p*, a row of variance v has at most v / (n g)^2.
@@ -136,7 +113,7 @@ class Pooled:
             parts.append(weight**4 * noise / one**2)
         return sum_over(parts)
 
-    def _squared(self, name: str, theta: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _squared(self, name: str, theta: Floats) -> Floats:
         return sum_over(
             weight**2 * np.where(weight > 0, getattr(target, name)(theta), 0.0)
             for weight, target in zip(self.weights, self.targets, strict=True)
@@ -160,21 +137,25 @@ class ContrastRows(Target):
     """
 
     samples: tuple[tuple[Pooled, ...], ...]
-    weights: NDArray[np.float64]
+    weights: Floats
     overlap: float | None
     part: float
-    mean: NDArray[np.float64]
-    slope: NDArray[np.float64]
+    mean: Floats
+    slope: Floats
 
-    def noise(self, theta: NDArray[np.float64]) -> NDArray[np.float64]:
+    @property
+    def certain(self) -> Booleans:
+        """Return in which rows, (n,), some sample has no bit that is falsely 1, or falsely 0."""
+        every = [[each.targets[0].certain for each in some] for some in self.samples]
+        return np.asarray(np.concatenate(every, axis=1).any(axis=0))
+
+    def noise(self, theta: Floats) -> Floats:
         """Return the variance of each row if the true contrasts were `theta`."""
         fresh, devices = self.variances(theta)
         variance = np.maximum(fresh + self.part * devices, LEAST_NOISE)
         return np.where(self.reports > 0, variance, np.inf)
 
-    def variances(
-        self, theta: NDArray[np.float64]
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def variances(self, theta: Floats) -> tuple[Floats, Floats]:
         """Return the variance of the fresh coins, (n,), and the most that is of the devices."""
         levels = self.mean + self.slope * theta
         noise, between = (self._of_samples(name, levels) for name in ("noise", "between"))
@@ -183,7 +164,7 @@ class ContrastRows(Target):
         devices = self.weights * np.sqrt(between)
         return np.asarray(fresh), devices_variance(devices, self.overlap)
 
-    def fourth(self) -> NDArray[np.float64]:
+    def fourth(self) -> Floats:
         """Return a bound on the fourth cumulant of each row, (n,), if nothing changed."""
         levels = np.tile(self.mean, (len(self.weights), 1))
         return np.asarray((self.weights**4 * self._of_samples("fourth", levels)).sum(axis=0))
@@ -194,13 +175,11 @@ class ContrastRows(Target):
             self, proportions=-self.proportions, weights=-self.weights, slope=-self.slope
         )
 
-    def excess(
-        self, fitted: NDArray[np.float64], variance: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
+    def excess(self, fitted: Floats, variance: Floats) -> Floats:
         """Return how far each row is from a fit, in standard deviations: strings rise and fall."""
         return np.asarray(np.abs(self.proportions - fitted) / np.sqrt(variance))
 
-    def _of_samples(self, name: str, levels: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _of_samples(self, name: str, levels: Floats) -> Floats:
         """Return what each sample's rows have by this name at its levels, (t, n)."""
         ends = np.cumsum([len(some[0].targets[0]) for some in self.samples])[:-1]
         return np.concatenate(
@@ -217,19 +196,20 @@ def shape_of(params: Params) -> Shape:
     return params.k, params.h, params.m, params.layout, params.normalize
 
 
+def shapes_of(sample: Merged) -> set[Shape]:
+    """Return the shapes of its collections."""
+    return {shape_of(counts.params) for counts in sample.counts}
+
+
 def shared_params(samples: Sequence[Merged]) -> list[Params]:
     """Return parameters of each shape that all samples share, in the order of their rows."""
     shapes = {shape_of(counts.params): counts.params for counts in samples[0].counts}
-    shared = set.intersection(*(each.shapes for each in samples))
+    shared = set.intersection(*map(shapes_of, samples))
     return [shapes[shape] for shape in sorted(shared)]
 
 
 def contrast_rows(
-    samples: Sequence[Merged],
-    weights: NDArray[np.float64],
-    explained: NDArray[np.float64],
-    *,
-    overlap: float | None,
+    samples: Sequence[Merged], weights: Floats, explained: Floats, *, overlap: float | None
 ) -> ContrastRows:
     """Stack the rows of a contrast of samples that share a shape; `part` is 1, the most.
 
@@ -240,25 +220,15 @@ def contrast_rows(
     """
     shapes = [shape_of(params) for params in shared_params(samples)]
     pooled = tuple(tuple(Pooled.of(each, shape) for each in samples) for shape in shapes)
-    firsts = [[each.targets[0] for each in some] for some in pooled]
-    group = np.repeat(np.arange(len(pooled)), [len(some[0]) for some in firsts])
+    firsts = [some[0].targets[0] for some in pooled]
+    one_of_each = debias([t.counts[0] for t in firsts], [t.repetitions[0] for t in firsts])
 
-    def stacked(name: str, choose: np.ufunc = np.minimum) -> NDArray[np.float64]:
-        parts = [
-            functools.reduce(choose, (getattr(each, name) for each in some)) for some in firsts
-        ]
-        return np.concatenate(parts)
+    def of_samples(value: Callable[[Pooled], NDArray[Any]]) -> NDArray[Any]:
+        return np.concatenate([[value(each) for each in some] for some in pooled], axis=1)
 
-    def of_samples(some: tuple[Pooled, ...], name: str) -> NDArray[np.float64]:
-        density = some[0].targets[0].density
-        found = [getattr(each, name) for each in some]
-        return np.array([each(density) if callable(each) else each for each in found])
-
-    live, proportions, noise = (
-        np.concatenate([of_samples(some, name) for some in pooled], axis=1)
-        for name in ("live", "proportions", "noise")
-    )
-    counted = np.concatenate([[each.reports for each in some] for some in firsts], axis=1)
+    live, proportions = of_samples(lambda s: s.live), of_samples(lambda s: s.proportions)
+    noise = of_samples(lambda s: s.noise(s.targets[0].density))
+    counted = of_samples(lambda s: s.targets[0].reports)
     used = weights_of_rows(weights, live)
     there = used != 0
     alive = there.any(axis=0)
@@ -270,28 +240,22 @@ def contrast_rows(
     spread = np.where(alive, 1 / total, np.inf)
     pull = used * np.maximum(noise, LEAST_NOISE)
     return ContrastRows(
-        proportions=(used * proportions).sum(axis=0),
-        reports=np.where(alive, np.where(there, counted, np.inf).min(axis=0), 0.0),
-        p_star=stacked("p_star"),
-        q_star=stacked("q_star", np.maximum),
-        p=stacked("p"),
-        q=stacked("q", np.maximum),
-        repeated=np.ones(len(group)),
-        group=group,
-        density=stacked("density"),
-        n_reports=sum(counts.n_reports for each in samples for counts in each.counts),
-        counts=tuple(some[0].counts[0] for some in firsts),
-        repetitions=tuple(some[0].repetitions[0] for some in firsts),
+        **{each.name: getattr(one_of_each, each.name) for each in fields(Target)}
+        | {
+            "proportions": (used * proportions).sum(axis=0),
+            "reports": np.where(alive, np.where(there, counted, np.inf).min(axis=0), 0.0),
+            "n_reports": sum(counts.n_reports for each in samples for counts in each.counts),
+        },
         samples=pooled,
         weights=used,
         overlap=overlap,
         part=1.0,
-        mean=known + _smoothed(mean - known, spread, group),
+        mean=known + _smoothed(mean - known, spread, one_of_each.group),
         slope=pull / np.where(alive, (used * pull).sum(axis=0), 1.0),
     )
 
 
-def weights_of_rows(weights: NDArray[np.float64], live: NDArray[np.bool_]) -> NDArray[np.float64]:
+def weights_of_rows(weights: Floats, live: Booleans) -> Floats:
     """Return the weights of each row, (t, n): those of samples without reports go to the others.
 
     Each sign keeps its sum, so that what did not change still cancels. A row is left out, all 0,
@@ -313,9 +277,7 @@ def weights_of_rows(weights: NDArray[np.float64], live: NDArray[np.bool_]) -> ND
     return rows * alive
 
 
-def _smoothed(
-    rows: NDArray[np.float64], variance: NDArray[np.float64], group: NDArray[np.int64]
-) -> NDArray[np.float64]:
+def _smoothed(rows: Floats, variance: Floats, group: Integers) -> Floats:
     """Return what rows, (n,), are without their noise: shrunken to the mean of their group.
 
     Raw rows would tie weights to noise: where reports are few, a row with more ones by luck would
@@ -356,7 +318,7 @@ def with_estimated_part(target: ContrastRows) -> ContrastRows:
     return replace(target, part=min(max(part + error, 0.0), 1.0))
 
 
-def _heavy(target: ContrastRows) -> NDArray[np.bool_]:
+def _heavy(target: ContrastRows) -> Booleans:
     """Return which rows, (n,), frequent strings set: their mean is above noise."""
     levels = np.tile(target.mean, (len(target.weights), 1))
     noise = np.maximum(target._of_samples("noise", levels), LEAST_NOISE)
@@ -366,7 +328,7 @@ def _heavy(target: ContrastRows) -> NDArray[np.bool_]:
     for number in range(len(target.counts)):
         rows = (target.group == number) & (target.reports > 0)
         if rows.any():
-            heavy[rows] = target.mean[rows] > np.median(target.mean[rows]) + _HEAVY * spread[rows]
+            heavy[rows] = target.mean[rows] > np.median(target.mean[rows]) + HEAVY * spread[rows]
     return heavy
 
 
@@ -390,7 +352,7 @@ def rows_p_value(target: ContrastRows) -> float:
     return float(special.gammaincc(shape, squares * shape / degrees))
 
 
-def group_means(target: ContrastRows, variance: NDArray[np.float64]) -> NDArray[np.float64]:
+def group_means(target: ContrastRows, variance: Floats) -> Floats:
     """Return the weighted mean of each group's rows, at each row: the change of the background."""
     weight = 1 / variance
     total = np.bincount(target.group, weight)
@@ -398,6 +360,6 @@ def group_means(target: ContrastRows, variance: NDArray[np.float64]) -> NDArray[
     return np.asarray((sums / np.maximum(total, np.finfo(float).tiny))[target.group])
 
 
-def sum_over(arrays: Iterable[NDArray[np.float64]]) -> NDArray[np.float64]:
+def sum_over(arrays: Iterable[Floats]) -> Floats:
     """Add up arrays of one shape."""
     return np.asarray(np.sum(list(arrays), axis=0))

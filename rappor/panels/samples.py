@@ -8,25 +8,25 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import special
 
 from rappor.candidates.candidates import Candidates
+from rappor.counts.arrays import Floats, Integers
 from rappor.counts.counts import Counts
 from rappor.decoding.blas_threads import one_thread
 from rappor.decoding.decoder import decode, is_told_elsewhere
 from rappor.decoding.design import Design
 from rappor.decoding.detection import Detection
-from rappor.decoding.devices import merge
+from rappor.decoding.devices import Merged, merge
 from rappor.decoding.diagnostics import Caution
 from rappor.decoding.estimates import Estimates
 from rappor.ground.errors import DecodeError
 from rappor.ground.progress import Progress, no_progress
 from rappor.ground.ranges import check_number
 from rappor.panels.answers import answer_changes
-from rappor.panels.levels import Apart, decode_apart, listed_candidates, order_of
+from rappor.panels.levels import Apart, decode_apart, listed_candidates
 from rappor.panels.regression import Changes, find_changes
-from rappor.panels.rows import Merged, contrast_rows, shared_params
+from rappor.panels.rows import contrast_rows, shared_params
 from rappor.panels.shared_devices import devices_variance
 
 _REASONS: Final = {
@@ -93,17 +93,12 @@ class Samples:
         )
 
     @property
-    def known(self) -> NDArray[np.int64]:
+    def known(self) -> Integers:
         """The numbers of the samples with reports."""
         return np.flatnonzero([each is not None for each in self.merged])
 
     @property
-    def devices(self) -> list[float]:
-        """How many devices each sample has, 0 without reports."""
-        return [0.0 if each is None else each.n_devices for each in self.merged]
-
-    @property
-    def precision(self) -> NDArray[np.float64]:
+    def precision(self) -> Floats:
         """What a sample weighs in a line through all: 1 over the variance of a usual string."""
         return np.array(
             [
@@ -121,7 +116,7 @@ class Samples:
             complete=self.complete,
         )
 
-    def changes(self, weights: NDArray[np.float64], progress: Progress = no_progress) -> Changes:
+    def changes(self, weights: Floats, progress: Progress = no_progress) -> Changes:
         """Estimate a weighted sum of the samples' shares of each candidate.
 
         Parameters
@@ -146,10 +141,10 @@ class Samples:
         candidates: Candidates,
         merged: Sequence[Merged],
         alone: Sequence[Estimates],
-        weights: NDArray[np.float64],
+        weights: Floats,
         progress: Progress,
     ) -> Changes:
-        orders = [order_of(each, candidates.strings) for each in alone]
+        orders = [each.places(candidates.strings) for each in alone]
         shares, errors = (
             np.array([getattr(each, name)[o] for each, o in zip(alone, orders, strict=True)])
             for name in ("proportion", "std_error")
@@ -177,7 +172,7 @@ class Samples:
             is_told_elsewhere(each.counts) for each in self.merged if each is not None
         ):
             return found
-        group = self.apart.whole.group[order_of(self.apart.whole, names)]
+        group = self.apart.whole.group[self.apart.whole.places(names)]
         empty = names.index("")
         same = (group == group[empty]) & (group > 0)
         same[empty] = True
@@ -207,16 +202,13 @@ class Samples:
 
 def _merged(collections: Sequence[Counts]) -> Merged | None:
     """Add the collections of a sample as `decode` does; None without reports."""
-    if not any(counts.n_reports for counts in collections):
-        return None
     # The name of the metric does not matter: two metrics may be compared.
-    counts, repetitions = merge(collections)
-    return Merged(counts=tuple(counts), repetitions=tuple(repetitions))
+    return merge(collections) if any(counts.n_reports for counts in collections) else None
 
 
-def _explained(estimates: Estimates, candidates: Candidates, design: Design) -> NDArray[np.float64]:
+def _explained(estimates: Estimates, candidates: Candidates, design: Design) -> Floats:
     """Return what the detected strings of a sample set in each row, (n,)."""
-    order = order_of(estimates, candidates.strings)
+    order = estimates.places(candidates.strings)
     detected = estimates.detected[order]
     if any(each.params.other for each in estimates.collected):
         detected[candidates.strings.index("")] = True  # it is there, though it is no discovery
@@ -228,12 +220,7 @@ def _explained(estimates: Estimates, candidates: Candidates, design: Design) -> 
     return np.asarray(design.columns(chosen) @ estimates.proportion[order][chosen])
 
 
-def _apart(
-    shares: NDArray[np.float64],
-    errors: NDArray[np.float64],
-    weights: NDArray[np.float64],
-    overlap: float | None,
-) -> Changes:
+def _apart(shares: Floats, errors: Floats, weights: Floats, overlap: float | None) -> Changes:
     """Add up the estimates of samples that share no bits; no error cancels."""
     estimate = weights @ shares
     known = 0.0 if overlap == 0 else None
@@ -241,7 +228,7 @@ def _apart(
     with np.errstate(invalid="ignore"):
         z = np.where(np.isfinite(std_error), np.abs(estimate) / std_error, 0.0)
 
-    def interval(error: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def interval(error: float) -> tuple[Floats, Floats]:
         reach = float(-special.ndtri(error / 2))
         return estimate - reach * std_error, estimate + reach * std_error
 

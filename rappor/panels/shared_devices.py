@@ -18,10 +18,11 @@ the same devices, and those of other signs other devices:
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
+
+from rappor.counts.arrays import Floats
 
 
-def devices_variance(devices: NDArray[np.float64], overlap: float | None) -> NDArray[np.float64]:
+def devices_variance(devices: Floats, overlap: float | None) -> Floats:
     """Return the variance, (n,), of the sum over samples; the most if no overlap is known.
 
     Parameters

@@ -24,8 +24,8 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from rappor.counts.arrays import Floats
 from rappor.ground.errors import ParamsError
 from rappor.ground.ranges import check_choice
 from rappor.planning.noise import Budget, best_high, optimum, settle
@@ -44,11 +44,11 @@ class AnswerNoise:
     n_reports: int
     repeated: float
 
-    def errors(self, own: NDArray[np.float64]) -> NDArray[np.float64]:
+    def errors(self, own: Floats) -> Floats:
         """Return the standard errors of answers with these shares."""
         return np.asarray(np.sqrt(self._one(own) / self.n_reports) / self._gap)
 
-    def parts(self, own: NDArray[np.float64]) -> dict[str, float]:
+    def parts(self, own: Floats) -> dict[str, float]:
         """Split the variance of an answer of one share, (1,), by cause; the parts sum to one."""
         sampled = self.repeated * self._gap**2 * own * (1 - own) / self._one(own)
         return {"coins": 1 - float(sampled[0]), "sampling": float(sampled[0])}
@@ -57,7 +57,7 @@ class AnswerNoise:
     def _gap(self) -> float:
         return self.params.q_star - self.params.p_star
 
-    def _one(self, own: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _one(self, own: Floats) -> Floats:
         """Return the variance of the mean of one report, times the number of reports."""
         params = self.params
         mean = params.p_star + self._gap * own

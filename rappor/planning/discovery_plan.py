@@ -27,9 +27,9 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import optimize, special
 
+from rappor.counts.arrays import Floats
 from rappor.decoding.selection import SCREENED
 from rappor.discovery.continuation import n_continuations, n_kept
 from rappor.ground.errors import DecodeError, ParamsError
@@ -183,11 +183,7 @@ def plan_discovery(
     (['prefix:5', 'whole'], 84)
     """
     budget = Budget(epsilon_1, epsilon_inf)
-    asked = (
-        question
-        if isinstance(question, Question)
-        else Question(frequencies=Frequencies.zipf(question))
-    )
+    asked = Question.of(question)
     if asked.detection.correction != "bh" or asked.reports_per_device != 1:
         raise ParamsError("a discovery is planned for Benjamini-Hochberg and one report a device")
     n_reports = read_count("reports", reports, 1, _MOST_REPORTS)
@@ -271,7 +267,7 @@ def _collisions(params: Params, frequencies: Frequencies, coins: float) -> float
     return squares / (params.m * params.k)
 
 
-def _coins(params: Params, shares: NDArray[np.float64], n_reports: float) -> NDArray[np.float64]:
+def _coins(params: Params, shares: Floats, n_reports: float) -> Floats:
     """Return the variance of coins and sampling for strings of these shares."""
     gap = params.q_star - params.p_star
     level = params.p_star + gap * np.minimum(shares + 1 / params.k, 1.0)
@@ -285,8 +281,8 @@ class _Scores:
     `z` is (c,), the mean of a string of each class, and `spread` (c,) its standard deviation.
     """
 
-    z: NDArray[np.float64]
-    spread: NDArray[np.float64]
+    z: Floats
+    spread: Floats
 
     @classmethod
     def of(cls, params: Params, frequencies: Frequencies, n_reports: float) -> _Scores:
@@ -296,7 +292,7 @@ class _Scores:
         more = _coins(params, frequencies.shares, n_reports) - coins
         return cls(z=frequencies.shares / absent**0.5, spread=np.sqrt(1 + more / absent))
 
-    def above(self, score: float) -> NDArray[np.float64]:
+    def above(self, score: float) -> Floats:
         """Return the probability of each class to score more, (c,)."""
         return np.asarray(special.ndtr((self.z - score) / self.spread))
 
@@ -333,7 +329,7 @@ def _predict(
     )
 
 
-def _above(n: int, scores: _Scores, present: NDArray[np.float64], score: float) -> float:
+def _above(n: int, scores: _Scores, present: Floats, score: float) -> float:
     """Return how many of n prefixes score more; strings that share one are not counted twice."""
     absent = n * float(np.exp(-present.sum() / n))
     held = min(float(present @ scores.above(score)), n - absent)
@@ -348,7 +344,7 @@ def _rank(most: int, above: Callable[[float], float], scores: _Scores) -> float:
     return float(optimize.brentq(lambda score: above(score) - most, 0.0, far))
 
 
-def _threshold(level: float, n: int, scores: _Scores, present: NDArray[np.float64]) -> float:
+def _threshold(level: float, n: int, scores: _Scores, present: Floats) -> float:
     """Return the score that Benjamini-Hochberg asks of n candidates."""
     found = max(float(present.sum()), 1.0)
     for _ in range(_ROUNDS):

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from rappor.counts.arrays import Floats
 from rappor.ground.errors import ParamsError
 from rappor.ground.ranges import check_integer, check_number, read_count
 
@@ -47,9 +48,9 @@ class Frequencies:
     absent : number of candidates that no device has.
     """
 
-    shares: NDArray[np.float64]
-    candidates: NDArray[np.float64]
-    non_candidates: NDArray[np.float64]
+    shares: Floats
+    candidates: Floats
+    non_candidates: Floats
     absent: int
 
     @property
@@ -104,9 +105,7 @@ class Frequencies:
 
 
 @functools.lru_cache(maxsize=32)
-def bit_levels(
-    frequencies: Frequencies, density: float
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def bit_levels(frequencies: Frequencies, density: float) -> tuple[Floats, Floats]:
     """Return the distribution of the share of devices that set one bit of one cohort.
 
     Every string sets the bit with probability `density`, so the distribution is a convolution,
@@ -129,18 +128,18 @@ def bit_levels(
         logs += n * np.log1p(density * (moved - 1))
     probabilities = np.fft.irfft(np.exp(logs), size)
     kept = np.flatnonzero(probabilities > _LEAST)
-    left: NDArray[np.float64] = probabilities[kept]
+    left: Floats = probabilities[kept]
     return np.minimum(kept * _STEP, 1.0), left / left.sum()
 
 
-def _integral(edges: NDArray[np.float64], exponent: float) -> NDArray[np.float64]:
+def _integral(edges: Floats, exponent: float) -> Floats:
     """Integrate x^-exponent between neighbouring edges, (len(edges) - 1,)."""
     if exponent == 1:
         return np.diff(np.log(edges))
     return np.asarray(np.diff(edges ** (1 - exponent)) / (1 - exponent))
 
 
-def _classes(ordered: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _classes(ordered: Floats) -> tuple[Floats, Floats]:
     """Join decreasing positive shares in classes; return their means and sizes."""
     if not len(ordered):
         return np.zeros(0), np.zeros(0)
@@ -150,7 +149,7 @@ def _classes(ordered: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray
     return np.add.reduceat(ordered, starts) / sizes, sizes
 
 
-def _check_shares(shares: ArrayLike) -> NDArray[np.float64]:
+def _check_shares(shares: ArrayLike) -> Floats:
     """Return the positive shares, divided by their sum."""
     try:
         numbers = np.array(shares, dtype=np.float64)

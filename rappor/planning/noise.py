@@ -21,6 +21,7 @@ has it. A rare string is counted on bits that other devices' strings set: s is t
 
 from __future__ import annotations
 
+import bisect
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -160,13 +161,11 @@ def choose_published(
     def at(t_q: int) -> Params:
         return Params(k=k, h=h, m=m, f=2 * t_f / ONE, p=0.5, q=t_q / ONE)
 
-    low, high = ONE // 2 + 1, ONE
-    if loss.epsilon_1(at(high)) < epsilon_1:
+    if loss.epsilon_1(at(ONE)) < epsilon_1:
         return None
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if loss.epsilon_1(at(middle)) <= epsilon_1 else (low, middle)
-    return at(low)
+    above = range(ONE // 2 + 2, ONE)
+    n_higher = bisect.bisect_right(above, epsilon_1, key=lambda t_q: loss.epsilon_1(at(t_q)))
+    return at(above[0] - 1 + n_higher)
 
 
 def _forced(epsilon_inf: float, h: int) -> int:

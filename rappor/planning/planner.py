@@ -11,7 +11,6 @@ from rappor.ground.ranges import check_number, read_count
 from rappor.planning.answer_noise import choose_answer_noise
 from rappor.planning.detection_limit import standard_error
 from rappor.planning.dimensions import choose_params, least_cohorts
-from rappor.planning.frequencies import Frequencies
 from rappor.planning.noise import Budget
 from rappor.planning.plans import Plan, finish
 from rappor.planning.power import Question, predict
@@ -58,7 +57,7 @@ def plan(  # noqa: PLR0913 - a budget, a goal and the limits of a design
     '0.31%'
     """
     budget = Budget(epsilon_1, epsilon_inf)
-    full_question = _question(question)
+    full_question = Question.of(question)
 
     def chosen(n_reports: int) -> Params:
         return choose_params(
@@ -101,10 +100,8 @@ def plan_answers(  # noqa: PLR0913 - a budget, a goal and the limits of a design
     """
     budget = Budget(epsilon_1, epsilon_inf)
     params = choose_answer_noise(budget, encoding, categories, symmetric=symmetric)
-    full_question = (
-        Question(frequencies=Frequencies.zipf(params.k)) if question is None else question
-    )
-    return _finish_given(params, full_question, budget, reports, share)
+    asked = Question.of(params.k if question is None else question)
+    return _finish_given(params, asked, budget, reports, share)
 
 
 def plan_for(
@@ -122,7 +119,7 @@ def plan_for(
         No number of reports up to 1e15 detects the share.
     """
     budget = Budget(loss.epsilon_1(params), loss.epsilon_inf(params))
-    return _finish_given(params, _question(question), budget, reports, share)
+    return _finish_given(params, Question.of(question), budget, reports, share)
 
 
 def _finish_given(
@@ -152,12 +149,6 @@ def _check_candidates(params: Params, n_candidates: int) -> None:
             f"m must be at least {least} to distinguish {n_candidates:,} candidates "
             f"at k = {params.k}, got {params.m}"
         )
-
-
-def _question(question: Question | int) -> Question:
-    if isinstance(question, Question):
-        return question
-    return Question(frequencies=Frequencies.zipf(question))
 
 
 def _n_reports(

@@ -36,13 +36,14 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import special
 
+from rappor.counts.arrays import Floats
 from rappor.decoding.detection import Detection
 from rappor.decoding.fit import TAPER
 from rappor.decoding.selection import ENTER
-from rappor.decoding.significance import Steps, ones_variance
+from rappor.decoding.significance import ones_variance
+from rappor.decoding.thresholds import Steps
 from rappor.ground.ranges import check_number
 from rappor.planning.answer_noise import AnswerNoise
 from rappor.planning.frequencies import Frequencies, bit_levels
@@ -87,6 +88,11 @@ class Question:
         check_number("reports_per_device", self.reports_per_device, "[1, 1000000]")
         check_number("power", self.power, "(0, 1)")
 
+    @classmethod
+    def of(cls, asked: Question | int) -> Question:
+        """Return a question as it is; a number stands for as many strings by Zipf's law."""
+        return asked if isinstance(asked, Question) else cls(frequencies=Frequencies.zipf(asked))
+
     def applied(self, params: Params, n_reports: int) -> Question:
         """Return the question with the correction that the decoder applies to these reports."""
         if not encoding_of(params).hashed:
@@ -115,7 +121,7 @@ class Prediction:
     """
 
     found: float
-    probabilities: NDArray[np.float64]
+    probabilities: Floats
     share: float | None
     rare_error: float
     largest: float
@@ -161,24 +167,23 @@ def predict(params: Params, n_reports: int, question: Question) -> Prediction:
 
 def _settled(params: Params, n_reports: int, question: Question) -> AnswerNoise | _Collection:
     """Return what tells the errors of this encoding."""
-    repeated = question.reports_per_device
-    if not encoding_of(params).hashed:
-        return AnswerNoise(params=params, n_reports=n_reports, repeated=repeated)
-    collection = _Collection(
-        params=params, n_reports=n_reports, frequencies=question.frequencies, repeated=repeated
-    )
-    return collection.settle()
+    if encoding_of(params).hashed:
+        return _collection(params, n_reports, question).settle()
+    return AnswerNoise(params=params, n_reports=n_reports, repeated=question.reports_per_device)
 
 
-def error_without_collisions(params: Params, n_reports: int, question: Question) -> float:
-    """Return the standard error of an absent candidate in an infinite number of cohorts."""
-    collection = _Collection(
+def _collection(params: Params, n_reports: int, question: Question) -> _Collection:
+    return _Collection(
         params=params,
         n_reports=n_reports,
         frequencies=question.frequencies,
         repeated=question.reports_per_device,
     )
-    return float(collection.errors(np.zeros(1))[0])
+
+
+def error_without_collisions(params: Params, n_reports: int, question: Question) -> float:
+    """Return the standard error of an absent candidate in an infinite number of cohorts."""
+    return float(_collection(params, n_reports, question).errors(np.zeros(1))[0])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -213,7 +218,7 @@ class _Collection:
                 break
         return after
 
-    def errors(self, own: NDArray[np.float64]) -> NDArray[np.float64]:
+    def errors(self, own: Floats) -> Floats:
         """Return the standard errors of strings with these shares: the theory's formula."""
         params = self.params
         left = max(1 - self.selected / (params.m * params.k), _LEAST_LEFT)
@@ -222,7 +227,7 @@ class _Collection:
             np.sqrt(1 / (left * (1 - params.density) * information) + self.spread(own))
         )
 
-    def information(self, own: NDArray[np.float64]) -> NDArray[np.float64]:
+    def information(self, own: Floats) -> Floats:
         """Return n E[1 / (v + tau^2)] for strings with these shares, n being the bits of one."""
         params = self.params
         levels, probabilities = bit_levels(self.frequencies, params.density)
@@ -231,7 +236,7 @@ class _Collection:
         ones = params.m * params.k * params.density
         return np.asarray(ones * ((1 / (noise + self.tau2)) @ probabilities))
 
-    def noise(self, level: NDArray[np.float64]) -> NDArray[np.float64]:
+    def noise(self, level: Floats) -> Floats:
         """Return the variance of one bit of one cohort if this share of devices sets it."""
         params = self.params
         gap = params.q_star - params.p_star
@@ -239,12 +244,12 @@ class _Collection:
         one = mean * (1 - mean) + (self.repeated - 1) * (mean - params.p) * (params.q - mean)
         return np.asarray(one * params.m / self.n_reports / gap**2)
 
-    def spread(self, own: NDArray[np.float64]) -> NDArray[np.float64]:
+    def spread(self, own: Floats) -> Floats:
         """Return what h bits of one string share: its devices' uneven spread over cohorts."""
         devices = self.n_reports / self.repeated
         return np.asarray((1 - 1 / self.params.h) * own * (1 - own) / devices)
 
-    def collisions(self, probabilities: NDArray[np.float64]) -> float:
+    def collisions(self, probabilities: Floats) -> float:
         """Return tau^2 if the selection explains strings with these probabilities, (c,)."""
         frequencies, density = self.frequencies, self.params.density
         row = np.sqrt(self.noise(np.array([density])) + self.tau2)
@@ -256,7 +261,7 @@ class _Collection:
         unexplained = frequencies.candidates * (1 - probabilities) + frequencies.non_candidates
         return float(density * (1 - density) * (unexplained @ squares))
 
-    def parts(self, own: NDArray[np.float64]) -> dict[str, float]:
+    def parts(self, own: Floats) -> dict[str, float]:
         """Split the variance of a string of one share, (1,), by cause; the parts sum to one."""
         params = self.params
         information = self.information(own)
@@ -278,7 +283,7 @@ class _Collection:
         return {name: part / variance for name, part in parts.items()}
 
 
-def _thresholds(z: NDArray[np.float64], question: Question) -> tuple[float, float]:
+def _thresholds(z: Floats, question: Question) -> tuple[float, float]:
     """Return the largest p-value that is detected, and that for one candidate more."""
     frequencies = question.frequencies
     steps = _steps(z, frequencies, question.detection)
@@ -290,7 +295,7 @@ def _thresholds(z: NDArray[np.float64], question: Question) -> tuple[float, floa
     )
 
 
-def _steps(z: NDArray[np.float64], frequencies: Frequencies, detection: Detection) -> Steps:
+def _steps(z: Floats, frequencies: Frequencies, detection: Detection) -> Steps:
     """Return the correction's thresholds for the expected number of p-values."""
     return Steps.of(
         detection,
@@ -299,14 +304,12 @@ def _steps(z: NDArray[np.float64], frequencies: Frequencies, detection: Detectio
     )
 
 
-def _n_within(z: NDArray[np.float64], frequencies: Frequencies, p_value: float) -> float:
+def _n_within(z: Floats, frequencies: Frequencies, p_value: float) -> float:
     """Return the expected number of candidates with a p-value up to this one."""
     return float(frequencies.candidates @ _detected(z, p_value)) + frequencies.absent * p_value
 
 
-def _step_up(
-    z: NDArray[np.float64], frequencies: Frequencies, steps: Steps, *, more: float
-) -> float:
+def _step_up(z: Floats, frequencies: Frequencies, steps: Steps, *, more: float) -> float:
     """Return the largest threshold t that is its own: that of the rank `more` + detected at t.
 
     From above the map leads down to its largest fixed point.
@@ -320,7 +323,7 @@ def _step_up(
     return threshold
 
 
-def _smallest(errors: NDArray[np.float64], threshold: float, power: float) -> float | None:
+def _smallest(errors: Floats, threshold: float, power: float) -> float | None:
     """Return the share that is detected with probability `power`, None if none is."""
     needed = _SHARES / errors - _quantile(threshold) - _quantile(1 - power)
     if needed[-1] < 0:
@@ -328,9 +331,7 @@ def _smallest(errors: NDArray[np.float64], threshold: float, power: float) -> fl
     return float(np.interp(0.0, needed, _SHARES))
 
 
-def _detected(
-    z: NDArray[np.float64], threshold: float | NDArray[np.float64]
-) -> NDArray[np.float64]:
+def _detected(z: Floats, threshold: float | Floats) -> Floats:
     """Return the probabilities of detection of strings with these expected z scores."""
     return np.asarray(special.ndtr(z + special.ndtri(threshold)))
 

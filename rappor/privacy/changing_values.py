@@ -25,25 +25,25 @@ _TRUTHS: Final = tuple(itertools.product((0, 1), repeat=3))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Visibility:
-    """How well reports tell that a value changed, in nats, for the worst values.
+class ValueChange:
+    """How visible it is that a value changed between `reports`, in nats, for the worst values.
 
-    `claim` is the sum of losses of the two values, what an account shows. `worst` is the
-    largest log-likelihood ratio between a value that changed and one that stayed, which some
-    reports reach; `mean` is its mean over the reports of a device whose value changed.
+    `accounted` is the sum of both values' losses. `worst` is the largest log-likelihood ratio
+    between a value that changed and one that stayed, which some reports reach; `mean` is its mean
+    over the reports of a device whose value changed.
     """
 
-    claim: float
+    reports: int
+    accounted: float
     worst: float
     mean: float
 
 
-def change_visibility(params: Params, before: int, after: int) -> Visibility:
+def change_visibility(params: Params, before: int, after: int) -> ValueChange:
     """Compare a value that stays with one that changes after `before` of the reports.
 
     Without epochs nothing bounds it: it grows with every report.
     """
-    claim = epsilon_n(params, before) + epsilon_n(params, after)
     stayed, changed, mean = {}, {}, {}
     for kept, first, second in _TRUTHS:
         truths = kept, first, second
@@ -53,8 +53,9 @@ def change_visibility(params: Params, before: int, after: int) -> Visibility:
         changed[truths], mean[truths] = _evidence(
             params, (((1, 0), before), ((2, 0), after)), ((first, kept), (second, kept))
         )
-    return Visibility(
-        claim=claim,
+    return ValueChange(
+        reports=before + after,
+        accounted=epsilon_n(params, before) + epsilon_n(params, after),
         worst=max(_worst_values(params, stayed), _worst_values(params, changed)),
         mean=_worst_values(params, mean),
     )

@@ -8,6 +8,7 @@ cohorts and permanent responses, and only an upload, an address or the time link
 
 from __future__ import annotations
 
+import bisect
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -108,11 +109,8 @@ def reports_to_recover(params: Params, probability: float = _CERTAIN) -> int | N
 
     if not enough(_MOST_REPORTS):
         return None
-    low, high = 0, _MOST_REPORTS
-    while high - low > 1:  # more reports never make the likelier state a worse guess
-        middle = (low + high) // 2
-        low, high = (low, middle) if enough(middle) else (middle, high)
-    return high
+    # More reports never make the likelier state a worse guess.
+    return 1 + bisect.bisect_left(range(1, _MOST_REPORTS), x=True, key=enough)
 
 
 def _error(p: float, q: float, n: int) -> float:

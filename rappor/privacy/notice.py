@@ -25,6 +25,7 @@ _LINKED_REPORTS: Final = 2
 
 def describe(metric: Metric, *, today: datetime.date | None = None) -> str:
     """Return lines of plain text; with `today` they say whether the metric has expired."""
+    kept = "each noisy report" if metric.keep_reports else "sums by day and cohort, not reports"
     lines = [
         f"{metric.name}: {metric.description}",
         f"Collected by {metric.owner} {_until(metric, today)}.",
@@ -35,7 +36,7 @@ def describe(metric: Metric, *, today: datetime.date | None = None) -> str:
         *losses(metric),
         promise(metric),
         _linking(metric),
-        _keeping(metric),
+        f"The collector keeps {kept}. {_showing(metric)}",
     ]
     return "\n".join(lines)
 
@@ -226,11 +227,6 @@ def _linking(metric: Metric) -> str:
         f"{_LINKED_REPORTS} reports, a device is found among {linked.devices:,}{alike} with "
         f"{found} probability. Beyond that, only {others} or the time of sending can link reports."
     )
-
-
-def _keeping(metric: Metric) -> str:
-    kept = "each noisy report" if metric.keep_reports else "sums by day and cohort, not reports"
-    return f"The collector keeps {kept}. {_showing(metric)}"
 
 
 def _showing(metric: Metric) -> str:

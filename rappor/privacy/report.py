@@ -14,7 +14,7 @@ from rappor.ground.display import Displayed
 from rappor.ground.ranges import check_integer, check_number
 from rappor.privacy.accountant import account
 from rappor.privacy.changing_params import EntryChange, price_change
-from rappor.privacy.changing_values import change_visibility
+from rappor.privacy.changing_values import ValueChange, change_visibility
 from rappor.privacy.linkability import Linkability, link
 from rappor.privacy.notice import promise, told_beside
 from rappor.privacy.shuffling import likely_smallest_cohort, shuffled_epsilon
@@ -52,19 +52,10 @@ class Loss:
     epsilon: float
     beliefs: tuple[Belief, ...]
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ValueChange:
-    """How visible it is that a value changed after half of the reports, for the worst values.
-
-    `accounted` is the sum of both values' losses. `worst` is the largest log-likelihood ratio
-    that any reports can reach; `mean` is its average when the value did change.
-    """
-
-    reports: int
-    accounted: float
-    worst: float
-    mean: float
+    @property
+    def of_half(self) -> float:
+        """The most that a belief of 50 % becomes."""
+        return next(each.most for each in self.beliefs if each.prior == 0.5)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,7 +241,7 @@ def privacy_report_of(params: Params, *, batch: Batch | None = None) -> PrivacyR
         epsilon_1=epsilon_n(params, 1),
         epsilon_inf=epsilon_inf(params),
         losses=losses_of(params),
-        value_changes=_value_changes(params),
+        value_changes=tuple(change_visibility(params, n - n // 2, n // 2) for n in _CHANGES),
         staying=staying(params),
         shuffling=None if batch is None else _shuffling(params, batch),
         linkability=link(params),
@@ -260,22 +251,15 @@ def privacy_report_of(params: Params, *, batch: Batch | None = None) -> PrivacyR
 def losses_of(params: Params, most: int | None = None) -> tuple[Loss, ...]:
     """Return the losses of more and more reports of one value; any number last, or the most."""
     fewer = (n for n in REPORTS if most is None or n < most)
-    return tuple(_loss(params, n) for n in (*fewer, most))
+    return tuple(loss_of(params, n) for n in (*fewer, most))
 
 
-def _loss(params: Params, n: int | None) -> Loss:
+def loss_of(params: Params, n: int | None) -> Loss:
+    """Return the loss of n reports of one value, None for any number."""
     epsilon = epsilon_inf(params) if n is None else epsilon_n(params, n)
     bounds = ((prior, *belief_bound(epsilon, prior)) for prior in PRIORS)
     beliefs = (Belief(prior=prior, least=least, most=most) for prior, least, most in bounds)
     return Loss(reports=n, epsilon=epsilon, beliefs=tuple(beliefs))
-
-
-def _value_changes(params: Params) -> tuple[ValueChange, ...]:
-    changes = ((n, change_visibility(params, n - n // 2, n // 2)) for n in _CHANGES)
-    return tuple(
-        ValueChange(reports=n, accounted=seen.claim, worst=seen.worst, mean=seen.mean)
-        for n, seen in changes
-    )
 
 
 def _shuffling(params: Params, batch: Batch) -> Shuffling:
@@ -296,15 +280,13 @@ def _shuffling(params: Params, batch: Batch) -> Shuffling:
         counted=batch.cohorts is not None,
         delta=batch.delta,
         losses=tuple(
-            _shuffled_loss(n, epsilon_n(params, n), smallest, delta)
+            ShuffledLoss(
+                reports=n, local=local, epsilon=shuffled_epsilon(local, smallest, delta=delta)
+            )
             for n in (_SHUFFLED if smallest else ())
+            for local in [epsilon_n(params, n)]
         ),
     )
-
-
-def _shuffled_loss(reports: int, local: float, devices: int, delta: float) -> ShuffledLoss:
-    epsilon = shuffled_epsilon(local, devices, delta=delta)
-    return ShuffledLoss(reports=reports, local=local, epsilon=epsilon)
 
 
 def _together(registry: Registry, name: str) -> Together | None:

@@ -15,6 +15,7 @@ from rappor.decoding.report import (
     report,
 )
 from rappor.ground.plurals import counted
+from rappor.privacy.report import Loss
 from rappor.protocol.encodings import encoding_of
 from rappor.reporting.cohort_charts import cohort_bits, cohort_reports, residuals
 from rappor.reporting.contrasts import contrasts_table
@@ -120,9 +121,9 @@ def _masses(found: EstimatesReport) -> Iterator[Markup]:
             "Detected, other and unallocated shares of the reports",
             ("part", "share", "std error", f"{confidence} interval"),
             (
-                (mass.name, measured(mass.proportion, mass.std_error),
+                (mass.name, measured(mass.estimate, mass.std_error),
                  measured(mass.std_error, mass.std_error),
-                 span(mass.low, mass.high, mass.std_error))
+                 span(mass.ci_low, mass.ci_high, mass.std_error))
                 for mass in found.masses
             ),
         )  # fmt: skip
@@ -196,7 +197,8 @@ def _days(found: EstimatesReport) -> str:
 
 
 def _asked(each: CollectedReport) -> Markup:
-    collected, params, told = each.collected, each.params, each.told
+    collected, params = each.collected, each.params
+    one, sent, every = each.losses
     return pairs(
         f"Metric {collected.metric or 'without a name'} under parameters {params.fingerprint}",
         (
@@ -207,17 +209,17 @@ def _asked(each: CollectedReport) -> Markup:
              f"q* = {params.q_star:.5g} if it is 1"),
             ("reports", f"{collected.n_reports:,}"),
             ("counts added up", f"{collected.repetition.collections:,}"),
-            ("epsilon of one report", _loss(told.epsilon_1, told.belief_1)),
-            (f"epsilon of {told.reports:,} reports of one value, as many as one device sent",
-             f"{nats(told.epsilon_n)} nats"),
-            ("epsilon of all reports of one value",
-             _loss(told.epsilon_inf, told.belief_inf)),
+            ("epsilon of one report", _loss(one)),
+            (f"epsilon of {sent.reports:,} reports of one value, as many as one device sent",
+             f"{nats(sent.epsilon)} nats"),
+            ("epsilon of all reports of one value", _loss(every)),
         ),
     )  # fmt: skip
 
 
-def _loss(epsilon: float, belief: float) -> str:
-    return f"{nats(epsilon)} nats; a belief of 50 % becomes at most {most_belief(belief, epsilon)}"
+def _loss(loss: Loss) -> str:
+    most = most_belief(loss.of_half, loss.epsilon)
+    return f"{nats(loss.epsilon)} nats; a belief of 50 % becomes at most {most}"
 
 
 def _diagnostics(found: EstimatesReport) -> Markup:

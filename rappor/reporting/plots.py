@@ -9,8 +9,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from rappor.decoding.contrasts import Contrast
 from rappor.decoding.estimates import Estimates, adjusted_interval
-from rappor.decoding.report import Mass, masses
+from rappor.decoding.report import masses
 from rappor.ground.plurals import counted
 from rappor.panels.panel import Panel
 from rappor.planning.plans import Plan
@@ -54,15 +55,15 @@ def estimates_plot(estimates: Estimates, *, top: int = 20, rest: bool = False) -
 
 
 def shares_chart(
-    title: str, rows: Sequence[Mapping[str, Any]], reports: int, others: Sequence[Mass] = ()
+    title: str, rows: Sequence[Mapping[str, Any]], reports: int, others: Sequence[Contrast] = ()
 ) -> Chart:
     """Draw rows of estimates, detected ones first, and shares that are no single candidate's."""
     shown: dict[str, list[Row]] = {"": [], "Not detected": [], "Together": []}
     for row in rows:
         shown["" if row["detected"] else "Not detected"].append(_estimate(row, reports))
     for mass in others:
-        dot = Dot(mass.proportion, mass.low, mass.high)
-        shown["Together"].append(Row(mass.name, measured(mass.proportion, mass.std_error), (dot,)))
+        dot = Dot(mass.estimate, mass.ci_low, mass.ci_high)
+        shown["Together"].append(Row(mass.name, measured(mass.estimate, mass.std_error), (dot,)))
     return dots(title, shown)
 
 

@@ -81,7 +81,7 @@ def test_json_holds_what_the_library_says(ask: Callable[..., Answer]) -> None:
             bound = belief_bound(loss["epsilon"], belief["prior"])
             assert (belief["least"], belief["most"]) == bound
     seen = change_visibility(LIFE, 1, 1)
-    row = {"reports": 2, "accounted": seen.claim, "worst": seen.worst, "mean": seen.mean}
+    row = {"reports": 2, "accounted": seen.accounted, "worst": seen.worst, "mean": seen.mean}
     assert report["value_changes"][0] == row
     assert report["promise"].startswith("Promise: in its whole life")
     assert "up to 2 values" in report["promise"]

@@ -21,7 +21,7 @@ from rappor.decoding.diagnostics import (
     FIT_FALSE_ALARM,
     RELIABLE_FROM,
     UNEXPLAINED_FALSE_ALARM,
-    warnings,
+    cautions,
 )
 from rappor.protocol.params import Params
 from rappor.simulation import simulate_repeated
@@ -119,19 +119,19 @@ def test_a_forged_cohort_has_odd_popcounts() -> None:
 
 def test_several_forged_cohorts_are_counted() -> None:
     """The sentence names how many; without any there is none."""
-    (found,) = warnings({"odd_popcounts": [{}, {}]}, N)
+    (found,) = cautions({"odd_popcounts": [{}, {}]}, N)
     assert found.sentence.startswith("2 cohorts have a number of ones")
-    assert warnings({"odd_popcounts": []}, N) == ()
+    assert not list(cautions({"odd_popcounts": []}, N))
 
 
 def test_rows_that_are_too_full_are_warned_of() -> None:
     """Where strings collide too often, the table says that its intervals may be too short."""
     full = {"rows": 512, "rows_per_candidate": 4.0, "fitted": "selected", "overfull": True}
-    (found,) = warnings({"capacity": full}, N)
+    (found,) = cautions({"capacity": full}, N)
     assert found.code == "overfull"
     assert "an effective number of 4.0 of 512 bits" in found.sentence
     right = {"capacity": {**full, "overfull": False}}
-    assert warnings(right, N) == ()
+    assert not list(cautions(right, N))
 
 
 def test_a_heavy_non_candidate_shows_in_unexplained_bits() -> None:
@@ -172,8 +172,8 @@ def test_a_bad_fit_warns_with_the_table() -> None:
 @pytest.mark.parametrize("p_value", [FIT_FALSE_ALARM, 1.0])
 def test_a_likely_fit_warns_of_nothing(p_value: float) -> None:
     """The sentence comes below the threshold only; a closed form has no fit to warn about."""
-    assert warnings({"goodness_of_fit": {"chi2_per_degree": 1.0, "p_value": p_value}}, N) == ()
-    assert warnings({}, 1) == ()
+    assert not list(cautions({"goodness_of_fit": {"chi2_per_degree": 1.0, "p_value": p_value}}, N))
+    assert not list(cautions({}, 1))
 
 
 def test_devices_of_which_nothing_is_known_warn() -> None:

@@ -12,13 +12,7 @@ from numpy.typing import NDArray
 from scipy import integrate, special, stats
 
 from rappor import Params, Population, decode, simulate_counts
-from rappor.decoding.distribution import (
-    Prior,
-    estimate_shares,
-    fit_prior,
-    posterior_moments,
-    posterior_quantile,
-)
+from rappor.decoding.distribution import Posterior, Prior, estimate_shares, fit_prior
 from rappor.simulation.population import english_words
 
 QUANTILE = 0.7
@@ -43,7 +37,7 @@ def above(share: float, z: float) -> float:
 @pytest.mark.parametrize("z", [-6.0, -1.0, 0.0, 1.0, 2.0, 2.5, 3.0, 5.0, 9.0, 20.0])
 def test_the_quantile_of_the_posterior(z: float) -> None:
     """Where the posterior puts more than the quantile on zero it is zero, else it splits there."""
-    share = float(posterior_quantile(PRIOR, np.array([z]), QUANTILE)[0])
+    share = float(Posterior(PRIOR, np.array([z])).quantile(QUANTILE)[0])
     if share == 0:
         assert above(0.0, z) <= 1 - QUANTILE + 1e-6
     else:
@@ -53,7 +47,8 @@ def test_the_quantile_of_the_posterior(z: float) -> None:
 @pytest.mark.parametrize("z", [-6.0, 0.0, 2.0, 5.0, 20.0])
 def test_the_moments_are_those_of_the_posterior(z: float) -> None:
     """Mean and variance by sums over a fine grid."""
-    mean, variance = (float(moment[0]) for moment in posterior_moments(PRIOR, np.array([z])))
+    posterior = Posterior(PRIOR, np.array([z]))
+    mean, variance = float(posterior.mean[0]), float(posterior.variance[0])
     value = (np.arange(200_000) + 0.5) * (max(z, 0.0) + 12.0) / 200_000
     parts = np.exp(-value[:, None] / PRIOR.means) / PRIOR.means
     joint = stats.norm.pdf(z - value) * (parts @ PRIOR.weights[1:]) * value[0] * 2
@@ -112,7 +107,7 @@ def test_the_prior_has_the_largest_likelihood(shares: NDArray[np.float64], seed:
 def test_a_curve_that_rises_with_the_estimate() -> None:
     """A larger estimate never gets a smaller share, and no share exceeds it by much."""
     z = np.linspace(-8, 60, 2000)
-    shares = posterior_quantile(PRIOR, z, QUANTILE)
+    shares = Posterior(PRIOR, z).quantile(QUANTILE)
     assert (np.diff(shares) >= -1e-9).all()
     # The 70 % quantile of a flat posterior lies half a standard error above.
     assert (shares <= np.maximum(z, 0) + stats.norm.ppf(QUANTILE) + 1e-6).all()
@@ -137,8 +132,8 @@ def test_no_other_quantile_has_a_smaller_expected_total_variation() -> None:
         truth = np.where(rng.random(600) < 0.8, 0.0, rng.exponential(2e-3, 600))
         estimate, error = truth + rng.normal(size=600) * 1e-3, np.full(600, 1e-3)
         z, counts = estimate / error, np.ones(600, dtype=np.int64)
-        prior = fit_prior(z, counts)
-        others = [posterior_quantile(prior, z, q) * error for q in (0.5, 0.6, 0.7, 0.8, 0.9)]
+        posterior = Posterior(fit_prior(z, counts), z)
+        others = [posterior.quantile(q) * error for q in (0.5, 0.6, 0.7, 0.8, 0.9)]
         answers = [estimate_shares(estimate, error)[0], *others]
         losses.append([np.abs(each - truth).sum() + abs((each - truth).sum()) for each in answers])
     more = np.array(losses)[:, 1:] - np.array(losses)[:, :1]

@@ -92,6 +92,6 @@ def test_a_reviewer_is_told_what_nobody_knows(counts: Counts) -> None:
 def test_losses_told_are_those_of_the_reports_that_devices_sent(counts: Counts) -> None:
     """Three reports a device: the loss of three lies between that of one and of any number."""
     (found,) = report(decode(counts, NAMES, reports_per_device=3)).collected
-    told = found.told
-    assert told.reports == 3
-    assert told.epsilon_1 < told.epsilon_n < told.epsilon_inf
+    one, sent, every = found.losses
+    assert (one.reports, sent.reports, every.reports) == (1, 3, None)
+    assert one.epsilon < sent.epsilon < every.epsilon

@@ -18,7 +18,9 @@ from rappor.decoding.decoder import decode
 from rappor.decoding.detection import CORRECTIONS, Detection
 from rappor.decoding.devices import merge
 from rappor.decoding.fit import Fit, fit_rows
-from rappor.decoding.significance import null_tail, threshold
+from rappor.decoding.p_values import PValues
+from rappor.decoding.significance import null_tail
+from rappor.decoding.thresholds import Thresholds
 from rappor.protocol.params import Params
 from rappor.simulation.collection import simulate_counts
 from rappor.simulation.population import Population
@@ -56,6 +58,12 @@ def enumerate_scores(target: Target, fit: Fit, *, standardised: bool = True) -> 
     params = target.counts[0].params
     own = params.h / params.k * fit.weight.sum()  # of a string in the mean over its bits
     return np.asarray(sums / min(np.sqrt(own - own**2 / fit.weight.sum()), sums.std()))
+
+
+def threshold(p_values: NDArray[np.float64], detection: Detection, *, n_candidates: int) -> float:
+    """Return the largest p-value that is detected, those that are not passed counting as large."""
+    every = PValues(rows=p_values, more=n_candidates - len(p_values))
+    return Thresholds(detection, every).largest
 
 
 def log_error(target: Target, fit: Fit, *, smallest: float) -> float:

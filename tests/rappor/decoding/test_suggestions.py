@@ -34,8 +34,9 @@ def test_what_is_not_known_is_suggested(n_listed: int) -> None:
     assert not set(found.strings) & set(KNOWN)
     assert n_listed - 3 <= found.n_candidates <= n_listed
     # Six standard errors: missed with probability 2e-9 under the estimate's normal distribution.
-    assert abs(found.proportion[0] - 0.12) < 6 * found.std_error[0]
-    assert np.all(found.p_value <= 0.05)
+    estimates, first = found.estimates, found.chosen[0]
+    assert abs(estimates.proportion[first] - 0.12) < 6 * estimates.std_error[first]
+    assert np.all(estimates.p_value[found.chosen] <= 0.05)
     assert len(found.unexplained_bits) > 0
 
 
@@ -58,7 +59,7 @@ def test_the_level_decides_what_is_suggested() -> None:
     counts = simulate_counts(population, PARAMS, n_reports=1e4, seed=1)
     listed = Candidates.from_list(LIST[:300])
     usual = suggest(counts, KNOWN, listed)
-    p_value, n = max(usual.p_value), len(usual.strings)
+    p_value, n = max(usual.estimates.p_value[usual.chosen]), len(usual.strings)
     level = 0.9 * float(p_value) * usual.n_candidates / n
     strict = suggest(counts, KNOWN, listed, detection=Detection(level=level))
     assert strict.estimates.detection.level == level < 0.05

@@ -11,9 +11,8 @@ from scipy import stats
 from rappor import Counts, Params, Population, compare, simulate_counts
 from rappor.decoding.debias import debias
 from rappor.decoding.detection import Detection
-from rappor.decoding.devices import merge
+from rappor.decoding.devices import Merged, merge
 from rappor.panels.answers import Joined, answer_changes
-from rappor.panels.rows import Merged
 from rappor.simulation import simulate_days
 
 BOOLEAN = Params(k=1, encoding="boolean", f=0.5, p=0.1, q=0.9)
@@ -23,8 +22,7 @@ LEVEL = 0.05
 
 
 def sample_of(*collections: Counts) -> Merged:
-    merged, repetitions = merge(collections)
-    return Merged(counts=tuple(merged), repetitions=tuple(repetitions))
+    return merge(collections)
 
 
 def answers(shares: list[float], seed: int, n: float = 1e4) -> Counts:

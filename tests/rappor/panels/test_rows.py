@@ -15,14 +15,14 @@ from scipy import stats
 
 from rappor import Candidates, Counts, Params, Population, compare, decode, simulate_counts
 from rappor.decoding.debias import debias
-from rappor.decoding.devices import merge
+from rappor.decoding.devices import Merged, merge
 from rappor.panels.rows import (
     ContrastRows,
-    Merged,
     Pooled,
     contrast_rows,
     rows_p_value,
     shape_of,
+    shapes_of,
     weights_of_rows,
     with_estimated_part,
 )
@@ -46,8 +46,7 @@ def counted(params: Params, n: int, seed: int) -> Counts:
 
 
 def sample_of(*collections: Counts) -> Merged:
-    merged, repetitions = merge(collections)
-    return Merged(counts=tuple(merged), repetitions=tuple(repetitions))
+    return merge(collections)
 
 
 THREE = [
@@ -68,7 +67,7 @@ def rows_of(
 
 def noise_of(sample: Merged, name: str, theta: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return what the rows of a sample have by this name, of all shapes."""
-    pooled = [Pooled.of(sample, shape) for shape in sorted(sample.shapes)]
+    pooled = [Pooled.of(sample, shape) for shape in sorted(shapes_of(sample))]
     ends = np.cumsum([len(each.targets[0]) for each in pooled])[:-1]
     parts = zip(pooled, np.split(theta, ends), strict=True)
     return np.concatenate([getattr(each, name)(some) for each, some in parts])

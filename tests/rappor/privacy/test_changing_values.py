@@ -95,23 +95,23 @@ def test_visibility_is_the_worst_over_all_values(params: Params, before: int, af
     seen = change_visibility(params, before, after)
     assert seen.worst == pytest.approx(worst, rel=1e-9)
     assert seen.mean == pytest.approx(mean, rel=1e-9)
-    assert seen.claim == pytest.approx(epsilon_n(params, before) + epsilon_n(params, after))
+    assert seen.accounted == pytest.approx(epsilon_n(params, before) + epsilon_n(params, after))
 
 
 def test_the_protocols_warning_figures() -> None:
     """2.38 against 2.04, 11 against 4.3 after two reports."""
     seen = change_visibility(THREE, 1, 1)
-    assert (seen.worst, seen.claim) == pytest.approx((2.38, 2.04), abs=0.005)
+    assert (seen.worst, seen.accounted) == pytest.approx((2.38, 2.04), abs=0.005)
     seen = change_visibility(onehot(3, **FAINT), 1, 1)
     assert seen.worst == pytest.approx(11, abs=0.05)
-    assert seen.claim == pytest.approx(4.3, abs=0.05)
+    assert seen.accounted == pytest.approx(4.3, abs=0.05)
 
 
 def test_nothing_bounds_a_change_without_epochs() -> None:
     """The sum of losses stands still at twice the loss for ever; what shows grows on."""
     seen = [change_visibility(THREE, n, n) for n in (1, 5, 25, 50)]
     assert [s.worst for s in seen] == sorted(s.worst for s in seen)
-    assert seen[-1].claim <= 2 * epsilon_inf(THREE) * (1 + 1e-12)
+    assert seen[-1].accounted <= 2 * epsilon_inf(THREE) * (1 + 1e-12)
     assert seen[-1].worst > 70 * epsilon_inf(THREE)
     assert seen[-1].mean > seen[-2].mean > seen[0].mean
 

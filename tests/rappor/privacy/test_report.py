@@ -81,7 +81,7 @@ def test_one_pattern_hides_a_change() -> None:
     changes = privacy_report(metric(patterns=2)).value_changes
     seen = change_visibility(BALANCED, 1, 1)
     assert (changes[0].accounted, changes[0].worst, changes[0].mean) == (
-        seen.claim,
+        seen.accounted,
         seen.worst,
         seen.mean,
     )
