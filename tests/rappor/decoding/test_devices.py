@@ -111,30 +111,23 @@ def test_the_overlap_of_days_is_estimated_with_its_error(profile: str, churn: fl
 def test_a_string_that_comes_into_fashion_is_no_other_device() -> None:
     """Half of the devices hold one string on the second day: R stays that of the same devices."""
     params = params_of("balanced", k=64, m=32)
-    loud = [(1, 0), (1, 1), (1, 3)]
-    same = Population(["old", "new"], [8, 2])
-    base = simulate_days(same, params, n_devices=200_000, n_days=3, seed=1)
-    changed = []
-    for day, weights in zip(base, loud, strict=True):
-        more = simulate_repeated(
-            Population(["old", "new"], list(weights)), params, devices={1: 50_000}, seed=2
-        ).counts
-        changed.append(day.add(more, same_devices=False))
-    steady = [
-        day.add(
-            simulate_repeated(
-                Population(["old", "new"], [1, 0]), params, devices={1: 50_000}, seed=seed
-            ).counts,
-            same_devices=False,
+    names = ["old", "new"]
+    base = simulate_days(Population(names, [8, 2]), params, n_devices=200_000, n_days=3, seed=1)
+    found = []
+    for weights in ([(1, 0), (1, 1), (1, 3)], [(1, 0)] * 3):
+        more = (
+            simulate_repeated(Population(names, each), params, devices={1: 50_000}, seed=seed)
+            for seed, each in enumerate(weights, start=2)
         )
-        for seed, day in enumerate(base, start=3)
-    ]
-    one, other = (estimate_overlap(days, [1.0] * 3) for days in (changed, steady))
-    assert one is not None
-    assert other is not None
-    assert abs(one.reports_per_device - other.reports_per_device) < 6.5 * math.hypot(
-        one.std_error, other.std_error
-    )
+        days = [
+            day.add(each.counts, same_devices=False) for day, each in zip(base, more, strict=True)
+        ]
+        found.append(estimate_overlap(days, [1.0] * 3))
+    changed, steady = found
+    assert changed is not None
+    assert steady is not None
+    error = math.hypot(changed.std_error, steady.std_error)
+    assert abs(changed.reports_per_device - steady.reports_per_device) < 6.5 * error
 
 
 def test_noise_that_tells_nothing_leaves_the_safe_side() -> None:
