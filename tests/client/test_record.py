@@ -112,8 +112,8 @@ def handles(folder: Path) -> list[str]:
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="the system lists no open files")
 def test_fork_shares_no_handle_no_thread_and_no_randomness(home: Home) -> None:
     """Parent and child go on recording; their instantaneous coins differ, their secret does not."""
-    settings = {"collector": MemoryTransport(), "background": True}
-    client = home.open(max_delay=1e9, **settings)  # the sender's first step is far away
+    later = 1e9  # the sender's first step is a random part of it away
+    client = home.open(collector=home.transport, background=True, max_delay=later)
     client.record("page", "x")
     assert client.waiting() == 1
     assert len(senders()) == 1

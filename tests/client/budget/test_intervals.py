@@ -146,7 +146,7 @@ def test_interval_has_one_report_whatever_epoch_the_registry_says(
         transport = MemoryTransport()
         home.clock.set("2026-11-09T12:00:00")  # a Monday
         for day, epoch in enumerate([before, first, second, first, second]):
-            settings = {"folder": f"{first} {second}", "collector": transport}
+            settings: dict[str, Any] = {"folder": f"{first} {second}", "collector": transport}
             with home.open(metric(epoch or first, "week", patterns=2), **settings) as client:
                 if epoch is not None:
                     assert client.record("page", "abcde"[day]) == HELD

@@ -39,13 +39,11 @@ ONE, OTHER = (
     Counts(Params(k=2, encoding="onehot", categories=names, f=0.5, p=0.25, q=0.75), [[5, 5]], [10])
     for names in (("a", "b"), ("a", "c"))
 )
+NO_CANDIDATES: list[Any] = [None, [], Candidates.from_list([])]
 NO_REPORTS: list[Any] = [[], Counts.zero(PARAMS), [Counts.zero(PARAMS)] * 2]
 REFUSED: list[tuple[str, Any, Any]] = [
     *(("counts must have at least 1 report, got 0", each, CANDIDATES) for each in NO_REPORTS),
-    *(
-        ("at least 1, got 0; give candidates: a list of strings", FEW, each)
-        for each in (None, [], Candidates.from_list([]))
-    ),
+    *(("got 0; give candidates: a list of strings", FEW, each) for each in NO_CANDIDATES),
     # one candidate would stand for two different strings
     ("counts must share one normalizer", [FEW, counted(FOLDED, n=1000)], CANDIDATES),
     (

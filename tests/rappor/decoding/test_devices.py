@@ -7,14 +7,21 @@ import math
 
 import numpy as np
 import pytest
-from decodings import ABSENT, CANDIDATES, FALSE_ALARM, PARAMS, POPULATION, counted
-from numpy.typing import NDArray
+from decodings import (
+    ABSENT,
+    CANDIDATES,
+    FALSE_ALARM,
+    PARAMS,
+    POPULATION,
+    counted,
+    covered,
+    truth_of,
+)
 from scipy import stats
 
 from rappor.counts.counts import Counts
 from rappor.decoding.decoder import decode
 from rappor.decoding.devices import merge
-from rappor.decoding.estimates import Estimates
 from rappor.decoding.overlap import estimate_overlap
 from rappor.ground.errors import DecodeError
 from rappor.protocol.params import Params
@@ -37,10 +44,6 @@ def fewest(n: int, probability: float) -> int:
 
 def most(n: int, probability: float) -> int:
     return int(stats.binom.isf(FALSE_ALARM, n, probability))
-
-
-def covered(estimates: Estimates, truth: NDArray[np.float64]) -> NDArray[np.bool_]:
-    return (estimates.ci_low <= truth) & (truth <= estimates.ci_high)
 
 
 @pytest.mark.slow
@@ -142,13 +145,12 @@ def test_noise_that_tells_nothing_leaves_the_safe_side() -> None:
 def test_estimates_from_days_cover() -> None:
     """Seven days of the same devices: the 8 true strings' intervals, which other devices' miss."""
     params = params_of("low-noise", k=64, m=32)
-    shares = dict(zip(POPULATION.values, POPULATION.weights, strict=True))
     n_runs, hits, naive = 12, 0, 0
     for seed in range(n_runs):
         days = simulate_days(POPULATION, params, n_devices=20_000, n_days=7, seed=seed)
         for reports, told in ((None, True), (1, False)):
             estimates = decode(days, CANDIDATES, reports_per_device=reports)
-            truth = np.array([shares.get(name, 0.0) for name in estimates.candidates])
+            truth = truth_of(estimates, POPULATION)
             inside = int(covered(estimates, truth)[truth > 0].sum())
             hits, naive = (hits + inside, naive) if told else (hits, naive + inside)
     assert hits >= fewest(8 * n_runs, 0.93)
