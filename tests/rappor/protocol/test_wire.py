@@ -43,7 +43,7 @@ def test_what_is_written_is_read(upload: Upload) -> None:
 bodies = uploads.map(Upload.to_json)
 tails = st.binary(min_size=1, max_size=5).filter(lambda tail: tail.strip(b" \t\n\r"))
 no_uploads = st.one_of(
-    st.builds(lambda body, n: body[: n % len(body)], bodies, st.integers(0, 10_000)),
+    st.builds(lambda body, n: body[:-n], bodies, st.integers(1, 400)),
     st.builds(lambda body, tail: body + tail, bodies, tails),
     st.binary(max_size=200),
 )
