@@ -27,13 +27,11 @@ from typing import Any
 import crash_child
 import pytest
 from crash_child import CLEAR, REGISTRY, TOTAL, VALUES, fast_clock
-from devices import secret_of
+from devices import response_of, secret_of
 from rappor_client import Client, Policy
 from rappor_client.testing import constant_coins, peek
 from sockets import serving
 
-from rappor.protocol.encodings import encoder
-from rappor.protocol.randomizer import cohort, permanent
 from rappor.protocol.wire import decode_base64url
 
 CHILD = Path(crash_child.__file__)
@@ -137,7 +135,7 @@ class MoodyHandler(http.server.BaseHTTPRequestHandler):
 
 def start(folder: Path, url: str, started: float, number: int) -> subprocess.Popen[bytes]:
     """Start a host program."""
-    paths = os.pathsep.join([str(CHILD.parent), *filter(None, sys.path)])
+    paths = os.pathsep.join(filter(None, sys.path))
     return subprocess.Popen(
         [sys.executable, str(CHILD), str(folder), url, str(number), str(started)],
         stdout=subprocess.PIPE,
@@ -247,9 +245,8 @@ def check_responses(folder: Path, delivered: list[tuple[str, bytes]], kills: int
         metric = REGISTRY[name]
         epochs = [epoch for each, epoch in charged if each == name]
         values = {
-            permanent(secret, name, epoch, CLEAR, encoder(CLEAR).encode(value, own)): (epoch, value)
+            response_of(secret, value, name=name, epoch=epoch, params=CLEAR): (epoch, value)
             for epoch in epochs
-            for own in [cohort(secret, name, epoch, CLEAR)]
             for value in VALUES
         }
         shown = {values[bits] for each, bits in delivered if each == name}
@@ -259,13 +256,13 @@ def check_responses(folder: Path, delivered: list[tuple[str, bytes]], kills: int
         assert all(charged[name, epoch] <= metric.patterns for epoch in epochs)
 
 
-@pytest.mark.slow
-def test_killed_host_loses_nothing_confirmed(tmp_path: Path) -> None:
-    """Twenty kills, two hosts at a time on one folder."""
-    crash(tmp_path / "device", 20)
-
-
-@pytest.mark.acceptance
-def test_killed_host_loses_nothing_confirmed_in_full(tmp_path: Path) -> None:
-    """Three hundred kills, in sixteen moods of the collector."""
-    crash(tmp_path / "device", 300)
+@pytest.mark.parametrize(
+    "kills",
+    [
+        pytest.param(20, marks=pytest.mark.slow),
+        pytest.param(300, marks=pytest.mark.acceptance),  # meet all moods of the collector
+    ],
+)
+def test_killed_host_loses_nothing_confirmed(kills: int, tmp_path: Path) -> None:
+    """Two hosts at a time on one folder."""
+    crash(tmp_path / "device", kills)

@@ -5,17 +5,14 @@ The reports of the page leave at once, because its reader removes a `#`, as the 
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
-import shutil
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 from accepting_collector import AcceptingCollector, accepting
+from collectors import run_script
 from places import ROOT
 from rappor_client import FlushReason, Outcome, Reason
 from readers import Block, blocks
@@ -36,44 +33,20 @@ def tried(registry: Block) -> str:
     return registry.text.replace(f"# {EVERY_EVENT}", EVERY_EVENT)
 
 
-class Reader:
-    """A person who follows the page in an empty folder, which is also their home."""
-
-    def __init__(self, folder: Path, collector: AcceptingCollector) -> None:
-        self._folder = folder
-        self._collector = collector
-        command = folder / "bin" / "rappor-client"
-        command.parent.mkdir()
-        entry = "import sys; from rappor_client.cli import main; sys.exit(main())"
-        command.write_text(f'#!/bin/sh\nexec {sys.executable} -c {shlex.quote(entry)} "$@"\n')
-        command.chmod(0o755)
-        paths = f"{command.parent}{os.pathsep}{os.environ['PATH']}"
-        switches = {"RAPPOR_DISABLED", "DO_NOT_TRACK", "CI"}  # the recipes respect them
-        own = {name: text for name, text in os.environ.items() if name not in switches}
-        self._env: Mapping[str, str] = own | {"HOME": str(folder), "PATH": paths}
-
-    def follow(self, block: Block) -> str:
-        """Do what a block says; return what it prints."""
-        match block.language:
-            case "toml":
-                (self._folder / "metrics.toml").write_text(tried(block))
-                return ""
-            case "python":
-                return self._run(sys.executable, "-c", block.text)
-            case "sh":
-                return self._run(str(shutil.which("bash")), "-e", "-c", block.text)
-            case _:
-                return ""
-
-    def _run(self, *words: str) -> str:
-        for address in ("https://telemetry.example.org", "http://127.0.0.1:8080"):
-            words = tuple(word.replace(address, self._collector.url) for word in words)
-        ended = subprocess.run(
-            words, cwd=self._folder, env=self._env, capture_output=True, text=True, check=False
-        )
-        assert ended.returncode == 0, ended.stderr
-        assert ended.stderr == ""
-        return ended.stdout
+def follow(block: Block, folder: Path, collector: AcceptingCollector) -> str:
+    """Do what a block says in a folder, which is also the reader's home; return what it prints."""
+    if block.language == "toml":
+        (folder / "metrics.toml").write_text(tried(block))
+    if block.language not in ("python", "sh"):
+        return ""
+    text = block.text
+    for address in ("https://telemetry.example.org", "http://127.0.0.1:8080"):
+        text = text.replace(address, collector.url)
+    typed = f"python3 -c {shlex.quote(text)}" if block.language == "python" else text
+    own = f"unset XDG_DATA_HOME RAPPOR_DISABLED DO_NOT_TRACK\nexport HOME={folder}\n"
+    ended = run_script(own + typed, folder)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    return ended.stdout
 
 
 @pytest.fixture(scope="module")
@@ -89,8 +62,8 @@ def printed(
     collector: AcceptingCollector, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[Block, str]:
     """What every block prints, followed from the first to the last."""
-    reader = Reader(tmp_path_factory.mktemp("home"), collector)
-    return {block: reader.follow(block) for block in BLOCKS}
+    home = tmp_path_factory.mktemp("home")
+    return {block: follow(block, home, collector) for block in BLOCKS}
 
 
 def output_of(words: str, printed: Mapping[Block, str]) -> str:

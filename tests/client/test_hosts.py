@@ -23,6 +23,7 @@ from accepting_collector import AcceptingCollector, accepting
 from collectors import free_port
 from devices import own, secret_of
 from places import ROOT
+from programs import until
 from rappor_client import Client, Policy
 from rappor_client.testing import peek
 from readers import blocks
@@ -112,7 +113,7 @@ class Host:
 
     def visit(self, n: int) -> None:
         """Load the site n times, each over a connection of its own, once it answers."""
-        wait_until(self._answers)
+        until(self._answers)
         for _ in range(n - 1):
             assert self._answers()
 
@@ -134,18 +135,10 @@ class Host:
             collector=self.collector.url,
             policy=Policy(background=False),
         ) as client:
-            wait_until(lambda: bool(client.flush(timeout=5.0)))
+            until(lambda: bool(client.flush(timeout=5.0)))
             n_recorded = client.counters()["recorded"]
         assert n_recorded == len(self.collector.reports)
         return n_recorded
-
-
-def wait_until(is_so: Callable[[], bool]) -> None:
-    """Return once something is so; fail if it never is."""
-    end = time.monotonic() + PATIENCE
-    while not is_so():
-        assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 MakeHost = Callable[[str], Host]
@@ -185,10 +178,10 @@ def test_celery(host: MakeHost) -> None:
     site = host("Celery")
     site.replace_option("--loglevel", "--max-tasks-per-child 1 --loglevel")
     with site.serving("celery"):
-        wait_until(lambda: "ready." in (site.folder / "host.log").read_text())
+        until(lambda: "ready." in (site.folder / "host.log").read_text())
         ask = "from host import client, work; [work.delay() for _ in range(8)]; client.close()"
         subprocess.run([sys.executable, "-c", ask], cwd=site.folder, env=site.env, check=True)
-        wait_until(lambda: (site.folder / "host.log").read_text().count(" succeeded in ") == 8)
+        until(lambda: (site.folder / "host.log").read_text().count(" succeeded in ") == 8)
     assert site.n_recorded() == 8
 
 

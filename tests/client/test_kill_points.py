@@ -14,23 +14,22 @@ import shutil
 import sys
 import threading
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
 import pytest
-from devices import Opener, lose, metric_of, open_device, own, state_of
+from devices import CLEAR, Home, Opener, lose, metric_of, open_device, own, state_of
+from forks import KILLED, at_touch, in_child, is_killed
 from rappor_client import Answer, Client, Outcome
 from rappor_client.folder import copies
 from rappor_client.folder.own_folder import OwnFolder
 from rappor_client.testing import FixedClock, MemoryTransport
-
-from rappor import Params
+from registries import registry_of
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
 
-CLEAR = Params(k=128, h=4, m=64, f=0.5, p=0.0, q=1.0)
-"""Reports that show the permanent response itself, of values that do not collide."""
 METRICS = (
     metric_of("event", params=CLEAR, epoch="year"),
     metric_of("daily", params=CLEAR, epoch="year", interval="day"),
@@ -46,7 +45,6 @@ SENDING: Final = (
     "uploader.py",
     "writer.py",
 )
-KILLED: Final = 9
 
 
 class Writing(MemoryTransport):
@@ -99,6 +97,15 @@ def lead(base: Path, opener: Opener, clock: FixedClock) -> None:
     clock.advance(days=2)
 
 
+def send_until_killed(place: Path, clock: FixedClock, moment: int, *, is_fine: bool) -> bool:
+    """Send both reports, killed at a moment if there are as many; return whether that failed."""
+    transport = Writing(place / "left")
+    client = open_device(place / "device", *METRICS, collector=transport, clock=clock)
+    kill_at(moment, is_fine=is_fine)
+    client.flush()
+    return len(transport.reports) != 2
+
+
 def killed_devices(
     base: Path, clock: FixedClock, moments: Iterable[int], *, is_fine: bool
 ) -> Iterator[Path]:
@@ -107,20 +114,11 @@ def killed_devices(
         place = base.with_name(f"moment{moment}")
         shutil.copytree(base, place)
         (place / "left").mkdir()
-        child = os.fork()
-        if child == 0:
-            try:
-                transport = Writing(place / "left")
-                client = open_device(place / "device", *METRICS, collector=transport, clock=clock)
-                kill_at(moment, is_fine=is_fine)
-                client.flush()
-            finally:
-                os._exit(0 if len(transport.reports) == 2 else 1)
-        _, status = os.waitpid(child, 0)
-        assert os.waitstatus_to_exitcode(status) in (0, KILLED)
+        code = in_child(partial(send_until_killed, place, clock, moment, is_fine=is_fine))
+        assert code in (0, KILLED)
         yield place
         shutil.rmtree(place)
-        if not status:
+        if code == 0:
             return
 
 
@@ -208,48 +206,35 @@ def go_through(
 
 
 @pytest.mark.slow
-def test_killed_when_it_touches_the_disk(
-    open_client: Opener, clock: FixedClock, tmp_path: Path
-) -> None:
+def test_killed_when_it_touches_the_disk(home: Home) -> None:
     """At each call that writes, flushes or renames a file, or ends a transaction."""
     moments = itertools.count()
-    assert go_through(tmp_path / "base", open_client, clock, moments, is_fine=False) > 15
+    assert go_through(home.place / "base", home.open, home.clock, moments, is_fine=False) > 15
 
 
 @pytest.mark.acceptance
 @pytest.mark.parametrize("first", range(4))
-def test_killed_at_every_line(
-    first: int, open_client: Opener, clock: FixedClock, tmp_path: Path
-) -> None:
+def test_killed_at_every_line(first: int, home: Home) -> None:
     """At each line that a step runs of the modules that touch the disk."""
     moments = itertools.count(first, 4)
-    assert go_through(tmp_path / "base", open_client, clock, moments, is_fine=True) > 100
+    assert go_through(home.place / "base", home.open, home.clock, moments, is_fine=True) > 100
 
 
-def test_killed_while_a_device_begins(open_client: Opener, tmp_path: Path) -> None:
+def test_killed_while_a_device_begins(home: Home) -> None:
     """At each touch of the disk: it has spent nothing, so no budget is lost with it."""
     for moment in itertools.count():
-        folder = f"new{moment}"
-        child = os.fork()
-        if child == 0:
-            try:
-                kill_at(moment, is_fine=False)
-                open_device(tmp_path / folder)
-            finally:
-                os._exit(0)
-        _, status = os.waitpid(child, 0)
-        client = open_client(folder=folder)
+        begin = partial(open_device, home.place / f"new{moment}")
+        is_over = not is_killed(moment, TOUCHING | {"execute"}, begin)
+        client = home.open(folder=f"new{moment}")
         assert client.record("page", "a") == Outcome.KEPT
         assert client.waiting() == 1
         client.close()
-        if not status:
+        if is_over:
             break
     assert moment > 5
 
 
-def test_killed_while_a_first_event_is_written(
-    open_client: Opener, clock: FixedClock, tmp_path: Path
-) -> None:
+def test_killed_while_a_first_event_is_written(home: Home, clock: FixedClock) -> None:
     """At each touch of the disk: whatever leaves afterwards has its price reserved."""
     n_left = 0
     for moment in itertools.count():
@@ -257,7 +242,7 @@ def test_killed_while_a_first_event_is_written(
         child = os.fork()
         if child == 0:
             try:
-                client = open_device(tmp_path / folder, *METRICS, clock=clock)
+                client = open_device(home.place / folder, *METRICS, clock=clock)
                 kill_at(moment, is_fine=False)
                 threading.setprofile(sys.getprofile())  # whichever thread is first
                 client.record("daily", "a")
@@ -267,7 +252,7 @@ def test_killed_while_a_first_event_is_written(
         _, status = os.waitpid(child, 0)
         clock.advance(days=1)
         transport = MemoryTransport()
-        client = open_client(*METRICS, folder=folder, collector=transport)
+        client = home.open(*METRICS, folder=folder, collector=transport)
         assert client.flush()
         spent = client.spent()
         client.close()
@@ -279,35 +264,28 @@ def test_killed_while_a_first_event_is_written(
     assert n_left > 0
 
 
-def test_a_stopped_process_puts_nothing_back(open_client: Opener, tmp_path: Path) -> None:
+def test_a_stopped_process_puts_nothing_back(home: Home) -> None:
     """It is stopped at each touch of the disk, while another one withdraws and agrees again."""
-    folder = tmp_path / "device"
+    withdrawn = list[bool]()
+
+    def withdraw() -> None:
+        other = Client.open(home.folder, registry=registry_of(*METRICS), consent=False)
+        withdrawn.append(bool(other.withdraw()))
+        open_device(home.folder, *METRICS).close()
+
     for moment in itertools.count(step=5):
-        client = open_client(*METRICS, collector=MemoryTransport())
+        client = home.open(*METRICS, collector=MemoryTransport())
         client.record("event", "a")
-        secret = state_of(folder).sealed.bytes
-        moments, withdrawn = itertools.count(), list[bool]()
-
-        def withdraw(_frame: FrameType, event: str, arg: Any) -> None:
-            is_touch = event == "c_call" and arg.__name__ in TOUCHING
-            if is_touch and next(moments) == moment:  # noqa: B023
-                sys.setprofile(None)
-                other = Client.open(folder, registry=client.registry, consent=False)  # noqa: B023
-                withdrawn.append(bool(other.withdraw()))  # noqa: B023
-                open_device(folder, *METRICS).close()
-
-        sys.setprofile(withdraw)
-        try:
+        secret = state_of(home.folder).sealed.bytes
+        with at_touch(moment, TOUCHING, withdraw):
             client.waiting()
             client.flush()
-        finally:
-            sys.setprofile(None)
         client.close()
-        written = b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
-        if not withdrawn:
+        if len(withdrawn) <= moment // 5:
             break
+        written = b"".join(path.read_bytes() for path in home.folder.rglob("*") if path.is_file())
         assert secret.hex().encode() not in written
-        assert len(list(own(folder).glob("spool-*.sqlite3"))) <= 1
-        assert state_of(folder).sealed.bytes != secret
-        open_client(consent=False)
+        assert len(list(own(home.folder).glob("spool-*.sqlite3"))) <= 1
+        assert state_of(home.folder).sealed.bytes != secret
+        home.open(consent=False)
     assert moment > 5

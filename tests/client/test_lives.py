@@ -19,9 +19,11 @@ import shutil
 import tempfile
 from collections import Counter, defaultdict
 from pathlib import Path
+from typing import Any
 
 import pytest
-from devices import metric_of, open_device, own, peek, secret_of, state_of
+from devices import lose, metric_of, open_device, own, peek, response_of, secret_of, state_of
+from forks import in_child
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -35,8 +37,6 @@ from registries import registry_of
 from rappor import Params
 from rappor.ground.errors import FileError
 from rappor.protocol.closing import Answered
-from rappor.protocol.encodings import encoder
-from rappor.protocol.randomizer import cohort, permanent
 from rappor.registry.budget import most_reports
 
 NOISY = Params(k=128, h=2, m=4, f=0.4, g=0.1, p=0.05, q=0.8)
@@ -120,12 +120,8 @@ class Log(logging.Handler):
 @functools.lru_cache(maxsize=10_000)
 def responses_of(secret: bytes, name: str, epoch: str) -> dict[bytes, str]:
     """Return the value behind each permanent response of a scope, by the protocol alone."""
-    params = METRICS[name].params
-    place = cohort(secret, name, epoch, params)
-    return {
-        permanent(secret, name, epoch, params, encoder(params).encode(value, place)): value
-        for value in VALUES
-    }
+    where: dict[str, Any] = {"name": name, "epoch": epoch, "params": METRICS[name].params}
+    return {response_of(secret, value, **where): value for value in VALUES}
 
 
 class Lives(RuleBasedStateMachine):
@@ -274,17 +270,15 @@ class Lives(RuleBasedStateMachine):
         """A child drops what its parent has not written, records and writes."""
         client = self.programs[n]
         self.note(name)
-        child = os.fork()
-        if child == 0:
-            try:
-                assert client._working is not None
-                assert not client._working.writer
-                outcome = client.record(name, value)
-                client.close()
-            except BaseException:  # noqa: BLE001 - told by the code
-                os._exit(1)
-            os._exit(2 if outcome else 0)
-        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+        def record() -> int:
+            assert client._working is not None
+            assert not client._working.writer
+            outcome = client.record(name, value)
+            client.close()
+            return 2 if outcome else 0
+
+        code = in_child(record)
         assert code in (0, 2)
         self.expect(name, value, is_kept=code == 2)
 
@@ -340,8 +334,7 @@ class Lives(RuleBasedStateMachine):
         """It changes no budget and no latch."""
         self.quiesce()
         before = state_of(self.folder)
-        for path in own(self.folder).glob("spool-*"):
-            path.unlink()
+        lose(self.folder)
         self.n_spools += 1
         assert state_of(self.folder) == before
 
@@ -369,8 +362,7 @@ class Lives(RuleBasedStateMachine):
         self.pass_time(DAY)
         self.programs[1].flush()
         self.quiesce()
-        for path in own(self.folder).glob("spool-*"):
-            path.unlink()
+        lose(self.folder)
         for path in kept.glob("spool-*"):
             shutil.copy(path, own(self.folder))
         self.n_spools += 1

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
+from programs import run_python
 from rappor_client.testing import peek
+from registries import toml_of
 
 LOCAL = """
 import json, sys, threading
@@ -27,12 +27,7 @@ assert not events and "http.client" not in sys.modules, events
 
 def test_local_device_collects_and_sends_nothing(tmp_path: Path) -> None:
     """Without a collector: people can look, no socket is made and no sender is started."""
-    entry = (
-        "[budget]\ntotal = 24\n[metrics.page]\ndescription = 'a'\nowner = 'b'\n"
-        "expires = 2099-12-31\nencoding = 'bloom'\nprofile = 'strict'\nepoch = 'quarter'\n"
-        "interval = 'none'\n"
-    )
-    (tmp_path / "metrics.toml").write_text(entry)
-    subprocess.run([sys.executable, "-c", LOCAL], cwd=tmp_path, check=True)
+    (tmp_path / "metrics.toml").write_text(toml_of(interval="'none'"))
+    run_python("-c", LOCAL, folder=tmp_path)
     (report,) = peek(tmp_path / "device").waiting
     assert report.metric == "page"

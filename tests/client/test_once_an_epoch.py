@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import datetime
 import itertools
-from pathlib import Path
 from typing import Any
 
 import pytest
-from devices import BOOLEAN, Opener, locked, metric_of, peek, write_device
+from devices import BOOLEAN, Home, locked, metric_of, peek, write_device
 from rappor_client import Client, Outcome
 from rappor_client.periods import HOUR
-from rappor_client.testing import FixedClock, MemoryTransport
 
 from rappor import Metric, MetricError, Params, Registry, epsilon_1
 from rappor.protocol.randomizer import drawn_day
@@ -39,17 +37,16 @@ def secret_that_draws(day: int) -> bytes:
 class Quarter:
     """A device that records a value each day of a quarter, in some way."""
 
-    def __init__(self, opener: Opener, clock: FixedClock, folder: Path, day: int) -> None:
-        write_device(folder, secret_that_draws(day))
-        self.opener, self.clock, self.folder, self.drawn = opener, clock, folder, day
-        self.transport = MemoryTransport()
+    def __init__(self, home: Home, day: int) -> None:
+        write_device(home.folder, secret_that_draws(day))
+        self.home, self.clock, self.folder, self.drawn = home, home.clock, home.folder, day
+        self.transport = home.transport
         self.clock.set(START)
         self.client = self.open(once())
 
     def open(self, *metrics: Metric) -> Client:
         """Open the device."""
-        settings: dict[str, Any] = {"collector": self.transport, "folder": self.folder.name}
-        return self.opener(*metrics, **settings)
+        return self.home.open(*metrics, collector=self.transport)
 
     def live(self, days: range) -> list[Outcome]:
         """Record a value on each of these days of the quarter, and send what may go."""
@@ -64,21 +61,15 @@ class Quarter:
 
 
 @pytest.fixture
-def quarter(
-    request: pytest.FixtureRequest, open_client: Opener, clock: FixedClock, tmp_path: Path
-) -> Quarter:
-    return Quarter(open_client, clock, tmp_path / "device", getattr(request, "param", 40))
+def quarter(request: pytest.FixtureRequest, home: Home) -> Quarter:
+    return Quarter(home, getattr(request, "param", 40))
 
 
 @pytest.mark.parametrize("quarter", [0, 40, DAYS - 1], indirect=True)
 def test_one_report_from_the_drawn_day_on(quarter: Quarter) -> None:
     """Nothing before it, one on it that leaves on the next day, and nothing after it."""
     told, day = quarter.live(range(DAYS)), quarter.drawn
-    assert told == [
-        *[Outcome.SILENT] * day,
-        Outcome.KEPT,
-        *[Outcome.SILENT] * (DAYS - 1 - day),
-    ]
+    assert told == [*[Outcome.SILENT] * day, Outcome.KEPT, *[Outcome.SILENT] * (DAYS - 1 - day)]
     quarter.clock.set("2027-01-03T12:00:00")
     quarter.client.flush()
     assert len(quarter.transport.reports) == 1

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from devices import Opener, metric_of, peek, secret_of, write_device
+from devices import Home, metric_of, peek, secret_of, write_device
 from enumeration import coin_classes, instantaneous_of
 from rappor_client import Answer, Caps, Outcome
 from rappor_client.budget.prepared import prepare
@@ -39,13 +39,13 @@ def pair_of(params: Params = NAMED, **fields: Any) -> tuple[Metric, Metric]:
     )
 
 
-def test_each_value_is_answered_twice(open_client: Opener, tmp_path: Path) -> None:
+def test_each_value_is_answered_twice(home: Home) -> None:
     """A category tells no text; another text is told; bit for bit what the encoder makes of it."""
     for number, value in enumerate(("vim", "helix", "")):
-        client = open_client(*pair_of(), folder=str(number), coins=lambda n: [2**31] * n)
+        client = home.open(*pair_of(), folder=str(number), coins=lambda n: [2**31] * n)
         assert client.record("editor", value) == Outcome.KEPT
-        waiting = peek(tmp_path / str(number)).waiting
-        secret = secret_of(tmp_path / str(number))
+        waiting = peek(home.place / str(number)).waiting
+        secret = secret_of(home.place / str(number))
         expected = [
             encode_value(secret, metric, value, coins=lambda n: [2**31] * n).report
             for metric in pair_of()
@@ -68,7 +68,7 @@ def expected_of(metric: Metric, value: str) -> dict[bytes, Fraction]:
     return instantaneous_of(truth, metric.params)
 
 
-def test_both_reports_are_as_probable_as_the_ledger_says(open_client: Opener) -> None:
+def test_both_reports_are_as_probable_as_the_ledger_says(home: Home) -> None:
     """For each value and every way in which the coins of the real client can fall.
 
     Two reports leave whatever the value is, alike in all but their bits. The probabilities of the
@@ -85,7 +85,7 @@ def test_both_reports_are_as_probable_as_the_ledger_says(open_client: Opener) ->
         return [coins.pop(0) for _ in range(n)]
 
     for value in values:
-        client = open_client(*pair, folder=value or "empty", coins=fall_as_told)
+        client = home.open(*pair, folder=value or "empty", coins=fall_as_told)
         found[value] = {}
         for fall in falls:
             coins[:] = [0, 0, *(coin for coin, _ in fall)]  # the tag comes first
@@ -219,32 +219,32 @@ def test_refusal_is_of_both_where_the_registry_has_one(name: str, tmp_path: Path
         assert [*left.waiting, *left.held] == []
 
 
-def test_other_metric_cannot_be_recorded_alone(open_client: Opener) -> None:
+def test_other_metric_cannot_be_recorded_alone(home: Home) -> None:
     """The error names what is to be recorded."""
-    client = open_client(*pair_of())
+    client = home.open(*pair_of())
     with pytest.raises(MetricError, match="answered together with editor"):
         client.record("editor.other", "helix")
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_refusal_is_of_both(name: str, open_client: Opener, tmp_path: Path) -> None:
+def test_refusal_is_of_both(name: str, home: Home) -> None:
     """Refused by either name, at once or when the client opens, nothing of either waits."""
-    client = open_client(*pair_of())
+    client = home.open(*pair_of())
     client.record("editor", "helix")
     client.opt_out(name)
-    assert peek(tmp_path / "device").waiting == ()
+    assert peek(home.folder).waiting == ()
     assert client.record("editor", "helix") == Outcome.SILENT
     client.close()
-    again = open_client(*pair_of(), opted_out=[name])
+    again = home.open(*pair_of(), opted_out=[name])
     assert again.record("editor", "helix") == Outcome.SILENT
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_stop_is_of_both(name: str, open_client: Opener) -> None:
+def test_stop_is_of_both(name: str, home: Home) -> None:
     """Whichever the collector names: nothing new is recorded, and what waits stays."""
     document = {"reports": [{"status": "accepted"}], "stop": {name: "2026-11-20"}}
     transport = MemoryTransport([Answer(status=200, body=json.dumps(document).encode())])
-    client = open_client(*pair_of(), collector=transport)
+    client = home.open(*pair_of(), collector=transport)
     client.record("editor", "helix")
     client.flush()
     assert len(transport.bodies) == 1
@@ -252,33 +252,31 @@ def test_stop_is_of_both(name: str, open_client: Opener) -> None:
     assert client.record("editor", "vim") == Outcome.SILENT
 
 
-def test_budget_is_reserved_for_both_or_neither(open_client: Opener) -> None:
+def test_budget_is_reserved_for_both_or_neither(home: Home) -> None:
     """With room for one of them both are silent, and a later metric takes the room."""
     pair = pair_of(epoch="year")
     price = scope_price(pair[0])
     page = metric_of("page", pair[1].params, epoch="year")
-    client = open_client(*pair, page, caps=Caps(total=2 * price - 0.001))
+    client = home.open(*pair, page, caps=Caps(total=2 * price - 0.001))
     assert client.record("editor", "vim") == Outcome.SILENT
     assert client.record("page", "vim") == Outcome.KEPT
     assert set(client.spent().metrics) == {"page"}
-    wider = open_client(*pair, folder="wider", caps=Caps(total=2 * price))
+    wider = home.open(*pair, folder="wider", caps=Caps(total=2 * price))
     assert wider.record("editor", "vim") == Outcome.KEPT
     assert wider.spent().reserved == {2026: pytest.approx(2 * price)}
     assert set(wider.spent().metrics) == set(NAMES)
 
 
-def test_neither_is_answered_where_another_process_took_the_room_of_one(
-    open_client: Opener,
-) -> None:
+def test_neither_is_answered_where_another_process_took_the_room_of_one(home: Home) -> None:
     """Where the categories had their reservation already, from a registry that had them alone."""
     pair = pair_of(epoch="year")
     price = scope_price(pair[0])
     page = metric_of("page", pair[1].params, epoch="year")
     caps = Caps(total=2 * price)
-    with open_client(pair[0], caps=caps) as first:
+    with home.open(pair[0], caps=caps) as first:
         first.record("editor", "vim")
-    client = open_client(*pair, caps=caps)
-    with open_client(page, caps=caps) as other:
+    client = home.open(*pair, caps=caps)
+    with home.open(page, caps=caps) as other:
         assert other.record("page", "vim") == Outcome.KEPT
     client.record("editor", "vim")
     assert client.waiting() == 2
@@ -287,24 +285,24 @@ def test_neither_is_answered_where_another_process_took_the_room_of_one(
     assert client.spent().reserved == {2026: pytest.approx(2 * price)}
 
 
-def test_sample_is_one_for_both(open_client: Opener, tmp_path: Path) -> None:
+def test_sample_is_one_for_both(home: Home) -> None:
     """A device is in the sample of the categories, and then answers both."""
     seen = set()
     for number in range(12):
         secret = bytes([number]) * 32
-        write_device(tmp_path / str(number), secret)
-        client = open_client(*pair_of(sample=0.5), folder=str(number))
+        write_device(home.place / str(number), secret)
+        client = home.open(*pair_of(sample=0.5), folder=str(number))
         outcome = client.record("editor", "helix")
         is_in = takes_part(secret, pair_of(sample=0.5)[0], "")
         assert outcome == (Outcome.KEPT if is_in else Outcome.SILENT)
-        assert len(peek(tmp_path / str(number)).waiting) == (2 if is_in else 0)
+        assert len(peek(home.place / str(number)).waiting) == (2 if is_in else 0)
         seen.add(is_in)
     assert seen == {True, False}
 
 
 @pytest.mark.parametrize("value", ["vim", "helix", "zed", "emacs", ""])
-def test_a_value_is_unfit_only_if_it_is_empty(value: str, open_client: Opener) -> None:
+def test_a_value_is_unfit_only_if_it_is_empty(value: str, home: Home) -> None:
     """It is counted once, not for each answer."""
-    client = open_client(*pair_of())
+    client = home.open(*pair_of())
     client.record("editor", value)
     assert client.counters().get("unfit", 0) == (value == "")

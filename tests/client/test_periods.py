@@ -5,11 +5,11 @@ from __future__ import annotations
 import datetime
 
 import pytest
-from devices import Opener, metric_of
+from devices import Home, metric_of
 from hypothesis import given
 from hypothesis import strategies as st
 from rappor_client.periods import bounded, day_of, epoch_end, interval_end
-from rappor_client.testing import FixedClock, MemoryTransport
+from rappor_client.testing import FixedClock
 
 DAYS = st.dates(datetime.date(1970, 1, 5), datetime.date(2100, 1, 1))
 MOMENTS = st.integers(0, 4_000_000_000)
@@ -65,14 +65,13 @@ def test_clock_of_the_tests_moves_as_told() -> None:
         (1_800_000_000.0, "2027-01-15"),
     ],
 )
-def test_clock_that_no_calendar_holds_is_bounded(now: float, day: str, open_client: Opener) -> None:
+def test_clock_that_no_calendar_holds_is_bounded(now: float, day: str, home: Home) -> None:
     """It is a day like another: recording, sending and looking raise nothing."""
     assert day_of(bounded(lambda: now)()).isoformat() == day
-    transport = MemoryTransport()
     metrics = (metric_of(), metric_of("held", interval="week", epoch="quarter"))
-    client = open_client(*metrics, clock=lambda: now, collector=transport)
+    client = home.open(*metrics, clock=lambda: now, collector=home.transport)
     for metric in metrics:
         client.record(metric.name, "x")
     client.flush(timeout=0.0)
     assert client.spent() is not None
-    assert len(client.log()) == len(transport.bodies)
+    assert len(client.log()) == len(home.transport.bodies)

@@ -60,14 +60,13 @@ record.fork_shares_no_handle_no_thread_and_no_randomness
     after a fork
 record.one_report_leaves_an_interval
     the device sends at most one report in each hour, day or week
-record.silent_metric_is_silent_for_every_value
-    its silence says nothing about its values
 record.opting_out_of_a_metric_drops_what_waits_of_it
     refuse one metric and drop its waiting reports
-reservation.new_identity_in_the_same_year_has_no_new_budget
+withdrawal.lost_state_uses_the_year_up
     A reservation stays when consent is withdrawn and given again, when the secret is replaced
 reservation.metric_without_room_is_named_once_and_silent
     names all silent metrics
+    its silence says nothing about its values
 reservation.next_year_has_a_budget_of_its_own
     Next year's budget is a new one.
 lives.check_delivered

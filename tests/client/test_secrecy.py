@@ -13,6 +13,7 @@ import mmh3
 import pytest
 from devices import (
     UNCAPPED,
+    Home,
     Opener,
     database,
     metric_of,
@@ -21,9 +22,7 @@ from devices import (
     secret_of,
     spool_of,
 )
-from devices import (
-    own as own_folder,
-)
+from devices import own as own_folder
 from rappor_client import Caps
 from rappor_client.budget.prepared import prepare
 from rappor_client.folder import copies
@@ -113,49 +112,47 @@ def lead_through_everything(open_client: Opener, clock: FixedClock, folder: Path
     return said
 
 
-def test_nothing_true_is_written_or_said(
-    open_client: Opener, clock: FixedClock, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_nothing_true_is_written_or_said(home: Home, caplog: pytest.LogCaptureFixture) -> None:
     """Not in the database, its log, a message, a representation or a log line."""
     caplog.set_level(logging.DEBUG)
-    folder = tmp_path / "device"
-    said = lead_through_everything(open_client, clock, folder)
-    written = everything_written(folder)
+    said = lead_through_everything(home.open, home.clock, home.folder)
+    written = everything_written(home.folder)
     spoken = "\n".join([*said, caplog.text]).encode()
-    for thing in true_things(secret_of(folder)):
+    for thing in true_things(secret_of(home.folder)):
         assert thing not in written
         assert thing not in spoken
 
 
-def test_the_search_finds_what_is_there(open_client: Opener, tmp_path: Path) -> None:
+def test_the_search_finds_what_is_there(home: Home) -> None:
     """The secret in its own file and a value put into the database by hand are found."""
-    client = open_client(*METRICS)
+    client = home.open(*METRICS)
     client.record("plain", VALUES[0])
-    folder = tmp_path / "device"
-    secret = secret_of(folder)
+    secret = secret_of(home.folder)
     assert client.waiting() == 1
-    assert secret.hex().encode() in (own_folder(folder) / "state.1").read_bytes()
+    assert secret.hex().encode() in (own_folder(home.folder) / "state.1").read_bytes()
     own = cohort(secret, "plain", "", WIDE)
     bits = encoder(WIDE).encode(VALUES[0], own)
-    with database(folder) as db:
+    with database(home.folder) as db:
         db.execute("INSERT INTO state VALUES ('planted', ?)", (bits.hex(),))
-    written = everything_written(folder)
+    written = everything_written(home.folder)
     assert any(thing in written for thing in true_things(secret))
 
 
 def test_tracebacks_of_a_failing_disk_show_no_value(
-    open_client: Opener, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    home: Home, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Nor do the errors that are caught inside."""
-    folder = tmp_path / "device"
-    client = open_client(*METRICS)
+    client = home.open(*METRICS)
     client.record("plain", VALUES[0])
     assert client.waiting() == 1
-    with refusing_disk(folder):
+    with refusing_disk(home.folder):
         client.record("plain", VALUES[0])
         client.waiting()
-        with pytest.raises(sqlite3.Error) as caught, Store(spool_of(folder)).transaction() as db:
+        with (
+            pytest.raises(sqlite3.Error) as caught,
+            Store(spool_of(home.folder)).transaction() as db,
+        ):
             add(db, Report(metric="plain", params="p", cohort=0, bits=b""), "id")
     shown = "".join(traceback.format_exception(caught.value)) + caplog.text
     assert VALUES[0] not in shown
-    assert secret_of(folder).hex() not in shown
+    assert secret_of(home.folder).hex() not in shown

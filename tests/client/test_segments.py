@@ -7,11 +7,9 @@ from pathlib import Path
 
 import pytest
 from devices import metric_of
-from rappor_client import Client, Policy
 from rappor_client.testing import Device
 from registries import registry_of
 
-from rappor import ParamsError
 from rappor.protocol.segments import Dimension
 
 VERSIONS = (Dimension("version", ("1", "2")),)
@@ -85,16 +83,3 @@ def test_a_segment_that_is_listed_no_more_is_told_no_more(
     assert dict(before.accepted[fingerprints[0]].segment) == {"version": "1"}
     assert fingerprints[-1] == after.params.fingerprint
     assert after.accepted[fingerprints[-1]].segment == ()
-
-
-def test_what_is_no_mapping_of_texts_is_refused(tmp_path: Path) -> None:
-    """Before anything is read or written."""
-    for wrong in ("version", {"version": 2}, [("version", "2")]):
-        with pytest.raises(ParamsError, match="segment must be a mapping"):
-            Client.open(
-                tmp_path / "d",
-                registry=registry_of(metric_of(segments=VERSIONS)),
-                consent=True,
-                policy=Policy(segment=wrong),  # type: ignore[arg-type]
-            )
-    assert not (tmp_path / "d").exists()

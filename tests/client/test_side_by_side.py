@@ -11,16 +11,15 @@ import itertools
 import math
 import os
 import shutil
-import sys
 import tarfile
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from types import FrameType
-from typing import Any, Final
+from typing import Final
 
 import pytest
 from devices import metric_of, open_device, own, state_of
+from forks import at_touch
 from rappor_client import Client
 from rappor_client.budget import remainder
 from rappor_client.budget.identity import begin
@@ -89,23 +88,15 @@ def ready_to(action: Action, folder: Path) -> Iterator[Callable[[], None]]:
 
 def stopped_at(moment: int, first: Action, second: Action, folder: Path) -> bool:
     """Do the first, and in its middle the second; return whether there was such a moment."""
-    moments = itertools.count()
-    seen = False
+    seen = list[bool]()
 
-    def watch(_frame: FrameType, event: str, arg: Any) -> None:
-        nonlocal seen
-        if event == "c_call" and arg.__name__ in TOUCHING and next(moments) == moment:
-            sys.setprofile(None)
-            seen = True
-            do_second()
+    def stop() -> None:
+        seen.append(True)
+        do_second()
 
-    with ready_to(second, folder) as do_second:
-        sys.setprofile(watch)
-        try:
-            first(folder)
-        finally:
-            sys.setprofile(None)
-    return seen
+    with ready_to(second, folder) as do_second, at_touch(moment, TOUCHING, stop):
+        first(folder)
+    return bool(seen)
 
 
 def lived_in(folder: Path) -> Path:

@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
 import pytest
 import rappor_client.testing
-from devices import Opener, metric_of
+from devices import Home, metric_of
 from places import ROOT
+from programs import run_python
 from rappor_client import Answer, FlushReason, UploadError
-from rappor_client.testing import (
-    FixedClock,
-    FixedCoins,
-    MemoryTransport,
-    constant_coins,
-    peek,
-)
-from registries import registry_of
+from rappor_client.testing import FixedClock, FixedCoins, MemoryTransport, constant_coins, peek
+from registries import registry_of, toml_of
 
 ACCEPTED = b'{"reports":[{"status":"accepted"}]}'
 
 
-def test_transport_follows_its_script_and_then_accepts(open_client: Opener) -> None:
+def test_transport_follows_its_script_and_then_accepts(home: Home) -> None:
     """None fails, an Answer answers, and a repeated id is counted once."""
     transport = MemoryTransport([None, Answer(status=503)])
     body = b'{"v":1,"id":"a","reports":[{"metric":"m","params":"p","cohort":1,"bits":"AA"}]}'
@@ -36,7 +28,7 @@ def test_transport_follows_its_script_and_then_accepts(open_client: Opener) -> N
         assert transport.send(body, timeout=1).status == 200
     assert len(transport.bodies) == 4
     assert len(transport.reports) == 1
-    assert open_client().flush()
+    assert home.open().flush()
 
 
 def test_fixed_coins_repeat_by_seed() -> None:
@@ -48,23 +40,21 @@ def test_fixed_coins_repeat_by_seed() -> None:
     assert list(constant_coins(7)(3)) == [7, 7, 7]
 
 
-def test_peek_shows_what_a_folder_holds(
-    open_client: Opener, clock: FixedClock, tmp_path: Path
-) -> None:
+def test_peek_shows_what_a_folder_holds(home: Home) -> None:
     """Reports waiting, pending, held and sent; the ledger, the latch and the counters."""
     metrics = (metric_of(epoch="month"), metric_of("slow", interval="day"))
     transport = MemoryTransport([Answer(status=200, body=ACCEPTED), None])
-    client = open_client(*metrics, collector=transport, coins=constant_coins(2**32 - 1))
+    client = home.open(*metrics, collector=transport, coins=constant_coins(2**32 - 1))
     for name in ("page", "slow", "page", "page"):
         client.record(name, "x")
     assert client.flush(timeout=0.0).reason is FlushReason.TIMEOUT
     assert client.flush(timeout=0.0).reason is FlushReason.UNREACHABLE
-    contents = peek(tmp_path / "device")
+    contents = peek(home.folder)
     assert contents.has_secret
     assert [report.metric for report in contents.waiting] == ["page", "page"]
     (pending,) = contents.pending
     assert pending.body == transport.bodies[1]
-    assert pending.retry_at == pytest.approx(clock() + 5)
+    assert pending.retry_at == pytest.approx(home.clock() + 5)
     assert [held.metric for held in contents.held] == ["slow"]
     assert contents.held[0].ends == FixedClock("2026-11-19")()
     (scope,) = contents.scopes
@@ -88,11 +78,7 @@ def test_example_of_the_module_runs(tmp_path: Path) -> None:
     """The program in the docstring passes its own assertions."""
     _, program = str(rappor_client.testing.__doc__).split("\n\n", 1)
     folder, registry = tmp_path / "device", registry_of(metric_of("theme"))
-    given = {
-        "folder": folder,
-        "registry": registry,
-        **vars(rappor_client.testing),
-    }
+    given = {"folder": folder, "registry": registry, **vars(rappor_client.testing)}
     exec(program, given)  # noqa: S102 - our own docstring
     assert [upload.reports[0].status for upload in peek(folder).sent] == ["accepted"]
 
@@ -100,18 +86,7 @@ def test_example_of_the_module_runs(tmp_path: Path) -> None:
 SUITE = """
 from rappor import Registry
 
-TOML = '''
-[budget]
-total = inf
-[metrics.theme]
-description = "a"
-owner = "b"
-expires = 2099-12-31
-encoding = "bloom"
-profile = "balanced"
-epoch = "quarter"
-interval = "none"
-'''
+TOML = REGISTRY
 
 
 def test_recording(rappor_device):
@@ -139,32 +114,24 @@ def test_nothing(): pass
 """
 
 
-def run_suite(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
-    """Run the tests of a host program, with this package's plugin, in a process of its own."""
+def run_suite(folder: Path, text: str) -> str:
+    """Run the tests of a host program, with this package's plugin; return what is printed."""
     (folder / "test_host.py").write_text(text)
     words = ["-q", "-p", "rappor_client.pytest_plugin", "-p", "no:cacheprovider", "test_host.py"]
-    paths = os.pathsep.join(filter(None, sys.path))
-    return subprocess.run(
-        [sys.executable, "-m", "pytest", *words],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "PYTHONPATH": paths, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
-    )
+    return run_python(
+        "-m", "pytest", *words, folder=folder, PYTEST_DISABLE_PLUGIN_AUTOLOAD="1"
+    ).stdout
 
 
 def test_fixture_lends_a_device(tmp_path: Path) -> None:
     """A host's tests record, look and send; each test has a device of its own."""
-    ended = run_suite(tmp_path, SUITE)
-    assert ended.returncode == 0, ended.stdout
-    assert "2 passed" in ended.stdout
+    registry = toml_of("theme", epoch="'quarter'", interval="'none'")
+    assert "2 passed" in run_suite(tmp_path, SUITE.replace("REGISTRY", repr(registry)))
 
 
 def test_plugin_loads_nothing_until_its_fixture_is_used(tmp_path: Path) -> None:
     """Neither the device nor the method nor SQLite: pytest loads it in every run."""
-    ended = run_suite(tmp_path, LOADED)
-    assert ended.returncode == 0, ended.stdout
+    run_suite(tmp_path, LOADED)
 
 
 def test_fixture_is_registered() -> None:

@@ -174,6 +174,11 @@ def count_group(
     return fold_now(store, today=today)
 
 
+def day(offset: int) -> datetime.date:
+    """Return the day some days after TODAY."""
+    return TODAY + datetime.timedelta(days=offset)
+
+
 def append(
     store: Store,
     submissions: Sequence[Submission],

@@ -45,10 +45,20 @@ def cells_of(texts: list[str], params: Params) -> NDArray[np.int32]:
     return bloom_cells(digest_texts(Texts.of([text.encode() for text in texts])), params)
 
 
-def standardised_errors(estimates: Estimates, population: Population) -> NDArray[np.float64]:
+def truth_of(estimates: Estimates, population: Population) -> NDArray[np.float64]:
+    """Return the true shares of the rows."""
     shares = dict(zip(population.values, population.weights, strict=True))
-    truth = np.array([shares.get(text, 0.0) for text in estimates.candidates])
-    return np.asarray((estimates.proportion - truth) / estimates.std_error)
+    return np.array([shares.get(text, 0.0) for text in estimates.candidates])
+
+
+def covered(estimates: Estimates, truth: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Return which intervals hold their true shares."""
+    return (estimates.ci_low <= truth) & (truth <= estimates.ci_high)
+
+
+def standardised_errors(estimates: Estimates, population: Population) -> NDArray[np.float64]:
+    errors = estimates.proportion - truth_of(estimates, population)
+    return np.asarray(errors / estimates.std_error)
 
 
 def largest_error(n_checks: int) -> float:

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import datetime
 import sqlite3
+import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
@@ -23,11 +24,17 @@ from rappor_client.person.contents import Contents
 from registries import registry_of
 
 from rappor import Metric, Params
+from rappor.protocol.encodings import encoder
+from rappor.protocol.randomizer import cohort, permanent
 
 UNCAPPED = Caps()
 BALANCED = dataclasses.replace(Params.profile("balanced"), m=1)
 """In one cohort the same values share their bits in every run; in many, now and then others."""
 BOOLEAN = Params(k=1, encoding="boolean", f=0.5, p=0.25, q=0.75)
+
+
+CLEAR = Params(k=128, h=4, m=64, f=0.5, p=0.0, q=1.0)
+"""Reports that show the permanent response itself, of values that do not collide."""
 
 Opener = Callable[..., Client]
 """(*metrics, folder=..., **settings of Client.open and Policy) -> a client on a test's folder."""
@@ -69,6 +76,35 @@ def open_device(folder: Path, *metrics: Metric, **chosen: Any) -> Client:
     return client
 
 
+class Home:
+    """A device of a test: its folder in a place, its clock, and clients that are closed at the end.
+
+    The clock stands at a Wednesday's noon; the transport keeps what clients send that are given it.
+    """
+
+    def __init__(self, place: Path) -> None:
+        self.place, self.folder = place, place / "device"
+        self.clock = testing.FixedClock("2026-11-18T12:00:00")
+        self.transport = testing.MemoryTransport()
+        self._opened = list[Client]()
+
+    def open(self, *metrics: Metric, folder: str = "device", **chosen: Any) -> Client:
+        """Open a client as `open_device` does, on the clock."""
+        client = open_device(self.place / folder, *metrics, **{"clock": self.clock} | chosen)
+        self._opened.append(client)
+        return client
+
+    def close(self) -> None:
+        """Close all clients."""
+        for client in self._opened:
+            client.close()
+
+
+def senders() -> set[threading.Thread]:
+    """Return the sender threads that are alive."""
+    return {thread for thread in threading.enumerate() if thread.name == "rappor-sender"}
+
+
 def peek(folder: Path) -> Contents:
     """Return what a folder holds, after all clients have written what they have in memory."""
     for client in list(_OPEN):
@@ -97,6 +133,14 @@ def state_of(folder: Path) -> State:
 def secret_of(folder: Path) -> bytes:
     """Return the secret as the folder's files hold it."""
     return state_of(folder).sealed.bytes
+
+
+def response_of(
+    secret: bytes, value: str, *, name: str = "page", epoch: str = "", params: Params = CLEAR
+) -> bytes:
+    """Return the permanent response of a value, by the protocol alone."""
+    truth = encoder(params).encode(value, cohort(secret, name, epoch, params))
+    return permanent(secret, name, epoch, params, truth)
 
 
 def write_device(folder: Path, secret: bytes) -> None:

@@ -8,7 +8,11 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeVar
+
+from rappor_client.kit.host import Host
+
+HostT = TypeVar("HostT", bound=Host)
 
 CLICK: Final = """
 import click
@@ -161,6 +165,13 @@ class Tool:
         )
         assert ended.returncode == code, ended.stdout
         return ended.stdout
+
+    def host(self, kind: type[HostT], **more: Any) -> HostT:
+        """Return a host of the tool's folder; that it runs in a test is no obstacle to it."""
+        given = {"registry": self.registry, "collector": None, "folder": self.folder} | more
+        host = kind("mytool", **given)
+        host.obstacle = lambda: ""  # type: ignore[method-assign]
+        return host
 
     def command(self, *words: str) -> list[str]:
         """Return the command line of a run."""

@@ -11,3 +11,21 @@ from rappor.registry.registry import Registry
 def registry_of(*metrics: Metric) -> Registry:
     """Return a registry whose total covers whatever its metrics cost."""
     return Registry(metrics, total=math.inf)
+
+
+def toml_of(name: str = "page", **fields: str) -> str:
+    """Return a registry of one metric as a file has it; fields are as TOML has them."""
+    return f"[budget]\ntotal = inf\n{entry_of(name, **fields)}"
+
+
+def entry_of(name: str, **fields: str) -> str:
+    """Return the entry of a metric, which can follow a registry."""
+    given = {
+        "description": '"a"',
+        "owner": '"b"',
+        "expires": "2099-12-31",
+        "epoch": '"life"',
+        "encoding": '"bloom"',
+        "profile": '"balanced"',
+    } | fields
+    return f"[metrics.{name}]\n" + "".join(f"{key} = {each}\n" for key, each in given.items())

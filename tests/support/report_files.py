@@ -47,6 +47,25 @@ profile = "strict"
 METRICS: Final = Registry.loads(REGISTRY)
 DAYS: Final = (datetime.date(2026, 11, 1), datetime.date(2026, 11, 2))
 
+
+FAULTS: Final[list[tuple[str, dict[str, Any]]]] = [
+    ("format", {"format": 1}),
+    ("format", {"format": None}),
+    ("unknown-metric", {"metric": "site"}),
+    ("unknown-metric", {"metric": None}),
+    ("unknown-params", {"params": "0123456789abcdef"}),
+    ("cohort", {"cohort": 8}),
+    ("cohort", {"cohort": -1}),
+    ("cohort", {"cohort": None}),
+    ("length", {"bits": b"\x00\x00"}),
+    ("length", {"bits": b"\x00" * 4}),
+    ("length", {"bits": b""}),
+    ("length", {"bits": None}),
+    ("padding", {"bits": b"\x00\x00\x10"}),
+    ("padding", {"bits": b"\xff\xff\xff"}),
+]
+"""Why a row of the first metric is no report, and a change that makes it so."""
+
 Row = dict[str, Any]
 
 

@@ -5,24 +5,19 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
-from devices import Opener, locked, metric_of, peek, refusing_disk, secret_of, state_of
-from rappor_client import Answer, Outcome
+from devices import CLEAR, Home, locked, metric_of, peek, refusing_disk, response_of, secret_of
+from rappor_client import Outcome
 from rappor_client.testing import FixedClock, MemoryTransport
 
-from rappor import Metric, Params
+from rappor import Metric
 from rappor.protocol.closing import Answered
-from rappor.protocol.encodings import encoder
 from rappor.protocol.parts import Part
-from rappor.protocol.randomizer import cohort, permanent
 from rappor.registry.metric import EPOCHS
 
-CLEAR = Params(k=128, h=4, m=64, f=0.5, p=0.0, q=1.0)
-"""Reports that show the permanent response itself, of values that do not collide."""
-HELD, REPEATED, CLOSED = Outcome.KEPT, Outcome.KEPT, Outcome.SILENT
+HELD = Outcome.KEPT
 REPLACES, STAYS = 0, 2**32 - 1
 
 
@@ -42,62 +37,47 @@ def metric(epoch: str = "month", interval: str = "day", **fields: Any) -> Metric
     return metric_of(params=CLEAR, epoch=epoch, interval=interval, **fields)
 
 
-def response(folder: Path, epoch: str, value: str) -> bytes:
-    """Return the permanent response of a value, computed by the protocol alone."""
-    secret = secret_of(folder)
-    truth = encoder(CLEAR).encode(value, cohort(secret, "page", epoch, CLEAR))
-    return permanent(secret, "page", epoch, CLEAR, truth)
-
-
-def test_interval_ends_with_its_epoch(
-    open_client: Opener, clock: FixedClock, tmp_path: Path
-) -> None:
+def test_interval_ends_with_its_epoch(home: Home) -> None:
     """A week over the end of a year is two intervals, and each report is of its own epoch."""
-    transport = MemoryTransport()
-    client = open_client(metric("year", "week"), collector=transport)
-    clock.set("2026-12-30T12:00:00")  # a Wednesday
+    client = home.open(metric("year", "week"), collector=home.transport)
+    home.clock.set("2026-12-30T12:00:00")  # a Wednesday
     assert client.record("page", "old") == HELD
-    (held,) = peek(tmp_path / "device").held
-    clock.set("2027-01-01T00:00:00")
-    assert held.ends == clock()
+    (held,) = peek(home.folder).held
+    home.clock.set("2027-01-01T00:00:00")
+    assert held.ends == home.clock()
     assert client.record("page", "new") == HELD
     assert client.flush()
-    assert len(transport.reports) == 1
-    clock.set("2027-01-03T23:59:59")
+    assert len(home.transport.reports) == 1
+    home.clock.set("2027-01-03T23:59:59")
     assert client.record("page", "new") == HELD
     assert client.flush()
-    assert len(transport.reports) == 1
-    clock.set("2027-01-04T00:00:00")
+    assert len(home.transport.reports) == 1
+    home.clock.set("2027-01-04T00:00:00")
     assert client.flush()
-    shown = [report.bits for report in transport.reports]
-    folder = tmp_path / "device"
-    assert shown == [response(folder, "2026", "old"), response(folder, "2027", "new")]
+    shown = [report.bits for report in home.transport.reports]
+    secret, told = secret_of(home.folder), {"2026": "old", "2027": "new"}
+    assert shown == [response_of(secret, value, epoch=epoch) for epoch, value in told.items()]
 
 
-def test_interval_of_a_metric_for_life_has_no_epoch_to_end_with(
-    open_client: Opener, clock: FixedClock, tmp_path: Path
-) -> None:
+def test_interval_of_a_metric_for_life_has_no_epoch_to_end_with(home: Home) -> None:
     """Its week is a whole one."""
-    client = open_client(metric("life", "week"))
-    clock.set("2026-12-30T12:00:00")
+    client = home.open(metric("life", "week"), clock=FixedClock("2026-12-30T12:00:00"))
     assert client.record("page", "a") == HELD
-    (held,) = peek(tmp_path / "device").held
-    clock.set("2027-01-04T00:00:00")
-    assert held.ends == clock()
+    assert peek(home.folder).held[0].ends == FixedClock("2027-01-04")()
 
 
 @pytest.mark.parametrize("patterns", [1, 2])
 @pytest.mark.parametrize("values", ["abcabc", "abbcca"])
 def test_only_the_chosen_events_are_latched_and_admitted(
-    values: str, patterns: int, open_client: Opener, clock: FixedClock, tmp_path: Path
+    values: str, patterns: int, home: Home
 ) -> None:
     """Three days of two events, for all choices: what is shown is the protocol's own state."""
     pairs = [values[i : i + 2] for i in range(0, 6, 2)]
     for number, chosen in enumerate(itertools.product([0, 1], repeat=3)):
-        clock.set("2026-11-18T12:00:00")
+        home.clock.set("2026-11-18T12:00:00")
         coins, transport, name = Choice(), MemoryTransport(), str(number)
         settings: dict[str, Any] = {"folder": name, "coins": coins, "collector": transport}
-        client = open_client(metric(patterns=patterns), **settings)
+        client = home.open(metric(patterns=patterns), **settings)
         state: Answered[str] = Answered()
         expected: list[bytes] = []
         for pair, second in zip(pairs, chosen, strict=True):
@@ -107,93 +87,50 @@ def test_only_the_chosen_events_are_latched_and_admitted(
                 assert client.waiting() == len(expected) - len(transport.reports)
             if number % 2:  # the next run settles it as well
                 client.close()
-                client = open_client(metric(patterns=patterns), **settings)
-            clock.advance(days=1)
+                client = home.open(metric(patterns=patterns), **settings)
+            home.clock.advance(days=1)
             assert client.flush()
             state = state.with_value(pair[second], patterns=patterns)
-            expected.append(response(tmp_path / name, "2026-11", str(state.last)))
+            secret = secret_of(home.place / name)
+            expected.append(response_of(secret, str(state.last), epoch="2026-11"))
         assert [report.bits for report in transport.reports] == expected, chosen
-        (scope,) = peek(tmp_path / name).scopes
+        (scope,) = peek(home.place / name).scopes
         assert len(scope.names.admitted) == len(set(expected)) == len(state.admitted)
 
 
-def test_epoch_without_a_report_answers_for_nothing(
-    open_client: Opener, clock: FixedClock, tmp_path: Path
-) -> None:
-    """Until the interval is over nothing is latched; then it is, before anything leaves."""
-    latched: list[bool] = []
-
-    class Looking(MemoryTransport):
-        def send(self, body: bytes, *, timeout: float) -> Answer:
-            latched.append(bool(state_of(tmp_path / "device").scopes))
-            return super().send(body, timeout=timeout)
-
-    client = open_client(metric(), collector=Looking())
-    assert [client.record("page", value) for value in "aba"] == [HELD] * 3
-    assert client.flush()
-    contents = peek(tmp_path / "device")
-    assert (contents.scopes, len(contents.held)) == ((), 1)
-    clock.advance(days=1)
-    assert client.flush()
-    assert [scope.epoch for scope in peek(tmp_path / "device").scopes] == ["2026-11"]
-    assert latched == [True]
-
-
-@pytest.mark.parametrize("now", ["2026-11-30T23:00:00", "2026-11-30T00:00:00"])
-def test_clock_set_back_into_an_epoch_opens_no_interval_of_it_again(
-    now: str, open_client: Opener, clock: FixedClock
-) -> None:
-    """The day had its report; the next epoch's open interval is none of its business."""
-    transport = MemoryTransport()
-    client = open_client(metric(), collector=transport)
-    clock.set("2026-11-30T12:00:00")
-    assert client.record("page", "a") == HELD
-    clock.set("2026-12-01T01:00:00")
-    assert client.record("page", "b") == HELD
-    assert client.waiting() == 1
-    clock.set(now)
-    client.record("page", "c")
-    clock.set("2026-12-02T00:00:00")
-    assert client.flush()
-    assert len(transport.reports) == 2
-
-
-def test_part_that_an_earlier_registry_chose_waits_for_no_second_one(
-    open_client: Opener, clock: FixedClock, tmp_path: Path
-) -> None:
+def test_part_that_an_earlier_registry_chose_waits_for_no_second_one(home: Home) -> None:
     """Shares and interval change while a report is held: the device answers for one part."""
     whole = (Part("prefix:2", 1e-9), Part("whole"))
     prefix = (Part("prefix:2", 1 - 1e-9), Part("whole"))
-    transport = MemoryTransport()
-    client = open_client(metric("life", parts=whole), collector=transport)
+    client = home.open(metric("life", parts=whole), collector=home.transport)
     assert client.record("page", "alpha") == HELD
     client.close()
-    client = open_client(metric("life", "none", parts=prefix), collector=transport)
+    client = home.open(metric("life", "none", parts=prefix), collector=home.transport)
     assert client.record("page", "alpha") == Outcome.KEPT
-    clock.advance(days=1)
+    home.clock.advance(days=1)
     assert client.flush()
-    assert len(transport.reports) == 2
-    assert len({report.params for report in transport.reports}) == 1
-    assert len(peek(tmp_path / "device").scopes) == 1
+    assert len(home.transport.reports) == 2
+    assert len({report.params for report in home.transport.reports}) == 1
+    assert len(peek(home.folder).scopes) == 1
 
 
 @pytest.mark.parametrize(("interval", "hours"), [("hour", 1), ("day", 24), ("week", 168)])
 @pytest.mark.parametrize("intervals", [1, 5])
 def test_each_interval_has_one_report_however_the_clock_jumps(
-    intervals: int, interval: str, hours: int, open_client: Opener, clock: FixedClock
+    intervals: int, interval: str, hours: int, home: Home
 ) -> None:
     """Back and forth over the end of a month; by less than an interval, each has one report."""
     its = metric(interval=interval)
-    client = open_client(its)
+    client = home.open(its)
     middle = FixedClock("2026-12-01T00:00:00")()
     entered = set()
     for i in range(1, 120):
         jump = (7919 * i) % 997 / 997 - 0.5  # between halves, evenly
-        clock.now = middle + 3600 * hours * intervals * jump
+        home.clock.now = middle + 3600 * hours * intervals * jump
         client.record("page", "a")
         client.waiting()
         entered.add(math.floor(intervals * jump))
-    clock.set("2027-02-01T00:00:00")
+    home.clock.set("2027-02-01T00:00:00")
     client.record("page", "a")
     reports = client.waiting()
     assert reports >= len(entered) == 2 * ((intervals + 1) // 2)
@@ -202,41 +139,41 @@ def test_each_interval_has_one_report_however_the_clock_jumps(
 
 @pytest.mark.parametrize("before", [None, *EPOCHS])
 def test_interval_has_one_report_whatever_epoch_the_registry_says(
-    before: str | None, open_client: Opener, clock: FixedClock
+    before: str | None, home: Home
 ) -> None:
     """It changes and changes back within a week, in which each event has another value."""
     for first, second in itertools.product(EPOCHS, repeat=2):
         transport = MemoryTransport()
-        clock.set("2026-11-09T12:00:00")  # a Monday
+        home.clock.set("2026-11-09T12:00:00")  # a Monday
         for day, epoch in enumerate([before, first, second, first, second]):
-            settings = {"folder": f"{first} {second}", "collector": transport}
-            with open_client(metric(epoch or first, "week", patterns=2), **settings) as client:
+            settings: dict[str, Any] = {"folder": f"{first} {second}", "collector": transport}
+            with home.open(metric(epoch or first, "week", patterns=2), **settings) as client:
                 if epoch is not None:
                     assert client.record("page", "abcde"[day]) == HELD
-                clock.advance(days=1 if day else 7)
+                home.clock.advance(days=1 if day else 7)
                 assert client.flush()
-        clock.advance(days=14)
-        with open_client(metric(second, "week", patterns=2), **settings) as client:
+        home.clock.advance(days=14)
+        with home.open(metric(second, "week", patterns=2), **settings) as client:
             assert client.flush()
         assert len(transport.reports) == (1 if before is None else 2), (first, second)
 
 
 @pytest.mark.parametrize("is_failing", [False, True])
 def test_held_report_leaves_once_where_an_epoch_has_begun_meanwhile(
-    is_failing: bool, open_client: Opener, clock: FixedClock, tmp_path: Path
+    is_failing: bool, home: Home, clock: FixedClock
 ) -> None:
     """A registry reports every event of a month while a year's interval is open; the disk fails."""
     transport, second = MemoryTransport(), metric_of("second", CLEAR, interval="day")
-    client = open_client(metric("year"), second, collector=transport)
+    client = home.open(metric("year"), second, collector=transport)
     assert client.record("page", "a") == HELD
     assert client.record("second", "a") == HELD
     client.close()
-    client = open_client(metric("month", "none"), second, collector=transport)
+    client = home.open(metric("month", "none"), second, collector=transport)
     assert client.record("page", "b") == Outcome.KEPT
     assert client.flush()
     clock.advance(days=1)
     if is_failing:  # between the state and the spool
-        with refusing_disk(tmp_path / "device"):
+        with refusing_disk(home.folder):
             assert not client.flush()
     assert client.flush()
     assert client.flush()
@@ -245,11 +182,11 @@ def test_held_report_leaves_once_where_an_epoch_has_begun_meanwhile(
 
 
 def test_events_of_two_intervals_leave_once_where_the_disk_fails_in_between(
-    open_client: Opener, clock: FixedClock, tmp_path: Path
+    home: Home, clock: FixedClock
 ) -> None:
     """They wait in memory; what is held is on the disk, and what goes with it is not yet."""
-    transport, choice, folder = MemoryTransport(), Choice(), tmp_path / "device"
-    client = open_client(metric(patterns=2), collector=transport, coins=choice)
+    transport, choice, folder = MemoryTransport(), Choice(), home.folder
+    client = home.open(metric(patterns=2), collector=transport, coins=choice)
     client.flush()  # the spool is there
     with locked(folder):
         choice.u = REPLACES
@@ -265,13 +202,13 @@ def test_events_of_two_intervals_leave_once_where_the_disk_fails_in_between(
     assert len({report.bits for report in transport.reports}) == 2
 
 
-def test_event_that_takes_no_part_reserves_nothing(open_client: Opener, clock: FixedClock) -> None:
+def test_event_that_takes_no_part_reserves_nothing(home: Home, clock: FixedClock) -> None:
     """The open interval of another epoch takes no further event; the next one does."""
-    client = open_client(metric("month"))
+    client = home.open(metric("month"))
     assert client.record("page", "a") == HELD
     reserved = client.spent().reserved
     client.close()
-    client = open_client(metric("year"))
+    client = home.open(metric("year"))
     assert client.record("page", "b") == HELD
     assert client.spent().reserved == reserved
     clock.advance(days=1)
@@ -279,16 +216,14 @@ def test_event_that_takes_no_part_reserves_nothing(open_client: Opener, clock: F
     assert client.spent().reserved[2026] > reserved[2026]
 
 
-def test_report_that_waited_in_memory_closes_no_later_interval(
-    open_client: Opener, clock: FixedClock, tmp_path: Path
-) -> None:
+def test_report_that_waited_in_memory_closes_no_later_interval(home: Home) -> None:
     """It is stored hours later: the interval that is open by then is not one of a wrong clock."""
     metric = metric_of(epoch="month", interval="hour")
-    slow, other = open_client(metric), open_client(metric)
-    with locked(tmp_path / "device"):
+    slow, other = home.open(metric), home.open(metric)
+    with locked(home.folder):
         assert slow.record("page", "a") == HELD
-        clock.advance(hours=5)
+        home.clock.advance(hours=5)
         assert other.record("page", "a") == HELD
     slow.close()
     assert other.waiting() == 1  # the first hour's
-    assert len(peek(tmp_path / "device").held) == 1
+    assert len(peek(home.folder).held) == 1

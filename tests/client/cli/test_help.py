@@ -2,39 +2,22 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shlex
-import shutil
-import subprocess
-import sys
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from accepting_collector import accepting
-from devices import metric_of
-from rappor_client import Client
+from collectors import run_script
+from devices import open_device
 from rappor_client.cli import COMMANDS, main
 from rappor_client.testing import MemoryTransport
-from registries import registry_of
+from registries import toml_of
 
 from rappor import Registry
 
 HELPS = [["--help"], *([name, "--help"] for name in COMMANDS)]
-TOML = """
-[budget]
-total = inf
-[metrics.search_engine]
-description = "a"
-owner = "b"
-expires = 2100-01-01
-epoch = "life"
-interval = "none"
-encoding = "bloom"
-profile = "balanced"
-"""
 
 
 def told(words: Sequence[str], capsys: pytest.CaptureFixture[str], code: int) -> str:
@@ -120,33 +103,13 @@ def examples_of(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
 @pytest.mark.parametrize("words", HELPS, ids=" ".join)
 def test_examples_run(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """As they stand, at a home with a device, beside a registry and a collector."""
-    registry = Registry.loads(TOML)
-    (tmp_path / "metrics.toml").write_text(TOML)
-    with Client.open(
-        tmp_path / ".local/share/myapp/telemetry",
-        registry=registry_of(metric_of()),
-        collector=MemoryTransport(),
-        consent=True,
+    text = toml_of("search_engine", interval="'none'")
+    (tmp_path / "metrics.toml").write_text(text)
+    with open_device(
+        tmp_path / ".local/share/myapp/telemetry", collector=MemoryTransport()
     ) as client:
         client.record("page", "x")
-    entry = "import sys; from rappor_client.cli import main; sys.exit(main())"
-    command = tmp_path / "bin" / "rappor-client"
-    command.parent.mkdir()
-    command.write_text(f'#!/bin/sh\nexec {sys.executable} -c {shlex.quote(entry)} "$@"\n')
-    command.chmod(0o755)
-    with accepting(registry) as collector:
+    with accepting(Registry.loads(text)) as collector:
         script = examples_of(words, capsys).replace("http://127.0.0.1:8080", collector.url)
-        ended = subprocess.run(
-            [str(shutil.which("bash")), "-e", "-c", script],
-            cwd=tmp_path,
-            env={
-                **os.environ,
-                "HOME": str(tmp_path),
-                "PATH": f"{command.parent}{os.pathsep}{os.environ['PATH']}",
-            },
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    assert ended.returncode == 0, ended.stderr
-    assert ended.stderr == ""
+        ended = run_script(f"export HOME={tmp_path}\n{script}", tmp_path)
+    assert (ended.returncode, ended.stderr) == (0, "")

@@ -8,39 +8,16 @@ from pathlib import Path
 import pytest
 from accepting_collector import AcceptingCollector, accepting
 from rappor_client.cli import main
+from registries import entry_of, toml_of
 
 from rappor import Registry
 
-TOML = """
-[budget]
-total = inf
-[metrics.page]
-description = "a"
-owner = "b"
-expires = 2100-01-01
-epoch = "life"
-encoding = "bloom"
-profile = "balanced"
-interval = "day"
-
-[metrics.sound]
-description = "a"
-owner = "b"
-expires = 2100-01-01
-epoch = "life"
-interval = "none"
-encoding = "boolean"
-profile = "strict"
-
-[metrics.old]
-description = "a"
-owner = "b"
-expires = 2001-01-01
-epoch = "life"
-interval = "none"
-encoding = "boolean"
-profile = "strict"
-"""
+YES = {"encoding": '"boolean"', "profile": '"strict"', "interval": '"none"'}
+TOML = (
+    toml_of(interval='"day"')
+    + entry_of("sound", **YES)
+    + entry_of("old", **YES | {"expires": "2001-01-01"})
+)
 
 
 @pytest.fixture

@@ -4,31 +4,27 @@ from __future__ import annotations
 
 import json
 import math
-from pathlib import Path
 
 import pytest
-from devices import Opener, metric_of
+from devices import Home, metric_of
 from rappor_client.cli import main
-from rappor_client.testing import MemoryTransport, peek
+from rappor_client.testing import peek
 
 from rappor import Params
 from rappor.protocol.wire import decode_base64url
 
 
-def test_show_prints_what_left(
-    open_client: Opener, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_show_prints_what_left(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
     """The body as it left, parameters, loss, promise, what waits and what was counted."""
-    transport = MemoryTransport()
-    client = open_client(metric_of(), metric_of("slow", interval="day"), collector=transport)
+    client = home.open(metric_of(), metric_of("slow", interval="day"), collector=home.transport)
     client.record("page", "telltale")
     client.flush()
     client.record("page", "telltale")
     client.record("slow", "telltale")
     client.close()
-    assert main(["show", str(tmp_path / "device")]) == 0
+    assert main(["show", str(home.folder)]) == 0
     printed = capsys.readouterr().out
-    assert transport.bodies[0].decode() in printed
+    assert home.transport.bodies[0].decode() in printed
     assert "2026-11-18  Upload " in printed
     assert ", 1 attempt\n" in printed
     assert "page: accepted (epsilon_1 = 2.00, epsilon_inf = 4.00)." in printed
@@ -40,52 +36,40 @@ def test_show_prints_what_left(
     assert "telltale" not in printed
 
 
-def test_show_for_scripts(
-    open_client: Opener, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_show_for_scripts(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
     """The same as JSON."""
-    transport = MemoryTransport()
-    client = open_client(metric_of(), collector=transport)
+    client = home.open(metric_of(), collector=home.transport)
     client.record("page", "x")
     client.flush()
     nats = client.spent().nats
     client.record("page", "x")
     client.close()
-    assert main(["show", str(tmp_path / "device"), "--json"]) == 0
+    assert main(["show", str(home.folder), "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     (upload,) = document["uploads"]
-    assert upload["body"] == transport.bodies[0].decode()
+    assert upload["body"] == home.transport.bodies[0].decode()
     (report,) = upload["reports"]
     assert len(report["bits"]) == 128
     sent = int(report["bits"][::-1], 2).to_bytes(16, "little")
-    assert sent == transport.reports[0].bits
+    assert sent == home.transport.reports[0].bits
     assert report["status"] == "accepted"
-    assert report["fingerprint"] == transport.reports[0].params
+    assert report["fingerprint"] == home.transport.reports[0].params
     assert Params.from_json(json.dumps(report["params"])).fingerprint == report["fingerprint"]
     assert document["spent"]["nats"] == nats
     assert document["spent"]["metrics"]["page"]["patterns"] == 1
     assert (document["waiting"], document["held"]) == (1, 0)
     (waits,) = document["reports"]
-    (waiting,) = peek(tmp_path / "device").waiting
+    (waiting,) = peek(home.folder).waiting
     assert decode_base64url("bits", waits.pop("bits")) == waiting.bits
     assert waits == {"metric": "page", "params": waiting.params, "cohort": waiting.cohort}
     assert document["counters"] == {"accepted": 1, "recorded": 2}
 
 
-def test_infinite_loss_is_null_for_scripts(
-    open_client: Opener, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_infinite_loss_is_null_for_scripts(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
     """JSON has no infinity."""
     clear = Params(k=1, encoding="boolean", f=0.0, p=0.0, q=1.0, insecure=True)
-    client = open_client(metric_of(params=clear))
+    client = home.open(metric_of(params=clear))
     client.record("page", True)
     assert client.spent().nats == math.inf
-    assert main(["show", str(tmp_path / "device"), "--json"]) == 0
+    assert main(["show", str(home.folder), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["spent"]["nats"] is None
-
-
-def test_show_of_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A folder without telemetry is named, and nothing is created in it."""
-    assert main(["show", str(tmp_path / "absent")]) == 2
-    assert "there is no telemetry in it" in capsys.readouterr().err
-    assert not (tmp_path / "absent").exists()

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from node import CLIENT
+from node import CLIENT as JAVASCRIPT
+from programs import CLIENT, run_python
 from rappor_client import Client, Outcome
 from rappor_client.cli import main
 from rappor_client.testing import Device
@@ -83,13 +84,8 @@ def test_mypy_finds_what_is_misspelt_and_nothing_else(folder: Path) -> None:
     body = (GOOD + BAD.lstrip()).replace("\n", "\n    ")
     (folder / "program.py").write_text(f"{head}{body}\n")
     where = [f"--cache-dir={folder / 'cache'}", f"--python-executable={sys.executable}"]
-    checked = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", *where, "--config-file=", "program.py"],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    words = ("-m", "mypy", "--strict", *where, "--config-file=", "program.py")
+    checked = run_python(*words, folder=folder, code=1)
     lines = (folder / "program.py").read_text().splitlines()
     errors = [line for line in checked.stdout.splitlines() if ": error: " in line]
     found = {lines[int(each.split(":")[1]) - 1].strip() for each in errors}
@@ -112,7 +108,7 @@ def test_tsc_finds_what_is_misspelt_and_nothing_else(folder: Path) -> None:
         "const segment = (own: Segment): Record<string, string> => own;\n"
     )
     (folder / "program.ts").write_text(head + program)
-    paths = {"rappor-client": [str(CLIENT / "index.d.ts")]}
+    paths = {"rappor-client": [str(JAVASCRIPT / "index.d.ts")]}
     options: dict[str, Any] = {"strict": True, "noEmit": True, "baseUrl": ".", "paths": paths}
     options |= {"target": "ES2022", "lib": ["ES2022", "DOM"], "types": []}
     config = {"compilerOptions": options, "files": ["program.ts"]}
@@ -152,16 +148,12 @@ def test_text_depends_on_the_registry_alone(folder: Path) -> None:
     """Another folder and another process write the same bytes; formatters change nothing."""
     (folder / "other").mkdir()
     (folder / "other" / "metrics.toml").write_text("# the same\n" + REGISTRY)
-    program = "import sys; from rappor_client.cli import main; sys.exit(main())"
     for name in ("metrics.py", "metrics.ts"):
-        words = ["handles", "metrics.toml", "--out", name]
-        command = [sys.executable, "-c", program, *words]
-        subprocess.run(command, cwd=folder / "other", check=True)
+        run_python(*CLIENT, "handles", "metrics.toml", "--out", name, folder=folder / "other")
         assert (folder / "other" / name).read_bytes() == (folder / name).read_bytes()
     text = (folder / "metrics.py").read_text()
-    format_it = [sys.executable, "-m", "ruff", "format", "--isolated", "-"]
-    run = subprocess.run(format_it, input=text, capture_output=True, text=True, check=True)
-    assert run.stdout == text.replace(r'"the \"old\" one"', "'the \"old\" one'")
+    formatted = run_python("-m", "ruff", "format", "--isolated", "-", text=text).stdout
+    assert formatted == text.replace(r'"the \"old\" one"', "'the \"old\" one'")
 
 
 def test_what_cannot_be_written_is_told(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

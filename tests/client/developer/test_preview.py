@@ -3,47 +3,35 @@
 from __future__ import annotations
 
 import datetime
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from devices import metric_of, secret_of
+from programs import run_python
 from rappor_client import Outcome
 from rappor_client.cli import main
 from rappor_client.developer.preview import preview
 from rappor_client.testing import Device, constant_coins
-from registries import registry_of
+from registries import entry_of, registry_of, toml_of
 
 from rappor import Registry
 from rappor.privacy.notice import observer_belief
 from rappor.protocol.wire import Report, parse_upload
 
 DAY = datetime.date(2026, 11, 21)
-TOML = """
-[budget]
-total = inf
-
-[metrics.search_engine]
-description = "Where a typed query goes"
-owner = "a"
-expires = 2099-12-31
-epoch = "quarter"
-encoding = "bloom"
-profile = "balanced"
-segments = {version = ["1"]}
-
-[metrics.editor]
-description = "Which editor"
-owner = "a"
-expires = 2099-12-31
-epoch = "quarter"
-encoding = "onehot"
-categories = ["vim", "emacs"]
-other = "discover"
-profile = "strict"
-"""
+TOML = toml_of(
+    "search_engine",
+    description='"Where a typed query goes"',
+    epoch='"quarter"',
+    segments='{version = ["1"]}',
+) + entry_of(
+    "editor",
+    epoch='"quarter"',
+    encoding='"onehot"',
+    categories='["vim", "emacs"]',
+    other='"discover"',
+    profile='"strict"',
+)
 WATCHED = """
 import sys
 from rappor_client.cli import main
@@ -84,16 +72,10 @@ def test_preview_is_what_the_device_sends(name: str, rappor_device: Device) -> N
 def test_preview_writes_nothing_and_sends_nothing(registry: Path) -> None:
     """Python itself tells what it opens; the reports are those of the registry."""
     words = [str(registry), "search_engine", "duckduckgo.com", "--segment", "version=1"]
-    ran = subprocess.run(
-        [sys.executable, "-B", "-c", WATCHED, "preview", *words],
-        cwd=registry.parent,
-        capture_output=True,
-        env={**os.environ, "HOME": str(registry.parent)},
-        check=False,
-    )
-    assert ran.returncode == 0, ran.stderr
-    assert [path.name for path in registry.parent.iterdir()] == ["metrics.toml"]
-    body, _, told = ran.stdout.decode().partition("\n\n")
+    home = registry.parent
+    ran = run_python("-B", "-c", WATCHED, "preview", *words, folder=home, HOME=str(home))
+    assert [path.name for path in home.iterdir()] == ["metrics.toml"]
+    body, _, told = ran.stdout.partition("\n\n")
     own = Registry.load(registry).in_segment({"version": "1"})
     _, (report,) = parse_upload(body.encode(), own.lookup)
     assert isinstance(report, Report)

@@ -4,33 +4,20 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
-from devices import Opener, locked, metric_of, open_device, own
-from places import ROOT
+from devices import Home, locked, metric_of, own
+from programs import run_python
 from rappor_client import Answer, Caps, Client, Outcome, Policy, Reason, SpoolLimits, testing
 from rappor_client.errors import UploadError
 from rappor_client.folder.failures import DamagedError, Failures, is_busy
 from rappor_client.testing import FixedClock, MemoryTransport
 
 from rappor import Registry
-from rappor.ground.errors import MetricError, ParamsError, ReportError
-
-
-class Now:
-    """A clock of seconds that a test moves."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    def __call__(self) -> float:
-        """Return the seconds."""
-        return self.seconds
+from rappor.ground.errors import ParamsError
 
 
 def test_failure_is_logged_where_nobody_has_imported_logging() -> None:
@@ -45,17 +32,14 @@ def test_failure_is_logged_where_nobody_has_imported_logging() -> None:
         "del sys.modules['logging']\n"
         "Failures(Path('second')).note(OSError(28, ''))\n"
     )
-    ended = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False
-    )
-    assert (ended.returncode, ended.stderr) == (0, "telemetry failed in second: ENOSPC\n")
+    assert run_python("-c", program).stderr == "telemetry failed in second: ENOSPC\n"
 
 
 def test_each_kind_is_logged_once_a_minute_and_counted_always(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A disk that is full is not filled by the log that says so."""
-    now = Now()
+    now = FixedClock("2026-11-18")
     failures = Failures(tmp_path, now)
     for _ in range(500):
         failures.note(OSError(28, "full"))
@@ -67,10 +51,10 @@ def test_each_kind_is_logged_once_a_minute_and_counted_always(
         for record in caplog.records
     ]
     assert told == ["ENOSPC", "damaged, JSONDecodeError", "RuntimeError"]
-    now.seconds = 59.9
+    now.advance(seconds=59)
     failures.note(OSError(28, "full"))
     assert len(caplog.records) == 3
-    now.seconds = 60.0
+    now.advance(seconds=1)
     failures.note(OSError(28, "full"))
     assert len(caplog.records) == 4
 
@@ -112,38 +96,32 @@ class Broken(MemoryTransport):
         raise RuntimeError("closing failed")
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        ValueError("x"),
-        KeyError("x"),
-        RecursionError(),
-        None,
-        "200",
-        Answer(status=200, body=b"[" * 100_000),
-        Answer(status=200, body=b'{"reports": {"a": 1}}'),
-        Answer(status=200, body=b'{"reports": [1]}'),
-        Answer(status=200, body=b'{"reports": [{"status": 1' + b"0" * 5000 + b"}]}"),
-        Answer(status=200, body=b"\xff"),
-        Answer(status=200, body="a text"),  # type: ignore[arg-type]
-        Answer(status="200", body=b""),  # type: ignore[arg-type]
-        Answer(status=503, body=b"", retry_after=float("nan")),
-        Answer(status=503, body=b"", retry_after="120"),  # type: ignore[arg-type]
-        Answer(status=503, body=b"", retry_after="soon"),  # type: ignore[arg-type]
-        UploadError("x", retry_after="120"),  # type: ignore[arg-type]
-    ],
-    ids=range(16),
-)
-def test_transport_that_raises_or_answers_nonsense_reaches_nobody(
-    answer: Any, open_client: Opener, clock: FixedClock
-) -> None:
+NONSENSE: list[Any] = [
+    *(ValueError("x"), KeyError("x"), RecursionError(), None, "200"),
+    *(
+        Answer(status=200, body=body)
+        for body in (
+            *(b"[" * 100_000, b'{"reports": {"a": 1}}', b'{"reports": [1]}', b"\xff"),
+            b'{"reports": [{"status": 1' + b"0" * 5000 + b"}]}",
+        )
+    ),
+    Answer(status=200, body="a text"),  # type: ignore[arg-type]
+    Answer(status="200", body=b""),  # type: ignore[arg-type]
+    Answer(status=503, body=b"", retry_after=float("nan")),
+    *(Answer(status=503, body=b"", retry_after=each) for each in ("120", "soon")),  # type: ignore[arg-type]
+    UploadError("x", retry_after="120"),  # type: ignore[arg-type]
+]
+
+
+@pytest.mark.parametrize("answer", NONSENSE, ids=range(16))
+def test_transport_that_raises_or_answers_nonsense_reaches_nobody(answer: Any, home: Home) -> None:
     """What waits stays, and leaves once the transport works."""
     transport = Broken([answer])
-    client = open_client(metric_of(), collector=transport)
+    client = home.open(metric_of(), collector=transport)
     assert client.record("page", "x") == Outcome.KEPT
     assert not client.flush(timeout=0.0)
     assert client.waiting() == 1
-    clock.advance(days=2)
+    home.clock.advance(days=2)
     assert client.flush()
     assert len(transport.reports) == 1
     client.close()
@@ -151,31 +129,16 @@ def test_transport_that_raises_or_answers_nonsense_reaches_nobody(
     assert "spool_lost" not in client.counters()
 
 
-@pytest.mark.parametrize("names", [[None], [b"page"], [("page",)]])
-def test_what_is_no_name_is_a_mistake_of_the_program(names: Any, open_client: Opener) -> None:
-    """Nothing could be refused by it."""
-    with pytest.raises(ParamsError, match="opted_out must be a collection of names"):
-        open_client(opted_out=names)
-
-
 @pytest.mark.parametrize("limit", ["reports", "n_bytes", "log"])
 def test_limits_are_numbers_that_the_database_can_hold(limit: str) -> None:
-    """The largest is taken, the next one refused."""
+    """The largest is taken, the next one refused; a spool holds something."""
     assert getattr(SpoolLimits(**{limit: 2**63 - 1}), limit) == 2**63 - 1
     with pytest.raises(ParamsError, match=f"{limit} must be an integer in"):
         SpoolLimits(**{limit: 2**63})
-
-
-def test_mistakes_of_the_program_are_raised(open_client: Opener) -> None:
-    """An unknown metric, a value of the wrong kind, an argument outside its range."""
-    client = open_client()
-    with pytest.raises(MetricError, match=r"unknown metric; the registry has page$"):
-        client.opt_out("other")
-    with pytest.raises(ReportError):
-        client.record("page", 1)
+    with pytest.raises(ParamsError, match=r"reports must be an integer in \[1, "):
+        SpoolLimits(reports=0)
     with pytest.raises(ParamsError, match="per must be one of year, life"):
         Caps(total=1.0, per="month")  # type: ignore[arg-type]
-    assert "failures" not in client.counters()
 
 
 def test_without_a_home_nothing_is_recorded_and_nothing_raised(tmp_path: Path) -> None:
@@ -194,26 +157,9 @@ def test_without_a_home_nothing_is_recorded_and_nothing_raised(tmp_path: Path) -
         "from devices import metric_of\nfrom registries import registry_of\n"
         "from rappor_client import Client, Outcome\nregistry = registry_of(metric_of())\n"
     )
-    paths = os.pathsep.join([str(ROOT / "tests" / "support"), *filter(None, sys.path)])
-    ended = subprocess.run(
-        [sys.executable, "-c", head + program],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": paths},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    ended = run_python("-c", head + program, folder=tmp_path)
     assert ended.stdout == "the folder cannot be used: ENOTDIR\n", ended.stderr
     assert list(tmp_path.iterdir()) == []
-
-
-def test_clock_of_no_calendar_reaches_nobody(open_client: Opener) -> None:
-    """Not a number, or beyond the last year."""
-    for moment in (float("nan"), 1e20, -1e20):
-        client = open_client(clock=lambda moment=moment: moment, collector=MemoryTransport())
-        client.record("page", "x")
-        client.flush(timeout=0.0)
-        client.close()
 
 
 # The folder
@@ -227,110 +173,81 @@ def closed_to_others(folder: Path) -> bool:
     )
 
 
-def test_what_others_may_write_to_is_closed_to_them(open_client: Opener, tmp_path: Path) -> None:
+def test_what_others_may_write_to_is_closed_to_them(home: Home) -> None:
     """As Kubernetes opens a volume for its group at each start of a pod."""
-    folder = tmp_path / "device"
-    folder.mkdir(mode=0o700)
+    home.folder.mkdir(mode=0o700)
     for _ in range(2):
-        client = open_client()
+        client = home.open()
         assert client.disabled == ""
         assert client.record("page", "x")
         client.close()
-        assert closed_to_others(folder)
-        for path in (folder, own(folder), *own(folder).iterdir()):
+        assert closed_to_others(home.folder)
+        for path in (home.folder, own(home.folder), *own(home.folder).iterdir()):
             path.chmod(path.stat().st_mode | 0o066)
-        folder.chmod(0o2770)
+        home.folder.chmod(0o2770)
 
 
 @pytest.mark.skipif(
     not hasattr(os, "geteuid") or os.geteuid() != 0, reason="needs another user's files"
 )
 @pytest.mark.parametrize("what", ["folder", "device", "device/state.1"])
-def test_files_of_another_user_disable_the_device(
-    what: str, open_client: Opener, tmp_path: Path
-) -> None:
+def test_files_of_another_user_disable_the_device(what: str, home: Home) -> None:
     """Whoever owns one may put another secret into it."""
-    open_client().close()
-    folder = tmp_path / "device"
-    os.chown(folder if what == "folder" else folder / what, 4242, 4242)
-    client = open_client()
+    home.open().close()
+    os.chown(home.folder if what == "folder" else home.folder / what, 4242, 4242)
+    client = home.open()
     assert "belongs to another user" in client.disabled
     assert client.record("page", "x").reason is Reason.DISABLED
     assert client.flush().detail == client.disabled
 
 
 @pytest.mark.parametrize("name", [".", "device", "device/state.1"])
-def test_links_disable_the_device(name: str, open_client: Opener, tmp_path: Path) -> None:
+def test_links_disable_the_device(name: str, home: Home) -> None:
     """They lead to a place that is somebody else's."""
-    open_client().close()
-    path = tmp_path / "device" / name
-    path.rename(tmp_path / "elsewhere")
-    path.symlink_to(tmp_path / "elsewhere")
-    client = open_client()
+    home.open().close()
+    path = home.folder / name
+    path.rename(home.place / "elsewhere")
+    path.symlink_to(home.place / "elsewhere")
+    client = home.open()
     assert "symbolic link" in client.disabled
     client.record("page", "x")
     assert client.waiting() == 0
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
-def test_read_only_folder_disables_the_device(
-    open_client: Opener, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Said once in the log; nothing is raised, however often the host records."""
-    open_client(folder="other").record("page", "x")  # what is imported late is there
-    tmp_path.chmod(0o555)
-    child = os.fork()
-    if child == 0:
-        fine = False
-        try:
-            os.chdir(tmp_path)
-            if os.getuid() == 0:
-                os.setuid(4242)
-            client = open_device(Path("device"))
-            kept = any(client.record("page", "x") for _ in range(100))
-            told = [each.getMessage() for each in caplog.records]
-            said = ["telemetry is disabled in device: the folder cannot be used: EACCES"]
-            fine = told == said and not kept and not client.flush()
-        finally:
-            os._exit(0 if fine else 1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    tmp_path.chmod(0o700)
-
-
 @pytest.mark.parametrize("name", ["RAPPOR_DISABLED", "DO_NOT_TRACK", "CI"])
 def test_environment_disables_where_the_host_asks_for_it(
-    name: str, open_client: Opener, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    name: str, home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And only there; nothing is made on the disk."""
     for each in ("RAPPOR_DISABLED", "DO_NOT_TRACK", "CI"):
         monkeypatch.delenv(each, raising=False)
     monkeypatch.setenv(name, "1")
-    client = open_client(respect_environment=True)
+    client = home.open(respect_environment=True)
     assert client.disabled == f"the environment has {name}=1"
     assert not client.record("page", "x")
-    assert not (tmp_path / "device").exists()
-    assert open_client().record("page", "x")
+    assert not (home.folder).exists()
+    assert home.open().record("page", "x")
     monkeypatch.setenv(name, "false")
-    assert open_client(respect_environment=True).disabled == ""
+    assert home.open(respect_environment=True).disabled == ""
 
 
 def test_mistakes_are_silent_unless_the_policy_is_strict(
-    open_client: Opener, caplog: pytest.LogCaptureFixture
+    home: Home, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A name or a kind of value that an update has changed does not stop a program."""
-    client = open_client(strict=False)
+    client = home.open(strict=False)
     assert client.record("telltale", "page").reason is Reason.UNKNOWN_METRIC
     assert client.record("page", b"telltale").reason is Reason.WRONG_KIND
     assert len(caplog.records) == 2
     assert "telltale" not in caplog.text
 
 
-def test_memory_holds_a_thousand_events(open_client: Opener, tmp_path: Path) -> None:
+def test_memory_holds_a_thousand_events(home: Home) -> None:
     """Beyond them they are dropped and counted, while another process keeps the lock."""
-    client = open_client(limits=SpoolLimits(reports=2000))
+    client = home.open(limits=SpoolLimits(reports=2000))
     client.record("page", "x")
     assert client.waiting() == 1
-    with locked(tmp_path / "device"):
+    with locked(home.folder):
         outcomes = [client.record("page", "x") for _ in range(1005)]
     assert outcomes.count(Outcome.KEPT) == 1000
     assert {each.reason for each in outcomes if not each} == {Reason.FULL}
@@ -338,7 +255,7 @@ def test_memory_holds_a_thousand_events(open_client: Opener, tmp_path: Path) -> 
     assert client.counters()["dropped_full"] == 5
 
 
-def test_memory_stays_bounded_while_the_disk_fails(open_client: Opener, tmp_path: Path) -> None:
+def test_memory_stays_bounded_while_the_disk_fails(home: Home) -> None:
     """What a commit under way would write counts as well, for it may fail."""
     outcomes = list[Outcome]()
     is_failing = threading.Event()
@@ -350,8 +267,8 @@ def test_memory_stays_bounded_while_the_disk_fails(open_client: Opener, tmp_path
             raise OSError
         return 1.8e9
 
-    client = open_client(clock=clock)
-    with locked(tmp_path / "device"):
+    client = home.open(clock=clock)
+    with locked(home.folder):
         for _ in range(1000):
             client.record("page", "x")
         is_failing.set()
@@ -360,29 +277,25 @@ def test_memory_stays_bounded_while_the_disk_fails(open_client: Opener, tmp_path
     assert client.waiting() == 1000
 
 
-def test_durable_metric_is_on_the_disk_when_record_returns(
-    open_client: Opener, tmp_path: Path
-) -> None:
+def test_durable_metric_is_on_the_disk_when_record_returns(home: Home) -> None:
     """Or it says that it is not yet, where another process keeps the lock."""
-    client = open_client(metric_of(durable=True))
+    client = home.open(metric_of(durable=True))
     assert client.record("page", "x") == Outcome.KEPT
-    assert len(testing.peek(tmp_path / "device").waiting) == 1
-    with locked(tmp_path / "device"):
+    assert len(testing.peek(home.folder).waiting) == 1
+    with locked(home.folder):
         assert client.record("page", "x").reason is Reason.LOCKED
     assert client.record("page", "x") == Outcome.KEPT
-    assert len(testing.peek(tmp_path / "device").waiting) == 3
+    assert len(testing.peek(home.folder).waiting) == 3
 
 
-def test_repeated_events_write_nothing(
-    open_client: Opener, clock: FixedClock, tmp_path: Path
-) -> None:
+def test_repeated_events_write_nothing(home: Home) -> None:
     """Once the scope has its latch and the interval its event, the disk is left alone."""
-    client = open_client(metric_of(interval="day"))
+    client = home.open(metric_of(interval="day"))
     client.record("page", "x")
-    clock.advance(days=1)
+    home.clock.advance(days=1)
     client.record("page", "y")
     assert client.waiting() == 1
-    files = [own(tmp_path / "device"), *own(tmp_path / "device").iterdir()]
+    files = [own(home.folder), *own(home.folder).iterdir()]
     before = [(path.stat().st_mtime_ns, path.stat().st_size) for path in files]
     assert {client.record("page", f"value {i}") for i in range(2000)} == {Outcome.KEPT}
     assert client.waiting() == 1
@@ -395,19 +308,17 @@ def test_what_a_program_records_last_is_written_at_its_end(tmp_path: Path) -> No
         "from pathlib import Path\nfrom devices import open_device\n"
         f"open_device(Path({str(tmp_path / 'device')!r})).record('page', 'x')\n"
     )
-    paths = os.pathsep.join([str(ROOT / "tests" / "support"), *filter(None, sys.path)])
-    environment = {**os.environ, "PYTHONPATH": paths}
-    subprocess.run([sys.executable, "-c", program], env=environment, check=True)
+    run_python("-c", program)
     assert len(testing.peek(tmp_path / "device").waiting) == 1
 
 
 # Room, as it is when a report is kept
 
 
-def test_programs_with_different_registries_share_one_budget(open_client: Opener) -> None:
+def test_programs_with_different_registries_share_one_budget(home: Home) -> None:
     """Both opened before either recorded: together they stay within the total."""
     caps = Caps(total=4.01)
-    one, other = open_client(metric_of("one"), caps=caps), open_client(metric_of("two"), caps=caps)
+    one, other = home.open(metric_of("one"), caps=caps), home.open(metric_of("two"), caps=caps)
     assert one.record("one", "x") == Outcome.KEPT
     assert one.waiting() == 1
     other.record("two", "x")
@@ -417,28 +328,26 @@ def test_programs_with_different_registries_share_one_budget(open_client: Opener
     assert one.spent().reserved == {2026: pytest.approx(4, abs=0.001)}
 
 
-def test_order_of_a_new_registry_takes_no_room_that_is_taken(open_client: Opener) -> None:
+def test_order_of_a_new_registry_takes_no_room_that_is_taken(home: Home) -> None:
     """A metric that stands before one that has reserved gets what is left."""
     caps = Caps(total=4.01)
-    client = open_client(metric_of("late"), caps=caps)
+    client = home.open(metric_of("late"), caps=caps)
     assert client.record("late", "x")
     client.close()
-    client = open_client(metric_of("early"), metric_of("late"), caps=caps)
+    client = home.open(metric_of("early"), metric_of("late"), caps=caps)
     assert client.record("early", "x") == Outcome.SILENT
     assert client.record("late", "x") == Outcome.KEPT
     assert sum(client.spent().reserved.values()) <= 4.01
 
 
-def test_cap_for_life_counts_all_years(
-    open_client: Opener, clock: FixedClock, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_cap_for_life_counts_all_years(home: Home, caplog: pytest.LogCaptureFixture) -> None:
     """An epoch in its own year, a metric without epochs once; what is silent is named."""
     metrics = (metric_of("life"), metric_of("year", epoch="year"))
     caps = Caps(total=12.01, per="life")
     heard = []
     for year in (2026, 2027, 2028):
-        clock.set(f"{year}-06-01T00:00:00")
-        with open_client(*metrics, caps=caps) as client:
+        home.clock.set(f"{year}-06-01T00:00:00")
+        with home.open(*metrics, caps=caps) as client:
             heard.append([bool(client.record(metric.name, "x")) for metric in metrics])
     assert heard == [[True, True], [True, True], [True, False]]
     assert [record.getMessage() for record in caplog.records] == [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import threading
 import time
@@ -12,49 +11,27 @@ from pathlib import Path
 import forking_child
 import interrupted_fork_child
 import pytest
-from devices import Opener, metric_of
+from devices import Home, metric_of, senders
+from forks import in_child
 from places import ROOT
+from programs import run_python
 from rappor_client import Client, testing
 from rappor_client.folder.failures import Failures
 from rappor_client.folder.forking import hold_over_forks, unforked
-from rappor_client.testing import FixedClock, MemoryTransport
+from rappor_client.testing import MemoryTransport
+from registries import toml_of
 
 from rappor.protocol.normalizers import NORMALIZERS
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
 
 
-def run_child(program: str, *arguments: str) -> str:
-    """Return what a program prints; it ends, or the time given to this test does."""
-    paths = [str(Path(program).parent), *filter(None, sys.path)]
-    ended = subprocess.run(
-        [sys.executable, program, *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
-    )
-    assert ended.returncode == 0, ended.stderr
-    return ended.stdout
-
-
-def fork_while_recording(folder: Path, rounds: int, way: str) -> None:
-    """Run the host, whose threads fork and record."""
-    waiting = run_child(forking_child.__file__, str(folder), str(rounds), way)
-    assert int(waiting) >= 2 * rounds
-
-
 @pytest.mark.parametrize("way", ["os", "multiprocessing"])
-def test_two_threads_fork_while_a_third_records(way: str, tmp_path: Path) -> None:
-    """Parent and children go on recording: 20 forks of each thread."""
-    fork_while_recording(tmp_path / "device", 20, way)
-
-
-@pytest.mark.acceptance
-@pytest.mark.parametrize("way", ["os", "multiprocessing"])
-def test_two_threads_fork_while_a_third_records_in_full(way: str, tmp_path: Path) -> None:
-    """500 forks of each thread, a thousand rounds in all."""
-    fork_while_recording(tmp_path / "device", 500, way)
+@pytest.mark.parametrize("rounds", [20, pytest.param(500, marks=pytest.mark.acceptance)])
+def test_two_threads_fork_while_a_third_records(rounds: int, way: str, tmp_path: Path) -> None:
+    """Parent and children go on recording, in all these forks of each thread."""
+    words = (str(tmp_path / "device"), str(rounds), way)
+    assert int(run_python(forking_child.__file__, *words).stdout) >= 2 * rounds
 
 
 @pytest.mark.parametrize("normalizer", sorted(NORMALIZERS))
@@ -75,25 +52,8 @@ def test_methods_of_an_open_client_load_nothing(normalizer: str, tmp_path: Path)
         "    client.withdraw()\n"
         "assert not set(sys.modules) - loaded, set(sys.modules) - loaded\n"
     )
-    (tmp_path / "metrics.toml").write_text(registry_with(normalizer), encoding="utf-8")
-    ended = run(program, tmp_path)
-    assert ended.returncode == 0, ended.stderr
-
-
-def registry_with(normalizer: str) -> str:
-    """Return a registry of one metric."""
-    return (
-        "[budget]\ntotal = 100\n[metrics.page]\ndescription = 'a'\nowner = 'b'\n"
-        "expires = 2099-12-31\nepoch = 'life'\nencoding = 'bloom'\nprofile = 'balanced'\n"
-        f"normalize = '{normalizer}'\n"
-    )
-
-
-def run(program: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run a program in a folder, in a process that has loaded nothing else."""
-    return subprocess.run(
-        [sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, check=False
-    )
+    (tmp_path / "metrics.toml").write_text(toml_of(normalize=f"'{normalizer}'"))
+    run_python("-c", program, folder=tmp_path)
 
 
 NORMALIZING = "normalize('host', 'straße.example')"
@@ -141,9 +101,8 @@ def test_fork_waits_for_what_another_thread_loads(late: str, action: str, tmp_pa
         "loading.join()\n"
         "sys.exit(abs(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])))\n"
     )
-    (tmp_path / "metrics.toml").write_text(registry_with("domain"), encoding="utf-8")
-    ended = run(program, tmp_path)
-    assert ended.returncode == 0, ended.stderr
+    (tmp_path / "metrics.toml").write_text(toml_of(normalize="'domain'"))
+    run_python("-c", program, folder=tmp_path)
 
 
 def test_fork_waits_for_a_late_import() -> None:
@@ -192,10 +151,7 @@ def test_no_late_import_begins_beside_a_fork() -> None:
 
     shared = Looking()
     hold_over_forks(shared)
-    child = os.fork()
-    if child == 0:
-        os._exit(0)
-    os.waitpid(child, 0)
+    in_child(bool)
     look()
     assert told == [False, True]
 
@@ -208,20 +164,20 @@ def test_no_property_of_the_device_is_cached_under_a_lock() -> None:
     assert not [path for path in sources if "cached_property" in path.read_text(encoding="utf-8")]
 
 
-def test_threads_that_start_together_share_one_sender(open_client: Opener) -> None:
+def test_threads_that_start_together_share_one_sender(home: Home) -> None:
     """However the interpreter switches between them: 20 clients, 8 threads each."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
         for i in range(20):
-            client = open_client(
+            client = home.open(
                 folder=str(i), collector=MemoryTransport(), background=True, max_delay=3600.0
             )
             assert len(senders_of(client, n_threads=8)) == 1
             client.close()
     finally:
         sys.setswitchinterval(before)
-    assert not [thread for thread in threading.enumerate() if thread.name == "rappor-sender"]
+    assert not senders()
 
 
 def senders_of(client: Client, n_threads: int) -> set[int]:
@@ -244,15 +200,13 @@ def senders_of(client: Client, n_threads: int) -> set[int]:
     return met
 
 
-def test_child_does_not_rely_on_what_its_parent_had_to_write(
-    open_client: Opener, clock: FixedClock, tmp_path: Path
-) -> None:
+def test_child_does_not_rely_on_what_its_parent_had_to_write(home: Home) -> None:
     """The parent ends before it writes the interval's event, as when a program becomes a daemon."""
-    client = open_client(metric_of(interval="day"))
+    client = home.open(metric_of(interval="day"))
     for _ in range(2):  # the second day's first event is as good as any other
         client.record("page", "a")
         client.waiting()
-        clock.advance(days=1)
+        home.clock.advance(days=1)
     read, write = os.pipe()
     if (parent := os.fork()) == 0:
         try:
@@ -266,7 +220,7 @@ def test_child_does_not_rely_on_what_its_parent_had_to_write(
     os.waitpid(parent, 0)
     assert os.read(read, 1) == b""  # the child has ended, too
     os.close(read)
-    assert any(held.ends > clock() for held in testing.peek(tmp_path / "device").held)
+    assert any(held.ends > home.clock() for held in testing.peek(home.folder).held)
 
 
 class Interrupted:
@@ -295,21 +249,19 @@ class Interrupted:
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("at", ["before", "after"])
-def test_signal_that_raises_in_a_fork_leaves_nothing_locked(
-    at: str, open_client: Opener, tmp_path: Path
-) -> None:
+def test_signal_that_raises_in_a_fork_leaves_nothing_locked(at: str, home: Home) -> None:
     """Before it or after it: another thread records, opens a client and forks afterwards."""
-    client, interrupted = open_client(), Interrupted(at)
-    failures = [Failures(tmp_path) for _ in range(20)]
+    client, interrupted = home.open(), Interrupted(at)
+    failures = [Failures(home.place) for _ in range(20)]
     hold_over_forks(interrupted)
-    fork()
+    in_child(bool)
     assert interrupted.at == "done"
 
     def go_on() -> None:
         client.record("page", "x")
-        for each in (*failures, Failures(tmp_path)):
+        for each in (*failures, Failures(home.place)):
             each.note(OSError())
-        fork()
+        in_child(bool)
 
     going_on = threading.Thread(target=go_on, daemon=True)
     going_on.start()
@@ -323,12 +275,4 @@ def test_signal_beside_the_fork_of_another_thread_leaves_nothing_locked(tmp_path
 
     In a program of its own: where more modules watch forks, the thread may wait for one of those.
     """
-    run_child(interrupted_fork_child.__file__, str(tmp_path))
-
-
-def fork() -> None:
-    """Fork a child that ends at once."""
-    child = os.fork()
-    if child == 0:
-        os._exit(0)
-    os.waitpid(child, 0)
+    run_python(interrupted_fork_child.__file__, str(tmp_path))

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from rappor_client.folder.system import Posix, System, Windows
 from rappor_client.testing import peek
+from registries import toml_of
 
 STAND_IN = """
 import fcntl
@@ -48,18 +49,6 @@ if sys.argv[1] == "withdraws":
     assert again.withdraw()
 print(*(json.loads(body)["id"] for body in transport.bodies))
 """
-ENTRY = """
-[budget]
-total = 24
-[metrics.page]
-description = "a"
-owner = "b"
-expires = 2099-12-31
-encoding = "bloom"
-profile = "strict"
-epoch = "quarter"
-interval = "none"
-"""
 
 
 def begin(folder: Path, what: str) -> subprocess.Popen[str]:
@@ -74,7 +63,7 @@ def test_device_works_where_folders_have_no_handles(tmp_path: Path) -> None:
 
     An upload whose claim was over may leave twice, with the same id: a collector counts it once.
     """
-    (tmp_path / "m.toml").write_text(ENTRY)
+    (tmp_path / "m.toml").write_text(toml_of(interval="'none'"))
     both = [begin(tmp_path, "sends") for _ in range(2)]
     ids = {upload for each in both for upload in each.communicate()[0].split()}
     assert [each.returncode for each in both] == [0, 0]

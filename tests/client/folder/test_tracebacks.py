@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 import rappor_client
-from devices import Opener, locked, metric_of, secret_of, spool_of
-from rappor_client import Client, Outcome
+from devices import Home, locked, metric_of, secret_of, spool_of
+from rappor_client import Outcome
 from rappor_client.budget.prepared import prepare
 from rappor_client.testing import MemoryTransport
 
@@ -103,76 +103,60 @@ def interrupted(work: Callable[[], object], n: int, *, below: str) -> BaseExcept
     return None
 
 
-def test_ctrl_c_in_record_shows_nothing_true(open_client: Opener, tmp_path: Path) -> None:
-    """At every eleventh line: no secret, value, bits or permanent response."""
-    interrupt_everywhere(open_client(METRIC), tmp_path / "device", step=11)
+def check_hides(error: BaseException | None, things: list[str]) -> None:
+    """Check that an error, if there is one, shows no true thing."""
+    text = "" if error is None else shown(error)
+    assert not [thing for thing in things if thing in text], text
 
 
-@pytest.mark.acceptance
-def test_ctrl_c_anywhere_in_record_shows_nothing_true(open_client: Opener, tmp_path: Path) -> None:
-    """At every line."""
-    interrupt_everywhere(open_client(METRIC), tmp_path / "device", step=1)
-
-
-def interrupt_everywhere(client: Client, folder: Path, step: int) -> None:
-    """Interrupt a record at its lines, one after the other, and search what is shown."""
+@pytest.mark.parametrize("step", [11, pytest.param(1, marks=pytest.mark.acceptance)])
+def test_ctrl_c_in_record_shows_nothing_true(step: int, home: Home) -> None:
+    """At every eleventh line, or at each: no secret, value, bits or permanent response."""
+    client = home.open(METRIC)
     client.record("page", VALUE)
-    things = true_things(folder)
-    n = 1 - step
-    while True:
-        n += step
-        error = interrupted(lambda: client.record("page", VALUE), n, below="record")
-        if error is None:
-            break
+    things = true_things(home.folder)
+    n, work = 1, lambda: client.record("page", VALUE)
+    while (error := interrupted(work, n, below="record")) is not None:
         assert isinstance(error, KeyboardInterrupt), repr(error)
-        text = shown(error)
-        assert not [thing for thing in things if thing in text], text
+        check_hides(error, things)
+        n += step
     assert n > 50  # the lines of a whole record
 
 
-def test_ctrl_c_anywhere_in_a_first_record_shows_nothing_true(
-    open_client: Opener, tmp_path: Path
-) -> None:
+def test_ctrl_c_anywhere_in_a_first_record_shows_nothing_true(home: Home) -> None:
     """Also while the secret is read again, in every twentieth line: each needs a new client."""
-    open_client(METRIC, folder="0").record("page", VALUE)
-    things = true_things(tmp_path / "0")
+    home.open(METRIC, folder="0").record("page", VALUE)
+    things = true_things(home.place / "0")
     for n in range(1, 600, 20):
-        client = open_client(METRIC, folder="0")
+        client = home.open(METRIC, folder="0")
         error = interrupted(lambda: client.record("page", VALUE), n, below="record")  # noqa: B023
         client.close()
-        if error is not None:
-            text = shown(error)
-            assert not [thing for thing in things if thing in text], text
+        check_hides(error, things)
 
 
 @pytest.mark.parametrize("method", ["flush", "close", "spent", "log", "counters", "waiting"])
-def test_ctrl_c_in_another_method_shows_nothing_true(
-    method: str, open_client: Opener, tmp_path: Path
-) -> None:
+def test_ctrl_c_in_another_method_shows_nothing_true(method: str, home: Home) -> None:
     """With a report on the disk, one in memory, and a database that is read, or not any more."""
-    folder = tmp_path / "device"
-    open_client(METRIC).record("page", VALUE)
-    things = true_things(folder)
+    home.open(METRIC).record("page", VALUE)
+    things = true_things(home.folder)
     for n in range(1, 400, 23):
-        client = open_client(METRIC, collector=MemoryTransport())
-        with locked(folder):
+        client = home.open(METRIC, collector=MemoryTransport())
+        with locked(home.folder):
             assert client.record("page", VALUE) == Outcome.KEPT
         if method == "spent":
             client.close()
-            spool_of(folder).write_bytes(b"no database" * 100)
+            spool_of(home.folder).write_bytes(b"no database" * 100)
         error = interrupted(getattr(client, method), n, below=method)
         client.close()
-        if error is not None:
-            text = shown(error)
-            assert not [thing for thing in things if thing in text], text
+        check_hides(error, things)
 
 
-def test_the_search_finds_what_a_frame_shows(open_client: Opener, tmp_path: Path) -> None:
+def test_the_search_finds_what_a_frame_shows(home: Home) -> None:
     """Without the guard, an interrupted encoder shows value, bits and permanent response."""
-    client = open_client(METRIC)
+    client = home.open(METRIC)
     client.record("page", VALUE)
-    secret = secret_of(tmp_path / "device")
-    things = true_things(tmp_path / "device")
+    secret = secret_of(home.folder)
+    things = true_things(home.folder)
     found: set[str] = set()
     for n in range(1, 2000, 4):
         error = interrupted(
@@ -196,11 +180,9 @@ def test_the_search_finds_what_a_frame_shows(open_client: Opener, tmp_path: Path
     ],
     ids=range(5),
 )
-def test_wrong_value_shows_nothing_true(
-    metric: Metric, value: object, open_client: Opener, tmp_path: Path
-) -> None:
+def test_wrong_value_shows_nothing_true(metric: Metric, value: object, home: Home) -> None:
     """Neither in a local variable nor in an exception behind the error."""
-    client = open_client(METRIC, FLAGS)
+    client = home.open(METRIC, FLAGS)
     with pytest.raises(ReportError) as caught:
         client.record(metric.name, value)
     error = caught.value
@@ -208,13 +190,13 @@ def test_wrong_value_shows_nothing_true(
     assert error.__context__ is None
     text = shown(error)
     assert VALUE not in text
-    assert not [thing for thing in spelled(secret_of(tmp_path / "device")) if thing in text]
+    assert not [thing for thing in spelled(secret_of(home.folder)) if thing in text]
     assert len(list(frames_of(error))) == 1
 
 
-def test_value_is_checked_before_the_secret_is_touched(open_client: Opener) -> None:
+def test_value_is_checked_before_the_secret_is_touched(home: Home) -> None:
     """Nothing that knows the secret sees a value of the wrong kind, or a name read only once."""
-    client = open_client(METRIC, FLAGS)
+    client = home.open(METRIC, FLAGS)
     read = 0
 
     def names() -> Iterator[str]:
@@ -229,9 +211,9 @@ def test_value_is_checked_before_the_secret_is_touched(open_client: Opener) -> N
     assert client.counters() == {}
 
 
-def test_names_that_can_be_read_once_are_read_once(open_client: Opener) -> None:
+def test_names_that_can_be_read_once_are_read_once(home: Home) -> None:
     """A generator of flags is one value, the same as a tuple of them."""
-    client = open_client(FLAGS, METRIC)
+    client = home.open(FLAGS, METRIC)
     assert client.record("flags", ["a", "b"]) == Outcome.KEPT
     assert client.record("flags", iter(["b", "a"])) == Outcome.KEPT
     assert client.spent().metrics["flags"].patterns == 1

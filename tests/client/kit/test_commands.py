@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from accepting_collector import accepting
 from kit_tools import CLICK, TYPER, Tool
+from programs import until
 from rappor_client.kit.answer import Answer, read, write
 from rappor_client.kit.commands import manage
 from rappor_client.kit.host import Host
@@ -21,20 +21,10 @@ BOTH = pytest.mark.parametrize("tool", [CLICK, TYPER], ids=["click", "typer"], i
 
 
 def agree(tool: Tool, *, at: str = "") -> Host:
-    """Let a person agree whose clock stands at a moment; tests themselves are an obstacle."""
-    clock = FixedClock(at) if at else time.time
-    host = Host("mytool", registry=tool.registry, collector=None, folder=tool.folder, clock=clock)
-    host.obstacle = lambda: ""  # type: ignore[method-assign]
+    """Let a person agree whose clock stands at a moment."""
+    host = tool.host(Host, clock=FixedClock(at) if at else time.time)
     host.agree()
     return host
-
-
-def until(is_so: Callable[[], bool]) -> None:
-    """Wait for what another process does."""
-    end = time.monotonic() + 120
-    while not is_so():
-        assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 def last_month() -> str:

@@ -17,15 +17,8 @@ from rappor_client.testing import FixedClock, MemoryTransport
 from rappor import ParamsError, Registry
 
 NAMES = [
-    "--verbose",
-    "build",
-    "build --release",
-    "build --debug",
-    "build --target",
-    "check",
-    "db wipe",
-    "db wipe --force",
-    "fail",
+    *("--verbose", "build", "build --release", "build --debug", "build --target", "check"),
+    *("db wipe", "db wipe --force", "fail"),
 ]
 
 
@@ -109,14 +102,7 @@ class Person:
 
     def __init__(self, tool: Tool) -> None:
         self.clock, self.transport = FixedClock("2026-12-01T12:00:00"), MemoryTransport()
-        self.host = Host(
-            "mytool",
-            registry=tool.registry,
-            collector=self.transport,
-            folder=tool.folder,
-            clock=self.clock,
-        )
-        self.host.obstacle = lambda: ""  # type: ignore[method-assign]  # tests are an obstacle
+        self.host = tool.host(Host, collector=self.transport, clock=self.clock)
 
     def use(self, *uses: str) -> None:
         """Run the program, without the process of its own."""
@@ -199,13 +185,7 @@ class Counting(Host):
 def test_a_loop_of_runs_is_one_use_in_ten_seconds(tool: Tool) -> None:
     """A script that calls a tool a thousand times is no thousand uses, nor processes."""
     clock = FixedClock("2026-12-01T12:00:00")
-    host = Counting(
-        "mytool",
-        registry=tool.registry,
-        collector=MemoryTransport(),
-        folder=tool.folder,
-        clock=clock,
-    )
+    host = tool.host(Counting, collector=MemoryTransport(), clock=clock)
     host.agree()
     for seconds, used in ((0, 1), (9, 1), (2, 2), (-200_000, 3), (300_000, 4)):
         clock.advance(seconds=seconds)
@@ -227,7 +207,7 @@ class TakenBack(Host):
 
 def test_a_no_while_the_device_opens_erases_it(tool: Tool) -> None:
     """A process that began before `telemetry off` leaves nothing behind it."""
-    host = TakenBack("mytool", registry=tool.registry, collector=None, folder=tool.folder)
+    host = tool.host(TakenBack)
     with host.open() as client:
         assert str(client.record("command", "build")) == "silent: there is no consent"
     assert not read_contents(host.folder).has_secret

@@ -5,13 +5,12 @@ from __future__ import annotations
 import html
 import logging
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from rappor_client.kit.host import Host
+from programs import until
 from rappor_client.kit.web import Site, telemetry
 from rappor_client.testing import FixedClock, MemoryTransport, peek
 from starlette.applications import Starlette
@@ -294,21 +293,6 @@ def test_only_the_environment_and_the_registry_are_above_an_account(
 
 def test_any_other_application_is_refused() -> None:
     """With the names of those that are known."""
-    with pytest.raises(ParamsError, match="Starlette, FastAPI or Flask, got Host"):
-        telemetry(
-            Host("a", registry="r", collector=None),
-            "a",
-            registry="r",
-            collector=None,
-            account=account,
-            agreed=list,
-        )
-
-
-def until(found: Callable[[], Any]) -> Any:
-    """Wait for what the thread does."""
-    end = time.monotonic() + 120
-    while not (result := found()):
-        assert time.monotonic() < end
-        time.sleep(0.01)
-    return result
+    given: dict[str, Any] = {"registry": "r", "collector": None, "agreed": list}
+    with pytest.raises(ParamsError, match="Starlette, FastAPI or Flask, got builtin_function"):
+        telemetry(print, "a", account=account, **given)

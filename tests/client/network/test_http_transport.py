@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from devices import Opener, metric_of, peek
+from devices import Home, metric_of, peek
 from rappor_client import FlushReason, UploadError
 from rappor_client.network.address import parse_collector, parse_proxy
 from rappor_client.network.http_transport import HttpTransport
@@ -119,10 +119,10 @@ def test_request_says_no_more_than_it_must(key: str | None, collector: Collector
 
 
 def test_client_sends_each_report_on_a_connection_of_its_own(
-    collector: Collector, open_client: Opener
+    collector: Collector, home: Home
 ) -> None:
     """Three reports that waited together are three uploads, though the collector keeps lines."""
-    client = open_client(metric_of("one"), metric_of("two"), collector=collector.url, key="k")
+    client = home.open(metric_of("one"), metric_of("two"), collector=collector.url, key="k")
     for name in ("one", "two", "one"):
         client.record(name, "x")
     assert client.flush()
@@ -151,30 +151,24 @@ def test_gzip_where_it_pays(collector: Collector) -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "least", "most"),
+    ("written", "seconds"),
     [
-        ("120", 120, 120),
-        ("0", 0, 0),
-        ("Fri, 01 Jan 2100 00:00:00 GMT", 1e8, 1e10),
-        ("Fri, 01 Jan 1999 00:00:00 GMT", 0, 0),
-        ("soon", None, None),
-        ("-5", None, None),
-        (None, None, None),
+        ("120", 120),
+        ("0", 0),
+        ("Fri, 01 Jan 2100 00:00:00 GMT", 1e8),  # or more
+        ("Fri, 01 Jan 1999 00:00:00 GMT", 0),
+        *((nonsense, None) for nonsense in ("soon", "-5", None)),
     ],
 )
 def test_retry_after_is_read(
-    written: str | None, least: float | None, most: float | None, collector: Collector
+    written: str | None, seconds: float | None, collector: Collector
 ) -> None:
     """Seconds are, and a date: a past one is zero; nonsense is not."""
     collector.status = 503
     collector.headers = {} if written is None else {"Retry-After": written}
     answer = HttpTransport(collector.url).send(b"{}", timeout=5)
-    assert answer.status == 503
-    if least is None or most is None:
-        assert answer.retry_after is None
-    else:
-        assert answer.retry_after is not None
-        assert least <= answer.retry_after <= most
+    found = answer.retry_after
+    assert (answer.status, found if found is None else min(found, 1e8)) == (503, seconds)
 
 
 def test_network_failures_are_upload_errors(collector: Collector) -> None:
@@ -213,42 +207,36 @@ def test_right_addresses_are_read(url: str, host: str, port: int, path: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("url", "told"),
+    ("told", "urls"),
     [
-        ("http://example.org", "collector must be an https address .*, got http"),
-        ("ftp://example.org", "collector must be an https address .*, got ftp"),
-        ("example.org", "collector must be an https address .*, got no scheme"),
-        ("https://", "collector must be an https address"),
-        ("", "collector must be an https address"),
-        ("https://me:secret@example.org", "collector must have no user name"),
-        ("https://example.org/?key=1", "collector must be an address without"),
-        ("https://example.org/?", "collector must be an address without"),
-        ("https://example.org#top", "collector must be an address without"),
-        ("https://example.org:99999", "collector must have a port in"),
-        ("https://example.org:0", "collector must have a port in"),
-        ("https://example.org:abc", "collector must have a port in"),
-        ("https://example.org:", "collector must have a port in"),
-        ("https://example.org\r\nX: y", "without spaces"),
-        (" https://example.org", "without spaces"),
-        ("https://b\u00fccher.example", "punycode"),
-        ("https://2001:db8::5", "collector must have a"),
-        ("https://[2001:db8::5", "IPv6 in brackets"),
-        ("https://[fe80::1%25eth0]", "IPv6 in brackets"),
-        ("https://[example.org]", "IPv6 in brackets"),
+        ("collector must be an https address .*, got http", ["http://example.org"]),
+        ("collector must be an https address .*, got ftp", ["ftp://example.org"]),
+        ("collector must be an https address .*, got no scheme", ["example.org"]),
+        ("collector must be an https address", ["https://", ""]),
+        ("collector must have no user name", ["https://me:secret@example.org"]),
+        (
+            "collector must be an address without",
+            [f"https://example.org{more}" for more in ("/?key=1", "/?", "#top")],
+        ),
+        (
+            "collector must have a port in",
+            [f"https://example.org:{port}" for port in ("99999", "0", "abc", "")],
+        ),
+        ("without spaces", ["https://example.org\r\nX: y", " https://example.org"]),
+        ("punycode", ["https://b\u00fccher.example"]),
+        ("collector must have a", ["https://2001:db8::5"]),
+        (
+            "IPv6 in brackets",
+            [f"https://[{host}" for host in ("2001:db8::5", "fe80::1%25eth0]", "example.org]")],
+        ),
     ],
 )
-def test_wrong_addresses_are_refused_at_opening(url: str, told: str, open_client: Opener) -> None:
+def test_wrong_addresses_are_refused_at_opening(told: str, urls: list[str], home: Home) -> None:
     """By one sentence, which shows no password."""
-    with pytest.raises(ParamsError, match=told) as caught:
-        open_client(collector=url)
-    assert "secret" not in str(caught.value)
-
-
-@pytest.mark.parametrize("key", ["", "two words", "line\n", "k\u00e9y"])
-def test_key_that_no_header_can_hold_is_refused(key: str, open_client: Opener) -> None:
-    """At opening, by one sentence that does not show it."""
-    with pytest.raises(ParamsError, match="key must be printable ASCII without spaces"):
-        open_client(collector="https://example.org", key=key)
+    for url in urls:
+        with pytest.raises(ParamsError, match=told) as caught:
+            home.open(collector=url)
+        assert "secret" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -315,11 +303,11 @@ ENDLESS = {
 
 
 @pytest.mark.parametrize("kind", ENDLESS)
-def test_flush_ends_with_its_time_whatever_the_server_does(kind: str, open_client: Opener) -> None:
+def test_flush_ends_with_its_time_whatever_the_server_does(kind: str, home: Home) -> None:
     """The server goes on until flush() has returned: it returns, or this test never ends."""
     server = Endless(*ENDLESS[kind])
     with serving(server):
-        client = open_client(collector=server.url)
+        client = home.open(collector=server.url)
         client.record("page", "x")
         flushed = client.flush(timeout=0.2)
         server.is_over.set()
@@ -328,17 +316,15 @@ def test_flush_ends_with_its_time_whatever_the_server_does(kind: str, open_clien
     assert client.waiting() == 1
 
 
-def test_time_that_was_the_callers_own_earns_no_waiting(
-    open_client: Opener, tmp_path: Path
-) -> None:
+def test_time_that_was_the_callers_own_earns_no_waiting(home: Home) -> None:
     """The collector did not fail within the time that a background upload has."""
     server = Endless(b"", b"")
     with serving(server):
-        client = open_client(collector=server.url, coins=constant_coins(2**32 - 1))
+        client = home.open(collector=server.url, coins=constant_coins(2**32 - 1))
         client.record("page", "x")
         assert not client.flush(timeout=0.05)
         server.is_over.set()
-    (pending,) = peek(tmp_path / "device").pending
+    (pending,) = peek(home.folder).pending
     assert pending.attempts == 1
     assert pending.retry_at <= FixedClock("2026-11-18T12:00:00")()
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 import threading
 import time
@@ -11,7 +9,8 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
-from devices import Opener, metric_of
+from devices import Home, Opener, metric_of, senders
+from programs import run_python, until
 from rappor_client import Answer, Client
 from rappor_client.outbox.background import wait
 from rappor_client.testing import FixedClock, MemoryTransport, constant_coins
@@ -21,26 +20,13 @@ EARLY = constant_coins(0)
 
 
 @pytest.fixture
-def open_sending(open_client: Opener) -> Opener:
+def open_sending(home: Home) -> Opener:
     """Open clients with a background sender."""
 
     def opener(*metrics: Any, **settings: Any) -> Client:
-        return open_client(*metrics, **({"background": True} | settings))
+        return home.open(*metrics, **({"background": True} | settings))
 
     return opener
-
-
-def wait_until(condition: Any, seconds: float = 120.0) -> None:
-    """Poll a condition; fail if it does not come true."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.005)
-
-
-def senders() -> list[threading.Thread]:
-    """Return the sender threads that are alive."""
-    return [thread for thread in threading.enumerate() if thread.name == "rappor-sender"]
 
 
 def test_no_thread_until_something_is_recorded(open_sending: Opener) -> None:
@@ -71,7 +57,7 @@ def test_background_sender_waits_a_random_time_first(open_sending: Opener) -> No
     early = MemoryTransport()
     other = open_sending(collector=early, max_delay=3600.0, coins=EARLY, folder="early")
     other.record("page", "x")
-    wait_until(lambda: other.waiting() == 0)
+    until(lambda: other.waiting() == 0)
     assert late.bodies == []
 
 
@@ -86,7 +72,7 @@ def test_each_upload_waits_a_random_time_of_its_own(open_sending: Opener) -> Non
     client = open_sending(collector=transport, coins=coins)
     for _ in range(3):
         client.record("page", "x")
-    wait_until(lambda: client.waiting() == 2)
+    until(lambda: client.waiting() == 2)
     assert len(transport.bodies) == 1
 
 
@@ -112,7 +98,7 @@ def test_reports_of_an_interval_leave_spread_over_the_next_one(
     clock.set("2026-11-19T00:00:00")
     clock.advance(hours=hours, seconds=-1)
     client.record("page", "x")  # wakes the sender, which sends this one
-    wait_until(lambda: (len(transport.reports), client.waiting()) == (1 + n_sent, 1 - n_sent))
+    until(lambda: (len(transport.reports), client.waiting()) == (1 + n_sent, 1 - n_sent))
     assert client.flush()  # which waits for nothing
     assert len(transport.reports) == 2
 
@@ -132,25 +118,24 @@ def test_sender_keeps_the_wait_after_a_failure(open_sending: Opener, clock: Fixe
         time.sleep(0.01)
     clock.advance(seconds=5)
     client.record("page", "x")
-    wait_until(lambda: client.waiting() == 0)
+    until(lambda: client.waiting() == 0)
     assert len(transport.bodies) == 4
 
 
-def test_opening_sends_what_an_earlier_run_left(open_sending: Opener, open_client: Opener) -> None:
+def test_opening_sends_what_an_earlier_run_left(open_sending: Opener, home: Home) -> None:
     """Opening alone wakes the sender: no delay before the first upload, one before each other."""
-    run = open_client()
+    run = home.open()
     for _ in range(2):
         run.record("page", "x")
     run.close()
     drawn: list[int] = []
 
     def coins(n: int) -> list[int]:
-        drawn.append(len(transport.bodies))
+        drawn.append(len(home.transport.bodies))
         return [2**32 - 1] * n
 
-    transport = MemoryTransport()
-    client = open_sending(collector=transport, coins=coins)
-    wait_until(lambda: client.waiting() == 0)
+    client = open_sending(collector=home.transport, coins=coins)
+    until(lambda: client.waiting() == 0)
     assert drawn == [1, 2]  # none before the first upload, then one after each
 
 
@@ -183,10 +168,10 @@ def test_sender_goes_on_after_whatever_its_transport_does(
     settings: dict[str, Any] = {"max_delay": 0.0, "coins": EARLY, "clock": time.time}
     client = open_sending(collector=transport, **settings)
     client.record("page", "x")
-    wait_until(lambda: broken and (breaking is answer_nothing or not broken[0].is_alive()))
+    until(lambda: broken and (breaking is answer_nothing or not broken[0].is_alive()))
     for _ in range(3):
         client.record("page", "x")
-        wait_until(lambda: client.waiting() == 0)
+        until(lambda: client.waiting() == 0)
     assert len(transport.reports) == 4
 
 
@@ -312,12 +297,4 @@ HAS_OTHERS = pytest.mark.skipif(sys.version_info >= (3, 12), reason="mmh3 refuse
 )
 def test_record_and_flush_work_where_no_thread_can_start(program: str) -> None:
     """The report waits or is sent in place; a missing sender is a failure that is counted."""
-    ended = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-    )
-    assert (ended.returncode, ended.stdout) == (0, "done"), ended.stderr
+    assert run_python("-c", program).stdout == "done"

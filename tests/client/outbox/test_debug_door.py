@@ -12,12 +12,12 @@ from typing import Any, Final
 import pytest
 from accepting_collector import AcceptingCollector, accepting
 from devices import metric_of, open_device
-from rappor_client import Answer, Client, Policy
+from rappor_client import Answer, Client
 from rappor_client.outbox.debug_door import DebugDoor
 from rappor_client.testing import MemoryTransport
-from registries import registry_of
+from registries import registry_of, toml_of
 
-from rappor import Params, ParamsError, Registry
+from rappor import Params, Registry
 from rappor.protocol.encodings import encoder
 from rappor.protocol.segments import Dimension
 from rappor.protocol.wire import Report, parse_upload
@@ -88,19 +88,6 @@ def test_device_without_consent_shows_nothing(
     assert collector.reports == []
 
 
-@pytest.mark.parametrize("collector_given", [None, MemoryTransport()], ids=["none", "transport"])
-def test_debug_door_needs_an_address(collector_given: object, tmp_path: Path) -> None:
-    """A mistake of the program."""
-    with pytest.raises(ParamsError, match="debug must be absent without the address"):
-        Client.open(
-            tmp_path,
-            registry=REGISTRY,
-            consent=True,
-            collector=collector_given,  # type: ignore[arg-type]
-            policy=Policy(debug="sesame"),
-        )
-
-
 class Hanging(MemoryTransport):
     """A door that takes what comes, and answers when it is closed."""
 
@@ -153,11 +140,8 @@ def test_what_becomes_of_an_example_is_logged(caplog: pytest.LogCaptureFixture) 
 
 def test_what_is_answered_together_is_shown_together() -> None:
     """Both reports of a metric with `other`, each in an upload."""
-    text = (
-        "[budget]\ntotal = inf\n[metrics.editor]\ndescription = 'a'\nowner = 'b'\n"
-        "expires = 2099-12-31\nepoch = 'month'\nencoding = 'onehot'\nprofile = 'strict'\n"
-        "categories = ['vim', 'emacs']\nother = 'discover'\n"
-    )
+    own = {"epoch": '"month"', "encoding": '"onehot"', "other": '"discover"'}
+    text = toml_of("editor", categories='["vim", "emacs"]', **own)
     registry, transport = Registry.loads(text), MemoryTransport()
     door = DebugDoor(registry, transport)
     door.show("editor")

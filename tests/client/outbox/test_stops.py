@@ -6,15 +6,15 @@ import asyncio
 import dataclasses
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
-from devices import BALANCED, Opener, metric_of, peek, secret_of, write_device
+from devices import BALANCED, Home, metric_of, peek, secret_of, write_device
 from rappor_client import Answer, FlushReason, Outcome
-from rappor_client.testing import FixedClock, MemoryTransport
+from rappor_client.testing import MemoryTransport
 
 from rappor.encode import takes_part
+from rappor.protocol.randomizer import sample_coin
 
 
 def stopping(stop: object) -> Answer:
@@ -23,39 +23,37 @@ def stopping(stop: object) -> Answer:
     return Answer(status=200, body=json.dumps(document).encode())
 
 
-def test_stopped_metric_is_silent_until_its_day_is_over(
-    open_client: Opener, clock: FixedClock
-) -> None:
+def test_stopped_metric_is_silent_until_its_day_is_over(home: Home) -> None:
     """Over restarts; another metric goes on; the day after it goes on itself."""
     metrics = (metric_of(), metric_of("other"))
     transport = MemoryTransport([stopping({"page": "2026-11-20"})])
-    client = open_client(*metrics, collector=transport)
+    client = home.open(*metrics, collector=transport)
     client.record("page", "x")
     assert client.flush()
     assert client.record("page", "x") == Outcome.SILENT
     client.close()
-    again = open_client(*metrics)
-    clock.set("2026-11-20T23:59:59")
+    again = home.open(*metrics)
+    home.clock.set("2026-11-20T23:59:59")
     assert again.record("page", "x") == Outcome.SILENT
     assert again.record("other", "x") == Outcome.KEPT
-    clock.set("2026-11-21T00:00:00")
+    home.clock.set("2026-11-21T00:00:00")
     assert again.record("page", "x") == Outcome.KEPT
 
 
-def test_stop_lasts_thirty_days_at_most(open_client: Opener, clock: FixedClock) -> None:
+def test_stop_lasts_thirty_days_at_most(home: Home) -> None:
     """Whatever day the collector names, and however the clock was set when it did."""
     transport = MemoryTransport([stopping({"page": "9999-12-31"})] * 2)
-    client = open_client(collector=transport)
+    client = home.open(collector=transport)
     client.record("page", "x")
     assert client.flush()
-    clock.advance(days=30)
+    home.clock.advance(days=30)
     assert client.record("page", "x") == Outcome.SILENT
-    clock.advance(days=1)
+    home.clock.advance(days=1)
     assert client.record("page", "x") == Outcome.KEPT
-    clock.advance(days=500)
+    home.clock.advance(days=500)
     assert client.flush()
     assert client.record("page", "x") == Outcome.SILENT
-    clock.advance(days=-500)
+    home.clock.advance(days=-500)
     assert client.record("page", "x") == Outcome.KEPT
 
 
@@ -66,30 +64,30 @@ def test_stop_lasts_thirty_days_at_most(open_client: Opener, clock: FixedClock) 
         *[{"page": 20261120}, {"page": "20261120"}, {"page": "2026-W47-5"}],
     ],
 )
-def test_whatever_else_is_asked_for_stops_nothing(stop: Any, open_client: Opener) -> None:
+def test_whatever_else_is_asked_for_stops_nothing(stop: Any, home: Home) -> None:
     """The report is accepted all the same."""
-    client = open_client(collector=MemoryTransport([stopping(stop)]))
+    client = home.open(collector=MemoryTransport([stopping(stop)]))
     client.record("page", "x")
     assert client.flush()
     assert client.record("page", "x") == Outcome.KEPT
 
 
 @pytest.mark.parametrize("folder", [str(i) for i in range(12)])
-def test_sample_is_decided_by_the_secret(
-    folder: str, open_client: Opener, clock: FixedClock, tmp_path: Path
-) -> None:
+def test_sample_is_decided_by_the_secret(folder: str, home: Home) -> None:
     """Who is not in it keeps nothing of the metric; the choice is another one in each epoch."""
     metric = metric_of(epoch="month", sample=0.5)
-    client = open_client(metric, folder=folder)
-    secret = secret_of(tmp_path / folder)
+    client = home.open(metric, folder=folder)
+    secret = secret_of(home.place / folder)
     for month in range(1, 9):
-        clock.set(f"2027-{month:02}-15T12:00:00")
-        before = peek(tmp_path / folder)
-        is_in = takes_part(secret, metric, f"2027-{month:02}")
+        home.clock.set(f"2027-{month:02}-15T12:00:00")
+        before = peek(home.place / folder)
+        coin = sample_coin(secret, "page", f"2027-{month:02}", metric.params)
+        is_in = coin < 2**31  # by the protocol alone
+        assert takes_part(secret, metric, f"2027-{month:02}") is is_in
         outcomes = {client.record("page", value) for value in "aba"}
         expected = {Outcome.KEPT if is_in else Outcome.SILENT}
         assert outcomes == expected
-        after = peek(tmp_path / folder)
+        after = peek(home.place / folder)
         assert (after == before) is not is_in
 
 
@@ -97,7 +95,7 @@ def test_sample_is_decided_by_the_secret(
     "fields", [{"params": dataclasses.replace(BALANCED, f=0.5)}, {"sample": 0.001}]
 )
 def test_device_that_has_reported_is_in_the_sample_until_the_epoch_ends(
-    fields: dict[str, Any], open_client: Opener, clock: FixedClock, tmp_path: Path
+    fields: dict[str, Any], home: Home
 ) -> None:
     """Other parameters draw the sample anew, and a smaller share leaves some out: both later."""
     old = metric_of(epoch="month", sample=0.5)
@@ -109,38 +107,21 @@ def test_device_that_has_reported_is_in_the_sample_until_the_epoch_ends(
         and not takes_part(secret, new, "2026-11")
         and not takes_part(secret, new, "2026-12")
     )
-    write_device(tmp_path / "reported", secret)
-    write_device(tmp_path / "new", secret)
-    with open_client(old, folder="reported") as client:
+    write_device(home.place / "reported", secret)
+    write_device(home.place / "new", secret)
+    with home.open(old, folder="reported") as client:
         assert client.record("page", "x") == Outcome.KEPT
-    assert open_client(new, folder="reported").record("page", "x")
-    assert open_client(new, folder="new").record("page", "x") == Outcome.SILENT
-    clock.set("2026-12-01T12:00:00")
-    assert open_client(new, folder="reported").record("page", "x") == Outcome.SILENT
+    assert home.open(new, folder="reported").record("page", "x")
+    assert home.open(new, folder="new").record("page", "x") == Outcome.SILENT
+    home.clock.set("2026-12-01T12:00:00")
+    assert home.open(new, folder="reported").record("page", "x") == Outcome.SILENT
 
 
-def test_samples_are_of_their_share() -> None:
-    """Of secrets that are counted out, about a tenth: the bound holds but for 1e-9 (Hoeffding)."""
-    metric = metric_of(epoch="quarter", sample=0.1)
-    n = 4000
-    taking = sum(takes_part(i.to_bytes(32, "little"), metric, "2026-Q4") for i in range(n))
-    assert abs(taking / n - 0.1) < 0.0518  # sqrt(ln(2e9) / (2 n))
-
-
-def test_larger_sample_keeps_those_who_were_in() -> None:
-    """A share can grow in the middle of an epoch."""
-    secrets = [i.to_bytes(32, "little") for i in range(200)]
-    small, large = (metric_of(epoch="quarter", sample=share) for share in (0.2, 0.6))
-    inside = [secret for secret in secrets if takes_part(secret, small, "2026-Q4")]
-    assert inside
-    assert all(takes_part(secret, large, "2026-Q4") for secret in inside)
-
-
-def test_reports_of_a_stopped_metric_wait(open_client: Opener, clock: FixedClock) -> None:
+def test_reports_of_a_stopped_metric_wait(home: Home) -> None:
     """The collector would refuse them, tried ones too; others go, and a flush says until when."""
     stop = stopping({"page": "2026-11-20"})
     transport = MemoryTransport([Answer(status=500), stop, stop])
-    client = open_client(metric_of(), metric_of("other"), collector=transport)
+    client = home.open(metric_of(), metric_of("other"), collector=transport)
     client.record("page", "x")
     assert not client.flush(timeout=0.0)
     for name in ("other", "page", "other", "page"):
@@ -149,20 +130,20 @@ def test_reports_of_a_stopped_metric_wait(open_client: Opener, clock: FixedClock
     assert (flushed.reason, flushed.waiting) == (FlushReason.ASKED_TO_WAIT, 3)
     sent = [json.loads(body)["reports"][0]["metric"] for body in transport.bodies]
     assert sent == ["page", "other", "other"]
-    clock.set("2026-11-20T23:59:59")
-    assert flushed.retry_at == clock() + 1
+    home.clock.set("2026-11-20T23:59:59")
+    assert flushed.retry_at == home.clock() + 1
     assert client.flush(timeout=0.0).sent == 0
-    clock.advance(seconds=1)
+    home.clock.advance(seconds=1)
     assert client.flush().sent == 3
     assert transport.bodies[0] in transport.bodies[3:]
 
 
-def test_stop_and_its_end_reach_every_client_of_the_folder(open_client: Opener) -> None:
+def test_stop_and_its_end_reach_every_client_of_the_folder(home: Home) -> None:
     """One that had not the answer and only records; the newest answer counts."""
     metrics = (metric_of(), metric_of("other"))
-    running = open_client(*metrics)
+    running = home.open(*metrics)
     transport = MemoryTransport([stopping({"page": "2026-11-20"})])
-    sending = open_client(*metrics, collector=transport)
+    sending = home.open(*metrics, collector=transport)
     sending.record("page", "x")
     assert sending.flush()
     running.record("page", "x")
@@ -189,20 +170,18 @@ class Meanwhile(MemoryTransport):
         return super().send(body, timeout=timeout)
 
 
-def test_stop_that_came_meanwhile_is_lifted_by_a_newer_answer(
-    open_client: Opener, clock: FixedClock
-) -> None:
+def test_stop_that_came_meanwhile_is_lifted_by_a_newer_answer(home: Home) -> None:
     """Another client had it while the newer answer was on its way."""
     metrics = (metric_of(), metric_of("other"))
-    other = open_client(*metrics, collector=MemoryTransport([stopping({"page": "2026-11-20"})]))
+    other = home.open(*metrics, collector=MemoryTransport([stopping({"page": "2026-11-20"})]))
 
     def be_stopped() -> None:
-        clock.advance(seconds=3)
+        home.clock.advance(seconds=3)
         other.flush()
         assert other.record("page", "x") == Outcome.SILENT
         other.record("other", "x")
 
-    client = open_client(*metrics, collector=Meanwhile(be_stopped))
+    client = home.open(*metrics, collector=Meanwhile(be_stopped))
     client.record("page", "x")
     client.flush()
     other.record("other", "x")
@@ -210,11 +189,11 @@ def test_stop_that_came_meanwhile_is_lifted_by_a_newer_answer(
     assert other.record("page", "x") == Outcome.KEPT
 
 
-def test_flush_in_an_event_loop(open_client: Opener) -> None:
+def test_flush_in_an_event_loop(home: Home) -> None:
     """It returns what flush() returns, and the context manager closes the client."""
 
     async def host() -> int:
-        async with open_client(collector=MemoryTransport()) as client:
+        async with home.open(collector=MemoryTransport()) as client:
             client.record("page", "x")
             return (await client.aflush(timeout=60.0)).sent
 

@@ -6,10 +6,9 @@ import contextlib
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from devices import Opener, database, full_disk, metric_of, peek, refusing_disk
+from devices import Home, Opener, database, full_disk, metric_of, peek, refusing_disk
 from rappor_client import Answer, Client, FlushReason, Outcome, Reason, SpoolLimits
 from rappor_client.folder.spool import Pending
 from rappor_client.testing import FixedClock, MemoryTransport, constant_coins
@@ -42,24 +41,23 @@ def retry_at(folder: Path) -> float:
     return pending.retry_at
 
 
-def test_upload_holds_one_report(open_client: Opener, tmp_path: Path) -> None:
+def test_upload_holds_one_report(home: Home) -> None:
     """Oldest first, each under an id of its own, bit for bit what was spooled."""
-    transport = MemoryTransport()
-    client = open_client(metric_of("one"), metric_of("two"), collector=transport)
+    client = home.open(metric_of("one"), metric_of("two"), collector=home.transport)
     for name in ("one", "one", "two", "one"):
         client.record(name, "x")
-    waiting = peek(tmp_path / "device").waiting
+    waiting = peek(home.folder).waiting
     assert client.flush()
-    read = [parse_upload(body, client.registry.lookup) for body in transport.bodies]
-    assert [upload_id for upload_id, _ in read] == list(dict.fromkeys(ids_of(transport)))
+    read = [parse_upload(body, client.registry.lookup) for body in home.transport.bodies]
+    assert [upload_id for upload_id, _ in read] == list(dict.fromkeys(ids_of(home.transport)))
     assert [reports for _, reports in read] == [[report] for report in waiting]
 
 
 @pytest.mark.parametrize("status", [400, 409, 413, 415, 422])
-def test_statuses_that_no_repetition_changes_drop(status: int, open_client: Opener) -> None:
+def test_statuses_that_no_repetition_changes_drop(status: int, home: Home) -> None:
     """The upload is dropped with its reason counted, and the next one goes."""
     transport = MemoryTransport([Answer(status=status)])
-    client = open_client(collector=transport)
+    client = home.open(collector=transport)
     client.record("page", "x")
     client.record("page", "y")
     assert client.flush()
@@ -68,42 +66,39 @@ def test_statuses_that_no_repetition_changes_drop(status: int, open_client: Open
 
 
 @pytest.mark.parametrize("status", [301, 401, 403, 404, 408, 425, 429, 500, 502, 503, 504])
-def test_other_statuses_wait(status: int, open_client: Opener, tmp_path: Path) -> None:
+def test_other_statuses_wait(status: int, home: Home) -> None:
     """The upload stays, backs off, and is accepted under the same id."""
     transport = MemoryTransport([Answer(status=status)])
-    client = open_client(collector=transport, coins=LATE)
+    client = home.open(collector=transport, coins=LATE)
     client.record("page", "x")
     assert not client.flush(timeout=0.0)
     assert client.waiting() == 1
     assert len(transport.bodies) == 1
-    assert retry_at(tmp_path / "device") == pytest.approx(START + 5.0)
+    assert retry_at(home.folder) == pytest.approx(START + 5.0)
     assert client.flush()
     assert ids_of(transport)[0] == ids_of(transport)[1]
 
 
-def test_backoff_doubles_up_to_an_hour_and_jitters_fully(
-    open_client: Opener, clock: FixedClock, tmp_path: Path
-) -> None:
+def test_backoff_doubles_up_to_an_hour_and_jitters_fully(home: Home) -> None:
     """Uniform between nothing and 5 seconds times 2^(attempts - 1), an hour at most."""
-    folder = tmp_path / "device"
     transport = MemoryTransport([None] * 40)
-    client = open_client(collector=transport, coins=LATE)
+    client = home.open(collector=transport, coins=LATE)
     client.record("page", "x")
     waits = []
     for _ in range(14):
         client.flush(timeout=0.0)
-        waits.append(retry_at(folder) - clock())
-        clock.now = retry_at(folder)
+        waits.append(retry_at(home.folder) - home.clock())
+        home.clock.now = retry_at(home.folder)
     expected = [min(5.0 * 2**i, 3600.0) for i in range(14)]
     assert waits == pytest.approx(expected, rel=1e-6)
     client.close()
-    early = open_client(collector=transport, coins=EARLY)
+    early = home.open(collector=transport, coins=EARLY)
     assert not early.flush(timeout=0.0)
     assert len(transport.bodies) == 15
-    assert retry_at(folder) == clock()
+    assert retry_at(home.folder) == home.clock()
 
 
-def test_each_report_has_a_status_of_its_own(open_client: Opener) -> None:
+def test_each_report_has_a_status_of_its_own(home: Home) -> None:
     """A refused one is counted by the collector's reason and not sent again."""
     statuses = [
         {"status": "accepted"},
@@ -113,7 +108,7 @@ def test_each_report_has_a_status_of_its_own(open_client: Opener) -> None:
     answers = [
         Answer(status=200, body=json.dumps({"reports": [status]}).encode()) for status in statuses
     ]
-    client = open_client(*(metric_of(name) for name in "abc"), collector=MemoryTransport(answers))
+    client = home.open(*(metric_of(name) for name in "abc"), collector=MemoryTransport(answers))
     for name in "abc":
         client.record(name, "x")
     assert client.flush()
@@ -130,20 +125,18 @@ def test_each_report_has_a_status_of_its_own(open_client: Opener) -> None:
     }
 
 
-def test_upload_is_given_up_seven_days_after_its_first_attempt(
-    open_client: Opener, clock: FixedClock
-) -> None:
+def test_upload_is_given_up_seven_days_after_its_first_attempt(home: Home) -> None:
     """Counted; waiting before the first attempt does not count."""
     transport = MemoryTransport([None, None])
-    put_by(open_client, "x")
-    client = open_client(collector=transport, coins=EARLY)
-    clock.advance(days=30)
+    put_by(home.open, "x")
+    client = home.open(collector=transport, coins=EARLY)
+    home.clock.advance(days=30)
     assert not client.flush(timeout=0.0)
-    clock.advance(days=7)
+    home.clock.advance(days=7)
     assert not client.flush(timeout=0.0)
     assert client.waiting() == 1
-    clock.advance(seconds=1)
-    put_by(open_client, "y")
+    home.clock.advance(seconds=1)
+    put_by(home.open, "y")
     assert client.flush()
     assert client.counters()["given_up"] == 1
     assert client.counters()["accepted"] == 1
@@ -151,34 +144,34 @@ def test_upload_is_given_up_seven_days_after_its_first_attempt(
 
 
 @pytest.mark.parametrize("bound", ["reports", "n_bytes"])
-def test_spool_is_bounded(bound: str, open_client: Opener, tmp_path: Path) -> None:
+def test_spool_is_bounded(bound: str, home: Home) -> None:
     """In number and in bytes of the uploads, all of one length here: the oldest go first."""
-    client = open_client()
+    client = home.open()
     client.record("page", "x")
     client.close()
-    with database(tmp_path / "device") as db:
+    with database(home.folder) as db:
         (length,) = db.execute("SELECT LENGTH(body) FROM report").fetchone()
-    client = open_client(limits=SpoolLimits(**{bound: 3 * length if bound == "n_bytes" else 3}))
+    client = home.open(limits=SpoolLimits(**{bound: 3 * length if bound == "n_bytes" else 3}))
     recorded = []
     for _ in range(11):
         assert client.record("page", "x") == Outcome.KEPT
-        recorded.append(peek(tmp_path / "device").waiting[-1].bits)
-    assert [report.bits for report in peek(tmp_path / "device").waiting] == recorded[-3:]
+        recorded.append(peek(home.folder).waiting[-1].bits)
+    assert [report.bits for report in peek(home.folder).waiting] == recorded[-3:]
     assert client.counters()["dropped_full"] == 9
 
 
-def test_log_is_what_left_the_device(open_client: Opener, clock: FixedClock) -> None:
+def test_log_is_what_left_the_device(home: Home) -> None:
     """Day, bytes and parameters; unanswered attempts too, what never left not."""
     transport = MemoryTransport([None])
     metric = metric_of()
-    put_by(open_client, "x")
-    client = open_client(metric, collector=transport, coins=EARLY)
+    put_by(home.open, "x")
+    client = home.open(metric, collector=transport, coins=EARLY)
     assert client.log() == []
     assert not client.flush(timeout=0.0)
     (sent,) = client.log()
     assert (sent.day, sent.attempts) == ("2026-11-18", 1)
     assert sent.reports[0].status == "unanswered"
-    clock.advance(days=1)
+    home.clock.advance(days=1)
     assert client.flush()
     (sent,) = client.log()
     assert (sent.day, sent.attempts) == ("2026-11-18", 2)
@@ -189,9 +182,9 @@ def test_log_is_what_left_the_device(open_client: Opener, clock: FixedClock) -> 
     assert report.status == "accepted"
 
 
-def test_log_forgets_the_oldest(open_client: Opener) -> None:
+def test_log_forgets_the_oldest(home: Home) -> None:
     """Settled uploads beyond the limit go; what waits is not touched."""
-    client = open_client(collector=MemoryTransport(), limits=SpoolLimits(log=3))
+    client = home.open(collector=MemoryTransport(), limits=SpoolLimits(log=3))
     for n in (7, 1):
         for _ in range(n):
             client.record("page", "x")
@@ -213,18 +206,16 @@ class Poisoned(MemoryTransport):
         return super().send(body, timeout=timeout)
 
 
-def test_upload_that_always_fails_does_not_block_the_others(
-    open_client: Opener, clock: FixedClock
-) -> None:
+def test_upload_that_always_fails_does_not_block_the_others(home: Home) -> None:
     """However long it waits itself, all others go in the same flush; it stays."""
     transport = Poisoned()
-    client = open_client(collector=transport, coins=LATE)
+    client = home.open(collector=transport, coins=LATE)
     for _ in range(5):
         client.record("page", "x")
     assert not client.flush(timeout=0.5)
     assert len(transport.reports) == 4
     assert client.waiting() == 1
-    clock.advance(hours=1)
+    home.clock.advance(hours=1)
     client.record("page", "x")
     assert not client.flush(timeout=0.5)
     assert len(transport.reports) == 5
@@ -232,23 +223,21 @@ def test_upload_that_always_fails_does_not_block_the_others(
     assert transport.bodies.count(transport.bodies[0]) == 2
 
 
-def test_collector_that_always_fails_is_asked_less_and_less(
-    open_client: Opener, clock: FixedClock
-) -> None:
+def test_collector_that_always_fails_is_asked_less_and_less(home: Home) -> None:
     """With a thousand reports waiting, a day of its failures is tens of requests, not thousands."""
     transport = MemoryTransport([Answer(status=500)] * 10_000)
-    client = open_client(collector=transport, coins=LATE)
+    client = home.open(collector=transport, coins=LATE)
     for _ in range(100):
         client.record("page", "x")
     sending = client._sending()
     assert sending is not None
-    end = clock() + DAY
+    end = home.clock() + DAY
     while (due := sending.uploader.step().due) is not None and due < end:
-        clock.now = max(due, clock())
+        home.clock.now = max(due, home.clock())
     assert 24 <= len(transport.bodies) < 100
     assert client.waiting() == 100
     transport.script.clear()
-    clock.advance(hours=2)
+    home.clock.advance(hours=2)
     assert client.flush()
     assert len(transport.reports) == 100
 
@@ -266,56 +255,51 @@ def claim(client: Client, clock: FixedClock) -> None:
 
 @pytest.mark.parametrize("days_ahead", [0, 1000])
 def test_process_that_died_while_sending_holds_nobody_up_for_long(
-    days_ahead: int, open_client: Opener, clock: FixedClock
+    days_ahead: int, home: Home
 ) -> None:
     """Its claim holds for two seconds, and not at all where it is of a clock that was ahead."""
-    clock.advance(days=days_ahead)
-    dying = open_client(collector=MemoryTransport())
+    home.clock.advance(days=days_ahead)
+    dying = home.open(collector=MemoryTransport())
     dying.record("page", "x")
-    claim(dying, clock)  # and then it is no more
-    clock.advance(days=-days_ahead)
-    client = open_client(collector=MemoryTransport())
+    claim(dying, home.clock)  # and then it is no more
+    home.clock.advance(days=-days_ahead)
+    client = home.open(collector=MemoryTransport())
     if not days_ahead:
         assert client.flush(timeout=0.0).reason is FlushReason.BUSY
-        clock.advance(seconds=2)
+        home.clock.advance(seconds=2)
     assert client.flush(timeout=0.0).reason is FlushReason.SENT
 
 
 @pytest.mark.parametrize(
     "wrong", ["1970-01-01T00:00:07", "2027-12-23T12:00:00", "2029-11-18T12:00:00"]
 )
-def test_first_attempt_at_a_wrong_time_drops_nothing(
-    wrong: str, open_client: Opener, clock: FixedClock
-) -> None:
+def test_first_attempt_at_a_wrong_time_drops_nothing(wrong: str, home: Home) -> None:
     """The week before an upload is given up begins anew once the clock is right."""
-    right = clock()
-    clock.set(wrong)
+    right = home.clock()
+    home.clock.set(wrong)
     transport = MemoryTransport([None, None])
-    client = open_client(collector=transport, coins=EARLY)
+    client = home.open(collector=transport, coins=EARLY)
     client.record("page", "x")
-    for now, n_bodies in ((clock(), 1), (right, 2), (right + 6 * DAY, 3)):
-        clock.now = now
+    for now, n_bodies in ((home.clock(), 1), (right, 2), (right + 6 * DAY, 3)):
+        home.clock.now = now
         # While the writer commits, a flush of 0 s sends nothing.
         while len(transport.bodies) < n_bodies:
             client.flush(timeout=0.0)
     assert client.counters() == {"accepted": 1, "recorded": 1}
 
 
-def test_random_wait_of_a_clock_that_was_ahead_is_cut_to_a_week(
-    open_client: Opener, clock: FixedClock
-) -> None:
+def test_random_wait_of_a_clock_that_was_ahead_is_cut_to_a_week(home: Home) -> None:
     """An interval's report that was to leave in another year leaves by then."""
-    transport = MemoryTransport()
-    client = open_client(metric_of(interval="week"), collector=transport, coins=LATE)
-    clock.advance(days=1000)
+    client = home.open(metric_of(interval="week"), collector=home.transport, coins=LATE)
+    home.clock.advance(days=1000)
     client.record("page", "x")
-    clock.advance(days=7)
+    home.clock.advance(days=7)
     client.record("page", "x")  # its week is over: it is to leave in the next one
-    clock.advance(days=-1007)
+    home.clock.advance(days=-1007)
     sending = client._sending()
     assert sending is not None
     assert not sending.uploader.step().is_attempt
-    clock.advance(days=7)
+    home.clock.advance(days=7)
     assert sending.uploader.step().is_attempt
 
 
@@ -325,16 +309,15 @@ def test_random_wait_of_a_clock_that_was_ahead_is_cut_to_a_week(
 @pytest.mark.parametrize("breaking", [full_disk, refusing_disk])
 def test_failing_disk_does_not_reach_the_host(
     breaking: Callable[[Path], contextlib.AbstractContextManager[None]],
-    open_client: Opener,
-    tmp_path: Path,
+    home: Home,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """A counter and a log line without a value; what waits in memory is written later."""
     metrics = (metric_of(patterns=401), metric_of("durable", durable=True))
-    client = open_client(*metrics, collector=MemoryTransport(), limits=SpoolLimits(reports=2000))
+    client = home.open(*metrics, collector=MemoryTransport(), limits=SpoolLimits(reports=2000))
     client.record("page", "first")
     assert client.waiting() == 1
-    with breaking(tmp_path / "device"):
+    with breaking(home.folder):
         outcomes = [client.record("page", f"telltale {i}") for i in range(400)]
         assert client.record("durable", "telltale") == Outcome.FAILED
         client.waiting()
@@ -346,11 +329,11 @@ def test_failing_disk_does_not_reach_the_host(
 
 
 def test_folder_that_cannot_be_made_does_not_reach_the_host(
-    open_client: Opener, tmp_path: Any, caplog: pytest.LogCaptureFixture
+    home: Home, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A file is in the way: the client is disabled and says why, once in the log."""
-    (tmp_path / "device").write_text("in the way")
-    client = open_client(collector=MemoryTransport())
+    (home.folder).write_text("in the way")
+    client = home.open(collector=MemoryTransport())
     assert client.disabled == "the folder cannot be used: EEXIST"
     assert client.record("page", "x").reason is Reason.DISABLED
     assert caplog.text.count("telemetry is disabled in") == 1

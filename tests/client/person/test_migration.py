@@ -5,21 +5,19 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
-import sys
 import tarfile
+from functools import partial
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import pytest
-from devices import metric_of, open_device, own, peek, state_of
+from devices import metric_of, open_device, own, peek, response_of, state_of
+from forks import is_killed
 from rappor_client import Client, Outcome
 from rappor_client.budget import remainder
 from rappor_client.testing import FixedClock, MemoryTransport, constant_coins
 
 from rappor import Params
-from rappor.protocol.encodings import encoder
-from rappor.protocol.randomizer import cohort, permanent
 
 BEFORE = Path(__file__).with_name("before.tar.xz")
 """What the last version of three files wrote: eight events of four metrics, six reports sent."""
@@ -33,7 +31,6 @@ METRICS = (
     metric_of("silent", NOISY, epoch="year"),
 )
 RESERVED = {2026: pytest.approx(219.147)}
-KILLED = 9
 
 
 @pytest.fixture
@@ -53,12 +50,6 @@ def later() -> FixedClock:
 def take_over(folder: Path, clock: FixedClock, **chosen: Any) -> Client:
     """Open the folder with this version."""
     return open_device(folder, *METRICS, clock=clock, coins=SHOWING, **chosen)
-
-
-def response(secret: bytes, name: str, epoch: str, value: str) -> bytes:
-    """Return a permanent response, by the protocol alone."""
-    truth = encoder(NOISY).encode(value, cohort(secret, name, epoch, NOISY))
-    return permanent(secret, name, epoch, NOISY, truth)
 
 
 def test_everything_is_taken_over(before: Path, later: FixedClock) -> None:
@@ -82,9 +73,9 @@ def test_everything_is_taken_over(before: Path, later: FixedClock) -> None:
     assert client.waiting() == 0
     shown = {(report.metric, report.bits) for report in transport.reports}
     assert shown == {
-        ("event", response(secret, "event", "", "a")),
-        ("several", response(secret, "several", "2026-Q4", "b")),
-        ("daily", response(secret, "daily", "2026-11", "a")),
+        ("event", response_of(secret, "a", name="event", params=NOISY)),
+        ("several", response_of(secret, "b", name="several", epoch="2026-Q4", params=NOISY)),
+        ("daily", response_of(secret, "a", name="daily", epoch="2026-11", params=NOISY)),
     }
     assert client.counters()["accepted"] == 6 + len(transport.reports)
     assert sorted(path.name for path in before.iterdir()) == ["budget", "device"]
@@ -155,20 +146,7 @@ def test_killed_while_it_is_taken_over(before: Path, later: FixedClock, tmp_path
     for moment in itertools.count(step=3):
         folder = tmp_path / str(moment)
         shutil.copytree(before, folder)
-        child = os.fork()
-        if child == 0:
-            moments = itertools.count()
-
-            def watch(_frame: FrameType, event: str, arg: Any) -> None:
-                if event == "c_call" and arg.__name__ in touching and next(moments) == moment:  # noqa: B023
-                    os._exit(KILLED)
-
-            sys.setprofile(watch)
-            try:
-                take_over(folder, later)
-            finally:
-                os._exit(0)
-        _, status = os.waitpid(child, 0)
+        is_over = not is_killed(moment, touching, partial(take_over, folder, later))
         if own(folder).exists():
             assert remainder.is_ours(remainder.read_document(folder))
         with take_over(folder, later) as client:
@@ -176,6 +154,6 @@ def test_killed_while_it_is_taken_over(before: Path, later: FixedClock, tmp_path
             assert client.spent().reserved == RESERVED
             assert client.waiting() == 2
         assert sorted(path.name for path in folder.iterdir()) == ["budget", "device"]
-        if not status:
+        if is_over:
             break
     assert moment > 30

@@ -6,19 +6,19 @@ import itertools
 import os
 import shutil
 import sqlite3
-import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import pytest
-from devices import Opener, full_disk, locked, metric_of, own, peek, spool_of, state_of
+from devices import Home, Opener, full_disk, locked, metric_of, own, peek, spool_of, state_of
+from forks import in_child, is_killed
 from rappor_client import Answer, Client, Outcome
 from rappor_client.folder import copies
 from rappor_client.person.withdrawal import UNDER_WAY, Withdrawal, erase
-from rappor_client.testing import FixedClock, MemoryTransport
+from rappor_client.testing import MemoryTransport
 
 from rappor import Registry
 from rappor.ground.errors import FileError, MetricError, ParamsError
@@ -81,30 +81,30 @@ DISKS: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("disk", DISKS)
 @pytest.mark.parametrize("way", ["withdraw", "open", "erase"])
-def test_withdrawal_leaves_one_line(
-    way: str, disk: str, open_client: Opener, tmp_path: Path, clock: FixedClock
-) -> None:
+def test_withdrawal_leaves_one_line(way: str, disk: str, home: Home) -> None:
     """By the client, by the next start, and by the command; the budget is not renewed."""
-    folder = tmp_path / "device"
-    client = lived_in(open_client)
-    traces = traces_of(folder)
+    client = lived_in(home.open)
+    traces = traces_of(home.folder)
     if way != "withdraw":
         client.close()
-    DISKS[disk](folder)
+    DISKS[disk](home.folder)
     if way == "open":
-        open_client(*METRICS, consent=False)
+        home.open(*METRICS, consent=False)
     else:
-        assert (client.withdraw() if way == "withdraw" else erase(folder, now=clock())) == GONE
-    assert [path.name for path in folder.iterdir()] == ["budget"]
-    left = files_of(folder)
+        assert (
+            client.withdraw() if way == "withdraw" else erase(home.folder, now=home.clock())
+        ) == GONE
+    assert [path.name for path in home.folder.iterdir()] == ["budget"]
+    left = files_of(home.folder)
     assert not any(trace in left for trace in traces)
-    assert peek(folder).spent.reserved == RESERVED
-    again = open_client(*METRICS)
+    assert peek(home.folder).spent.reserved == RESERVED
+    again = home.open(*METRICS)
     assert again.spent().reserved == RESERVED
-    assert state_of(folder).sealed.bytes not in traces
+    assert state_of(home.folder).sealed.bytes not in traces
     assert client.record("page", "a") == Outcome.SILENT or way != "withdraw"
 
 
+@pytest.mark.parametrize("is_withdrawn", [False, True])
 @pytest.mark.parametrize(
     "lose",
     [
@@ -115,34 +115,35 @@ def test_withdrawal_leaves_one_line(
     ids=["damaged", "deleted", "emptied"],
 )
 def test_lost_state_uses_the_year_up(
-    lose: Callable[[Path], object], open_client: Opener, tmp_path: Path
+    lose: Callable[[Path], object], is_withdrawn: bool, home: Home
 ) -> None:
-    """Nothing tells any more what was reserved."""
-    client = lived_in(open_client)
+    """Nothing tells any more what was reserved; the next year has its own budget."""
+    client = lived_in(home.open)
     client.close()
-    lose(own(tmp_path / "device"))
-    assert client.withdraw() == GONE
-    again = open_client(*METRICS)
+    lose(own(home.folder))
+    assert not is_withdrawn or client.withdraw() == GONE
+    again = home.open(*METRICS, metric_of("yearly", epoch="year"))
     assert again.spent().reserved == {2026: float("inf")}
-    assert again.record("page", "a") == Outcome.SILENT
+    for name in ("page", "yearly"):
+        assert again.record(name, "a") == Outcome.SILENT
+    home.clock.set("2027-01-01T00:00:00")
+    assert again.record("yearly", "a") == Outcome.KEPT
 
 
 @pytest.mark.parametrize("keeping", [locked, full_disk], ids=["locked", "full"])
-def test_nothing_keeps_a_withdrawal_from_its_end(
-    keeping: Any, open_client: Opener, tmp_path: Path
-) -> None:
+def test_nothing_keeps_a_withdrawal_from_its_end(keeping: Any, home: Home) -> None:
     """A stopped process that keeps the lock, and a disk that takes no more."""
-    client = lived_in(open_client)
-    traces = traces_of(tmp_path / "device")
-    with keeping(tmp_path / "device"):
+    client = lived_in(home.open)
+    traces = traces_of(home.folder)
+    with keeping(home.folder):
         assert client.withdraw() == GONE
-    assert not any(trace in files_of(tmp_path / "device") for trace in traces)
+    assert not any(trace in files_of(home.folder) for trace in traces)
 
 
-def test_withdrawal_beside_one_who_reads_the_spool(open_client: Opener, tmp_path: Path) -> None:
+def test_withdrawal_beside_one_who_reads_the_spool(home: Home) -> None:
     """Who has the file open sees zeros, or nothing."""
-    client = lived_in(open_client)
-    reader = sqlite3.connect(spool_of(tmp_path / "device"), isolation_level=None)
+    client = lived_in(home.open)
+    reader = sqlite3.connect(spool_of(home.folder), isolation_level=None)
     reader.execute("BEGIN")
     reader.execute("SELECT * FROM report").fetchall()
     assert client.withdraw() == GONE
@@ -151,115 +152,96 @@ def test_withdrawal_beside_one_who_reads_the_spool(open_client: Opener, tmp_path
 
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
-def test_wherever_a_withdrawal_is_killed_the_next_start_finishes_it(
-    open_client: Opener, tmp_path: Path, clock: FixedClock
-) -> None:
+def test_wherever_a_withdrawal_is_killed_the_next_start_finishes_it(home: Home) -> None:
     """At each touch of the disk: nothing true is left, and nothing is renewed."""
-    lived_in(open_client).close()
-    traces = traces_of(tmp_path / "device")
+    lived_in(home.open).close()
+    traces = traces_of(home.folder)
     touching = {"write", "fsync", "truncate", "replace", "rename", "unlink", "rmdir", "open"}
     for moment in itertools.count():
-        folder = tmp_path / f"killed{moment}"
-        shutil.copytree(tmp_path / "device", folder)
-        child = os.fork()
-        if child == 0:
-            moments = itertools.count()
-
-            def kill(_frame: FrameType, event: str, arg: Any) -> None:
-                if event == "c_call" and arg.__name__ in touching and next(moments) == moment:  # noqa: B023
-                    os._exit(9)
-
-            sys.setprofile(kill)
-            erase(folder, now=clock())
-            os._exit(0)
-        _, status = os.waitpid(child, 0)
+        folder = home.place / f"killed{moment}"
+        shutil.copytree(home.folder, folder)
+        is_over = not is_killed(moment, touching, partial(erase, folder, now=home.clock()))
         is_begun = not own(folder).exists()
-        client = open_client(*METRICS, folder=folder.name)
+        client = home.open(*METRICS, folder=folder.name)
         assert client.spent().reserved == RESERVED
         assert sorted(path.name for path in folder.iterdir()) == ["budget", "device"]
         left = files_of(folder)
         assert not (is_begun and any(trace in left for trace in traces))
         client.close()
-        if not status:
+        if is_over:
             break
     assert moment > 15
 
 
 @pytest.mark.skipif(not hasattr(os, "setuid") or os.getuid() != 0, reason="needs another user")
-def test_read_only_folder_is_overwritten_as_far_as_it_lets_itself(
-    open_client: Opener, tmp_path: Path, clock: FixedClock
-) -> None:
+def test_read_only_folder_is_overwritten_as_far_as_it_lets_itself(home: Home) -> None:
     """The names stay and are told, the secret's bytes do not."""
-    folder = tmp_path / "device"
-    lived_in(open_client).close()
-    traces = traces_of(folder)
-    for path in (folder, *folder.rglob("*")):
+    lived_in(home.open).close()
+    traces = traces_of(home.folder)
+    for path in (home.folder, *home.folder.rglob("*")):
         os.chown(path, NOBODY, NOBODY)
-    for path in (own(folder), folder):
+    for path in (own(home.folder), home.folder):
         path.chmod(0o500)
-    for path in [tmp_path, *tmp_path.parents][:3]:
+    for path in [home.place, *home.place.parents][:3]:
         path.chmod(path.stat().st_mode | 0o011)
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            os.chdir(tmp_path)
-            os.setuid(NOBODY)
-            told = erase(Path("device"), now=clock())
-            code = 0 if told.secret_gone and f"device/{copies.NAMES[0]}" in told.left else 1
-        finally:
-            os._exit(code)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    left = files_of(folder)
+
+    def erase_as_nobody() -> None:
+        os.chdir(home.place)
+        os.setuid(NOBODY)
+        told = erase(Path("device"), now=home.clock())
+        assert told.secret_gone
+        assert f"device/{copies.NAMES[0]}" in told.left
+
+    assert in_child(erase_as_nobody) == 0
+    left = files_of(home.folder)
     assert not any(trace in left for trace in traces)
 
 
-def test_withdrawal_comes_before_all_that_may_be_wrong_with_the_program(
-    open_client: Opener, tmp_path: Path
-) -> None:
+def test_withdrawal_comes_before_all_that_may_be_wrong_with_the_program(home: Home) -> None:
     """A registry that is gone or wrong, and an address that is none, keep nothing alive."""
-    wrong = tmp_path / "wrong.toml"
+    wrong = home.place / "wrong.toml"
     wrong.write_text("[budget]\n")
     cases: list[tuple[Any, str | None, type[Exception]]] = [
-        (tmp_path / "absent.toml", None, FileError),
+        (home.place / "absent.toml", None, FileError),
         (wrong, None, MetricError),
         (Registry(METRICS, total=1e9), "ftp://example.org", ParamsError),
     ]
     for number, (registry, collector, kind) in enumerate(cases):
-        lived_in(open_client, folder=str(number)).close()
+        lived_in(home.open, folder=str(number)).close()
         with pytest.raises(kind):
             Client.open(
-                tmp_path / str(number), registry=registry, consent=False, collector=collector
+                home.place / str(number), registry=registry, consent=False, collector=collector
             )
-        assert [path.name for path in (tmp_path / str(number)).iterdir()] == ["budget"]
+        assert [path.name for path in (home.place / str(number)).iterdir()] == ["budget"]
 
 
-def test_what_was_never_used_leaves_nothing(open_client: Opener, tmp_path: Path) -> None:
+def test_what_was_never_used_leaves_nothing(home: Home) -> None:
     """Not even the line; withdrawing twice, or without ever consenting, is fine."""
-    client = open_client()
+    client = home.open()
     assert client.withdraw() == client.withdraw() == GONE
-    assert list((tmp_path / "device").iterdir()) == []
-    assert open_client(folder="other", consent=False).withdraw() == GONE
-    assert not (tmp_path / "other").exists()
+    assert list((home.folder).iterdir()) == []
+    assert home.open(folder="other", consent=False).withdraw() == GONE
+    assert not (home.place / "other").exists()
 
 
-def test_files_of_the_host_and_behind_links_are_left_alone(
-    open_client: Opener, tmp_path: Path
-) -> None:
+def test_files_of_the_host_and_behind_links_are_left_alone(home: Home) -> None:
     """A folder may hold more than the device, and a link leads nowhere."""
-    folder = tmp_path / "device"
-    folder.mkdir(mode=0o700)
-    (folder / "settings.ini").write_text("mine")
-    (tmp_path / "precious").write_text("mine")
-    client = lived_in(open_client)
-    (own(folder) / "link").symlink_to(tmp_path / "precious")
+    home.folder.mkdir(mode=0o700)
+    (home.folder / "settings.ini").write_text("mine")
+    (home.place / "precious").write_text("mine")
+    client = lived_in(home.open)
+    (own(home.folder) / "link").symlink_to(home.place / "precious")
     assert client.withdraw() == GONE
-    assert sorted(path.name for path in folder.iterdir()) == ["budget", "settings.ini"]
-    assert (folder / "settings.ini").read_text() == (tmp_path / "precious").read_text() == "mine"
+    assert sorted(path.name for path in home.folder.iterdir()) == ["budget", "settings.ini"]
+    assert (
+        (home.folder / "settings.ini").read_text()
+        == (home.place / "precious").read_text()
+        == "mine"
+    )
 
 
 @pytest.mark.parametrize("is_own", [True, False], ids=["own", "another"])
-def test_upload_under_way_is_told(is_own: bool, open_client: Opener) -> None:
+def test_upload_under_way_is_told(is_own: bool, home: Home) -> None:
     """A transport that heeds no closing, and another client's upload of a moment ago."""
     is_over, is_sending = threading.Event(), threading.Event()
 
@@ -269,12 +251,12 @@ def test_upload_under_way_is_told(is_own: bool, open_client: Opener) -> None:
             is_over.wait(60)
             return super().send(body, timeout=timeout)
 
-    sending = open_client(collector=Deaf())
+    sending = home.open(collector=Deaf())
     sending.record("page", "a")
     flushing = threading.Thread(target=sending.flush)
     flushing.start()
     assert is_sending.wait(60)
-    withdrawing = sending if is_own else open_client()
+    withdrawing = sending if is_own else home.open()
     assert withdrawing.withdraw() == Withdrawal(secret_gone=True, left=(UNDER_WAY,))
     is_over.set()
     flushing.join()

@@ -16,6 +16,24 @@ from rappor.auditing.pairs import unpack
 from rappor.protocol.loss import epsilon_n
 
 
+def sides_of(
+    distribution: Distribution, params: Params, n: int
+) -> dict[int, tuple[Fraction, Fraction]]:
+    """Return the probabilities of each key of the game, where the guess is right and wrong.
+
+    The true bits are the first h of them.
+    """
+    outcomes = unpack(b"".join(distribution), params)
+    ones = outcomes.reshape(len(distribution), n, params.k).sum(axis=1)
+    mine = np.broadcast_to(np.arange(params.k) < params.h, ones.shape)
+    sides: dict[int, tuple[Fraction, Fraction]] = {}
+    for keys, is_right in zip(game_keys(ones, mine, ~mine, params, n), (True, False), strict=True):
+        for key, weight in zip(keys.tolist(), distribution.values(), strict=True):
+            right, wrong = sides.get(key, (Fraction(0), Fraction(0)))
+            sides[key] = (right + weight, wrong) if is_right else (right, wrong + weight)
+    return sides
+
+
 @pytest.mark.parametrize(("h", "n"), [(1, 1), (1, 2), (2, 1)])
 def test_best_rule_of_the_game_reaches_the_loss_exactly(h: int, n: int) -> None:
     """Over all the ways that coins can fall, the largest right / wrong ratio of any key is e^eps.
@@ -23,28 +41,13 @@ def test_best_rule_of_the_game_reaches_the_loss_exactly(h: int, n: int) -> None:
     The keys therefore lose nothing, and no rule on them can find more than the truth.
     """
     params = Params(k=2 * h, h=h, f=0.5, p=0.25, q=0.625)
-    own = (1 << h) - 1
-    histories = histories_of(bytes([own]), params, n)
-    assert _largest_ratio(histories, params, own, n) == pytest.approx(
-        epsilon_n(params, n), rel=1e-12
-    )
-    permanent = permanent_of(bytes([own]), params)
-    assert _largest_ratio(permanent, params, own, 1) == pytest.approx(
-        epsilon_inf(params), rel=1e-12
-    )
-
-
-def _largest_ratio(distribution: Distribution, params: Params, own: int, n: int) -> float:
-    """Return the log of the largest ratio between right and wrong probabilities of a key."""
-    outcomes = unpack(b"".join(distribution), params)
-    ones = outcomes.reshape(len(distribution), n, params.k).sum(axis=1)
-    mine = np.broadcast_to(unpack(bytes([own]), params), ones.shape)
-    right, wrong = game_keys(ones, mine, ~mine, params, n)
-    sides: dict[int, list[Fraction]] = {}
-    for side, keys in enumerate((right.tolist(), wrong.tolist())):
-        for key, weight in zip(keys, distribution.values(), strict=True):
-            sides.setdefault(key, [Fraction(0), Fraction(0)])[side] += weight
-    return math.log(max(a / b for a, b in sides.values()))
+    own = bytes([(1 << h) - 1])
+    for distribution, reports, loss in (
+        (histories_of(own, params, n), n, epsilon_n(params, n)),
+        (permanent_of(own, params), 1, epsilon_inf(params)),
+    ):
+        sides = sides_of(distribution, params, reports).values()
+        assert math.log(max(a / b for a, b in sides)) == pytest.approx(loss, rel=1e-12)
 
 
 @pytest.mark.parametrize("n", [5, 40, 300])
@@ -69,14 +72,8 @@ def test_bound_is_above_the_loss_as_rarely_as_said(h: int, n: int) -> None:
     """The probability is summed over all counts of a correct encoder, for every best rule."""
     params = Params(k=2 * h, h=h, f=0.5, p=0.25, q=0.625)
     distribution = histories_of(bytes([(1 << h) - 1]), params, n)
-    outcomes = unpack(b"".join(distribution), params)
-    ones = outcomes.reshape(len(distribution), n, params.k).sum(axis=1)
-    mine = np.broadcast_to(np.arange(params.k) < h, ones.shape)
-    sides: dict[int, list[float]] = {}
-    for side, keys in enumerate(game_keys(ones, mine, ~mine, params, n)):
-        for key, weight in zip(keys.tolist(), distribution.values(), strict=True):
-            sides.setdefault(key, [0.0, 0.0])[side] += float(weight)
-    rules = np.cumsum(sorted(sides.values(), key=lambda pair: -pair[0] / pair[1]), axis=0)
+    sides = sorted(sides_of(distribution, params, n).values(), key=lambda pair: -pair[0] / pair[1])
+    rules = np.cumsum(np.array(sides, dtype=float), axis=0)
     tested, level = 60, 0.05
     counts = np.arange(tested + 1)
     bounds = log_ratio_bound(counts[:, None], counts[None, :], tested, level)

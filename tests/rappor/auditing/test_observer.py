@@ -62,12 +62,7 @@ def test_without_noise_on_reports_the_permanent_response_is_all_there_is() -> No
         Params(k=1, f=0.5, p=0.25, q=0.75, encoding="boolean"),
         Params(k=3, f=0.5, p=0.25, q=0.75, encoding="onehot", categories=("a", "b", "c")),
         Params(
-            k=3,
-            f=0.5,
-            p=0.25,
-            q=0.75,
-            encoding="buckets",
-            categories=(edge_text(1), edge_text(2)),
+            k=3, f=0.5, p=0.25, q=0.75, encoding="buckets", categories=(edge_text(1), edge_text(2))
         ),
     ],
     ids=lambda params: f"{params.encoding}-{params.h}",

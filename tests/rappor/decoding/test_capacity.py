@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from decodings import covered, truth_of
 
 from rappor.decoding.decoder import decode
 from rappor.protocol.params import Params
@@ -28,9 +29,7 @@ def test_intervals_cover_where_strings_fill_the_rows(n_reports: int) -> None:
         population = Population(names(seed), WEIGHTS)
         counts = simulate_counts(population, SMALL, n_reports=n_reports, seed=seed)
         found = decode(counts, names(seed))
-        truth = dict(zip(population.values, population.weights, strict=True))
-        shares = np.array([truth[name] for name in found.candidates])
-        inside.append(np.mean((found.ci_low <= shares) & (shares <= found.ci_high)))
+        inside.append(covered(found, truth_of(found, population)).mean())
         assert found.diagnostics["capacity"]["fitted"] == "all"
     assert 0.935 <= np.mean(inside) <= 0.97
 

@@ -63,15 +63,6 @@ def test_one_hot_shares_are_the_nearest_on_the_simplex() -> None:
     assert (pull[~positive] <= pull[0]).all()
 
 
-def test_one_hot_shares_below_one_leave_a_rest() -> None:
-    """Texts that are no category are the rest, so positive estimates stay as they are."""
-    estimates = decode(
-        Counts(one_hot(("a", "b", "c")), [[4000, 5000, 3700]], [10_000]), distribution=True
-    )
-    assert estimates.share is not None
-    assert estimates.share.tolist() == pytest.approx([0.1, 0.5, 0.0])
-
-
 def test_complete_shares_are_a_fit_that_sums_to_one() -> None:
     """Generalised least squares of b = s + error, 1's = 1, by its normal equations."""
     counts = Counts(one_hot(("a", "b", "c")), [[4400, 5000, 3700]], [10_000])

@@ -34,13 +34,3 @@ def test_two_parameter_sets_decoded_together_beat_each_alone() -> None:
         pooled = 1 / math.hypot(1 / first, 1 / second)
         assert both < min(first, second)
         assert both == pytest.approx(pooled, rel=0.2)
-
-
-def test_halves_decoded_together_are_the_whole() -> None:
-    """Two collections of the same parameters say what their sum says, within half an error."""
-    first, second = counted(seed=1), counted(seed=2)
-    stacked, summed = decode([first, second], CANDIDATES), decode(first + second, CANDIDATES)
-    assert by_name(stacked, stacked.detected) == by_name(summed, summed.detected)
-    ours, theirs = (by_name(estimates, estimates.proportion) for estimates in (stacked, summed))
-    error = float(summed.std_error.max())
-    assert max(abs(ours[text] - theirs[text]) for text in CANDIDATES) < error

@@ -32,91 +32,54 @@ from rappor.protocol.params import Params
 from rappor.simulation.collection import simulate_counts
 from rappor.simulation.population import Population
 
-
-def test_no_reports_are_refused() -> None:
-    """Nothing collected has no answer, be it no collection or an empty one."""
-    for counts in ([], Counts.zero(PARAMS), [Counts.zero(PARAMS)] * 2):
-        with pytest.raises(DecodeError, match="counts must have at least 1 report, got 0"):
-            decode(counts, CANDIDATES)
-
-
-@pytest.mark.parametrize("candidates", [None, [], Candidates.from_list([])])
-def test_no_candidates_are_refused(candidates: Any) -> None:
-    """Strings cannot be read out of hashed bits, so the message says what to give."""
-    with pytest.raises(DecodeError, match="at least 1, got 0; give candidates: a list of strings"):
-        decode(counted(n=1000), candidates)
-
-
-def test_collections_of_different_normalizers_are_refused() -> None:
-    """One candidate would stand for two different strings."""
-    folded = Params(k=64, h=1, m=32, f=0.25, p=0.1, q=0.6, normalize="casefold")
-    with pytest.raises(DecodeError, match="counts must share one normalizer"):
-        decode([counted(n=1000), counted(folded, n=1000)], CANDIDATES)
-
-
-def test_candidates_of_another_normalizer_are_refused() -> None:
-    """Candidates have to be hashed as the devices hashed their values."""
-    folded = Candidates.from_list(CANDIDATES, normalize="casefold")
-    with pytest.raises(DecodeError, match="candidates must be normalised by 'none'"):
-        decode(counted(n=1000), folded)
-
-
-@pytest.mark.parametrize("text", ["engines.txt", "google", b"google"])
-def test_a_text_is_no_list_of_candidates(text: Any) -> None:
-    """Its letters would be the candidates; the message names what to call instead."""
-    with pytest.raises(ParamsError, match=r"a list of strings, got a (str|bytes); .*from_file"):
-        decode(counted(n=1000), text)
+FEW = counted(n=1000)
+FOLDED = Params(k=64, h=1, m=32, f=0.25, p=0.1, q=0.6, normalize="casefold")
+BOOLEAN = Params(k=1, encoding="boolean", f=0.5, p=0.25, q=0.75)
+ONE, OTHER = (
+    Counts(Params(k=2, encoding="onehot", categories=names, f=0.5, p=0.25, q=0.75), [[5, 5]], [10])
+    for names in (("a", "b"), ("a", "c"))
+)
+NO_CANDIDATES: list[Any] = [None, [], Candidates.from_list([])]
+NO_REPORTS: list[Any] = [[], Counts.zero(PARAMS), [Counts.zero(PARAMS)] * 2]
+REFUSED: list[tuple[str, Any, Any]] = [
+    *(("counts must have at least 1 report, got 0", each, CANDIDATES) for each in NO_REPORTS),
+    *(("got 0; give candidates: a list of strings", FEW, each) for each in NO_CANDIDATES),
+    # one candidate would stand for two different strings
+    ("counts must share one normalizer", [FEW, counted(FOLDED, n=1000)], CANDIDATES),
+    (
+        "candidates must be normalised by 'none'",
+        FEW,
+        Candidates.from_list(CANDIDATES, normalize="casefold"),
+    ),
+    # its letters would be the candidates
+    *(
+        (r"a list of strings, got a (str|bytes); .*from_file", FEW, each)
+        for each in ("engines.txt", "google", b"google")
+    ),
+    *(
+        (r"got str; call decode\(counts, candidates\)", each, FEW)
+        for each in (["google"], "google")
+    ),
+    ("candidates must be omitted", Counts(BOOLEAN, [[5]], [10]), ["true"]),
+    *(("counts must share one encoding", each, None) for each in ([ONE, OTHER], [ONE, FEW])),
+]
 
 
-@pytest.mark.parametrize("counts", [["google"], "google"])
-def test_swapped_arguments_are_refused(counts: Any) -> None:
-    """The message shows the call as it is meant."""
-    with pytest.raises(DecodeError, match=r"got str; call decode\(counts, candidates\)"):
-        decode(counts, counted(n=1000))  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("column", [np.array, pd.Series, pd.Index])
-def test_a_column_of_strings_is_a_list_of_candidates(column: Any) -> None:
-    """Arrays, Series and Index are read like a list, and give plain texts back."""
-    counts = counted(n=10_000)
-    found = decode(counts, column(CANDIDATES))
-    assert found.to_json() == decode(counts, CANDIDATES).to_json()
-    assert {type(text) for text in found.candidates} == {str}
-
-
-def test_candidates_for_a_closed_form_are_refused() -> None:
-    """An encoding with a bit for each answer answers for all of them."""
-    params = Params(k=1, encoding="boolean", f=0.5, p=0.25, q=0.75)
-    with pytest.raises(DecodeError, match="candidates must be omitted"):
-        decode(Counts(params, [[5]], [10]), ["true"])
-
-
-def test_collections_of_different_questions_are_refused() -> None:
-    """Categories that differ cannot be pooled, nor an encoding with another one."""
-    first, second = (
-        Params(k=2, encoding="onehot", categories=names, f=0.5, p=0.25, q=0.75)
-        for names in (("a", "b"), ("a", "c"))
-    )
-    one, other = (Counts(params, [[5, 5]], [10]) for params in (first, second))
-    for counts in ([one, other], [one, counted(n=10)]):
-        with pytest.raises(DecodeError, match="counts must share one encoding"):
-            decode(counts)
+@pytest.mark.parametrize(("reason", "counts", "candidates"), REFUSED)
+def test_what_has_no_answer_is_refused(reason: str, counts: Any, candidates: Any) -> None:
+    """The sentence says what to give, or what to call instead."""
+    with pytest.raises(ParamsError if "got a (" in reason else DecodeError, match=reason):
+        decode(counts, candidates)
 
 
 @pytest.mark.parametrize("name", ["level", "confidence"])
 @pytest.mark.parametrize("value", [math.nan, 0, 1, -0.1, 1.5, math.inf, "0.05"])
 def test_impossible_error_rates_are_refused(name: str, value: Any) -> None:
-    """Level and confidence lie strictly between 0 and 1."""
+    """Level and confidence lie strictly between 0 and 1; the corrections are listed."""
     options: dict[str, Any] = {name: value}
     with pytest.raises(ParamsError, match=rf"{name} must be a number in \(0, 1\)"):
         Detection(**options)
-
-
-def test_an_unknown_correction_is_refused() -> None:
-    """The message lists the valid ones."""
-    with pytest.raises(
-        ParamsError, match="correction must be one of bh, adaptive, bonferroni, got 'none'"
-    ):
+    with pytest.raises(ParamsError, match="one of bh, adaptive, bonferroni, got 'none'"):
         Detection(correction="none")
 
 
@@ -136,17 +99,21 @@ def test_the_same_input_gives_the_same_output() -> None:
     assert not same(first, decode(counted(seed=2), CANDIDATES, distribution=True))
 
 
-def test_an_iterator_a_list_and_candidates_ask_the_same() -> None:
-    """However the candidates are given, and however often, each has one row."""
+def again(texts: list[str]) -> list[str]:
+    """Name some strings twice."""
+    return texts + texts[:3]
+
+
+@pytest.mark.parametrize(
+    "given_as", [iter, again, Candidates.from_list, np.array, pd.Series, pd.Index]
+)
+def test_however_candidates_are_given_they_ask_the_same(given_as: Any) -> None:
+    """And however often: each has one row, of plain text."""
     counts = counted(n=10_000)
-    expected = decode(counts, CANDIDATES)
+    found, expected = decode(counts, given_as(CANDIDATES)), decode(counts, CANDIDATES)
     assert expected.candidates != tuple(CANDIDATES)
-    for given_as in (
-        iter(CANDIDATES),
-        Candidates.from_list(CANDIDATES),
-        CANDIDATES + CANDIDATES[:3],
-    ):
-        assert decode(counts, given_as).to_json() == expected.to_json()
+    assert found.to_json() == expected.to_json()
+    assert {type(text) for text in found.candidates} == {str}
 
 
 @settings(max_examples=10)

@@ -7,14 +7,21 @@ import math
 
 import numpy as np
 import pytest
-from decodings import ABSENT, CANDIDATES, FALSE_ALARM, PARAMS, POPULATION, counted
-from numpy.typing import NDArray
+from decodings import (
+    ABSENT,
+    CANDIDATES,
+    FALSE_ALARM,
+    PARAMS,
+    POPULATION,
+    counted,
+    covered,
+    truth_of,
+)
 from scipy import stats
 
 from rappor.counts.counts import Counts
 from rappor.decoding.decoder import decode
 from rappor.decoding.devices import merge
-from rappor.decoding.estimates import Estimates
 from rappor.decoding.overlap import estimate_overlap
 from rappor.ground.errors import DecodeError
 from rappor.protocol.params import Params
@@ -37,10 +44,6 @@ def fewest(n: int, probability: float) -> int:
 
 def most(n: int, probability: float) -> int:
     return int(stats.binom.isf(FALSE_ALARM, n, probability))
-
-
-def covered(estimates: Estimates, truth: NDArray[np.float64]) -> NDArray[np.bool_]:
-    return (estimates.ci_low <= truth) & (truth <= estimates.ci_high)
 
 
 @pytest.mark.slow
@@ -111,30 +114,23 @@ def test_the_overlap_of_days_is_estimated_with_its_error(profile: str, churn: fl
 def test_a_string_that_comes_into_fashion_is_no_other_device() -> None:
     """Half of the devices hold one string on the second day: R stays that of the same devices."""
     params = params_of("balanced", k=64, m=32)
-    loud = [(1, 0), (1, 1), (1, 3)]
-    same = Population(["old", "new"], [8, 2])
-    base = simulate_days(same, params, n_devices=200_000, n_days=3, seed=1)
-    changed = []
-    for day, weights in zip(base, loud, strict=True):
-        more = simulate_repeated(
-            Population(["old", "new"], list(weights)), params, devices={1: 50_000}, seed=2
-        ).counts
-        changed.append(day.add(more, same_devices=False))
-    steady = [
-        day.add(
-            simulate_repeated(
-                Population(["old", "new"], [1, 0]), params, devices={1: 50_000}, seed=seed
-            ).counts,
-            same_devices=False,
+    names = ["old", "new"]
+    base = simulate_days(Population(names, [8, 2]), params, n_devices=200_000, n_days=3, seed=1)
+    found = []
+    for weights in ([(1, 0), (1, 1), (1, 3)], [(1, 0)] * 3):
+        more = (
+            simulate_repeated(Population(names, each), params, devices={1: 50_000}, seed=seed)
+            for seed, each in enumerate(weights, start=2)
         )
-        for seed, day in enumerate(base, start=3)
-    ]
-    one, other = (estimate_overlap(days, [1.0] * 3) for days in (changed, steady))
-    assert one is not None
-    assert other is not None
-    assert abs(one.reports_per_device - other.reports_per_device) < 6.5 * math.hypot(
-        one.std_error, other.std_error
-    )
+        days = [
+            day.add(each.counts, same_devices=False) for day, each in zip(base, more, strict=True)
+        ]
+        found.append(estimate_overlap(days, [1.0] * 3))
+    changed, steady = found
+    assert changed is not None
+    assert steady is not None
+    error = math.hypot(changed.std_error, steady.std_error)
+    assert abs(changed.reports_per_device - steady.reports_per_device) < 6.5 * error
 
 
 def test_noise_that_tells_nothing_leaves_the_safe_side() -> None:
@@ -149,13 +145,12 @@ def test_noise_that_tells_nothing_leaves_the_safe_side() -> None:
 def test_estimates_from_days_cover() -> None:
     """Seven days of the same devices: the 8 true strings' intervals, which other devices' miss."""
     params = params_of("low-noise", k=64, m=32)
-    shares = dict(zip(POPULATION.values, POPULATION.weights, strict=True))
     n_runs, hits, naive = 12, 0, 0
     for seed in range(n_runs):
         days = simulate_days(POPULATION, params, n_devices=20_000, n_days=7, seed=seed)
         for reports, told in ((None, True), (1, False)):
             estimates = decode(days, CANDIDATES, reports_per_device=reports)
-            truth = np.array([shares.get(name, 0.0) for name in estimates.candidates])
+            truth = truth_of(estimates, POPULATION)
             inside = int(covered(estimates, truth)[truth > 0].sum())
             hits, naive = (hits + inside, naive) if told else (hits, naive + inside)
     assert hits >= fewest(8 * n_runs, 0.93)

@@ -113,10 +113,7 @@ def test_a_curve_that_rises_with_the_estimate() -> None:
     assert (shares <= np.maximum(z, 0) + stats.norm.ppf(QUANTILE) + 1e-6).all()
 
 
-@given(
-    estimates=st.lists(st.floats(-2, 2), min_size=1, max_size=30),
-    error=st.floats(1e-6, 1.0),
-)
+@given(estimates=st.lists(st.floats(-2, 2), min_size=1, max_size=30), error=st.floats(1e-6, 1.0))
 def test_shares_are_shares(estimates: list[float], error: float) -> None:
     """Whatever the estimates, shares are not negative and sum to at most one."""
     shares = estimate_shares(np.array(estimates), np.full(len(estimates), error))[0]

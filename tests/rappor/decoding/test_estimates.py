@@ -5,19 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from decodings import (
-    ABSENT,
-    CANDIDATES,
-    N,
-    counted,
-)
+from decodings import ABSENT, CANDIDATES, N, counted
+from programs import run_python
 
 from rappor.counts.counts import Counts
 from rappor.decoding.decoder import decode
@@ -166,9 +160,8 @@ def test_pandas_is_named_where_it_is_missing() -> None:
         "try:\n    decode(Counts(params, [[5]], [10])).to_pandas()\n"
         "except MissingExtraError as error:\n    print(error)\n"
     )
-    command = [sys.executable, "-c", script]
-    answer = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert answer.stdout == "this needs pandas; install it with: pip install pandas\n"
+    said = "this needs pandas; install it with: pip install pandas\n"
+    assert run_python("-c", script).stdout == said
 
 
 def test_a_carriage_return_breaks_no_row(tmp_path: Path) -> None:

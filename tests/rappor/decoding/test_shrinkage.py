@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from decodings import covered, truth_of
 from numpy.typing import NDArray
 from scipy import stats
 
@@ -43,9 +44,8 @@ def decoded(params: Params, seed: int) -> tuple[Estimates, NDArray[np.float64]]:
     """Return estimates of one collection, and the true shares of their rows."""
     population, candidates = asked(params, seed)
     counts = simulate_counts(population, params, n_reports=10**7, seed=seed)
-    truth = dict(zip(population.values, population.weights, strict=True))
     found = decode(counts, candidates)
-    return found, np.array([truth.get(name, 0.0) for name in found.candidates])
+    return found, truth_of(found, population)
 
 
 def test_strong_strings_among_weak_ones_leave_intervals_that_hold() -> None:
@@ -63,8 +63,7 @@ def test_strong_strings_among_weak_ones_leave_intervals_that_hold() -> None:
         found = decode(counts, names)
         assert found.diagnostics["capacity"]["fitted"] == "shrunken"
         assert "overfull" not in {each.code for each in found.warnings}
-        truth = (weights / weights.sum())[[names.index(name) for name in found.candidates]]
-        inside.append(np.mean((found.ci_low <= truth) & (truth <= found.ci_high)))
+        inside.append(covered(found, truth_of(found, population)).mean())
     assert np.mean(inside) > 0.9
 
 
@@ -76,7 +75,7 @@ def test_intervals_hold_and_few_absent_ones_are_detected(params: Params, unsure:
         found, truth = decoded(params, seed)
         assert found.diagnostics["capacity"]["fitted"] == "shrunken"
         assert found.diagnostics["capacity"]["overfull"] is unsure
-        inside.append(np.mean((found.ci_low <= truth) & (truth <= found.ci_high)))
+        inside.append(covered(found, truth).mean())
         false.append(float((found.detected & (truth == 0)).sum() / max(found.detected.sum(), 1)))
     # Intervals of one collection depend on each other: taken for a quarter as many.
     assert np.mean(inside) >= stats.binom.ppf(FALSE_ALARM, 400, 0.94) / 400

@@ -6,13 +6,7 @@ import json
 
 import numpy as np
 import pytest
-from decodings import (
-    CANDIDATES,
-    N,
-    cells_of,
-    counted,
-    largest_error,
-)
+from decodings import CANDIDATES, N, cells_of, counted, largest_error
 
 from rappor.decoding.decoder import decode
 from rappor.protocol.params import Params

@@ -23,16 +23,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
-from report_files import (
-    DAYS,
-    METRICS,
-    REGISTRY,
-    as_text,
-    bare,
-    rows_of,
-    write_packed,
-    write_rows,
-)
+from report_files import DAYS, METRICS, REGISTRY, as_text, bare, rows_of, write_packed, write_rows
 from spark_servers import CLUSTER, SETTINGS
 
 from rappor import Counts, decode

@@ -21,11 +21,7 @@ def lookup(metric: str, fingerprint: str) -> Params | None:
 
 
 def report(
-    cohort: int = 0,
-    bits: bytes = b"\x05\x08",
-    *,
-    metric: str = "page",
-    params: Params = PARAMS,
+    cohort: int = 0, bits: bytes = b"\x05\x08", *, metric: str = "page", params: Params = PARAMS
 ) -> Report:
     return Report(metric=metric, params=params.fingerprint, cohort=cohort, bits=bits)
 

@@ -331,9 +331,7 @@ def test_a_link_to_a_folder_above_is_not_followed(tmp_path: Path) -> None:
     assert aggregate(tmp_path).n_files == 1
 
 
-def test_lines_are_whole_wherever_blocks_and_parts_end(
-    tmp_path: Path,
-) -> None:
+def test_lines_are_whole_wherever_blocks_and_parts_end(tmp_path: Path) -> None:
     """Each line belongs to the part in which it begins; the parts of a file are its lines."""
     from rappor.engines.rows import Chunk, read_part  # noqa: PLC0415  # what is small behind the door
 

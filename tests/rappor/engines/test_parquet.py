@@ -125,10 +125,7 @@ def write_with(path: Path, **changes: Any) -> Path:
         ({"cohort": pa.array([0, None, 3])}, r"cohort must be in \[0, m - 1\], got None in row 1"),
         ({"cohort": pa.array([0, 1, 4])}, r"cohort must be in \[0, m - 1\], got 4 in row 2"),
         ({"bits": pa.array([b"\x01\x00", b"\x01", b"\x01\x00"])}, "as long as .* in row 1"),
-        (
-            {"bits": pa.array([b"\x01\x00", b"\x01\x10", b"\x01\x00"])},
-            "past bit k - 1, .* row 1",
-        ),
+        ({"bits": pa.array([b"\x01\x00", b"\x01\x10", b"\x01\x00"])}, "past bit k - 1, .* row 1"),
     ],
 )
 def test_a_wrong_row_or_column_is_refused(

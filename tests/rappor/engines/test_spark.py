@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from places import ROOT
+from programs import run_python
 from spark_servers import CLUSTER, connect_server, environment
 from tools import need
 
@@ -24,16 +25,10 @@ def run_suite(
     """Run the suite's tests of a lane and of these names in a process of its own."""
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", SUITE]
     command += ["-m", lane, "-k", names]
+    command += ["-n", "0", "--timeout", "0"]
+    command += ["-W", "ignore:PySpark does not yet fully support pandas"]
     answer = subprocess.run(
-        [
-            *command,
-            "-n",
-            "0",
-            "--timeout",
-            "0",
-            "-W",
-            "ignore:PySpark does not yet fully support pandas",
-        ],
+        command,
         cwd=ROOT,
         env=env | {"SPARK_SESSION": session},
         capture_output=True,
@@ -51,43 +46,36 @@ def test_without_spark_the_extra_is_named() -> None:
         "try:\n    from rappor.engines import spark\n"
         "except MissingExtraError as error:\n    print(error.extra)\n"
     )
-    answer = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False
-    )
-    assert answer.stdout == "spark\n", answer.stderr
+    assert run_python("-c", program).stdout == "spark\n"
 
 
-@pytest.mark.slow
-def test_the_suite_holds_in_a_classic_session(tmp_path: Path) -> None:
+LANES = pytest.mark.parametrize(
+    "is_large",
+    [
+        pytest.param(False, marks=pytest.mark.slow),
+        pytest.param(True, marks=[pytest.mark.acceptance, pytest.mark.timeout(1800)]),
+    ],
+)
+"""20 million reports, and an executor that is killed in the middle, are large."""
+
+
+@LANES
+def test_the_suite_holds_in_a_classic_session(is_large: bool, tmp_path: Path) -> None:
     """On a local cluster of two executors; its workers have neither compiler nor pandas."""
     need("java")
     need("pyspark")
-    run_suite("classic", environment(tmp_path / "workers", hidden=("numba", "pandas")))
+    if is_large:
+        run_suite("classic", environment(tmp_path / "workers", java=""), lane="acceptance")
+    else:
+        run_suite("classic", environment(tmp_path / "workers", hidden=("numba", "pandas")))
 
 
-@pytest.mark.slow
-def test_the_suite_holds_over_connect(tmp_path: Path) -> None:
+@LANES
+def test_the_suite_holds_over_connect(is_large: bool, tmp_path: Path) -> None:
     """Against a server in another process; its workers have the compiler."""
     need("java")
     need("pyspark")
-    with connect_server(tmp_path / "workers", master="local[2]") as address:
-        run_suite(address, dict(os.environ), names=OVER_CONNECT)
-
-
-@pytest.mark.acceptance
-@pytest.mark.timeout(1800)
-def test_large_jobs_in_a_classic_session(tmp_path: Path) -> None:
-    """20 million reports; an executor that is killed in the middle."""
-    need("java")
-    need("pyspark")
-    run_suite("classic", environment(tmp_path / "workers", java=""), lane="acceptance")
-
-
-@pytest.mark.acceptance
-@pytest.mark.timeout(1800)
-def test_large_jobs_over_connect(tmp_path: Path) -> None:
-    """The whole suite; 20 million reports; an executor of the server is killed in the middle."""
-    need("java")
-    need("pyspark")
-    with connect_server(tmp_path / "workers", master=CLUSTER, java="") as address:
-        run_suite(address, dict(os.environ), lane=ALL)
+    given: dict[str, str] = {"master": CLUSTER, "java": ""} if is_large else {"master": "local[2]"}
+    with connect_server(tmp_path / "workers", **given) as address:
+        asked = {"lane": ALL} if is_large else {"names": OVER_CONNECT}
+        run_suite(address, dict(os.environ), **asked)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import importlib
-import subprocess
 import sys
 import zipfile
 from pathlib import Path
@@ -14,7 +13,18 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from places import ROOT
-from report_files import DAYS, METRICS, REGISTRY, Row, as_text, bare, counts_by_hand, rows_of
+from programs import run_python
+from report_files import (
+    DAYS,
+    FAULTS,
+    METRICS,
+    REGISTRY,
+    Row,
+    as_text,
+    bare,
+    counts_by_hand,
+    rows_of,
+)
 
 from rappor import Registry
 from rappor.engines.sums import Shape, Sums
@@ -123,24 +133,6 @@ def test_equivalent_types_make_the_same_sums(name: str) -> None:
     assert bare(counts) == counts_by_hand(rows)
 
 
-FAULTS: list[tuple[str, Row]] = [
-    ("format", {"format": 1}),
-    ("format", {"format": None}),
-    ("unknown-metric", {"metric": "site"}),
-    ("unknown-metric", {"metric": None}),
-    ("unknown-params", {"params": "0123456789abcdef"}),
-    ("cohort", {"cohort": 8}),
-    ("cohort", {"cohort": -1}),
-    ("cohort", {"cohort": None}),
-    ("length", {"bits": b"\x00\x00"}),
-    ("length", {"bits": b"\x00" * 4}),
-    ("length", {"bits": b""}),
-    ("length", {"bits": None}),
-    ("padding", {"bits": b"\x00\x00\x10"}),
-    ("padding", {"bits": b"\xff\xff\xff"}),
-]
-
-
 @pytest.mark.parametrize(("reason", "change"), FAULTS)
 def test_a_row_that_is_no_report_is_counted_by_its_reason(reason: str, change: Row) -> None:
     """It changes no sum, and its neighbours are counted."""
@@ -205,13 +197,19 @@ def test_a_wrong_column_is_an_error(change: dict[str, Any], reason: str) -> None
         summed(batch)
 
 
-def test_a_column_that_is_asked_for_must_be_there_and_none_twice() -> None:
-    """Sums by country of rows without one, or rows with two days, are a fault of the table."""
+def test_what_cannot_be_summed_is_refused() -> None:
+    """A missing column or one that is there twice; sums by what reports have; other parameters."""
     batch = batch_of(rows_of("page", 1))
     with pytest.raises(ReportError, match="column country must be there once, got"):
         summed(batch, by=("country",))
     with pytest.raises(ReportError, match="column day must be there once at most, got"):
         summed(batch.append_column("day", batch.column("day")))
+    for name in ("day", "cohort", "ones", "refused"):  # names of sums would stand there twice
+        with pytest.raises(ReportError, match=f"by must name columns beside .*, got {name}"):
+            summed(batch, by=(name,))
+    (sums,) = summed(batch).batches()
+    with pytest.raises(ReportError, match="sums must be of accepted parameters, got 'page'"):
+        Sums({("page", "0" * 16): Shape(20, 8)}).add_sums(sums)
 
 
 def test_numbers_keep_sums_apart_as_their_texts_do() -> None:
@@ -256,13 +254,6 @@ def test_bytes_that_are_no_text_are_no_name() -> None:
     assert counts_of(sums, METRICS)["page", FINGERPRINT].n_reports == 2
 
 
-def test_a_column_of_reports_keeps_no_sums_apart() -> None:
-    """Days do already, and names of sums would stand there twice."""
-    for name in ("day", "cohort", "ones", "refused"):
-        with pytest.raises(ReportError, match=f"by must name columns beside .*, got {name}"):
-            summed(batch_of(rows_of("page", 1)), by=(name,))
-
-
 def test_names_of_refused_rows_are_bounded() -> None:
     """A million fingerprints that nobody knows need no memory; their rows are all counted."""
     rows = rows_of("page", 1) * 3000
@@ -300,13 +291,6 @@ def test_rows_of_sums_may_repeat_a_key() -> None:
     (key,) = sums.totals
     assert np.array_equal(twice.totals[key].ones, 2 * sums.totals[key].ones)
     assert np.array_equal(twice.totals[key].reports, 2 * sums.totals[key].reports)
-
-
-def test_sums_of_unknown_parameters_are_an_error() -> None:
-    """They come from another registry."""
-    (batch,) = summed(batch_of(rows_of("page", 5))).batches()
-    with pytest.raises(ReportError, match="sums must be of accepted parameters, got 'page'"):
-        Sums({("page", "0" * 16): Shape(20, 8)}).add_sums(batch)
 
 
 def test_nothing_is_nothing() -> None:
@@ -359,7 +343,4 @@ for row in sums.to_pylist():
     assert row["ones"] == (2 * ones[mine].sum(axis=0)).tolist()
 print("equal", len(sums))
 """
-    answer = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=ROOT
-    )
-    assert answer.stdout.split() == ["equal", "4"], answer.stderr
+    assert run_python("-c", program, folder=ROOT).stdout.split() == ["equal", "4"]

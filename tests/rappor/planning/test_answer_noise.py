@@ -384,29 +384,3 @@ def test_command_plans_for_a_metric_and_writes_its_numbers(
     answer = json.loads(out)
     assert answer["fingerprint"] == page.fingerprint
     assert Registry.loads(answer["toml"])["page"].params == page
-
-
-@pytest.mark.parametrize(
-    ("words", "reason"),
-    [
-        (("--encoding", "boolean", "--candidates", "3"), "there are 1 answers"),
-        (("--encoding", "boolean", "--max-bytes", "3"), "go with encoding bloom"),
-        (("--encoding", "onehot"), "encoding onehot needs --categories"),
-        (("--categories", "a,b"), "encoding bloom has no --categories"),
-        (("--encoding", "onehot", "--categories", "a,a"), "categories"),
-        (("--write",), "--write needs --registry and --metric"),
-        (("--metric", "a"), "--registry and --metric go together"),
-        (("--days", "3", "--reports-per-device", "3"), "either --reports-per-device or --days"),
-        (("--share", ".1"), "either --reports or --devices or --share"),
-    ],
-)
-def test_command_refuses_in_one_sentence(
-    capsys: pytest.CaptureFixture[str], words: tuple[str, ...], reason: str
-) -> None:
-    """What does not go together is a usage error."""
-    code, _, err = command(
-        capsys, "--epsilon-1", "1", "--epsilon-inf", "2", "--devices", "100", *words
-    )
-    assert code == 2
-    assert reason in err
-    assert "Traceback" not in err

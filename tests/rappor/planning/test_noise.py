@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from typing import Any
 
 import pytest
 from hypothesis import assume, given
@@ -177,14 +178,9 @@ def test_published_designs_end_where_half_is_too_much_noise() -> None:
 @pytest.mark.parametrize(
     ("one", "inf", "reason"),
     [
-        (0, 1, "epsilon_1 must be a number in"),
-        (-1, 1, "epsilon_1 must be a number in"),
-        (math.nan, 1, "epsilon_1 must be a number in"),
-        (41, 41, "epsilon_1 must be a number in"),
-        (math.inf, math.inf, "epsilon_1 must be a number in"),
-        (1, math.inf, "epsilon_inf must be a number in"),
-        (1, math.nan, "epsilon_inf must be a number in"),
-        (True, 1, "epsilon_1 must be a number in"),
+        *((one, 1, "epsilon_1 must be a number in") for one in (0, -1, math.nan, True)),
+        *((both, both, "epsilon_1 must be a number in") for both in (41, math.inf)),
+        *((1, inf, "epsilon_inf must be a number in") for inf in (math.inf, math.nan)),
         (2, 1, "epsilon_inf must be at least epsilon_1"),
     ],
 )
@@ -226,19 +222,19 @@ def test_a_limit_is_of_one_candidate_unless_said() -> None:
     assert said == pytest.approx((1.6448536 + 0.8416212) * standard_error(PAPER, 10**6) / 1e6)
 
 
-@pytest.mark.parametrize("number", [0, -1, 1.5, True, math.nan])
-def test_a_limit_is_of_whole_numbers(number: float) -> None:
-    """Of reports and of candidates."""
-    for name in ("n_reports", "n_candidates"):
+@pytest.mark.parametrize(
+    ("names", "wrong"),
+    [
+        (("n_reports", "n_candidates"), (0, -1, 1.5, True, math.nan)),
+        (("level", "power"), (0, 1, 1.5, -0.1, math.nan)),  # neither never nor always
+    ],
+)
+def test_a_limit_is_of_whole_numbers_and_rates(names: tuple[str, ...], wrong: Any) -> None:
+    """Of reports and of candidates; of errors and of detections."""
+    for name, number in itertools.product(names, wrong):
+        given: dict[str, Any] = {"n_reports": 100, "n_candidates": 8, name: number}
         with pytest.raises(ParamsError, match=f"{name} must be"):
-            detection_limit(PAPER, **{"n_reports": 100, name: number})  # type: ignore[arg-type]
-    with pytest.raises(ParamsError, match="n_reports must be"):
-        standard_error(PAPER, number)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("name", ["level", "power"])
-@pytest.mark.parametrize("rate", [0, 1, 1.5, -0.1, math.nan])
-def test_a_limit_is_of_rates_that_are_reached(name: str, rate: float) -> None:
-    """Neither never nor always."""
-    with pytest.raises(ParamsError, match=f"{name} must be a number in"):
-        detection_limit(PAPER, 100, n_candidates=8, **{name: rate})
+            detection_limit(PAPER, **given)
+        if name == "n_reports":
+            with pytest.raises(ParamsError, match="n_reports must be"):
+                standard_error(PAPER, number)

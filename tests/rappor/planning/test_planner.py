@@ -309,21 +309,19 @@ def test_metric_block_loads_with_the_same_parameters() -> None:
 
 
 BAD: list[tuple[dict[str, Any], str]] = [
-    ({"epsilon_1": 0}, "epsilon_1 must be a number in"),
-    ({"epsilon_1": math.inf}, "epsilon_1 must be a number in"),
+    *(({"epsilon_1": each}, "epsilon_1 must be a number in") for each in (0, math.inf)),
     ({"epsilon_1": 5}, "epsilon_inf must be at least epsilon_1"),
     ({"epsilon_inf": math.nan}, "epsilon_inf must be a number in"),
-    ({"reports": 0}, "reports must be an integer in"),
-    ({"reports": 1.5}, "reports must be an integer in"),
+    *(({"reports": each}, "reports must be an integer in") for each in (0, 1.5)),
     ({"reports": None}, "either reports or share must be given"),
     ({"share": 0.1}, "either reports or share must be given"),
-    ({"reports": None, "share": 0}, "share must be a number in"),
-    ({"reports": None, "share": 1.1}, "share must be a number in"),
-    ({"reports": None, "share": math.nan}, "share must be a number in"),
+    *(
+        ({"reports": None, "share": each}, "share must be a number in")
+        for each in (0, 1.1, math.nan)
+    ),
     ({"max_bytes": 0}, "max_bytes must be an integer of at least 1"),
     ({"max_bytes": 1, "hashes": 3}, "max_bytes must be at least 2 for h = 3"),
-    ({"hashes": 0}, "h must be an integer in"),
-    ({"hashes": 17}, "h must be an integer in"),
+    *(({"hashes": each}, "h must be an integer in") for each in (0, 17)),
 ]
 
 
@@ -393,6 +391,9 @@ def command(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, 
 
 
 BUDGET = ("--epsilon-1", "2", "--epsilon-inf", "4")
+
+
+HUNDRED = (*BUDGET, "--devices", "100")
 ONCE = ("--profile", "once", "--devices", "1e6")
 
 
@@ -470,6 +471,15 @@ def test_once_in_an_epoch_says_what_it_is_for(capsys: pytest.CaptureFixture[str]
         ((*ONCE, "--interval", "day"), 2, "--interval must be epoch where both losses are equal"),
         ((*ONCE, "--reports-per-device", "5"), 2, "--reports-per-device must be 1"),
         ((*BUDGET, "--reports", "9", "--name", "X"), 2, "name must match"),
+        ((*HUNDRED, "--encoding", "boolean", "--candidates", "3"), 2, "there are 1 answers"),
+        ((*HUNDRED, "--encoding", "boolean", "--max-bytes", "3"), 2, "go with encoding bloom"),
+        ((*HUNDRED, "--encoding", "onehot"), 2, "encoding onehot needs --categories"),
+        ((*HUNDRED, "--categories", "a,b"), 2, "encoding bloom has no --categories"),
+        ((*HUNDRED, "--encoding", "onehot", "--categories", "a,a"), 2, "categories"),
+        ((*HUNDRED, "--write"), 2, "--write needs --registry and --metric"),
+        ((*HUNDRED, "--metric", "a"), 2, "--registry and --metric go together"),
+        ((*HUNDRED, "--days", "3", "--reports-per-device", "3"), 2, "either --reports-per-device"),
+        ((*HUNDRED, "--share", ".1"), 2, "either --reports or --devices or --share"),
         ((*BUDGET, "--share", "1e-12"), 1, "share must be larger"),
         ((*BUDGET, "--share", "1e-300"), 1, "share must be larger"),
     ],

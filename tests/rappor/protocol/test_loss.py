@@ -33,33 +33,20 @@ BROWSER = bloom(0.5, 0.25, 0.75)
 
 
 @pytest.mark.parametrize(
-    ("params", "n", "expected", "tolerance"),
+    ("params", "figures"),
     [
-        (PAPER_52, 1, 1.0743, 5e-5),
-        (PAPER_52, 2, 2.017, 5e-4),
-        (PAPER_52, 3, 2.756, 5e-4),
-        (PAPER_52, 5, 3.656, 5e-4),
-        (PAPER_52, 10, 4.299, 5e-4),
-        (PAPER_52, 10**9, 4.3944, 5e-5),
-        (PAPER_54, 1, 0.5343, 5e-5),
-        (PAPER_54, 2, 0.990, 5e-4),
-        (PAPER_54, 3, 1.334, 5e-4),
-        (PAPER_54, 5, 1.734, 5e-4),
-        (PAPER_54, 10, 2.005, 5e-4),
-        (PAPER_54, 10**9, 2.0433, 5e-5),
-        (BROWSER, 1, 2.0433, 5e-5),
-        (BROWSER, 2, 3.389, 5e-4),
-        (BROWSER, 3, 4.022, 5e-4),
-        (BROWSER, 5, 4.351, 5e-4),
-        (BROWSER, 10, 4.394, 5e-4),
-        (BROWSER, 10**9, 4.3944, 5e-5),
-        (bloom(0.75, 0.45, 0.55, k=20, h=4), 1, 0.4001, 5e-5),
-        (bloom(0.95, 0, 1, h=4), 1, 0.8007, 5e-5),
+        (PAPER_52, {1: 1.0743, 2: 2.017, 3: 2.756, 5: 3.656, 10: 4.299, 10**9: 4.3944}),
+        (PAPER_54, {1: 0.5343, 2: 0.990, 3: 1.334, 5: 1.734, 10: 2.005, 10**9: 2.0433}),
+        (BROWSER, {1: 2.0433, 2: 3.389, 3: 4.022, 5: 4.351, 10: 4.394, 10**9: 4.3944}),
+        (bloom(0.75, 0.45, 0.55, k=20, h=4), {1: 0.4001}),
+        (bloom(0.95, 0, 1, h=4), {1: 0.8007}),
     ],
 )
-def test_known_figures(params: Params, n: int, expected: float, tolerance: float) -> None:
-    """The figures of [EPK14] and of audits, as far as they are printed."""
-    assert epsilon_n(params, n) == pytest.approx(expected, abs=tolerance)
+def test_known_figures(params: Params, figures: dict[int, float]) -> None:
+    """The figures of [EPK14] and of audits, as far as they are printed, by number of reports."""
+    for n, expected in figures.items():
+        half_a_digit = 5e-5 if n in (1, 10**9) else 5e-4
+        assert epsilon_n(params, n) == pytest.approx(expected, abs=half_a_digit)
 
 
 @pytest.mark.parametrize("params", [PAPER_52, PAPER_54, BROWSER])
@@ -71,22 +58,6 @@ def test_one_and_infinity_are_the_papers_theorems(params: Params) -> None:
     losses = [epsilon_n(params, n) for n in range(1, 40)]
     assert losses == sorted(losses)
     assert losses[-1] <= epsilon_inf(params) * (1 + 1e-12)
-
-
-def test_encodings_differ_in_what_two_values_can_differ_in() -> None:
-    """One bit up and one down, the worse of them, or as many as there are flags."""
-    noise = (0.5, 0.5, 0.8)
-    params = coded("boolean", 1, *noise)
-    up = math.log(params.q_star / params.p_star)
-    down = math.log((1 - params.p_star) / (1 - params.q_star))
-    assert up < down
-    assert epsilon_1(params) == pytest.approx(down)
-    assert epsilon_1(coded("boolean", 1, 0.5, 0.2, 0.5)) == pytest.approx(down)
-    for encoding in ("onehot", "buckets"):
-        assert epsilon_1(coded(encoding, 5, *noise)) == pytest.approx(up + down)
-        assert epsilon_inf(coded(encoding, 5, *noise)) == pytest.approx(2 * math.log(3))
-    assert epsilon_1(coded("flags", 5, *noise)) == pytest.approx(5 * down)
-    assert epsilon_inf(coded("flags", 5, *noise)) == pytest.approx(5 * math.log(3))
 
 
 @pytest.mark.parametrize(
@@ -167,13 +138,6 @@ def test_losses_are_ordered(f: float, p: float, gap: float, n: int) -> None:
     assert many <= n * one * (1 + 1e-12)
 
 
-@pytest.mark.parametrize("n", [0, -1, 1.0, True, "1", math.nan, 10**15 + 1])
-def test_n_is_a_count(n: Any) -> None:
-    """Nothing else is taken for one."""
-    with pytest.raises(ParamsError, match=r"n must be an integer in \[1, 1,000,0"):
-        epsilon_n(PAPER_52, n)
-
-
 @pytest.mark.parametrize(
     ("epsilon", "prior", "low", "high"),
     [
@@ -200,8 +164,11 @@ def test_beliefs_are_ordered(epsilon: float, prior: float) -> None:
     assert prior * (1 - 1e-12) <= high <= 1
 
 
-def test_no_belief_of_nonsense() -> None:
-    """Both arguments have a range, and a NaN is in none."""
+def test_nonsense_is_refused() -> None:
+    """All arguments have a range, and a NaN is in none."""
+    for n in (0, -1, 1.0, True, "1", math.nan, 10**15 + 1):
+        with pytest.raises(ParamsError, match=r"n must be an integer in \[1, 1,000,0"):
+            epsilon_n(PAPER_52, n)  # type: ignore[arg-type]
     for epsilon in (-0.1, math.nan):
         with pytest.raises(ParamsError, match=r"epsilon must be a number in \[0, infinity\], got"):
             belief_bound(epsilon, 0.5)

@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import json
 import math
+import re
 from fractions import Fraction
 from typing import Any
 
@@ -74,31 +75,23 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"layout": ""}, "layout must be a non-empty name, got ''"),
     ({"layout": "\ud800"}, "layout must be valid Unicode, got a lone surrogate"),
     ({"layout": 3}, "layout must be a non-empty name, got 3"),
-    ({"k": 1}, r"k must be an integer in \[2, 2,040\], got 1"),
-    ({"k": 2041}, r"k must be an integer in \[2, 2,040\], got 2041"),
-    ({"k": 8.0}, r"k must be an integer in \[2, 2,040\], got 8.0"),
-    ({"k": "8"}, r"k must be an integer in \[2, 2,040\], got '8'"),
-    ({"h": 0}, r"h must be an integer in \[1, 16\], got 0"),
-    ({"h": 17}, r"h must be an integer in \[1, 16\], got 17"),
-    ({"h": True}, r"h must be an integer in \[1, 16\], got True"),
-    ({"m": 0}, r"m must be an integer in \[1, 65,536\], got 0"),
-    ({"m": 65537}, r"m must be an integer in \[1, 65,536\], got 65537"),
-    ({"f": 1}, r"f must be a number in \[0, 1\), got 1"),
-    ({"f": -0.1}, r"f must be a number in \[0, 1\), got -0.1"),
-    ({"f": math.nan}, r"f must be a number in \[0, 1\), got nan"),
-    ({"f": False}, r"f must be a number in \[0, 1\), got False"),
-    ({"f": "0.5"}, r"f must be a number in \[0, 1\), got '0.5'"),
-    ({"p": -1}, r"p must be a number in \[0, 1\], got -1"),
-    ({"p": math.nan}, r"p must be a number in \[0, 1\], got nan"),
-    ({"p": True}, r"p must be a number in \[0, 1\], got True"),
-    ({"q": 1.5}, r"q must be a number in \[0, 1\], got 1.5"),
-    ({"q": math.inf}, r"q must be a number in \[0, 1\], got inf"),
-    ({"q": None}, r"q must be a number in \[0, 1\], got None"),
+    *(
+        ({name: each}, re.escape(f"{name} must be {constraint}, got {each!r}"))
+        for name, constraint, wrong in (
+            ("k", "an integer in [2, 2,040]", (1, 2041, 8.0, "8")),
+            ("h", "an integer in [1, 16]", (0, 17, True)),
+            ("m", "an integer in [1, 65,536]", (0, 65537)),
+            ("f", "a number in [0, 1)", (1, -0.1, math.nan, False, "0.5")),
+            ("g", "a number in [0, 1]", (1.1,)),
+            ("p", "a number in [0, 1]", (-1, math.nan, True)),
+            ("q", "a number in [0, 1]", (1.5, math.inf, None)),
+        )
+        for each in wrong
+    ),
     ({"p": 0.75}, r"p must be less than q by at least 2\^-32, got p = 0.75 and q = 0.75"),
     ({"p": 0.75 - 2**-40}, "p must be less than q"),
     ({"f": 2**-34}, r"f must be 0 or at least 2\^-32"),
     ({"f": 1 - 2**-33}, r"f must be less than 1 by at least 2\^-31"),
-    ({"g": 1.1}, r"g must be a number in \[0, 1\], got 1.1"),
     ({"f": 0, "p": 0}, "f g must be greater than 0 where p is 0, got f = 0 and g = 0.5"),
     ({"f": 0, "q": 1}, r"f \(1 - g\) must be greater than 0 where .*; say insecure to allow it"),
     ({"categories": ("a",)}, "categories must be empty for encoding bloom"),
@@ -224,39 +217,33 @@ TEXT = make().to_json()
 @pytest.mark.parametrize(
     "text",
     [
-        "",
-        "[]",
-        "null",
-        "1",
-        "{}",
-        "[" * 100_000,
-        TEXT[:-1],
-        TEXT + "x",
-        TEXT.replace('"v":1', '"v":2'),
-        TEXT.replace('"v":1', '"v":true'),
-        TEXT.replace('"v":1', '"v":1.0'),
-        TEXT.replace('"k":8', '"k":8.0'),
-        TEXT.replace('"m":4', '"m":true'),
-        TEXT.replace('"h":2,', ""),
-        TEXT.replace('"k":8,', ""),
-        TEXT.replace('"f":1073741824', '"f":1073741824.25'),
-        TEXT.replace('"f":1073741824', '"f":"x"'),
-        TEXT.replace('"f":1073741824', f'"f":{10**400}'),
-        TEXT.replace('"f":1073741824', '"f":' + "9" * 5000),
-        TEXT.replace('"f":1073741824', '"f":NaN'),
-        TEXT.replace('"f":1073741824', '"f":1073741824,"f0":1073741824'),
-        TEXT.replace('"f":1073741824', '"f":2147483648,"f0":2147483648'),
-        TEXT.replace('"f":1073741824', '"f":-1,"f0":1'),
-        TEXT.replace('"f":1073741824', '"f":1073741824,"g":0.5'),
-        TEXT.replace('"v":1', '"v":1,"x":1'),
-        TEXT.replace('"v":1', '"v":1,"v":1'),
-        TEXT.replace('"k":8', '"k":8,"k":8'),
-        TEXT.replace('"v":1', '"insecure":true,"v":1'),
+        *("", "[]", "null", "1", "{}", "[" * 100_000, TEXT[:-1], TEXT + "x"),
+        *(
+            TEXT.replace(old, new)
+            for old, changed in {
+                '"v":1': ('"v":2', '"v":true', '"v":1.0', '"v":1,"x":1', '"v":1,"v":1'),
+                '"k":8': ('"k":8.0', '"k":8,"k":8'),
+                '"m":4': ('"m":true',),
+                '"h":2,': ("",),
+                '"k":8,': ("",),
+                '"f":1073741824': (
+                    *(
+                        f'"f":{each}'
+                        for each in ("1073741824.25", '"x"', "NaN", 10**400, "9" * 5000)
+                    ),
+                    *('"f":1073741824,"f0":1073741824', '"f":2147483648,"f0":2147483648'),
+                    *('"f":-1,"f0":1', '"f":1073741824,"g":0.5'),
+                ),
+                '"v"': ('"insecure":true,"v"',),
+            }.items()
+            for new in changed
+        ),
         named("flags", "a", "b").to_json().replace('["a","b"]', '"ab"'),
     ],
 )
 def test_other_json_is_refused(text: str) -> None:
     """Whatever to_json does not write is not read."""
+    assert text != TEXT
     with pytest.raises(ParamsError):
         Params.from_json(text)
 
@@ -324,14 +311,11 @@ def test_any_set_is_a_fixed_point_of_its_fields_and_of_json(
         assert (again.to_json(), again.fingerprint) == (params.to_json(), params.fingerprint)
 
 
-@pytest.mark.parametrize("code", [*range(0x20), *range(0x7F, 0xA0)])
+@pytest.mark.parametrize("code", range(0xA1))
 def test_every_control_character_is_refused(code: int) -> None:
-    """Both blocks of them, to their first and last one."""
+    """Both blocks of them, to their first and last one; no other character is."""
+    if 0x20 <= code < 0x7F or code == 0xA0:
+        assert named("flags", f"a{chr(code)}b").k == 1
+        return
     with pytest.raises(ParamsError, match="free of control characters"):
         named("flags", f"a{chr(code)}b")
-
-
-@pytest.mark.parametrize("code", [0x20, 0x7E, 0xA0])
-def test_neighbours_of_control_characters_are_allowed(code: int) -> None:
-    """Blank, tilde and the blank that does not break are no controls."""
-    assert named("flags", f"a{chr(code)}b").k == 1

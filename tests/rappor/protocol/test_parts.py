@@ -65,12 +65,6 @@ def test_another_name_is_refused(name: Any) -> None:
         dataclasses.replace(BASE, part=name)
 
 
-def test_only_strings_have_parts() -> None:
-    """A category has no prefix."""
-    with pytest.raises(ParamsError, match="part must be absent for encoding boolean"):
-        Params(k=1, f=0.5, p=0.25, q=0.75, encoding="boolean", part="whole")
-
-
 @pytest.mark.parametrize(
     ("parts", "reason"),
     [
@@ -91,12 +85,10 @@ def test_parts_that_are_no_division_are_refused(parts: list[Part], reason: str) 
 
 @pytest.mark.parametrize("share", [None, 0, 1, -0.1, float("nan"), True])
 def test_a_prefix_has_a_share(share: Any) -> None:
-    """Between 0 and 1."""
+    """Between 0 and 1. The whole takes the rest, and a category has no prefix."""
     with pytest.raises(ParamsError, match="share must be"):
         Part("prefix:2", share)
-
-
-def test_the_whole_has_no_share() -> None:
-    """It takes the rest."""
     with pytest.raises(ParamsError, match="not for whole"):
         Part("whole", 0.5)
+    with pytest.raises(ParamsError, match="part must be absent for encoding boolean"):
+        Params(k=1, f=0.5, p=0.25, q=0.75, encoding="boolean", part="whole")

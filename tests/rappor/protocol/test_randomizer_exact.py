@@ -14,12 +14,7 @@ from fractions import Fraction
 from typing import Any, TypedDict
 
 import pytest
-from enumeration import (
-    Distribution,
-    histories_of,
-    instantaneous_of,
-    permanent_of,
-)
+from enumeration import Distribution, histories_of, instantaneous_of, permanent_of
 
 from rappor.protocol.loss import epsilon_1, epsilon_inf, epsilon_n
 from rappor.protocol.params import ONE, Params
@@ -146,9 +141,7 @@ every_noise = pytest.mark.parametrize("noise", NOISES, ids=str)
 
 
 @every_noise
-def test_coins_are_compared_with_the_thresholds_and_used_for_nothing_else(
-    noise: Noise,
-) -> None:
+def test_coins_are_compared_with_the_thresholds_and_used_for_nothing_else(noise: Noise) -> None:
     """The permanent rule asks for t_1 and t_1 + t_0, the instantaneous for t(p) or t(q)."""
     params = Params(k=5, **noise, insecure=True)
     for value in (0, params.t_1, params.t_1 + params.t_0, params.t_p, ONE - 1):

@@ -9,6 +9,7 @@ import itertools
 import json
 
 import pytest
+from registries import toml_of
 
 from rappor import encode_value
 from rappor.ground.errors import MetricError, ParamsError
@@ -19,18 +20,7 @@ from rappor.registry.registry import Registry
 
 PARAMS = Params(k=16, h=2, m=8, f=0.5, p=0.25, q=0.75)
 SEGMENT = (("country", "de"), ("version", "2"))
-REGISTRY = """
-[budget]
-total = 100
-[metrics.page]
-description = "d"
-owner = "o"
-expires = 2999-12-31
-encoding = "bloom"
-profile = "balanced"
-epoch = "quarter"
-segments = {version = ["1", "2"], country = ["de"]}
-"""
+REGISTRY = toml_of(epoch='"quarter"', segments='{version = ["1", "2"], country = ["de"]}')
 
 
 def metric() -> Metric:

@@ -10,15 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from collectors import (
-    ACCEPTED,
-    TODAY,
-    commit,
-    make_token,
-    report_of,
-    serving,
-    upload_of,
-)
+from collectors import ACCEPTED, TODAY, commit, day, make_token, report_of, serving, upload_of
 from rappor_server.analysis import closing, releases
 from rappor_server.analysis.closing import CloseTask, metrics_due
 from rappor_server.collector import utc_today
@@ -34,11 +26,6 @@ SMALL = dataclasses.replace(ACCEPTED.registry["small"], interval="none")
 """Released from five reports on, and two of a cohort; devices report every event."""
 ALL_DAYS = (datetime.date.min, datetime.date.max)
 N_DAYS = 6
-
-
-def day(offset: int) -> datetime.date:
-    """Return the day some days after TODAY."""
-    return TODAY + datetime.timedelta(days=offset)
 
 
 def fill(store: Store, first: datetime.date = TODAY) -> None:

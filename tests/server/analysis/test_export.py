@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import datetime
 from pathlib import Path
 
 import duckdb
 import pyarrow.parquet as pq
 import pytest
-from collectors import REGISTRY, TODAY, commit, released, report_of, upload_of
+from collectors import REGISTRY, commit, day, released, report_of, upload_of
 from rappor_server.analysis.closing import close_days
 from rappor_server.analysis.export import export_counts, export_reports
 from rappor_server.analysis.releases import release
@@ -19,11 +18,6 @@ from rappor.engines import aggregate_files, aggregate_parquet, count_statement
 from rappor.ground.errors import FileError, MetricError, RapporError
 
 METRICS = Registry.loads(REGISTRY.replace('interval = "day"', 'interval = "none"'))
-
-
-def day(offset: int) -> datetime.date:
-    """Return the day some days after TODAY."""
-    return TODAY + datetime.timedelta(days=offset)
 
 
 def test_single_reports_are_partitions_for_any_lake(store: Store, tmp_path: Path) -> None:

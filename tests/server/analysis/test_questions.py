@@ -5,8 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import plain_http
 import pyarrow as pa
 import pytest
 from collectors import PATIENT, Running, make_token, report_of, serving, serving_file, upload_of
+from programs import until
 
 ARROW = "application/vnd.apache.arrow.stream"
 N_WAITING, N_ASKED = 8, 13
@@ -53,17 +53,17 @@ def asker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asker]:
         yield Asker(running)
 
 
+def stop_the_decoder(asker: Asker) -> int:
+    """Stop the one process that decodes, once it is warm; return its number."""
+    assert asker.ask({"candidates": ["warm"]}).status_code == 200
+    (stopped,) = decoders_of(asker.running)
+    os.kill(stopped, signal.SIGSTOP)
+    return stopped
+
+
 def decoders_of(running: Running) -> list[int]:
     """Return the processes that decode."""
     return running.children_named("rappor-decoder")
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    """Wait until a condition comes true."""
-    end = time.monotonic() + 90
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 @pytest.mark.parametrize("contents", [None, b"\xff\xfe\n", b""])
@@ -97,9 +97,7 @@ def test_queries_that_do_not_fit_are_problems(asker: Asker, query: str) -> None:
 
 def test_a_decoder_that_dies_reads_as_a_limit_and_is_replaced(asker: Asker) -> None:
     """The request under way gets 422, however the process ends; the next one has a new process."""
-    assert asker.ask({"candidates": ["a"]}).status_code == 200
-    (stopped,) = decoders_of(asker.running)
-    os.kill(stopped, signal.SIGSTOP)
+    stopped = stop_the_decoder(asker)
     with ThreadPoolExecutor(1) as pool:
         large = {"candidates": [f"candidate {i}" for i in range(100_000)]}
         asked = pool.submit(asker.ask, large)
@@ -114,9 +112,7 @@ def test_a_decoder_that_dies_reads_as_a_limit_and_is_replaced(asker: Asker) -> N
 
 def test_a_long_question_is_a_job_that_is_followed_and_cancelled(asker: Asker) -> None:
     """202 names its address; it waits, runs and ends there, and a cancelled one is gone at once."""
-    assert asker.ask({"candidates": ["warm"]}).status_code == 200
-    (stopped,) = decoders_of(asker.running)
-    os.kill(stopped, signal.SIGSTOP)
+    stopped = stop_the_decoder(asker)
     first = asker.ask({"candidates": ["first"]}, **IMPATIENT)
     assert first.status_code == 202
     address = first.headers["location"]
@@ -137,7 +133,7 @@ def test_a_long_question_is_a_job_that_is_followed_and_cancelled(asker: Asker) -
     assert asker.delete(address).status_code == 204  # which kills the stopped process
     assert asker.get(address).status_code == 404
     following = second.headers["location"]
-    wait_for(lambda: asker.get(following).json()["state"] == "done")
+    until(lambda: asker.get(following).json()["state"] == "done")
     done = asker.get(f"{following}/result")
     assert done.status_code == 200
     assert done.json()["reports"] == 200
@@ -154,9 +150,7 @@ def test_a_small_question_is_answered_directly(asker: Asker) -> None:
 
 def test_who_hangs_up_frees_the_decoder(asker: Asker) -> None:
     """Askers that leave a stopped decoder make room for a small question, answered soon after."""
-    assert asker.ask({"candidates": ["warm"]}).status_code == 200
-    (stopped,) = decoders_of(asker.running)
-    os.kill(stopped, signal.SIGSTOP)
+    stopped = stop_the_decoder(asker)
     for i in range(N_WAITING + 2):
         with contextlib.suppress(httpx.ReadTimeout):  # 429 until those before are seen to be gone
             plain_http.post(
@@ -165,16 +159,14 @@ def test_who_hangs_up_frees_the_decoder(asker: Asker) -> None:
                 headers=asker.headers | PATIENT,
                 timeout=httpx.Timeout(60, read=0.3),
             )
-    wait_for(lambda: asker.ask({"candidates": ["small"]}).status_code == 200)
+    until(lambda: asker.ask({"candidates": ["small"]}).status_code == 200)
     assert stopped not in decoders_of(asker.running)
 
 
 def test_questions_that_wait_hold_up_nothing_else(asker: Asker) -> None:
     """Eight requests wait for a stopped decoder, more get 503, and everything else is served."""
-    assert asker.ask({"candidates": ["warm"]}).status_code == 200
-    (stopped,) = decoders_of(asker.running)
+    stopped = stop_the_decoder(asker)
     askers = [Asker(asker.running) for _ in range(N_ASKED)]
-    os.kill(stopped, signal.SIGSTOP)
     with ThreadPoolExecutor(N_ASKED) as pool:
         asked = [pool.submit(each.ask, {"candidates": ["w"]}) for each in askers]
         try:
@@ -255,10 +247,8 @@ def test_a_job_outlives_no_process(asker: Asker, tmp_path: Path) -> None:
         started = Asker(killed)
         started.headers = asker.headers  # of one token
         started.token = asker.token
-        assert started.ask({"candidates": ["warm"]}).status_code == 200
-        (stopped,) = decoders_of(killed)
-        os.kill(stopped, signal.SIGSTOP)
+        stop_the_decoder(started)
         address = started.ask({"candidates": ["a"]}, **IMPATIENT).headers["location"]
         assert asker.get(address).json()["state"] in ("waiting", "running")
-    wait_for(lambda: asker.get(address).json()["state"] == "failed")
+    until(lambda: asker.get(address).json()["state"] == "failed")
     assert asker.get(f"{address}/result").status_code == 503

@@ -8,7 +8,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from collectors import ACCEPTED, TODAY, count_group, report_of, submission_of, upload_of
+from collectors import ACCEPTED, count_group, day, report_of, submission_of, upload_of
 from rappor_server.analysis import closing, releases
 from rappor_server.storage.store import Store
 
@@ -49,11 +49,6 @@ def test_readers_at_once_close_each_block_once(store: Store) -> None:
     closing.close_days(store, METRIC, last)
     everything = releases.release(store, METRIC, day(0), last)
     assert 0 <= N_REPORTS - everything.n_reports < 4 * METRIC.min_cohort
-
-
-def day(offset: int) -> datetime.date:
-    """Return the day some days after TODAY."""
-    return TODAY + datetime.timedelta(days=offset)
 
 
 def answers_of(

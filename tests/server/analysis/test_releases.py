@@ -11,7 +11,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from collectors import REGISTRY, TODAY, commit, count_group, metric_of, report_of, total, upload_of
+from collectors import (
+    REGISTRY,
+    TODAY,
+    commit,
+    count_group,
+    day,
+    metric_of,
+    report_of,
+    total,
+    upload_of,
+)
 from numpy.typing import NDArray
 from rappor_server.analysis import closing, releases
 from rappor_server.analysis.release_json import write_releases
@@ -37,11 +47,6 @@ DAILY = Registry.loads(REGISTRY)["small"]
 SMALL = dataclasses.replace(DAILY, interval="none")
 """Released from five reports on, and two of a cohort; devices report every event."""
 ALL_DAYS = (datetime.date.min, datetime.date.max)
-
-
-def day(offset: int) -> datetime.date:
-    """Return the day some days after TODAY."""
-    return TODAY + datetime.timedelta(days=offset)
 
 
 def send(store: Store, *cohorts: int, on: int = 0, bits: int = 0x0F0F) -> None:
@@ -71,16 +76,6 @@ def by_cohort(release: releases.Release) -> list[int]:
     """Return the released reports of each cohort."""
     (counts,) = release.collections
     return [int(n) for n in counts.reports]
-
-
-def test_a_day_is_released_once_it_has_ended(store: Store) -> None:
-    """Today's reports wait for midnight (UTC), however many they are."""
-    send(store, *[0, 1, 2] * 10)
-    waiting = read(store, on=0)
-    assert (waiting.n_reports, waiting.withheld) == (0, (day(0),))
-    ended = read(store, on=1)
-    assert by_cohort(ended) == [10, 10, 10, 0]
-    assert (ended.days, ended.withheld) == ((DayReports(day(0), 30),), ())
 
 
 def test_days_of_a_cohort_wait_until_their_block_holds_enough(store: Store) -> None:

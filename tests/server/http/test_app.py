@@ -37,6 +37,7 @@ from collectors import (
     upload_of,
     wait_until_ready,
 )
+from programs import until
 from rappor_server.analysis.closing import close_days
 from rappor_server.ingest.retry_keys import key_of_upload
 from rappor_server.storage.backup import backup
@@ -161,7 +162,7 @@ def test_restart_keeps_everything(tmp_path: Path, database: str) -> None:
         assert running.post(body).content == first
         assert running.get("/v1/metrics/page/counts", token).json()["reports"] == 1
         closed = "/v1/metrics/small/counts"
-        wait_for(lambda: running.get(closed, token).json()["reports"] == 18)
+        until(lambda: running.get(closed, token).json()["reports"] == 18)
 
 
 # What is sent
@@ -185,7 +186,7 @@ def test_bad_bodies_are_counted_by_their_reason(collector: Running, token: str) 
         refusals = collector.get("/v1/metrics", token).json()["refusals"]
         return {row["reason"]: row["number"] for row in refusals}
 
-    wait_for(lambda: len(counted()) == 5)
+    until(lambda: len(counted()) == 5)
     assert counted() == {
         "bad-request": 1,
         "malformed": 2,
@@ -401,14 +402,6 @@ def test_health_metrics_and_description(collector: Running) -> None:
     assert collector.get("/v1/registry").text == REGISTRY
 
 
-def wait_for(condition: Any) -> None:
-    """Wait until a condition comes true."""
-    end = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.05)
-
-
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Keep everybody else from writing an SQLite file."""
@@ -451,9 +444,9 @@ def test_inbox_that_hangs_is_503_and_not_ready(tmp_path: Path) -> None:
             while time.monotonic() < end:
                 check_problem(running.get("/readyz"), 503)
                 time.sleep(0.2)
-            wait_for(lambda: "rappor_queue_uploads 0.0" in running.get("/metrics").text)
+            until(lambda: "rappor_queue_uploads 0.0" in running.get("/metrics").text)
             assert running.log.read_text().count("database failing") == 1
-        wait_for(lambda: running.get("/readyz").status_code == 200)
+        until(lambda: running.get("/readyz").status_code == 200)
         assert running.post(body).status_code == 200
 
 
@@ -465,10 +458,10 @@ def test_what_has_come_is_counted_within_seconds(tmp_path: Path, database: str) 
             for _ in range(5):
                 assert running.post(upload_of()).status_code == 200
             with contextlib.closing(Store.open(database)) as store:
-                wait_for(lambda: total(store) == n)  # noqa: B023 - it waits here
-            wait_for(lambda: "rappor_folded_uploads_total" in running.get("/metrics").text)
+                until(lambda: total(store) == n)  # noqa: B023 - it waits here
+            until(lambda: "rappor_folded_uploads_total" in running.get("/metrics").text)
             os.kill(running.children()["rappor-folder"], signal.SIGKILL)
-            wait_for(lambda: "folder ended" in running.log.read_text())
+            until(lambda: "folder ended" in running.log.read_text())
         assert "rappor_inbox_failed_groups 0.0" in running.get("/metrics").text
 
 

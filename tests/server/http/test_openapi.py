@@ -48,12 +48,7 @@ def fuzz(fuzzed: tuple[Running, str], label: str, n: int) -> None:
     operation = schema[path][method]
     headers = {"Authorization": f"Bearer {token}"}
 
-    @settings(
-        max_examples=n,
-        deadline=None,
-        database=None,
-        suppress_health_check=list(HealthCheck),
-    )
+    @settings(max_examples=n, deadline=None, database=None, suppress_health_check=list(HealthCheck))
     @given(case=operation.as_strategy())
     def send(case: Case[Any]) -> None:
         case.path_parameters = dict(case.path_parameters or {})
@@ -65,21 +60,19 @@ def fuzz(fuzzed: tuple[Running, str], label: str, n: int) -> None:
     assert running.get("/readyz").status_code == 200
 
 
-@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("many", "few"),
+    [
+        pytest.param(30, 30, marks=pytest.mark.slow),
+        pytest.param(2200, 400, marks=[pytest.mark.acceptance, pytest.mark.timeout(3600)]),
+    ],
+)
 @pytest.mark.parametrize("label", OPERATIONS)
-def test_operation_keeps_to_its_description(fuzzed: tuple[Running, str], label: str) -> None:
-    """Thirty generated requests to each operation get answers that fit the description."""
-    fuzz(fuzzed, label, 30)
-
-
-@pytest.mark.acceptance
-@pytest.mark.timeout(3600)
-@pytest.mark.parametrize("label", OPERATIONS)
-def test_operation_keeps_to_its_description_in_full(
-    fuzzed: tuple[Running, str], label: str
+def test_operation_keeps_to_its_description(
+    fuzzed: tuple[Running, str], label: str, many: int, few: int
 ) -> None:
-    """More than ten thousand generated requests get answers that fit the description."""
-    fuzz(fuzzed, label, 2200 if "{" in label or "reports" in label else 400)
+    """Generated requests, more than ten thousand in all, get answers that fit the description."""
+    fuzz(fuzzed, label, many if "{" in label or "reports" in label else few)
 
 
 def test_description_names_every_route(fuzzed: tuple[Running, str]) -> None:
