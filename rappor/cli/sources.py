@@ -89,7 +89,7 @@ class Source:
         return metric is not None and metric.complete
 
     def files(self) -> tuple[InputFile, ...]:
-        """Return the files that were read, each with its hash; standard input has none."""
+        """Return the files that were read, each with its hash; a pipe, read already, has none."""
         from rappor.decoding.report import InputFile
 
         counts = (
@@ -99,7 +99,7 @@ class Source:
         others = (
             InputFile(name=path, sha256=sha256_of(path))
             for path in self._others()
-            if path is not None and path != "-"
+            if path is not None and path != "-" and Path(path).is_file()
         )
         return (*counts, *others)
 

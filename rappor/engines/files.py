@@ -11,10 +11,12 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import stat
+import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Final, cast
+from typing import BinaryIO, Final, NoReturn, cast
 
 from rappor.engines.labels import Labels, folder_labels
 from rappor.ground.errors import FileError
@@ -31,6 +33,12 @@ _KINDS: Final = {
     ".ndjson.gz": "json",
 }
 
+TABLES: Final = {
+    "_delta_log/*": "Delta Lake",
+    ".hoodie/*": "Hudi",
+    "metadata/*.metadata.json": "Iceberg",
+}
+"""What tables have beside their files."""
 
 _UPLOAD_KEY: Final = b'"reports"'
 _GLANCE: Final = 1 << 20
@@ -69,16 +77,14 @@ class ReportFile:
 def find_files(paths: Iterable[str | os.PathLike[str]]) -> list[ReportFile]:
     """Return the files that some paths name, in order, each once however often it is named.
 
-    Raises FileError where a path is missing or unreadable, or a file is of no known kind.
+    Raises FileError where a path is missing or unreadable, a file is of no known kind or is a pipe
+    or a device, and where the folders of a file's names give it other columns.
     """
     found: dict[tuple[int, int], ReportFile] = {}
     for given in paths:
         root = Path(given)
-        for path in sorted(_walk(root)) if root.is_dir() else [root]:
-            try:
-                status = path.stat()
-            except OSError as error:
-                raise FileError(path, error.strerror or "unreadable") from None
+        for path in sorted(walk(root)) if root.is_dir() else [root]:
+            status = status_of(path)
             file = ReportFile(
                 path=str(path),
                 kind=kind_of(path),
@@ -86,8 +92,45 @@ def find_files(paths: Iterable[str | os.PathLike[str]]) -> list[ReportFile]:
                 mtime_ns=status.st_mtime_ns,
                 labels=folder_labels(path),
             )
-            found.setdefault((status.st_dev, status.st_ino), file)
+            first = found.setdefault((status.st_dev, status.st_ino), file)
+            if first is not file:
+                check_labels(first.path, file.path)
     return list(found.values())
+
+
+def status_of(path: Path) -> os.stat_result:
+    """Look at a file; FileError if there is none, or a pipe or a device, read only once."""
+    try:
+        status = path.stat()
+    except OSError as error:
+        raise FileError(path, error.strerror or "unreadable") from None
+    if not stat.S_ISREG(status.st_mode):
+        raise FileError(path, "it must be a file, not a pipe or a device")
+    return status
+
+
+def check_labels(first: str, second: str) -> None:
+    """Raise FileError where two names of one file give it different columns."""
+    if folder_labels(first) != folder_labels(second):
+        raise FileError(second, f"it is {first}, whose folders give it other columns: name it once")
+
+
+def check_no_table(files: Iterable[ReportFile]) -> None:
+    """Raise FileError where files lie in a table: some are deleted, or of older versions."""
+    folders = {Path(os.path.abspath(file.path)).parent for file in files}  # noqa: PTH100  # with its links
+    for folder in sorted({above for each in folders for above in (each, *each.parents)}):
+        for sign, kind in TABLES.items():
+            if "=" not in folder.name and any(folder.glob(sign)):
+                refuse_table(folder, kind)
+
+
+def refuse_table(folder: str | os.PathLike[str], kind: str) -> NoReturn:
+    """Raise the FileError of a table."""
+    raise FileError(
+        folder,
+        f"it is a table of {kind}, whose files are not its rows: give spark.aggregate the data "
+        "frame of the table",
+    )
 
 
 def kind_of(path: str | os.PathLike[str]) -> str:
@@ -115,30 +158,44 @@ def is_packed(path: str | os.PathLike[str]) -> bool:
 
 
 def holds_uploads(path: str | os.PathLike[str]) -> bool:
-    """Return whether a file of JSON lines has uploads, not rows, by its first line."""
+    """Return whether a file of JSON lines has uploads, not rows."""
     if kind_of(path) != "json":
         return False
-    with open_text(path) as file:
-        starts = iter(lambda: file.readline(_GLANCE), b"")
-        first = next((line for line in starts if line.strip()), b"")
-    return _UPLOAD_KEY in first or not _is_object(first)
-
-
-def _is_object(line: bytes) -> bool:
     try:
-        return isinstance(json.loads(line), dict)
-    except ValueError:
-        return False
+        with open_text(path) as file:
+            return _are_uploads(iter(lambda: file.readline(_GLANCE), b""))
+    except (OSError, EOFError, zlib.error) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise FileError(path, f"it cannot be read as json: {reason}") from None
 
 
-def _walk(root: Path) -> Iterator[Path]:
+def _are_uploads(lines: Iterator[bytes]) -> bool:
+    """Judge by the first line that is an object, or by none at all; rows may have any column."""
+    for line in lines:
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
+            row = {"reports": []} if _UPLOAD_KEY in line else None
+        if isinstance(row, dict):
+            return "reports" in row and "bits" not in row
+    return True
+
+
+def walk(root: Path, loops: list[Path] | None = None) -> Iterator[Path]:
+    """Yield the files below a folder that are not hidden; FileError for an unreadable folder.
+
+    Links to folders that they are in are not followed, and noted in `loops`.
+    """
+
     def fail(error: OSError) -> None:
         raise FileError(error.filename, error.strerror or "unreadable")
 
     for folder, folders, names in os.walk(root, onerror=fail, followlinks=True):
-        folders[:] = [
-            name for name in folders if not is_hidden(name) and not _is_loop(Path(folder, name))
-        ]
+        shown = [Path(folder, name) for name in folders if not is_hidden(name)]
+        around = list(filter(_is_loop, shown))
+        folders[:] = [path.name for path in shown if path not in around]
+        if loops is not None:
+            loops += around
         yield from (Path(folder, name) for name in names if not is_hidden(name))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import re
@@ -27,15 +28,25 @@ def json_rows(block: bytes, wanted: Sequence[str]) -> tuple[Any, int]:
     options = pyarrow.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
     reading = pyarrow.json.ReadOptions(use_threads=False, block_size=len(block) + 1)
     n_lines = block.count(b"\n") + (not block.endswith(b"\n"))
-    try:
-        table = pyarrow.json.read_json(io.BytesIO(block), reading, options)
-    except pa.ArrowException:
-        table = None
+    table = None
+    if _has_an_object_a_line(block, n_lines):
+        with contextlib.suppress(pa.ArrowException):
+            table = pyarrow.json.read_json(io.BytesIO(block), reading, options)
     if table is not None and len(table) == n_lines:
         return table, 0
     lines = [line for line in block.split(b"\n") if line.strip()]
     rows = [row for line in lines if (row := _row(line, schema)) is not None]
     return pa.Table.from_pylist(rows, schema), len(lines) - len(rows)
+
+
+def _has_an_object_a_line(block: bytes, n_lines: int) -> bool:
+    """Return whether each line begins and ends as an object does, so that none holds a part of one.
+
+    The fast reader sees no lines: to it, two objects on a line and an empty line are two rows.
+    """
+    n_joints = block.count(b"}\n{") + block.count(b"}\r\n{")
+    ends = (b"}", b"}\n", b"}\r\n")
+    return n_joints == n_lines - 1 and block.startswith(b"{") and block.endswith(ends)
 
 
 def fill(table: Any, name: str, labels: Any) -> Any:

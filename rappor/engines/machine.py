@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rappor.counts.counts import Counts
-from rappor.engines.files import ReportFile, find_files
+from rappor.engines.files import ReportFile, check_no_table, find_files
 from rappor.engines.labels import folder_labels
 from rappor.engines.layout import REASONS
 from rappor.engines.rows import Chunk, parts_of, read_part
@@ -86,11 +86,12 @@ def aggregate_files(  # noqa: PLR0913 - what a run may be told
     keep counts apart. `checkpoint` is a file that is written every few `seconds` and at the end,
     and that a later run goes on from. `threads` are all cores if omitted.
 
-    Raises FileError, with the name, where a file is missing, of no known kind, not what its name
-    says, or lacks a column, and where the checkpoint is of other files, another registry or other
-    columns.
+    Raises FileError, with the name, where a file is missing, of no known kind, part of a table, not
+    what its name says, or lacks a column, and where the checkpoint is of other files, another
+    registry or other columns.
     """
     files = find_files(paths)
+    check_no_table(files)
     run = _Run(shapes_of(registry), tuple(by), checkpoint)
     run.resume(files)
     rest = [file for file in files if file.identity not in run.done]
@@ -111,11 +112,16 @@ def aggregate_parquet(path: str | os.PathLike[str], *, params: Params, metric: s
     where the file cannot be read as Parquet or lacks a column.
     """
     try:
-        size = Path(path).stat().st_size
+        status = Path(path).stat()
     except OSError as error:
         raise FileError(path, error.strerror or "unreadable") from None
+    size, mtime_ns = status.st_size, status.st_mtime_ns
     file = ReportFile(
-        path=os.fspath(path), kind="parquet", size=size, mtime_ns=0, labels=folder_labels(path)
+        path=os.fspath(path),
+        kind="parquet",
+        size=size,
+        mtime_ns=mtime_ns,
+        labels=folder_labels(path),
     )
     shapes = {(metric, params.fingerprint): Shape(params.k, params.m)}
     counts, row = Counts.zero(params, metric), 0
@@ -129,6 +135,7 @@ def aggregate_parquet(path: str | os.PathLike[str], *, params: Params, metric: s
         for total in sums.totals.values():
             counts += Counts(params, total.ones, total.reports, metric)
         row += batch.num_rows
+    file.check_unchanged()
     return counts
 
 

@@ -25,7 +25,7 @@ def write_parquet(
     metric: str | None = None,
     day: datetime.date | None = None,
 ) -> int:
-    """Write packed reports of one metric and day, whole or not at all.
+    """Write packed reports of one metric and day, whole or not at all; pages have checksums.
 
     Parameters
     ----------
@@ -53,7 +53,9 @@ def write_parquet(
     n_reports = 0
     with (
         replacing(path) as file,
-        parquet.ParquetWriter(file, schema, use_dictionary=repeated) as writer,
+        parquet.ParquetWriter(
+            file, schema, use_dictionary=repeated, write_page_checksum=True
+        ) as writer,
     ):
         for packed, cohorts in batches:
             repeats = (_repeat(value, len(packed)) for _, value in labels.values())

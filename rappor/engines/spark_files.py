@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import os
 from collections import defaultdict
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 from urllib.parse import unquote
@@ -21,19 +21,28 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from rappor.engines.files import ReportFile, is_hidden, is_of_rows, kind_of
+from rappor.engines.files import (
+    TABLES,
+    ReportFile,
+    check_labels,
+    is_hidden,
+    is_of_rows,
+    kind_of,
+    refuse_table,
+)
 from rappor.engines.rows import parts_of
 from rappor.engines.workers import (
     LISTED,
     ROOTS,
     SEEN,
     TASKS,
-    check_links,
+    WALKED,
     path_of,
     run_task,
     see_files,
     sum_contents,
     sum_parts,
+    walk_folders,
 )
 from rappor.ground.errors import FileError
 
@@ -50,12 +59,6 @@ _MOST_TASKS: Final = 10_000
 _CHECKED: Final = 8
 """Tasks that look whether the files are there, each on a worker: more cost more than reading."""
 
-_TABLES: Final = {
-    "_delta_log": "Delta Lake",
-    ".hoodie": "Hudi",
-    "metadata/*.metadata.json": "Iceberg",
-}
-"""What tables have beside their files."""
 _SPECIAL: Final = "{}[]*?,\\"
 
 
@@ -87,8 +90,10 @@ def list_files(session: SparkSession, paths: Sequence[str]) -> Listing:
 
     Raises FileError as `spark.sum_files` says.
     """
+    walked = _walk(session, paths)
     found = _bytes_of(session, paths).select("path", _millis(), "length")
-    rows = sorted(set(map(tuple, found.collect())))
+    named = [_root(path) for path in paths]
+    rows = [row for row in sorted(set(map(tuple, found.collect()))) if not _is_apart(row[0], named)]
     every: dict[str, ReportFile] = {}
     for path, millis, size in rows:
         if path in every:
@@ -98,12 +103,15 @@ def list_files(session: SparkSession, paths: Sequence[str]) -> Listing:
             path=path, kind=kind_of(path), size=size, mtime_ns=millis, labels={}
         )
     _check_not_hidden(paths, every)
+    _check_addresses(every)
     _check_no_table(session, list(every))
-    seen = _seen(session, rows)
-    empty = _empty_files(found.inputFiles(), every)
-    files = (*(every[path] for path in (every if seen is None else seen)), *empty)
-    if seen is not None:
-        _check_links(session, paths, list(every))
+    empty = list(_empty_files(found.inputFiles(), every, named))
+    _check_walked(walked, [*every, *(file.path for file in empty)], paths)
+    local = [row for row in rows if row[0].startswith("file:")]
+    seen = _seen(session, local) if local or not rows else None
+    dropped = set() if seen is None else {path for path, *_ in local}.difference(seen)
+    files = (*(file for path, file in every.items() if path not in dropped), *empty)
+    if seen is not None and len(local) == len(rows):
         return Listing(files, BY_PATH)
     for file in files:
         if file.size > _LARGEST:
@@ -116,56 +124,115 @@ def list_files(session: SparkSession, paths: Sequence[str]) -> Listing:
     return Listing(files, AS_BYTES)
 
 
-def _empty_files(addresses: Sequence[str], known: Container[str]) -> Iterator[ReportFile]:
+def _empty_files(
+    addresses: Sequence[str], known: Container[str], named: Sequence[str]
+) -> Iterator[ReportFile]:
     """Yield the files without a byte, which Spark finds and reads as no rows.
 
     FileError where such a file is no report file of its kind, as one that broke off.
     """
     for address in sorted(addresses):
         path = unquote(address).replace("file:///", "file:/", 1)
-        if path in known or is_hidden(path.rpartition("/")[2]):
+        if path in known or is_hidden(path.rpartition("/")[2]) or _is_apart(path, named):
             continue
         if (kind := kind_of(path)) != "json":
             raise FileError(path, f"it cannot be read as {kind}: it is empty")
         yield ReportFile(path=path, kind=kind, size=0, mtime_ns=0, labels={})
 
 
+def _root(path: str) -> str:
+    """Return the path that was given, without its scheme, as Spark writes those of its files.
+
+    What a path that is not absolute means, only Spark knows for certain.
+    """
+    return os.path.abspath(path_of(path) or "/")  # noqa: PTH100  # with its links, as Spark lists files
+
+
+def _is_apart(address: str, named: Sequence[str]) -> bool:
+    """Return whether a file lies in a hidden folder below the paths that were named.
+
+    Spark leaves out most such folders, but not _metadata and others that begin alike.
+    """
+    path = path_of(address)
+    if not any(map(is_hidden, path.split("/")[:-1])) or path in named:
+        return False
+    folders = [f"{root.rstrip('/')}/" for root in named]
+    inner = [path.removeprefix(folder) for folder in folders if path.startswith(folder)]
+    return bool(inner) and all(any(map(is_hidden, each.split("/")[:-1])) for each in inner)
+
+
 def _check_not_hidden(paths: Sequence[str], found: Iterable[str]) -> None:
     """Raise FileError for a hidden file that is named itself: Spark passes it by in silence."""
     for path in paths:
-        name = path.rstrip("/").rpartition("/")[2]
-        is_passed_by = is_hidden(name) and is_of_rows(name)
-        if is_passed_by and not any(f"/{name}/" in each for each in found):  # it is no folder
+        root = _root(path)
+        name = root.rpartition("/")[2]
+        inside = f"{root}/" if path_of(path).startswith("/") else f"/{name}/"
+        is_one = is_of_rows(name) or not set(name) & set(_SPECIAL)
+        if is_hidden(name) and is_one and not any(inside in each for each in found):
             raise FileError(path, "its name begins with a dot or an underscore: Spark ignores it")
 
 
+def _check_addresses(files: Mapping[str, ReportFile]) -> None:
+    """Raise FileError for one file under two addresses, such as s3:// and s3a://."""
+    firsts: dict[tuple[str, int, int], str] = {}
+    for address, file in files.items():
+        first = firsts.setdefault((path_of(address), file.size, file.mtime_ns), address)
+        if first != address:
+            raise FileError(address, f"it is {first} under another address: name it once")
+
+
 def _seen(session: SparkSession, rows: Sequence[tuple[Any, ...]]) -> list[str] | None:
-    """Return the paths of files but for links to others, or None if a worker misses one."""
-    if not all(path.startswith("file:") for path, *_ in rows):
-        return None
+    """Return the paths of local files but for links to others; None if a worker misses one."""
     frame = _spread(session, rows, LISTED, min(len(rows), _CHECKED))
     found = map_batches(frame, see_files, SEEN).select("path", "identity")
     firsts: dict[str | None, str] = {}
     for path, identity in sorted(found.collect()):
-        firsts.setdefault(identity, path)
+        first = firsts.setdefault(identity, path)
+        if identity is not None and first != path:
+            check_labels(path_of(first), path_of(path))
     return None if None in firsts else list(firsts.values())
 
 
-def _check_links(session: SparkSession, paths: Sequence[str], found: Sequence[str]) -> None:
-    """Have a worker raise FileError for a link to nothing below the paths.
+def _walk(session: SparkSession, paths: Sequence[str]) -> list[Any]:
+    """Return what a worker finds below those paths that are local folders to it.
 
-    What a path that is not absolute means, only Spark knows for certain: it must hold a file.
+    This comes before Spark's own list, which ends at no link that leads around.
     """
-    files = [path_of(file) for file in found]
-    local = [path_of(path) for path in paths if path.startswith("file:") or path_of(path) == path]
-    given = [(path, os.path.abspath(path)) for path in local]  # noqa: PTH100  # with its links, as Spark lists files
-    roots = [
-        (root,)
-        for path, root in given
-        if path.startswith("/") or any(file.startswith(f"{root}/") for file in files)
-    ]
-    frame = _spread(session, roots, ROOTS, 1)
-    map_batches(frame, check_links, ROOTS).collect()
+    local = [path for path in paths if path.startswith("file:") or path_of(path) == path]
+    if not local:
+        return []
+    frame = _spread(session, [(_root(path),) for path in local], ROOTS, 1)
+    walked = map_batches(frame, walk_folders, WALKED).collect()
+    absolute = {_root(path) for path in local if path_of(path).startswith("/")}
+    _check_faults(row for row in walked if row.root in absolute)
+    return walked
+
+
+def _check_faults(walked: Iterable[Any]) -> None:
+    for row in walked:
+        if row.fault is not None:
+            raise FileError(row.path, row.fault)
+
+
+def _check_walked(walked: Sequence[Any], listed: Sequence[str], paths: Sequence[str]) -> None:
+    """Raise FileError for a file that a worker finds and Spark has not listed.
+
+    Where Spark means another folder by the path, such as one of HDFS, nothing can be said.
+    """
+    local = {path_of(address) for address in listed if address.startswith("file:")}
+    meant = {_root(path) for path in paths if path.startswith("file:")}
+    if len(local) == len(listed):
+        meant |= {_root(path) for path in paths if path.startswith("/")}
+    inside = {row.root for row in walked if row.path in local}
+    rows = [row for row in walked if row.root in meant | inside]
+    _check_faults(rows)
+    for row in rows:
+        if row.path not in local:
+            raise FileError(
+                row.path,
+                "Spark does not list it: it is new, or Spark or Java cannot read its name (Java's "
+                "locale must have UTF-8)",
+            )
 
 
 def map_batches(
@@ -199,7 +266,7 @@ def _bytes_of(session: SparkSession, paths: Sequence[str]) -> DataFrame:
 
 def _check_no_table(session: SparkSession, files: Sequence[str]) -> None:
     """Raise FileError where files lie in a table, but for its folders of partitions."""
-    signs = ",".join(_TABLES)
+    signs = ",".join(sign.removesuffix("/*") for sign in TABLES)
     for start, folders in _folders(files).items():
         pattern = f"{start}/{{{','.join(map(_escaped, sorted(folders)))}}}/{{{signs}}}"
         try:
@@ -230,13 +297,8 @@ def _folders(files: Sequence[str]) -> dict[str, set[str]]:
 
 
 def _refuse_table(sign: str) -> NoReturn:
-    parts = {kind: sign.rpartition(f"/{name.partition('/')[0]}/") for name, kind in _TABLES.items()}
-    folder, kind = next((folder, kind) for kind, (folder, inside, _) in parts.items() if inside)
-    raise FileError(
-        folder,
-        f"it is a table of {kind}, whose files are not its rows: give spark.aggregate the data "
-        "frame of the table",
-    )
+    parts = {kind: sign.rpartition(f"/{name.partition('/')[0]}/") for name, kind in TABLES.items()}
+    refuse_table(*next((folder, kind) for kind, (folder, inside, _) in parts.items() if inside))
 
 
 def _escaped(path: str) -> str:

@@ -19,7 +19,7 @@ from zipimport import zipimporter
 
 import pyarrow as pa
 
-from rappor.engines.files import ReportFile, find_files
+from rappor.engines.files import ReportFile, find_files, status_of, walk
 from rappor.engines.labels import folder_labels
 from rappor.engines.rows import Chunk, read_part
 from rappor.engines.sums import Shapes, Sums
@@ -59,6 +59,9 @@ LISTED: Final = pa.schema([TASKS.field(name) for name in ("path", "millis", "siz
 
 ROOTS: Final = pa.schema([TASKS.field("path")])
 """Paths that were given."""
+
+WALKED: Final = pa.schema({"root": pa.string(), "path": pa.string(), "fault": pa.string()})
+"""The files below such a path, or what is wrong with one."""
 
 SEEN: Final = LISTED.append(pa.field("identity", pa.string()))
 """The same, as a worker sees them: equal identities are one file, null is none."""
@@ -114,13 +117,36 @@ def _identity(listed: Mapping[str, Any]) -> str | None:
     return f"{status.st_ino} {file.size} {file.mtime_ns}"
 
 
-def check_links(batches: Iterable[Any]) -> Iterator[Any]:
-    """Raise FileError for a link to nothing below some paths: Spark passes it by in silence."""
+def walk_folders(batches: Iterable[Any]) -> Iterator[Any]:
+    """Tell the files that this worker finds below some paths, as one machine finds them.
+
+    Spark passes by in silence what Java cannot read, a link to nothing among them.
+    """
     for batch in batches:
-        for root in batch.column("path").to_pylist():
-            if Path(root).is_dir():
-                find_files([root])
-    yield from ()
+        for root in filter(os.path.isdir, batch.column("path").to_pylist()):
+            rows = [
+                {"root": root, "path": _text(path), "fault": fault}
+                for path, fault in _walked(Path(root))
+            ]
+            yield pa.RecordBatch.from_pylist(rows, schema=WALKED)
+
+
+def _walked(root: Path) -> Iterator[tuple[str | os.PathLike[str], str | None]]:
+    """Yield each file below a folder, or what is there instead and what is wrong with it."""
+    loops: list[Path] = []
+    try:
+        for path in walk(root, loops):
+            status_of(path)
+            yield path, None
+    except FileError as error:
+        yield error.path, error.reason
+    for loop in loops:
+        yield loop, "it is a link to a folder that it is in: Spark follows it without end"
+
+
+def _text(path: str | os.PathLike[str]) -> str:
+    """Return a path as text that can be sent, also where its bytes are not UTF-8."""
+    return os.fsencode(path).decode(errors="replace")
 
 
 def sum_parts(batches: Iterable[Any], *, shapes: Shapes, by: Sequence[str]) -> Iterator[Any]:

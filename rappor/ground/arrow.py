@@ -16,13 +16,15 @@ from rappor.ground.errors import FileError, MissingExtraError
 def open_parquet(path: str | os.PathLike[str]) -> Iterator[Any]:
     """Open a pyarrow.parquet.ParquetFile.
 
-    By its path: reading through a Python file object can abort the process at its exit. Raises
-    FileError where the file cannot be read as Parquet, also later within the block, and
+    By its path: reading through a Python file object can abort the process at its exit. Where its
+    pages have checksums, they are verified.
+
+    Raises FileError where the file cannot be read as Parquet, also later within the block, and
     MissingExtraError where the extra 'arrow' is not installed.
     """
     pa, parquet = load_pyarrow(), load_pyarrow("pyarrow.parquet")
     try:
-        with parquet.ParquetFile(os.fspath(path)) as file:
+        with parquet.ParquetFile(os.fspath(path), page_checksum_verification=True) as file:
             yield file
     except (OSError, UnicodeEncodeError, pa.ArrowException) as error:
         reason = str(error).partition("\n")[0]

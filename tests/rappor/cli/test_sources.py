@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -169,7 +170,7 @@ def source_of(*paths: str, registry: str | None = None, candidates: str | None =
 
 
 def test_every_file_that_was_read_is_told(shell: Shell, counts: str) -> None:
-    """With its hash, and the days of a collector's answer; standard input has none."""
+    """With its hash, and the days of a collector's answer; standard input and a pipe have none."""
     answer = json.loads(as_answered(Counts.load(counts)))
     answered = shell.place / "answer.json"
     answered.write_text(json.dumps(answer | {"from": "2026-11-01", "to": "2026-11-30"}))
@@ -184,7 +185,9 @@ def test_every_file_that_was_read_is_told(shell: Shell, counts: str) -> None:
     assert [file.sha256 for file in told] == [
         hashlib.sha256(Path(file.name).read_bytes()).hexdigest() for file in told
     ]
-    assert [file.name for file in source_of(counts, candidates="-").files()] == [counts]
+    os.mkfifo(pipe := shell.path("pipe"))
+    for read_once in ("-", pipe):
+        assert [file.name for file in source_of(counts, candidates=read_once).files()] == [counts]
     theirs = GoogleSource(
         **dataclasses.asdict(source_of(counts)), params_path=asked, map_path=registry
     )

@@ -224,6 +224,44 @@ def test_a_path_that_spark_does_not_read_is_named(session: SparkSession, tmp_pat
             spark.aggregate_paths(session, [f"{tmp_path}/{name}"], METRICS)
 
 
+def test_what_spark_does_not_list_is_named(session: SparkSession, tmp_path: Path) -> None:
+    """A name that Java cannot read, a draft to Spark, a link that leads around."""
+    for name in (b"\xff", b"draft._COPYING_"):
+        folder = tmp_path / name.hex()
+        write_rows(folder / "a.parquet", rows_of("page", 5))
+        write_rows(folder / "more" / "b.csv", rows_of("page", 5))
+        (folder / "more").rename(os.fsdecode(os.fsencode(folder) + b"/" + name))
+        with pytest.raises(FileError, match=r"/b.csv: Spark does not list it"):
+            spark.aggregate_paths(session, [str(folder)], METRICS)
+    (tmp_path / "around" / "a").mkdir(parents=True)
+    for name in ("one", "two"):
+        (tmp_path / "around" / "a" / name).symlink_to(tmp_path / "around")
+    with pytest.raises(FileError, match=r"/a/one: it is a link to a folder that it is in"):
+        spark.aggregate_paths(session, [str(tmp_path / "around")], METRICS)
+
+
+@pytest.mark.parametrize("root", ["", "viewfs://lake"])
+def test_hidden_folders_are_those_of_one_machine(
+    session: SparkSession, tmp_path: Path, root: str
+) -> None:
+    """Spark reads some of them: they are left out, unless they are named."""
+    write_rows(tmp_path / "a.parquet", rows_of("page", 5))
+    write_rows(tmp_path / "_metadata_old" / "b.parquet", rows_of("page", 7))
+    for name in ("", "/_metadata_old", "/_metadata_old/b.parquet"):
+        check_paths(session, [f"{root}{tmp_path}{name}"], AS_BYTES if root else BY_PATH)
+
+
+def test_a_file_under_two_addresses_is_named(session: SparkSession, tmp_path: Path) -> None:
+    """As s3:// and s3a:// would be; nor may its names give it other columns."""
+    write_rows(tmp_path / "day=2026-11-01" / "a.parquet", rows_of("page", 5))
+    paths = [str(tmp_path), f"viewfs://lake{tmp_path}"]
+    with pytest.raises(FileError, match=r"a.parquet: it is .* under another address"):
+        spark.aggregate_paths(session, paths, METRICS)
+    (tmp_path / "latest").symlink_to("day=2026-11-01")
+    with pytest.raises(FileError, match=r"whose folders give it other columns"):
+        spark.aggregate_paths(session, [str(tmp_path)], METRICS)
+
+
 @pytest.mark.parametrize(
     ("sign", "kind"),
     [

@@ -98,6 +98,35 @@ def test_a_file_counts_once_however_often_it_is_named(tmp_path: Path) -> None:
     assert (found.n_files, found.n_reports) == (1, 5)
 
 
+def test_a_file_whose_names_give_it_other_columns_is_refused(tmp_path: Path) -> None:
+    """By a link from another day; which of them is meant, nobody knows."""
+    rows = [{k: v for k, v in row.items() if k != "day"} for row in rows_of("page", 5)]
+    path = write_rows(tmp_path / "day=2026-11-01" / "x.parquet", rows)
+    (tmp_path / "latest").symlink_to("day=2026-11-01")
+    assert aggregate(tmp_path / "latest").n_reports == 5
+    with pytest.raises(FileError, match=r"it is .*, whose folders give it other columns"):
+        aggregate(path, tmp_path / "latest")
+
+
+def test_a_pipe_is_named_and_not_waited_for(tmp_path: Path) -> None:
+    """Its rows could be read only once, and its header is read first."""
+    os.mkfifo(tmp_path / "x.csv")
+    with pytest.raises(FileError, match=r"x.csv: it must be a file, not a pipe"):
+        aggregate(tmp_path)
+
+
+@pytest.mark.parametrize("sign", ["_delta_log/0.json", ".hoodie/x", "metadata/1.metadata.json"])
+def test_the_files_of_a_table_are_not_its_rows(sign: str, tmp_path: Path) -> None:
+    """Named as a whole, by a folder in it, or by one above it."""
+    table = tmp_path / "lake" / "table"
+    write_rows(table / "day=2026-11-01" / "a.parquet", rows_of("page", 5))
+    (table / sign).parent.mkdir()
+    (table / sign).write_text("{}")
+    for path in (table, table / "day=2026-11-01", tmp_path / "lake"):
+        with pytest.raises(FileError, match=r"lake/table: it is a table of"):
+            aggregate(path)
+
+
 def bad_texts() -> list[Row]:
     """Rows of text, each with one fault."""
     row = as_text(rows_of("page", 1)[0])
@@ -152,6 +181,15 @@ def test_a_row_is_a_line_whatever_stands_beside_it(tmp_path: Path) -> None:
         found = aggregate(tmp_path / "x.jsonl")
         assert found.n_reports == 5
         assert found.refused == {("", "", "malformed"): 2 + ("junk" in others)}
+
+
+def test_two_objects_on_a_line_and_an_empty_line_are_no_two_rows(tmp_path: Path) -> None:
+    """Though there are as many objects as lines."""
+    text = json.dumps(as_text(rows_of("page", 1)[0]))
+    for pair in (text + text, f"{text} {text}"):
+        (tmp_path / "x.jsonl").write_text(f"{pair}\n\n{text}\n")
+        found = aggregate(tmp_path)
+        assert (found.n_reports, found.refused) == (1, {("", "", "malformed"): 1})
 
 
 def test_a_quotation_mark_that_is_never_closed_spoils_its_own_line_only(tmp_path: Path) -> None:
@@ -574,7 +612,7 @@ def test_a_killed_run_goes_on_and_counts_no_file_twice(number: int, tmp_path: Pa
 
 
 def test_uploads_are_told_from_rows(tmp_path: Path) -> None:
-    """Both are JSON lines: the first line tells."""
+    """Both are JSON lines: the first object tells."""
     row = write_rows(tmp_path / "rows.jsonl", rows_of("page", 1))
     (tmp_path / "uploads.jsonl").write_text('\n{"v":1,"id":"x","reports":[]}\n')
     (tmp_path / "empty.jsonl").write_text("")
@@ -583,3 +621,15 @@ def test_uploads_are_told_from_rows(tmp_path: Path) -> None:
     assert holds_uploads(tmp_path / "uploads.jsonl")
     assert holds_uploads(tmp_path / "junk.jsonl")
     assert not holds_uploads(tmp_path / "x.csv")
+    more = write_rows(tmp_path / "more.jsonl", [row | {"reports": 5} for row in rows_of("page", 1)])
+    assert not holds_uploads(more)
+    more.write_bytes(b"junk\n" + row.read_bytes())
+    assert not holds_uploads(more)
+
+
+def test_a_packed_text_that_breaks_off_is_named_before_it_is_judged(tmp_path: Path) -> None:
+    """Whether it has rows or uploads is asked first."""
+    path = write_rows(tmp_path / "x.jsonl.gz", rows_of("page", 300))
+    path.write_bytes(path.read_bytes()[:20])
+    with pytest.raises(FileError, match=r"x.jsonl.gz: it cannot be read as json"):
+        holds_uploads(path)

@@ -68,6 +68,20 @@ def test_a_file_without_reports_is_zero(tmp_path: Path) -> None:
     assert aggregated(written(tmp_path)) == Counts.zero(PARAMS, "page")
 
 
+def test_a_bit_that_flips_on_the_disk_is_found(tmp_path: Path) -> None:
+    """Every page has a checksum: no other sum comes of it."""
+    path = written(tmp_path, reports(1000, 6))
+    data = path.read_bytes()
+    for column in range(6):
+        meta = pq.ParquetFile(path).metadata.row_group(0).column(column)
+        begin = meta.dictionary_page_offset or meta.data_page_offset
+        at = begin + meta.total_compressed_size - 1  # of the data, behind the page's header
+        path.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+        with pytest.raises(FileError, match="it cannot be read as"):
+            aggregated(path)
+        path.write_bytes(data)
+
+
 @pytest.mark.parametrize("n_batches", [0, 1, 2, 5])
 def test_a_folder_has_files_of_so_many_batches(tmp_path: Path, n_batches: int) -> None:
     """Together they are the reports; without any there is one file of none."""
