@@ -18,7 +18,7 @@ from rappor_server import logs
 from rappor_server.activity import TICK_SECONDS, Activity
 from rappor_server.analysis.answers import Answers
 from rappor_server.analysis.candidate_sources import candidate_source
-from rappor_server.analysis.closing import keep_closing, metrics_due
+from rappor_server.analysis.closing import earlier_of_clocks, keep_closing, metrics_due
 from rappor_server.analysis.jobs import Jobs
 from rappor_server.analysis.page_tasks import Asked, OverviewTask
 from rappor_server.analysis.worker import Limits, Pool
@@ -156,7 +156,8 @@ class Collector:
     async def _find_due(self) -> list[Metric]:
         """Return the metrics that have days whose blocks are to be closed."""
         metrics = list(self.accepted_params.registry.values())
-        return await self.look_up(metrics_due, self.store, metrics, self.today())
+        today = await self.look_up(earlier_of_clocks, self.store, self.today())
+        return await self.look_up(metrics_due, self.store, metrics, today)
 
     async def overview(self, metric: Metric) -> OverviewTask:
         """Return the question that a metric's page answers."""

@@ -75,13 +75,17 @@ class Answers:
     ) -> KeptAnswer | None:
         """Return a page's answer; if there is none, begin it and wait at most `wait` seconds.
 
-        At night nothing is asked again that has failed lately.
+        None if its owner has as many jobs as it may. At night nothing is asked again that has
+        failed lately.
         """
         key = await self._look_up(task.key, self._store)
         found = await self._find(key, is_night=owner == NIGHT)
         if found is not None:
             return found
         if await self._ask(kept_answers.claim, key, task.metric.name):
+            if owner != NIGHT and not self._jobs.may_start(owner):  # it has started one meanwhile
+                await self._look_up(kept_answers.cancel, self._store, key)
+                return None
             job = self._jobs.start(task, owner=owner, metric=task.metric.name, media_type=PARTS)
             await asyncio.wait({self._follow(key, job, address)}, timeout=wait)
         return await self._find(key)

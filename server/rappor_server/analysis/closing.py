@@ -19,6 +19,7 @@ from rappor.registry.metric import Metric
 from rappor_server import logs
 from rappor_server.analysis.worker import Tell
 from rappor_server.storage.blocks import Rule, close_blocks, due
+from rappor_server.storage.database import failing_as_store_error, today_of
 from rappor_server.storage.fold import fold_all
 from rappor_server.storage.store import Store
 
@@ -39,10 +40,22 @@ class CloseTask:
         """Go on with the first metric that is not done."""
         tell("closing")
         fold_all(store.engine)
-        until = time.monotonic() + self.seconds
+        until, today = time.monotonic() + self.seconds, earlier_of_clocks(store, self.today)
         for metric in self.metrics:
-            if not close_days(store, metric, self.today, until=until):
+            if not close_days(store, metric, today, until=until):
                 return
+
+
+def earlier_of_clocks(store: Store, today: datetime.date) -> datetime.date:
+    """Return the day that has begun by this machine's clock, and by PostgreSQL's.
+
+    A host whose clock is ahead would end day after day for all hosts, and what comes on those days
+    would be late: no block of it could be closed before the clock's own day.
+    """
+    if store.engine.dialect.name != "postgresql":
+        return today
+    with failing_as_store_error(), store.engine.connect() as db:
+        return min(today, today_of(db))
 
 
 def close_days(

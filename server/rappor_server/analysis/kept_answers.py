@@ -169,8 +169,8 @@ def keep(store: Store, key: bytes, drawn: Drawn, *, now: float, most: int = MOST
     }  # fmt: skip
     with writing(store.engine) as db:
         db.execute(update(schema.answer).where(_ANSWER.key == key).values(values))
-        query = select(_ANSWER.key, _ANSWER.size).order_by(_ANSWER.seen.desc())
-        left = most
+        query = select(_ANSWER.key, _ANSWER.size).where(_ANSWER.state == "done")
+        query, left = query.order_by(_ANSWER.seen.desc()), most
         for other, size in db.execute(query).all():
             left -= size
             if left < 0 and other != key:
@@ -178,8 +178,11 @@ def keep(store: Store, key: bytes, drawn: Drawn, *, now: float, most: int = MOST
 
 
 def fail(store: Store, key: bytes, reason: str, status: int, *, now: float) -> None:
-    """Write why an answer could not be made."""
-    _note(store, key, state="failed", step=reason, status=status, seen=now)
+    """Write why an answer could not be made, unless another process has made it meanwhile."""
+    own = and_(_ANSWER.key == key, _ANSWER.state == "running")
+    values = {"state": "failed", "step": reason, "status": status, "seen": now}
+    with writing(store.engine) as db:
+        db.execute(update(schema.answer).where(own).values(values))
 
 
 def cancel(store: Store, key: bytes) -> None:

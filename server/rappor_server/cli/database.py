@@ -93,7 +93,7 @@ def prune(*, yes: bool, **options: Any) -> None:
     that day from the one before. Its exit status is not 0 while groups of uploads are set
     apart that cannot be read.
     """
-    from rappor_server.analysis.closing import close_all
+    from rappor_server.analysis.closing import close_all, earlier_of_clocks
     from rappor_server.storage import retention
     from rappor_server.storage.database import failing_as_store_error
     from rappor_server.storage.fold import fold_all
@@ -111,7 +111,7 @@ def prune(*, yes: bool, **options: Any) -> None:
     # Last, so that a registry that cannot be read stops nothing else.
     registry = Registry.load(settings.registry, today=today())
     with open_store(settings) as store:
-        close_all(store, registry.values(), today())
+        close_all(store, registry.values(), earlier_of_clocks(store, today()))
         with failing_as_store_error(), store.engine.connect() as db:
             failed = n_failed(db)
         if failed:

@@ -67,11 +67,11 @@ def _publish(store: Store, metric: Metric, settings: Settings, out: Path) -> str
     from rappor.decoding.detection import Detection
     from rappor.panels.over_time import trend
     from rappor_server.analysis.candidate_sources import candidate_source
-    from rappor_server.analysis.closing import close_days
+    from rappor_server.analysis.closing import close_days, earlier_of_clocks
     from rappor_server.analysis.page_tasks import Asked, whole_weeks
     from rappor_server.storage.blocks import last_day
 
-    close_days(store, metric, today())
+    close_days(store, metric, earlier_of_clocks(store, today()))
     source = candidate_source(store, metric, "", registry=settings.registry)
     asked = Asked(metric=metric, source=source, detection=Detection())
     found = whole_weeks(store, asked, last_day(store, metric, today=today()))

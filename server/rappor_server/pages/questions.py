@@ -91,6 +91,8 @@ async def answer(request: Request, reader: Reader) -> Response:
         found = await answers.ask(
             asked.task, owner=owner, address=asked.address, wait=_WAIT_SECONDS
         )
+        if found is None and not reader.collector.jobs.may_start(owner):
+            return _busy(reader, asked, owner)
     return await _shown(reader, asked, found)
 
 
@@ -183,9 +185,9 @@ async def _question(request: Request, reader: Reader) -> Question:
     given = Form(dict(request.query_params), {})
     fields = {name: given.text(name) for name in _FIELDS if given.text(name)}
     fields = {name: text for name, text in fields.items() if _DEFAULTS.get(name) != text}
-    end = "to_after" if kind == "comparison" else "to"
-    until = min(read_day(end, fields.get(end), latest), latest)
-    fields[end] = f"{until}"
+    ends = ("to", "to_after") if kind == "comparison" else ("to",)
+    for end in ends:  # a day that is not closed yet would not show the same at any time
+        fields[end] = f"{min(read_day(end, fields.get(end), latest), latest)}"
     ordered = {name: fields[name] for name in _FIELDS if name in fields}
     form = Form(ordered, {})
     return Question(
@@ -193,7 +195,7 @@ async def _question(request: Request, reader: Reader) -> Question:
         task=_TASKS[kind](await _asked(reader, metric, form), form),
         path=f"/pages/metrics/{metric.name}/{kind}",
         query=urlencode(ordered),
-        last=fields[end],
+        last=fields[ends[-1]],
     )
 
 

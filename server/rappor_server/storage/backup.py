@@ -33,20 +33,35 @@ _ROWS: Final = 1000
 
 
 def backup(database: str, path: Path) -> None:
-    """Write a backup, which its owner alone may read, where there must be no file yet."""
+    """Write a backup, which its owner alone may read, where there must be no file yet.
+
+    It has its name once it is whole: what an interrupted run leaves must not pass for a backup.
+    """
     _check_free(path)
+    part = path.with_name(f"{path.name}.part")
     engine = open_engine(database)
     try:
         check_schema(engine)
         fold_all(engine)
-        path.touch(mode=0o600, exist_ok=False)
+        _remove(part)
+        part.touch(mode=0o600, exist_ok=False)
         if engine.dialect.name == "sqlite":
-            copy_sqlite(Path(str(parse_url(database).database)), path)
-            _leave_inbox(path)
+            copy_sqlite(Path(str(parse_url(database).database)), part)
+            _leave_inbox(part)
         else:
-            _copy_tables(engine, sqlite_url(path))
+            _copy_tables(engine, sqlite_url(part))
+        part.rename(path)
+    except BaseException:
+        _remove(part)
+        raise
     finally:
         engine.dispose()
+
+
+def _remove(path: Path) -> None:
+    """Delete an SQLite file, and what lies beside it while it is written."""
+    for kind in ("", "-journal", "-wal", "-shm"):
+        Path(f"{path}{kind}").unlink(missing_ok=True)
 
 
 def _leave_inbox(path: Path) -> None:

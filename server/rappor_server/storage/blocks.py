@@ -77,23 +77,37 @@ class Rule:
     """When a block of a metric may be shown.
 
     `pace` is the time in which a device reports at most once, as `Metric.pace`; `min_cohort` is
-    the number of reports for each of these times.
+    the number of reports for each of these times. `epoch` is the metric's.
     """
 
     pace: str
     min_cohort: int
+    epoch: str = "life"
 
     @classmethod
     def of(cls, metric: Metric) -> Self:
         """Return the rule of a metric."""
-        return cls(pace=metric.pace, min_cohort=metric.min_cohort)
+        return cls(pace=metric.pace, min_cohort=metric.min_cohort, epoch=metric.epoch)
 
     def least(self, first: datetime.date, last: datetime.date) -> int:
         """Return from how many reports on no device has more than one in `min_cohort`.
 
         Where devices report every event, it asks for `min_cohort` reports in all.
         """
-        return self.min_cohort * most_reports(self.pace, first, last)
+        return self.min_cohort * (most_reports(self.pace, first, last) + self._more(first, last))
+
+    def _more(self, first: datetime.date, last: datetime.date) -> int:
+        """Return how many more reports of a device may leave on these days than have intervals.
+
+        One leaves on the day after the day that an epoch is asked about, perhaps in the next epoch.
+        One of a week leaves in the 7 days after it, and an epoch that ends in a week cuts it in two.
+        """
+        days_later = {self.epoch: 1, "week": 7}.get(self.pace, 0)
+        if self.epoch == "life" or not days_later:
+            return 0
+        before = first - min(days_later * _DAY, first - datetime.date.min)
+        n_epochs = most_reports(self.epoch, before, last)
+        return n_epochs - (1 if self.pace == "week" else most_reports(self.epoch, first, last))
 
     def shows(self, block: Block) -> bool:
         """Return whether a block may be shown."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import re
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -74,11 +75,12 @@ def parse_url(text: str) -> URL:
     """Read a database's address: sqlite:///FILE or postgresql://...; ConfigError for others."""
     try:
         url = make_url(text)
-    except ArgumentError:
+    except (ArgumentError, ValueError):  # a port that is no number, perhaps of a password
         raise ConfigError("database must be sqlite:///FILE or postgresql://...") from None
     if url.drivername in ("postgresql", "postgres", "postgresql+psycopg"):
         return url.set(drivername="postgresql+psycopg")
-    if url.drivername == "sqlite" and url.database:
+    is_file = url.database and url.database != ":memory:"
+    if is_file and url == URL.create("sqlite", database=url.database):  # no host, no query
         return url
     raise ConfigError(f"database must be sqlite:///FILE or postgresql://..., got {url.drivername}:")
 
@@ -192,6 +194,7 @@ def check_schema(engine: Engine) -> None:
     """
     with failing_as_store_error(), engine.connect() as connection:
         have, want = _revision(connection), _head()
+    _check_own(have)
     if have is not None and int(want) <= int(have) <= int(want) + 1:
         return
     if have is None or have < want:
@@ -201,6 +204,14 @@ def check_schema(engine: Engine) -> None:
     raise SchemaError(
         f"the database must have schema {want}, got {have}: it belongs to a newer version"
     )
+
+
+def _check_own(revision: str | None) -> None:
+    """Raise SchemaError for the schema of another program that uses the same migrations."""
+    if revision is not None and not re.fullmatch(r"[0-9]{4}", revision):
+        raise SchemaError(
+            f"the database must be a collector's, got schema {revision} of another program"
+        )
 
 
 def is_empty(engine: Engine) -> bool:
@@ -225,6 +236,9 @@ def migrate(address: str) -> Path | None:
             if not is_sqlite:
                 connection.execute(_HOLD_LONG)
             have, want = _revision(connection), _head()
+            _check_own(have)
+            if have is None and is_sqlite and not is_empty(engine):
+                raise SchemaError("the database must be a collector's or empty, got another file")
             if have is not None and have > want:
                 check_schema(engine)
                 return None

@@ -140,6 +140,18 @@ async def test_an_answer_is_cancelled_in_the_process_that_makes_it(store: Store)
         assert await one.find(question()) is None
 
 
+async def test_questions_at_the_same_time_are_no_way_around_the_limit(store: Store) -> None:
+    """Whoever may have one job has one, and what was not begun may be asked again."""
+    async with answering(store) as (answers, jobs, desk):
+        desk.may_answer.clear()
+        names = [b"a", b"b", b"c"]
+        found = await asyncio.gather(*(answers.ask(question(n), owner="a") for n in names))
+        assert sorted(each is not None for each in found) == [False, False, True]
+        assert (desk.asked, jobs.may_start("a")) == ([b"a"], False)
+        assert await answers.find(question(b"b")) is None
+        assert await answers.ask(question(b"b"), owner="b") is not None
+
+
 def start(process: Process, answer: Callable[[], bytes]) -> Job:
     """Start a job of a program."""
     task = question(b"j", answer)

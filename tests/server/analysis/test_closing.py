@@ -116,6 +116,18 @@ def test_a_late_report_and_the_next_one_count_as_two_of_a_device(store: Store, p
     assert close(2, on=2, today=11) == [closed, later, (day(2), day(10), 2, False)]
 
 
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+def test_a_host_whose_clock_is_ahead_ends_no_day(store: Store) -> None:
+    """A day ends by the clock of the database, which all hosts share, and of the host."""
+    today = utc_today()
+    commit(store, upload_of(*[report_of("small")] * 6), today=today)
+    ahead = today + datetime.timedelta(days=30)
+    CloseTask(metrics=[SMALL], today=ahead).run(store, lambda _: None)
+    assert releases.release(store, SMALL, *ALL_DAYS).withheld == (today,)
+    assert closing.earlier_of_clocks(store, ahead) - today in (day(0) - day(0), day(1) - day(0))
+    assert closing.earlier_of_clocks(store, day(-9)) == day(-9)
+
+
 def test_only_metrics_with_ended_days_are_due(store: Store) -> None:
     """Not those whose days have not ended, nor those whose late counts wait for the next day."""
     fill(store)

@@ -66,6 +66,26 @@ def test_answers_are_bounded(store: Store) -> None:
     assert left == [True, False, False]
 
 
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_an_answer_that_is_made_is_not_in_the_way(store: Store) -> None:
+    """One that takes all the room deletes others, but none that is being made."""
+    make(store, b"old", now=0.0)
+    assert kept_answers.claim(store, b"slow", "page", now=1.0)
+    make(store, b"large", now=2.0, most=10)
+    assert kept_answers.find(store, b"old", now=3.0) is None
+    assert kept_answers.tell(store, b"slow", "decoding", now=3.0)
+
+
+def test_a_failure_takes_no_answer_away(store: Store) -> None:
+    """Another process has made it while this one was silent."""
+    assert kept_answers.claim(store, b"k", "page", now=0.0)
+    make(store, b"k", now=100.0)
+    kept_answers.fail(store, b"k", "no reports", 422, now=101.0)
+    found = kept_answers.find(store, b"k", now=102.0)
+    assert found is not None
+    assert found.state == "done"
+
+
 @pytest.mark.slow
 def test_failures_are_forgotten_with_time(store: Store) -> None:
     """A year without an answer leaves a few rows; one whose process is slow is not taken away."""

@@ -45,6 +45,13 @@ def test_two_ranges_are_compared(reader: Visitor) -> None:
     assert len(shown) - 1 == found["candidates"]
 
 
+def test_both_ranges_end_with_a_closed_day(reader: Visitor) -> None:
+    """An answer is kept, so its address names no day that may still get reports."""
+    path = "/pages/metrics/home_page/comparison"
+    page = reader.get(f"{path}?from={DAYS[3]}&to=2100-01-01&to_after={DAYS[2]}")
+    assert page.headers["location"] == f"{path}?from={DAYS[3]}&to={DAYS[-1]}&to_after={DAYS[2]}"
+
+
 def test_segments_are_shown_apart(reader: Visitor) -> None:
     """Of the one dimension that there is."""
     page = reader.answer("/pages/metrics/theme/segments", dimension="version")

@@ -100,6 +100,41 @@ def test_no_device_has_more_than_a_tenth_of_a_block(pace: str, devices: int, lat
     assert n_blocks > 10 or devices == 100
 
 
+def sent_in_months(rng: random.Random, pace: str, days: int) -> list[int]:
+    """Draw the days on which the reports of a device with monthly epochs arrive.
+
+    It answers for a day of each month on the next one; or for each week in the seven days after
+    it, where the end of a month cuts a week in two.
+    """
+    dates = [START + datetime.timedelta(day) for day in range(days)]
+    firsts = [day for day, date in enumerate(dates) if date.day == 1]
+    if pace == "month":
+        return [
+            rng.randrange(first, later) + 1 for first, later in itertools.pairwise((*firsts, days))
+        ]
+    mondays = [day for day, date in enumerate(dates) if date.weekday() == 0]
+    return [end + rng.randrange(7) for end in sorted({*mondays, *firsts})]
+
+
+@pytest.mark.parametrize("pace", ["month", "week"])
+@pytest.mark.parametrize("devices", [150, 400])
+def test_reports_that_leave_after_their_epoch_count_as_more(pace: str, devices: int) -> None:
+    """A device may send that of an epoch and that of the next one in the same month or week."""
+    rng = random.Random(f"{pace} {devices}")  # noqa: S311  # a seeded population
+    rule, days, n_blocks = Rule(pace=pace, min_cohort=LEAST, epoch="month"), 181, 0
+    lives = [sent_in_months(rng, pace, days) for _ in range(devices)]
+    for cohort in range(10):
+        own = lives[cohort::10]
+        reports = Counter(day for life in own for day in life)
+        shown, _, _ = run(rule, [reports[day] for day in range(days + 7)])
+        n_blocks += len(shown)
+        for block in shown:
+            first, last = ((each - START).days for each in (block.first, block.last))
+            most = max(sum(first <= day <= last for day in life) for life in own)
+            assert LEAST * most <= block.tally.reports
+    assert n_blocks > 10
+
+
 def test_events_are_only_counted() -> None:
     """Where a device reports every event, nothing bounds its part of a block."""
     shown, waiting, aside = run(Rule(pace="none", min_cohort=LEAST), [4, 0, 3, 4, 5])

@@ -209,12 +209,40 @@ def test_newer_schema_is_refused(database: str) -> None:
         migrate(database)
 
 
+def test_the_schema_of_another_program_is_refused(database: str) -> None:
+    """Its migrations have other names, and it stays as it is."""
+    migrate(database)
+    engine = open_engine(database)
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = 'ae1027a6acf2'"))
+    with pytest.raises(SchemaError, match="got schema ae1027a6acf2 of another program"):
+        check_schema(engine)
+    engine.dispose()
+    with pytest.raises(SchemaError, match="another program"):
+        migrate(database)
+
+
+def test_a_file_of_another_program_is_refused(tmp_path: Path) -> None:
+    """No table is added to it."""
+    path = tmp_path / "notes.db"
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        db.execute("CREATE TABLE note (text TEXT)")
+    before = path.read_bytes()
+    with pytest.raises(SchemaError, match="a collector's or empty"):
+        migrate(f"sqlite:///{path}")
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        assert db.execute("SELECT name FROM sqlite_master").fetchall() == [("note",)]
+    assert len(path.read_bytes()) == len(before)
+
+
 def test_the_next_schema_is_used_side_by_side(database: str) -> None:
     """During an upgrade collectors of both versions run; the older one changes nothing."""
     migrate(database)
     engine = open_engine(database)
     with engine.begin() as connection:
-        connection.execute(text("UPDATE alembic_version SET version_num = '0009'"))
+        (now,) = connection.execute(text("SELECT version_num FROM alembic_version")).scalars()
+        later = {"later": f"{int(now) + 1:04}"}
+        connection.execute(text("UPDATE alembic_version SET version_num = :later"), later)
     engine.dispose()
     assert migrate(database) is None
     with contextlib.closing(Store.open(database)) as store:
@@ -257,13 +285,36 @@ def test_backup_and_restore_keep_everything(database: str, tmp_path: Path) -> No
     restored.close()
 
 
+def test_a_backup_that_fails_is_none(database: str, tmp_path: Path) -> None:
+    """Nothing has its name before it is whole, nothing else is left, and the next run writes it."""
+    migrate(database)
+    copy, engine = tmp_path / "copy.sqlite3", open_engine(database)
+    name = "inbox_failed" if engine.dialect.name == "sqlite" else "answer"
+    for old, new in ((name, "away"), ("away", name)):
+        with engine.begin() as db:
+            db.execute(text(f"ALTER TABLE {old} RENAME TO {new}"))
+        if new == "away":
+            with pytest.raises(StoreError):
+                backup(database, copy)
+            assert not list(tmp_path.glob("copy*"))
+    engine.dispose()
+    backup(database, copy)
+    assert [path.name for path in tmp_path.glob("copy*")] == ["copy.sqlite3"]
+
+
 def test_restore_needs_a_backup(tmp_path: Path) -> None:
     """A backup that does not exist is named in the error."""
     with pytest.raises(StoreError, match="got no file"):
         restore(tmp_path / "absent", f"sqlite:///{tmp_path / 'new.sqlite3'}")
 
 
-@pytest.mark.parametrize("url", ["mysql://a/b", "sqlite://", "nonsense", ""])
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("mysql://a/b", "sqlite://", "nonsense", "", "postgresql://host:port/name"),
+        *("sqlite:///:memory:", "sqlite://host/file", "sqlite:///file?mode=ro"),
+    ],
+)
 def test_addresses_of_databases_are_checked(url: str) -> None:
     """Other addresses than the two forms are refused, and both forms are named."""
     with pytest.raises(ConfigError, match="database must be sqlite:///FILE or postgresql://"):
