@@ -100,7 +100,7 @@ class Rule:
         """Return how many more reports of a device may leave on these days than have intervals.
 
         One leaves on the day after the day that an epoch is asked about, perhaps in the next epoch.
-        One of a week leaves in the 7 days after it, and an epoch that ends in a week cuts it in two.
+        One of a week leaves in the 7 days after it; an epoch that ends in a week cuts it in two.
         """
         days_later = {self.epoch: 1, "week": 7}.get(self.pace, 0)
         if self.epoch == "life" or not days_later:
