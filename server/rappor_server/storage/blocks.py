@@ -268,7 +268,7 @@ def _take_counts(db: Connection, metric: str, piece: _Piece) -> _Blocks:
         ~columns.quarantine,
         ~is_closed.exists(),
     )
-    return _returned(db, gone, columns.day, columns.day)
+    return _returned(db, gone, columns.day.label("first"), columns.day.label("last"))
 
 
 def _take_open(db: Connection, metric: str, params: str, cohorts: Collection[int]) -> _Blocks:

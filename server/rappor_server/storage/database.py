@@ -204,8 +204,6 @@ def migrate(address: str) -> Path | None:
     with opened(address) as engine:
         is_sqlite = engine.dialect.name == "sqlite"
         path, backup = Path(str(engine.url.database)), None
-        if is_sqlite:
-            path.touch(mode=0o600)
         with writing(engine) as connection:
             wait_alone(connection)
             if not is_sqlite:
@@ -265,7 +263,14 @@ def _prepare_sqlite(connection: Any, _: object) -> None:
 
 
 def _follow_name(engine: Engine) -> None:
-    """Let a connection be opened again when another SQLite file has taken the name."""
+    """Let a connection be opened again when another SQLite file has taken the name.
+
+    A new file is for its owner alone.
+    """
+
+    def make(*_: object) -> None:
+        with contextlib.suppress(OSError):  # SQLite tells it
+            Path(str(engine.url.database)).touch(mode=0o600)
 
     def note(_: object, record: Any) -> None:
         record.info[_FILE] = _file_of(engine)
@@ -276,6 +281,7 @@ def _follow_name(engine: Engine) -> None:
         if record.info[_FILE] != file:
             raise DisconnectionError
 
+    event.listen(engine, "do_connect", make)
     event.listen(engine, "connect", note)
     event.listen(engine, "checkout", check)
 

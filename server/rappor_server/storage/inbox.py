@@ -61,11 +61,7 @@ _CREATE: Final = (
     "reports INTEGER NOT NULL, data BLOB NOT NULL)",  # a number is never given twice
     "CREATE TABLE IF NOT EXISTS params (fingerprint TEXT PRIMARY KEY, document TEXT NOT NULL)",
 )
-
-
 _SUMS: Final = "SELECT count(*), coalesce(sum(reports), 0), coalesce(sum(length(data)), 0) FROM"
-
-
 _INBOX: Final = schema.inbox_table("inbox")
 """On SQLite."""
 
@@ -94,7 +90,6 @@ class SqliteInbox:
         """Open or make the file."""
         self._main, self._piece_bytes, self._sealed = engine, piece_bytes, 0
         self._path = Path(f"{engine.url.database}-inbox")
-        self._path.touch(mode=0o600)
         self._own = open_engine(sqlite_url(self._path))
         event.listen(self._own, "connect", self._prepare)
         self.seal()

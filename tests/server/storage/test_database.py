@@ -266,6 +266,8 @@ def test_backup_and_restore_keep_everything(database: str, tmp_path: Path) -> No
             Path(f"{store.engine.url.database}-inbox").unlink()
     store.close()
     restore(copy, database)
+    if database.startswith("sqlite"):
+        assert stat.S_IMODE(Path(str(parse_url(database).database)).stat().st_mode) == 0o600
     restored = Store.open(database)
     assert total(restored) == 2
     assert commit(restored, body) == [submission_of(body).answer]
