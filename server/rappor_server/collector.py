@@ -32,7 +32,7 @@ from rappor_server.request_limits import AddressShare, BodyBudget, RateLimit
 from rappor_server.settings import Settings
 from rappor_server.storage.blocks import last_day
 from rappor_server.storage.folder import Folder, State
-from rappor_server.storage.group_commit import Bounds, Receiver, Result, Writer
+from rappor_server.storage.group_commit import Receiver, Result, Writer
 from rappor_server.storage.inbox import open_inbox
 from rappor_server.storage.store import Store
 from rappor_server.upload_keys import UploadKeys
@@ -94,16 +94,16 @@ class Collector:
         self._receiver = Receiver(
             wait(lambda: open_inbox(self.store.engine)),
             counter_bytes=lambda: self.accepted_params.counter_bytes,
+            today=today,
         )
         self._n_failed = 0
         self._folder = Folder(settings.database, self._hear_folder)
         self._activity = Activity()
         self._writer: Writer[Answer] = Writer(
-            self._receiver,
+            self._receiver.commit,
             deliver=self._deliver,
-            today=today,
             observe=self._observe,
-            bounds=Bounds(queue=settings.max_queue),
+            queue=settings.max_queue,
         )
         self._tasks = [
             self._loop.create_task(self._give_up_late()),

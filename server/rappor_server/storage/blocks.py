@@ -1,37 +1,32 @@
 """Blocks: consecutive whole days of one cohort that hold enough reports to be shown together.
 
-Day by day, once it has ended, the counts of a cohort are added to its open block. The block is
-closed as soon as it holds `min_cohort` reports for each interval that it touches. A device sends
-one report in an interval, so none has sent more than one in `min_cohort` of a block. Where the
-last interval alone holds enough and the whole block does not, the reports before it are set aside:
-counted as refused, and never shown. A closed block never changes. Whatever arrives for
-a day that was moved already, because some collector's clock lags, goes into the next block, which
-then begins on that day: a device may be in it with a report of each of its days. Days are moved in
-short transactions, so collectors write between them, and one that is interrupted goes on where it
-was.
+The README says when they are closed. Whatever arrives for a day that was moved already, because
+some collector's clock lags, goes into the next block, which then begins on that day: a device may
+be in it with a report of each of its days. Days are moved in short transactions, so collectors
+write between them, and one that is interrupted goes on where it was.
 """
 
 from __future__ import annotations
 
 import datetime
 import functools
+import itertools
 import math
 import time
-from collections import Counter, defaultdict, deque
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections import defaultdict, deque
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, Self
+from typing import Final, NamedTuple, Self
 
 import numpy as np
-from sqlalchemy import Connection, Engine, delete, func, or_, select
+from sqlalchemy import ColumnElement, Connection, Delete, Engine, delete, func, or_, select
 
 from rappor.counts.devices import most_reports, same_interval
 from rappor.registry.metric import Metric
 from rappor_server.storage import schema
-from rappor_server.storage.bulk import BulkDelete, BulkInsert
+from rappor_server.storage.bulk import insert_rows
 from rappor_server.storage.database import (
     PAUSE_SECONDS,
-    as_day,
     failing_as_store_error,
     wait_alone,
     writing,
@@ -40,14 +35,6 @@ from rappor_server.storage.fold import add_refusals
 from rappor_server.storage.store import Store
 from rappor_server.storage.tallies import Tally
 
-_BLOCKS: Final = BulkInsert(schema.block)
-_THROUGH: Final = BulkInsert(schema.blocked, keys=("metric",))
-_OPEN: Final = BulkDelete(
-    schema.block,
-    keys=("metric", "params", "cohort"),
-    returning=("params", "cohort", "first", "last", "reports", "ones"),
-    only="own.closed = false",  # an equality, or SQLite would look at all blocks of the metric
-)
 _DAY: Final = datetime.timedelta(days=1)
 _COHORTS: Final = 4096
 """Those of a day that are moved at once."""
@@ -63,13 +50,6 @@ class _Piece(NamedTuple):
     day: datetime.date
     start: int
     is_last: bool
-
-
-class _Cohort(NamedTuple):
-    """Whose counts a block holds, within a metric."""
-
-    params: str
-    cohort: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,6 +132,10 @@ class Settled(NamedTuple):
     set_aside: int = 0
 
 
+_Blocks = defaultdict[tuple[str, int], list[Block]]
+"""Those of a metric by the fingerprint of their parameters and their cohort."""
+
+
 def last_day(store: Store, metric: Metric, *, today: datetime.date) -> datetime.date:
     """Return the last day whose reports may be read: the last one that is in blocks.
 
@@ -168,11 +152,9 @@ def last_day(store: Store, metric: Metric, *, today: datetime.date) -> datetime.
 def n_reports(store: Store, metric: Metric) -> int:
     """Return how many reports of a metric are counted and in no block."""
     columns = schema.tally.c
-    query = select(func.coalesce(func.sum(columns.reports), 0)).where(
-        columns.metric == metric.name, ~columns.quarantine
-    )
+    own = (columns.metric == metric.name, ~columns.quarantine)
     with failing_as_store_error(), store.engine.connect() as db:
-        return int(db.execute(query).scalar_one())
+        return int(db.scalar(select(func.sum(columns.reports)).where(*own)) or 0)
 
 
 def due(engine: Engine, metrics: Collection[str], *, today: datetime.date) -> list[str]:
@@ -221,26 +203,16 @@ def _pieces(db: Connection, metric: str, today: datetime.date) -> Iterator[_Piec
     """Yield what is to be moved, day by day."""
     columns = schema.tally.c
     next_day = _through(db, metric) + _DAY
-    days = sorted({max(day, next_day) for day in _days_before(db, metric, today)})
-    if not days:
-        return
+    own = (columns.metric == metric, columns.day < today, ~columns.quarantine)
+    days = db.execute(select(columns.day).where(*own).distinct()).scalars().all()
     ends = select(func.min(columns.cohort), func.max(columns.cohort))
-    first, last = db.execute(ends.where(columns.metric == metric)).one()
-    if first is None:  # another one has moved all of it meanwhile
+    first, last = db.execute(ends.where(*own)).one()
+    if first is None:  # there is nothing, or another one has moved all of it meanwhile
         return
-    for day in days:
+    for day in sorted({max(day, next_day) for day in days}):
         if day < today:
             for start in range(first, last + 1, _COHORTS):
                 yield _Piece(day, start, is_last=start + _COHORTS > last)
-
-
-def _move_piece(db: Connection, metric: str, piece: _Piece, rule: Rule) -> None:
-    """Move a piece, unless another one has moved its day meanwhile."""
-    if _through(db, metric) >= piece.day:
-        return
-    _move(db, metric, piece, rule)
-    if piece.is_last:
-        _THROUGH.run(db, [(metric, piece.day)])
 
 
 def _through(db: Connection, metric: str) -> datetime.date:
@@ -250,38 +222,28 @@ def _through(db: Connection, metric: str) -> datetime.date:
     return datetime.date.min if found is None else found
 
 
-def _days_before(db: Connection, metric: str, today: datetime.date) -> Iterable[datetime.date]:
-    columns = schema.tally.c
-    query = select(columns.day).where(
-        columns.metric == metric, columns.day < today, ~columns.quarantine
-    )
-    return db.execute(query.distinct()).scalars()
+def _move_piece(db: Connection, metric: str, piece: _Piece, rule: Rule) -> None:
+    """Move the counts of a piece, and those that came late for days before it.
 
-
-def _move(db: Connection, metric: str, piece: _Piece, rule: Rule) -> None:
-    """Move the counts of a piece, and those that came late for days before it."""
-    added = _take_counts(db, metric, piece)
-    waiting = _take_open(db, metric, added)
+    It does nothing if another one has moved the day meanwhile.
+    """
+    if _through(db, metric) >= piece.day:
+        return
+    added, waiting = _take_counts(db, metric, piece), _Blocks(list)
+    for params, some in itertools.groupby(sorted(added), lambda own: own[0]):
+        waiting |= _take_open(db, metric, params, [cohort for _, cohort in some])
     rows, set_aside = [], 0
     for own, days in added.items():
         settled = _settle(rule, waiting[own], days, piece.day)
-        closed = [] if settled.closed is None else [settled.closed]
         set_aside += settled.set_aside
-        rows += [
-            (
-                metric,
-                *own,
-                each.last,
-                each.first,
-                bool(closed),
-                each.tally.reports,
-                each.tally.to_bytes(),
-            )
-            for each in (*closed, *settled.waiting)
-        ]
-    _BLOCKS.run(db, rows)
+        for each in filter(None, (settled.closed, *settled.waiting)):
+            of_block = each.last, each.first, each is settled.closed, each.tally.reports
+            rows.append((metric, *own, *of_block, each.tally.to_bytes()))
+    insert_rows(db, schema.block, rows)
     if set_aside:
-        add_refusals(db, Counter({(piece.day, metric, SET_ASIDE): set_aside}))
+        add_refusals(db, {(piece.day, metric, SET_ASIDE): set_aside})
+    if piece.is_last:
+        insert_rows(db, schema.blocked, [(metric, piece.day)], update="through = excluded.through")
 
 
 def _settle(
@@ -298,8 +260,8 @@ def _settle(
     return settled
 
 
-def _take_counts(db: Connection, metric: str, piece: _Piece) -> dict[_Cohort, list[Block]]:
-    """Delete the counters of some cohorts, of all days up to one, and return them in order.
+def _take_counts(db: Connection, metric: str, piece: _Piece) -> _Blocks:
+    """Delete the counters of some cohorts, of all days up to one, and return them.
 
     A collector whose clock lags writes before that and is included, or finds its counters gone.
     Where an interrupted run has closed the block of this day already, they stay for the next day.
@@ -320,25 +282,24 @@ def _take_counts(db: Connection, metric: str, piece: _Piece) -> dict[_Cohort, li
         ~columns.quarantine,
         ~is_closed.exists(),
     )
-    returned = gone.returning(
-        columns.params, columns.cohort, columns.day, columns.reports, columns.ones
-    )
-    return _by_cohort((*row[:3], *row[2:]) for row in db.execute(returned))
+    return _returned(db, gone, columns.day.label("first"), columns.day.label("last"))
 
 
-def _take_open(
-    db: Connection, metric: str, cohorts: Iterable[_Cohort]
-) -> defaultdict[_Cohort, list[Block]]:
-    """Delete the open blocks of cohorts and return what they held, each cohort's in order."""
-    return _by_cohort(_OPEN.run(db, [(metric, *own) for own in cohorts]))
+def _take_open(db: Connection, metric: str, params: str, cohorts: Collection[int]) -> _Blocks:
+    """Delete the open blocks of cohorts and return what they held."""
+    columns = schema.block.c
+    same = (columns.metric == metric, columns.params == params, columns.cohort.in_(cohorts))
+    gone = delete(schema.block).where(*same, ~columns.closed)
+    return _returned(db, gone, columns.first, columns.last)
 
 
-def _by_cohort(rows: Iterable[Any]) -> defaultdict[_Cohort, list[Block]]:
-    """Return the blocks of each cohort, in order."""
-    found: defaultdict[_Cohort, list[Block]] = defaultdict(list)
-    for params, cohort, first, last, reports, ones in rows:
-        tally = Tally.from_bytes(reports, bytes(ones))
-        found[_Cohort(params, cohort)].append(Block(as_day(first), as_day(last), tally))
+def _returned(db: Connection, gone: Delete, *days: ColumnElement[datetime.date]) -> _Blocks:
+    """Delete rows and return them as the blocks of each cohort, in order."""
+    columns, found = gone.table.c, _Blocks(list)
+    own = gone.returning(columns.params, columns.cohort, *days, columns.reports, columns.ones)
+    for params, cohort, first, last, reports, ones in db.execute(own):
+        block = Block(first, last, Tally.from_bytes(reports, bytes(ones)))
+        found[params, cohort].append(block)
     for blocks in found.values():
         blocks.sort(key=lambda each: each.first)
     return found

@@ -16,13 +16,14 @@ from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, Engine, create_engine, event, func, inspect, select, text
+from sqlalchemy import Connection, Date, Engine, create_engine, event, func, inspect, select, text
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, DisconnectionError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from rappor.ground.errors import MissingExtraError
 from rappor_server.errors import ConfigError, SchemaError, StoreError
+from rappor_server.storage import schema
 
 _WAIT_SECONDS: Final = 5.0
 """How long a transaction waits for a locked database, table or row."""
@@ -30,8 +31,6 @@ _GONE_SECONDS: Final = 10.0
 """After how long a connection to a silent PostgreSQL counts as broken."""
 _MORE_CONNECTIONS: Final = 40
 """More than the threads that may read at once, so that the writer never waits for a reader."""
-_PREPARED_STATEMENTS: Final = 512
-"""Of a connection to SQLite: those of a group commit, for any number of rows."""
 _HOLD: Final = text("SET LOCAL idle_in_transaction_session_timeout = '10s'")
 """Whoever is alone on PostgreSQL and hangs, perhaps with its machine, is alone no longer."""
 _HOLD_LONG: Final = text("SET LOCAL idle_in_transaction_session_timeout = 0")
@@ -58,7 +57,6 @@ so that whoever writes in steps would keep it waiting for all of them."""
 PAUSE_SECONDS: Final = 0.03
 """Between two transactions of work that can wait, so that most of the time is left to uploads."""
 _WRITES: Final = "rappor_writes"
-_BUSY_SECONDS: Final = "rappor_busy_seconds"
 _FILE: Final = "rappor_file"
 
 
@@ -89,11 +87,7 @@ def open_engine(text: str) -> Engine:
     """Return an engine for a database; it does not connect yet."""
     url = parse_url(text)
     if url.drivername == "sqlite":
-        engine = create_engine(
-            url,
-            max_overflow=_MORE_CONNECTIONS,
-            connect_args={"timeout": _WAIT_SECONDS, "cached_statements": _PREPARED_STATEMENTS},
-        )
+        engine = create_engine(url, max_overflow=_MORE_CONNECTIONS)
         event.listen(engine, "connect", _prepare_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
         _follow_name(engine)
@@ -117,19 +111,28 @@ def open_engine(text: str) -> Engine:
 
 
 @contextlib.contextmanager
+def opened(text: str) -> Iterator[Engine]:
+    """Open an engine, and close all its connections in the end."""
+    engine = open_engine(text)
+    try:
+        yield engine
+    finally:
+        engine.dispose()
+
+
+@contextlib.contextmanager
 def writing(engine: Engine) -> Iterator[Connection]:
     """Open a transaction that writes; errors of the database become StoreError.
 
     On SQLite the transaction takes the write lock when it begins: one that read first and wrote
     later would fail if another one wrote in between.
     """
-    with failing_as_store_error(), open_to_write(engine) as connection, connection.begin():
-        yield connection
-
-
-def open_to_write(engine: Engine) -> Connection:
-    """Return a connection whose transactions write; see `writing`."""
-    return engine.connect().execution_options(**{_WRITES: True})
+    with failing_as_store_error(), engine.connect() as db:
+        db.execution_options(**{_WRITES: True})
+        with db.begin():
+            yield db
+        if _FILE in db.info and db.info[_FILE] != _file_of(engine):
+            raise StoreError("the database file has been deleted or replaced")
 
 
 def wait_alone(connection: Connection) -> None:
@@ -140,30 +143,25 @@ def wait_alone(connection: Connection) -> None:
 
     SQLite has one writer at a time, so there is nothing to wait for.
     """
-    if connection.dialect.name == "postgresql":
-        connection.execute(_HOLD)
-        connection.execute(select(func.pg_advisory_xact_lock(_MAINTENANCE)))
+    is_alone(connection, waits=True)
 
 
-def is_alone(connection: Connection) -> bool:
-    """Do what `wait_alone` does, without waiting; return False if another one is alone."""
+def is_alone(connection: Connection, *, waits: bool = False) -> bool:
+    """Do what `wait_alone` does, or return False at once if another one is alone."""
     if connection.dialect.name != "postgresql":
         return True
     connection.execute(_HOLD)
-    return bool(connection.scalar(select(func.pg_try_advisory_xact_lock(_MAINTENANCE))))
+    lock = func.pg_advisory_xact_lock if waits else func.pg_try_advisory_xact_lock
+    return connection.scalar(select(lock(_MAINTENANCE))) is not False
 
 
 def today_of(connection: Connection) -> datetime.date:
     """Return the day (UTC) by the database's clock; SQLite has that of this machine."""
     if connection.dialect.name == "postgresql":
-        now = connection.execute(text("SELECT (now() AT TIME ZONE 'UTC')::date"))
-        return as_day(now.scalar_one())
+        now = text("SELECT (now() AT TIME ZONE 'UTC')::date").columns(day=Date)
+        today: datetime.date = connection.execute(now).scalar_one()
+        return today
     return datetime.datetime.now(datetime.UTC).date()
-
-
-def as_day(day: datetime.date | str) -> datetime.date:
-    """Return a day as a driver returns it; SQLite's is a text."""
-    return datetime.date.fromisoformat(day) if isinstance(day, str) else day
 
 
 @contextlib.contextmanager
@@ -171,19 +169,12 @@ def failing_as_store_error() -> Iterator[None]:
     """Turn errors of the database into StoreError, without the driver's messages."""
     try:
         yield
-    except DBAPIError as error:
-        raise _store_error(error.orig) from None
-    except sqlite3.Error as error:
-        raise _store_error(error) from None
+    except (DBAPIError, sqlite3.Error) as error:  # their text may hold what was sent
+        kind = type(getattr(error, "orig", error)).__name__
+        raised = LockedError if kind == "LockNotAvailable" else StoreError
+        raise raised(f"the database cannot answer: {kind}") from None
     except PoolTimeoutError:
         raise StoreError("the database cannot answer: all connections are in use") from None
-
-
-def _store_error(error: BaseException | None) -> StoreError:
-    """Return the error for one of a driver, whose text may hold what was sent."""
-    kind = type(error).__name__
-    raised = LockedError if kind == "LockNotAvailable" else StoreError
-    return raised(f"the database cannot answer: {kind}")
 
 
 def check_schema(engine: Engine) -> None:
@@ -193,17 +184,13 @@ def check_schema(engine: Engine) -> None:
     not use either, so both versions may run side by side.
     """
     with failing_as_store_error(), engine.connect() as connection:
-        have, want = _revision(connection), _head()
+        have, want = _revision(connection), _revisions()[0]
     _check_own(have)
     if have is not None and int(want) <= int(have) <= int(want) + 1:
         return
-    if have is None or have < want:
-        raise SchemaError(
-            f"the database must have schema {want}, got {have or 'none'}: run rappor-server migrate"
-        )
-    raise SchemaError(
-        f"the database must have schema {want}, got {have}: it belongs to a newer version"
-    )
+    is_older = have is None or have < want
+    remedy = "run rappor-server migrate" if is_older else "it belongs to a newer version"
+    raise SchemaError(f"the database must have schema {want}, got {have or 'none'}: {remedy}")
 
 
 def _check_own(revision: str | None) -> None:
@@ -223,34 +210,37 @@ def is_empty(engine: Engine) -> bool:
 def migrate(address: str) -> Path | None:
     """Bring a database to this program's schema; return the backup if an SQLite file was copied.
 
-    Raises SchemaError for a database of a newer version, and StoreError if it cannot answer.
+    Raises SchemaError for a database of another version, and StoreError if it cannot answer.
     """
-    engine = open_engine(address)
-    is_sqlite = engine.dialect.name == "sqlite"
-    path = Path(str(engine.url.database))
-    try:
-        if is_sqlite:
-            path.touch(mode=0o600)
+    with opened(address) as engine:
+        is_sqlite = engine.dialect.name == "sqlite"
+        path, backup = Path(str(engine.url.database)), None
         with writing(engine) as connection:
             wait_alone(connection)
             if not is_sqlite:
                 connection.execute(_HOLD_LONG)
-            have, want = _revision(connection), _head()
+            have, (want, *older) = _revision(connection), _revisions()
             _check_own(have)
             if have is None and is_sqlite and not is_empty(engine):
                 raise SchemaError("the database must be a collector's or empty, got another file")
-            if have is not None and have > want:
-                check_schema(engine)
-                return None
-            backup = _back_up(engine, have) if have not in (None, want) else None
             config = _config()
             config.attributes["connection"] = connection
-            command.upgrade(config, "head")
+            if have is None:
+                schema.metadata.create_all(connection, checkfirst=False)
+                command.stamp(config, want)
+            elif have in older:
+                backup = _back_up(path, have) if is_sqlite else None
+                command.upgrade(config, want)
+            elif have < want:
+                raise SchemaError(
+                    f"the database must have schema {' or '.join(older)}, got {have}: run migrate "
+                    "of the version in between first"
+                )
+            else:
+                check_schema(engine)
         if is_sqlite:
             erase_traces(path)
         return backup
-    finally:
-        engine.dispose()
 
 
 def erase_traces(path: Path) -> bool:
@@ -268,15 +258,6 @@ def erase_traces(path: Path) -> bool:
         return not is_busy
 
 
-def connect_sqlite(path: Path) -> sqlite3.Connection:
-    """Open an SQLite file for its owner alone, for `begin_immediate`; any thread may use it."""
-    path.touch(mode=0o600)
-    db = sqlite3.connect(path, timeout=_WAIT_SECONDS, isolation_level=None, check_same_thread=False)
-    _prepare_sqlite(db, None)
-    _set_busy_timeout(db, 0)
-    return db
-
-
 def copy_sqlite(source: Path, target: Path) -> None:
     """Copy one state of an SQLite file by its online backup, whatever is written meanwhile."""
     with (
@@ -292,87 +273,69 @@ def _prepare_sqlite(connection: Any, _: object) -> None:
     connection.isolation_level = None
     for pragma in _PRAGMAS:
         connection.execute(f"PRAGMA {pragma}").close()
-    _switch_to_wal(connection)
+    _insist(connection, "PRAGMA journal_mode = WAL")  # readers and the writer work side by side
 
 
 def _follow_name(engine: Engine) -> None:
-    """Let a connection be opened again when another SQLite file has taken the name."""
-    path = Path(str(engine.url.database))
+    """Let a connection be opened again when another SQLite file has taken the name.
+
+    A new file is for its owner alone.
+    """
+
+    def make(*_: object) -> None:
+        with contextlib.suppress(OSError):  # SQLite tells it
+            Path(str(engine.url.database)).touch(mode=0o600)
 
     def note(_: object, record: Any) -> None:
-        record.info[_FILE] = file_of(path)
+        record.info[_FILE] = _file_of(engine)
 
     def check(_: object, record: Any, __: object) -> None:
-        if (file := file_of(path)) is None:
+        if (file := _file_of(engine)) is None:
             raise StoreError("the database file has been deleted")
         if record.info[_FILE] != file:
             raise DisconnectionError
 
+    event.listen(engine, "do_connect", make)
     event.listen(engine, "connect", note)
     event.listen(engine, "checkout", check)
 
 
-def file_of(path: Path) -> tuple[int, int] | None:
-    """Return what tells a file from any other of its name, None if there is none."""
+def _file_of(engine: Engine) -> tuple[int, int] | None:
+    """Return what tells an SQLite file from any other of its name, None if there is none."""
     try:
-        status = path.stat()
+        status = Path(str(engine.url.database)).stat()
     except FileNotFoundError:
         return None
     return status.st_dev, status.st_ino
 
 
-def _switch_to_wal(connection: sqlite3.Connection) -> None:
-    """Let readers and the writer work side by side; retried, as SQLite does not wait for this."""
-    until = time.monotonic() + _WAIT_SECONDS
-    while True:
-        try:
-            connection.execute("PRAGMA journal_mode = WAL").close()
-        except sqlite3.OperationalError:
-            if time.monotonic() > until:
-                raise
-            time.sleep(0.02)
-        else:
-            return
-
-
 def _begin_sqlite(connection: Connection) -> None:
-    writes = connection.get_execution_options().get(_WRITES, False)
-    db = connection.connection.dbapi_connection
-    assert db is not None
-    seconds = 0.0 if writes else _WAIT_SECONDS
-    if connection.info.get(_BUSY_SECONDS, _WAIT_SECONDS) != seconds:
-        _set_busy_timeout(db, seconds)
-        connection.info[_BUSY_SECONDS] = seconds
-    if writes:
+    db: Any = connection.connection.dbapi_connection
+    if connection.get_execution_options().get(_WRITES, False):
         begin_immediate(db)
     else:
-        connection.exec_driver_sql("BEGIN")
-
-
-def _set_busy_timeout(db: Any, seconds: float) -> None:
-    """Choose how long SQLite itself waits for a lock."""
-    db.execute(f"PRAGMA busy_timeout = {1000 * seconds:.0f}").close()
+        db.execute(f"PRAGMA busy_timeout = {1000 * _WAIT_SECONDS:.0f}").close()
+        db.execute("BEGIN").close()
 
 
 def begin_immediate(db: Any) -> None:
-    """Begin a transaction of SQLite that writes, as soon as no other one does.
+    """Begin a transaction of SQLite that writes, as soon as no other one does."""
+    db.execute("PRAGMA busy_timeout = 0").close()
+    _insist(db, "BEGIN IMMEDIATE")
 
-    The connection must have no timeout of its own for a lock.
-    """
+
+def _insist(db: Any, statement: str) -> None:
+    """Execute a statement of SQLite as soon as nobody else writes, or recovers after a crash."""
     until = time.monotonic() + _WAIT_SECONDS
-    while not _has_begun(db, is_last=time.monotonic() > until):
-        time.sleep(_LOOK_SECONDS)
-
-
-def _has_begun(db: Any, *, is_last: bool) -> bool:
-    """Try to begin a transaction; False while another one writes, or recovers after a crash."""
-    try:
-        db.execute("BEGIN IMMEDIATE").close()
-    except sqlite3.OperationalError as error:
-        if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or is_last:
-            raise
-        return False
-    return True
+    while True:
+        try:
+            db.execute(statement).close()
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > until:
+                raise
+            time.sleep(_LOOK_SECONDS)
+        else:
+            return
 
 
 def _prepare_postgresql(connection: Any, _: object) -> None:
@@ -389,19 +352,17 @@ def _config() -> Config:
     return config
 
 
-def _head() -> str:
-    return str(ScriptDirectory.from_config(_config()).get_current_head())
+def _revisions() -> list[str]:
+    """Return the schemas that this program knows, its own one first."""
+    return [each.revision for each in ScriptDirectory.from_config(_config()).walk_revisions()]
 
 
 def _revision(connection: Connection) -> str | None:
     return MigrationContext.configure(connection).get_current_revision()
 
 
-def _back_up(engine: Engine, revision: str | None) -> Path | None:
+def _back_up(path: Path, revision: str) -> Path:
     """Copy an SQLite file beside itself before its schema changes, for its owner alone."""
-    if engine.dialect.name != "sqlite":
-        return None
-    path = Path(str(engine.url.database))
     day = datetime.datetime.now(datetime.UTC).date()
     backup = path.with_name(f"{path.name}.schema-{revision}.{day}.bak")
     backup.touch(mode=0o600)

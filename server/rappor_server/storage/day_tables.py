@@ -1,28 +1,18 @@
 """Tables that hold one day each, so that a day is forgotten by dropping its table.
 
-Whoever writes into them, or takes them out of use, is alone (`wait_alone`).
+Whoever writes into them, or takes them out of use, is alone (`wait_alone`). A statement gets many
+keys as one string of bytes.
 """
 
 from __future__ import annotations
 
 import datetime
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Collection
 from typing import Final
 
-from sqlalchemy import (
-    Connection,
-    Engine,
-    Table,
-    delete,
-    func,
-    insert,
-    inspect,
-    select,
-    text,
-    update,
-)
+from sqlalchemy import Connection, Engine, Table, delete, insert, inspect, select, text, update
 
+from rappor_server.ingest.retry_keys import KEY_BYTES
 from rappor_server.storage import schema
 from rappor_server.storage.database import (
     LockedError,
@@ -34,20 +24,32 @@ from rappor_server.storage.database import (
 UPLOAD: Final = "upload"
 PART: Final = "part"
 KEPT: Final = "kept"
-_TABLES: Final[Mapping[str, Callable[[str], Table]]] = {
-    UPLOAD: schema.key_table,
-    PART: schema.key_table,
-    KEPT: schema.kept_table,
-}
-_FORGOTTEN: Final = "forgotten_"
 _STILL_READ: Final = (
     "a table that is due to be deleted is still read, perhaps for a backup: run prune again later"
 )
 
+_MOST_TABLES: Final = 100
+"""That are looked at, the newest ones: SQLite joins no more than 500, if `prune` never runs."""
+_KEY: Final = f"{KEY_BYTES} * i + 1, {KEY_BYTES}"
+_GIVEN: Final = {
+    "sqlite": f"""
+        WITH RECURSIVE place (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM place WHERE i < :last),
+        given (key) AS MATERIALIZED (SELECT substr(:keys, {_KEY}) FROM place)
+    """,  # noqa: S608
+    "postgresql": f"""
+        WITH given (key) AS MATERIALIZED (
+            SELECT CAST(encode(substr(CAST(:keys AS bytea), {_KEY}), 'hex') AS uuid)
+            FROM generate_series(0, :last) AS place (i)
+        )
+    """,  # noqa: S608
+}
+_FOUND: Final = {"sqlite": "given.key", "postgresql": "uuid_send(given.key)"}
+
 
 def table_of(kind: str, day: datetime.date) -> Table:
     """Return the table of a day, whether it exists or not."""
-    return _TABLES[kind](f"{kind}_{day:%Y%m%d}")
+    make = schema.kept_table if kind == KEPT else schema.key_table
+    return make(f"{kind}_{day:%Y%m%d}")
 
 
 def days_of(db: Connection, kind: str) -> list[datetime.date]:
@@ -64,6 +66,37 @@ def add(db: Connection, kind: str, day: datetime.date) -> None:
         table_of(kind, day).create(db)
 
 
+def known_keys(db: Connection, kind: str, keys: Collection[bytes]) -> set[bytes]:
+    """Return those of the keys that are in the tables of a kind."""
+    days = days_of(db, kind)[:_MOST_TABLES]
+    if not keys or not days:
+        return set()
+    arms = " UNION ALL ".join(
+        f"SELECT {_FOUND[db.dialect.name]} FROM given CROSS JOIN {table.name} AS own "  # noqa: S608
+        "WHERE own.key = given.key"
+        for table in (table_of(kind, day) for day in days)
+    )
+    return {bytes(key) for (key,) in db.execute(text(_GIVEN[db.dialect.name] + arms), _all(keys))}
+
+
+def keep_keys(db: Connection, kind: str, keys: Collection[bytes], today: datetime.date) -> None:
+    """Add keys to the newest table, also those that older ones have: they live on with a retry.
+
+    That is the table of today, or of a later day where a clock was ahead.
+    """
+    if not keys:
+        return
+    day = max([today, *days_of(db, kind)[:1]])
+    add(db, kind, day)
+    name = table_of(kind, day).name
+    added = f"INSERT INTO {name} (key) SELECT key FROM given WHERE true ON CONFLICT DO NOTHING"  # noqa: S608
+    db.execute(text(_GIVEN[db.dialect.name] + added), _all(keys))
+
+
+def _all(keys: Collection[bytes]) -> dict[str, object]:
+    return {"keys": b"".join(sorted(keys)), "last": len(keys) - 1}
+
+
 def forget(engine: Engine, kind: str, *, before: datetime.date) -> int:
     """Forget the tables of days before one; return how many rows they had.
 
@@ -73,73 +106,53 @@ def forget(engine: Engine, kind: str, *, before: datetime.date) -> int:
     try:
         with writing(engine) as db:
             wait_alone(db)
-            for day in days_of(db, kind):
-                if day < before:
-                    _take_out(db, kind, day)
+            columns = schema.day_table.c
+            gone = delete(schema.day_table).where(columns.kind == kind, columns.day < before)
+            for day in db.execute(gone.returning(columns.day)).scalars().all():
+                name = table_of(kind, day).name
+                db.execute(text(f"ALTER TABLE {name} RENAME TO forgotten_{name}"))
     except LockedError:
         raise LockedError(_STILL_READ) from None
-    with failing_as_store_error():
-        names = [name for name in inspect(engine).get_table_names() if _is_forgotten(name, kind)]
-    return sum(_erase(engine, kind, name) for name in names)
-
-
-def _take_out(db: Connection, kind: str, day: datetime.date) -> None:
-    columns = schema.day_table.c
-    name = table_of(kind, day).name
-    db.execute(delete(schema.day_table).where(columns.kind == kind, columns.day == day))
-    db.execute(text(f"ALTER TABLE {name} RENAME TO {_FORGOTTEN}{name}"))
-
-
-def _is_forgotten(name: str, kind: str) -> bool:
-    return re.fullmatch(rf"{_FORGOTTEN}{kind}_\d{{8}}", name) is not None
-
-
-def _erase(engine: Engine, kind: str, name: str) -> int:
-    """Delete a forgotten table, perhaps one that an interrupted run has left; return its rows."""
-    table = _TABLES[kind](name)
-    with writing(engine) as db:
-        n_rows = db.scalar(select(func.count()).select_from(table)) or 0
-        table.drop(db)
-    return int(n_rows)
+    with failing_as_store_error():  # perhaps those too that an interrupted run has left
+        names = inspect(engine).get_table_names()
+    n_rows = 0
+    for name in names:
+        if name.startswith(f"forgotten_{kind}_"):
+            with writing(engine) as db:
+                n_rows += db.scalar(text(f"SELECT count(*) FROM {name}")) or 0  # noqa: S608
+                db.execute(text(f"DROP TABLE {name}"))
+    return n_rows
 
 
 def shuffle_days(engine: Engine, *, before: datetime.date) -> None:
     """Write the kept reports of finished days again, in random order, on PostgreSQL.
 
     A table there holds its rows in the order of their arrival, with the transaction that wrote
-    each. SQLite sorts the rows by their random keys as they arrive.
+    each; it is replaced by a copy in the order of its random keys, written by one transaction.
+    SQLite sorts the rows by their random keys as they arrive.
     """
     if engine.dialect.name != "postgresql":
         return
     columns = schema.day_table.c
     query = select(columns.day).where(columns.kind == KEPT, columns.day < before, ~columns.shuffled)
     with failing_as_store_error(), engine.connect() as db:
-        days = list(db.execute(query).scalars())
+        days = db.execute(query).scalars().all()
     for day in days:
+        new = table_of(KEPT, day)
+        old = schema.kept_table(f"{new.name}_old")
         with writing(engine) as db:
-            _shuffle(db, table_of(KEPT, day))
-            _note_shuffled(db, day, is_shuffled=True)
+            db.execute(text(f"LOCK TABLE {new.name} IN ACCESS EXCLUSIVE MODE"))
+            db.execute(text(f"ALTER TABLE {new.name} RENAME TO {old.name}"))
+            db.execute(text(f"ALTER INDEX {new.name}_pkey RENAME TO {old.name}_pkey"))
+            new.create(db)
+            rows = select(old).order_by(old.c.key)
+            db.execute(insert(new).from_select(list(new.columns), rows))
+            old.drop(db)
+            note_shuffled(db, day, is_shuffled=True)
 
 
-def _shuffle(db: Connection, old: Table) -> None:
-    """Replace a table by a copy in the order of its random keys, written by one transaction."""
-    db.execute(text(f"LOCK TABLE {old.name} IN ACCESS EXCLUSIVE MODE"))
-    db.execute(text(f"ALTER TABLE {old.name} RENAME TO {old.name}_old"))
-    db.execute(text(f"ALTER INDEX {old.name}_pkey RENAME TO {old.name}_old_pkey"))
-    before = schema.kept_table(f"{old.name}_old")
-    old.create(db)
-    rows = select(before).order_by(before.c.key)
-    db.execute(insert(old).from_select(list(old.columns), rows))
-    before.drop(db)
-
-
-def note_unshuffled(db: Connection, day: datetime.date) -> None:
-    """Note that kept reports of a day have come since they were shuffled, if they were."""
-    if db.dialect.name == "postgresql":
-        _note_shuffled(db, day, is_shuffled=False)
-
-
-def _note_shuffled(db: Connection, day: datetime.date, *, is_shuffled: bool) -> None:
+def note_shuffled(db: Connection, day: datetime.date, *, is_shuffled: bool) -> None:
+    """Note whether the kept reports of a day are shuffled, or others have come since."""
     columns = schema.day_table.c
     here = [columns.kind == KEPT, columns.day == day, columns.shuffled != is_shuffled]
     db.execute(update(schema.day_table).where(*here).values(shuffled=is_shuffled))

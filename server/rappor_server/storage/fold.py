@@ -9,6 +9,7 @@ that are folded together as well, whatever their order.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import functools
 import secrets
@@ -17,29 +18,20 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from sqlalchemy import Connection, Engine, delete, insert, select
 
 from rappor.protocol.params import Params
 from rappor_server.ingest.retry_keys import KEY_BYTES, key_of_report
-from rappor_server.storage import day_tables, keys, schema
-from rappor_server.storage.bulk import BulkDelete, BulkInsert
-from rappor_server.storage.database import as_day, is_alone, today_of, wait_alone, writing
-from rappor_server.storage.day_tables import KEPT, PART, UPLOAD, days_of
+from rappor_server.storage import day_tables, schema
+from rappor_server.storage.bulk import insert_rows
+from rappor_server.storage.database import is_alone, today_of, wait_alone, writing
+from rappor_server.storage.day_tables import KEPT, PART, UPLOAD, days_of, keep_keys, known_keys
 from rappor_server.storage.inbox import Group, Inbox, open_inbox
 from rappor_server.storage.record import Kind, Record, RecordError, Reports, decode
 from rappor_server.storage.tallies import Tally, sum_by_cohort
 
-_CELL: Final = ("metric", "params", "day", "quarantine", "cohort")
-_TALLIES: Final = BulkInsert(schema.tally, keys=_CELL)
-_BEFORE: Final = BulkDelete(schema.tally, keys=_CELL, returning=("cohort", "reports", "ones"))
-_REFUSALS: Final = BulkInsert(schema.refusal, keys=("day", "metric", "reason"))
-_REFUSED_BEFORE: Final = BulkDelete(
-    schema.refusal,
-    keys=("day", "metric", "reason"),
-    returning=("day", "metric", "reason", "number"),
-)
-_BITS_AT_ONCE: Final = 8_000_000
+_AT_ONCE: Final = 4096
+"""Reports that are added up at once, so that memory is bounded, and the cohorts in a statement."""
 _DAY: Final = datetime.timedelta(days=1)
 
 
@@ -52,28 +44,10 @@ class Folded(NamedTuple):
     failed: int = 0
 
 
-class _Batch(NamedTuple):
-    """One kind of reports of one day, which count in the same rows."""
-
-    day: datetime.date
-    kind: Kind
-
-
-class _Columns(NamedTuple):
-    """Reports that count: `cohorts` (n,) and `packed` (n, n_bytes) uint8."""
-
-    params: Params
-    cohorts: NDArray[np.uint32]
-    packed: NDArray[np.uint8]
-
-
 def fold_all(engine: Engine) -> Folded:
     """Fold what was acknowledged before, whoever else folds; StoreError if that is not certain."""
-    inbox = open_inbox(engine)
-    try:
+    with contextlib.closing(open_inbox(engine)) as inbox:
         return fold(engine, inbox, waits=True)
-    finally:
-        inbox.close()
 
 
 def fold(
@@ -87,13 +61,12 @@ def fold(
     inbox.seal()
     while True:
         with writing(engine) as db:
-            if waits:
-                wait_alone(db)
-            elif not is_alone(db):
+            if not is_alone(db, waits=waits):
                 return total
-            _beat(db, today or today_of(db))
+            day = today or today_of(db)
+            _beat(db, day)
             groups = inbox.take(db)
-            piece = _fold(db, groups, today or today_of(db))
+            piece = _fold(db, groups, day)
         inbox.clear()
         total = Folded(*map(sum, zip(total, piece, strict=True)))
         if not groups:
@@ -106,9 +79,8 @@ def retry_failed(engine: Engine, *, today: datetime.date | None = None) -> Folde
     with writing(engine) as db:
         wait_alone(db)
         rows = db.execute(delete(schema.inbox_failed).returning(columns.day, columns.data)).all()
-        return _fold(
-            db, [Group(row.day, 0, bytes(row.data)) for row in rows], today or today_of(db)
-        )
+        groups = [Group(row.day, 0, bytes(row.data)) for row in rows]
+        return _fold(db, groups, today or today_of(db))
 
 
 def _beat(db: Connection, today: datetime.date) -> None:
@@ -125,15 +97,15 @@ def _fold(db: Connection, groups: Sequence[Group], today: datetime.date) -> Fold
     records, n_failed = _read(db, groups, today)
     uploads = _Uploads(db, [record for _, record in records])
     refusals: Counter[tuple[datetime.date, str, str]] = Counter()
-    batches: dict[_Batch, list[_Columns]] = defaultdict(list)
+    batches: dict[tuple[datetime.date, Kind], list[Reports]] = defaultdict(list)
     for number, (day, record) in enumerate(records):
         for key, n in record.refusals.items():
             refusals[day, *key] += n
         for reports in record.reports:
-            if len((columns := uploads.new_ones(number, reports)).cohorts):
-                batches[_Batch(day, reports.kind)].append(columns)
+            if len((new := uploads.new_ones(number, reports)).cohorts):
+                batches[day, reports.kind].append(new)
     uploads.keep(db, today)
-    cells = sum(_count(db, batch, columns) for batch, columns in batches.items())
+    cells = sum(_count(db, *batch, reports) for batch, reports in batches.items())
     _keep_reports(db, batches)
     add_refusals(db, refusals)
     return Folded(uploads.n_uploads, uploads.n_doubles, cells, n_failed)
@@ -168,33 +140,28 @@ class _Uploads:
 
     def __init__(self, db: Connection, records: Sequence[Record]) -> None:
         """Look all keys up at once."""
-        self.n_uploads = self.n_doubles = 0
-        self._is_new = [np.zeros(len(record.keys), bool) for record in records]
-        self._places: list[dict[int, set[int]]] = [{} for _ in records]
-        """By record and upload: the places that count, where each report is judged by itself."""
-        every = [
-            (r, i, key) for r, record in enumerate(records) for i, key in enumerate(record.keys)
-        ]
+        every = [(r, i, key) for r, each in enumerate(records) for i, key in enumerate(each.keys)]
+        self._known = known_keys(db, UPLOAD, {key for _, _, key in every})
         self._wholes = {key for r, i, key in every if records[r].is_whole[i]}
-        self._known = keys.known(db, UPLOAD, {key for _, _, key in every})
         self._parts: set[bytes] = set()
-        self._judge_reports(db, records)
-        seen = set(self._known)
-        for r, i, key in every:
-            if records[r].is_whole[i] and key not in seen:
-                seen.add(key)
-                self._is_new[r][i] = True
-            places = self._places[r].get(i, {0} if self._is_new[r][i] else ())
-            self.n_uploads += bool(places)
-            self.n_doubles += not places
+        self._counted: set[tuple[int, int, int]] | None = None
+        """Record, upload and place of each report that counts, where each is judged by itself."""
+        first = {key: (r, i) for r, i, key in reversed(every) if key not in self._known}
+        self._is_new = [np.zeros(len(record.keys), bool) for record in records]
+        for r, i in first.values():
+            self._is_new[r][i] = True
+        self.n_uploads = len(first)
+        if days_of(db, PART) or not all(all(record.is_whole) for record in records):
+            self._counted = self._judge_reports(db, records)
+            self.n_uploads = len({(r, i) for r, i, _ in self._counted})
+        self.n_doubles = len(every) - self.n_uploads
 
-    def _judge_reports(self, db: Connection, records: Sequence[Record]) -> None:
-        """Judge each report by itself where uploads are, or were before, refused in part."""
-        has_parts = bool(days_of(db, PART))
+    def _judge_reports(
+        self, db: Connection, records: Sequence[Record]
+    ) -> set[tuple[int, int, int]]:
+        """Judge each report by itself, as uploads are, or were before, refused in part."""
         asked: dict[bytes, tuple[int, int, int]] = {}
         for r, record in enumerate(records):
-            if not has_parts and all(record.is_whole):
-                continue
             for reports in record.reports:
                 for i, place in zip(reports.owners.tolist(), reports.places.tolist(), strict=True):
                     key, is_whole = record.keys[i], record.is_whole[i]
@@ -204,74 +171,74 @@ class _Uploads:
                     asked.setdefault(report_key, (r, i, place))
                     if not is_whole:
                         self._parts.add(report_key)
-        known = keys.known(db, PART, asked)
-        for report_key, (r, i, place) in asked.items():
-            places = self._places[r].setdefault(i, set())
-            if report_key not in known:
-                places.add(place)
+        known = known_keys(db, PART, asked)
+        return {place for report_key, place in asked.items() if report_key not in known}
 
-    def new_ones(self, r: int, reports: Reports) -> _Columns:
+    def new_ones(self, r: int, reports: Reports) -> Reports:
         """Return those of a record's reports that count."""
         counts = self._is_new[r][reports.owners]
-        if judged := self._places[r]:
+        if self._counted is not None:
             both = zip(reports.owners.tolist(), reports.places.tolist(), strict=True)
-            for row, (i, place) in enumerate(both):
-                if i in judged:
-                    counts[row] = place in judged[i]
-        return _Columns(reports.params, reports.cohorts[counts], reports.packed[counts])
+            counts = np.array([(r, i, place) in self._counted for i, place in both])
+        return reports._replace(cohorts=reports.cohorts[counts], packed=reports.packed[counts])
 
     def keep(self, db: Connection, today: datetime.date) -> None:
         """Let all keys be known from now on, those of before for 14 days more."""
-        keys.keep(db, UPLOAD, self._wholes | self._known, today)
-        keys.keep(db, PART, self._parts, today)
+        keep_keys(db, UPLOAD, self._wholes | self._known, today)
+        keep_keys(db, PART, self._parts, today)
 
 
-def _count(db: Connection, batch: _Batch, reports: Sequence[_Columns]) -> int:
+def _count(db: Connection, day: datetime.date, kind: Kind, batch: Sequence[Reports]) -> int:
     """Add reports to their counters, some cohorts at a time; return how many were written."""
-    params = reports[0].params
-    cohorts = np.concatenate([each.cohorts for each in reports])
-    packed = np.concatenate([each.packed for each in reports])
+    k, columns = batch[0].params.k, schema.tally.c
+    cohorts = np.concatenate([each.cohorts for each in batch])
+    packed = np.concatenate([each.packed for each in batch])
     order = np.argsort(cohorts, kind="stable")
-    step = max(_BITS_AT_ONCE // params.k, 1)
+    cell = (kind.metric, kind.fingerprint, day, kind.quarantine)
+    cells = select(columns.cohort, columns.reports, columns.ones).where(
+        columns.metric == kind.metric,
+        columns.params == kind.fingerprint,
+        columns.day == day,
+        columns.quarantine == kind.quarantine,
+    )
     n_cells = 0
-    for start in range(0, len(order), step):
-        some = order[start : start + step]
-        added = sum_by_cohort(params.k, cohorts[some], packed[some])
-        kind, day = batch.kind, batch.day
-        keys_of = [(kind.metric, kind.fingerprint, day, kind.quarantine, j) for j in added]
-        for cohort, number, ones in _BEFORE.run(db, keys_of):
+    for start in range(0, len(order), _AT_ONCE):
+        some = order[start : start + _AT_ONCE]
+        added = sum_by_cohort(k, cohorts[some], packed[some])
+        for cohort, number, ones in db.execute(cells.where(columns.cohort.in_(added))):
             added[cohort] += Tally.from_bytes(number, bytes(ones))
-        totals = zip(keys_of, added.values(), strict=True)
-        _TALLIES.run(db, [(*key, total.reports, total.to_bytes()) for key, total in totals])
+        insert_rows(
+            db,
+            schema.tally,
+            [(*cell, cohort, each.reports, each.to_bytes()) for cohort, each in added.items()],
+            update="reports = excluded.reports, ones = excluded.ones",
+        )
         n_cells += len(added)
     return n_cells
 
 
-def _keep_reports(db: Connection, batches: Mapping[_Batch, Sequence[_Columns]]) -> None:
+def _keep_reports(
+    db: Connection, batches: Mapping[tuple[datetime.date, Kind], Sequence[Reports]]
+) -> None:
     """Store the noisy reports of metrics that keep them, in the order of random keys."""
     by_day: dict[datetime.date, list[tuple[str, str, int, bytes]]] = defaultdict(list)
-    for (day, kind), columns in batches.items():
+    for (day, kind), batch in batches.items():
         if kind.keep:
             by_day[day] += [
                 (kind.metric, kind.fingerprint, cohort, bits.tobytes())
-                for each in columns
+                for each in batch
                 for cohort, bits in zip(each.cohorts.tolist(), each.packed, strict=True)
             ]
     for day, reports in by_day.items():
         secrets.SystemRandom().shuffle(reports)
         day_tables.add(db, KEPT, day)
-        rows = [
-            (key, *report)
-            for key, report in zip(
-                sorted(secrets.token_bytes(KEY_BYTES) for _ in reports), reports, strict=True
-            )
-        ]
-        BulkInsert(day_tables.table_of(KEPT, day)).run(db, rows)
-        day_tables.note_unshuffled(db, day)  # `prune` may have shuffled it since it was added
+        keys_of = sorted(secrets.token_bytes(KEY_BYTES) for _ in reports)
+        rows = [(key, *report) for key, report in zip(keys_of, reports, strict=True)]
+        insert_rows(db, day_tables.table_of(KEPT, day), rows)
+        day_tables.note_shuffled(db, day, is_shuffled=False)  # `prune` may be doing it
 
 
-def add_refusals(db: Connection, refusals: Counter[tuple[datetime.date, str, str]]) -> None:
+def add_refusals(db: Connection, refusals: Mapping[tuple[datetime.date, str, str], int]) -> None:
     """Add numbers of refusals by day, metric and reason, where one is alone."""
-    for day, metric, reason, number in _REFUSED_BEFORE.run(db, list(refusals)):
-        refusals[as_day(day), metric, reason] += number
-    _REFUSALS.run(db, [(*key, number) for key, number in refusals.items()])
+    rows = [(*key, number) for key, number in refusals.items()]
+    insert_rows(db, schema.refusal, rows, update="number = refusal.number + excluded.number")

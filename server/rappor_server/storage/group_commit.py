@@ -12,10 +12,9 @@ import datetime
 import logging
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, TypeVar
 
 from rappor.protocol.params import Params
 from rappor_server import logs
@@ -26,8 +25,6 @@ from rappor_server.storage.record import Refusals, encode
 
 Ticket = TypeVar("Ticket")
 Result = bytes | StoreError
-Day = Callable[[], datetime.date]
-"""() -> today (UTC)."""
 
 _IDLE_SECONDS: Final = 1.0
 _GATHER_SECONDS: Final = 0.003
@@ -38,35 +35,27 @@ _FREE_BYTES: Final = 64_000_000
 """What a fold may need beside its counters, so that a full disk can be emptied."""
 
 
-class Commits(Protocol):
-    """What a writer needs of an inbox."""
-
-    async def commit(
-        self, submissions: Sequence[Submission], refusals: Refusals, *, today: datetime.date
-    ) -> None:
-        """Keep a group, on the disk when this returns; StoreError if that is not certain."""
-
-
 class Receiver:
     """Adds groups to an inbox by a thread of its own: the event loop goes on meanwhile.
 
     `waiting_bytes` is what waits, as far as it is known.
     """
 
-    def __init__(self, inbox: Inbox, *, counter_bytes: Callable[[], int]) -> None:
+    def __init__(
+        self, inbox: Inbox, *, counter_bytes: Callable[[], int], today: Callable[[], datetime.date]
+    ) -> None:
         """Turn uploads away while less is free than a fold of these counters needs."""
         self._inbox = inbox
         self._counter_bytes = counter_bytes
+        self._today = today
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="rappor-receiver")
         self.waiting_bytes = 0
 
-    async def commit(
-        self, submissions: Sequence[Submission], refusals: Refusals, *, today: datetime.date
-    ) -> None:
-        """See `Commits`."""
+    async def commit(self, submissions: Sequence[Submission], refusals: Refusals) -> None:
+        """Keep a group, on the disk when this returns; StoreError if that is not certain."""
         reports = [report for each in submissions for report in each.accepted]
         params = {each.fingerprint: each.params for each in reports}
-        group = Group(today, len(reports), encode(submissions, refusals))
+        group = Group(self._today(), len(reports), encode(submissions, refusals))
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(self._thread, self._append, group, params)
 
@@ -90,40 +79,31 @@ class Receiver:
         self._thread.shutdown()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
-    """How many uploads a group and the queue have at most.
-
-    No more join a group that has these reports: handing it over holds up the event loop.
-    """
-
-    batch: int = 256
-    reports: int = 4096
-    queue: int = 10_000
-
-
 class Writer(Generic[Ticket]):
     """A bounded queue of uploads before one store, in the event loop that it is made in.
 
-    `deliver` is called with the tickets and results of a group, and `observe` with the seconds of
-    a commit and its uploads.
+    `commit` keeps a group of uploads with refusals of others. `deliver` is called with the tickets
+    and results of a group, and `observe` with the seconds of a commit and its uploads.
     """
 
     def __init__(
         self,
-        store: Commits,
+        commit: Callable[[Sequence[Submission], Refusals], Awaitable[None]],
         *,
         deliver: Callable[[Sequence[tuple[Ticket, Result]]], None],
-        today: Day,
-        observe: Callable[[float, Sequence[Submission]], None] = lambda *_: None,
-        bounds: Bounds = Bounds(),
+        observe: Callable[[float, Sequence[Submission]], None],
+        queue: int = 10_000,
+        batch: int = 256,
+        reports: int = 4096,
     ) -> None:
-        """Start the task."""
-        self._store = store
+        """Start the task, with at most these uploads in the queue and in a group.
+
+        None joins a group that has these reports: handing it over holds up the event loop.
+        """
+        self._store = commit
         self._deliver = deliver
-        self._today = today
         self._observe = observe
-        self._bounds = bounds
+        self._most, self._batch, self._reports = queue, batch, reports
         self._queue: deque[tuple[Submission, Ticket]] = deque()
         self._refusals: Counter[tuple[str, str]] = Counter()
         self._wake = asyncio.Event()
@@ -140,7 +120,7 @@ class Writer(Generic[Ticket]):
 
         Raises a retryable StoreError if the queue has no room for all of them or is closed.
         """
-        if self._is_closed or len(self._queue) + len(uploads) > self._bounds.queue:
+        if self._is_closed or len(self._queue) + len(uploads) > self._most:
             raise StoreError("the queue of uploads is full")
         self._queue.extend(uploads)
         self._wake.set()
@@ -166,8 +146,12 @@ class Writer(Generic[Ticket]):
 
     async def _run(self) -> None:
         while True:
-            await self._uploads()
-            if len(self._queue) < self._bounds.batch and not self._is_closed:
+            self._wake.clear()
+            if not (self._queue or self._is_checked or self._is_closed):
+                with contextlib.suppress(TimeoutError):  # refusals are to be written too
+                    async with asyncio.timeout(_IDLE_SECONDS):
+                        await self._wake.wait()
+            if len(self._queue) < self._batch and not self._is_closed:
                 await asyncio.sleep(_GATHER_SECONDS)
             is_checked, self._is_checked = self._is_checked, False
             group, refusals = self._take()
@@ -176,55 +160,33 @@ class Writer(Generic[Ticket]):
             elif self._is_closed:
                 return
 
-    async def _uploads(self) -> None:
-        """Wait for uploads, but no longer than a moment: refusals are to be written too."""
-        self._wake.clear()
-        if self._queue or self._is_checked or self._is_closed:
-            return
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_IDLE_SECONDS):
-                await self._wake.wait()
-
     def _take(self) -> tuple[list[tuple[Submission, Ticket]], Refusals]:
         group: list[tuple[Submission, Ticket]] = []
         n_reports = 0
-        while self._queue and len(group) < self._bounds.batch and n_reports < self._bounds.reports:
+        while self._queue and len(group) < self._batch and n_reports < self._reports:
             group.append(self._queue.popleft())
             n_reports += len(group[-1][0].accepted)
         refusals, self._refusals = self._refusals, Counter()
         return group, refusals
 
     async def _commit(self, group: list[tuple[Submission, Ticket]], refusals: Refusals) -> None:
+        """Commit a group; no failure ends the task, because there is no other writer.
+
+        A log or an error has the kind of what nobody has foreseen: its text may hold what was sent.
+        """
         start = time.perf_counter()
         submissions = [submission for submission, _ in group]
-        results: Sequence[Result]
+        failure: StoreError | None = None
         try:
-            await self._try(submissions, refusals)
+            await self._store(submissions, refusals)
         except StoreError as error:
-            results = [error] * len(group)
-            if not self._is_closed:  # a later commit writes them
-                self._refusals.update(refusals)
-        else:
-            results = [each.answer for each in submissions]
+            failure = error
+        except Exception as error:  # noqa: BLE001
+            kind = type(error).__name__
+            logs.event("commit failed", level=logging.ERROR, kind=kind)
+            failure = StoreError(f"the store failed: {kind}")
+        if failure is None:
             self._observe(time.perf_counter() - start, submissions)
-        tickets = [ticket for _, ticket in group]
-        self._deliver(list(zip(tickets, results, strict=True)))
-
-    async def _try(self, submissions: Sequence[Submission], refusals: Refusals) -> None:
-        """Commit a group; every failure is a StoreError, because there is no other writer."""
-        try:
-            await self._store.commit(submissions, refusals, today=self._today())
-        except StoreError:
-            raise
-        except Exception as error:  # noqa: BLE001 - the task must live
-            raise failed(error) from None
-
-
-def failed(error: Exception) -> StoreError:
-    """Log that a commit has failed for a reason that nobody has foreseen, and return its error.
-
-    Both have the kind of the error only: its text may hold what was sent.
-    """
-    kind = type(error).__name__
-    logs.event("commit failed", level=logging.ERROR, kind=kind)
-    return StoreError(f"the store failed: {kind}")
+        elif not self._is_closed:  # a later commit writes them
+            self._refusals.update(refusals)
+        self._deliver([(ticket, failure or each.answer) for each, ticket in group])

@@ -7,10 +7,9 @@ is not exactly what `encode` writes is a RecordError.
 
 from __future__ import annotations
 
-import re
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from typing import Final, NamedTuple
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Annotated, Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -24,10 +23,12 @@ from rappor_server.ingest.validate import Submission
 
 _VERSION: Final = b"\x01"
 _INTEGER: Final = np.dtype("<u4")
-_MOST: Final = 2**32
-"""Of a number of refusals, so that a counter of 64 bits has room for many."""
-_REASON: Final = re.compile(r"[ -~]{1,32}")
-_FINGERPRINT: Final = re.compile(r"[0-9a-f]{16}")
+_Metric = Annotated[str, msgspec.Meta(pattern=rf"^{METRIC_NAME.pattern}\Z")]
+_MetricOrNone = Annotated[str, msgspec.Meta(pattern=rf"^({METRIC_NAME.pattern})?\Z")]
+_Fingerprint = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{16}\Z")]
+_Reason = Annotated[str, msgspec.Meta(pattern=r"^[ -~]{1,32}\Z")]
+_Number = Annotated[int, msgspec.Meta(gt=0, lt=2**32)]
+"""Of refusals, so that a counter of 64 bits has room for many."""
 
 Refusals = Mapping[tuple[str, str], int]
 """(metric, reason) -> number."""
@@ -40,8 +41,8 @@ class RecordError(ValueError):
 class Kind(NamedTuple):
     """What a report counts for, beside its day and its cohort."""
 
-    metric: str
-    fingerprint: str
+    metric: _Metric
+    fingerprint: _Fingerprint
     quarantine: bool
     keep: bool
 
@@ -62,7 +63,7 @@ class _Body(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=
     keys: bytes
     is_whole: bytes
     reports: list[_Packed]
-    refusals: list[tuple[str, str, int]]
+    refusals: list[tuple[_MetricOrNone, _Reason, _Number]]
 
 
 class Reports(NamedTuple):
@@ -92,35 +93,29 @@ class Record(NamedTuple):
 def encode(submissions: Iterable[Submission], refusals: Refusals) -> bytes:
     """Write a group; uploads without an accepted report leave refusals only."""
     added = Counter(refusals)
-    columns: dict[Kind, tuple[list[int], list[int], list[int], list[bytes]]] = {}
+    rows: dict[Kind, list[tuple[int, int, int, bytes]]] = defaultdict(list)
     owners: list[Submission] = []
     for each in sorted(submissions, key=lambda each: each.key):
         if each.refusals:  # few have any, and an update costs
             added.update(each.refusals)
         for report in each.accepted:
             kind = Kind(report.metric, report.fingerprint, report.quarantine, report.keep)
-            if (column := columns.get(kind)) is None:
-                column = columns[kind] = [], [], [], []
-            column[0].append(len(owners))
-            column[1].append(report.place)
-            column[2].append(report.cohort)
-            column[3].append(report.bits)
+            rows[kind].append((len(owners), report.place, report.cohort, report.bits))
         if each.accepted:
             owners.append(each)
     body = _Body(
         keys=b"".join([each.key for each in owners]),
         is_whole=bytes([not each.refusals for each in owners]),
-        reports=[_pack(kind, *column) for kind, column in columns.items()],
+        reports=[_pack(kind, own) for kind, own in rows.items()],
         refusals=[(*key, number) for key, number in added.items()],
     )
     return _VERSION + msgspec.msgpack.encode(body)
 
 
-def _pack(
-    kind: Kind, owners: list[int], places: list[int], cohorts: list[int], bits: list[bytes]
-) -> _Packed:
-    own, place, cohort = (np.array(each, _INTEGER).tobytes() for each in (owners, places, cohorts))
-    return _Packed(kind, own, place, cohort, b"".join(bits))
+def _pack(kind: Kind, rows: Sequence[tuple[int, int, int, bytes]]) -> _Packed:
+    *numbers, bits = zip(*rows, strict=True)
+    owners, places, cohorts = (np.array(each, _INTEGER).tobytes() for each in numbers)
+    return _Packed(kind, owners, places, cohorts, b"".join(bits))
 
 
 def decode(data: bytes, find: Callable[[str], Params | None]) -> Record:
@@ -133,9 +128,6 @@ def decode(data: bytes, find: Callable[[str], Params | None]) -> Record:
         raise RecordError(f"the bytes are not a record: {type(error).__name__}") from None
     n_keys = len(body.is_whole)
     _require(len(body.keys) == n_keys * KEY_BYTES and max(body.is_whole, default=0) <= 1)
-    for metric, reason, number in body.refusals:
-        _require(not metric or METRIC_NAME.fullmatch(metric) is not None)
-        _require(_REASON.fullmatch(reason) is not None and 0 < number < _MOST)
     return Record(
         keys=[body.keys[i : i + KEY_BYTES] for i in range(0, len(body.keys), KEY_BYTES)],
         is_whole=[bool(each) for each in body.is_whole],
@@ -145,11 +137,8 @@ def decode(data: bytes, find: Callable[[str], Params | None]) -> Record:
 
 
 def _unpack(packed: _Packed, n_keys: int, find: Callable[[str], Params | None]) -> Reports:
-    metric, fingerprint, _, _ = packed.kind
-    _require(METRIC_NAME.fullmatch(metric) is not None)
-    _require(_FINGERPRINT.fullmatch(fingerprint) is not None)
     try:
-        params = find(fingerprint)
+        params = find(packed.kind.fingerprint)
     except RapporError:  # those of a newer version
         params = None
     if params is None:

@@ -14,6 +14,7 @@ from sqlalchemy import (
     BigInteger,
     Boolean,
     Column,
+    Connection,
     Date,
     Dialect,
     Float,
@@ -25,6 +26,9 @@ from sqlalchemy import (
     Table,
     Text,
     TypeDecorator,
+    event,
+    insert,
+    text,
 )
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.types import TypeEngine
@@ -96,6 +100,16 @@ segment: Final = Table(
     Column("n", BigInteger, primary_key=True, autoincrement=False, comment="Its number"),
     comment="On PostgreSQL, the tables inbox_N; groups of uploads are added to the newest one",
 )
+_APPEND: Final = """
+CREATE FUNCTION append_group(day date, reports integer, data bytea) RETURNS void AS $$
+DECLARE newest bigint;
+BEGIN
+    PERFORM pg_advisory_xact_lock_shared(90440473792340);
+    SELECT max(n) INTO newest FROM segment;
+    EXECUTE format('INSERT INTO inbox_%s (day, reports, data) VALUES ($1, $2, $3)', newest)
+    USING day, reports, data;
+END $$ LANGUAGE plpgsql VOLATILE
+"""
 
 folded: Final = Table(
     "folded",
@@ -135,9 +149,6 @@ token: Final = Table(
     comment="Analysts' tokens, as hashes",
 )
 
-_COUNTED: Final = ("metric", "closed", "params", "last", "cohort", "first", "reports")
-"""Columns of a block without its sums, for those who only count reports."""
-
 block: Final = Table(
     "block",
     metadata,
@@ -149,7 +160,8 @@ block: Final = Table(
     Column("closed", Boolean, nullable=False, comment="True once it holds enough to be released"),
     Column("reports", BigInteger, nullable=False, comment="Number of reports"),
     Column("ones", LargeBinary, nullable=False, comment="k little-endian 64-bit sums of bits"),
-    Index("ix_block_reports", *_COUNTED),
+    # for those who only count reports
+    Index("ix_block_reports", "metric", "closed", "params", "last", "cohort", "first", "reports"),
     comment="Sums of consecutive whole days of a cohort; a closed one never changes",
 )
 
@@ -199,6 +211,18 @@ answer: Final = Table(
     Column("files", LargeBinary, comment="Its files, MessagePack"),
     comment="Answers that were made from released counts, and those that are being made",
 )
+
+
+@event.listens_for(segment, "after_create")
+@event.listens_for(folded, "after_create")
+def _begin_inbox(table: Table, db: Connection, **_: object) -> None:
+    """Let a new database have an empty inbox."""
+    if table is folded:
+        db.execute(insert(folded).values(seq=0))
+    elif db.dialect.name == "postgresql":
+        inbox_table("inbox_1").create(db)
+        db.execute(insert(segment).values(n=1))
+        db.execute(text(_APPEND))
 
 
 def key_table(name: str) -> Table:

@@ -41,14 +41,8 @@ def sum_by_cohort(
 ) -> dict[int, Tally]:
     """Sum the bits of reports by cohort, in the order of the cohorts.
 
-    `Counts.from_packed` does the same by a compiled kernel, whose compiler would cost the folder's
-    process 150 MB and some seconds.
-
-    Parameters
-    ----------
-    k : number of bits.
-    cohorts : (n,) integers.
-    packed : (n, n_bytes) uint8, the bits of each report.
+    `cohorts` (n,); `packed` (n, n_bytes) uint8 has the k bits of each. `Counts.from_packed` does
+    the same by a compiled kernel, whose compiler would cost the folder 150 MB and some seconds.
     """
     order = np.argsort(cohorts, kind="stable")
     bits = np.unpackbits(packed[order], axis=1, count=k, bitorder="little")

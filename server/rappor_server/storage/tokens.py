@@ -12,16 +12,12 @@ import json
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from sqlalchemy import Row, select, update
 
 from rappor_server.storage import schema
 from rappor_server.storage.database import failing_as_store_error, writing
 from rappor_server.storage.store import Store
-
-_PREFIX: Final = "rappor"
-_ID_BYTES: Final = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,8 +46,8 @@ def create(
     today: datetime.date,
 ) -> str:
     """Create a token and return it; it cannot be shown again."""
-    token_id, secret = secrets.token_hex(_ID_BYTES), secrets.token_urlsafe(32)
-    token = f"{_PREFIX}.{token_id}.{secret}"
+    token_id, secret = secrets.token_hex(8), secrets.token_urlsafe(32)
+    token = f"rappor.{token_id}.{secret}"
     row = {
         "id": token_id,
         "digest": _digest(token),
@@ -69,15 +65,12 @@ def verify(store: Store, token: str, *, today: datetime.date) -> Token | None:
 
     The comparison takes the same time wherever the two tokens differ.
     """
-    digest = _digest(token)
     token_id = token.split(".")[1] if token.count(".") == 2 else ""
     with failing_as_store_error(), store.engine.connect() as db:
-        row = db.execute(select(schema.token).where(schema.token.c.id == token_id)).first()
-    stored = bytes(row.digest) if row is not None else bytes(len(digest))
-    if not hmac.compare_digest(stored, digest) or row is None:
-        return None
-    found = _token(row)
-    return found if found.is_valid(today) else None
+        query = select(schema.token.c.digest).where(schema.token.c.id == token_id)
+        stored = db.execute(query).scalar() or b""
+    is_right = hmac.compare_digest(bytes(stored), _digest(token))
+    return find(store, token_id, today=today) if is_right else None
 
 
 def list_all(store: Store) -> list[Token]:

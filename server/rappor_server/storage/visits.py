@@ -23,31 +23,41 @@ from rappor_server.storage.store import Store
 
 IDLE_SECONDS: Final = 30 * 60.0
 """How long after its last request a visit ends."""
-
 LONGEST_SECONDS: Final = 12 * 3600.0
 """How long a visit lasts at most."""
-
 LINK_SECONDS: Final = 10 * 60.0
 """How long a link that signs in once is valid."""
-
 MOST: Final = 1000
 """Visits at a time; beyond them the one that was idle longest ends."""
-
 _NOTED_SECONDS: Final = 30.0
 """Requests that follow each other within this time are not written down each."""
-
 _COOKIE: Final = re.compile(r"[A-Za-z0-9_-]{43}")
 _VISIT: Final = schema.visit.c
 
 
-def begin(store: Store, token_id: str, *, now: float | None = None, most: int = MOST) -> str:
-    """Return the cookie of a new visit by the token of this public name."""
-    return _add(store, token_id, time.time() if now is None else now, once=False, most=most)
+def begin(
+    store: Store, token_id: str, *, now: float | None = None, most: int = MOST, once: bool = False
+) -> str:
+    """Return the cookie of a new visit by the token of this public name.
+
+    With `once` it is a link's. Visits and links that are over or too many are forgotten.
+    """
+    now = time.time() if now is None else now
+    secret = new_cookie()
+    row = {"digest": _digest(secret), "token": token_id, "once": once, "began": now, "seen": now}
+    with writing(store.engine) as db:
+        db.execute(delete(schema.visit).where(_is_over(now)))
+        n = db.execute(select(func.count()).select_from(schema.visit)).scalar_one()
+        if n >= most:
+            idle = select(_VISIT.digest).order_by(_VISIT.seen).limit(n - most + 1)
+            db.execute(delete(schema.visit).where(_VISIT.digest.in_(idle)))
+        db.execute(insert(schema.visit), row)
+    return secret
 
 
 def link(store: Store, token_id: str, *, now: float | None = None) -> str:
     """Return the secret of a link that signs in once, by the token of this public name."""
-    return _add(store, token_id, time.time() if now is None else now, once=True, most=MOST)
+    return begin(store, token_id, now=now, once=True)
 
 
 def find(store: Store, cookie: str, *, now: float | None = None) -> str | None:
@@ -100,20 +110,6 @@ def new_cookie() -> str:
 def is_cookie(text: str) -> bool:
     """Return whether a text has the form of a cookie."""
     return _COOKIE.fullmatch(text) is not None
-
-
-def _add(store: Store, token_id: str, now: float, *, once: bool, most: int) -> str:
-    """Add a visit or a link, and forget those that are over or too many."""
-    secret = new_cookie()
-    row = {"digest": _digest(secret), "token": token_id, "once": once, "began": now, "seen": now}
-    with writing(store.engine) as db:
-        db.execute(delete(schema.visit).where(_is_over(now)))
-        n = db.execute(select(func.count()).select_from(schema.visit)).scalar_one()
-        if n >= most:
-            idle = select(_VISIT.digest).order_by(_VISIT.seen).limit(n - most + 1)
-            db.execute(delete(schema.visit).where(_VISIT.digest.in_(idle)))
-        db.execute(insert(schema.visit), row)
-    return secret
 
 
 def _is_over(now: float) -> ColumnElement[bool]:

@@ -234,8 +234,8 @@ def test_what_spark_does_not_list_is_named(session: SparkSession, tmp_path: Path
         with pytest.raises(FileError, match=r"/b.csv: Spark does not list it"):
             spark.aggregate_paths(session, [str(folder)], METRICS)
     (tmp_path / "around" / "a").mkdir(parents=True)
-    for name in ("one", "two"):
-        (tmp_path / "around" / "a" / name).symlink_to(tmp_path / "around")
+    for link in ("one", "two"):
+        (tmp_path / "around" / "a" / link).symlink_to(tmp_path / "around")
     with pytest.raises(FileError, match=r"/a/one: it is a link to a folder that it is in"):
         spark.aggregate_paths(session, [str(tmp_path / "around")], METRICS)
 

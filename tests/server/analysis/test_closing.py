@@ -186,10 +186,14 @@ def blocks_of(store: Store, params: Params) -> list[tuple[int, datetime.date, in
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_open_blocks_are_found_without_looking_at_closed_ones(store: Store) -> None:
     """The index is searched by more than the metric, so that a year of blocks costs nothing."""
-    statement = blocks._OPEN._from_values(1)
+    fill(store)
+    asked: list[tuple[str, Any]] = []
+    event.listen(store.engine, "before_cursor_execute", lambda *given: asked.append(given[2:4]))
+    closing.close_days(store, SMALL, day(1))
+    (deleted,) = [each for each in asked if each[0].startswith("DELETE FROM block ")]
     with store.engine.connect() as db:
-        asked = db.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", ("small", "0" * 16, 0))
-        (search,) = [row[3] for row in asked if row[3].startswith("SEARCH own")]
+        plan = db.exec_driver_sql(f"EXPLAIN QUERY PLAN {deleted[0]}", deleted[1])
+        (search,) = [row[3] for row in plan if row[3].startswith("SEARCH block")]
     assert "metric=?" in search
     assert "params=?" in search
 

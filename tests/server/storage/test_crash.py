@@ -139,17 +139,18 @@ def folded(running: Running, token: str, n_reports: int) -> dict[str, Any]:
         time.sleep(0.2)
 
 
-@pytest.mark.slow
-def test_killed_collector_loses_nothing_and_doubles_nothing(tmp_path: Path, database: str) -> None:
-    """After five kills every acknowledged upload is counted once."""
-    crash(tmp_path, database, 5)
-
-
-@pytest.mark.acceptance
-@pytest.mark.timeout(7200)
-def test_killed_collector_loses_nothing_in_full(tmp_path: Path, database: str) -> None:
-    """After a hundred kills every acknowledged upload is counted once."""
-    crash(tmp_path, database, 100)
+@pytest.mark.parametrize(
+    "kills",
+    [
+        pytest.param(5, marks=pytest.mark.slow),
+        pytest.param(100, marks=[pytest.mark.acceptance, pytest.mark.timeout(7200)]),
+    ],
+)
+def test_killed_collector_loses_nothing_and_doubles_nothing(
+    tmp_path: Path, database: str, kills: int
+) -> None:
+    """After all kills every acknowledged upload is counted once."""
+    crash(tmp_path, database, kills)
 
 
 PRELOADED = ["httpx", "rappor_server.analysis.releases", "rappor_server.storage.fold"]
@@ -235,8 +236,14 @@ class Site:
             process.join()
 
 
-def live_through_kills(database: str, n_kills: int) -> None:
-    """Kill receivers and the folder, then compare all counters bit by bit."""
+@pytest.mark.parametrize(
+    "n_kills",
+    [5, pytest.param(300, marks=[pytest.mark.acceptance, pytest.mark.timeout(7200)])],
+)
+def test_killed_receivers_and_folders_lose_nothing_and_double_nothing(
+    database: str, n_kills: int
+) -> None:
+    """Retries go to other receivers, before and after the fold; counters agree bit by bit."""
     migrate(database)
     site, rng = Site(database), random.Random()  # noqa: S311
     try:
@@ -252,18 +259,6 @@ def live_through_kills(database: str, n_kills: int) -> None:
     for j in range(4):
         own = range(j, n_uploads, 4)
         assert counts.ones[j].tolist() == [sum(n >> i & 1 for n in own) for i in range(16)]
-
-
-def test_killed_receivers_and_folders_lose_nothing_and_double_nothing(database: str) -> None:
-    """Retries go to other receivers, before and after the fold."""
-    live_through_kills(database, 5)
-
-
-@pytest.mark.acceptance
-@pytest.mark.timeout(7200)
-def test_killed_receivers_and_folders_lose_nothing_in_full(database: str) -> None:
-    """Three hundred kills."""
-    live_through_kills(database, 300)
 
 
 @contextlib.contextmanager

@@ -14,9 +14,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from alembic import command
 from alembic.autogenerate import compare_metadata
-from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from collectors import (
     BOOLEAN,
@@ -47,8 +45,14 @@ from rappor_server.storage.store import Store
 from sqlalchemy import MetaData, inspect, text
 
 
-def test_migrations_end_at_the_schema(database: str) -> None:
-    """Tables, columns and keys are those of the schema; nothing is left to generate."""
+@pytest.mark.parametrize("is_new", [True, False])
+def test_migrations_end_at_the_schema(database: str, *, is_new: bool) -> None:
+    """Tables, columns and keys are those of the schema, with comments; nothing is left to generate.
+
+    On PostgreSQL the comments are in the database itself.
+    """
+    if not is_new:
+        make_schema_6(database)
     migrate(database)
     engine = open_engine(database)
     check_schema(engine)
@@ -58,13 +62,6 @@ def test_migrations_end_at_the_schema(database: str) -> None:
         }  # it is there until it is folded
         context = MigrationContext.configure(connection, opts=known)
         assert compare_metadata(context, schema.metadata) == []
-    engine.dispose()
-
-
-def test_every_column_has_a_comment(database: str) -> None:
-    """Tables and columns have comments, on PostgreSQL in the database itself."""
-    migrate(database)
-    engine = open_engine(database)
     for table in schema.metadata.tables.values():
         assert table.comment
         assert all(column.comment for column in table.columns), table.name
@@ -75,14 +72,35 @@ def test_every_column_has_a_comment(database: str) -> None:
     engine.dispose()
 
 
-def upgrade_to(database: str, revision: str) -> None:
-    """Bring an empty database to an older schema."""
+NEWER = ("segment", "folded", "inbox_failed", "heartbeat", "visit", "answer", "tally", "refusal")
+SHARDED = (
+    "shard (id INTEGER PRIMARY KEY, day DATE NOT NULL)",
+    "tally (metric VARCHAR(64), params VARCHAR(16), day DATE, quarantine BOOLEAN, cohort INTEGER, "
+    "shard INTEGER, reports BIGINT NOT NULL, ones {bytes} NOT NULL, "
+    "PRIMARY KEY (metric, params, day, quarantine, cohort, shard))",
+    "refusal (day DATE, metric VARCHAR(64), reason VARCHAR(32), shard INTEGER, "
+    "number BIGINT NOT NULL, PRIMARY KEY (day, metric, reason, shard))",
+    "upload_{day:%Y%m%d} (id {bytes} PRIMARY KEY, mac {bytes} NOT NULL, answer {bytes} NOT NULL)",
+)
+"""The tables of schema 6 that are no longer the same."""
+
+
+def make_schema_6(database: str) -> None:
+    """Give an empty database the schema before the inbox, with a table of one day."""
+    migrate(database)
     engine = open_engine(database)
-    config = Config()
-    config.set_main_option("script_location", "rappor_server.storage:migrations")
-    with engine.begin() as connection:
-        config.attributes["connection"] = connection
-        command.upgrade(config, revision)
+    is_postgresql = engine.dialect.name == "postgresql"
+    with engine.begin() as db:
+        for name in (*NEWER, *["inbox_1"] * is_postgresql):
+            db.execute(text(f"DROP TABLE {name}"))
+        if is_postgresql:
+            db.execute(text("DROP FUNCTION append_group"))
+        for table in SHARDED:
+            columns = table.format(day=TODAY, bytes="BYTEA" if is_postgresql else "BLOB")
+            db.execute(text(f"CREATE TABLE {columns}"))
+        day = {"day": TODAY.isoformat(), "no": False}
+        db.execute(text("INSERT INTO day_table VALUES ('upload', :day, :no)"), day)
+        db.execute(text("UPDATE alembic_version SET version_num = '0006'"))
     engine.dispose()
 
 
@@ -98,20 +116,10 @@ def mac_of(body: bytes) -> bytes:
 
 def write_schema_6(database: str) -> None:
     """Fill a database of schema 6 with two uploads, and with what two shards have counted."""
-    upgrade_to(database, "0006")
+    make_schema_6(database)
     engine = open_engine(database)
     day = TODAY.isoformat()
     with engine.begin() as db:
-        db.execute(
-            text("INSERT INTO day_table VALUES ('upload', :day, :no)"), {"day": day, "no": False}
-        )
-        kind = "BYTEA" if engine.dialect.name == "postgresql" else "BLOB"
-        db.execute(
-            text(
-                f"CREATE TABLE upload_{TODAY:%Y%m%d} "
-                f"(id {kind} PRIMARY KEY, mac {kind} NOT NULL, answer {kind} NOT NULL)"
-            )
-        )
         for i, body in enumerate((WHOLE, MIXED)):
             row = {"id": bytes([i]) * 32, "mac": mac_of(body), "answer": submission_of(body).answer}
             table = f"upload_{TODAY:%Y%m%d}"
@@ -136,7 +144,7 @@ def write_schema_6(database: str) -> None:
 
 def test_schema_6_is_upgraded_after_a_backup(database: str) -> None:
     """An SQLite file is copied before it is upgraded."""
-    upgrade_to(database, "0006")
+    make_schema_6(database)
     engine = open_engine(database)
     with pytest.raises(SchemaError, match="run rappor-server migrate"):
         check_schema(engine)
@@ -196,17 +204,28 @@ def test_several_may_migrate_at_once(database: str, tmp_path: Path) -> None:
     Store.open(database).close()
 
 
-def test_newer_schema_is_refused(database: str) -> None:
-    """A database of a newer version is refused, and stays as it is."""
+@pytest.mark.parametrize(
+    ("revision", "told", "remedy"),
+    [
+        ("0100", "belongs to a newer version", "belongs to a newer version"),
+        ("0008", "run rappor-server migrate", "must have schema 0006, got 0008: run migrate of"),
+        ("0005", "run rappor-server migrate", "must have schema 0006, got 0005: run migrate of"),
+    ],
+)
+def test_other_schemas_are_refused(database: str, revision: str, told: str, remedy: str) -> None:
+    """A database of a newer version, or of one too old to be migrated, stays as it is."""
     migrate(database)
     engine = open_engine(database)
     with engine.begin() as connection:
-        connection.execute(text("UPDATE alembic_version SET version_num = '0100'"))
-    with pytest.raises(SchemaError, match="belongs to a newer version"):
+        connection.execute(text(f"UPDATE alembic_version SET version_num = '{revision}'"))  # noqa: S608
+    with pytest.raises(SchemaError, match=told):
         check_schema(engine)
-    engine.dispose()
-    with pytest.raises(SchemaError, match="belongs to a newer version"):
+    with pytest.raises(SchemaError, match=remedy):
         migrate(database)
+    with engine.connect() as connection:
+        found = connection.execute(text("SELECT version_num FROM alembic_version")).scalar_one()
+    assert found == revision
+    engine.dispose()
 
 
 def test_the_schema_of_another_program_is_refused(database: str) -> None:
@@ -275,6 +294,8 @@ def test_backup_and_restore_keep_everything(database: str, tmp_path: Path) -> No
             Path(f"{store.engine.url.database}-inbox").unlink()
     store.close()
     restore(copy, database)
+    if database.startswith("sqlite"):
+        assert stat.S_IMODE(Path(str(parse_url(database).database)).stat().st_mode) == 0o600
     restored = Store.open(database)
     assert total(restored) == 2
     assert commit(restored, body) == [submission_of(body).answer]

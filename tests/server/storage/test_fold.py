@@ -31,7 +31,7 @@ from rappor_server.analysis import releases
 from rappor_server.analysis.warning_signs import Refusals, refusals
 from rappor_server.errors import StoreError
 from rappor_server.ingest.validate import AcceptedReport, Submission
-from rappor_server.storage import day_tables, keys, schema
+from rappor_server.storage import day_tables, schema
 from rappor_server.storage.database import is_alone, open_engine, today_of, writing
 from rappor_server.storage.fold import fold, fold_all, retry_failed
 from rappor_server.storage.inbox import Group, open_inbox
@@ -236,7 +236,7 @@ def test_years_without_prune_stop_no_fold(store: Store) -> None:
     body = upload_of()
     with writing(store.engine) as db:
         for i in range(600):
-            keys.keep(db, day_tables.UPLOAD, [secrets.token_bytes(16)], TODAY + i * DAY)
+            day_tables.keep_keys(db, day_tables.UPLOAD, [secrets.token_bytes(16)], TODAY + i * DAY)
     for _ in range(2):
         commit(store, body, today=TODAY + 600 * DAY)
     assert total(store) == 1
@@ -402,7 +402,7 @@ def refuse_rows(store: Store, verb: str, table: str) -> str:
     return undo
 
 
-@pytest.mark.parametrize(("verb", "table"), [("INSERT", NEWEST), ("DELETE", "tally")])
+@pytest.mark.parametrize(("verb", "table"), [("INSERT", NEWEST), ("UPDATE", "tally")])
 def test_a_fold_that_fails_counts_nothing_and_the_next_one_all(
     store: Store, verb: str, table: str
 ) -> None:

@@ -10,7 +10,7 @@ import pytest
 from collectors import PARAMS, TODAY, report_of, submission_of, upload_of
 from rappor_server.errors import StoreError
 from rappor_server.ingest.validate import Submission
-from rappor_server.storage.group_commit import Bounds, Receiver, Writer
+from rappor_server.storage.group_commit import Receiver, Writer
 from rappor_server.storage.inbox import Group
 
 _SECONDS = 30
@@ -27,9 +27,8 @@ class Slow:
         self.error: Exception = StoreError("gone")
         self.n_failures = 0
 
-    async def commit(self, submissions: Sequence[Submission], refusals: Any, *, today: Any) -> None:
+    async def commit(self, submissions: Sequence[Submission], refusals: Any) -> None:
         """Store a group."""
-        assert today == TODAY
         await self.permits.acquire()
         if self.is_broken:
             self.n_failures += 1
@@ -51,11 +50,10 @@ class Desk:
         self.delivered: dict[int, Any] = {}
         self.observed: list[int] = []
         self.writer: Writer[int] = Writer(
-            self.store,
+            self.store.commit,
             deliver=self.delivered.update,
-            today=lambda: TODAY,
             observe=lambda _, group: self.observed.append(len(group)),
-            bounds=Bounds(**bounds),
+            **bounds,
         )
 
     def submit(self, *tickets: int) -> None:
@@ -107,29 +105,21 @@ def test_uploads_share_a_commit() -> None:
     run(trial)
 
 
-def test_groups_are_bounded() -> None:
-    """No group has more uploads than the bound."""
-
-    async def trial(desk: Desk) -> None:
-        desk.submit(*range(30))
-        desk.store.permit(100)
-        await desk.wait(30)
-        assert [len(group) for group in desk.store.groups] == [8, 8, 8, 6]
-
-    run(trial, batch=8)
-
-
-def test_groups_are_bounded_by_their_reports() -> None:
-    """A group is complete with the upload that brings it to the bound on reports."""
+@pytest.mark.parametrize(
+    ("bounds", "n_uploads", "groups"),
+    [({"batch": 8}, 30, [8, 8, 8, 6]), ({"reports": 11}, 7, [3, 3, 1])],
+)
+def test_groups_are_bounded(bounds: dict[str, int], n_uploads: int, groups: list[int]) -> None:
+    """A group is complete with the upload that brings it to the bound on uploads or reports."""
     body = upload_of(*[report_of()] * 5)
 
     async def trial(desk: Desk) -> None:
-        desk.writer.submit([(submission_of(body), ticket) for ticket in range(7)])
+        desk.writer.submit([(submission_of(body), ticket) for ticket in range(n_uploads)])
         desk.store.permit(100)
-        await desk.wait(7)
-        assert [len(group) for group in desk.store.groups] == [3, 3, 1]
+        await desk.wait(n_uploads)
+        assert [len(group) for group in desk.store.groups] == groups
 
-    run(trial, reports=11)
+    run(trial, **bounds)
 
 
 def test_dropped_uploads_take_no_room() -> None:
@@ -204,30 +194,24 @@ def test_failed_group_is_told_and_the_writer_goes_on(error: Exception) -> None:
     run(trial)
 
 
-def test_closing_stores_what_was_taken_and_takes_no_more() -> None:
-    """Every ticket is delivered before close() returns, and later uploads are refused."""
+@pytest.mark.parametrize("is_broken", [False, True])
+def test_closing_stores_what_was_taken_and_takes_no_more(*, is_broken: bool) -> None:
+    """Every ticket is delivered before close() returns, and later uploads are refused.
+
+    Uploads and numbers of refusals that cannot be stored do not keep a writer from closing.
+    """
 
     async def trial(desk: Desk) -> None:
+        desk.store.is_broken = is_broken
+        desk.writer.refuse("", "malformed")
         desk.submit(*range(20))
         desk.store.permit(100)
         await desk.writer.close()
         assert len(desk.delivered) == 20
+        kinds = {type(each) for each in desk.delivered.values()}
+        assert kinds == {StoreError if is_broken else bytes}
         with pytest.raises(StoreError):
             desk.submit(20)
-
-    run(trial)
-
-
-def test_closing_ends_although_the_store_fails() -> None:
-    """Uploads and numbers of refusals that cannot be stored do not keep a writer from closing."""
-
-    async def trial(desk: Desk) -> None:
-        desk.store.is_broken = True
-        desk.store.permit(100)
-        desk.writer.refuse("", "malformed")
-        desk.submit(0)
-        await desk.writer.close()
-        assert isinstance(desk.delivered[0], StoreError)
 
     run(trial)
 
@@ -276,21 +260,21 @@ def test_uploads_are_turned_away_while_a_fold_still_has_room(field: str, value: 
     given = [submission_of(upload_of())]
 
     async def trial() -> None:
-        receiver = Receiver(disk, counter_bytes=lambda: 1000)  # type: ignore[arg-type]
-        await receiver.commit(given, {}, today=TODAY)
+        receiver = Receiver(disk, counter_bytes=lambda: 1000, today=lambda: TODAY)  # type: ignore[arg-type]
+        await receiver.commit(given, {})
         disk.free, receiver.waiting_bytes = 1e12, 2_000_000_000
-        await receiver.commit(given, {}, today=TODAY)
+        await receiver.commit(given, {})
         disk.free, receiver.waiting_bytes = 64e6 + 9000, 2000
-        await receiver.commit(given, {}, today=TODAY)
+        await receiver.commit(given, {})
         if field == "free":
             disk.free = value
         else:
             receiver.waiting_bytes = int(value)
         with pytest.raises(StoreError, match="full") as caught:
-            await receiver.commit(given, {}, today=TODAY)
+            await receiver.commit(given, {})
         assert caught.value.retryable
         await receiver.close()
 
     asyncio.run(trial())
     assert len(disk.groups) == 3
-    assert {group.reports for group in disk.groups} == {1}
+    assert {(group.day, group.reports) for group in disk.groups} == {(TODAY, 1)}

@@ -1,10 +1,12 @@
-"""The inbox: what a group must survive between its answer and its fold; each trap has a test."""
+"""The inbox: what a group must survive between its answer and its fold; each trap has a test.
+
+When an SQLite file is replaced under a running collector, nothing is written to the old one.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import shutil
-import sqlite3
 import stat
 import threading
 from collections.abc import Iterator
@@ -16,7 +18,7 @@ from rappor_server.errors import StoreError
 from rappor_server.storage.backup import backup, restore
 from rappor_server.storage.database import migrate, sqlite_url, writing
 from rappor_server.storage.fold import fold
-from rappor_server.storage.inbox import Group, Waiting, open_inbox
+from rappor_server.storage.inbox import Group, SqliteInbox, Waiting, open_inbox
 from rappor_server.storage.record import encode
 from rappor_server.storage.store import Store
 from sqlalchemy import inspect, text
@@ -219,9 +221,56 @@ def test_commits_of_sqlite_are_on_the_disk(path: Path, local: Store) -> None:
     """A group is flushed before its answer, and erased groups are overwritten."""
     assert path.exists()
     with contextlib.closing(open_inbox(local.engine)) as inbox:
-        db: sqlite3.Connection = inbox._db  # type: ignore[attr-defined] # its own file
-        found = [db.execute(f"PRAGMA {name}").fetchone()[0] for name in PRAGMAS]
+        assert isinstance(inbox, SqliteInbox)
+        with inbox._own.connect() as db:
+            found = [db.scalar(text(f"PRAGMA {name}")) for name in PRAGMAS]
     assert dict(zip(PRAGMAS, found, strict=True)) == PRAGMAS
 
 
 PRAGMAS = {"synchronous": 2, "secure_delete": 1, "journal_mode": "wal"}
+
+
+def remove(path: Path) -> None:
+    """Remove a database with its log."""
+    for file in path.parent.glob(f"{path.name}*"):
+        file.unlink()
+
+
+def restore_over(path: Path, saved: Path) -> None:
+    """Put the state of a backup in the place of a database."""
+    fresh = path.with_name("restored.sqlite3")
+    restore(saved, sqlite_url(fresh))
+    remove(path)
+    fresh.rename(path)
+
+
+def test_uploads_go_to_the_file_that_has_the_name(path: Path, local: Store) -> None:
+    """A group that comes after another file has taken the name is stored there, once."""
+    commit(local, first := upload_of())
+    saved = path.with_name("saved.bak")
+    backup(sqlite_url(path), saved)
+    commit(local, upload_of())  # lost with the old file
+    restore_over(path, saved)
+    bodies = [first, upload_of(), upload_of()]
+    for body in bodies:
+        assert commit(local, body) == [submission_of(body).answer]
+    assert total(local) == 3
+    with contextlib.closing(Store.open(sqlite_url(path))) as other:
+        assert total(other) == 3
+
+
+def test_a_file_without_a_name_is_not_written(path: Path, local: Store) -> None:
+    """While the file is gone no upload is acknowledged; under its name again it gets them all."""
+    commit(local, upload_of())
+    moved = path.with_name("moved.sqlite3")
+    with local.engine.connect() as db:
+        db.execute(text("PRAGMA wal_checkpoint(TRUNCATE)"))
+    path.rename(moved)
+    body = upload_of()
+    with pytest.raises(StoreError) as caught:
+        commit(local, body)
+    assert caught.value.retryable
+    assert not path.exists()
+    moved.rename(path)
+    commit(local, body)
+    assert total(local) == 2

@@ -30,14 +30,20 @@ def day(offset: int) -> datetime.date:
     return TODAY + datetime.timedelta(days=offset)
 
 
-def test_ids_are_forgotten_after_their_window(store: Store) -> None:
-    """After 14 days an upload id is deleted with its day's table, and the counts stay."""
-    commit(store, upload_of())
-    assert prune(store.engine, today=day(14), report_days=90).keys == 0
-    assert prune(store.engine, today=day(15), report_days=90).keys == 1
-    assert total(store) == 1
-    assert rows_of(store, day_tables.UPLOAD) == []
-    assert not [name for name in inspect(store.engine).get_table_names() if "upload" in name]
+@pytest.mark.parametrize(("kind", "days"), [(day_tables.UPLOAD, 14), (day_tables.KEPT, 30)])
+def test_a_day_is_forgotten_after_its_window(store: Store, kind: str, days: int) -> None:
+    """Keys and raw reports are deleted with their day's table, no younger one; counts stay."""
+    commit(store, *[upload_of(report_of("sound"))] * 3, upload_of(report_of("sound")))
+    commit(store, upload_of(report_of("sound")), today=day(1))
+    commit(store, upload_of(report_of("sound")), today=day(2))
+    prune(store.engine, today=day(days), report_days=30)
+    assert {row["day"] for row in rows_of(store, kind)} == {day(0), day(1), day(2)}
+    pruned = prune(store.engine, today=day(days + 1), report_days=30)
+    assert (pruned.keys if kind == day_tables.UPLOAD else pruned.reports) == 2
+    assert {row["day"] for row in rows_of(store, kind)} == {day(1), day(2)}
+    tables = inspect(store.engine).get_table_names()
+    assert not [name for name in tables if f"{kind}_20261121" in name]
+    assert total(store, "sound") == 4
 
 
 def test_a_retry_renews_the_day_of_its_id(store: Store) -> None:
@@ -112,23 +118,6 @@ def test_forgotten_ids_leave_no_trace_in_the_files(store: Store, tmp_path: Path)
     assert found() == 50
     assert prune(store.engine, today=day(30), report_days=90).keys == 50
     assert found() == 0
-
-
-def test_many_raw_reports_are_forgotten_in_parts(store: Store) -> None:
-    """More raw reports than one transaction deletes are deleted, and no younger one."""
-    old = [report_of("sound")] * 500
-    commit(store, *(upload_of(*old) for _ in range(21)))
-    commit(store, upload_of(report_of("sound")), today=day(1))
-    assert prune(store.engine, today=day(31), report_days=30).reports == 10_500
-    assert len(rows_of(store, day_tables.KEPT)) == 1
-
-
-def test_raw_reports_are_forgotten_after_theirs(store: Store) -> None:
-    """Raw reports are deleted after their days, and the counts stay."""
-    commit(store, upload_of(report_of("sound")))
-    assert prune(store.engine, today=day(30), report_days=30).reports == 0
-    assert prune(store.engine, today=day(31), report_days=30).reports == 1
-    assert total(store, "sound") == 1
 
 
 @pytest.mark.slow
