@@ -13,7 +13,7 @@ import click
 
 from rappor.cli.commands import command
 from rappor.cli.console import Slow, print_json
-from rappor.cli.options import json_option, metric_option, option, registry_option
+from rappor.cli.options import argument, asked, json_option, metric_option, registry_option
 from rappor.engines.layout import REASONS
 from rappor.ground.errors import DecodeError, FileError, MetricError
 from rappor.ground.plurals import counted
@@ -52,35 +52,25 @@ class RefusedReports:
     "  --metric search_engine --out week.counts --json",
     "rappor aggregate lake --registry metrics.toml --out lake.counts",
 )
-@click.argument(
-    "inputs", nargs=-1, required=True, type=click.Path(allow_dash=True), metavar="INPUTS"
-)
-@registry_option()
-@metric_option()
-@option("--part", "PART", "A part of the metric, if it has parts.")
-@option("--out", "FILE", "Counts file to write.", required=True)
-@option(
-    "--engine",
-    ["files", "spark"],
-    "Where reports are added up: on all cores of this machine, or in Apache Spark.",
-    default="files",
-)
-@option(
-    "--remote",
-    "URL",
-    "A Spark Connect server, such as sc://localhost. Default: Spark's own settings.",
-)
-@json_option
 def aggregate(
     *,
-    inputs: tuple[str, ...],
-    registry_path: str,
-    metric_name: str | None,
-    part: str | None,
-    out: str,
-    engine: str,
-    remote: str | None,
-    as_json: bool,
+    inputs: tuple[str, ...] = argument(
+        nargs=-1, required=True, type=click.Path(allow_dash=True), metavar="INPUTS"
+    ),
+    registry_path: str = registry_option(),
+    metric_name: str | None = metric_option(),
+    part: str | None = asked("PART", "A part of the metric, if it has parts."),
+    out: str = asked("FILE", "Counts file to write.", required=True),
+    engine: str = asked(
+        ["files", "spark"],
+        "Where reports are added up: on all cores of this machine, or in Apache Spark.",
+        default="files",
+    ),
+    remote: str | None = asked(
+        "URL",
+        "A Spark Connect server, such as sc://localhost. Default: Spark's own settings.",
+    ),
+    as_json: bool = json_option(),
 ) -> None:
     """Add up uploads or stored reports into counts.
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final
 import click
 from rich.table import Table
 
-from rappor.cli.commands import Group
+from rappor.cli.commands import Group, command
 from rappor.cli.console import Slow, print_json, show, table
-from rappor.cli.options import chart_option, json_option, option, seed_option
+from rappor.cli.options import asked, chart_option, json_option, seed_option
 from rappor.cli.subject import Subject, subject_options
 from rappor.protocol.params import Params
 from rappor.reporting.numbers import most_belief, percent
@@ -24,38 +24,19 @@ _FRESH = "(fresh)"
 _WORLDS: Final = {True: "with the permanent response", False: "without it (fresh noise each time)"}
 
 
-@click.group(
-    cls=Group,
-    examples=(
-        "rappor attack longitudinal --profile balanced --devices 100 --seed 1",
-        "rappor attack poisoning --profile balanced --reports 1e5",
-    ),
+@command(
+    "rappor attack longitudinal --profile balanced --devices 100 --seed 1",
+    "rappor attack longitudinal --registry metrics.toml --metric theme \\\n"
+    "  --devices 100 --chart learned.svg",
 )
-def attack() -> None:
-    """Show what observers of reports learn and what forgers move."""
-
-
-@attack.command(
-    examples=(
-        "rappor attack longitudinal --profile balanced --devices 100 --seed 1",
-        "rappor attack longitudinal --registry metrics.toml --metric theme \\\n"
-        "  --devices 100 --chart learned.svg",
-    )
-)
-@subject_options
-@option("--devices", "N", "Devices that are observed.", default=1000)
-@option("--candidates", "N", "Values that a device may have, all equally likely.", default=100)
-@seed_option
-@json_option
-@chart_option
 def longitudinal(
     *,
-    subject: Subject,
-    devices: int,
-    candidates: int,
-    seed: int | None,
-    as_json: bool,
-    chart: str | None,
+    subject: Subject = subject_options(),
+    devices: int = asked("N", "Devices that are observed.", default=1000),
+    candidates: int = asked("N", "Values that a device may have, all equally likely.", default=100),
+    seed: int | None = seed_option(),
+    as_json: bool = json_option(),
+    chart: str | None = chart_option(),
 ) -> None:
     """Show what many reports of one device reveal to an observer.
 
@@ -77,16 +58,18 @@ def longitudinal(
         _print_exposure(exposure, subject.params)
 
 
-@attack.command(examples=("rappor attack poisoning --profile balanced --reports 1e5",))
-@subject_options
-@option(
-    "--reports", "N", "Total reports, including forged ones.", default=1_000_000, show_default="1e6"
-)
-@option(
-    "--candidates", "N", "Number of candidates assumed for the detection threshold.", default=1000
-)
-@json_option
-def poisoning(*, subject: Subject, reports: int, candidates: int, as_json: bool) -> None:
+@command("rappor attack poisoning --profile balanced --reports 1e5")
+def poisoning(
+    *,
+    subject: Subject = subject_options(),
+    reports: int = asked(
+        "N", "Total reports, including forged ones.", default=1_000_000, show_default="1e6"
+    ),
+    candidates: int = asked(
+        "N", "Number of candidates assumed for the detection threshold.", default=1000
+    ),
+    as_json: bool = json_option(),
+) -> None:
     """Show how far one forged report moves an estimate.
 
     The forger wants a string to appear that nobody has, or to disappear. A report that looks honest
@@ -100,6 +83,18 @@ def poisoning(*, subject: Subject, reports: int, candidates: int, as_json: bool)
         print_json(forged, metric=subject.named)
     else:
         _print_poisoning(forged)
+
+
+@click.group(
+    cls=Group,
+    steps={"Commands": (longitudinal, poisoning)},
+    examples=(
+        "rappor attack longitudinal --profile balanced --devices 100 --seed 1",
+        "rappor attack poisoning --profile balanced --reports 1e5",
+    ),
+)
+def attack() -> None:
+    """Show what observers of reports learn and what forgers move."""
 
 
 def _draw_exposure(exposure: Exposure, path: str) -> None:

@@ -16,7 +16,6 @@ from rappor.cli.options import (
     chart_option,
     grouped,
     json_option,
-    option,
     save_chart,
     seed_option,
 )
@@ -90,29 +89,20 @@ class _Program:
     "  --command 'rappor encode theme - --registry metrics.toml --json' \\\n"
     "  --secret-file-option=--secret-file",
 )
-@subject_options
-@grouped("program", _Program)
-@option(
-    "--values",
-    "FILE",
-    "Also test these values, one per line. Random values are always tested.",
-    name="values_path",
-)
-@option("--trials", "N", "Number of devices.", show_default="1e5; --exact 500; --client 50")
-@option("--reports", "N", "Reports of each device, up to 100.", default=2)
-@seed_option
-@chart_option
-@json_option
 def audit(
     *,
-    subject: Subject,
-    program: _Program,
-    values_path: str | None,
-    trials: int | None,
-    reports: int,
-    seed: int | None,
-    chart: str | None,
-    as_json: bool,
+    subject: Subject = subject_options(),
+    program: _Program = grouped(_Program),
+    values_path: str | None = asked(
+        "FILE", "Also test these values, one per line. Random values are always tested."
+    ),
+    trials: int | None = asked(
+        "N", "Number of devices.", show_default="1e5; --exact 500; --client 50"
+    ),
+    reports: int = asked("N", "Reports of each device, up to 100.", default=2),
+    seed: int | None = seed_option(),
+    chart: str | None = chart_option(),
+    as_json: bool = json_option(),
 ) -> None:
     """Test whether an encoder keeps its privacy promise.
 

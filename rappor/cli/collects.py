@@ -10,9 +10,8 @@ import textwrap
 import click
 
 from rappor.cli.commands import command
-from rappor.cli.options import json_option, registry_option
+from rappor.cli.options import argument, json_option, registry_option
 from rappor.privacy.notice import describe, describe_together
-from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
 from rappor.registry.sealed_json import sealed_json
 
@@ -28,10 +27,12 @@ _SOON = (
     "rappor collects theme --registry metrics.toml",
     "rappor collects --registry metrics.toml --json > registry.json",
 )
-@registry_option()
-@json_option
-@click.argument("names", nargs=-1, metavar="[METRICS]")
-def collects(*, registry_path: str, as_json: bool, names: tuple[str, ...]) -> None:
+def collects(
+    *,
+    registry_path: str = registry_option(),
+    as_json: bool = json_option(),
+    names: tuple[str, ...] = argument(nargs=-1, metavar="[METRICS]"),
+) -> None:
     """Say in plain words what each metric collects.
 
     The text is for the people whose devices report. It says what is collected, by whom, until
@@ -45,7 +46,9 @@ def collects(*, registry_path: str, as_json: bool, names: tuple[str, ...]) -> No
     if as_json:
         if names:
             raise click.UsageError("METRICS must be absent with --json: a registry is whole")
-        notices = {name: _notice(metric) for name, metric in registry.items()}
+        # A device in JavaScript records no metric at once.
+        late = {name: dataclasses.replace(each, durable=False) for name, each in registry.items()}
+        notices = {name: describe(metric) for name, metric in late.items()}
         for name in notices:
             if registry[name].durable:
                 click.echo(f"warning: {name}{_SOON}", err=True)
@@ -60,11 +63,6 @@ def collects(*, registry_path: str, as_json: bool, names: tuple[str, ...]) -> No
     if not names:
         texts.append(_together(registry))
     click.echo("\n\n".join(map(_wrap, texts)))
-
-
-def _notice(metric: Metric) -> str:
-    """Describe a metric as a device in JavaScript records it."""
-    return describe(dataclasses.replace(metric, durable=False))
 
 
 def _together(registry: Registry) -> str:

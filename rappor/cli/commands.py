@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import difflib
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 import click
+
+from rappor.cli.options import with_options
 
 
 class Explained(click.Command):
@@ -60,8 +62,13 @@ class Command(Explained):
 
 
 def command(*examples: str, **settings: Any) -> Any:
-    """Return what makes a command of a function, with these examples."""
-    return click.command(cls=Command, examples=examples, **settings)
+    """Return what makes a command of a function, whose arguments declare their options."""
+
+    def decorate(function: Callable[..., None]) -> click.Command:
+        made = click.command(cls=Command, examples=examples, **settings)
+        return cast("click.Command", made(with_options(function)))
+
+    return decorate
 
 
 class Group(Explained, click.Group):

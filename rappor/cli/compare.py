@@ -14,11 +14,10 @@ from rappor.cli.console import Slow
 from rappor.cli.count_files import read_counts
 from rappor.cli.options import (
     Output,
+    asked,
+    asked_flag,
     detection_options,
-    flag,
     grouped,
-    option,
-    output_options,
     refuse_beside,
 )
 from rappor.cli.sources import Source
@@ -89,41 +88,29 @@ def _periods(path: str) -> dict[str, list[Counts]]:
     "rappor compare may.counts june.counts --registry metrics.toml --chart june.svg",
     "rappor compare segments.json --registry metrics.toml --by version \\\n  --html segments.html",
 )
-@grouped("files", _Samples)
-@detection_options
-@option(
-    "--overlap",
-    "SHARE",
-    "How much the devices of two samples are the same: 0 for different devices, 1 for the "
-    "same ones with as many reports. Default: unknown, and errors follow the variance of bits.",
-)
-@option(
-    "--baseline",
-    ["first", "previous"],
-    "What each sample is compared with: the first one, or the one before it.",
-    default="first",
-)
-@option(
-    "--by",
-    "PROPERTY",
-    "Compare groups of devices: split counts of segments by this public property, or by all "
-    "properties with 'all'.",
-)
-@flag(
-    "--all",
-    "List all candidates, also those that were not found and did not change.",
-    name="show_all",
-)
-@output_options
 def compare(
     *,
-    files: _Samples,
-    detection: Detection,
-    overlap: float | None,
-    baseline: str,
-    by: str | None,
-    show_all: bool,
-    output: Output,
+    files: _Samples = grouped(_Samples),
+    detection: Detection = detection_options(),
+    overlap: float | None = asked(
+        "SHARE",
+        "How much the devices of two samples are the same: 0 for different devices, 1 for the "
+        "same ones with as many reports. Default: unknown, and errors follow the variance of bits.",
+    ),
+    baseline: str = asked(
+        ["first", "previous"],
+        "What each sample is compared with: the first one, or the one before it.",
+        default="first",
+    ),
+    by: str | None = asked(
+        "PROPERTY",
+        "Compare groups of devices: split counts of segments by this public property, or by all "
+        "properties with 'all'.",
+    ),
+    show_all: bool = asked_flag(
+        "List all candidates, also those that were not found and did not change.", flags="--all"
+    ),
+    output: Output = grouped(Output),
 ) -> None:
     """Show which shares differ between two or more samples.
 

@@ -8,7 +8,7 @@ import click
 
 from rappor.cli.commands import command
 from rappor.cli.console import print_json
-from rappor.cli.options import flag, json_option, option
+from rappor.cli.options import argument, asked, asked_flag, json_option
 from rappor.ground.plurals import counted
 
 
@@ -16,22 +16,18 @@ from rappor.ground.plurals import counted
     "rappor convert counts.csv --params params.csv --out google.counts",
     "rappor convert google.counts --params back.csv --out back_counts.csv",
 )
-@click.argument("source", type=click.Path())
-@option(
-    "--params",
-    "FILE",
-    "params.csv: read with a .csv SOURCE, written otherwise.",
-    required=True,
-    name="params_path",
-)
-@option("--out", "FILE", "File to write.", required=True)
-@flag(
-    "--reports",
-    "SOURCE has single reports (client,cohort,bloom,prr,irr), not counts.",
-    name="holds_reports",
-)
-@json_option
-def convert(*, source: str, params_path: str, out: str, holds_reports: bool, as_json: bool) -> None:
+def convert(
+    *,
+    source: str = argument(type=click.Path()),
+    params_path: str = asked(
+        "FILE", "params.csv: read with a .csv SOURCE, written otherwise.", required=True
+    ),
+    out: str = asked("FILE", "File to write.", required=True),
+    holds_reports: bool = asked_flag(
+        "SOURCE has single reports (client,cohort,bloom,prr,irr), not counts.", flags="--reports"
+    ),
+    as_json: bool = json_option(),
+) -> None:
     """Convert counts from and to the files of google/rappor.
 
     A SOURCE that ends in .csv is theirs: counts.csv, or a reports file with --reports. It

@@ -1,19 +1,15 @@
-"""Files of counts, and what a registry says of them."""
+"""Files of counts, and how they are told from others."""
 
 from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
-
-import click
 
 from rappor.ground.errors import DecodeError, FileError, MetricError
 from rappor.protocol.encodings import encoding_of
 from rappor.registry.metric import Metric
-from rappor.registry.registry import Registry
 
 if TYPE_CHECKING:
     from rappor.counts.counts import Counts
@@ -65,23 +61,7 @@ def _is_upload(line: bytes) -> bool:
     return isinstance(document, dict) and {"id", "reports"} <= document.keys()
 
 
-def find_metric(
-    registry_path: str | None, metric_name: str | None, counts: list[Counts]
-) -> Metric | None:
-    """Return the metric of a registry, by its name or by the one that the counts have."""
-    if registry_path is None:
-        if metric_name is not None:
-            raise click.UsageError("--metric needs --registry")
-        _only_name(counts)
-        return None
-    registry = Registry.load(registry_path)
-    name = metric_name or _only_name(counts)
-    if not name:
-        raise click.UsageError("give --metric: the files do not name their metric")
-    return registry.metric(name)
-
-
-def _only_name(counts: list[Counts]) -> str:
+def only_name(counts: list[Counts]) -> str:
     """Return the one metric that the counts name; empty if they name none."""
     names = sorted({each.metric for each in counts} - {""})
     if len(names) > 1:
@@ -109,48 +89,3 @@ def check_counts(counts: list[Counts], metric: Metric) -> None:
 def is_pair(counts: list[Counts]) -> bool:
     """Return whether some counts are of categories with `other`, and others of what is in it."""
     return len({encoding_of(each.params).hashed for each in counts if each.params.other}) == 2
-
-
-def check_pair(
-    registry_path: str | None, metric_name: str | None, counts: list[Counts]
-) -> Metric | None:
-    """Check the counts of such a pair against the registry; return the metric of the texts."""
-    if registry_path is None:
-        return None
-    registry = Registry.load(registry_path)
-    named = sorted({each.metric for each in counts} - {""})
-    names = registry.together(metric_name or (named[0] if named else ""))
-    if len(names) < 2 or not set(named) <= set(names):
-        raise MetricError(f"counts must be of a metric with other, got {', '.join(named)}")
-    metrics = [registry.metric(name) for name in names]
-    for metric in metrics:
-        hashed = encoding_of(metric.params).hashed
-        check_counts([c for c in counts if encoding_of(c.params).hashed == hashed], metric)
-    return metrics[1]
-
-
-def add_by_epoch(paths: Sequence[str], metric: Metric | None, counts: list[Counts]) -> list[Counts]:
-    """Add counts of one epoch in which a device reports once: no two reports are of one device.
-
-    Files without days are taken for one epoch's. All other counts stay as they are.
-    """
-    from rappor.decoding.devices import add_different
-
-    if metric is None or metric.interval != "epoch" or len(_epochs(paths, metric)) > 1:
-        return counts
-    return add_different(counts)
-
-
-def _epochs(paths: Sequence[str], metric: Metric) -> list[str]:
-    """Return the epochs that the first and last days of some files are in."""
-    return sorted({metric.epoch_at(day) for path in paths for day in days_of(path)})
-
-
-def check_one_epoch(paths: Sequence[str], metric: Metric) -> None:
-    """Refuse days of several epochs: in each of them a device answers for another part."""
-    epochs = _epochs(paths, metric)
-    if len(epochs) > 1:
-        raise DecodeError(
-            f"counts must be of one epoch of {metric.name}, got days of {' and '.join(epochs)}: "
-            "ask the collector for the days of one"
-        )

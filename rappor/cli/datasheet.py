@@ -9,7 +9,7 @@ import click
 
 from rappor.cli.commands import command
 from rappor.cli.console import print_json
-from rappor.cli.options import json_option, option, registry_option
+from rappor.cli.options import asked, json_option, registry_option
 from rappor.privacy.consent import consent_texts
 from rappor.privacy.datasheet import datasheet as datasheet_of
 from rappor.privacy.impact import impact_assessment
@@ -23,21 +23,21 @@ _PAPERS: Final = {"datasheet": datasheet_of, "dpia": impact_assessment, "consent
     "rappor datasheet --registry metrics.toml --paper consent",
     "rappor datasheet --registry metrics.toml --out papers",
 )
-@registry_option()
-@option(
-    "--paper",
-    list(_PAPERS),
-    "The data sheet, the skeleton of a DPIA, or consent texts.",
-    default="datasheet",
-)
-@option(
-    "--out",
-    "FOLDER",
-    "Write all papers into this folder, as Markdown and HTML.",
-    type=click.Path(path_type=Path),
-)
-@json_option
-def datasheet(*, registry_path: str, paper: str, out: Path | None, as_json: bool) -> None:
+def datasheet(
+    *,
+    registry_path: str = registry_option(),
+    paper: str = asked(
+        list(_PAPERS),
+        "The data sheet, the skeleton of a DPIA, or consent texts.",
+        default="datasheet",
+    ),
+    out: Path | None = asked(
+        "FOLDER",
+        "Write all papers into this folder, as Markdown and HTML.",
+        type=click.Path(path_type=Path),
+    ),
+    as_json: bool = json_option(),
+) -> None:
     """Write a data sheet, a DPIA skeleton and consent texts.
 
     The data sheet has purpose, owner, unit of privacy, fields on the wire, retention, recipients,

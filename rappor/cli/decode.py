@@ -19,11 +19,8 @@ from rappor.cli.options import (
     asked,
     asked_flag,
     detection_options,
-    flag,
     grouped,
-    option,
     options_typed,
-    output_options,
     refuse_beside,
     save_chart,
 )
@@ -82,39 +79,30 @@ class _Together:
     "rappor decode counts.csv --format google --params params.csv \\\n"
     "  --candidates candidates.txt",
 )
-@grouped("asked", GoogleSource)
-@detection_options
-@option(
-    "--devices",
-    "N",
-    "Number of devices behind all reports, if they reported again. Default: what the counts "
-    "say, or an estimate from several files.",
-    type=float,
-)
-@option(
-    "--reports-per-device",
-    "N",
-    "Reports of each device, instead of --devices; 1 if no device reported again.",
-    type=float,
-)
-@flag("--all", "Also list undetected candidates.", name="show_all")
-@flag("--distribution", "Also estimate the distribution: a column of shares that are not negative.")
-@flag(
-    "--forged", "Show how many forged reports would create and hide each row, instead of intervals."
-)
-@grouped("together", _Together)
-@output_options
 def decode(
     *,
-    asked: GoogleSource,
-    detection: Detection,
-    devices: float | None,
-    reports_per_device: float | None,
-    show_all: bool,
-    distribution: bool,
-    forged: bool,
-    together: _Together,
-    output: Output,
+    source: Source = grouped(GoogleSource, then=GoogleSource.source),
+    detection: Detection = detection_options(),
+    devices: float | None = asked(
+        "N",
+        "Number of devices behind all reports, if they reported again. Default: what the counts "
+        "say, or an estimate from several files.",
+        type=float,
+    ),
+    reports_per_device: float | None = asked(
+        "N",
+        "Reports of each device, instead of --devices; 1 if no device reported again.",
+        type=float,
+    ),
+    show_all: bool = asked_flag("Also list undetected candidates.", flags="--all"),
+    distribution: bool = asked_flag(
+        "Also estimate the distribution: a column of shares that are not negative."
+    ),
+    forged: bool = asked_flag(
+        "Show how many forged reports would create and hide each row, instead of intervals."
+    ),
+    together: _Together = grouped(_Together),
+    output: Output = grouped(Output),
 ) -> None:
     """Estimate how many reports have each candidate.
 
@@ -138,15 +126,14 @@ def decode(
     from rappor.decoding.weighted import segments_of, weigh
     from rappor.reporting.text import estimates_text, weighted_text
 
-    source = asked.source()
     counts = source.read()
     if is_pair(counts):
         _check_pair_options()
         pair = PartSource(
-            paths=asked.paths,
-            registry_path=asked.registry_path,
-            metric_name=asked.metric_name,
-            known_path=asked.candidates_path,
+            paths=source.paths,
+            registry_path=source.registry_path,
+            metric_name=source.metric_name,
+            known_path=source.candidates_path,
         )
         _decode_pair(counts, pair.known(counts), detection, as_json=output.as_json)
         return

@@ -17,10 +17,10 @@ from rappor.cli.demo_other import SIZES, play, print_demo
 from rappor.cli.numbers import even_odds_become
 from rappor.cli.options import (
     PROFILE_NAME,
+    asked,
+    asked_flag,
     chart_option,
-    flag,
     json_option,
-    option,
     save_chart,
     seed_option,
 )
@@ -96,38 +96,26 @@ class Demo:
     "rappor demo --small --profile low-noise --seed 1",
     "rappor demo --other --seed 1 --chart other.svg",
 )
-@flag("--small", "Ten thousand devices, each with one of the 20 most frequent words.")
-@flag(
-    "--other",
-    'A chart of editors with a large "other": what is found in it by 9,000, 90,000 and '
-    "900,000 devices.",
-)
-@option(
-    "--values",
-    "FILE",
-    "Your own data: one value per line, or CSV with the header value,count or value,weight.",
-    name="path",
-)
-@option(
-    "--reports",
-    "N",
-    "Devices, each with one report.  [default: a million, ten thousand if --small, or as many "
-    "as --values counts]",
-)
-@option("--profile", PROFILE_NAME, "Named parameters: how much noise.", default="balanced")
-@seed_option
-@chart_option
-@json_option
 def demo(
     *,
-    small: bool,
-    other: bool,
-    path: str | None,
-    reports: int | None,
-    profile: str,
-    seed: int | None,
-    chart: str | None,
-    as_json: bool,
+    small: bool = asked_flag("Ten thousand devices, each with one of the 20 most frequent words."),
+    other: bool = asked_flag(
+        'A chart of editors with a large "other": what is found in it by 9,000, 90,000 and '
+        "900,000 devices."
+    ),
+    values_path: str | None = asked(
+        "FILE",
+        "Your own data: one value per line, or CSV with the header value,count or value,weight.",
+    ),
+    reports: int | None = asked(
+        "N",
+        "Devices, each with one report.  [default: a million, ten thousand if --small, or as many "
+        "as --values counts]",
+    ),
+    profile: str = asked(PROFILE_NAME, "Named parameters: how much noise.", default="balanced"),
+    seed: int | None = seed_option(),
+    chart: str | None = chart_option(),
+    as_json: bool = json_option(),
 ) -> None:
     """Simulate a million devices and find their common words.
 
@@ -143,7 +131,7 @@ def demo(
     from rappor.simulation.collection import simulate_reports
 
     if other:
-        if small or path is not None:
+        if small or values_path is not None:
             raise click.UsageError("give only one of --other, --small and --values")
         sizes = SIZES if reports is None else (reports,)
         with Slow() as slow:
@@ -155,9 +143,9 @@ def demo(
             print_demo(played)
         return
     params = Params.profile(profile)
-    if small and path is not None:
+    if small and values_path is not None:
         raise click.UsageError("give either --small or --values")
-    population, values = _few_words() if small else _population(path)
+    population, values = _few_words() if small else _population(values_path)
     if values is not None and reports is not None:
         raise click.UsageError("--reports must be omitted where --values counts the devices")
     n_drawn = reports or (SMALL_REPORTS if small else REPORTS)

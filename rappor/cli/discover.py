@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -13,7 +12,7 @@ from rappor.cli.commands import command
 from rappor.cli.console import Slow, escape, section, show, table, width
 from rappor.cli.count_files import is_pair
 from rappor.cli.numbers import WholeNumber
-from rappor.cli.options import asked, detection_options, grouped, json_option, option, refuse_beside
+from rappor.cli.options import asked, detection_options, grouped, json_option, refuse_beside
 from rappor.cli.sources import PartSource, Source
 from rappor.decoding.detection import Detection
 from rappor.reporting.numbers import measured, p_value, percent, short_percent
@@ -27,52 +26,36 @@ _ROWS: Final = 10
 """Unfinished prefixes that are shown; --json has all."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Search:
-    """What strings are looked for."""
-
-    alphabet: str | None = asked(
-        "CHARACTERS",
-        "Characters of the strings; a-z means all from a to z, a hyphen at either end means "
-        "itself. Default: learned from the first part.",
-    )
-    longest: int | None = asked(
-        WholeNumber(1),
-        "Length of the longest string to look for, in characters. By default, the last "
-        "prefix is continued by as many characters as it is longer than the prefix before it.",
-    )
-    keep: int | None = asked(
-        WholeNumber(1),
-        "Prefixes of a part that are continued. Default: as many as make 20 million "
-        "candidates, and at least 50.",
-    )
-
-
 @command(
     "rappor discover pet-prefix-2.counts pet-whole.counts --alphabet a-z",
     "rappor discover pet-prefix-2.counts pet-whole.counts --alphabet a-z0-9._- \\\n"
     "  --longest 3 --known words.txt --json",
     "rappor discover week.counts --known engines.txt --list words.txt",
 )
-@grouped("source", PartSource)
-@grouped("search", _Search)
-@option(
-    "--list",
-    "FILE",
-    "Search this list instead, one string per line, plain or gzip.",
-    name="list_path",
-)
-@detection_options
-@option("--csv", "FILE", "Also write the strings to a CSV file.", name="csv_path")
-@json_option
 def discover(
     *,
-    source: PartSource,
-    search: _Search,
-    list_path: str | None,
-    detection: Detection,
-    csv_path: str | None,
-    as_json: bool,
+    source: PartSource = grouped(PartSource),
+    alphabet: str | None = asked(
+        "CHARACTERS",
+        "Characters of the strings; a-z means all from a to z, a hyphen at either end means "
+        "itself. Default: learned from the first part.",
+    ),
+    longest: int | None = asked(
+        WholeNumber(1),
+        "Length of the longest string to look for, in characters. By default, the last "
+        "prefix is continued by as many characters as it is longer than the prefix before it.",
+    ),
+    keep: int | None = asked(
+        WholeNumber(1),
+        "Prefixes of a part that are continued. Default: as many as make 20 million "
+        "candidates, and at least 50.",
+    ),
+    list_path: str | None = asked(
+        "FILE", "Search this list instead, one string per line, plain or gzip."
+    ),
+    detection: Detection = detection_options(),
+    csv_path: str | None = asked("FILE", "Also write the strings to a CSV file."),
+    as_json: bool = json_option(),
 ) -> None:
     """Find strings without a list of candidates, part by part.
 
@@ -97,7 +80,7 @@ def discover(
     from rappor.discovery.other import name_other
 
     if list_path is not None:
-        refuse_beside("--list", _Search, "csv_path")
+        refuse_beside("--list", "alphabet", "longest", "keep", "csv_path")
         _search_list(source, list_path, detection, as_json=as_json)
         return
     counts = source.read()
@@ -105,12 +88,12 @@ def discover(
     with Slow() as slow:
         options: dict[str, Any] = {
             "known": source.known(counts),
-            "longest": search.longest,
-            "keep": search.keep,
+            "longest": longest,
+            "keep": keep,
             "detection": detection,
             "progress": slow,
         }
-        letters = None if search.alphabet is None else characters(search.alphabet)
+        letters = None if alphabet is None else characters(alphabet)
         named = name_other(counts, letters, **options) if both else None
         found = named.found if named else part_by_part.discover(counts, letters, **options)
     if csv_path is not None:

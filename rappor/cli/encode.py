@@ -15,7 +15,7 @@ import click
 
 from rappor.cli.commands import command
 from rappor.cli.console import print_json
-from rappor.cli.options import asked, grouped, json_option, option, registry_option
+from rappor.cli.options import argument, asked, grouped, json_option, registry_option
 from rappor.encode import encode_value
 from rappor.ground.errors import FileError, ParamsError
 from rappor.protocol.encodings import encoder, parse_value
@@ -77,20 +77,14 @@ class _Secret:
     "rappor encode theme dark --registry metrics.toml --epoch 2026-Q4 --json",
     "echo dark | rappor encode theme - --registry metrics.toml",
 )
-@click.argument("name", metavar="METRIC")
-@click.argument("value")
-@registry_option()
-@grouped("source", _Secret)
-@option("--epoch", "EPOCH", "Epoch such as 2026-Q4. Default: today's (UTC).")
-@json_option
 def encode(
     *,
-    name: str,
-    value: str,
-    registry_path: str,
-    source: _Secret,
-    epoch: str | None,
-    as_json: bool,
+    name: str = argument(metavar="METRIC"),
+    value: str = argument(),
+    registry_path: str = registry_option(),
+    source: _Secret = grouped(_Secret),
+    epoch: str | None = asked("EPOCH", "Epoch such as 2026-Q4. Default: today's (UTC)."),
+    as_json: bool = json_option(),
 ) -> None:
     """Show what a device would send for a value.
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias
 
 import click
 from click.core import ParameterSource
@@ -16,8 +17,6 @@ from rappor.decoding.detection import CORRECTIONS, Detection
 from rappor.ground.display import Displayed
 from rappor.ground.errors import ParamsError
 from rappor.protocol.profiles import PROFILES, profile_named
-
-_Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 class ProfileName(click.Choice):  # type: ignore[type-arg]  # generic in late versions only
@@ -71,52 +70,73 @@ def flag(flags: str, text: str, *, name: str | None = None) -> Any:
 
 
 def asked(value: Value, text: str, *, flags: str = "", **settings: Any) -> Any:
-    """Return a field of a record for `grouped` that an option fills.
+    """Declare an option, as the default of a command's argument or as the field of a record.
 
-    Its flag is the field's name unless `flags` says another.
+    Its flag is the argument's name unless `flags` says another.
     """
     default = () if settings.get("multiple") else settings.get("default")
-    build = functools.partial(option, value=value, text=text, **settings)
-    return dataclasses.field(default=default, metadata={"option": build, "flags": flags})
+    return _declared(functools.partial(option, value=value, text=text, **settings), flags, default)
 
 
 def asked_flag(text: str, *, flags: str = "") -> Any:
-    """Return a field of a record for `grouped` that an option without a value fills."""
-    build = functools.partial(flag, text=text)
-    return dataclasses.field(default=False, metadata={"option": build, "flags": flags})
+    """Declare an option without a value."""
+    return _declared(functools.partial(flag, text=text), flags, default=False)
 
 
-def given(option: Any) -> Any:
-    """Return a field of a record for `grouped` that an option of its name, or arguments, fill."""
-    return dataclasses.field(metadata={"option": lambda _, **__: option, "flags": ""})
+def argument(**settings: Any) -> Any:
+    """Declare an argument without a flag; the settings are those of click."""
+    return _declared(lambda _, name: click.argument(name, **settings))
 
 
-def grouped(name: str, record: type[Any], *options: Any) -> Any:
-    """Add options to a command and hand it their values as one frozen record.
+def grouped(record: type[Any], *, then: Callable[[Any], Any] | None = None, **declared: Any) -> Any:
+    """Declare all that the fields of a record declare; the command is given the record.
 
-    The record is a dataclass. Its fields are `asked`, or the names of `options`, or have a value
-    without one; the command is given it as its argument `name`.
+    `declared` is what fields declare that do not say it themselves. With `then`, the command is
+    given what this makes of the record.
     """
-    fields = dataclasses.fields(record)
-    own = [_option_of(field) for field in fields if "option" in field.metadata]
+    fields = [*declared.items(), *((field.name, field) for field in dataclasses.fields(record))]
+    inner = {name: field.metadata for name, field in fields if field.metadata}
 
-    def decorate(command: Callable[..., None]) -> Any:
-        @functools.wraps(command)
-        def wrapped(**given: Any) -> None:
-            values = {field.name: given.pop(field.name) for field in fields if field.name in given}
-            command(**{name: record(**values)}, **given)
+    def make(values: Mapping[str, Any]) -> Any:
+        filled = record(**values)
+        return filled if then is None else then(filled)
 
-        decorated: Any = wrapped
-        for each in reversed([*options, *own]):
-            decorated = each(decorated)
-        return decorated
-
-    return decorate
+    return dataclasses.field(metadata={"inner": inner, "make": make})
 
 
-def _option_of(field: dataclasses.Field[Any]) -> Any:
-    flags = field.metadata["flags"] or f"--{field.name.removesuffix('_path').replace('_', '-')}"
-    return field.metadata["option"](flags, name=field.name)
+def _declared(build: Callable[..., Any], flags: str = "", default: Any = None) -> Any:
+    return dataclasses.field(default=default, metadata={"option": build, "flags": flags})
+
+
+def with_options(function: Callable[..., None]) -> Any:
+    """Add to a command the options that its arguments declare, and hand it their values."""
+    arguments = inspect.signature(function).parameters.values()
+    declared = {each.name: each.default.metadata for each in arguments}
+
+    @functools.wraps(function)
+    def called(**values: Any) -> None:
+        function(**_filled(declared, values))
+
+    decorated: Any = called
+    for each in reversed(list(_options(declared))):
+        decorated = each(decorated)
+    return decorated
+
+
+def _options(declared: Mapping[str, Any]) -> Iterator[Any]:
+    for name, each in declared.items():
+        if "inner" in each:
+            yield from _options(each["inner"])
+        else:
+            flags = each["flags"] or f"--{name.removesuffix('_path').replace('_', '-')}"
+            yield each["option"](flags, name=name)
+
+
+def _filled(declared: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: each["make"](_filled(each["inner"], values)) if "inner" in each else values[name]
+        for name, each in declared.items()
+    }
 
 
 def _check_chart(ctx: click.Context, param: click.Parameter, path: str | None) -> str | None:
@@ -139,27 +159,46 @@ def _check_folder(ctx: click.Context, param: click.Parameter, path: str | None) 
 
 
 def registry_option(*, required: bool = True) -> Any:
-    """Return the option --registry."""
-    text = "Registry of metrics, a TOML file."
-    return option("--registry", "FILE", text, required=required, name="registry_path")
+    """Declare --registry."""
+    return asked("FILE", "Registry of metrics, a TOML file.", flags="--registry", required=required)
 
 
 def metric_option(*, required: bool = False) -> Any:
-    """Return the option --metric."""
-    text = "Name of a metric in the registry."
-    return option("--metric", "NAME", text, required=required, name="metric_name")
+    """Declare --metric."""
+    return asked("NAME", "Name of a metric in the registry.", flags="--metric", required=required)
 
 
-counts_argument = click.argument(
-    "paths", nargs=-1, required=True, type=click.Path(), metavar="COUNTS"
-)
-json_option = flag("--json", "Print one JSON document instead of text.", name="as_json")
-chart_option = option(
-    "--chart",
-    "FILE",
-    "Also draw a chart into a file that ends in .svg, .png or .html.",
-    callback=_check_chart,
-)
+def json_option() -> Any:
+    """Declare --json."""
+    return asked_flag("Print one JSON document instead of text.", flags="--json")
+
+
+def chart_option() -> Any:
+    """Declare --chart."""
+    text = "Also draw a chart into a file that ends in .svg, .png or .html."
+    return asked("FILE", text, callback=_check_chart)
+
+
+def seed_option() -> Any:
+    """Declare --seed."""
+    text = "Random seed for a repeatable run. Default: a new one for each run."
+    return asked(WholeNumber(0), text)
+
+
+def detection_options() -> Any:
+    """Declare the options of detection."""
+    return grouped(
+        Detection,
+        level=asked("SHARE", "Error rate of detection.", default=0.05),
+        correction=asked(
+            CORRECTIONS,
+            "What the level limits: the expected share of false detections (bh; adaptive finds "
+            "more if many candidates are present), or the probability of any false detection "
+            "(bonferroni).",
+            default="bh",
+        ),
+        confidence=asked("SHARE", "Confidence level of the intervals.", default=0.95),
+    )
 
 
 def options_typed() -> dict[str, str]:
@@ -172,12 +211,9 @@ def options_typed() -> dict[str, str]:
     }
 
 
-def refuse_beside(option: str, *others: str | type[Any]) -> None:
-    """Refuse arguments, or the fields of a record, that an option would ignore."""
-    names: list[str] = []
-    for each in others:
-        names += [each] if isinstance(each, str) else [f.name for f in dataclasses.fields(each)]
-    typed = [flag for name, flag in options_typed().items() if name in names]
+def refuse_beside(option: str, *others: str) -> None:
+    """Refuse arguments that an option would ignore."""
+    typed = [flag for name, flag in options_typed().items() if name in others]
     if typed:
         raise click.UsageError(f"{', '.join(typed)} must be omitted with {option}")
 
@@ -192,34 +228,11 @@ class Output:
         "Also write a report as one HTML file: charts, tables, diagnostics, hashes.",
         callback=_check_folder,
     )
-    chart: str | None = given(chart_option)
-    as_json: bool = given(json_option)
-
-
-output_options = grouped("output", Output)
+    chart: str | None = chart_option()
+    as_json: bool = json_option()
 
 
 def save_chart(record: Displayed, path: str | None) -> None:
     """Draw a record's chart into a file, if one was asked for."""
     if path is not None:
         record.plot().save(path)
-
-
-seed_option = option(
-    "--seed",
-    WholeNumber(0),
-    "Random seed for a repeatable run. Default: a new one for each run.",
-)
-detection_options = grouped(
-    "detection",
-    Detection,
-    option("--level", "SHARE", "Error rate of detection.", default=0.05),
-    option(
-        "--correction",
-        CORRECTIONS,
-        "What the level limits: the expected share of false detections (bh; adaptive finds more if "
-        "many candidates are present), or the probability of any false detection (bonferroni).",
-        default="bh",
-    ),
-    option("--confidence", "SHARE", "Confidence level of the intervals.", default=0.95),
-)

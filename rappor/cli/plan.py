@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-from dataclasses import dataclass
+from typing import Any
 
 import click
 
@@ -14,27 +14,14 @@ from rappor.cli.options import (
     asked,
     chart_option,
     detection_options,
-    given,
     grouped,
     json_option,
-    option,
     save_chart,
 )
 from rappor.cli.plan_asked import BudgetOptions, RepeatOptions, Size, Strings, Subject
 from rappor.cli.plan_parts import SearchOptions, print_parts_plan
 from rappor.cli.plan_tables import print_plan
 from rappor.decoding.detection import Detection
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Output:
-    """What the printed entry is called, and where the plan goes beside the terminal."""
-
-    name: str = asked(
-        "NAME", "Name of the metric in the printed entry of a registry.", default="my_metric"
-    )
-    chart: str | None = given(chart_option)
-    as_json: bool = given(json_option)
 
 
 @command(
@@ -47,31 +34,25 @@ class Output:
     "rappor plan --registry metrics.toml --metric search_engine \\\n"
     "  --devices 1e5 --reports-per-device 30",
 )
-@grouped("subject", Subject)
-@grouped("budget", BudgetOptions)
-@grouped("size", Size)
-@grouped("repeats", RepeatOptions)
-@grouped("strings", Strings)
-@grouped("search", SearchOptions)
-@detection_options
-@option(
-    "--power",
-    "PROBABILITY",
-    "Probability with which a string of the smallest share is detected.",
-    default=0.8,
-)
-@grouped("output", Output)
 def plan(
     *,
-    subject: Subject,
-    budget: BudgetOptions,
-    size: Size,
-    repeats: RepeatOptions,
-    strings: Strings,
-    search: SearchOptions,
-    detection: Detection,
-    power: float,
-    output: Output,
+    subject: Subject = grouped(Subject),
+    budget: BudgetOptions = grouped(BudgetOptions),
+    size: Size = grouped(Size),
+    repeats: RepeatOptions = grouped(RepeatOptions),
+    strings: Strings = grouped(Strings),
+    search: SearchOptions = grouped(SearchOptions),
+    detection: Detection = detection_options(),
+    power: float = asked(
+        "PROBABILITY",
+        "Probability with which a string of the smallest share is detected.",
+        default=0.8,
+    ),
+    name: str = asked(
+        "NAME", "Name of the metric in the printed entry of a registry.", default="my_metric"
+    ),
+    chart: str | None = chart_option(),
+    as_json: bool = json_option(),
 ) -> None:
     """Choose parameters for a privacy budget before collecting.
 
@@ -90,38 +71,33 @@ def plan(
     metric = subject.metric
     pace = repeats.settled(metric, bare=budget.is_bare)
     size, each = size.answered(min(1, pace.each)), max(1, pace.each)
+    # The library has no clock; a year is a term that somebody will think about again.
+    expires = datetime.datetime.now(datetime.UTC).date() + datetime.timedelta(days=365)
+    terms: dict[str, Any] = {"expires": expires, "epoch": pace.epoch, "interval": pace.interval}
     if search.discover:
-        if metric is not None or subject.n_answers is not None or output.chart is not None:
+        if metric is not None or subject.n_answers is not None or chart is not None:
             raise click.UsageError("--discover plans a new metric of strings, without a chart")
-        print_parts_plan(
-            search.plan(
-                strings.question(detection, power, subject, each),
-                budget=budget.of_discovery(),
-                reports=size.of_discovery(),
-            ),
-            name=output.name,
-            epoch=pace.epoch,
-            interval=pace.interval,
-            as_json=output.as_json,
+        parts = search.plan(
+            strings.question(detection, power, subject, each),
+            budget=budget.of_discovery(),
+            reports=size.of_discovery(),
         )
+        entry = parts.to_toml(name, **terms)
+        if as_json:
+            print_json(parts.to_dict(), toml=entry)
+        else:
+            print_parts_plan(parts, entry)
         return
     planned = budget.plan(subject, strings.question(detection, power, subject, each), size)
     if metric is not None:
         params = with_numbers(metric.params, planned.params)
         planned = dataclasses.replace(planned, params=params)
     compared = compare_repeats(planned, epochs=pace.epochs, once=pace.once) if each > 1 else ()
-    # The library has no clock; a year is a term that somebody will think about again.
-    today = datetime.datetime.now(datetime.UTC).date()
-    entry = planned.to_toml(
-        output.name if metric is None else metric.name,
-        expires=today + datetime.timedelta(days=365),
-        epoch=pace.epoch,
-        interval=pace.interval,
-    )
+    entry = planned.to_toml(name if metric is None else metric.name, **terms)
     if subject.write:
         subject.write_numbers(planned.params)
-    save_chart(planned, output.chart)
-    if output.as_json:
+    save_chart(planned, chart)
+    if as_json:
         print_json(planned.to_dict(), toml=entry, **({"repeats": compared} if compared else {}))
     else:
         print_plan(planned, compared, entry, describe_once(pace.epoch) if pace.once else None)

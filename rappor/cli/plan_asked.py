@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -13,7 +13,6 @@ from rappor.cli.options import (
     PROFILE_NAME,
     asked,
     asked_flag,
-    given,
     metric_option,
     registry_option,
 )
@@ -109,8 +108,8 @@ class Subject:
     categories: str | None = asked(
         "LIST", "Categories, flags, or edges of buckets, separated by commas."
     )
-    registry_path: str | None = given(registry_option(required=False))
-    metric_name: str | None = given(metric_option())
+    registry_path: str | None = registry_option(required=False)
+    metric_name: str | None = metric_option()
     write: bool = asked_flag("Write the planned numbers into the metric's entry in the registry.")
 
     def __post_init__(self) -> None:
@@ -215,6 +214,21 @@ class Size:
         return round(self.devices * question.reports_per_device)
 
 
+class Repeats(NamedTuple):
+    """How often each device reports.
+
+    With `once` it reports once in an epoch, on a day that its secret draws. `each` are the reports
+    of a device in the mean, less than 1 where some have not answered yet; at most `epochs`
+    permanent responses answer.
+    """
+
+    interval: str
+    epoch: str
+    once: bool
+    each: float
+    epochs: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepeatOptions:
     """How often each device reports."""
@@ -244,6 +258,8 @@ class RepeatOptions:
 
         A bare permanent response is reported once in an epoch.
         """
+        from rappor.planning.repeats import answers_in, epochs_in, reports_in
+
         usual = "epoch" if bare else "day"
         interval = self.interval or (metric.interval if metric else usual)
         epoch = self.epoch or (metric.epoch if metric else "quarter")
@@ -262,42 +278,11 @@ class RepeatOptions:
             raise click.UsageError(
                 "--reports-per-device must be 1 under interval epoch: give --days of several epochs"
             )
-        return Repeats(
-            interval=interval, epoch=epoch, days=self.days, reports=self.reports_per_device or 1
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Repeats:
-    """How often each device reports, with nothing left open; `reports` where there are no days."""
-
-    interval: str
-    epoch: str
-    days: int | None
-    reports: int
-
-    @property
-    def once(self) -> bool:
-        """Whether a device reports once in an epoch, on a day that its secret draws."""
-        return self.interval == "epoch"
-
-    @property
-    def each(self) -> float:
-        """The reports of a device in the mean; less than 1 where some have not answered yet."""
-        from rappor.planning.repeats import answers_in, reports_in
-
+        once = interval == "epoch"
         if self.days is None:
-            return self.reports
-        if self.once:
-            return answers_in(self.days, self.epoch)
-        return reports_in(self.days, self.interval)
-
-    @property
-    def epochs(self) -> int:
-        """How many permanent responses of a device answer at most."""
-        from rappor.planning.repeats import epochs_in
-
-        return 1 if self.days is None else epochs_in(self.days, self.epoch)
+            return Repeats(interval, epoch, once, self.reports_per_device or 1, 1)
+        each = answers_in(self.days, epoch) if once else reports_in(self.days, interval)
+        return Repeats(interval, epoch, once, each, epochs_in(self.days, epoch))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,7 +9,7 @@ import click
 from rich.table import Table
 
 from rappor.cli.alphabet import characters
-from rappor.cli.console import print_json, show, table
+from rappor.cli.console import show, table
 from rappor.cli.numbers import WholeNumber
 from rappor.cli.options import asked, asked_flag
 from rappor.ground.plurals import counted
@@ -62,16 +61,8 @@ class SearchOptions:
         )
 
 
-def print_parts_plan(
-    planned: DiscoveryPlan, *, name: str, epoch: str, interval: str, as_json: bool
-) -> None:
+def print_parts_plan(planned: DiscoveryPlan, entry: str) -> None:
     """Show the parts, what they find, and the entry for the registry."""
-    today = datetime.datetime.now(datetime.UTC).date()
-    expires = today + datetime.timedelta(days=365)
-    entry = planned.to_toml(name, expires=expires, epoch=epoch, interval=interval)
-    if as_json:
-        print_json(planned.to_dict(), toml=entry)
-        return
     show(_summary(planned))
     show("\nParts, and the best of other numbers of parts:\n", _layouts(planned))
     click.echo(f"\nEntry for the registry:\n\n{entry}", nl=False)

@@ -9,15 +9,14 @@ import click
 from rappor.cli.commands import command
 from rappor.cli.console import print_json
 from rappor.cli.numbers import COUNT
-from rappor.cli.options import asked, chart_option, grouped, json_option, option, save_chart
+from rappor.cli.options import argument, asked, chart_option, grouped, json_option, save_chart
 from rappor.cli.privacy_tables import Detectable, print_report
-from rappor.cli.subject import Subject, metric_argument, subject_options
+from rappor.cli.subject import Subject, subject_options
 from rappor.ground.errors import ParamsError
-from rappor.planning.changed_params import JointError, decode_together, joint_error
+from rappor.planning.changed_params import decode_together, joint_error
 from rappor.planning.detection_limit import detection_limit, standard_error
 from rappor.privacy.report import Batch, Usage, privacy_report, privacy_report_of
 from rappor.protocol.params import Params
-from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
 
 
@@ -65,44 +64,36 @@ class _Batch:
         "`rappor plan --epsilon-1 NATS --epsilon-inf NATS`, or name a --profile"
     },
 )
-@metric_argument
-@subject_options
-@grouped(
-    "usage",
-    Usage,
-    option(
-        "--reports", COUNT, "Reports of each value, for the total loss of one person.", default=10
-    ),
-    option(
-        "--values",
-        COUNT,
-        "Distinct values of each metric, or epochs, for the total loss of one person.",
-        default=1,
-    ),
-    option("--group", COUNT, "People whose devices report the same, counted as one.", default=2),
-)
-@grouped("batch", _Batch)
-@option(
-    "--devices",
-    COUNT,
-    "Devices of a collection, for the detection limit.",
-    default=1_000_000,
-    show_default="1e6",
-)
-@option("--candidates", COUNT, "Candidate strings, for the detection limit.", default=1000)
-@option("--changed", "FILE", "Registry with the changed metric. Shows what the change costs.")
-@json_option
-@chart_option
 def privacy(
     *,
-    subject: Subject,
-    usage: Usage,
-    batch: _Batch,
-    devices: int,
-    candidates: int,
-    changed: str | None,
-    as_json: bool,
-    chart: str | None,
+    subject: Subject = subject_options(
+        metric_argument=argument(required=False, metavar="[METRIC]")
+    ),
+    usage: Usage = grouped(
+        Usage,
+        reports=asked(
+            COUNT, "Reports of each value, for the total loss of one person.", default=10
+        ),
+        values=asked(
+            COUNT,
+            "Distinct values of each metric, or epochs, for the total loss of one person.",
+            default=1,
+        ),
+        group=asked(COUNT, "People whose devices report the same, counted as one.", default=2),
+    ),
+    batch: _Batch = grouped(_Batch),
+    devices: int = asked(
+        COUNT,
+        "Devices of a collection, for the detection limit.",
+        default=1_000_000,
+        show_default="1e6",
+    ),
+    candidates: int = asked(COUNT, "Candidate strings, for the detection limit.", default=1000),
+    changed: str | None = asked(
+        "FILE", "Registry with the changed metric. Shows what the change costs."
+    ),
+    as_json: bool = json_option(),
+    chart: str | None = chart_option(),
 ) -> None:
     """Report what a metric promises, shows and detects.
 
@@ -123,7 +114,9 @@ def privacy(
         report = privacy_report(
             metric, registry=subject.registry, usage=usage, batch=shuffled, changed=new
         )
-    error = None if new is None else _joint_error(subject.params, new, devices)
+    error = None
+    if new is not None and decode_together(subject.params, new.params):
+        error = joint_error(subject.params, new.params, before=devices, after=devices)
     limit = Detectable(
         devices=devices,
         candidates=candidates,
@@ -135,10 +128,3 @@ def privacy(
         print_json(report, joint_error=error, detection=limit)
     else:
         print_report(report, error, limit)
-
-
-def _joint_error(old: Params, new: Metric, devices: int) -> JointError | None:
-    """Return the errors of estimates around a change; None where counts cannot be joined."""
-    if not decode_together(old, new.params):
-        return None
-    return joint_error(old, new.params, before=devices, after=devices)

@@ -9,9 +9,9 @@ import click
 
 from rappor.cli.commands import command
 from rappor.cli.console import Slow, print_json
-from rappor.cli.options import detection_options, json_option, option
+from rappor.cli.options import asked, detection_options, grouped, json_option
 from rappor.cli.site_files import write_edition
-from rappor.cli.trend_files import TrendFiles, trend_files
+from rappor.cli.trend_files import TrendFiles
 from rappor.decoding.detection import Detection
 from rappor.registry.registry import Registry
 
@@ -20,17 +20,18 @@ from rappor.registry.registry import Registry
     "rappor publish weeks.json --registry metrics.toml --by week --out site",
     "rappor publish weeks.json --registry metrics.toml --smooth 2 --out site --json",
 )
-@trend_files
-@detection_options
-@option(
-    "--out",
-    "FOLDER",
-    "Folder of the site. It is created if needed, and existing files stay.",
-    type=click.Path(file_okay=False),
-    required=True,
-)
-@json_option
-def publish(*, files: TrendFiles, detection: Detection, out: str, as_json: bool) -> None:
+def publish(
+    *,
+    files: TrendFiles = grouped(TrendFiles),
+    detection: Detection = detection_options(),
+    out: str = asked(
+        "FOLDER",
+        "Folder of the site. It is created if needed, and existing files stay.",
+        type=click.Path(file_okay=False),
+        required=True,
+    ),
+    as_json: bool = json_option(),
+) -> None:
     """Write a trend as an edition of a static site.
 
     COUNTS are files as for `rappor trend`. --registry is required, because the site shows what is

@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import datetime
-from typing import TYPE_CHECKING
-
-import click
 
 from rappor.cli.commands import command
 from rappor.cli.console import print_json, show, table
-from rappor.cli.options import flag, json_option, option
+from rappor.cli.options import argument, asked, asked_flag, json_option
 from rappor.ground.errors import DecodeError
 from rappor.ground.plurals import counted
-
-if TYPE_CHECKING:
-    from rappor.counts.released import Released
 
 
 @command(
@@ -22,42 +16,36 @@ if TYPE_CHECKING:
     "  --from 2026-11-01 --to 2026-11-30 --out november.json",
     "rappor pull http://127.0.0.1:8080 theme --out theme.json \\\n  --token-file token.txt",
 )
-@click.argument("url")
-@click.argument("metric")
-@option(
-    "--from",
-    "DAY",
-    "First day (UTC), such as 2026-11-01. Default: the first released day.",
-    name="first",
-)
-@option("--to", "DAY", "Last day (UTC), included. Default: the last released day.", name="last")
-@option(
-    "--by",
-    ["day", "week", "month"],
-    "Separate counts for each day, week (from Monday on) or month.",
-    default="day",
-)
-@flag("--segments", "Separate counts for each segment of the metric. Default: one sum.")
-@option(
-    "--out",
-    "FILE",
-    "File to write. Every command that takes counts reads it.",
-    required=True,
-    name="path",
-)
-@option("--token-file", "FILE", "File with the read token. Default: the variable RAPPOR_TOKEN.")
-@json_option
 def pull(
     *,
-    url: str,
-    metric: str,
-    first: datetime.datetime | None,
-    last: datetime.datetime | None,
-    by: str,
-    segments: bool,
-    path: str,
-    token_file: str | None,
-    as_json: bool,
+    url: str = argument(),
+    metric: str = argument(),
+    first: datetime.datetime | None = asked(
+        "DAY",
+        "First day (UTC), such as 2026-11-01. Default: the first released day.",
+        flags="--from",
+    ),
+    last: datetime.datetime | None = asked(
+        "DAY", "Last day (UTC), included. Default: the last released day.", flags="--to"
+    ),
+    by: str = asked(
+        ["day", "week", "month"],
+        "Separate counts for each day, week (from Monday on) or month.",
+        default="day",
+    ),
+    segments: bool = asked_flag(
+        "Separate counts for each segment of the metric. Default: one sum."
+    ),
+    path: str = asked(
+        "FILE",
+        "File to write. Every command that takes counts reads it.",
+        required=True,
+        flags="--out",
+    ),
+    token_file: str | None = asked(
+        "FILE", "File with the read token. Default: the variable RAPPOR_TOKEN."
+    ),
+    as_json: bool = json_option(),
 ) -> None:
     """Read the counts of a metric from a collector into a file.
 
@@ -78,7 +66,10 @@ def pull(
         metric, first and first.date(), last and last.date(), by=by, segments=segments
     )
     if not found.n_reports:
-        raise DecodeError(_nothing(found))
+        waiting = f"; reports wait on {_listed(found.withheld)}" if found.withheld else ""
+        raise DecodeError(
+            f"the collector releases no reports of {found.metric} on these days{waiting}"
+        )
     found.save(path)
     if as_json:
         periods = [
@@ -95,11 +86,6 @@ def pull(
     show(shown, f"{counted(found.n_reports, 'report')} of {found.metric} in {path}.")
     if found.withheld:
         show(f"Some reports wait on {_listed(found.withheld)}.")
-
-
-def _nothing(found: Released) -> str:
-    waiting = f"; reports wait on {_listed(found.withheld)}" if found.withheld else ""
-    return f"the collector releases no reports of {found.metric} on these days{waiting}"
 
 
 def _listed(days: tuple[datetime.date, ...]) -> str:

@@ -20,7 +20,6 @@ from rappor.cli.options import (
     grouped,
     json_option,
     metric_option,
-    option,
     registry_option,
     seed_option,
 )
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
 
     from rappor.counts.counts import Counts
     from rappor.protocol.wire import Report
-    from rappor.simulation.collection import ReportBlock
     from rappor.simulation.population import Population
 
 
@@ -140,35 +138,24 @@ class _Share:
     "rappor simulate --registry metrics.toml --metric search_engine \\\n"
     "  --population population.csv --reports 1e5 --to http://127.0.0.1:8080",
 )
-@registry_option()
-@metric_option(required=True)
-@option(
-    "--population",
-    "FILE",
-    "CSV file with the header value,weight: the values and their frequencies.",
-    required=True,
-    name="population_path",
-)
-@grouped("size", _Size)
-@option(
-    "--segment",
-    "NAME=VALUE",
-    "A public property that all devices have, of a metric with segments. May be repeated.",
-    multiple=True,
-)
-@seed_option
-@grouped("target", _Target)
-@json_option
 def simulate(
     *,
-    registry_path: str,
-    metric_name: str,
-    population_path: str,
-    size: _Size,
-    segment: tuple[str, ...],
-    seed: int | None,
-    target: _Target,
-    as_json: bool,
+    registry_path: str = registry_option(),
+    metric_name: str = metric_option(required=True),
+    population_path: str = asked(
+        "FILE",
+        "CSV file with the header value,weight: the values and their frequencies.",
+        required=True,
+    ),
+    size: _Size = grouped(_Size),
+    segment: tuple[str, ...] = asked(
+        "NAME=VALUE",
+        "A public property that all devices have, of a metric with segments. May be repeated.",
+        multiple=True,
+    ),
+    seed: int | None = seed_option(),
+    target: _Target = grouped(_Target),
+    as_json: bool = json_option(),
 ) -> None:
     """Simulate the counts or the reports of many devices.
 
@@ -331,23 +318,15 @@ def _write_reports(
 ) -> Iterator[tuple[str, int]]:
     """Write each share's reports, and yield the path and their number."""
     from rappor.engines import parquet
-    from rappor.simulation.collection import simulate_reports
 
     write = parquet.write_parquet_folder if _is_folder(out) else parquet.write_parquet
+    day = datetime.datetime.now(datetime.UTC).date()
     for share in shares:
-        path, n = _named(out, share.suffix), share.n_devices
-        drawn = simulate_reports(
-            population, share.params, n_reports=n, seed=share.seed, block=_ROW_GROUP
-        )
+        path = _named(out, share.suffix)
         with Slow() as slow:
-            write(
-                path,
-                _counted(drawn, slow, n),
-                params=share.params,
-                metric=metric.name,
-                day=datetime.datetime.now(datetime.UTC).date(),
-            )
-        yield path, n
+            blocks = _blocks(population, share, slow)
+            write(path, blocks, params=share.params, metric=metric.name, day=day)
+        yield path, share.n_devices
 
 
 def _send(
@@ -383,25 +362,23 @@ def _send(
 def _reports(population: Population, metric: Metric, share: _Share, slow: Slow) -> Iterator[Report]:
     """Yield the reports of a share's devices."""
     from rappor.protocol.wire import Report
+
+    name, fingerprint = metric.name, share.params.fingerprint
+    for packed, cohorts in _blocks(population, share, slow):
+        for bits, cohort in zip(packed, cohorts, strict=True):
+            yield Report(metric=name, params=fingerprint, cohort=int(cohort), bits=bits.tobytes())
+
+
+def _blocks(
+    population: Population, share: _Share, slow: Slow
+) -> Iterator[tuple[NDArray[np.uint8], NDArray[np.uint16]]]:
+    """Draw the reports of a share's devices, and show how far they are."""
     from rappor.simulation.collection import simulate_reports
 
-    n, fingerprint = share.n_devices, share.params.fingerprint
-    drawn = simulate_reports(
-        population, share.params, n_reports=n, seed=share.seed, block=_ROW_GROUP
-    )
-    for packed, cohorts in _counted(drawn, slow, n):
-        for bits, cohort in zip(packed, cohorts, strict=True):
-            yield Report(
-                metric=metric.name, params=fingerprint, cohort=int(cohort), bits=bits.tobytes()
-            )
-
-
-def _counted(
-    drawn: Iterator[ReportBlock], slow: Slow, n_reports: int
-) -> Iterator[tuple[NDArray[np.uint8], NDArray[np.uint16]]]:
-    """Pass reports on and show how far they are."""
-    done = 0
-    for block in drawn:
+    n, seed, done = share.n_devices, share.seed, 0
+    for block in simulate_reports(
+        population, share.params, n_reports=n, seed=seed, block=_ROW_GROUP
+    ):
         yield block.packed, block.cohorts
         done += len(block.packed)
-        slow("drawing reports", done, n_reports)
+        slow("drawing reports", done, n)

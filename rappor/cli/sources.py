@@ -8,28 +8,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rappor.cli.count_files import (
-    add_by_epoch,
-    check_counts,
-    check_one_epoch,
-    check_pair,
-    days_of,
-    find_metric,
-    is_pair,
-    read_counts,
-)
-from rappor.cli.options import (
-    asked,
-    counts_argument,
-    given,
-    metric_option,
-    registry_option,
-)
-from rappor.ground.errors import DecodeError
+from rappor.cli.count_files import check_counts, days_of, is_pair, only_name, read_counts
+from rappor.cli.options import argument, asked, metric_option, registry_option
+from rappor.ground.errors import DecodeError, MetricError
 from rappor.ground.files import read_text, sha256_of
 from rappor.protocol.encodings import encoding_of
 from rappor.protocol.params import Params
 from rappor.registry.metric import Metric
+from rappor.registry.registry import Registry
 
 if TYPE_CHECKING:
     from rappor.candidates.candidates import Candidates
@@ -39,12 +25,45 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class _Files:
+    """Files of counts, and the registry that knows their metric."""
+
+    paths: tuple[str, ...] = argument(nargs=-1, required=True, type=click.Path(), metavar="COUNTS")
+    registry_path: str | None = registry_option(required=False)
+    metric_name: str | None = metric_option()
+
+    def read(self) -> list[Counts]:
+        """Read the counts of every file."""
+        return [each for path in self.paths for each in read_counts(path)]
+
+    def metric(self, counts: list[Counts]) -> Metric | None:
+        """Return the metric of the registry, by its name or by the one that the counts have."""
+        if self.registry_path is None:
+            if self.metric_name is not None:
+                raise click.UsageError("--metric needs --registry")
+            only_name(counts)
+            return None
+        registry = Registry.load(self.registry_path)
+        name = self.metric_name or only_name(counts)
+        if not name:
+            raise click.UsageError("give --metric: the files do not name their metric")
+        return registry.metric(name)
+
+    def epochs(self, metric: Metric) -> list[str]:
+        """Return the epochs that the first and last days of the files are in."""
+        return sorted({metric.epoch_at(day) for path in self.paths for day in days_of(path)})
+
+    def own_candidates(self, metric: Metric | None) -> str | None:
+        """Return the path of the candidates that a metric names, which is beside the registry."""
+        if self.registry_path is None or metric is None or metric.candidates is None:
+            return None
+        return str(Path(self.registry_path).parent / metric.candidates)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source(_Files):
     """Counts of one metric, and what their strings may be."""
 
-    paths: tuple[str, ...] = given(counts_argument)
-    registry_path: str | None = given(registry_option(required=False))
-    metric_name: str | None = given(metric_option())
     candidates_path: str | None = asked(
         "FILE",
         "Candidate strings, one per line, plain or gzip; - is standard input. Default: those of "
@@ -53,16 +72,23 @@ class Source:
     )
 
     def read(self) -> list[Counts]:
-        """Read the counts of every file."""
-        counts = [each for path in self.paths for each in read_counts(path)]
+        """Read the counts of every file; none are no answer."""
+        counts = _Files.read(self)
         if not counts:
             raise DecodeError("counts must have at least 1 report, got 0")
         return counts
 
     def by_epoch(self, counts: list[Counts]) -> list[Counts]:
-        """Add the counts where the metric says that no device reported twice."""
-        metric = find_metric(self.registry_path, self.metric_name, counts)
-        return add_by_epoch(self.paths, metric, counts)
+        """Add counts of one epoch in which a device reports once: each report is of another one.
+
+        Files without days are taken for one epoch's. All other counts stay as they are.
+        """
+        from rappor.decoding.devices import add_different
+
+        metric = self.metric(counts)
+        if metric is None or metric.interval != "epoch" or len(self.epochs(metric)) > 1:
+            return counts
+        return add_different(counts)
 
     def candidates(self, *samples: list[Counts]) -> Candidates | None:
         """Check the counts of each sample against the registry, and read the candidates.
@@ -70,7 +96,7 @@ class Source:
         None where the encoding answers for every bit.
         """
         counts = [each for sample in samples for each in sample]
-        metric = find_metric(self.registry_path, self.metric_name, counts)
+        metric = self.metric(counts)
         if metric is not None:
             for sample in samples:
                 check_counts(sample, metric)
@@ -85,7 +111,7 @@ class Source:
 
     def is_complete(self, counts: list[Counts]) -> bool:
         """Return whether the registry says that every value is in one of the answers."""
-        metric = find_metric(self.registry_path, self.metric_name, counts)
+        metric = self.metric(counts)
         return metric is not None and metric.complete
 
     def files(self) -> tuple[InputFile, ...]:
@@ -117,7 +143,7 @@ class Source:
             with click.open_file("-", "rb") as stream:
                 listed = Candidates.from_lines(stream, normalize=params.normalize)
             return _checked(listed, "standard input", params)
-        path = self.candidates_path or own_candidates(self.registry_path, metric)
+        path = self.candidates_path or self.own_candidates(metric)
         if path is None:
             reason = (
                 ", or --registry, whose metric names such a file"
@@ -166,13 +192,8 @@ class GoogleSource(Source):
         params = files.read_params(self.params_path, client=self.client)
         return [files.read_counts(path, params) for path in self.paths]
 
-    def by_epoch(self, counts: list[Counts]) -> list[Counts]:
-        """Return the counts: no metric is known."""
-        return counts
-
-    def is_complete(self, counts: list[Counts]) -> bool:  # noqa: ARG002  # of strings there is no end
-        """Return False: all counts are of strings."""
-        return False
+    def metric(self, counts: list[Counts]) -> None:  # they name none
+        """Return None: they are of no metric, and there is no end of strings."""
 
     def candidates(self, *samples: list[Counts]) -> Candidates:
         """Read the candidates, or the map."""
@@ -188,28 +209,43 @@ class GoogleSource(Source):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PartSource:
+class PartSource(_Files):
     """Counts of every part of a metric in one epoch, or of categories and what is in `other`."""
 
-    paths: tuple[str, ...] = given(counts_argument)
-    registry_path: str | None = given(registry_option(required=False))
-    metric_name: str | None = given(metric_option())
     known_path: str | None = asked(
         "FILE", "Known strings to test as well, one per line. Default: the metric's candidates."
     )
 
-    def read(self) -> list[Counts]:
-        """Read the counts of all files."""
-        return [each for path in self.paths for each in read_counts(path)]
-
     def known(self, counts: list[Counts]) -> list[str]:
         """Check the counts against the registry; read the known strings, or the metric's own."""
-        find = check_pair if is_pair(counts) else _checked_metric
-        metric = find(self.registry_path, self.metric_name, counts)
-        if metric is not None:
-            check_one_epoch(self.paths, metric)
-        path = self.known_path or own_candidates(self.registry_path, metric)
+        metric = self._checked_metric(counts)
+        if metric is not None and len(epochs := self.epochs(metric)) > 1:
+            raise DecodeError(
+                f"counts must be of one epoch of {metric.name}, got days of "
+                f"{' and '.join(epochs)}: ask the collector for the days of one"
+            )
+        path = self.known_path or self.own_candidates(metric)
         return [] if path is None else read_lines(path)
+
+    def _checked_metric(self, counts: list[Counts]) -> Metric | None:
+        """Return the metric of the strings, after the counts of it, or of both, are checked."""
+        if not is_pair(counts):
+            metric = self.metric(counts)
+            if metric is not None:
+                check_counts(counts, metric)
+            return metric
+        if self.registry_path is None:
+            return None
+        registry = Registry.load(self.registry_path)
+        named = sorted({each.metric for each in counts} - {""})
+        names = registry.together(self.metric_name or (named[0] if named else ""))
+        if len(names) < 2 or not set(named) <= set(names):
+            raise MetricError(f"counts must be of a metric with other, got {', '.join(named)}")
+        metrics = [registry.metric(name) for name in names]
+        for metric in metrics:
+            hashed = encoding_of(metric.params).hashed
+            check_counts([c for c in counts if encoding_of(c.params).hashed == hashed], metric)
+        return metrics[1]
 
 
 def _checked(listed: Candidates, path: str, params: Params) -> Candidates:
@@ -217,22 +253,6 @@ def _checked(listed: Candidates, path: str, params: Params) -> Candidates:
     if listed.is_held and len(listed) == 0:
         raise DecodeError(f"{path}: it has no candidates: write one string per line")
     return listed.with_empty() if params.other else listed
-
-
-def _checked_metric(
-    registry_path: str | None, metric_name: str | None, counts: list[Counts]
-) -> Metric | None:
-    metric = find_metric(registry_path, metric_name, counts)
-    if metric is not None:
-        check_counts(counts, metric)
-    return metric
-
-
-def own_candidates(registry_path: str | None, metric: Metric | None) -> str | None:
-    """Return the path of the candidates that a metric names, which is beside the registry."""
-    if registry_path is None or metric is None or metric.candidates is None:
-        return None
-    return str(Path(registry_path).parent / metric.candidates)
 
 
 def read_lines(path: str) -> list[str]:

@@ -6,7 +6,7 @@ import click
 
 from rappor.cli.commands import command
 from rappor.cli.console import print_json
-from rappor.cli.options import flag, json_option, option, registry_option
+from rappor.cli.options import argument, asked, asked_flag, json_option, registry_option
 from rappor.ground.errors import MetricError
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
@@ -19,28 +19,22 @@ _DIALECTS = ("bigquery", "duckdb", "postgres", "snowflake", "spark")
     "  --source \"'lake/**/*.parquet'\"",
     "rappor sql search_engine --registry metrics.toml --dialect bigquery --refused",
 )
-@click.argument("metric_name", metavar="METRIC")
-@registry_option()
-@option("--dialect", _DIALECTS, "The database that the statement is written for.", required=True)
-@option(
-    "--source",
-    "TABLE",
-    "The table of reports, as written in the statement.",
-    default="reports",
-    name="table",
-)
-@option("--part", "PART", "A part of the metric, if it has parts.")
-@flag("--refused", "Count refused reports by reason, instead of accepted ones.")
-@json_option
 def sql(
     *,
-    metric_name: str,
-    registry_path: str,
-    dialect: str,
-    table: str,
-    part: str | None,
-    refused: bool,
-    as_json: bool,
+    metric_name: str = argument(metavar="METRIC"),
+    registry_path: str = registry_option(),
+    dialect: str = asked(
+        _DIALECTS, "The database that the statement is written for.", required=True
+    ),
+    table: str = asked(
+        "TABLE",
+        "The table of reports, as written in the statement.",
+        default="reports",
+        flags="--source",
+    ),
+    part: str | None = asked("PART", "A part of the metric, if it has parts."),
+    refused: bool = asked_flag("Count refused reports by reason, instead of accepted ones."),
+    as_json: bool = json_option(),
 ) -> None:
     """Print the statement that counts reports in a warehouse.
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import functools
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -13,7 +11,6 @@ import click
 from rappor.cli.options import (
     PROFILE_NAME,
     asked,
-    given,
     grouped,
     metric_option,
     options_typed,
@@ -29,9 +26,6 @@ _WAYS: Final = (
     {"bits", "hashes", "cohorts", "f", "g", "p", "q"},
 )
 """Options that say the same in different ways."""
-
-metric_argument = click.argument("metric_argument", required=False, metavar="[METRIC]")
-"""The metric's name without --metric, for a command that is first of all about a metric."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,8 +54,9 @@ class Subject:
 class _Options:
     """The options by which a subject is named."""
 
-    registry_path: str | None = given(registry_option(required=False))
-    metric_name: str | None = given(metric_option())
+    metric_argument: str | None = None
+    registry_path: str | None = registry_option(required=False)
+    metric_name: str | None = metric_option()
     profile: str | None = asked(
         PROFILE_NAME,
         "Named parameters; their epsilon_1 and epsilon_inf are 1 and 2 nats (strict), 2 and 4 "
@@ -88,10 +83,10 @@ class _Options:
         "PROBABILITY", "Probability that a permanent 1 is reported as 1.", flags="-q"
     )
 
-    def read(self, metric_argument: str | None) -> Subject:
+    def read(self) -> Subject:
         """Return what they name, in one of three ways."""
         _check_one_way()
-        name = _only_name(self.metric_name, metric_argument)
+        name = _only_name(self.metric_name, self.metric_argument)
         if self.registry_path is not None and name is not None:
             registry = Registry.load(self.registry_path)
             metric = registry.metric(name)
@@ -111,15 +106,12 @@ class _Options:
         return Subject(params=Params(k=k, h=h, m=m, f=f, g=g, p=p, q=q, insecure=True))
 
 
-def subject_options(command: Callable[..., None]) -> Any:
-    """Add --registry, --metric, --profile and parameters to a command; it is given a `subject`."""
+def subject_options(**declared: Any) -> Any:
+    """Declare --registry, --metric, --profile and parameters; the command is given a Subject.
 
-    @grouped("options", _Options)
-    @functools.wraps(command)
-    def wrapped(*, options: _Options, metric_argument: str | None = None, **others: Any) -> None:
-        command(subject=options.read(metric_argument), **others)
-
-    return wrapped
+    One that is first of all about a metric declares `metric_argument` too.
+    """
+    return grouped(_Options, then=_Options.read, **declared)
 
 
 def _only_name(option: str | None, argument: str | None) -> str | None:

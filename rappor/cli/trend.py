@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from rappor.cli.commands import command
 from rappor.cli.console import Slow
-from rappor.cli.options import Output, detection_options, output_options
-from rappor.cli.trend_files import TrendFiles, trend_files
+from rappor.cli.options import Output, detection_options, grouped
+from rappor.cli.trend_files import TrendFiles
 from rappor.decoding.detection import Detection
 
 
@@ -16,14 +16,11 @@ from rappor.decoding.detection import Detection
     "  --candidates engines.txt --csv trend.csv",
     "rappor trend weeks.json --registry metrics.toml --chart trend.svg",
 )
-@trend_files
-@detection_options
-@output_options
 def trend(
     *,
-    files: TrendFiles,
-    detection: Detection,
-    output: Output,
+    files: TrendFiles = grouped(TrendFiles),
+    detection: Detection = detection_options(),
+    output: Output = grouped(Output),
 ) -> None:
     """Show how shares change over days, weeks or months.
 

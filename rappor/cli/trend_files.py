@@ -12,7 +12,7 @@ import click
 
 from rappor.cli.count_files import days_of, read_counts
 from rappor.cli.numbers import WholeNumber
-from rappor.cli.options import asked, grouped
+from rappor.cli.options import asked
 from rappor.cli.sources import Source
 from rappor.ground.errors import DecodeError, FileError, MetricError
 
@@ -113,6 +113,3 @@ def _joined(found: list[Released]) -> Released:
         periods=tuple(periods),
         withheld=tuple(sorted(day for each in found for day in each.withheld)),
     )
-
-
-trend_files = grouped("files", TrendFiles)

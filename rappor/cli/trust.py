@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rappor.cli.commands import command
 from rappor.cli.console import Slow, print_json, show, table
 from rappor.cli.numbers import WholeNumber
-from rappor.cli.options import asked, chart_option, grouped, json_option, option, seed_option
+from rappor.cli.options import asked, chart_option, grouped, json_option, seed_option
 from rappor.ground.ranges import check_number
 from rappor.trust.models import trust_models
 from rappor.trust.survey import CoinSurvey
@@ -25,8 +24,8 @@ _DEVICES = [round(10 ** (step / 4)) for step in range(8, 33)]
 _EPSILONS = [round(10 ** (step / 12), 4) for step in range(-12, 9)]
 _NOISES = [step / 20 for step in range(1, 20)]
 
-_Point = Callable[[float], tuple[float, int]]
-"""From a place on an axis to the epsilon and the number of devices there."""
+_Place = tuple[float, float, int]
+"""A place on an axis, and the epsilon and the number of devices there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,18 +49,17 @@ class _Survey:
     "rappor trust --epsilon 1 --devices 1e5 --share .3",
     "rappor trust --epsilon 2 --runs 100 --seed 1 --json",
 )
-@grouped("survey", _Survey)
-@option(
-    "--runs",
-    WholeNumber(2, 10**5),
-    "Simulated trials of each model, from 2 to 100,000.",
-    default=1000,
-)
-@seed_option
-@json_option
-@chart_option
 def trust(
-    *, survey: _Survey, runs: int, seed: int | None, as_json: bool, chart: str | None
+    *,
+    survey: _Survey = grouped(_Survey),
+    runs: int = asked(
+        WholeNumber(2, 10**5),
+        "Simulated trials of each model, from 2 to 100,000.",
+        default=1000,
+    ),
+    seed: int | None = seed_option(),
+    as_json: bool = json_option(),
+    chart: str | None = chart_option(),
 ) -> None:
     """Compare local noise, a shuffler and a trusted curator.
 
@@ -135,35 +133,29 @@ def _draw(survey: _Survey, slow: Slow, *, seed: int | None) -> Panels:
     from rappor.reporting.charts import Panels
     from rappor.reporting.lines import Axis, line_chart, shared_labels
 
-    panels: list[tuple[Axis, str, list[float], _Point]] = [
+    epsilon, n = survey.epsilon, survey.devices
+    noise = "random answers in a symmetric survey of that epsilon"
+    panels: list[tuple[Axis, str, list[_Place]]] = [
         (
             Axis(field="x", title="devices", log=True),
-            f"epsilon {survey.epsilon:g}",
-            [float(n) for n in _DEVICES],
-            lambda n: (survey.epsilon, int(n)),
+            f"epsilon {epsilon:g}",
+            [(x, epsilon, x) for x in _DEVICES],
         ),
         (
             Axis(field="x", title="epsilon, nats", log=True),
-            f"{survey.devices:,} devices",
-            _EPSILONS,
-            lambda value: (value, survey.devices),
+            f"{n:,} devices",
+            [(x, x, n) for x in _EPSILONS],
         ),
         (
-            Axis(
-                field="x",
-                title="random answers in a symmetric survey of that epsilon",
-                domain=(0, 1),
-                percent=True,
-            ),
-            f"{survey.devices:,} devices, epsilon shown as noise",
-            _NOISES,
-            lambda noise: (CoinSurvey(1 - noise, 0.5).epsilon, survey.devices),
+            Axis(field="x", title=noise, domain=(0, 1), percent=True),
+            f"{n:,} devices, epsilon shown as noise",
+            [(x, CoinSurvey(1 - x, 0.5).epsilon, n) for x in _NOISES],
         ),
     ]
     curves = []
-    for done, (_, _, places, point) in enumerate(panels):
+    for done, (*_, places) in enumerate(panels):
         slow("drawing", done, len(panels))
-        curves.append(_curves(places, point, survey, seed))
+        curves.append(_curves(places, survey, seed))
     labels = shared_labels(
         [row for lines, _ in curves for row in lines], value="error", series="model"
     )
@@ -183,20 +175,19 @@ def _draw(survey: _Survey, slow: Slow, *, seed: int | None) -> Panels:
                 legend="lines: closed form; dots: trials",
                 title=title,
             )
-            for (axis, title, _, _), (lines, dots) in zip(panels, curves, strict=True)
+            for (axis, title, _), (lines, dots) in zip(panels, curves, strict=True)
         ],
     )
 
 
 def _curves(
-    places: list[float], point: _Point, survey: _Survey, seed: int | None
+    places: list[_Place], survey: _Survey, seed: int | None
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return the closed forms at all places, and trials at some."""
     from rappor.trust.trials import try_model
 
     lines, dots = [], []
-    for i, x in enumerate(places):
-        epsilon, n = point(x)
+    for i, (x, epsilon, n) in enumerate(places):
         n_held = round(survey.share * n)
         models = trust_models(epsilon, n, delta=survey.delta, beta=survey.beta)
         for j, model in enumerate(models):

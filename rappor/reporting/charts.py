@@ -18,8 +18,7 @@ from typing import Any, Final
 from rappor.ground.errors import FileError, MissingExtraError, ParamsError
 from rappor.ground.files import saved
 from rappor.reporting.document import document
-from rappor.reporting.markup import Markup, join, tag
-from rappor.reporting.tables import figure
+from rappor.reporting.markup import Markup, breakable, join, tag
 
 SUFFIXES: Final = (".svg", ".png", ".html")
 """What `save` can write."""
@@ -93,7 +92,12 @@ class Chart(Picture):
 
     def figure(self, description: str = "", *, name: str = "") -> Markup:
         """Return it under its title, with a description; one with a name has an address."""
-        return figure(self.title, self.inline(), description, name=name)
+        words = [tag("strong", breakable(self.title))]
+        if name:
+            label = f"Link to the figure of {self.title}"
+            words += [join(" "), tag("a", "#", href=f"#{name}", aria_label=label)]
+        below = [tag("p", description)] if description else []
+        return tag("figure", tag("figcaption", *words), self.inline(), *below, id=name or None)
 
     def drawn(self, **attributes: str | float) -> Markup:
         """Return its `svg` element."""

@@ -32,7 +32,7 @@ from rappor.reporting.numbers import (
 )
 from rappor.reporting.plots import error_of, interval, shares_chart
 from rappor.reporting.remarks import FORGED, answer, findings, unallocated
-from rappor.reporting.tables import Columns, candidate, folded, listing, pairs, table, yes
+from rappor.reporting.tables import Columns, candidate, folded, listing, pairs, table
 
 _MOST_GRIDS: Final = 3
 """Parameter sets whose residuals are drawn, so that the page stays small."""
@@ -138,7 +138,7 @@ def candidates_table(found: EstimatesReport, *, name: str = "", forged: bool = F
         "candidate": candidate,
         "share": lambda row: measured(row["proportion"], error_of(row, reports)),
         f"{confidence} interval": lambda row: span(*interval(row), error_of(row, reports)),
-        "detected": lambda row: yes(fact=row["detected"]),
+        "detected": lambda row: "yes" if row["detected"] else "no",
         "reports": lambda row: f"{row['count']:,.0f}",
         "std error": lambda row: _reports(row["std_error"]),
         "p-value": lambda row: p_value(row["p_value"]),

@@ -19,7 +19,7 @@ from rappor.reporting.plots import (
     sorted_rows,
 )
 from rappor.reporting.remarks import in_panel
-from rappor.reporting.tables import Columns, candidate, folded, listing, section, table, yes
+from rappor.reporting.tables import Columns, candidate, folded, listing, section, table
 
 _DRAWN: Final = 40
 _NEAREST: Final = 10
@@ -116,7 +116,7 @@ def share_columns(panel: Panel) -> Columns:
         interval: lambda row: (
             "" if row["estimate"] is None else span(row["ci_low"], row["ci_high"], row["std_error"])
         ),
-        "detected": lambda row: yes(fact=row["detected"]),
+        "detected": lambda row: "yes" if row["detected"] else "no",
     }
 
 

@@ -7,7 +7,6 @@ from typing import Final
 
 from rappor.ground.plurals import counted
 from rappor.panels.edition import Edition, EditionEntry
-from rappor.panels.panel import Panel
 from rappor.reporting.changes import panel_changes
 from rappor.reporting.document import document, header
 from rappor.reporting.markup import Markup, join, tag
@@ -29,25 +28,22 @@ def edition_page(edition: Edition) -> str:
     entry = edition.entry
     title = f"{entry.metric}, {entry.first} to {entry.last}"
     above = tag("a", f"All editions of {entry.metric}", href="../index.html")
+    n = int(edition.trend.found.sum())
     return document(
         title,
         header(
             title,
-            join(_in_use(edition.trend), " ", panel_changes(edition.trend)),
+            join(
+                f"{n:,} of the {len(edition.trend.candidates):,} listed values "
+                f"{'was' if n == 1 else 'were'} found in use. ",
+                panel_changes(edition.trend),
+            ),
             next(in_panel(edition.trend)),
             above=above,
         ),
         *panel_sections(edition.trend),
         _collected(edition.notice),
         _again(edition),
-    )
-
-
-def _in_use(trend: Panel) -> str:
-    n = int(trend.found.sum())
-    return (
-        f"{n:,} of the {len(trend.candidates):,} listed values {'was' if n == 1 else 'were'} found "
-        "in use."
     )
 
 

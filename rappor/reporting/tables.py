@@ -99,24 +99,6 @@ def candidate(row: Row) -> str:
     return name_of(row["candidate"], f" (group {row['group']})" if "group" in row else "")
 
 
-def yes(*, fact: bool) -> str:
-    """Write a fact in a column."""
-    return "yes" if fact else "no"
-
-
-def figure(caption: str, drawing: Markup, description: str = "", *, name: str = "") -> Markup:
-    """Return a drawing under the sentence that it shows, and a description below.
-
-    One with a name has an address on the page, and a link to it.
-    """
-    words = [tag("strong", breakable(caption))]
-    if name:
-        label = f"Link to the figure of {caption}"
-        words += [join(" "), tag("a", "#", href=f"#{name}", aria_label=label)]
-    below = [tag("p", description)] if description else []
-    return tag("figure", tag("figcaption", *words), drawing, *below, id=name or None)
-
-
 def section(title: str, *parts: Markup, name: str) -> Markup:
     """Return a part of a page under its heading."""
     return tag("section", tag("h2", title, id=name), *parts)
