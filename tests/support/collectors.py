@@ -6,6 +6,7 @@ import contextlib
 import datetime
 import json
 import os
+import secrets
 import shlex
 import shutil
 import signal
@@ -363,13 +364,13 @@ def run_script(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def free_port() -> int:
-    """Return a port that the system chose, another one each time: it may choose one again."""
+    """Return a free port, another one each time, below those that the system gives connections."""
     while True:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = int(free.getsockname()[1])
-        if port not in _GIVEN_PORTS:
-            _GIVEN_PORTS.add(port)
-            return port
+        port = 10_000 + secrets.randbelow(20_000)
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            if port not in _GIVEN_PORTS:
+                _GIVEN_PORTS.add(port)
+                return port
 
 
 def start(
