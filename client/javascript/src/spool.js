@@ -57,6 +57,21 @@ export function build(spool, dueBy, mayLeave) {
 }
 
 /**
+ * Drop and count the waiting reports of some metrics that were due at such a time.
+ * @param {Device} device
+ * @param {Spool} spool
+ * @param {(report: { metric: string }) => boolean} isOne
+ * @param {{ since: number, before: number }} time
+ */
+export function giveUp(device, spool, isOne, { since, before }) {
+  const isLate = (/** @type {number} */ due) => since <= due && due < before;
+  const kept = spool.reports.filter((report) => !(isOne(report) && isLate(report.due)));
+  const dropped = spool.reports.length - kept.length;
+  if (dropped) count(device, "given_up", dropped);
+  spool.reports = kept;
+}
+
+/**
  * Let no report wait longer than until then: a later moment is of a clock that was wrong.
  * @param {Spool} spool
  * @param {number} latest

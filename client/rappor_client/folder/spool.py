@@ -134,11 +134,17 @@ def oldest(
     return None if row is None else Pending(*row)
 
 
-def next_due(db: sqlite3.Connection, *, stopped: Collection[str] = ()) -> float | None:
-    """Return the moment when the next untried upload is due, None if there is none."""
-    query = f"SELECT MIN(due) FROM report WHERE {_UNTRIED} AND {_not_of(stopped)}"  # noqa: S608
-    (due,) = db.execute(query, tuple(stopped)).fetchone()
-    return None if due is None else float(due)
+def dues(db: sqlite3.Connection) -> dict[str, float]:
+    """Return when the first untried upload of each metric is due."""
+    query = f"SELECT metric, MIN(due) FROM report WHERE {_UNTRIED} GROUP BY metric"  # noqa: S608
+    return dict(db.execute(query).fetchall())
+
+
+def give_up(db: sqlite3.Connection, metric: str, *, since: float, before: float) -> None:
+    """Drop and count the untried reports of a metric that were due at such a time."""
+    query = f"DELETE FROM report WHERE {_UNTRIED} AND metric = ? AND due >= ? AND due < ?"  # noqa: S608
+    if n_dropped := db.execute(query, (metric, since, before)).rowcount:
+        count(db, "given_up", n_dropped)
 
 
 def hasten(db: sqlite3.Connection, *, latest: float) -> None:
