@@ -118,6 +118,8 @@ export interface Pending {
 export interface Spool {
   reports: Waiting[];
   uploads: Pending[];
+  /** By metric, the moment of its last attempt, and which part of an interval goes by after a rest. */
+  last?: Record<string, [number, number]>;
 }
 
 /** What a store holds, by name. */

@@ -195,6 +195,7 @@ def crash(folder: Path, kills: int) -> None:
                 confirmed |= {number for number in safe if number > 0}
                 late |= {-number for number in safe if number < 0}
         server.is_moody = False
+        hours = 1  # past every claim and backoff
         with Client.open(
             folder,
             registry=REGISTRY,
@@ -202,14 +203,16 @@ def crash(folder: Path, kills: int) -> None:
             consent=True,
             policy=Policy(
                 background=False,
-                clock=lambda: fast_clock(started) + 3600,  # past every claim and backoff
+                clock=lambda: fast_clock(started) + 3600 * hours,
                 coins=constant_coins(0),
             ),
         ) as client:
             in_flight = 2 * kills + len(late)
             account(client, folder, server, confirmed, in_flight)
             waiting = waiting_reports(folder, server.accepted)
-            assert client.flush(timeout=60)
+            while not (flushed := client.flush(timeout=60)):  # those of hours follow one by one
+                assert flushed.sent
+                hours += 1
             counters = client.counters()
             account(client, folder, server, confirmed, in_flight)
     delivered = [report for body in server.accepted.values() for report in reports_of(body)]

@@ -27,7 +27,7 @@ from forks import in_child
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from rappor_client import Answer, Client, Outcome
+from rappor_client import Answer, Client, FlushReason, Outcome
 from rappor_client.budget.identity import read_state
 from rappor_client.folder import copies
 from rappor_client.folder.spool import read_report
@@ -83,12 +83,14 @@ MOODS: tuple[Answer | None, ...] = (
 class Collector(MemoryTransport):
     """Keeps every report that it sees with the secret that it was made under."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, clock: FixedClock) -> None:
         super().__init__()
         self.folder = folder
         self.bodies_by_id: dict[str, bytes] = {}
         self.seen: dict[tuple[bytes, str], tuple[str, bytes]] = {}
         self.broken: list[str] = []
+        self.left: set[tuple[bytes, str, int]] = set()
+        self.clock = clock
 
     def send(self, body: bytes, *, timeout: float) -> Answer:
         """Look at an upload: one id has the same bytes over all attempts, and its price is paid.
@@ -96,6 +98,8 @@ class Collector(MemoryTransport):
         What is wrong is noted: the device would take an error for a failure of the network.
         """
         upload_id = json.loads(body)["id"]
+        if upload_id not in self.bodies_by_id:
+            self.look_at_interval(read_report(body).metric)
         if self.bodies_by_id.setdefault(upload_id, body) != body:
             self.broken.append("the same id came with other bytes")
         state, report = state_of(self.folder), read_report(body)
@@ -103,6 +107,14 @@ class Collector(MemoryTransport):
             self.broken.append("a report left before its price was there")
         self.seen[secret_of(self.folder), upload_id] = (report.metric, report.bits)
         return super().send(body, timeout=timeout)
+
+    def look_at_interval(self, name: str) -> None:
+        """Note where a second report of a metric leaves in an interval."""
+        if name in SPANS_OF:
+            key = (secret_of(self.folder), name, int(self.clock.now // SPANS_OF[name]))
+            if key in self.left:
+                self.broken.append("two reports of a metric left in an interval")
+            self.left.add(key)
 
 
 class Log(logging.Handler):
@@ -133,7 +145,7 @@ class Lives(RuleBasedStateMachine):
         self.folder = self.place / "device"
         self.clock = FixedClock("2026-12-29T12:00:00")
         self.days = {self.day}
-        self.collector = Collector(self.folder)
+        self.collector = Collector(self.folder, self.clock)
         self.reserved: dict[int, float] = {}
         self.answered: dict[tuple[bytes, str, str], Answered[str]] = defaultdict(Answered)
         self.expected: dict[tuple[bytes, str, str], list[str | None]] = defaultdict(list)
@@ -224,7 +236,12 @@ class Lives(RuleBasedStateMachine):
         self.collector.script = []
         if moods:
             self.clock.now += HOUR
-            assert self.programs[n].flush(timeout=30.0)
+            self.programs[n].flush(timeout=30.0)
+            waiting = Counter(each.metric for each in peek(self.folder).waiting)
+            assert set(waiting) <= set(SPANS_OF)
+            while self.programs[n].waiting():  # they follow one by one
+                self.pass_time(DAY)
+                assert self.programs[n].flush(timeout=30.0).reason is not FlushReason.FAILED
 
     @rule(
         n=PROGRAMS,
@@ -238,9 +255,11 @@ class Lives(RuleBasedStateMachine):
             client.waiting()
         for _ in range(2):
             self.clock.now = now
+            self.collector.left.clear()  # its intervals come again
             self.record(n, name, value)
-            self.pass_time(2 * DAY)
-            self.programs[n].flush(timeout=1.0)
+            for _ in range(9):
+                self.pass_time(DAY)
+                self.programs[n].flush(timeout=1.0)
             n_sent.append(len(self.collector.bodies_by_id))
         assert n_sent[0] == n_sent[1]
 
@@ -249,6 +268,8 @@ class Lives(RuleBasedStateMachine):
         """Go on, or let the clock jump."""
         self.clock.now += seconds
         self.days.add(self.day)
+        if seconds < 0:
+            self.collector.left.clear()  # its intervals come again
 
     @rule(n=PROGRAMS, version=st.integers(0, 1))
     def restart(self, n: int, version: int = 0) -> None:
@@ -336,6 +357,7 @@ class Lives(RuleBasedStateMachine):
         before = state_of(self.folder)
         lose(self.folder)
         self.n_spools += 1
+        self.collector.left.clear()  # nor does it know what has left
         assert state_of(self.folder) == before
 
     @rule(part=st.floats(0, 1))
@@ -349,6 +371,7 @@ class Lives(RuleBasedStateMachine):
             data[start : start + 200] = bytes(200)
             path.write_bytes(data)
         self.n_spools += 1
+        self.collector.left.clear()  # nor does it know what has left
         assert state_of(self.folder) == before
 
     @rule()
@@ -366,6 +389,7 @@ class Lives(RuleBasedStateMachine):
         for path in kept.glob("spool-*"):
             shutil.copy(path, own(self.folder))
         self.n_spools += 1
+        self.collector.left.clear()  # nor does it know what has left
 
     @rule(n=PROGRAMS)
     def withdraw(self, n: int) -> None:

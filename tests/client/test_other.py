@@ -126,6 +126,7 @@ def test_later_values_change_nothing_of_what_leaves(interval: str, tmp_path: Pat
             for value in life:
                 client.record("editor", value)
                 device.clock.advance(days=1)
+                client.flush()
             client.record("editor", "helix")
             device.clock.advance(days=1)
             client.flush()

@@ -75,6 +75,7 @@ def test_a_segment_that_is_listed_no_more_is_told_no_more(
         client = device.open(registry_of(metric), segment={"version": "1", "country": "de"})
         client.record("page", "example.org")
         device.clock.advance(days=1)
+        client.flush()
         client.record("page", "example.org")
         device.clock.advance(days=1)
         client.flush()

@@ -117,6 +117,7 @@ export class Client {
         update: (work, strict) => this.#update(CHANGING, work, strict),
         prepare: (documents) => this.#dropOptedOut(documents),
         together: (name) => together(registry, name),
+        interval: (name) => registry.metrics.get(name)?.interval ?? "none",
       });
       const { maxDelay = 60, background = true } = options;
       demand(maxDelay >= 0 && maxDelay < Infinity, "maxDelay must be seconds, at least 0");
@@ -690,6 +691,6 @@ function summedUp(steps, waiting) {
     return reason && !DONE.includes(reason) && !DONE.includes(last.reason ?? "");
   });
   const { reason = waiting ? "timeout" : n ? "sent" : "nothing waiting", detail } = told ?? {};
-  const retryAt = waiting && told ? last.due : undefined;
+  const retryAt = waiting && !DONE.includes(last.reason ?? "") ? last.due : undefined;
   return flushed(reason, { sent: n, waiting, detail, retryAt });
 }

@@ -12,6 +12,7 @@ import { newId, uploadJson } from "./wire.js";
 /** @typedef {import("../documents.js").Pending} Pending */
 /** @typedef {import("../index.js").Sent} Sent */
 /** @typedef {import("../documents.js").Spool} Spool */
+/** @typedef {import("../documents.js").Waiting} Waiting */
 /** @typedef {{ now: number, limits: Limits, atHand?: Pending }} Moment with what the page has at hand */
 
 export const GIVE_UP = 7 * DAY; // the collector remembers ids for 14 days
@@ -54,6 +55,23 @@ export function build(spool, dueBy, mayLeave) {
   };
   spool.uploads.push(upload);
   return upload;
+}
+
+/**
+ * Drop and count the waiting reports of some metrics that were due at such a time, but each one's last.
+ * @param {Device} device
+ * @param {Spool} spool
+ * @param {(report: { metric: string }) => boolean} isOne
+ * @param {{ since: number, before: number }} time
+ */
+export function giveUp(device, spool, isOne, { since, before }) {
+  const isLate = (/** @type {number} */ due) => since <= due && due < before;
+  const last = new Map(spool.reports.map((report) => [report.metric, report]));
+  const isLast = (/** @type {Waiting} */ report) => last.get(report.metric) === report;
+  const kept = spool.reports.filter((each) => !isOne(each) || !isLate(each.due) || isLast(each));
+  const dropped = spool.reports.length - kept.length;
+  if (dropped) count(device, "given_up", dropped);
+  spool.reports = kept;
 }
 
 /**

@@ -2,12 +2,17 @@
 //
 // An upload that fails waits while others go: longer after each failure, with jitter, up to an
 // hour. When the collector is not reached, or has failed twice in a row, the others wait as well.
+//
+// A metric with an interval rests after each attempt until the interval is over, so that a device that
+// comes back after days lets what waits follow one by one. Then the background sender goes on at a
+// random time of the next interval, a flush at once. What would follow after seven days is given up.
 
-import { DAY, WEEK, dayOf } from "./calendar.js";
+import { DAY, WEEK, dayOf, intervalEnd, intervalSeconds } from "./calendar.js";
 import { ONE } from "./params.js";
+import { own } from "./records.js";
 import { nextEnd, release } from "./reservoir.js";
 import { elapsed } from "./sender.js";
-import { GIVE_UP, build, hasten, settle, trim } from "./spool.js";
+import { GIVE_UP, build, giveUp, hasten, settle, trim } from "./spool.js";
 import { NAME, follow, silentUntil } from "./stops.js";
 
 /** @typedef {import("../index.js").Answer} Answer */
@@ -36,6 +41,7 @@ import { NAME, follow, silentUntil } from "./stops.js";
  * @property {import("../index.js").Limits} limits
  * @property {(documents: Required<Documents>) => void} prepare runs before an upload is claimed
  * @property {(metric: string) => string[]} together names what is answered together with a metric
+ * @property {(metric: string) => import("../index.js").Interval} interval of a metric; none for an unknown one
  */
 
 const REQUEST = 30;
@@ -54,6 +60,8 @@ export class Uploader {
   #severing = new AbortController();
   /** @type {Pending | undefined} what a flush sends next: it was claimed as the one before was settled */
   #claimed;
+  /** When the store was last seen to hold what is at hand. */
+  #seen = 0;
 
   /** @param {Surroundings} surroundings */
   constructor(surroundings) {
@@ -102,15 +110,18 @@ export class Uploader {
   }
 
   /**
-   * Send what is at hand while the page ends, unless the collector asked to wait, or to stop.
+   * Send what is at hand while the page ends, unless the collector asked to wait, or to stop. Since an
+   * earlier interval another tab may have sent it, and have one of this interval.
    * @param {Device} device
    * @param {Pending} upload
    */
   async leave(device, upload) {
-    const { clock, transport, together } = this.#at;
+    const { clock, transport, together, interval } = this.#at;
     const now = clock();
     const isHeld = isTooOld(upload, now) || silentUntil(device, together(upload.metric), now);
-    if (isHeld || pause(device, upload, now, 0, false)) return;
+    const every = interval(upload.metric);
+    const isOver = every !== "none" && intervalEnd(every, now) !== intervalEnd(every, this.#seen);
+    if (isHeld || isOver || pause(device, upload, now, 0, false)) return;
     await transport.send(upload.body, {});
   }
 
@@ -124,9 +135,13 @@ export class Uploader {
   atHand({ device, spool }, before) {
     const { clock, together } = this.#at;
     const now = clock();
-    const own = spool.uploads.find(({ id, attempts }) => id === before?.id && !attempts);
-    if (own || spool.uploads.length >= MOST_PENDING) return own;
-    const upload = build(spool, now, ({ metric }) => !silentUntil(device, together(metric), now));
+    this.#seen = now;
+    const mine = spool.uploads.find(({ id, attempts }) => id === before?.id && !attempts);
+    if (mine || spool.uploads.length >= MOST_PENDING) return mine;
+    const rests = this.#rests(device, spool, now, false);
+    const upload = build(spool, now, ({ metric }) => {
+      return !silentUntil(device, together(metric), now) && (rests.get(metric) ?? 0) <= now;
+    });
     if (upload) upload.first = now;
     return upload;
   }
@@ -166,7 +181,7 @@ export class Uploader {
    */
   #claim(documents, tried) {
     const { device, spool, log } = documents;
-    const { clock, coins, limits, prepare, together } = this.#at;
+    const { clock, coins, limits, prepare, together, interval } = this.#at;
     const now = clock();
     prepare(documents);
     release(device, spool, now, coins);
@@ -175,13 +190,18 @@ export class Uploader {
     const stoppedUntil = (/** @type {{ metric: string }} */ { metric }) =>
       silentUntil(device, together(metric), now);
     const mayLeave = (/** @type {{ metric: string }} */ of) => !stoppedUntil(of);
-    const upload = next(spool, now, tried, mayLeave, ({ id }) =>
-      settle(device, spool, log, id, "given_up", { now, limits }),
-    );
+    for (const { id } of spool.uploads.filter((each) => isTooOld(each, now))) {
+      settle(device, spool, log, id, "given_up", { now, limits });
+    }
+    const rests = this.#rests(device, spool, now, Boolean(tried));
+    const upload = next(spool, now, tried, mayLeave, rests);
     if (!upload) {
-      /** @type {{ metric: string, due?: number }[]} */
+      const moments = spool.reports.map((each) => {
+        const rest = rests.get(each.metric) ?? each.due;
+        return Math.max(rest, tried ? 0 : each.due, stoppedUntil(each));
+      });
+      moments.push(...spool.uploads.map(stoppedUntil));
       const waiting = [...spool.reports, ...spool.uploads];
-      const moments = waiting.map((each) => Math.max(each.due ?? 0, stoppedUntil(each)));
       const reason = waiting.some(mayLeave) ? undefined : "asked to wait";
       return { due: Math.min(nextEnd(device), ...moments), reason };
     }
@@ -191,7 +211,44 @@ export class Uploader {
     if (isImplausible(upload, now)) upload.first = now;
     upload.attempts += 1;
     upload.claimed = now + CLAIM;
+    if (interval(upload.metric) !== "none") {
+      spool.last = { ...spool.last, [upload.metric]: [now, coins(1)[0] / ONE] };
+    }
     return { ...upload };
+  }
+
+  /**
+   * Return until when metrics let no other report leave; those absent are free to. They rest until the
+   * last one is answered and the interval of its last attempt is over. For what has waited meanwhile the
+   * background sender draws a time of the next interval. Before, what was due a week ago is given up,
+   * but the last one: of a page that is seldom visited it is the only one.
+   * @param {Device} device
+   * @param {Spool} spool
+   * @param {number} now
+   * @param {boolean} isFlush
+   * @returns {Map<string, number>}
+   */
+  #rests(device, spool, now, isFlush) {
+    const isPaced = (/** @type {{ metric: string }} */ { metric }) => this.#at.interval(metric) !== "none";
+    giveUp(device, spool, isPaced, { since: now - IMPLAUSIBLE, before: now - GIVE_UP });
+    const { reports, uploads, last = {} } = spool;
+    const rests = new Map();
+    const unanswered = new Set(uploads.map(({ metric }) => metric));
+    for (const metric of new Set(reports.map((each) => each.metric))) {
+      const interval = this.#at.interval(metric);
+      const [at, part] = own(last, metric) ?? [];
+      if (interval === "none") continue;
+      if (unanswered.has(metric)) rests.set(metric, Infinity);
+      else if (at !== undefined && part !== undefined) {
+        const [end, seconds] = [intervalEnd(interval, at), intervalSeconds(interval)];
+        if (end > now + 2 * seconds) continue; // of a clock that was wrong
+        const dues = reports.filter((each) => each.metric === metric).map(({ due }) => due);
+        const due = Math.min(...dues);
+        const left = Math.min(seconds, Math.max(due + GIVE_UP - end, 0));
+        rests.set(metric, due < end && !isFlush ? end + part * left : end);
+      }
+    }
+    return rests;
   }
 
   /**
@@ -255,21 +312,22 @@ export class Uploader {
 
 /**
  * Return the oldest upload that is due, else a new one, else one that a flush has not tried, else
- * the one that is due next. What is stopped waits.
+ * the one that is due next. What is stopped waits, and what is new of a metric that rests.
  * @param {Spool} spool
  * @param {number} now
  * @param {Set<string> | undefined} tried
  * @param {(upload: { metric: string }) => boolean} mayLeave
- * @param {(upload: Pending) => void} giveUp
+ * @param {Map<string, number>} rests
  */
-function next(spool, now, tried, mayLeave, giveUp) {
-  for (const upload of [...spool.uploads]) {
-    if (isTooOld(upload, now)) giveUp(upload);
-    else if (mayLeave(upload) && !isAhead(upload.backoff, now, LONGEST_WAIT)) return upload;
+function next(spool, now, tried, mayLeave, rests) {
+  for (const upload of spool.uploads) {
+    if (mayLeave(upload) && !isAhead(upload.backoff, now, LONGEST_WAIT)) return upload;
   }
   const uploads = spool.uploads.filter(mayLeave);
   const isRoom = uploads.length < MOST_PENDING;
-  const fresh = isRoom && build(spool, tried ? Infinity : now, mayLeave);
+  const isFree = (/** @type {{ metric: string }} */ of) =>
+    mayLeave(of) && (rests.get(of.metric) ?? 0) <= now;
+  const fresh = isRoom && build(spool, tried ? Infinity : now, isFree);
   if (fresh) return fresh;
   const untried = tried && uploads.find(({ id }) => !tried.has(id));
   return untried ?? uploads.sort((a, b) => a.backoff - b.backoff)[0];

@@ -134,11 +134,19 @@ def oldest(
     return None if row is None else Pending(*row)
 
 
-def next_due(db: sqlite3.Connection, *, stopped: Collection[str] = ()) -> float | None:
-    """Return the moment when the next untried upload is due, None if there is none."""
-    query = f"SELECT MIN(due) FROM report WHERE {_UNTRIED} AND {_not_of(stopped)}"  # noqa: S608
-    (due,) = db.execute(query, tuple(stopped)).fetchone()
-    return None if due is None else float(due)
+def dues(db: sqlite3.Connection) -> dict[str, float]:
+    """Return when the first untried upload of each metric is due."""
+    query = f"SELECT metric, MIN(due) FROM report WHERE {_UNTRIED} GROUP BY metric"  # noqa: S608
+    return dict(db.execute(query).fetchall())
+
+
+def give_up(db: sqlite3.Connection, metric: str, *, since: float, before: float) -> None:
+    """Drop and count the untried reports of a metric that were due at such a time, but the last."""
+    last = f"SELECT MAX(seq) FROM report WHERE {_UNTRIED} AND metric = ?"  # noqa: S608 - our own words
+    late = f"{_UNTRIED} AND metric = ? AND due >= ? AND due < ? AND seq < ({last})"
+    query = f"DELETE FROM report WHERE {late}"  # noqa: S608 - likewise
+    if n_dropped := db.execute(query, (metric, since, before, metric)).rowcount:
+        count(db, "given_up", n_dropped)
 
 
 def hasten(db: sqlite3.Connection, *, latest: float) -> None:

@@ -99,7 +99,7 @@ def sum_up(steps: Sequence[Step], *, waiting: int) -> Flushed:
     elif last.reason in _DONE:
         told = Step(None, FlushReason.TIMEOUT)
     else:  # what failed before, where nothing is due any more
-        told, due = failed[-1] if failed else Step(None, FlushReason.TIMEOUT), last.due
+        told, due = failed[-1] if failed else last._replace(reason=FlushReason.TIMEOUT), last.due
     return Flushed(
         reason=told.reason or FlushReason.NOTHING_WAITING,
         sent=sum(step.reason is FlushReason.SENT for step in steps),

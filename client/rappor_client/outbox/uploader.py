@@ -8,6 +8,11 @@ collector is not reached at all, or has failed twice in a row, the others wait a
 keeps two processes from sending the same upload; it is short, so that a process that is killed
 holds nobody up, and where an exchange outlasts it the collector gets the same upload twice and
 counts it once.
+
+A metric with an interval rests after each attempt until the interval is over, so that a device that
+comes back after days lets what waits follow one by one. Then the background sender goes on at a
+random time of the next interval, a flush at once. What would follow after more than seven days is
+given up.
 """
 
 from __future__ import annotations
@@ -18,7 +23,7 @@ import math
 import re
 import sqlite3
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 from rappor.protocol.params import ONE
@@ -34,7 +39,7 @@ from rappor_client.network.transport import Answer, Transport
 from rappor_client.outbox.flushed import FlushReason, Step
 from rappor_client.outbox.stops import Stops
 from rappor_client.outbox.writer import Writer
-from rappor_client.periods import DAY, HOUR, WEEK, day_of
+from rappor_client.periods import DAY, HOUR, WEEK, day_of, interval_end, interval_seconds
 from rappor_client.settings import Settings
 
 REQUEST_SECONDS: Final = 30.0
@@ -49,6 +54,9 @@ _CLOSE_SECONDS: Final = 1.0
 _ASKED_UNTIL: Final = "asked_until"
 _PAUSE_UNTIL: Final = "pause_until"
 _FAILURES: Final = "failures_in_a_row"
+_LAST: Final = "last"
+"""Before a metric's name: its last attempt, and which part of an interval goes by after a rest."""
+_RESTS: Final = "one report of a metric leaves in an interval"
 _DROPPED: Final = (400, 409, 413, 415, 422)
 """Statuses that no repetition changes; after any other error the upload waits."""
 _REASON: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,63}")
@@ -146,18 +154,24 @@ class Uploader:
         spool.hasten(db, latest=now + WEEK)
         self._stops.recall(db)  # another process may have had the newest answer
         stopped = self._stops.names(day_of(now))
-        upload = _next(db, now, tried, stopped)
+        waiting = self._dues(db, now)
+        dues = {name: due for name, due in waiting.items() if name not in stopped}
+        rests = self._rests(db, now, dues, is_flush=tried is not None)
+        resting = [name for name, until in rests.items() if now < until]
+        upload = _next(db, now, tried, stopped, resting)
         if upload is None:
-            moments = [admission.next_end(db), spool.next_due(db, stopped=stopped)]
-            is_all_stopped = moments[1] is None and bool(
-                spool.next_due(db) is not None
-                or any(each.metric in stopped for each in spool.pending(db))
+            moments = [admission.next_end(db)]
+            for name, due in dues.items():
+                moments.append(max(rests.get(name, due), due if tried is None else 0.0))
+            is_all_stopped = not dues and bool(
+                waiting or any(each.metric in stopped for each in spool.pending(db))
             )
             if is_all_stopped:
                 moments.append(self._stops.next_end(day_of(now)))
             return Step(
                 due=min((each for each in moments if each is not None), default=None),
                 reason=FlushReason.ASKED_TO_WAIT if is_all_stopped else None,
+                detail=_RESTS if rests else "",
             )
         is_untried = tried is not None and upload.id not in tried
         backoff_until = 0.0 if is_untried else upload.backoff_until
@@ -166,7 +180,55 @@ class Uploader:
         first = now if _is_implausible(upload, now) else upload.first_attempt
         until = now + CLAIM_SECONDS
         spool.claim(db, upload, first_attempt=now if first is None else first, until=until)
+        if self._interval(upload.metric) != "none":
+            last = json.dumps((now, self._coins(1)[0] / ONE))
+            write_state(db, f"{_LAST} {upload.metric}", last)
         return upload
+
+    def _interval(self, name: str) -> str:
+        """Return the interval of a metric, "none" if the registry does not name it."""
+        registry = self._settings.registry
+        return registry[name].interval if name in registry else "none"
+
+    def _dues(self, db: sqlite3.Connection, now: float) -> dict[str, float]:
+        """Return when the first untried upload of each metric is due.
+
+        Before, what was tried, or was due, more than a week ago by a sound clock is given up, but
+        not the last report that waits: of a program that is seldom used it is the only one.
+        """
+        for upload in spool.pending(db):
+            if _is_too_old(upload, now):
+                spool.settle(db, upload.id, "given_up")
+        dues, before = spool.dues(db), now - GIVE_UP_SECONDS
+        late = [n for n, due in dues.items() if due < before and self._interval(n) != "none"]
+        for name in late:
+            spool.give_up(db, name, since=now - _IMPLAUSIBLE_SECONDS, before=before)
+        return spool.dues(db) if late else dues
+
+    def _rests(
+        self, db: sqlite3.Connection, now: float, dues: Mapping[str, float], *, is_flush: bool
+    ) -> dict[str, float]:
+        """Return until when metrics let no other report leave; those absent are free to.
+
+        They rest until the last one is answered and the interval of its last attempt is over. For
+        what has waited meanwhile the background sender draws a time of the next interval.
+        """
+        rests = {}
+        unanswered = {each.metric for each in spool.pending(db)}
+        for name, due in dues.items():
+            interval = self._interval(name)
+            last = read_state(db, f"{_LAST} {name}")
+            if interval == "none" or not (last or name in unanswered):
+                continue
+            at, part = json.loads(last or "[0, 0]")
+            end, seconds = interval_end(interval, at), interval_seconds(interval)
+            if name in unanswered:
+                rests[name] = math.inf
+            elif end <= now + 2 * seconds:  # a later one is of a clock that was wrong
+                left = min(seconds, max(due + GIVE_UP_SECONDS - end, 0.0))
+                is_late = due < end and not is_flush
+                rests[name] = end + part * left if is_late else end
+        return rests
 
     def _attempt(self, upload: Pending, deadline: float) -> Step:
         """Send an upload once and write down what came of it."""
@@ -244,25 +306,27 @@ class Uploader:
 
 
 def _next(
-    db: sqlite3.Connection, now: float, tried: Collection[str] | None, stopped: Collection[str]
+    db: sqlite3.Connection,
+    now: float,
+    tried: Collection[str] | None,
+    stopped: Collection[str],
+    resting: Collection[str],
 ) -> Pending | None:
     """Return the oldest upload that is due again, else an untried one, else one new to a flush.
 
-    Else it is the one that is due next. Those of stopped metrics wait.
+    Else it is the one that is due next. Those of stopped metrics wait, and untried ones of resting
+    metrics.
     """
     waiting = []
     for upload in spool.pending(db):
-        if _is_too_old(upload, now):
-            spool.settle(db, upload.id, "given_up")
-        elif upload.metric in stopped:
+        if upload.metric in stopped:
             continue
-        elif not _is_ahead(upload.backoff_until, now, _LONGEST_WAIT_SECONDS):
+        if not _is_ahead(upload.backoff_until, now, _LONGEST_WAIT_SECONDS):
             return upload
-        else:
-            waiting.append(upload)
+        waiting.append(upload)
     due_by = now if tried is None else math.inf
     if len(waiting) < _MOST_PENDING:
-        untried = spool.oldest(db, due_by=due_by, stopped=stopped)
+        untried = spool.oldest(db, due_by=due_by, stopped=[*stopped, *resting])
         if untried is not None:
             return untried
     if tried is not None:

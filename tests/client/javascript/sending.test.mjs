@@ -3,6 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
+import { intervalEnd } from "../../../client/javascript/src/calendar.js";
 import { newDevice } from "../../../client/javascript/src/device.js";
 import { systemCoins } from "../../../client/javascript/src/responses.js";
 import { Sender } from "../../../client/javascript/src/sender.js";
@@ -19,7 +20,7 @@ const pending = (id, more) => ({
 });
 
 /** Return an uploader of a device with this spool, and what it sends. */
-function uploaderOf({ reports = [], uploads = [], ...device }) {
+function uploaderOf({ reports = [], uploads = [], interval = "none", ...device }, moment = {}) {
   const sent = [];
   const documents = {
     device: { ...newDevice("m"), ...device },
@@ -29,6 +30,7 @@ function uploaderOf({ reports = [], uploads = [], ...device }) {
   const transport = {
     send: async (body) => {
       sent.push(body);
+      if (moment.isFailing) throw new TypeError();
       const answer = { reports: [{ status: "accepted" }], stop: device.stopped };
       return { status: 200, body: JSON.stringify(answer) };
     },
@@ -36,11 +38,12 @@ function uploaderOf({ reports = [], uploads = [], ...device }) {
   const uploader = new Uploader({
     update: async (work) => work(documents),
     transport,
-    clock: () => NOON,
+    clock: () => moment.now ?? NOON,
     coins: systemCoins,
-    limits: { reports: 200, bytes: 200_000, log: 200 },
+    limits: { reports: 300, bytes: 200_000, log: 300 },
     prepare: () => {},
     together: (name) => [name],
+    interval: () => interval,
   });
   return { uploader, documents, sent };
 }
@@ -114,6 +117,61 @@ test("what a page has at hand leaves with it only while it may", async () => {
     await uploader.leave(documents.device, pending("a", upload));
     assert.equal(sent.length, n, JSON.stringify([device, upload]));
   }
+});
+
+for (const [interval, seconds] of [["hour", 3600], ["day", DAY], ["week", 7 * DAY]]) {
+  for (const isFlush of [false, true]) {
+    const path = isFlush ? "a flush" : "the background sender";
+    test(`after days offline ${path} lets one report leave in each ${interval}`, async () => {
+      const n = Math.floor((9 * DAY) / seconds) + 1;
+      const dues = Array.from({ length: n }, (_, i) => NOON - i * seconds - 1).reverse();
+      const moment = { now: NOON };
+      const reports = dues.map(waiting);
+      const { uploader, documents, sent } = uploaderOf({ reports, interval }, moment);
+      const came = [];
+      let failures = 0;
+      const { spool, device } = documents;
+      while (spool.reports.length + spool.uploads.length) {
+        moment.isFailing = sent.length > 1 && failures < 12;
+        const { due, id } = await uploader.step(isFlush ? { tried: new Set(["x"]) } : {});
+        if (id) came.push([intervalEnd(interval, moment.now), id]);
+        failures += id && moment.isFailing ? 1 : 0;
+        assert.ok(due < Infinity || !spool.reports.length);
+        if (due < Infinity) moment.now = Math.max(moment.now, due);
+      }
+      for (const [end] of came) {
+        assert.equal(new Set(came.filter((each) => each[0] === end).map(([, id]) => id)).size, 1);
+      }
+      const late = dues.filter((due) => due < NOON - 7 * DAY).length;
+      const { accepted, given_up: gone } = device.counters;
+      assert.equal(accepted + gone, n);
+      assert.ok(gone >= late && late > 0 && accepted >= n - late - 5, `${accepted} of ${n}`);
+    });
+  }
+}
+
+test("a page that ends lets no second report leave in an interval", async () => {
+  const moment = { now: NOON };
+  const reports = [waiting(NOON - 8 * DAY), waiting(NOON - 3), waiting(NOON - 2)];
+  const its = uploaderOf({ reports, interval: "day" }, moment);
+  const { uploader, documents, sent } = its;
+  const first = uploader.atHand(documents, undefined);
+  assert.ok(first);
+  assert.deepEqual(documents.device.counters, { given_up: 1 });
+  assert.equal(uploader.atHand(documents, first), first);
+  assert.equal(uploader.atHand(documents, undefined), undefined); // another tab: this one may leave
+  await uploader.leave(documents.device, first);
+  assert.equal(sent.length, 1);
+  assert.equal((await uploader.step()).id, first.id); // its answer was not seen
+  assert.equal(uploader.atHand(documents, undefined), undefined);
+  moment.now += DAY / 4;
+  await uploader.leave(documents.device, first); // the other tab's, which had it yesterday
+  assert.equal(sent.length, 3);
+  moment.now += DAY;
+  await uploader.leave(documents.device, first);
+  assert.equal(sent.length, 3);
+  moment.now += DAY;
+  assert.ok(uploader.atHand(documents, undefined));
 });
 
 test("reports that are recorded while one waits draw no other delay", (t) => {

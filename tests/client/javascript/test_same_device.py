@@ -368,7 +368,11 @@ def test_an_open_interval_holds_up_no_scope_that_reports_every_event(tmp_path: P
             Registry([metric_of("page", params, epoch="year", interval=each)], total=math.inf)
             for each in ("week", "none")
         ],
-        "events": [*events, {"now": START + 9 * DAY, "flush": []}],
+        "events": [
+            *events,
+            {"now": START + 9 * DAY, "open": 1, "caps": {}},
+            {"now": START + 9 * DAY, "flush": []},
+        ],
     }
     (seen,) = compare({0: history}, tmp_path)
     assert len(seen["sent"]) == 3
@@ -392,7 +396,7 @@ def test_a_metric_that_gets_a_second_pattern_chooses_among_the_events_of_an_inte
                 {"now": later, "open": 1, "caps": {}},
                 {"now": later, "metric": "page", "value": "a"},
                 {"now": later + 7, "metric": "page", "value": "A"},
-                {"now": later + 9 * DAY, "flush": []},
+                *({"now": later + days * DAY, "flush": []} for days in (2, 3)),
             ],
         }
     seen = compare(histories, tmp_path)

@@ -1,0 +1,139 @@
+"""A device that comes back after days lets what waits follow one by one, and no second device's."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+from devices import Home, Opener, metric_of, peek
+from rappor_client import Client, SpoolLimits
+from rappor_client.periods import HOUR, WEEK, interval_end, interval_seconds
+from rappor_client.testing import FixedClock, FixedCoins, MemoryTransport
+
+INTERVALS = pytest.mark.parametrize(("interval", "n"), [("hour", 216), ("day", 9), ("week", 3)])
+PATHS = pytest.mark.parametrize("is_flush", [False, True], ids=["background", "flush"])
+
+
+def offline(open_client: Opener, clock: FixedClock, interval: str, n: int) -> None:
+    """Record an event in each of n intervals by a client that has no collector."""
+    client = open_client(metric_of(interval=interval), coins=FixedCoins(seed=1))
+    for _ in range(n):
+        assert client.record("page", "x")
+        clock.now += interval_seconds(interval)
+    client.close()
+
+
+def send(client: Client, *, is_flush: bool) -> float | None:
+    """Send what may go now, and return when the next may."""
+    if is_flush:
+        return client.flush(timeout=2.0).retry_at
+    sending = client._sending()
+    assert sending is not None
+    steps = iter(sending.uploader.step, None)
+    return next(step.due for step in steps if not step.upload_id)
+
+
+def lived(
+    client: Client, transport: MemoryTransport, clock: FixedClock, interval: str, *, is_flush: bool
+) -> dict[float, dict[str, float]]:
+    """Send whenever that is due; return when which upload first came, by the interval's end."""
+    came: dict[float, dict[str, float]] = defaultdict(dict)
+    for _ in itertools.takewhile(lambda _: client.waiting(), range(1000)):
+        n_seen = len(transport.bodies)
+        due = send(client, is_flush=is_flush)
+        for body in transport.bodies[n_seen:]:
+            came[interval_end(interval, clock())].setdefault(json.loads(body)["id"], clock())
+        clock.now = max(clock.now, due or 0.0)
+    return came
+
+
+@PATHS
+@INTERVALS
+def test_what_waited_for_days_leaves_one_by_one(
+    interval: str, n: int, is_flush: bool, home: Home, clock: FixedClock, tmp_path: Path
+) -> None:
+    """One in an interval; what is a week late is given up and counted, all the rest arrives."""
+    offline(home.open, clock, interval, n)
+    transport = MemoryTransport()
+    client = home.open(metric_of(interval=interval), collector=transport, coins=FixedCoins(seed=2))
+    assert client.waiting() == n - 1  # and the last is held until somebody writes
+    dues = [due for due in peek(tmp_path / "device").due if due is not None]
+    late = sum(due < clock() - WEEK for due in dues)
+    came = lived(client, transport, clock, interval, is_flush=is_flush)
+    assert {len(ids) for ids in came.values()} == {1}
+    counted = {"recorded": n, "accepted": n - late, "given_up": late}
+    assert client.counters() == counted
+    offsets = {end - moment for end, ids in came.items() for moment in ids.values()}
+    assert is_flush or len(offsets) == n - late  # no two at the same time of their intervals
+
+
+@PATHS
+def test_a_program_that_is_seldom_used_reports_each_time(
+    is_flush: bool, home: Home, clock: FixedClock
+) -> None:
+    """What waits is weeks late, and the only one."""
+    transport = MemoryTransport()
+    for n_sent in range(4):
+        client = home.open(metric_of(interval="day"), collector=transport)
+        assert client.record("page", "x")
+        send(client, is_flush=is_flush)
+        client.close()
+        assert len(transport.reports) == n_sent
+        clock.advance(days=20)
+
+
+@PATHS
+def test_an_attempt_of_a_later_interval_takes_its_place(
+    is_flush: bool, home: Home, clock: FixedClock
+) -> None:
+    """The collector fails for hours: in each, one upload is tried, and perhaps again."""
+    offline(home.open, clock, "hour", 6)
+    transport = MemoryTransport([None] * 14)
+    client = home.open(metric_of(interval="hour"), collector=transport, coins=FixedCoins(seed=2))
+    came = lived(client, transport, clock, "hour", is_flush=is_flush)
+    assert {len(ids) for ids in came.values()} == {1}
+    assert len({name for ids in came.values() for name in ids}) == 6
+    first = [next(iter(ids)) for _, ids in sorted(came.items())]
+    assert first == sorted(first, key=first.index)  # none comes back after another
+    assert client.counters() == {"recorded": 6, "accepted": 6}
+
+
+def test_reports_of_no_interval_and_of_other_metrics_wait_for_nothing(
+    home: Home, clock: FixedClock
+) -> None:
+    """A flush sends them all; an interval of a registry that is gone holds up nothing either."""
+    metrics = metric_of("page", interval="day"), metric_of("theme", interval="day")
+    transport = MemoryTransport()
+    client = home.open(*metrics, metric_of("event"), collector=transport)
+    for _ in range(3):
+        for name in ("page", "theme", "event"):
+            client.record(name, "x")
+        clock.now += 24 * HOUR
+    flushed = client.flush(timeout=2.0)
+    assert (flushed.sent, flushed.waiting) == (5, 4)
+    assert flushed.retry_at == interval_end("day", clock())
+    assert flushed.detail == "one report of a metric leaves in an interval"
+    client.close()
+    client = home.open(metric_of("event"), collector=transport)
+    assert client.flush().sent == 4
+
+
+def test_a_clock_that_was_wrong_holds_up_nothing(home: Home, clock: FixedClock) -> None:
+    """The last attempt was made years ahead; and what is years late is not given up."""
+    transport = MemoryTransport()
+    client = home.open(
+        metric_of(interval="day"), collector=transport, limits=SpoolLimits(reports=9)
+    )
+    now = clock()
+    for year in (3, 0, 2):
+        clock.now = now + year * 366 * 24 * HOUR
+        client.record("page", "x")
+        clock.now += 24 * HOUR
+        if year != 0:
+            assert client.flush(timeout=1.0).sent == 1
+    clock.now += 24 * HOUR
+    assert client.flush(timeout=1.0).sent == 1
+    assert client.counters() == {"recorded": 3, "accepted": 3}
