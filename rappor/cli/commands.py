@@ -65,8 +65,8 @@ def command(*examples: str, **settings: Any) -> Any:
     """Return what makes a command of a function, whose arguments declare their options."""
 
     def decorate(function: Callable[..., None]) -> click.Command:
-        made = click.command(cls=Command, examples=examples, **settings)
-        return cast("click.Command", made(with_options(function)))
+        as_command = click.command(cls=Command, examples=examples, **settings)
+        return cast("click.Command", as_command(with_options(function)))
 
     return decorate
 

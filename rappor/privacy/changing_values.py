@@ -44,6 +44,7 @@ def change_visibility(params: Params, before: int, after: int) -> ValueChange:
 
     Without epochs nothing bounds it: it grows with every report.
     """
+    accounted = epsilon_n(params, before) + epsilon_n(params, after)  # refuses what is no number
     stayed, changed, mean = {}, {}, {}
     for kept, first, second in _TRUTHS:
         truths = kept, first, second
@@ -55,7 +56,7 @@ def change_visibility(params: Params, before: int, after: int) -> ValueChange:
         )
     return ValueChange(
         reports=before + after,
-        accounted=epsilon_n(params, before) + epsilon_n(params, after),
+        accounted=accounted,
         worst=max(_worst_values(params, stayed), _worst_values(params, changed)),
         mean=_worst_values(params, mean),
     )

@@ -13,9 +13,9 @@ HERE = Path(__file__).parent
 
 LISTED = r"""
 background.each_upload_waits_a_random_time_of_its_own
-    waits a random time before each upload
+    waits a random time before each, up to `max_delay`
 background.reports_of_an_interval_leave_spread_over_the_next_one
-    The report of an interval leaves at a random time of the next interval
+    The report of an interval leaves at a random time of the next.
 background.opening_sends_what_an_earlier_run_left
     Opening sends what an earlier run left
 background.no_thread_until_something_is_recorded
@@ -31,7 +31,7 @@ failures.programs_with_different_registries_share_one_budget
 flush.next_run_sends_what_the_first_one_could_not
     what it could not send waits on the disk for the next run
 flush.wait_that_the_collector_asked_for_is_kept
-    Only a time that the collector asked for is kept.
+    It keeps to intervals, and to a time that the collector asked for.
     never less than the collector's `Retry-After`
 forking.two_threads_fork_while_a_third_records
     Any thread may fork at any time; parent and child go on
@@ -96,19 +96,19 @@ uploader.spool_is_bounded
 uploader.upload_holds_one_report
     An upload holds one report
 lives.check_delivered
-    An upload's id and its bytes stay the same over all attempts
+    An upload's id and bytes stay the same, so it counts once.
 uploader.upload_that_always_fails_does_not_block_the_others
-    One upload that always fails does not hold up the others
+    One that always fails holds up its own metric at most
 uploader.upload_is_given_up_seven_days_after_its_first_attempt
     Seven days after its first attempt an upload is given up.
 uploader.first_attempt_at_a_wrong_time_drops_nothing
-    Where the clock was wrong by years, the seven days start anew.
+    Where the clock was wrong by years, they start anew.
 uploader.statuses_that_no_repetition_changes_drop
     After 400, 409, 413, 415 or 422 the upload is dropped and counted.
 uploader.backoff_doubles_up_to_an_hour_and_jitters_fully
     longer after each failure, up to an hour
 uploader.collector_that_always_fails_is_asked_less_and_less
-    where the collector is not reached, or fails twice in a row, all of them wait
+    where the collector is not reached, or fails twice in a row, all wait
 withdrawal.read_only_folder_is_overwritten_as_far_as_it_lets_itself
     the names of files that the system did not let it erase
 promises.by_epoch_the_first_value_answers

@@ -143,7 +143,7 @@ export class Client {
     const transport = options.transport ?? (collector ? httpTransport(collector, key) : undefined);
     const isSecure = Boolean(globalThis.crypto?.subtle);
     const registry = isSecure ? await readRegistry(options.registry, segment) : { total: 0, metrics: new Map() };
-    demand(!debug || collector, "debug must be absent without the address of a collector");
+    demand(!debug || collector, "debug must have a collector's address");
     const client = new Client(registry, options, store, transport);
     if (debug && consent && isSecure) {
       const { DebugDoor } = await import("./debug_door.js"); // for developers only
@@ -686,11 +686,10 @@ function flushed(reason, more) {
 function summedUp(steps, waiting) {
   const n = steps.filter(({ reason }) => reason === "sent").length;
   const last = /** @type {Step} */ (steps.at(-1));
-  const told = steps.reverse().find(({ reason }) => {
-    if (!waiting) return reason === "refused";
-    return reason && !DONE.includes(reason) && !DONE.includes(last.reason ?? "");
-  });
+  const isHeldUp = waiting && !DONE.includes(last.reason ?? "");
+  const told = steps.reverse().find(({ reason }) =>
+    waiting ? isHeldUp && reason && !DONE.includes(reason) : reason === "refused",
+  );
   const { reason = waiting ? "timeout" : n ? "sent" : "nothing waiting", detail } = told ?? {};
-  const retryAt = waiting && !DONE.includes(last.reason ?? "") ? last.due : undefined;
-  return flushed(reason, { sent: n, waiting, detail, retryAt });
+  return flushed(reason, { sent: n, waiting, detail, retryAt: isHeldUp ? last.due : undefined });
 }

@@ -47,26 +47,16 @@ export function takenOver(device) {
   if (device?.v !== 1) return device;
   const { patterns, carried, ...kept } = device;
   /** @param {any} scope */
-  const counted = (scope) => {
-    /** @type {[string, Record<string, number>][]} */
-    const reports = scope.admitted.map((/** @type {string} */ name) => [
-      name,
-      own(/** @type {Record<string, any>} */ (patterns), name)?.reports ?? {},
-    ]);
-    return { ...scope, admitted: Object.fromEntries(reports) };
+  const counted = ({ admitted, ...scope }) => {
+    const reports = (/** @type {string} */ pattern) => patterns[pattern]?.reports ?? {};
+    const each = admitted.map((/** @type {string} */ pattern) => [pattern, reports(pattern)]);
+    return { ...scope, admitted: Object.fromEntries(each) };
   };
-  const tag = "0"; // what is held stays
-  const held = Object.entries(device.held).map(([name, each]) => [
-    name,
-    { ...each, tag, terms: each.terms && { segments: [], ...each.terms } },
-  ]);
-  return {
-    ...kept,
-    v: VERSION,
-    scopes: device.scopes.map(counted),
-    held: Object.fromEntries(held),
-    done: {},
-  };
+  for (const held of Object.values(kept.held)) {
+    held.tag = "0"; // it stays
+    if (held.terms) held.terms.segments ??= [];
+  }
+  return { ...kept, v: VERSION, scopes: device.scopes.map(counted), done: {} };
 }
 
 /**

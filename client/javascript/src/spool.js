@@ -62,16 +62,27 @@ export function build(spool, dueBy, mayLeave) {
  * @param {Device} device
  * @param {Spool} spool
  * @param {(report: { metric: string }) => boolean} isOne
- * @param {{ since: number, before: number }} time
+ * @param {number} since
+ * @param {number} before
  */
-export function giveUp(device, spool, isOne, { since, before }) {
-  const isLate = (/** @type {number} */ due) => since <= due && due < before;
+export function giveUp(device, spool, isOne, since, before) {
   const last = new Map(spool.reports.map((report) => [report.metric, report]));
-  const isLast = (/** @type {Waiting} */ report) => last.get(report.metric) === report;
-  const kept = spool.reports.filter((each) => !isOne(each) || !isLate(each.due) || isLast(each));
-  const dropped = spool.reports.length - kept.length;
-  if (dropped) count(device, "given_up", dropped);
-  spool.reports = kept;
+  const isKept = (/** @type {Waiting} */ report) =>
+    !isOne(report) || last.get(report.metric) === report || report.due < since || before <= report.due;
+  drop(device, spool, isKept, "given_up");
+}
+
+/**
+ * Drop and count all waiting reports but some.
+ * @param {Device} device
+ * @param {Spool} spool
+ * @param {(report: Waiting) => boolean} isKept
+ * @param {string} status
+ */
+function drop(device, spool, isKept, status) {
+  const before = spool.reports.length;
+  spool.reports = spool.reports.filter(isKept);
+  if (spool.reports.length < before) count(device, status, before - spool.reports.length);
 }
 
 /**
@@ -110,10 +121,7 @@ export function settle(device, spool, log, id, status, { now, limits, atHand }) 
  * @param {Moment} at
  */
 export function dropMetrics(device, spool, log, names, at) {
-  const kept = spool.reports.filter(({ metric }) => !names.has(metric));
-  const dropped = spool.reports.length - kept.length;
-  if (dropped) count(device, "opted_out", dropped);
-  spool.reports = kept;
+  drop(device, spool, ({ metric }) => !names.has(metric), "opted_out");
   for (const { id, metric } of [...spool.uploads]) {
     if (names.has(metric)) settle(device, spool, log, id, "opted_out", at);
   }

@@ -60,8 +60,6 @@ export class Uploader {
   #severing = new AbortController();
   /** @type {Pending | undefined} what a flush sends next: it was claimed as the one before was settled */
   #claimed;
-  /** When the store was last seen to hold what is at hand. */
-  #seen = 0;
 
   /** @param {Surroundings} surroundings */
   constructor(surroundings) {
@@ -110,18 +108,18 @@ export class Uploader {
   }
 
   /**
-   * Send what is at hand while the page ends, unless the collector asked to wait, or to stop. Since an
-   * earlier interval another tab may have sent it, and have one of this interval.
+   * Send what is at hand while the page ends, unless the collector asked to wait, or to stop. What has
+   * been at hand since an earlier interval another tab may have sent, and one of this interval too.
    * @param {Device} device
    * @param {Pending} upload
    */
   async leave(device, upload) {
-    const { clock, transport, together, interval } = this.#at;
+    const { clock, transport, interval } = this.#at;
     const now = clock();
-    const isHeld = isTooOld(upload, now) || silentUntil(device, together(upload.metric), now);
+    const isHeld = isTooOld(upload, now) || this.#stops(device, now)(upload);
     const every = interval(upload.metric);
-    const isOver = every !== "none" && intervalEnd(every, now) !== intervalEnd(every, this.#seen);
-    if (isHeld || isOver || pause(device, upload, now, 0, false)) return;
+    const moved = intervalEnd(every, now) - intervalEnd(every, upload.first); // NaN without intervals
+    if (isHeld || moved || pause(device, upload, now, 0, false)) return;
     await transport.send(upload.body, {});
   }
 
@@ -133,15 +131,14 @@ export class Uploader {
    * @returns {Pending | undefined}
    */
   atHand({ device, spool }, before) {
-    const { clock, together } = this.#at;
-    const now = clock();
-    this.#seen = now;
+    const now = this.#at.clock();
     const mine = spool.uploads.find(({ id, attempts }) => id === before?.id && !attempts);
     if (mine || spool.uploads.length >= MOST_PENDING) return mine;
+    const stoppedUntil = this.#stops(device, now);
     const rests = this.#rests(device, spool, now, false);
-    const upload = build(spool, now, ({ metric }) => {
-      return !silentUntil(device, together(metric), now) && (rests.get(metric) ?? 0) <= now;
-    });
+    const isFree = (/** @type {{ metric: string }} */ of) =>
+      !stoppedUntil(of) && (rests.get(of.metric) ?? 0) <= now;
+    const upload = build(spool, now, isFree);
     if (upload) upload.first = now;
     return upload;
   }
@@ -181,14 +178,13 @@ export class Uploader {
    */
   #claim(documents, tried) {
     const { device, spool, log } = documents;
-    const { clock, coins, limits, prepare, together, interval } = this.#at;
+    const { clock, coins, limits, prepare, interval } = this.#at;
     const now = clock();
     prepare(documents);
     release(device, spool, now, coins);
     trim(device, spool, limits);
     hasten(spool, now + WEEK);
-    const stoppedUntil = (/** @type {{ metric: string }} */ { metric }) =>
-      silentUntil(device, together(metric), now);
+    const stoppedUntil = this.#stops(device, now);
     const mayLeave = (/** @type {{ metric: string }} */ of) => !stoppedUntil(of);
     for (const { id } of spool.uploads.filter((each) => isTooOld(each, now))) {
       settle(device, spool, log, id, "given_up", { now, limits });
@@ -218,6 +214,16 @@ export class Uploader {
   }
 
   /**
+   * Return what says until when the collector stopped a metric; 0 where it did not.
+   * @param {Device} device
+   * @param {number} now
+   */
+  #stops(device, now) {
+    const { together } = this.#at;
+    return (/** @type {{ metric: string }} */ { metric }) => silentUntil(device, together(metric), now);
+  }
+
+  /**
    * Return until when metrics let no other report leave; those absent are free to. They rest until the
    * last one is answered and the interval of its last attempt is over. For what has waited meanwhile the
    * background sender draws a time of the next interval. Before, what was due a week ago is given up,
@@ -230,22 +236,20 @@ export class Uploader {
    */
   #rests(device, spool, now, isFlush) {
     const isPaced = (/** @type {{ metric: string }} */ { metric }) => this.#at.interval(metric) !== "none";
-    giveUp(device, spool, isPaced, { since: now - IMPLAUSIBLE, before: now - GIVE_UP });
+    giveUp(device, spool, isPaced, now - IMPLAUSIBLE, now - GIVE_UP);
     const { reports, uploads, last = {} } = spool;
     const rests = new Map();
-    const unanswered = new Set(uploads.map(({ metric }) => metric));
-    for (const metric of new Set(reports.map((each) => each.metric))) {
-      const interval = this.#at.interval(metric);
-      const [at, part] = own(last, metric) ?? [];
-      if (interval === "none") continue;
-      if (unanswered.has(metric)) rests.set(metric, Infinity);
-      else if (at !== undefined && part !== undefined) {
-        const [end, seconds] = [intervalEnd(interval, at), intervalSeconds(interval)];
-        if (end > now + 2 * seconds) continue; // of a clock that was wrong
-        const dues = reports.filter((each) => each.metric === metric).map(({ due }) => due);
-        const due = Math.min(...dues);
-        const left = Math.min(seconds, Math.max(due + GIVE_UP - end, 0));
-        rests.set(metric, due < end && !isFlush ? end + part * left : end);
+    for (const { metric, due } of reports.filter(isPaced).sort((one, other) => one.due - other.due)) {
+      const before = own(last, metric);
+      if (uploads.some((each) => each.metric === metric)) rests.set(metric, Infinity);
+      else if (before && !rests.has(metric)) {
+        const [at, part] = before;
+        const interval = this.#at.interval(metric);
+        const seconds = intervalSeconds(interval);
+        const ends = intervalEnd(interval, at);
+        if (ends > now + 2 * seconds) continue; // of a clock that was wrong
+        const left = Math.min(seconds, Math.max(due + GIVE_UP - ends, 0));
+        rests.set(metric, due < ends && !isFlush ? ends + part * left : ends);
       }
     }
     return rests;

@@ -274,7 +274,7 @@ def _groups(rows: Iterable[Any]) -> list[Group]:
 
 
 def _end_of_piece(db: Connection, table: Table, most: int, *within: ColumnElement[bool]) -> int:
-    """Return the number of the last group of a piece of so many bytes; one at least."""
+    """Return the number of the last group of a piece of `most` bytes; one group at least."""
     sizes = select(table.c.seq, func.length(table.c.data)).where(*within).order_by(table.c.seq)
     last, n_bytes = 0, 0
     for number, size in db.execute(sizes.limit(_PIECE_GROUPS)):
