@@ -28,7 +28,7 @@ class Waiting:
         self.all_of_them = all_of_them
         self.is_last, self.may_go_on = threading.Event(), threading.Event()
 
-    def before_fork(self) -> None:
+    def before_fork(self, _: float) -> None:
         """Wait in the last one, unless this is the main thread."""
         if threading.current_thread() is not threading.main_thread():
             self.all_of_them.pop()

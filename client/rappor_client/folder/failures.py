@@ -68,7 +68,7 @@ class Failures:
             self._logged[kind] = now
         warn("telemetry failed in %s: %s", self._folder, kind)
 
-    def before_fork(self) -> None:
+    def before_fork(self, deadline: float) -> None:  # noqa: ARG002 - nobody stays inside
         """Lock: the child finds no lock that another thread holds."""
         self._lock.acquire()
 

@@ -1,7 +1,8 @@
 """Keeps what threads share whole when a process forks, from any thread and from several at once.
 
 Python calls the hooks of a fork one thread beside the other: two threads that fork run them at the
-same time. So one lock spans a whole fork, from the first hook to the last.
+same time. So one lock spans a whole fork, from the first hook to the last. A fork waits for what
+is half done, but for a few seconds only: a disk may hang.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import itertools
 import operator
 import os
 import threading
+import time
 import weakref
 from collections.abc import Iterator
 from typing import Final, Protocol
@@ -36,8 +38,8 @@ def unforked(*, wait: bool = False) -> Iterator[bool]:
 class Shared(Protocol):
     """Something that threads share and that a fork must find at rest."""
 
-    def before_fork(self) -> None:
-        """Keep other threads out."""
+    def before_fork(self, deadline: float) -> None:
+        """Keep other threads out; do not wait beyond a moment of the monotonic clock."""
 
     def after_fork_in_parent(self) -> None:
         """Let other threads in again."""
@@ -46,6 +48,8 @@ class Shared(Protocol):
         """Begin anew: this thread is the only one."""
 
 
+_SECONDS: Final = 5.0
+"""How long a fork waits for other threads."""
 _FORKING = threading.RLock()
 _ALL: Final[weakref.WeakValueDictionary[int, Shared]] = weakref.WeakValueDictionary()
 """In the order in which they came: whoever holds two locks takes that of the earlier one first."""
@@ -70,9 +74,10 @@ def _before() -> None:
 
     _FORKING.acquire()
     held = _HELD.setdefault(threading.get_ident(), [])
+    deadline = time.monotonic() + _SECONDS
     for shared in _in_order():
         held.append(shared)  # first: a signal's handler may raise in the middle of its hook
-        shared.before_fork()
+        shared.before_fork(deadline)
 
 
 def _after_in_parent() -> None:
@@ -85,7 +90,7 @@ def _after_in_parent() -> None:
                 while held:
                     held[-1].after_fork_in_parent()
                     held.pop()
-            except RuntimeError:  # it was not locked yet when a handler raised
+            except RuntimeError:  # it was not locked: a handler raised, or another thread stayed
                 held.pop()
             except BaseException as error:  # noqa: BLE001 - it goes on below
                 raised = error

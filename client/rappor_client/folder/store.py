@@ -2,8 +2,9 @@
 
 The database has a write-ahead log and synchronous = NORMAL: a transaction that has ended survives
 the death of the process, and the loss of power once `sync` has waited for the disk.
-Each process has one connection, which is closed before a fork and opened again on either side. It
-is opened again, too, when another file has taken the database's name. A damaged database raises
+Each process has one connection, which is closed before a fork and opened again on either side; a
+child of a fork that could not wait so long has no database, because SQLite would take the parent's
+locks for its own. It is opened again, too, when another file has taken the database's name. A damaged database raises
 DamagedError; it is removed, and the next use begins an empty one. The budget does not depend on it.
 """
 
@@ -63,6 +64,7 @@ class Store:
         self._open: sqlite3.Connection | None = None
         self._at_end: weakref.finalize[..., Store] | None = None
         self._file: File | None = None
+        self._is_of_parent = False
         hold_over_forks(self)
 
     def exists(self) -> bool:
@@ -118,11 +120,12 @@ class Store:
         ):
             os.fsync(log.fileno())
 
-    def before_fork(self) -> None:
+    def before_fork(self, deadline: float) -> None:
         """Lock and close: no thread is inside, and the child inherits no handle."""
-        self._turn.before_fork()
-        with contextlib.suppress(sqlite3.Error):
-            self.close()
+        self._turn.before_fork(deadline)
+        if self._turn.is_mine:
+            with contextlib.suppress(sqlite3.Error):
+                self.close()
 
     def after_fork_in_parent(self) -> None:
         """Go on."""
@@ -130,6 +133,7 @@ class Store:
 
     def after_fork_in_child(self) -> None:
         """Take a new lock and open a connection of its own."""
+        self._is_of_parent |= not self._turn.is_mine
         self._turn.after_fork_in_child()
         if self._open is not None:  # a signal kept it from being closed; it is the parent's
             _OF_A_PARENT.append(self._open)
@@ -146,6 +150,8 @@ class Store:
 
     def _connection(self, patience: float = BUSY_SECONDS) -> sqlite3.Connection:
         """Return the connection to the file that has the database's name now."""
+        if self._is_of_parent:
+            raise OSError(errno.EDEADLK, "another thread used the database during the fork")
         now_there = _file_at(self.path)
         if self._open is None or self._file != now_there:
             self.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Iterator
 
 from rappor_client.folder.own_folder import BusyError
@@ -51,14 +52,15 @@ class Turn:
             except RuntimeError:  # it was not taken
                 pass
 
-    def before_fork(self) -> None:
-        """Keep other threads out, and the handlers of this one's signals."""
-        self.lock.acquire()
-        self._outer, self._owner = self._owner, threading.get_ident()
+    def before_fork(self, deadline: float) -> None:
+        """Keep other threads out, and the handlers of this one's signals, unless one stays inside."""
+        if self.lock.acquire(timeout=max(deadline - time.monotonic(), 0.0)):
+            self._outer, self._owner = self._owner, threading.get_ident()
 
     def after_fork_in_parent(self) -> None:
-        """Go on."""
-        self._owner = self._outer
+        """Go on; RuntimeError if another thread is inside."""
+        if self.is_mine:
+            self._owner = self._outer
         self.lock.release()
 
     def after_fork_in_child(self) -> None:

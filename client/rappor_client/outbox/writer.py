@@ -169,9 +169,9 @@ class Writer:
                 raise BusyError
             time.sleep(RETRY_SECONDS)
 
-    def before_fork(self) -> None:
-        """Wait until nothing is half done."""
-        self._turn.before_fork()
+    def before_fork(self, deadline: float) -> None:
+        """Wait until nothing is half done, or the time is over."""
+        self._turn.before_fork(deadline)
 
     def after_fork_in_parent(self) -> None:
         """Go on."""

@@ -16,6 +16,7 @@ from forks import in_child
 from places import ROOT
 from programs import run_python
 from rappor_client import Client, testing
+from rappor_client.folder import forking
 from rappor_client.folder.failures import Failures
 from rappor_client.folder.forking import hold_over_forks, unforked
 from rappor_client.testing import MemoryTransport
@@ -138,7 +139,7 @@ def test_no_late_import_begins_beside_a_fork() -> None:
             told.append(is_kept)
 
     class Looking:
-        def before_fork(self) -> None:
+        def before_fork(self, _: float) -> None:
             other = threading.Thread(target=look)
             other.start()
             other.join()
@@ -223,13 +224,49 @@ def test_child_does_not_rely_on_what_its_parent_had_to_write(home: Home) -> None
     assert any(held.ends > home.clock() for held in testing.peek(home.folder).held)
 
 
+@pytest.mark.parametrize("inside", ["database", "state"])
+def test_fork_does_not_wait_for_a_disk_that_hangs(
+    inside: str, home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A child has no database if a thread was inside; in the parent nothing is lost."""
+    monkeypatch.setattr(forking, "_SECONDS", 0.05)
+    client = home.open()
+    client.record("page", "x")
+    assert client.waiting() == 1
+    assert client._working is not None
+    writer = client._working.writer
+    is_inside, may_end = threading.Event(), threading.Event()
+
+    def hang() -> None:
+        with writer.store.transaction() if inside == "database" else writer._turn.taken(1.0):
+            is_inside.set()
+            may_end.wait(300)
+
+    hanging = threading.Thread(target=hang)
+    hanging.start()
+    assert is_inside.wait(300)
+    assert not in_child(lambda: see(client, 0 if inside == "database" else 2))
+    may_end.set()
+    hanging.join()
+    client.record("page", "x")
+    assert client.waiting() == (2 if inside == "database" else 3)
+    assert not in_child(lambda: see(client, 3 if inside == "database" else 4))
+
+
+def see(client: Client, waiting: int) -> None:
+    """Record, and look at what waits; where nothing is on the disk, nothing raises."""
+    assert client.record("page", "x")
+    assert client.waiting() == waiting
+    client.close()
+
+
 class Interrupted:
     """What threads share, in whose hook a signal's handler raises."""
 
     def __init__(self, at: str) -> None:
         self.at = at
 
-    def before_fork(self) -> None:
+    def before_fork(self, _: float) -> None:
         """Raise once, if that is where."""
         self.happen("before")
 
