@@ -65,10 +65,13 @@ KINDS = {
 }
 
 
+SLOW = ("plain", "other")
+
+
 @pytest.mark.parametrize(
     "kind",
     [
-        pytest.param(kind, marks=() if kind in ("plain", "other") else pytest.mark.acceptance)
+        pytest.param(kind, marks=getattr(pytest.mark, "slow" if kind in SLOW else "acceptance"))
         for kind in KINDS
     ],
 )
@@ -129,15 +132,19 @@ FAULTS = {
 }
 
 
-QUICK = ("", "no latch", "cohort by value", "silent once changed", "first report in the clear")
+LANES = {
+    "": (),
+    "no latch": (),
+    "cohort by value": pytest.mark.slow,
+    "silent once changed": pytest.mark.slow,
+    "first report in the clear": pytest.mark.slow,
+}
+"""All others are for acceptance."""
 
 
 @pytest.mark.parametrize(
     "fault",
-    [
-        pytest.param(fault, marks=() if fault in QUICK else pytest.mark.acceptance)
-        for fault in FAULTS
-    ],
+    [pytest.param(fault, marks=LANES.get(fault, pytest.mark.acceptance)) for fault in FAULTS],
 )
 def test_a_planted_fault_is_found(tmp_path: Path, fault: str) -> None:
     """Each by the check that is about it, and the same client without a fault passes."""
@@ -152,10 +159,10 @@ def test_a_planted_fault_is_found(tmp_path: Path, fault: str) -> None:
         pytest.param("", set(), marks=pytest.mark.acceptance),
         ("no interval", {"client: one report an interval"}),
         # of 300 devices 181 tell: 168 of the first event, for 95, with a standard deviation of 7
-        ("first event", {CHOSEN}),
+        pytest.param("first event", {CHOSEN}, marks=pytest.mark.slow),
         # likewise 168 tell of the value that is preferred, for 90
-        ("last value", {CHOSEN}),
-        ("late", {"client: times do not depend on the value"}),
+        pytest.param("last value", {CHOSEN}, marks=pytest.mark.slow),
+        pytest.param("late", {"client: times do not depend on the value"}, marks=pytest.mark.slow),
         # it answers every day: an epoch again, where the clock is set back
         ("day for epoch", {"client: one report an interval"}),
     ],
