@@ -117,7 +117,7 @@ export class Client {
         update: (work, strict) => this.#update(CHANGING, work, strict),
         prepare: (documents) => this.#dropOptedOut(documents),
         together: (name) => together(registry, name),
-        interval: (name) => registry.metrics.get(name)?.interval ?? "none",
+        pace: (name) => registry.metrics.get(name) ?? { interval: "none" },
       });
       const { maxDelay = 60, background = true } = options;
       demand(maxDelay >= 0 && maxDelay < Infinity, "maxDelay must be seconds, at least 0");
@@ -143,7 +143,7 @@ export class Client {
     const transport = options.transport ?? (collector ? httpTransport(collector, key) : undefined);
     const isSecure = Boolean(globalThis.crypto?.subtle);
     const registry = isSecure ? await readRegistry(options.registry, segment) : { total: 0, metrics: new Map() };
-    demand(!debug || collector, "debug must have a collector's address");
+    demand(!debug || collector, "debug must have a collector");
     const client = new Client(registry, options, store, transport);
     if (debug && consent && isSecure) {
       const { DebugDoor } = await import("./debug_door.js"); // for developers only

@@ -7,7 +7,7 @@
 // comes back after days lets what waits follow one by one. Then the background sender goes on at a
 // random time of the next interval, a flush at once. What would follow after seven days is given up.
 
-import { DAY, WEEK, dayOf, intervalEnd, intervalSeconds } from "./calendar.js";
+import { DAY, WEEK, dayOf, epochAt, intervalEnd, intervalSeconds } from "./calendar.js";
 import { ONE } from "./params.js";
 import { own } from "./records.js";
 import { nextEnd, release } from "./reservoir.js";
@@ -16,6 +16,8 @@ import { GIVE_UP, build, giveUp, hasten, settle, trim } from "./spool.js";
 import { NAME, follow, silentUntil } from "./stops.js";
 
 /** @typedef {import("../index.js").Answer} Answer */
+/** @typedef {import("../index.js").Epoch} Epoch */
+/** @typedef {import("../index.js").Metric} Metric */
 /** @typedef {import("../index.js").FlushReason} FlushReason */
 /** @typedef {import("../index.js").Transport} Transport */
 /** @typedef {import("../documents.js").Device} Device */
@@ -41,7 +43,7 @@ import { NAME, follow, silentUntil } from "./stops.js";
  * @property {import("../index.js").Limits} limits
  * @property {(documents: Required<Documents>) => void} prepare runs before an upload is claimed
  * @property {(metric: string) => string[]} together names what is answered together with a metric
- * @property {(metric: string) => import("../index.js").Interval} interval of a metric; none for an unknown one
+ * @property {(metric: string) => Pick<Metric, "interval"> & Partial<Metric>} pace of a metric; none for an unknown one
  */
 
 const REQUEST = 30;
@@ -114,11 +116,11 @@ export class Uploader {
    * @param {Pending} upload
    */
   async leave(device, upload) {
-    const { clock, transport, interval } = this.#at;
+    const { clock, transport, pace } = this.#at;
     const now = clock();
     const isHeld = isTooOld(upload, now) || this.#stops(device, now)(upload);
-    const every = interval(upload.metric);
-    const moved = intervalEnd(every, now) - intervalEnd(every, upload.first); // NaN without intervals
+    const { interval } = pace(upload.metric);
+    const moved = intervalEnd(interval, now) - intervalEnd(interval, upload.first); // NaN without
     if (isHeld || moved || pause(device, upload, now, 0, false)) return;
     await transport.send(upload.body, {});
   }
@@ -178,7 +180,7 @@ export class Uploader {
    */
   #claim(documents, tried) {
     const { device, spool, log } = documents;
-    const { clock, coins, limits, prepare, interval } = this.#at;
+    const { clock, coins, limits, prepare } = this.#at;
     const now = clock();
     prepare(documents);
     release(device, spool, now, coins);
@@ -207,9 +209,7 @@ export class Uploader {
     if (isImplausible(upload, now)) upload.first = now;
     upload.attempts += 1;
     upload.claimed = now + CLAIM;
-    if (interval(upload.metric) !== "none") {
-      spool.last = { ...spool.last, [upload.metric]: [now, coins(1)[0] / ONE] };
-    }
+    spool.last = { ...spool.last, [upload.metric]: [now, coins(1)[0] / ONE] };
     return { ...upload };
   }
 
@@ -225,9 +225,10 @@ export class Uploader {
 
   /**
    * Return until when metrics let no other report leave; those absent are free to. They rest until the
-   * last one is answered and the interval of its last attempt is over. For what has waited meanwhile the
-   * background sender draws a time of the next interval. Before, what was due a week ago is given up,
-   * but the last one: of a page that is seldom visited it is the only one.
+   * last one is answered and the interval of its last attempt is over: the epoch, where one day of each is
+   * drawn. For what has waited meanwhile the background sender draws a time of the next interval. Before,
+   * what was due a week ago is given up, but the last one: of a page that is seldom visited it is the only
+   * one.
    * @param {Device} device
    * @param {Spool} spool
    * @param {number} now
@@ -235,7 +236,8 @@ export class Uploader {
    * @returns {Map<string, number>}
    */
   #rests(device, spool, now, isFlush) {
-    const isPaced = (/** @type {{ metric: string }} */ { metric }) => this.#at.interval(metric) !== "none";
+    const { pace } = this.#at;
+    const isPaced = (/** @type {{ metric: string }} */ { metric }) => pace(metric).interval !== "none";
     giveUp(device, spool, isPaced, now - IMPLAUSIBLE, now - GIVE_UP);
     const { reports, uploads, last = {} } = spool;
     const rests = new Map();
@@ -244,9 +246,11 @@ export class Uploader {
       if (uploads.some((each) => each.metric === metric)) rests.set(metric, Infinity);
       else if (before && !rests.has(metric)) {
         const [at, part] = before;
-        const interval = this.#at.interval(metric);
+        const { interval, epoch } = pace(metric);
         const seconds = intervalSeconds(interval);
-        const ends = intervalEnd(interval, at);
+        const epochOf = (/** @type {number} */ when) => epochAt(/** @type {Epoch} */ (epoch), dayOf(when));
+        const isSame = interval === "epoch" && epochOf(at) === epochOf(now);
+        const ends = intervalEnd(interval, isSame ? now : at); // tomorrow it is looked at again
         if (ends > now + 2 * seconds) continue; // of a clock that was wrong
         const left = Math.min(seconds, Math.max(due + GIVE_UP - ends, 0));
         rests.set(metric, due < ends && !isFlush ? ends + part * left : ends);

@@ -190,6 +190,10 @@ class Uploader:
         registry = self._settings.registry
         return registry[name].interval if name in registry else "none"
 
+    def _is_same_epoch(self, name: str, one: float, other: float) -> bool:
+        metric = self._settings.registry[name]
+        return metric.epoch_at(day_of(one)) == metric.epoch_at(day_of(other))
+
     def _dues(self, db: sqlite3.Connection, now: float) -> dict[str, float]:
         """Return when the first untried upload of each metric is due.
 
@@ -210,8 +214,9 @@ class Uploader:
     ) -> dict[str, float]:
         """Return until when metrics let no other report leave; those absent are free to.
 
-        They rest until the last one is answered and the interval of its last attempt is over. For
-        what has waited meanwhile the background sender draws a time of the next interval.
+        They rest until the last one is answered and the interval of its last attempt is over, an
+        epoch where one a day is drawn. For what has waited meanwhile the background sender draws a
+        time of the next interval.
         """
         rests = {}
         unanswered = {each.metric for each in spool.pending(db)}
@@ -221,6 +226,8 @@ class Uploader:
             if interval == "none" or not (last or name in unanswered):
                 continue
             at, part = json.loads(last or "[0, 0]")
+            if interval == "epoch" and self._is_same_epoch(name, at, now):
+                at = now  # tomorrow it is looked at again
             end, seconds = interval_end(interval, at), interval_seconds(interval)
             if name in unanswered:
                 rests[name] = math.inf

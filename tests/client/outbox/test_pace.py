@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from devices import Home, Opener, metric_of, peek
 from rappor_client import Client, SpoolLimits
-from rappor_client.periods import HOUR, WEEK, interval_end, interval_seconds
+from rappor_client.periods import HOUR, WEEK, day_of, interval_end, interval_seconds
 from rappor_client.testing import FixedClock, FixedCoins, MemoryTransport
 
 INTERVALS = pytest.mark.parametrize(("interval", "n"), [("hour", 216), ("day", 9), ("week", 3)])
@@ -83,6 +83,28 @@ def test_a_program_that_is_seldom_used_reports_each_time(
         client.close()
         assert len(transport.reports) == n_sent
         clock.advance(days=20)
+
+
+@PATHS
+@pytest.mark.parametrize("every", [2, 9, 40])
+def test_one_a_month_leaves_where_one_a_month_is_drawn(
+    every: int, is_flush: bool, home: Home, clock: FixedClock
+) -> None:
+    """Also where January's could leave in February only; what is given up is counted."""
+    metric, transport = metric_of(epoch="month", interval="epoch"), MemoryTransport()
+    months = []
+    for _ in range(0, 240, every):
+        client = home.open(metric, collector=transport)
+        client.record("page", "x")
+        n_seen = len(transport.reports)
+        send(client, is_flush=is_flush)
+        months += [metric.epoch_at(day_of(clock()))] * (len(transport.reports) - n_seen)
+        client.close()
+        clock.advance(days=every)
+    assert len(set(months)) == len(months)
+    counted = client.counters()
+    assert counted["recorded"] == len(months) + counted.get("given_up", 0) + client.waiting()
+    assert len(months) >= (4 if every == 2 else 1)
 
 
 @PATHS
