@@ -4,8 +4,9 @@ The database has a write-ahead log and synchronous = NORMAL: a transaction that 
 the death of the process, and the loss of power once `sync` has waited for the disk.
 Each process has one connection, which is closed before a fork and opened again on either side; a
 child of a fork that could not wait so long has no database, because SQLite would take the parent's
-locks for its own. It is opened again, too, when another file has taken the database's name. A damaged database raises
-DamagedError; it is removed, and the next use begins an empty one. The budget does not depend on it.
+locks for its own. It is opened again, too, when another file has taken the database's name. A
+damaged database raises DamagedError; it is removed, and the next use begins an empty one. The
+budget does not depend on it.
 """
 
 from __future__ import annotations

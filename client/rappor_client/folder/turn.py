@@ -53,7 +53,7 @@ class Turn:
                 pass
 
     def before_fork(self, deadline: float) -> None:
-        """Keep other threads out, and the handlers of this one's signals, unless one stays inside."""
+        """Keep others out, and the handlers of this thread's signals, unless one stays inside."""
         if self.lock.acquire(timeout=max(deadline - time.monotonic(), 0.0)):
             self._outer, self._owner = self._owner, threading.get_ident()
 
