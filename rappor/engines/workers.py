@@ -28,7 +28,7 @@ from rappor.ground.errors import DecodeError, FileError, ReportError
 _MOST_CELLS: Final = 1 << 25
 """Sums that a worker holds before it hands them on: 256 MB."""
 
-SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(//[^/]*)?")
+SCHEME: Final = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*:(//[^/]*)?")
 """What stands before the path in an address: a scheme, and perhaps a host."""
 
 ESTIMATES: Final = {
