@@ -182,7 +182,7 @@ def _check_not_hidden(paths: Sequence[str], found: Iterable[str]) -> None:
                 for each in found
             )
             if is_hidden(name) and (glob.has_magic(name) or not is_read):
-                reason = "its name begins with a dot or an underscore: Spark ignores it"
+                reason = "its name begins with a dot or _, or ends in ._COPYING_: Spark ignores it"
                 raise FileError(path, reason)
 
 
