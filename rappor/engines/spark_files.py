@@ -177,11 +177,13 @@ def _check_not_hidden(paths: Sequence[str], found: Iterable[str]) -> None:
         is_absolute = path_of(path).startswith("/")
         for root in spell_out(_root(path)):
             name = root.rpartition("/")[2]
+            if not is_hidden(name):
+                continue
             is_read = any(
                 lies_in(path_of(each), root) if is_absolute else f"/{name}/" in each
                 for each in found
             )
-            if is_hidden(name) and (glob.has_magic(name) or not is_read):
+            if glob.has_magic(name) or not is_read:
                 reason = "its name begins with a dot or _, or ends in ._COPYING_: Spark ignores it"
                 raise FileError(path, reason)
 
@@ -200,10 +202,11 @@ def _check_twins(session: SparkSession, files: Iterable[ReportFile]) -> None:
     alike: dict[tuple[int, int], list[ReportFile]] = defaultdict(list)
     for file in files:
         alike[file.size, file.mtime_ns].append(file)
-    times = {file.path: file.mtime_ns for each in alike.values() if len(each) > 1 for file in each}
-    frame, listed = _contents(session, (file for file in files if file.path in times))
-    if not listed:
+    suspects = [file for each in alike.values() if len(each) > 1 for file in each if file.size]
+    if not suspects:
         return
+    times = {file.path: file.mtime_ns for file in suspects}
+    frame, listed = _contents(session, suspects)
     digests = map_batches(frame, digest_contents, DIGESTS, listed=listed).collect()
     firsts: dict[tuple[str, int], str] = {}
     for path, digest in sorted(map(tuple, digests)):
