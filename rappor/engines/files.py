@@ -2,8 +2,8 @@
 
 Parquet, CSV with a header, and JSON lines, the last two also compressed by gzip. A folder is
 searched for them; in it, names that begin with a dot or an underscore are left out, as other
-engines do, but for _column=value. A folder named column=value gives that column to files that do
-not have it.
+engines do, but for _column=value, and drafts of Hadoop, which end in ._COPYING_. A folder named
+column=value gives that column to files that do not have it.
 """
 
 from __future__ import annotations
@@ -149,7 +149,8 @@ def is_of_rows(path: str | os.PathLike[str]) -> bool:
 
 def is_hidden(name: str) -> bool:
     """Return whether a name in a folder is that of no data: a mark of an engine, or a draft."""
-    return name.startswith(".") or (name.startswith("_") and "=" not in name)
+    is_mark = name.startswith("_") and "=" not in name
+    return is_mark or name.startswith(".") or name.endswith("._COPYING_")
 
 
 def is_packed(path: str | os.PathLike[str]) -> bool:

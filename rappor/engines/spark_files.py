@@ -9,6 +9,7 @@ of one machine. The files of a table are more than its rows: some are deleted, o
 from __future__ import annotations
 
 import functools
+import glob
 import os
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
@@ -26,17 +27,19 @@ from rappor.engines.files import (
     ReportFile,
     check_labels,
     is_hidden,
-    is_of_rows,
     kind_of,
     refuse_table,
 )
 from rappor.engines.rows import parts_of
+from rappor.engines.wildcards import SPECIAL, is_left_out, lies_in, spell_out
 from rappor.engines.workers import (
+    DIGESTS,
     LISTED,
     ROOTS,
     SEEN,
     TASKS,
     WALKED,
+    digest_contents,
     path_of,
     run_task,
     see_files,
@@ -59,7 +62,8 @@ _MOST_TASKS: Final = 10_000
 _CHECKED: Final = 8
 """Tasks that look whether the files are there, each on a worker: more cost more than reading."""
 
-_SPECIAL: Final = "{}[]*?,\\"
+_SIGNS: Final = r"/(_delta_log|\.hoodie)/|/metadata/[^/]*\.metadata\.json$"
+"""What the path of a sign of a table has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +76,8 @@ class Listing:
     def tasks(self, session: SparkSession) -> tuple[DataFrame, Callable[..., Iterator[Any]]]:
         """Return what the workers are to read, and the function that turns it into sums."""
         if self.road == AS_BYTES:
-            listed = {file.path: (file.mtime_ns, file.size) for file in self.files if file.size}
-            frame = _bytes_of(session, [_escaped(path) for path in listed])
-            columns = frame.select("path", _millis(), "content")
-            return columns, functools.partial(sum_contents, listed=listed)
+            frame, listed = _contents(session, self.files)
+            return frame, functools.partial(sum_contents, listed=listed)
         parts = [part for file in self.files if file.size for part in parts_of(file)]
         rows = [
             (part.file.path, part.file.mtime_ns, part.file.size, part.start, part.end)
@@ -91,13 +93,17 @@ def list_files(session: SparkSession, paths: Sequence[str]) -> Listing:
     Raises FileError as `spark.sum_files` says.
     """
     walked = _walk(session, paths)
-    found = _bytes_of(session, paths).select("path", _millis(), "length")
-    named = [_root(path) for path in paths]
-    rows = [row for row in sorted(set(map(tuple, found.collect()))) if not _is_apart(row[0], named)]
+    named = [root for path in paths for root in spell_out(_root(path))]
+    found, addresses = _listed(session, paths)
+    rows = [row for row in found if not is_left_out(path_of(row[0]), named)]
     every: dict[str, ReportFile] = {}
     for path, millis, size in rows:
         if path in every:
             raise FileError(path, "it changed while it was listed")
+        if ":" in path_of(path) and set(path_of(path)) & set(SPECIAL):
+            raise FileError(
+                path, f"its path has a colon and one of {SPECIAL}, which Java cannot read"
+            )
         # Milliseconds are all that Spark tells.
         every[path] = ReportFile(
             path=path, kind=kind_of(path), size=size, mtime_ns=millis, labels={}
@@ -105,7 +111,7 @@ def list_files(session: SparkSession, paths: Sequence[str]) -> Listing:
     _check_not_hidden(paths, every)
     _check_addresses(every)
     _check_no_table(session, list(every))
-    empty = list(_empty_files(found.inputFiles(), every, named))
+    empty = list(_empty_files(addresses, every, named))
     _check_walked(walked, [*every, *(file.path for file in empty)], paths)
     local = [row for row in rows if row[0].startswith("file:")]
     seen = _seen(session, local) if local or not rows else None
@@ -121,7 +127,24 @@ def list_files(session: SparkSession, paths: Sequence[str]) -> Listing:
                 f"{_LARGEST:,}. Mount the folder on them, write smaller files, or give "
                 "spark.aggregate a data frame",
             )
+    _check_twins(session, files)
     return Listing(files, AS_BYTES)
+
+
+def _listed(
+    session: SparkSession, paths: Sequence[str]
+) -> tuple[list[tuple[Any, ...]], Sequence[str]]:
+    """Return the files that Spark finds, and the addresses of these and of empty ones."""
+    try:
+        found = _bytes_of(session, paths)
+        rows = found.select("path", _millis(), "length").collect()
+        return sorted(set(map(tuple, rows))), found.inputFiles()
+    except PySparkException as error:
+        _, has_colon, name = str(error).partition("Relative path in absolute URI: ")
+        if not has_colon:
+            raise
+        reason = "Java cannot read a colon behind a wildcard: name the folder that this is in"
+        raise FileError(name.partition("\n")[0], reason) from None
 
 
 def _empty_files(
@@ -133,7 +156,7 @@ def _empty_files(
     """
     for address in sorted(addresses):
         path = unquote(address).replace("file:///", "file:/", 1)
-        if path in known or is_hidden(path.rpartition("/")[2]) or _is_apart(path, named):
+        if path in known or is_left_out(path_of(path), named):
             continue
         if (kind := kind_of(path)) != "json":
             raise FileError(path, f"it cannot be read as {kind}: it is empty")
@@ -148,28 +171,21 @@ def _root(path: str) -> str:
     return os.path.abspath(path_of(path) or "/")  # noqa: PTH100  # with its links, as Spark lists files
 
 
-def _is_apart(address: str, named: Sequence[str]) -> bool:
-    """Return whether a file lies in a hidden folder below the paths that were named.
-
-    Spark leaves out most such folders, but not _metadata and others that begin alike.
-    """
-    path = path_of(address)
-    if not any(map(is_hidden, path.split("/")[:-1])) or path in named:
-        return False
-    folders = [f"{root.rstrip('/')}/" for root in named]
-    inner = [path.removeprefix(folder) for folder in folders if path.startswith(folder)]
-    return bool(inner) and all(any(map(is_hidden, each.split("/")[:-1])) for each in inner)
-
-
 def _check_not_hidden(paths: Sequence[str], found: Iterable[str]) -> None:
     """Raise FileError for a hidden file that is named itself: Spark passes it by in silence."""
     for path in paths:
-        root = _root(path)
-        name = root.rpartition("/")[2]
-        inside = f"{root}/" if path_of(path).startswith("/") else f"/{name}/"
-        is_one = is_of_rows(name) or not set(name) & set(_SPECIAL)
-        if is_hidden(name) and is_one and not any(inside in each for each in found):
-            raise FileError(path, "its name begins with a dot or an underscore: Spark ignores it")
+        is_absolute = path_of(path).startswith("/")
+        for root in spell_out(_root(path)):
+            name = root.rpartition("/")[2]
+            if not is_hidden(name):
+                continue
+            is_read = any(
+                lies_in(path_of(each), root) if is_absolute else f"/{name}/" in each
+                for each in found
+            )
+            if glob.has_magic(name) or not is_read:
+                reason = "its name begins with a dot or _, or ends in ._COPYING_: Spark ignores it"
+                raise FileError(path, reason)
 
 
 def _check_addresses(files: Mapping[str, ReportFile]) -> None:
@@ -179,6 +195,26 @@ def _check_addresses(files: Mapping[str, ReportFile]) -> None:
         first = firsts.setdefault((path_of(address), file.size, file.mtime_ns), address)
         if first != address:
             raise FileError(address, f"it is {first} under another address: name it once")
+
+
+def _check_twins(session: SparkSession, files: Iterable[ReportFile]) -> None:
+    """Raise FileError where one of two files may be a link to the other, which Spark hides."""
+    alike: dict[tuple[int, int], list[ReportFile]] = defaultdict(list)
+    for file in files:
+        alike[file.size, file.mtime_ns].append(file)
+    suspects = [file for each in alike.values() if len(each) > 1 for file in each if file.size]
+    if not suspects:
+        return
+    times = {file.path: file.mtime_ns for file in suspects}
+    frame, listed = _contents(session, suspects)
+    digests = map_batches(frame, digest_contents, DIGESTS, listed=listed).collect()
+    firsts: dict[tuple[str, int], str] = {}
+    for path, digest in sorted(map(tuple, digests)):
+        first = firsts.setdefault((digest, times[path]), path)
+        if first != path:
+            raise FileError(
+                path, f"it has the rows and the time of {first}: it may be a link to it"
+            )
 
 
 def _seen(session: SparkSession, rows: Sequence[tuple[Any, ...]]) -> list[str] | None:
@@ -264,19 +300,37 @@ def _bytes_of(session: SparkSession, paths: Sequence[str]) -> DataFrame:
     return files.load(list(paths))
 
 
+def _contents(
+    session: SparkSession, files: Iterable[ReportFile]
+) -> tuple[DataFrame, dict[str, tuple[int, int]]]:
+    """Return a row for each file with its bytes, and the state that each was listed in."""
+    listed = {file.path: (file.mtime_ns, file.size) for file in files if file.size}
+    frame = _bytes_of(session, [_escaped(path) for path in listed])
+    return frame.select("path", _millis(), "content"), listed
+
+
 def _check_no_table(session: SparkSession, files: Sequence[str]) -> None:
     """Raise FileError where files lie in a table, but for its folders of partitions."""
     signs = ",".join(sign.removesuffix("/*") for sign in TABLES)
     for start, folders in _folders(files).items():
-        pattern = f"{start}/{{{','.join(map(_escaped, sorted(folders)))}}}/{{{signs}}}"
-        try:
-            found = _bytes_of(session, [pattern]).select("path").head()
-        except PySparkException as error:
-            if error.getCondition() != "PATH_NOT_FOUND":
-                raise
-            continue
-        if found is not None:
-            _refuse_table(found.path)
+        # Java drops backslashes within braces, and takes no colon behind a wildcard.
+        plain = {folder for folder in folders if not set(folder) & {*SPECIAL, ":"}}
+        patterns = [f"{start}/{{{','.join(sorted(plain))}}}/{{{signs}}}"] if plain else []
+        patterns += [
+            f"{start}/{_escaped(folder)}/{sign.partition('/')[0]}"
+            for folder in sorted(folders - plain)
+            for sign in TABLES
+        ]
+        for pattern in patterns:
+            try:
+                paths = _bytes_of(session, [pattern]).select("path")
+                found = paths.where(F.col("path").rlike(_SIGNS)).head()
+            except PySparkException as error:
+                if error.getCondition() != "PATH_NOT_FOUND":
+                    raise
+                continue
+            if found is not None:
+                _refuse_table(found.path)
 
 
 def _folders(files: Sequence[str]) -> dict[str, set[str]]:
@@ -303,4 +357,4 @@ def _refuse_table(sign: str) -> NoReturn:
 
 def _escaped(path: str) -> str:
     """Return a path in which no character stands for others."""
-    return "".join(f"\\{each}" if each in _SPECIAL else each for each in path)
+    return "".join(f"\\{each}" if each in SPECIAL else each for each in path)

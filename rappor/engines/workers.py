@@ -23,12 +23,14 @@ from rappor.engines.files import ReportFile, find_files, status_of, walk
 from rappor.engines.labels import folder_labels
 from rappor.engines.rows import Chunk, read_part
 from rappor.engines.sums import Shapes, Sums
+from rappor.engines.wildcards import matches
 from rappor.ground.errors import DecodeError, FileError, ReportError
+from rappor.ground.files import sha256_of
 
 _MOST_CELLS: Final = 1 << 25
 """Sums that a worker holds before it hands them on: 256 MB."""
 
-SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(//[^/]*)?")
+SCHEME: Final = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*:(//[^/]*)?")
 """What stands before the path in an address: a scheme, and perhaps a host."""
 
 ESTIMATES: Final = {
@@ -65,6 +67,9 @@ WALKED: Final = pa.schema({"root": pa.string(), "path": pa.string(), "fault": pa
 
 SEEN: Final = LISTED.append(pa.field("identity", pa.string()))
 """The same, as a worker sees them: equal identities are one file, null is none."""
+
+DIGESTS: Final = pa.schema({"path": pa.string(), "digest": pa.string()})
+"""The SHA-256 of files that have rows."""
 
 _CHANGED: Final = "it changed after it was listed, or a worker has another file of this path"
 
@@ -123,21 +128,21 @@ def walk_folders(batches: Iterable[Any]) -> Iterator[Any]:
     Spark passes by in silence what Java cannot read, a link to nothing among them.
     """
     for batch in batches:
-        for root in filter(os.path.isdir, batch.column("path").to_pylist()):
+        for root in batch.column("path").to_pylist():
             rows = [
-                {"root": root, "path": _text(path), "fault": fault}
-                for path, fault in _walked(Path(root))
+                {"root": root, "path": _text(path), "fault": fault} for path, fault in _walked(root)
             ]
             yield pa.RecordBatch.from_pylist(rows, schema=WALKED)
 
 
-def _walked(root: Path) -> Iterator[tuple[str | os.PathLike[str], str | None]]:
-    """Yield each file below a folder, or what is there instead and what is wrong with it."""
+def _walked(root: str) -> Iterator[tuple[str | os.PathLike[str], str | None]]:
+    """Yield each file under a path, or what is there instead and what is wrong with it."""
     loops: list[Path] = []
     try:
-        for path in walk(root, loops):
-            status_of(path)
-            yield path, None
+        for start in map(Path, matches(root)):
+            for path in walk(start, loops) if start.is_dir() else [start]:
+                status_of(path)
+                yield path, None
     except FileError as error:
         yield error.path, error.reason
     for loop in loops:
@@ -166,6 +171,16 @@ def sum_contents(
     `listed` has the time and the size that each was listed with.
     """
     return _sum_chunks(_copies(batches, listed), shapes, by)
+
+
+def digest_contents(
+    batches: Iterable[Any], *, listed: Mapping[str, tuple[int, int]]
+) -> Iterator[Any]:
+    """Turn whole files, as `sum_contents` gets them, into `DIGESTS`."""
+    for path, chunk in _copies(batches, listed):
+        if any(_sum_chunks([(path, chunk)], {}, ())):  # refusals, of all rows
+            row = {"path": path, "digest": sha256_of(chunk.file.path)}
+            yield pa.RecordBatch.from_pylist([row], schema=DIGESTS)
 
 
 def _parts(batches: Iterable[Any]) -> Iterator[tuple[str, Chunk]]:

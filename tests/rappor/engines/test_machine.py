@@ -72,9 +72,9 @@ def test_folders_give_the_columns_that_files_do_not_have(name: str, tmp_path: Pa
 
 
 def test_marks_of_other_engines_are_left_out(tmp_path: Path) -> None:
-    """Names that begin with a dot or an underscore are no data."""
+    """Names that begin with a dot or an underscore are no data, nor are drafts of Hadoop."""
     write_rows(tmp_path / "x.parquet", rows_of("page", 5))
-    for name in ("_SUCCESS", ".x.parquet.crc", "_temporary/y.parquet", ".hidden/z.csv"):
+    for name in ("_SUCCESS", ".x.parquet.crc", "_temporary/y.parquet", ".z/z.csv", "y._COPYING_"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("?")
     write_rows(tmp_path / "_part=1" / "x.parquet", rows_of("page", 7))  # a column, to engines too
