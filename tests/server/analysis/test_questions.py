@@ -138,6 +138,13 @@ def test_a_long_question_is_a_job_that_is_followed_and_cancelled(asker: Asker) -
     assert done.status_code == 200
     assert done.json()["reports"] == 200
     assert decoders_of(asker.running) != [stopped]
+    registry = asker.running.folder / "metrics.toml"
+    text = registry.read_text()
+    for served, status in ((text.replace("[metrics.page]", "[metrics.new]"), 404), (text, 200)):
+        registry.write_text(served)
+        asker.running.process.send_signal(signal.SIGHUP)
+        until(lambda status=status: asker.get(following).status_code == status)
+        assert asker.get(f"{following}/result").status_code == status
 
 
 def test_a_small_question_is_answered_directly(asker: Asker) -> None:
