@@ -134,9 +134,6 @@ heartbeat: Final = Table(
     comment="The last two days on which a collector ran, so that a wrong clock deletes nothing",
 )
 
-OF_INBOX: Final = (segment, folded, inbox_failed)
-"""What belongs to the groups that wait, of which a backup has none."""
-
 token: Final = Table(
     "token",
     metadata,
@@ -194,6 +191,9 @@ visit: Final = Table(
     Column("seen", Float, nullable=False, comment="Seconds since 1970 of the last request"),
     comment="Who is signed in to the pages",
 )
+
+NOT_IN_BACKUPS: Final = (segment, folded, inbox_failed, visit)
+"""What belongs to the groups that wait, and who is signed in: they may have signed out since."""
 
 answer: Final = Table(
     "answer",

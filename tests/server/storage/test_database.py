@@ -32,7 +32,7 @@ from collectors import (
 )
 from rappor_server.analysis.warning_signs import Refusals, refusals
 from rappor_server.errors import ConfigError, SchemaError, StoreError
-from rappor_server.storage import day_tables, schema, tokens
+from rappor_server.storage import day_tables, schema, tokens, visits
 from rappor_server.storage.backup import backup, restore
 from rappor_server.storage.database import (
     check_schema,
@@ -40,9 +40,10 @@ from rappor_server.storage.database import (
     migrate,
     open_engine,
     parse_url,
+    sqlite_url,
 )
 from rappor_server.storage.store import Store
-from sqlalchemy import MetaData, inspect, text
+from sqlalchemy import MetaData, inspect, select, text
 
 
 @pytest.mark.parametrize("is_new", [True, False])
@@ -270,14 +271,21 @@ def test_the_next_schema_is_used_side_by_side(database: str) -> None:
 
 
 def test_backup_and_restore_keep_everything(database: str, tmp_path: Path) -> None:
-    """A restored database has the counts, ids and tokens of the backup, and goes on counting."""
+    """A restored database has the counts, ids and tokens of the backup, and goes on counting.
+
+    Whoever was signed in signs in again.
+    """
     migrate(database)
     store = Store.open(database)
     body = upload_of(report_of(), report_of("sound", bits=1))
     commit(store, body, upload_of())
     token = tokens.create(store, metrics=["page"], expires=None, today=TODAY)
+    visit = visits.begin(store, "token")
     copy = tmp_path / "copy.sqlite3"
     backup(database, copy)
+    with contextlib.closing(Store.open(sqlite_url(copy))) as copied:
+        assert visits.find(copied, visit) is None
+        visits.begin(copied, "token")  # as in a backup of an earlier version
     assert stat.S_IMODE(copy.stat().st_mode) == 0o600
     with pytest.raises(StoreError, match="must be free"):
         backup(database, copy)
@@ -303,6 +311,8 @@ def test_backup_and_restore_keep_everything(database: str, tmp_path: Path) -> No
     assert total(restored) == 3
     assert total(restored, "sound") == 1
     assert tokens.verify(restored, token, today=TODAY) is not None
+    with restored.engine.connect() as db:
+        assert db.execute(select(schema.visit)).all() == []
     restored.close()
 
 
