@@ -94,7 +94,7 @@ class Collector:
         self._receiver = Receiver(
             wait(lambda: open_inbox(self.store.engine)),
             counter_bytes=lambda: self.accepted_params.counter_bytes,
-            today=today,
+            today=self._day_of_receipt,
         )
         self._n_failed = 0
         self._folder = Folder(settings.database, self._hear_folder)
@@ -131,6 +131,10 @@ class Collector:
         await self._folder.close()
         self._activity.tell()
         await asyncio.to_thread(self._close_readers)
+
+    def _day_of_receipt(self) -> datetime.date | None:
+        """Return today; None on PostgreSQL, whose clock all hosts share."""
+        return None if self.store.engine.dialect.name == "postgresql" else self.today()
 
     def _close_readers(self) -> None:
         for threads in (self._look_ups, self._probe):

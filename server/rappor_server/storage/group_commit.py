@@ -42,7 +42,11 @@ class Receiver:
     """
 
     def __init__(
-        self, inbox: Inbox, *, counter_bytes: Callable[[], int], today: Callable[[], datetime.date]
+        self,
+        inbox: Inbox,
+        *,
+        counter_bytes: Callable[[], int],
+        today: Callable[[], datetime.date | None],
     ) -> None:
         """Turn uploads away while less is free than a fold of these counters needs."""
         self._inbox = inbox

@@ -207,7 +207,7 @@ def test_each_day_has_counts_of_its_own(store: Store) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("days", [400, 16, 2, -16, -400])
+@pytest.mark.parametrize("days", [400, 16, 1, -16, -400])
 def test_a_receiver_with_a_wrong_clock_harms_nobody(store: Store, days: int) -> None:
     """Its uploads count once, not in the future; keys lie in tables of the folder's day."""
     body = upload_of()
