@@ -34,6 +34,7 @@ from rappor_server.storage.blocks import last_day
 from rappor_server.storage.folder import Folder, State
 from rappor_server.storage.group_commit import Receiver, Result, Writer
 from rappor_server.storage.inbox import open_inbox
+from rappor_server.storage.rule_history import note_rules
 from rappor_server.storage.store import Store
 from rappor_server.upload_keys import UploadKeys
 
@@ -158,9 +159,10 @@ class Collector:
         return await self._loop.run_in_executor(self._look_ups, asked)
 
     async def _find_due(self) -> list[Metric]:
-        """Return the metrics that have days whose blocks are to be closed."""
+        """Return the metrics that have days whose blocks are to be closed; note their rules."""
         metrics = list(self.accepted_params.registry.values())
         today = await self.look_up(earlier_of_clocks, self.store, self.today())
+        await self.look_up(note_rules, self.store, metrics, today)
         return await self.look_up(metrics_due, self.store, metrics, today)
 
     async def overview(self, metric: Metric) -> OverviewTask:
