@@ -88,7 +88,7 @@ class Answers:
                 await self._look_up(kept_answers.cancel, self._store, key)
                 return None
             job = self._jobs.start(task, owner=owner, metric=task.metric.name, media_type=PARTS)
-            await asyncio.wait({self._follow(key, job, began, address)}, timeout=wait)
+            await asyncio.wait({self._follow(key, job, began, task, address)}, timeout=wait)
         return await self._find(key)
 
     async def cancel(self, task: PageTask[Any]) -> None:
@@ -162,20 +162,32 @@ class Answers:
         found: KeptAnswer | None = await self._ask(kept_answers.find, key, failed_seconds=limit)
         return found
 
-    def _follow(self, key: bytes, job: Job, began: float, address: str = "") -> asyncio.Task[None]:
+    def _follow(
+        self,
+        key: bytes,
+        job: Job,
+        began: float,
+        page: PageTask[Any] | None = None,
+        address: str = "",
+    ) -> asyncio.Task[None]:
         """Tell the database about a job, whose row was claimed, and keep what it comes to."""
-        task = asyncio.create_task(self._tell(key, job, began))
+        task = asyncio.create_task(self._tell(key, job, began, page))
         self._under_way[key] = _UnderWay(owner=job.owner, address=address, task=task)
         task.add_done_callback(lambda _: self._under_way.pop(key, None))
         return task
 
-    async def _tell(self, key: bytes, job: Job, began: float) -> None:
-        """Tell how far a job is until it ends, or its row is gone; then keep its end."""
+    async def _tell(self, key: bytes, job: Job, began: float, page: PageTask[Any] | None) -> None:
+        """Tell how far a job is until it ends, or its row is gone; then keep its end.
+
+        A page whose candidates were edited since its key was made is not kept.
+        """
         try:
             while not await self._jobs.wait(job, _TELL_SECONDS):
                 if not await self._ask(kept_answers.tell, key, job.step, began=began):
                     return
-            if job.result is not None:
+            if page is not None and not await self._look_up(page.has_key, key, self._store):
+                await self._look_up(kept_answers.cancel, self._store, key)
+            elif job.result is not None:
                 await self._ask(kept_answers.keep, key, _drawn(job.media_type, job.result))
             else:
                 problem = problem_of(job.reason())
