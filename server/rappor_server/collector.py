@@ -94,7 +94,7 @@ class Collector:
         self.answers = Answers(self.jobs, self.store, self.look_up)
         self._receiver = Receiver(
             wait(lambda: open_inbox(self.store.engine)),
-            counter_bytes=lambda: self.accepted_params.counter_bytes,
+            fold_bytes=lambda n: self.accepted_params.fold_bytes(n),  # noqa: PLW0108 - may be others
             today=self._day_of_receipt,
         )
         self._n_failed = 0
