@@ -34,6 +34,7 @@ from rappor_server.storage.blocks import last_day
 from rappor_server.storage.folder import Folder, State
 from rappor_server.storage.group_commit import Receiver, Result, Writer
 from rappor_server.storage.inbox import open_inbox
+from rappor_server.storage.rule_history import note_rules
 from rappor_server.storage.store import Store
 from rappor_server.upload_keys import UploadKeys
 
@@ -93,8 +94,8 @@ class Collector:
         self.answers = Answers(self.jobs, self.store, self.look_up)
         self._receiver = Receiver(
             wait(lambda: open_inbox(self.store.engine)),
-            counter_bytes=lambda: self.accepted_params.counter_bytes,
-            today=today,
+            fold_bytes=lambda n: self.accepted_params.fold_bytes(n),  # noqa: PLW0108 - may be others
+            today=self._day_of_receipt,
         )
         self._n_failed = 0
         self._folder = Folder(settings.database, self._hear_folder)
@@ -132,6 +133,10 @@ class Collector:
         self._activity.tell()
         await asyncio.to_thread(self._close_readers)
 
+    def _day_of_receipt(self) -> datetime.date | None:
+        """Return today; None on PostgreSQL, whose clock all hosts share."""
+        return None if self.store.engine.dialect.name == "postgresql" else self.today()
+
     def _close_readers(self) -> None:
         for threads in (self._look_ups, self._probe):
             threads.shutdown(wait=True, cancel_futures=True)
@@ -154,9 +159,10 @@ class Collector:
         return await self._loop.run_in_executor(self._look_ups, asked)
 
     async def _find_due(self) -> list[Metric]:
-        """Return the metrics that have days whose blocks are to be closed."""
+        """Return the metrics that have days whose blocks are to be closed; note their rules."""
         metrics = list(self.accepted_params.registry.values())
         today = await self.look_up(earlier_of_clocks, self.store, self.today())
+        await self.look_up(note_rules, self.store, metrics, today)
         return await self.look_up(metrics_due, self.store, metrics, today)
 
     async def overview(self, metric: Metric) -> OverviewTask:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import datetime
 import os
 import subprocess
 import sys
 from pathlib import Path
 
-from collectors import REGISTRY
+import pytest
+from collectors import REGISTRY, released, report_of, upload_of
+from rappor_server.cli.serve import prepare
+from rappor_server.collector import Collector, utc_today
+from rappor_server.settings import Settings
+from rappor_server.storage.fold import fold_all
 
 PROGRAM = """
 import asyncio, datetime, sys
@@ -55,3 +61,25 @@ def test_the_process_of_a_collector_loads_no_compiler(tmp_path: Path) -> None:
     *released, loaded = answer.stdout.splitlines()
     assert released == ["page 3", "sound 0", "small 0", "old 0"]
     assert loaded == "True False False"
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+@pytest.mark.parametrize("days", [-1, 1])
+async def test_reports_count_on_the_day_of_the_database(
+    tmp_path: Path, database: str, days: int
+) -> None:
+    """A host whose clock is wrong does not count reports of two days on one."""
+    registry = tmp_path / "metrics.toml"
+    registry.write_text(REGISTRY)
+    settings = Settings(registry=str(registry), database=database, suspicious="accept")
+    prepare(settings)
+    wrong, before = datetime.timedelta(days=days), utc_today()
+    collector = Collector(settings, today=lambda: utc_today() + wrong)
+    try:
+        await collector.enqueue(collector.read(upload_of(report_of())))
+        fold_all(collector.store.engine)
+        (found,) = released(collector.store).days
+        assert before <= found.day <= utc_today()
+    finally:
+        await collector.close()

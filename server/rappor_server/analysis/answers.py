@@ -82,12 +82,13 @@ class Answers:
         found = await self._find(key, is_night=owner == NIGHT)
         if found is not None:
             return found
-        if await self._ask(kept_answers.claim, key, task.metric.name):
+        began = time.time()
+        if await self._ask(kept_answers.claim, key, task.metric.name, began=began):
             if owner != NIGHT and not self._jobs.may_start(owner):  # it has started one meanwhile
                 await self._look_up(kept_answers.cancel, self._store, key)
                 return None
             job = self._jobs.start(task, owner=owner, metric=task.metric.name, media_type=PARTS)
-            await asyncio.wait({self._follow(key, job, address)}, timeout=wait)
+            await asyncio.wait({self._follow(key, job, began, task, address)}, timeout=wait)
         return await self._find(key)
 
     async def cancel(self, task: PageTask[Any]) -> None:
@@ -122,7 +123,7 @@ class Answers:
         except StoreError:
             self._jobs.cancel(job)
             raise
-        self._follow(key, job)
+        self._follow(key, job, job.began)
         return KeptAnswer(
             key=key, metric=job.metric, state="running", step=job.step, status=HTTPStatus.OK,
             began=job.began, seen=now, asked=now, page=None,
@@ -161,24 +162,37 @@ class Answers:
         found: KeptAnswer | None = await self._ask(kept_answers.find, key, failed_seconds=limit)
         return found
 
-    def _follow(self, key: bytes, job: Job, address: str = "") -> asyncio.Task[None]:
+    def _follow(
+        self,
+        key: bytes,
+        job: Job,
+        began: float,
+        page: PageTask[Any] | None = None,
+        address: str = "",
+    ) -> asyncio.Task[None]:
         """Tell the database about a job, whose row was claimed, and keep what it comes to."""
-        task = asyncio.create_task(self._tell(key, job))
+        task = asyncio.create_task(self._tell(key, job, began, page))
         self._under_way[key] = _UnderWay(owner=job.owner, address=address, task=task)
         task.add_done_callback(lambda _: self._under_way.pop(key, None))
         return task
 
-    async def _tell(self, key: bytes, job: Job) -> None:
-        """Tell how far a job is until it ends, or its row is gone; then keep its end."""
+    async def _tell(self, key: bytes, job: Job, began: float, page: PageTask[Any] | None) -> None:
+        """Tell how far a job is until it ends, or its row is gone; then keep its end.
+
+        A page whose candidates were edited since its key was made is not kept.
+        """
         try:
             while not await self._jobs.wait(job, _TELL_SECONDS):
-                if not await self._ask(kept_answers.tell, key, job.step):
+                if not await self._ask(kept_answers.tell, key, job.step, began=began):
                     return
-            if job.result is not None:
+            if page is not None and not await self._look_up(page.has_key, key, self._store):
+                await self._look_up(kept_answers.cancel, self._store, key)
+            elif job.result is not None:
                 await self._ask(kept_answers.keep, key, _drawn(job.media_type, job.result))
             else:
                 problem = problem_of(job.reason())
-                await self._ask(kept_answers.fail, key, problem.detail, problem.status.value)
+                reason = problem.detail, problem.status.value
+                await self._ask(kept_answers.fail, key, *reason, began=began)
         except StoreError as error:
             logs.event("answer lost", level=logging.WARNING, reason=str(error))
         finally:

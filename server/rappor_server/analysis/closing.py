@@ -18,9 +18,10 @@ from rappor.ground.errors import RapporError
 from rappor.registry.metric import Metric
 from rappor_server import logs
 from rappor_server.analysis.worker import Tell
-from rappor_server.storage.blocks import Rule, close_blocks, due
+from rappor_server.storage.blocks import close_blocks, due
 from rappor_server.storage.database import failing_as_store_error, today_of
 from rappor_server.storage.fold import fold_all
+from rappor_server.storage.rule_history import rule_of
 from rappor_server.storage.store import Store
 
 _PIECE_SECONDS: Final = 5.0
@@ -67,7 +68,7 @@ def close_days(
     """
     if not metric.min_reports:
         return True
-    return close_blocks(store.engine, metric.name, Rule.of(metric), today=today, until=until)
+    return close_blocks(store.engine, metric.name, rule_of(store, metric), today=today, until=until)
 
 
 def close_all(store: Store, metrics: Iterable[Metric], today: datetime.date) -> None:

@@ -1,7 +1,8 @@
 """Answers in the database, so that any process of a collector shows them.
 
 A row is an answer, or one that a process is making: that process writes at which step it is every
-other second, and a row without news for some seconds is nobody's. Answers of pages stay until
+other second, and a row without news for some seconds is nobody's. Whoever claims it next begins it
+anew, and the time at which it began says whose it is. Answers of pages stay until
 others need the room. An answer to an analyst's program (`asked` is not null) goes a while after
 the last request for it. Rows from the future are as good as old ones: the clock was set back.
 """
@@ -150,10 +151,13 @@ def claim(
     return True
 
 
-def tell(store: Store, key: bytes, step: str, *, now: float) -> bool:
-    """Write at which step an answer is; False if it was cancelled, or nobody asks about it."""
+def tell(store: Store, key: bytes, step: str, *, began: float, now: float) -> bool:
+    """Write at which step an answer is; False if it was cancelled, or nobody asks about it.
+
+    So it is if another process has claimed it after this one was silent.
+    """
     forgotten = func.abs(literal(now) - _ANSWER.asked) > FORGOTTEN_SECONDS
-    own = and_(_ANSWER.key == key, _ANSWER.state == "running")
+    own = _is_made(key, began)
     with writing(store.engine) as db:
         db.execute(delete(schema.answer).where(own, _IS_PROGRAMS, forgotten))
         values = {"step": step, "seen": now}
@@ -177,9 +181,9 @@ def keep(store: Store, key: bytes, drawn: Drawn, *, now: float, most: int = MOST
                 db.execute(delete(schema.answer).where(_ANSWER.key == other))
 
 
-def fail(store: Store, key: bytes, reason: str, status: int, *, now: float) -> None:
-    """Write why an answer could not be made, unless another process has made it meanwhile."""
-    own = and_(_ANSWER.key == key, _ANSWER.state == "running")
+def fail(store: Store, key: bytes, reason: str, status: int, *, began: float, now: float) -> None:
+    """Write why an answer could not be made, unless another process has claimed it meanwhile."""
+    own = _is_made(key, began)
     values = {"state": "failed", "step": reason, "status": status, "seen": now}
     with writing(store.engine) as db:
         db.execute(update(schema.answer).where(own).values(values))
@@ -205,6 +209,11 @@ def _row(store: Store, key: bytes) -> Row[Any] | None:
 def _note(store: Store, key: bytes, **values: object) -> None:
     with writing(store.engine) as db:
         db.execute(update(schema.answer).where(_ANSWER.key == key).values(values))
+
+
+def _is_made(key: bytes, began: float) -> ColumnElement[bool]:
+    """Return which row is that of an answer under way whose claim began then."""
+    return and_(_ANSWER.key == key, _ANSWER.state == "running", _ANSWER.began == began)
 
 
 def _is_older(now: float, seconds: float) -> ColumnElement[bool]:

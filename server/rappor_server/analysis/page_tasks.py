@@ -159,6 +159,13 @@ class PageTask(ABC, Generic[_Found]):
             ]
         )
 
+    def has_key(self, key: bytes, store: Store) -> bool:
+        """Return whether the candidates are still those of a key.
+
+        Without a minimum reports come all the time, and this is not known.
+        """
+        return not self.metric.min_reports or self.key(store) == key
+
     @abstractmethod
     def _find(self, store: Store) -> _Found:
         """Read what was released; ParamsError if that is nothing."""

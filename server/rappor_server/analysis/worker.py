@@ -12,6 +12,7 @@ import importlib
 import logging
 import multiprocessing
 import signal
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -95,12 +96,15 @@ class Pool:
         def tell_loop(step: str) -> None:
             loop.call_soon_threadsafe(tell, step)
 
-        answer = loop.run_in_executor(self._threads, worker.run, task, tell_loop)
+        is_unwanted = threading.Event()
+        answer = loop.run_in_executor(self._threads, worker.run, task, tell_loop, is_unwanted)
         answer.add_done_callback(lambda done: self._release(worker, done))
         try:
             return await asyncio.shield(answer)
         except asyncio.CancelledError:
-            worker.kill()
+            is_unwanted.set()
+            if not answer.done():  # or the process may have the next task by now
+                worker.kill()
             raise
 
     def _release(self, worker: _Worker, done: asyncio.Future[Any]) -> None:
@@ -130,27 +134,26 @@ class _Worker:
         self._limits = limits
         self._process: SpawnProcess | None = None
         self._connection: Connection[Any, Any] | None = None
-        self._is_killed = False
+        self._killed: SpawnProcess | None = None
 
-    def run(self, task: Task, tell: Tell) -> Any:
+    def run(self, task: Task, tell: Tell, is_unwanted: threading.Event) -> Any:
         """Answer a task in the process, which is started if there is none."""
-        if self._is_killed:  # it may look alive for a moment
-            self.end()
-            self._is_killed = False
         try:
-            return self._exchange(task, tell)
+            return self._exchange(task, tell, is_unwanted)
         except (EOFError, OSError):
             self.end()
             raise self._limits.exceeded() from None
 
     def kill(self) -> None:
         """End the process and what it does; the next task starts another."""
-        self._is_killed = True
         if (process := self._process) is not None:
+            self._killed = process  # it may look alive for a moment
             process.kill()
 
-    def _exchange(self, task: Task, tell: Tell) -> Any:
+    def _exchange(self, task: Task, tell: Tell, is_unwanted: threading.Event) -> Any:
         connection = self._ready()
+        if is_unwanted.is_set():  # since before there was a process to kill
+            raise StoreError("nobody waits for the answer")
         connection.send(task)
         while connection.poll(self._limits.seconds):
             kind, content = connection.recv()
@@ -168,7 +171,8 @@ class _Worker:
     def _ready(self) -> Connection[Any, Any]:
         """Return the connection to a process that is alive and has imported what it needs."""
         if self._connection is not None and self._process is not None:
-            if self._process.is_alive() and not self._connection.poll():
+            is_alive = self._process is not self._killed and self._process.is_alive()
+            if is_alive and not self._connection.poll():
                 return self._connection
             self.end()
         self._connection, other = multiprocessing.Pipe()

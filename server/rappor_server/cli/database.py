@@ -69,11 +69,20 @@ def backup(path: Path, **options: Any) -> None:
 @click.argument("path", type=click.Path(path_type=Path), metavar="FILE")
 @database_options
 def restore(path: Path, **options: Any) -> None:
-    """Fill an empty database from a backup FILE."""
+    """Fill an empty database from a backup FILE.
+
+    A token that was revoked after the backup is valid again: revoke it again.
+    """
+    from rappor_server.storage import tokens
     from rappor_server.storage.backup import restore as restore_database
 
-    restore_database(path, read_settings(options).database)
+    settings = read_settings(options)
+    restore_database(path, settings.database)
     click.echo("restored")
+    with open_store(settings) as store:
+        valid = [each.id for each in tokens.list_all(store) if each.is_valid(today())]
+    if valid:
+        click.echo(f"valid tokens: {', '.join(valid)}; revoke those revoked after the backup again")
 
 
 @click.command(

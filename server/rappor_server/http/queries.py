@@ -113,13 +113,13 @@ async def estimates(request: Request) -> Response:
 
 async def analysis(request: Request) -> Response:
     """GET /v1/analyses/ID: how far a job is, in whichever process."""
-    _, found = await _analysis(request)
+    _, found = await _readable_analysis(request)
     return Response(_told(request.path_params["id"], found), media_type=JSON)
 
 
 async def analysis_result(request: Request) -> Response:
     """GET /v1/analyses/ID/result: what a job came to; how far it is while it runs."""
-    collector, found = await _analysis(request)
+    collector, found = await _readable_analysis(request)
     if found.state == "running":
         body = _told(request.path_params["id"], found)
         return Response(body, HTTPStatus.ACCEPTED.value, _ASK_AGAIN, JSON)
@@ -156,6 +156,13 @@ async def _analysis(request: Request) -> tuple[Collector, KeptAnswer]:
     found = await collector.answers.find_job(request.path_params["id"], token.id)
     if found is None:
         raise _no_analysis()
+    return collector, found
+
+
+async def _readable_analysis(request: Request) -> tuple[Collector, KeptAnswer]:
+    """Return the same; MetricError if the registry has lost its metric meanwhile."""
+    collector, found = await _analysis(request)
+    collector.accepted_params.registry.metric(found.metric)
     return collector, found
 
 

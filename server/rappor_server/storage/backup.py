@@ -1,8 +1,8 @@
 """A backup of the whole database and its restoration: one SQLite file, from either database.
 
-What waits in the inbox is folded first, and a backup has sums only. An SQLite database is copied
-while collectors run; a PostgreSQL database is read in one snapshot. A backup of either kind can be
-restored into the other.
+What waits in the inbox is folded first, and a backup has sums only, and no visits. An SQLite
+database is copied while collectors run; a PostgreSQL database is read in one snapshot. A backup of
+either kind can be restored into the other.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ def backup(database: str, path: Path) -> None:
                     with writing(copy) as db:  # it is a database of its own, whose inbox is empty
                         db.execute(update(schema.folded).values(seq=0))
                         db.execute(delete(schema.inbox_failed))
+                        db.execute(delete(schema.visit))
                     erase_traces(part)
                 else:
                     _copy_tables(engine, copy)
@@ -83,7 +84,7 @@ def _copy_tables(source: Engine, target: Engine) -> None:
         if source.dialect.name == "postgresql":
             old.execute(text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"))
         for table in schema.metadata.sorted_tables:
-            if table not in schema.OF_INBOX:
+            if table not in schema.NOT_IN_BACKUPS:
                 _copy_rows(old, new, table)
         for kind in (UPLOAD, PART, KEPT):
             for day in days_of(old, kind):

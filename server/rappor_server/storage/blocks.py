@@ -57,12 +57,14 @@ class Rule:
     """When a block of a metric may be shown.
 
     `pace` is the time in which a device reports at most once, as `Metric.pace`; `min_cohort` is
-    the number of reports for each of these times. `epoch` is the metric's.
+    the number of reports for each of these times. `epoch` is the metric's. `earlier` are the rules
+    that were in force until some days: what came on these, or the day after, is judged by them too.
     """
 
     pace: str
     min_cohort: int
     epoch: str = "life"
+    earlier: tuple[tuple[datetime.date, Rule], ...] = ()
 
     @classmethod
     def of(cls, metric: Metric) -> Self:
@@ -74,7 +76,9 @@ class Rule:
 
         Where devices report every event, it asks for `min_cohort` reports in all.
         """
-        return self.min_cohort * (most_reports(self.pace, first, last) + self._more(first, last))
+        most = most_reports(self.pace, first, last) + self._more(first, last)
+        held = [rule.least(first, last) for until, rule in self.earlier if until + _DAY >= first]
+        return max([self.min_cohort * most, *held])
 
     def _more(self, first: datetime.date, last: datetime.date) -> int:
         """Return how many more reports of a device may leave on these days than have intervals.

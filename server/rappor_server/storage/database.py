@@ -56,6 +56,8 @@ _LOOK_SECONDS: Final = 0.001
 so that whoever writes in steps would keep it waiting for all of them."""
 PAUSE_SECONDS: Final = 0.03
 """Between two transactions of work that can wait, so that most of the time is left to uploads."""
+TODAY: Final = "(clock_timestamp() AT TIME ZONE 'UTC')::date"
+"""The day by PostgreSQL's clock, also for a transaction that has waited since the day before."""
 _WRITES: Final = "rappor_writes"
 _FILE: Final = "rappor_file"
 
@@ -158,7 +160,7 @@ def is_alone(connection: Connection, *, waits: bool = False) -> bool:
 def today_of(connection: Connection) -> datetime.date:
     """Return the day (UTC) by the database's clock; SQLite has that of this machine."""
     if connection.dialect.name == "postgresql":
-        now = text("SELECT (now() AT TIME ZONE 'UTC')::date").columns(day=Date)
+        now = text(f"SELECT {TODAY}").columns(day=Date)
         today: datetime.date = connection.execute(now).scalar_one()
         return today
     return datetime.datetime.now(datetime.UTC).date()

@@ -32,7 +32,6 @@ from rappor_server.storage.tallies import Tally, sum_by_cohort
 
 _AT_ONCE: Final = 4096
 """Reports that are added up at once, so that memory is bounded, and the cohorts in a statement."""
-_DAY: Final = datetime.timedelta(days=1)
 
 
 class Folded(NamedTuple):
@@ -130,8 +129,8 @@ def _read(
         except RecordError:
             n_failed += 1
             db.execute(insert(schema.inbox_failed).values(day=day, data=data))
-        else:  # a day beyond tomorrow is that of a clock that is ahead
-            records.append((day if day <= today + _DAY else today, record))
+        else:  # a day to come is that of a clock that is ahead
+            records.append((min(day or today, today), record))
     return records, n_failed
 
 

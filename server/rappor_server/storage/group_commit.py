@@ -32,7 +32,7 @@ _GATHER_SECONDS: Final = 0.003
 _MOST_BYTES: Final = 2_000_000_000
 """What may wait in an inbox before uploads are turned away."""
 _FREE_BYTES: Final = 64_000_000
-"""What a fold may need beside its counters, so that a full disk can be emptied."""
+"""What is left beside what a fold needs, so that a full disk can be emptied."""
 
 
 class Receiver:
@@ -42,11 +42,15 @@ class Receiver:
     """
 
     def __init__(
-        self, inbox: Inbox, *, counter_bytes: Callable[[], int], today: Callable[[], datetime.date]
+        self,
+        inbox: Inbox,
+        *,
+        fold_bytes: Callable[[int], int],
+        today: Callable[[], datetime.date | None],
     ) -> None:
-        """Turn uploads away while less is free than a fold of these counters needs."""
+        """Turn uploads away while less is free than a fold of so many bytes that wait takes."""
         self._inbox = inbox
-        self._counter_bytes = counter_bytes
+        self._fold_bytes = fold_bytes
         self._today = today
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="rappor-receiver")
         self.waiting_bytes = 0
@@ -60,14 +64,10 @@ class Receiver:
         await loop.run_in_executor(self._thread, self._append, group, params)
 
     def _append(self, group: Group, params: Mapping[str, Params]) -> None:
-        """Add a group if a fold of all that waits still has room.
-
-        A fold writes a counter to the log, to the file, and to the log of what it erases; keys and
-        kept reports take less than three times what waits.
-        """
+        """Add a group if a fold of all that waits still has room."""
         if self.waiting_bytes > _MOST_BYTES:
             raise StoreError("the inbox is full: uploads are not folded")
-        needed = 3 * (self._counter_bytes() + self.waiting_bytes) + _FREE_BYTES
+        needed = self._fold_bytes(self.waiting_bytes) + _FREE_BYTES
         if self._inbox.free_bytes() < needed:
             raise StoreError("the disk is nearly full")
         self._inbox.append(group, {name: each.to_json() for name, each in params.items()})

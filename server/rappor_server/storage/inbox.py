@@ -35,6 +35,7 @@ from rappor_server.errors import StoreError
 from rappor_server.storage import schema
 from rappor_server.storage.bulk import insert_rows
 from rappor_server.storage.database import (
+    TODAY,
     LockedError,
     begin_immediate,
     erase_traces,
@@ -61,6 +62,7 @@ _CREATE: Final = (
     "reports INTEGER NOT NULL, data BLOB NOT NULL)",  # a number is never given twice
     "CREATE TABLE IF NOT EXISTS params (fingerprint TEXT PRIMARY KEY, document TEXT NOT NULL)",
 )
+_APPEND: Final = f"SELECT append_group(COALESCE(%s::date, {TODAY}), %s, %s)"
 _SUMS: Final = "SELECT count(*), coalesce(sum(reports), 0), coalesce(sum(length(data)), 0) FROM"
 _INBOX: Final = schema.inbox_table("inbox")
 """On SQLite."""
@@ -76,9 +78,12 @@ class Waiting(NamedTuple):
 
 
 class Group(NamedTuple):
-    """What is kept of some uploads until they are folded; `data` is a record."""
+    """What is kept of some uploads until they are folded; `data` is a record.
 
-    day: datetime.date
+    PostgreSQL dates a group that has no day when it is kept.
+    """
+
+    day: datetime.date | None
     reports: int
     data: bytes
 
@@ -190,7 +195,7 @@ class PostgresInbox:
             if self._own is None:
                 own = self._engine.connect()
                 self._own = own.execution_options(isolation_level="AUTOCOMMIT")
-            self._own.exec_driver_sql("SELECT append_group(%s, %s, %s)", tuple(group))
+            self._own.exec_driver_sql(_APPEND, tuple(group))
 
     def free_bytes(self) -> float:
         """See `SqliteInbox`: the disk is the server's business."""

@@ -134,9 +134,6 @@ heartbeat: Final = Table(
     comment="The last two days on which a collector ran, so that a wrong clock deletes nothing",
 )
 
-OF_INBOX: Final = (segment, folded, inbox_failed)
-"""What belongs to the groups that wait, of which a backup has none."""
-
 token: Final = Table(
     "token",
     metadata,
@@ -173,6 +170,17 @@ blocked: Final = Table(
     comment="How far the counts of each metric have been moved into blocks",
 )
 
+rule: Final = Table(
+    "rule",
+    metadata,
+    Column("metric", String(64), primary_key=True, comment="Name of the metric"),
+    Column("pace", String(8), primary_key=True, comment="Time in which a device reports once"),
+    Column("epoch", String(8), primary_key=True, comment="Epoch of the metric"),
+    Column("min_cohort", Integer, primary_key=True, autoincrement=False, comment="Its min_cohort"),
+    Column("last", Date, nullable=False, comment="Last day (UTC) on which it was in force"),
+    comment="The rules by which blocks are closed, of earlier entries of the registry too",
+)
+
 candidate_list: Final = Table(
     "candidate_list",
     metadata,
@@ -194,6 +202,9 @@ visit: Final = Table(
     Column("seen", Float, nullable=False, comment="Seconds since 1970 of the last request"),
     comment="Who is signed in to the pages",
 )
+
+NOT_IN_BACKUPS: Final = (segment, folded, inbox_failed, visit)
+"""What belongs to the groups that wait, and who is signed in: they may have signed out since."""
 
 answer: Final = Table(
     "answer",

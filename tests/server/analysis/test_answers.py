@@ -37,6 +37,10 @@ class Question:
         del store
         return self.name
 
+    def has_key(self, key: bytes, store: Store) -> bool:
+        """Return whether its name is still the same."""
+        return self.key(store) == key
+
 
 class Desk:
     """A pool that answers at once, or once it is told to."""
@@ -127,6 +131,19 @@ async def test_answers_are_prepared_one_after_another(store: Store) -> None:
         good = await answers.ask(question(b"b"), owner=NIGHT)
         assert good is not None
         assert good.state == "done"
+
+
+async def test_an_answer_of_other_candidates_is_not_kept(store: Store) -> None:
+    """They were edited between the key and the answer; whoever asks again gets another one."""
+    async with answering(store) as (answers, _, desk):
+        desk.may_answer.clear()
+        asked = question()
+        await answers.ask(asked, owner="a", address="/there")
+        cast("Question", asked).name = b"edited"
+        desk.may_answer.set()
+        while answers.under_way("a"):
+            await asyncio.sleep(0.01)
+        assert await answers.find(question()) is None
 
 
 async def test_an_answer_is_cancelled_in_the_process_that_makes_it(store: Store) -> None:

@@ -13,10 +13,12 @@ import pytest
 from collectors import ACCEPTED, TODAY, commit, day, make_token, report_of, serving, upload_of
 from rappor_server.analysis import closing, releases
 from rappor_server.analysis.closing import CloseTask, metrics_due
+from rappor_server.analysis.releases import DayReports
 from rappor_server.collector import utc_today
 from rappor_server.errors import StoreError
 from rappor_server.storage import blocks, schema
 from rappor_server.storage.database import migrate, writing
+from rappor_server.storage.rule_history import note_rules, rule_of
 from rappor_server.storage.store import Store
 from sqlalchemy import event, insert, select, update
 
@@ -114,6 +116,19 @@ def test_a_late_report_and_the_next_one_count_as_two_of_a_device(store: Store, p
     later = (day(9), day(9), 6, True)
     assert close(6, on=9, today=10) == [closed, later]
     assert close(2, on=2, today=11) == [closed, later, (day(2), day(10), 2, False)]
+
+
+def test_reports_that_wait_are_judged_by_the_rules_of_their_days(store: Store) -> None:
+    """Those of an hourly metric that became a daily one; what comes two days later is not."""
+    hourly, daily = (dataclasses.replace(SMALL, interval=each) for each in ("hour", "day"))
+    for on, served in ((0, hourly), (1, daily), (2, daily)):
+        for _ in range(2):
+            note_rules(store, [served], day(on))
+        commit(store, upload_of(*[report_of("small")] * 6), today=day(on))
+        closing.close_days(store, served, day(on + 1))
+        shown = releases.release(store, daily, *ALL_DAYS).days
+        assert shown == ((DayReports(day(2), 6),) if on == 2 else ())
+    assert {rule.pace for _, rule in rule_of(store, daily).earlier} == {"day", "hour"}
 
 
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)

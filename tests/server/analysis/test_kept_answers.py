@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import msgspec
 import pytest
 from rappor_server.analysis import kept_answers
@@ -25,7 +27,7 @@ def test_one_process_makes_an_answer_and_all_show_it(store: Store) -> None:
     assert kept_answers.find(store, b"k", now=0.0) is None
     assert kept_answers.claim(store, b"k", "page", now=0.0)
     assert not kept_answers.claim(store, b"k", "page", now=1.0)
-    assert kept_answers.tell(store, b"k", "decoding", now=2.0)
+    assert kept_answers.tell(store, b"k", "decoding", began=0.0, now=2.0)
     running = kept_answers.find(store, b"k", now=3.0)
     assert running is not None
     assert (running.state, running.step, running.page) == ("running", "decoding", None)
@@ -44,14 +46,14 @@ def test_what_nobody_makes_is_made_again(store: Store) -> None:
     late = kept_answers.SILENT_SECONDS + 1
     assert kept_answers.find(store, b"k", now=late) is None
     assert kept_answers.claim(store, b"k", "page", now=late)
-    kept_answers.fail(store, b"k", "no reports", 422, now=late)
+    kept_answers.fail(store, b"k", "no reports", 422, began=late, now=late)
     failed = kept_answers.find(store, b"k", now=late + 1)
     assert failed is not None
     assert (failed.state, failed.step, failed.status) == ("failed", "no reports", 422)
     assert not kept_answers.claim(store, b"k", "page", now=late + 1)
     assert kept_answers.claim(store, b"k", "page", now=10 * late)
     kept_answers.cancel(store, b"k")
-    assert not kept_answers.tell(store, b"k", "decoding", now=10 * late)
+    assert not kept_answers.tell(store, b"k", "decoding", began=10 * late, now=10 * late)
     assert kept_answers.find(store, b"k", now=10 * late) is None
 
 
@@ -73,17 +75,23 @@ def test_an_answer_that_is_made_is_not_in_the_way(store: Store) -> None:
     assert kept_answers.claim(store, b"slow", "page", now=1.0)
     make(store, b"large", now=2.0, most=10)
     assert kept_answers.find(store, b"old", now=3.0) is None
-    assert kept_answers.tell(store, b"slow", "decoding", now=3.0)
+    assert kept_answers.tell(store, b"slow", "decoding", began=1.0, now=3.0)
 
 
-def test_a_failure_takes_no_answer_away(store: Store) -> None:
-    """Another process has made it while this one was silent."""
-    assert kept_answers.claim(store, b"k", "page", now=0.0)
-    make(store, b"k", now=100.0)
-    kept_answers.fail(store, b"k", "no reports", 422, now=101.0)
-    found = kept_answers.find(store, b"k", now=102.0)
-    assert found is not None
-    assert found.state == "done"
+def test_a_process_that_was_silent_takes_no_answer_away(store: Store) -> None:
+    """Another one has claimed it meanwhile, and makes it: the first one stops, and may not fail."""
+    began = time.time()
+    late = began + 100.0
+    assert kept_answers.claim(store, b"k", "page", now=began)
+    assert kept_answers.claim(store, b"k", "page", now=late)
+    for state in ("running", "done"):
+        assert not kept_answers.tell(store, b"k", "decoding", began=began, now=late)
+        kept_answers.fail(store, b"k", "no reports", 422, began=began, now=late)
+        found = kept_answers.find(store, b"k", now=late)
+        assert found is not None
+        assert found.state == state
+        assert (state == "done") != kept_answers.tell(store, b"k", "a", began=late, now=late)
+        kept_answers.keep(store, b"k", DRAWN, now=late)
 
 
 @pytest.mark.slow
@@ -91,11 +99,12 @@ def test_failures_are_forgotten_with_time(store: Store) -> None:
     """A year without an answer leaves a few rows; one whose process is slow is not taken away."""
     for day in range(365):
         assert kept_answers.claim(store, f"failed {day}".encode(), "page", now=day * 86400.0)
-        kept_answers.fail(store, f"failed {day}".encode(), "no reports", 422, now=day * 86400.0)
-        assert kept_answers.claim(store, f"left {day}".encode(), "page", now=day * 86400.0)
+        now = day * 86400.0
+        kept_answers.fail(store, f"failed {day}".encode(), "none", 422, began=now, now=now)
+        assert kept_answers.claim(store, f"left {day}".encode(), "page", now=now)
     assert kept_answers.claim(store, b"slow", "page", now=1e9)
     assert kept_answers.claim(store, b"other", "page", now=1e9 + 2 * kept_answers.SILENT_SECONDS)
-    assert kept_answers.tell(store, b"slow", "decoding", now=1e9 + 60)
+    assert kept_answers.tell(store, b"slow", "decoding", began=1e9, now=1e9 + 60)
     with store.engine.connect() as db:
         n_rows = db.execute(select(func.count()).select_from(schema.answer)).scalar_one()
     assert n_rows <= 4
@@ -121,13 +130,13 @@ def test_a_clock_that_was_set_back_holds_nothing_up(store: Store) -> None:
     tomorrow = 86400.0
     assert kept_answers.claim(store, b"left", "page", now=tomorrow)
     assert kept_answers.claim(store, b"failed", "page", now=tomorrow)
-    kept_answers.fail(store, b"failed", "no reports", 422, now=tomorrow)
+    kept_answers.fail(store, b"failed", "no reports", 422, began=tomorrow, now=tomorrow)
     assert kept_answers.claim(store, b"asked", "page", now=tomorrow, is_programs=True)
     for key in (b"left", b"failed"):
         assert kept_answers.find(store, key, now=0.0) is None
         assert kept_answers.claim(store, key, "page", now=0.0)
     assert kept_answers.find_asked(store, b"asked", now=0.0) is None
-    assert not kept_answers.tell(store, b"asked", "decoding", now=0.0)
+    assert not kept_answers.tell(store, b"asked", "decoding", began=tomorrow, now=0.0)
 
 
 def test_a_programs_answer_is_kept_while_it_asks(store: Store) -> None:
@@ -137,8 +146,8 @@ def test_a_programs_answer_is_kept_while_it_asks(store: Store) -> None:
         assert kept_answers.claim(store, key, "page", now=0.0, is_programs=True)
     kept_answers.keep(store, b"done", result, now=2.0)
     assert kept_answers.find_asked(store, b"asked", now=200.0) is not None
-    told = [kept_answers.tell(store, key, "a", now=301.0) for key in (b"asked", b"forgotten")]
-    assert told == [True, False]
+    for key, told in ((b"asked", True), (b"forgotten", False)):
+        assert kept_answers.tell(store, key, "a", began=0.0, now=301.0) == told
     done = kept_answers.find_asked(store, b"done", now=590.0)
     assert done is not None
     assert (done.state, done.began, done.seen) == ("done", 0.0, 2.0)
@@ -150,7 +159,7 @@ def test_a_programs_answer_is_kept_while_it_asks(store: Store) -> None:
 def test_a_killed_process_leaves_no_running_job(store: Store) -> None:
     """Its row says soon after that it has failed, and why."""
     assert kept_answers.claim(store, b"k", "page", now=0.0, is_programs=True)
-    assert kept_answers.tell(store, b"k", "decoding", now=1.0)
+    assert kept_answers.tell(store, b"k", "decoding", began=0.0, now=1.0)
     late = 2.0 + kept_answers.SILENT_SECONDS
     found = kept_answers.find_asked(store, b"k", now=late)
     assert found is not None

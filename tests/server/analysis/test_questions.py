@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import signal
 from collections.abc import Iterator
@@ -36,6 +37,10 @@ class Asker:
     def get(self, path: str) -> httpx.Response:
         """Read a path."""
         return plain_http.get(f"{self.running.url}{path}", headers=self.headers, timeout=60)
+
+    def answers(self, path: str, status: int) -> bool:
+        """Return whether a path has a status."""
+        return self.get(path).status_code == status
 
     def delete(self, path: str) -> httpx.Response:
         """Delete what is at a path."""
@@ -138,6 +143,13 @@ def test_a_long_question_is_a_job_that_is_followed_and_cancelled(asker: Asker) -
     assert done.status_code == 200
     assert done.json()["reports"] == 200
     assert decoders_of(asker.running) != [stopped]
+    registry = asker.running.folder / "metrics.toml"
+    text = registry.read_text()
+    for served, status in ((text.replace("[metrics.page]", "[metrics.new]"), 404), (text, 200)):
+        registry.write_text(served)
+        asker.running.process.send_signal(signal.SIGHUP)
+        until(functools.partial(asker.answers, following, status))
+        assert asker.get(f"{following}/result").status_code == status
 
 
 def test_a_small_question_is_answered_directly(asker: Asker) -> None:

@@ -52,6 +52,7 @@ def test_commands_of_operation(tmp_path: Path, database: str) -> None:
     options = ["--registry", str(path), "--database", database]
     assert "has the schema of this version" in run_command("migrate", *options).stdout
     assert "deleted 0 upload keys" in run_command("prune", *options).stdout
+    _, name, _ = run_command("token", "create", *options).stdout.split(".")
     copy = tmp_path / "copy.sqlite3"
     assert run_command("backup", str(copy), *options).returncode == 0
     (tmp_path / "daily").mkdir()
@@ -60,7 +61,8 @@ def test_commands_of_operation(tmp_path: Path, database: str) -> None:
     assert again.returncode == 2
     assert "must be empty" in again.stderr
     other = ["--registry", str(path), "--database", f"sqlite:///{tmp_path / 'other.sqlite3'}"]
-    assert run_command("restore", str(copy), *other).stdout == "restored\n"
+    restored = run_command("restore", str(copy), *other).stdout
+    assert restored.startswith(f"restored\nvalid tokens: {name}; revoke")
     days = ["--from", "2026-01-01", "--to", "2026-01-02"]
     exported = run_command("export", str(tmp_path / "lake"), "--metric", "sound", *days, *options)
     assert exported.returncode == 0, exported.stderr

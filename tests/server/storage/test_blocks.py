@@ -100,6 +100,31 @@ def test_no_device_has_more_than_a_tenth_of_a_block(pace: str, devices: int, lat
     assert n_blocks > 10 or devices == 100
 
 
+@pytest.mark.parametrize("pace", ["hour", "day"])
+def test_a_slower_interval_shows_no_device_more_than_before(pace: str) -> None:
+    """What came under the quicker one, and waits, is judged by it, until blocks begin later."""
+    change, days, pause = 10, 40, {"hour": 1, "day": 7}[pace]
+    slower = {"hour": "day", "day": "week"}[pace]
+    before = Rule(pace=pace, min_cohort=LEAST)
+    until = START + datetime.timedelta(change)
+    rule = Rule(pace=slower, min_cohort=LEAST, earlier=((until, before),))
+    lives = [
+        [24 if pace == "hour" and day <= change else day <= change or day % pause == 0
+         for day in range(days)]
+        for _ in range(30)
+    ]  # fmt: skip
+    shown = []
+    for n_devices in (*range(1, 2 * LEAST), 30):
+        own = lives[:n_devices]
+        blocks, _, _ = run(rule, [sum(each) for each in zip(*own, strict=True)])
+        for block in blocks:
+            first, last = ((each - START).days for each in (block.first, block.last))
+            most = max(sum(life[first : last + 1]) for life in own)
+            assert LEAST * most <= block.tally.reports
+        shown += blocks
+    assert {block.first <= until for block in shown} == {True, False}
+
+
 def sent_in_months(rng: random.Random, pace: str, days: int) -> list[int]:
     """Draw the days on which the reports of a device with monthly epochs arrive.
 

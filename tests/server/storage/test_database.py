@@ -32,7 +32,7 @@ from collectors import (
 )
 from rappor_server.analysis.warning_signs import Refusals, refusals
 from rappor_server.errors import ConfigError, SchemaError, StoreError
-from rappor_server.storage import day_tables, schema, tokens
+from rappor_server.storage import day_tables, schema, tokens, visits
 from rappor_server.storage.backup import backup, restore
 from rappor_server.storage.database import (
     check_schema,
@@ -40,19 +40,22 @@ from rappor_server.storage.database import (
     migrate,
     open_engine,
     parse_url,
+    sqlite_url,
 )
 from rappor_server.storage.store import Store
-from sqlalchemy import MetaData, inspect, text
+from sqlalchemy import MetaData, inspect, select, text
 
 
-@pytest.mark.parametrize("is_new", [True, False])
-def test_migrations_end_at_the_schema(database: str, *, is_new: bool) -> None:
+@pytest.mark.parametrize("since", ["", "0006", "0009"])
+def test_migrations_end_at_the_schema(database: str, since: str) -> None:
     """Tables, columns and keys are those of the schema, with comments; nothing is left to generate.
 
     On PostgreSQL the comments are in the database itself.
     """
-    if not is_new:
+    if since == "0006":
         make_schema_6(database)
+    elif since == "0009":
+        make_schema_9(database)
     migrate(database)
     engine = open_engine(database)
     check_schema(engine)
@@ -72,7 +75,10 @@ def test_migrations_end_at_the_schema(database: str, *, is_new: bool) -> None:
     engine.dispose()
 
 
-NEWER = ("segment", "folded", "inbox_failed", "heartbeat", "visit", "answer", "tally", "refusal")
+NEWER = (
+    *("segment", "folded", "inbox_failed", "heartbeat"),
+    *("visit", "answer", "rule", "tally", "refusal"),
+)
 SHARDED = (
     "shard (id INTEGER PRIMARY KEY, day DATE NOT NULL)",
     "tally (metric VARCHAR(64), params VARCHAR(16), day DATE, quarantine BOOLEAN, cohort INTEGER, "
@@ -102,6 +108,14 @@ def make_schema_6(database: str) -> None:
         db.execute(text("INSERT INTO day_table VALUES ('upload', :day, :no)"), day)
         db.execute(text("UPDATE alembic_version SET version_num = '0006'"))
     engine.dispose()
+
+
+def make_schema_9(database: str) -> None:
+    """Give an empty database the schema before the table of rules."""
+    migrate(database)
+    with contextlib.closing(Store.open(database)) as store, store.engine.begin() as db:
+        schema.rule.drop(db)
+        db.execute(text("UPDATE alembic_version SET version_num = '0009'"))
 
 
 MIXED = upload_of(report_of(cohort=0), report_of("old"), report_of(cohort=2))
@@ -208,8 +222,8 @@ def test_several_may_migrate_at_once(database: str, tmp_path: Path) -> None:
     ("revision", "told", "remedy"),
     [
         ("0100", "belongs to a newer version", "belongs to a newer version"),
-        ("0008", "run rappor-server migrate", "must have schema 0006, got 0008: run migrate of"),
-        ("0005", "run rappor-server migrate", "must have schema 0006, got 0005: run migrate of"),
+        ("0008", "run rappor-server migrate", " or 0006, got 0008: run migrate of"),
+        ("0005", "run rappor-server migrate", " or 0006, got 0005: run migrate of"),
     ],
 )
 def test_other_schemas_are_refused(database: str, revision: str, told: str, remedy: str) -> None:
@@ -270,14 +284,21 @@ def test_the_next_schema_is_used_side_by_side(database: str) -> None:
 
 
 def test_backup_and_restore_keep_everything(database: str, tmp_path: Path) -> None:
-    """A restored database has the counts, ids and tokens of the backup, and goes on counting."""
+    """A restored database has the counts, ids and tokens of the backup, and goes on counting.
+
+    Whoever was signed in signs in again.
+    """
     migrate(database)
     store = Store.open(database)
     body = upload_of(report_of(), report_of("sound", bits=1))
     commit(store, body, upload_of())
     token = tokens.create(store, metrics=["page"], expires=None, today=TODAY)
+    visit = visits.begin(store, "token")
     copy = tmp_path / "copy.sqlite3"
     backup(database, copy)
+    with contextlib.closing(Store.open(sqlite_url(copy))) as copied:
+        assert visits.find(copied, visit) is None
+        visits.begin(copied, "token")  # as in a backup of an earlier version
     assert stat.S_IMODE(copy.stat().st_mode) == 0o600
     with pytest.raises(StoreError, match="must be free"):
         backup(database, copy)
@@ -303,6 +324,8 @@ def test_backup_and_restore_keep_everything(database: str, tmp_path: Path) -> No
     assert total(restored) == 3
     assert total(restored, "sound") == 1
     assert tokens.verify(restored, token, today=TODAY) is not None
+    with restored.engine.connect() as db:
+        assert db.execute(select(schema.visit)).all() == []
     restored.close()
 
 

@@ -249,22 +249,21 @@ class Disk:
         """Do nothing."""
 
 
-@pytest.mark.parametrize(("field", "value"), [("free", 64e6 + 9000 - 1), ("waiting", 2e9 + 1)])
+@pytest.mark.parametrize(("field", "value"), [("free", 64e6 + 4000 - 1), ("waiting", 2e9 + 1)])
 def test_uploads_are_turned_away_while_a_fold_still_has_room(field: str, value: float) -> None:
     """A disk that is filled by what waits could not be emptied; when there is room, they are taken.
 
-    A fold needs its counters and what waits three times over and some more; what waits has a bound
-    as well.
+    Some more is left free; what waits has a bound as well.
     """
     disk = Disk()
     given = [submission_of(upload_of())]
 
     async def trial() -> None:
-        receiver = Receiver(disk, counter_bytes=lambda: 1000, today=lambda: TODAY)  # type: ignore[arg-type]
+        receiver = Receiver(disk, fold_bytes=lambda n: 2 * n, today=lambda: TODAY)  # type: ignore[arg-type]
         await receiver.commit(given, {})
         disk.free, receiver.waiting_bytes = 1e12, 2_000_000_000
         await receiver.commit(given, {})
-        disk.free, receiver.waiting_bytes = 64e6 + 9000, 2000
+        disk.free, receiver.waiting_bytes = 64e6 + 4000, 2000
         await receiver.commit(given, {})
         if field == "free":
             disk.free = value

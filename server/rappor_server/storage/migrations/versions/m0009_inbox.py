@@ -2,7 +2,7 @@
 
 This is the last step that stops the collectors of the version before. From here on a step only
 adds what that version does not use, and takes away what it did not use either. This one leads to
-the tables of `schema`: a step after it has to leave out here what it adds itself.
+the tables of `schema`: a step after it adds only what is not there.
 """
 
 from __future__ import annotations

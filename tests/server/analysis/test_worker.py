@@ -1,0 +1,76 @@
+"""The pool: whoever stops waiting ends what was asked for, and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from rappor_server.analysis.worker import Limits, Pool, Tell
+from rappor_server.storage.database import sqlite_url
+from rappor_server.storage.store import Store
+
+pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("database", ["sqlite"], indirect=True)]
+
+
+@dataclass(frozen=True)
+class Sleep:
+    """A task that takes some seconds, then leaves a file and answers with its number."""
+
+    number: int
+    seconds: float = 0.0
+    path: Path | None = None
+
+    def run(self, store: Store, tell: Tell) -> int:
+        """Answer after a while."""
+        del store
+        tell("sleeping")
+        time.sleep(self.seconds)
+        if self.path is not None:
+            self.path.touch()
+        return self.number
+
+
+@pytest.fixture
+async def pool(store: Store) -> AsyncIterator[Pool]:
+    """A pool of one process."""
+    database = sqlite_url(Path(str(store.engine.url.database)))
+    made = Pool(
+        "trial", database=database, size=1, limits=Limits(seconds=60, n_bytes=10**9), most_waiting=9
+    )
+    yield made
+    made.close()
+
+
+async def turn(n: int) -> None:
+    """Let the event loop turn."""
+    for _ in range(n):
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("n_turns", range(1, 4))
+async def test_who_stops_waiting_ends_no_other_task(pool: Pool, n_turns: int) -> None:
+    """Whichever turn of the loop an answer that has come is not wanted in, the next one comes."""
+    await pool.run(Sleep(0))
+    first, second = (asyncio.create_task(pool.run(Sleep(i, seconds=0.1 * i))) for i in range(2))
+    await turn(2)
+    time.sleep(0.1)  # the answer comes while the loop does not turn
+    await turn(n_turns)
+    first.cancel()
+    assert await second == 1
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.1])
+async def test_a_task_that_was_cancelled_early_is_not_begun(
+    pool: Pool, tmp_path: Path, seconds: float
+) -> None:
+    """Its process, which is only starting, has no use for it, and the next one has its place."""
+    path = tmp_path / "begun"
+    task = asyncio.create_task(pool.run(Sleep(0, path=path)))
+    await asyncio.sleep(seconds)
+    task.cancel()
+    assert await pool.run(Sleep(1)) == 1
+    assert not path.exists()
