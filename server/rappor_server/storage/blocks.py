@@ -56,42 +56,28 @@ class _Piece(NamedTuple):
 class Rule:
     """When a block of a metric may be shown.
 
-    `pace` is the time in which a device reports at most once, as `Metric.pace`; `min_cohort` is
-    the number of reports for each of these times. `epoch` is the metric's. `earlier` are the rules
-    that were in force until some days: what came on these, or the day after, is judged by them too.
+    `pace` is the time in which a device lets at most one report leave, as `Metric.pace`;
+    `min_cohort` is the number of reports for each of these times. `earlier` are the rules that
+    were in force until some days: what came on these, or the day after, is judged by them too.
     """
 
     pace: str
     min_cohort: int
-    epoch: str = "life"
     earlier: tuple[tuple[datetime.date, Rule], ...] = ()
 
     @classmethod
     def of(cls, metric: Metric) -> Self:
         """Return the rule of a metric."""
-        return cls(pace=metric.pace, min_cohort=metric.min_cohort, epoch=metric.epoch)
+        return cls(pace=metric.pace, min_cohort=metric.min_cohort)
 
     def least(self, first: datetime.date, last: datetime.date) -> int:
         """Return from how many reports on no device has more than one in `min_cohort`.
 
         Where devices report every event, it asks for `min_cohort` reports in all.
         """
-        most = most_reports(self.pace, first, last) + self._more(first, last)
+        own = self.min_cohort * most_reports(self.pace, first, last)
         held = [rule.least(first, last) for until, rule in self.earlier if until + _DAY >= first]
-        return max([self.min_cohort * most, *held])
-
-    def _more(self, first: datetime.date, last: datetime.date) -> int:
-        """Return how many more reports of a device may leave on these days than have intervals.
-
-        One leaves on the day after the day that an epoch is asked about, perhaps in the next epoch.
-        One of a week leaves in the 7 days after it; an epoch that ends in a week cuts it in two.
-        """
-        days_later = {self.epoch: 1, "week": 7}.get(self.pace, 0)
-        if self.epoch == "life" or not days_later:
-            return 0
-        before = first - min(days_later * _DAY, first - datetime.date.min)
-        n_epochs = most_reports(self.epoch, before, last)
-        return n_epochs - (1 if self.pace == "week" else most_reports(self.epoch, first, last))
+        return max([own, *held])
 
     def shows(self, block: Block) -> bool:
         """Return whether a block may be shown."""
@@ -254,11 +240,12 @@ def _settle(
     rule: Rule, waiting: Sequence[Block], days: Sequence[Block], day: datetime.date
 ) -> Settled:
     """Decide on a cohort's blocks when a day is moved; `days` has its counts, and late ones."""
-    ordered = sorted([*waiting, *days], key=lambda each: each.first)
+    open_ones = [*waiting, *days]
     is_late = days[0].first < day
     if days[-1].first < day:
-        ordered.append(Block(day, day, Tally(0, np.zeros_like(days[-1].tally.ones))))
-    settled = rule.settle(ordered)
+        open_ones.append(Block(day, day, Tally(0, np.zeros_like(days[-1].tally.ones))))
+    # an interrupted run may have left a block of a later day
+    settled = rule.settle(sorted(open_ones, key=lambda each: each.first))
     if is_late and settled.waiting:  # as one: a closed block may end on a day that came late
         return Settled(waiting=(functools.reduce(Block.joined, settled.waiting),))
     return settled

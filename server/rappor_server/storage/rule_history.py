@@ -23,7 +23,7 @@ from rappor_server.storage.store import Store
 def note_rules(store: Store, metrics: Iterable[Metric], today: datetime.date) -> None:
     """Note that the rules of metrics are in force today."""
     *own, last = schema.rule.columns
-    rows = [(m.name, m.pace, m.epoch, m.min_cohort, today) for m in metrics if m.min_reports]
+    rows = [(m.name, m.pace, m.min_cohort, today) for m in metrics if m.min_reports]
     with failing_as_store_error(), store.engine.connect() as db:
         known = {tuple(row) for row in db.execute(select(*own).where(last >= today))}
     if new := sorted(row for row in rows if row[:-1] not in known):
@@ -34,10 +34,10 @@ def note_rules(store: Store, metrics: Iterable[Metric], today: datetime.date) ->
 def rule_of(store: Store, metric: Metric) -> Rule:
     """Return the rule of a metric, with those that were in force before."""
     columns = schema.rule.c
-    query = select(columns.last, columns.pace, columns.epoch, columns.min_cohort)
+    query = select(columns.last, columns.pace, columns.min_cohort)
     with failing_as_store_error(), store.engine.connect() as db:
         earlier = tuple(
-            (last, Rule(pace=pace, epoch=epoch, min_cohort=least))
-            for last, pace, epoch, least in db.execute(query.where(columns.metric == metric.name))
+            (last, Rule(pace=pace, min_cohort=least))
+            for last, pace, least in db.execute(query.where(columns.metric == metric.name))
         )
     return dataclasses.replace(Rule.of(metric), earlier=earlier)

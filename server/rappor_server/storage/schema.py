@@ -175,7 +175,6 @@ rule: Final = Table(
     metadata,
     Column("metric", String(64), primary_key=True, comment="Name of the metric"),
     Column("pace", String(8), primary_key=True, comment="Time in which a device reports once"),
-    Column("epoch", String(8), primary_key=True, comment="Epoch of the metric"),
     Column("min_cohort", Integer, primary_key=True, autoincrement=False, comment="Its min_cohort"),
     Column("last", Date, nullable=False, comment="Last day (UTC) on which it was in force"),
     comment="The rules by which blocks are closed, of earlier entries of the registry too",

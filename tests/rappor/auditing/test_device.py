@@ -132,19 +132,23 @@ FAULTS = {
 }
 
 
+QUICK = ("", "no latch")
 LANES = {
-    "": (),
-    "no latch": (),
     "cohort by value": pytest.mark.slow,
     "silent once changed": pytest.mark.slow,
     "first report in the clear": pytest.mark.slow,
 }
-"""All others are for acceptance."""
+"""Others that are not quick are for acceptance."""
 
 
 @pytest.mark.parametrize(
     "fault",
-    [pytest.param(fault, marks=LANES.get(fault, pytest.mark.acceptance)) for fault in FAULTS],
+    [
+        pytest.param(
+            fault, marks=() if fault in QUICK else LANES.get(fault, pytest.mark.acceptance)
+        )
+        for fault in FAULTS
+    ],
 )
 def test_a_planted_fault_is_found(tmp_path: Path, fault: str) -> None:
     """Each by the check that is about it, and the same client without a fault passes."""

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rappor_server.storage.blocks import Block, Rule
+from rappor_server.storage.blocks import Block, Rule, _settle
 from rappor_server.storage.tallies import Tally
 
 START = datetime.date(2026, 11, 1)
@@ -57,6 +57,29 @@ def test_every_report_is_shown_waits_or_is_set_aside(
         assert one.last < two.first
 
 
+@given(
+    pace=st.sampled_from(PACES),
+    least=st.integers(1, 12),
+    days=st.dictionaries(st.integers(0, 9), st.integers(1, 40), min_size=1),
+    moved=st.integers(0, 9),
+    n_waiting=st.integers(0, 2),
+)
+def test_late_reports_beside_a_block_of_a_later_day_count_once(
+    pace: str, least: int, days: dict[int, int], moved: int, n_waiting: int
+) -> None:
+    """An interrupted run has left that block, and then reports came for a day before it."""
+    blocks = [block_of(day, reports) for day, reports in sorted(days.items())]
+    late = [each for each in blocks if each.first <= START + datetime.timedelta(moved)]
+    if not late:
+        return
+    waiting = [each for each in blocks if each not in late][:n_waiting]
+    day = START + datetime.timedelta(moved)
+    settled = _settle(Rule(pace=pace, min_cohort=least), waiting, late, day)
+    kept = [each for each in (settled.closed, *settled.waiting) if each is not None]
+    given = sum(each.tally.reports for each in (*waiting, *late))
+    assert sum(each.tally.reports for each in kept) + settled.set_aside == given
+
+
 def sent(rng: random.Random, pace: str, days: int) -> list[int]:
     """Draw the days on which a device's reports arrive: at most one an interval, some late.
 
@@ -68,7 +91,11 @@ def sent(rng: random.Random, pace: str, days: int) -> list[int]:
     waiting, answered, left, arrived = 0, None, None, []
     for day in range(joined, gone):
         date = START + datetime.timedelta(day)
-        interval = (date.toordinal() - 1) // 7 if pace == "week" else date.toordinal()
+        interval = {
+            "day": date.toordinal(),
+            "week": (date.toordinal() - 1) // 7,
+            "month": date.month,
+        }[pace]
         if interval != answered and rng.random() < active:
             waiting, answered = waiting + 1, interval
         is_out = 20 <= day < 27
@@ -78,7 +105,7 @@ def sent(rng: random.Random, pace: str, days: int) -> list[int]:
     return arrived
 
 
-@pytest.mark.parametrize("pace", ["day", "week"])
+@pytest.mark.parametrize("pace", ["day", "week", "month"])
 @pytest.mark.parametrize(("devices", "later"), [(100, 0), (400, 0), (100, 1500)])
 def test_no_device_has_more_than_a_tenth_of_a_block(pace: str, devices: int, later: int) -> None:
     """In 128 cohorts, or 16: few devices, enough, and a population that grows."""
@@ -123,41 +150,6 @@ def test_a_slower_interval_shows_no_device_more_than_before(pace: str) -> None:
             assert LEAST * most <= block.tally.reports
         shown += blocks
     assert {block.first <= until for block in shown} == {True, False}
-
-
-def sent_in_months(rng: random.Random, pace: str, days: int) -> list[int]:
-    """Draw the days on which the reports of a device with monthly epochs arrive.
-
-    It answers for a day of each month on the next one; or for each week in the seven days after
-    it, where the end of a month cuts a week in two.
-    """
-    dates = [START + datetime.timedelta(day) for day in range(days)]
-    firsts = [day for day, date in enumerate(dates) if date.day == 1]
-    if pace == "month":
-        return [
-            rng.randrange(first, later) + 1 for first, later in itertools.pairwise((*firsts, days))
-        ]
-    mondays = [day for day, date in enumerate(dates) if date.weekday() == 0]
-    return [end + rng.randrange(7) for end in sorted({*mondays, *firsts})]
-
-
-@pytest.mark.parametrize("pace", ["month", "week"])
-@pytest.mark.parametrize("devices", [150, 400])
-def test_reports_that_leave_after_their_epoch_count_as_more(pace: str, devices: int) -> None:
-    """A device may send that of an epoch and that of the next one in the same month or week."""
-    rng = random.Random(f"{pace} {devices}")  # noqa: S311  # a seeded population
-    rule, days, n_blocks = Rule(pace=pace, min_cohort=LEAST, epoch="month"), 181, 0
-    lives = [sent_in_months(rng, pace, days) for _ in range(devices)]
-    for cohort in range(10):
-        own = lives[cohort::10]
-        reports = Counter(day for life in own for day in life)
-        shown, _, _ = run(rule, [reports[day] for day in range(days + 7)])
-        n_blocks += len(shown)
-        for block in shown:
-            first, last = ((each - START).days for each in (block.first, block.last))
-            most = max(sum(first <= day <= last for day in life) for life in own)
-            assert LEAST * most <= block.tally.reports
-    assert n_blocks > 10
 
 
 def test_events_are_only_counted() -> None:
