@@ -32,7 +32,7 @@ _GATHER_SECONDS: Final = 0.003
 _MOST_BYTES: Final = 2_000_000_000
 """What may wait in an inbox before uploads are turned away."""
 _FREE_BYTES: Final = 64_000_000
-"""What is left beside what a fold needs, so that a full disk can be emptied."""
+"""Free beside what a fold needs, so that a full disk can be emptied."""
 
 
 class Receiver:
@@ -48,7 +48,7 @@ class Receiver:
         fold_bytes: Callable[[int], int],
         today: Callable[[], datetime.date | None],
     ) -> None:
-        """Turn uploads away while less is free than a fold of so many bytes that wait takes."""
+        """Turn uploads away while less is free than `fold_bytes(waiting_bytes)`, and some more."""
         self._inbox = inbox
         self._fold_bytes = fold_bytes
         self._today = today
