@@ -160,6 +160,8 @@ def export(
     """
     from rappor_server.analysis.export import export_counts, export_reports
 
+    if first > last:
+        raise click.UsageError(f"--from must be before --to or equal, got {first:%Y-%m-%d}")
     if last.date() >= today() and not reports:
         raise click.UsageError(f"--to must be a day that is over (UTC), got {last:%Y-%m-%d}")
     settings = read_settings(options)
