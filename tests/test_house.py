@@ -392,6 +392,17 @@ def test_missing_extra_is_named() -> None:
     assert "rappor[analysis]" in run(program).stdout
 
 
+@pytest.mark.parametrize("package", ["rappor", "rappor_server"])
+def test_an_interruption_of_the_imports_shows_no_traceback(package: str) -> None:
+    """Ctrl-C just after a command was started: the exit code is that of any interruption."""
+    answer = run(
+        f"import sys\nfrom {package}.cli import main\nclass Interrupt:\n"
+        "    def find_spec(self, *_):\n        raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupt())\nmain()"
+    )
+    assert (answer.returncode, answer.stderr) == (130, "")
+
+
 def test_command_line_without_its_extra_says_so() -> None:
     """Without click, the command ends with one sentence that names the extra."""
     answer = run("import sys\nsys.modules['click'] = None\nfrom rappor.cli import main\nmain()")

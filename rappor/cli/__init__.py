@@ -16,4 +16,6 @@ def main() -> None:
 
         sys.stderr.write(f"rappor: {MissingExtraError('cli')}\n")
         sys.exit(2)
+    except KeyboardInterrupt:  # imports take a while
+        sys.exit(130)
     sys.exit(run())

@@ -69,6 +69,7 @@ WRONG = (
     ("--database postgresql://a:b@c/d", "", "no password in a flag"),
     ("--rate -1", "", "-1 is not in the range"),
     ("--max-body 0", "", "0 is not in the range"),
+    ("--report-days 36501", "", "36501 is not in the range"),
     ("--body-seconds nan", "", "nan is not a number of seconds above 0"),
     ("--suspicious maybe", "", "is not one of 'refuse', 'quarantine', 'accept'"),
     ("--pages", "", "admin must be HOST:PORT where there are pages"),

@@ -21,6 +21,7 @@ from rappor_server.analysis.worker import Tell
 from rappor_server.storage.blocks import close_blocks, due
 from rappor_server.storage.database import failing_as_store_error, today_of
 from rappor_server.storage.fold import fold_all
+from rappor_server.storage.retention import check_uploads
 from rappor_server.storage.rule_history import rule_of
 from rappor_server.storage.store import Store
 
@@ -51,12 +52,14 @@ def earlier_of_clocks(store: Store, today: datetime.date) -> datetime.date:
     """Return the day that has begun by this machine's clock, and by PostgreSQL's.
 
     A host whose clock is ahead would end day after day for all hosts, and what comes on those days
-    would be late: no block of it could be closed before the clock's own day.
+    would be late: no block of it could be closed before the clock's own day. Raises StoreError
+    where both may be far ahead.
     """
-    if store.engine.dialect.name != "postgresql":
-        return today
-    with failing_as_store_error(), store.engine.connect() as db:
-        return min(today, today_of(db))
+    if store.engine.dialect.name == "postgresql":
+        with failing_as_store_error(), store.engine.connect() as db:
+            today = min(today, today_of(db))
+    check_uploads(store.engine, today)
+    return today
 
 
 def close_days(

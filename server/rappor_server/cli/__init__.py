@@ -16,4 +16,6 @@ def main() -> None:
 
         sys.stderr.write(f"rappor-server: {MissingExtraError('server')}\n")
         sys.exit(2)
+    except KeyboardInterrupt:  # imports take a second
+        sys.exit(130)
     sys.exit(run())

@@ -99,8 +99,8 @@ def prune(*, yes: bool, **options: Any) -> None:
 
     The command also closes the blocks of past days. Run it once a day. It deletes nothing if
     this machine's clock is more than two days from the last day on which a collector ran, or
-    that day from the one before. Its exit status is not 0 while groups of uploads are set
-    apart that cannot be read.
+    that day from the one before, or if uploads came more than 14 days after those before.
+    Its exit status is not 0 while groups of uploads are set apart that cannot be read.
     """
     from rappor_server.analysis.closing import close_all, earlier_of_clocks
     from rappor_server.storage import retention
@@ -160,6 +160,8 @@ def export(
     """
     from rappor_server.analysis.export import export_counts, export_reports
 
+    if first > last:
+        raise click.UsageError(f"--from must be before --to or equal, got {first:%Y-%m-%d}")
     if last.date() >= today() and not reports:
         raise click.UsageError(f"--to must be a day that is over (UTC), got {last:%Y-%m-%d}")
     settings = read_settings(options)

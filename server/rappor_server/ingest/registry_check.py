@@ -198,10 +198,13 @@ def _slower(old: Metric, new: Metric) -> Iterator[Finding]:
         if n <= 1:
             return
         often, remedy = f"up to {n} times in each {new.pace}", f"min_cohort = {n * new.min_cohort}"
+    # a scope that has begun is in force until its epoch ends
+    is_later = new.interval == "epoch" and old.epoch != "life"
+    later = f" and the {old.epoch} in which they were has ended" if is_later else ""
     yield Finding(
         "warning",
         f"{old.name}: devices that are not updated report {often}, so one of them may make more "
-        f"than one in {new.min_cohort:,} of a block. Write {remedy} until they are updated",
+        f"than one in {new.min_cohort:,} of a block. Write {remedy} until they are updated{later}",
     )
 
 

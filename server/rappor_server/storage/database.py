@@ -58,6 +58,9 @@ PAUSE_SECONDS: Final = 0.03
 """Between two transactions of work that can wait, so that most of the time is left to uploads."""
 TODAY: Final = "(clock_timestamp() AT TIME ZONE 'UTC')::date"
 """The day by PostgreSQL's clock, also for a transaction that has waited since the day before."""
+_LOOK_AT_TABLES: Final = "SELECT count(*), max(name IN ('day_table', 'inbox')) FROM sqlite_schema"
+"""Whether an SQLite file has tables, and one of a collector or of its inbox."""
+_FOREIGN: Final = "the database must be a collector's or empty, got another file"
 _WRITES: Final = "rappor_writes"
 _FILE: Final = "rappor_file"
 
@@ -223,8 +226,6 @@ def migrate(address: str) -> Path | None:
                 connection.execute(_HOLD_LONG)
             have, (want, *older) = _revision(connection), _revisions()
             _check_own(have)
-            if have is None and is_sqlite and not is_empty(engine):
-                raise SchemaError("the database must be a collector's or empty, got another file")
             config = _config()
             config.attributes["connection"] = connection
             if have is None:
@@ -271,10 +272,22 @@ def copy_sqlite(source: Path, target: Path) -> None:
 
 
 def _prepare_sqlite(connection: Any, _: object) -> None:
-    """Leave transactions to SQLAlchemy, and let each one be on the disk when it ends."""
+    """Leave transactions to SQLAlchemy, and let each one be on the disk when it ends.
+
+    Raises SchemaError for a file of another program, and changes nothing of it.
+    """
     connection.isolation_level = None
-    for pragma in _PRAGMAS:
-        connection.execute(f"PRAGMA {pragma}").close()
+    try:
+        for pragma in _PRAGMAS:
+            connection.execute(f"PRAGMA {pragma}").close()
+        n_tables, is_own = connection.execute(_LOOK_AT_TABLES).fetchone()
+    except sqlite3.DatabaseError as error:
+        if error.sqlite_errorcode != sqlite3.SQLITE_NOTADB:
+            raise
+        n_tables, is_own = 1, False
+    if n_tables and not is_own:
+        connection.close()
+        raise SchemaError(_FOREIGN)
     _insist(connection, "PRAGMA journal_mode = WAL")  # readers and the writer work side by side
 
 

@@ -7,7 +7,7 @@ keys as one string of bytes.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Final
 
 from sqlalchemy import Connection, Engine, Table, delete, insert, inspect, select, text, update
@@ -24,6 +24,8 @@ from rappor_server.storage.database import (
 UPLOAD: Final = "upload"
 PART: Final = "part"
 KEPT: Final = "kept"
+KEY_DAYS: Final = 14
+"""How long the keys of uploads are kept; a device gives up an upload after 7 days."""
 _STILL_READ: Final = (
     "a table that is due to be deleted is still read, perhaps for a backup: run prune again later"
 )
@@ -52,11 +54,22 @@ def table_of(kind: str, day: datetime.date) -> Table:
     return make(f"{kind}_{day:%Y%m%d}")
 
 
-def days_of(db: Connection, kind: str) -> list[datetime.date]:
-    """Return the days that have a table, the newest first."""
+def days_of(db: Connection, *kinds: str) -> list[datetime.date]:
+    """Return the days that have a table of one of the kinds, the newest first."""
     columns = schema.day_table.c
-    query = select(columns.day).where(columns.kind == kind).order_by(columns.day.desc())
-    return list(db.execute(query).scalars())
+    query = select(columns.day).where(columns.kind.in_(kinds)).order_by(columns.day.desc())
+    return list(db.execute(query.distinct()).scalars())
+
+
+def runs(days: Iterable[datetime.date]) -> list[list[datetime.date]]:
+    """Return days in order, split where `prune` would have left no keys: at more than 14 days."""
+    found: list[list[datetime.date]] = []
+    for day in sorted(days):
+        if found and (day - found[-1][-1]).days <= KEY_DAYS:
+            found[-1].append(day)
+        else:
+            found.append([day])
+    return found
 
 
 def add(db: Connection, kind: str, day: datetime.date) -> None:
@@ -82,11 +95,14 @@ def known_keys(db: Connection, kind: str, keys: Collection[bytes]) -> set[bytes]
 def keep_keys(db: Connection, kind: str, keys: Collection[bytes], today: datetime.date) -> None:
     """Add keys to the newest table, also those that older ones have: they live on with a retry.
 
-    That is the table of today, or of a later day where a clock was ahead.
+    That is the table of today, or of a later day where the clock was set back, so that they live
+    long enough. It is none that a clock which was far ahead has left: they would live too long.
     """
     if not keys:
         return
-    day = max([today, *days_of(db, kind)[:1]])
+    days = days_of(db, UPLOAD, PART)
+    own = next(run for run in runs([today, *days]) if today in run)
+    day = own[-1] if len(own) > 1 else max([today, *days])
     add(db, kind, day)
     name = table_of(kind, day).name
     added = f"INSERT INTO {name} (key) SELECT key FROM given WHERE true ON CONFLICT DO NOTHING"  # noqa: S608

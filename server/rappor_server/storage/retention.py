@@ -13,10 +13,17 @@ from sqlalchemy import Engine, select
 from rappor_server.errors import StoreError
 from rappor_server.storage import schema
 from rappor_server.storage.database import erase_traces, failing_as_store_error
-from rappor_server.storage.day_tables import KEPT, PART, UPLOAD, forget, shuffle_days
+from rappor_server.storage.day_tables import (
+    KEPT,
+    KEY_DAYS,
+    PART,
+    UPLOAD,
+    days_of,
+    forget,
+    runs,
+    shuffle_days,
+)
 
-KEY_DAYS: Final = 14
-"""How long the keys of uploads are kept; a device gives up an upload after 7 days."""
 _CLOCK_DAYS: Final = 2
 
 
@@ -42,7 +49,8 @@ def prune(engine: Engine, *, today: datetime.date, report_days: int) -> Pruned:
 def check_clock(engine: Engine, today: datetime.date) -> None:
     """Raise StoreError unless collectors ran near the day, and the time before near that.
 
-    A collector whose clock jumped has left a day near a wrong one, but none near both.
+    A collector whose clock jumped has left a day near a wrong one, but none near both. After a
+    midnight it has left two days near a wrong one, and a gap in the days of uploads.
     """
     with failing_as_store_error(), engine.connect() as db:
         ran = sorted(db.execute(select(schema.heartbeat.c.day)).scalars())
@@ -50,5 +58,22 @@ def check_clock(engine: Engine, today: datetime.date) -> None:
         raise StoreError(
             f"today must be within {_CLOCK_DAYS} days of the last days on which a collector ran, "
             f"{' and '.join(map(str, ran))}, got {today}: if the clock is right, give --yes",
+            retryable=False,
+        )
+    check_uploads(engine, today)
+
+
+def check_uploads(engine: Engine, today: datetime.date) -> None:
+    """Raise StoreError where uploads up to today came on days too far from those before.
+
+    `prune` leaves no such gap, so that it can say whether the clock was right.
+    """
+    with failing_as_store_error(), engine.connect() as db:
+        days = days_of(db, UPLOAD, PART)
+    before, *later = runs(day for day in days if day <= today) or [[today]]
+    if later:
+        raise StoreError(
+            f"uploads must come within {KEY_DAYS} days of those before, got {later[0][0]} after "
+            f"{before[-1]}: if the clock is right, run prune --yes",
             retryable=False,
         )

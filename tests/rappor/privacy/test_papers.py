@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from rappor_client.folder.spool import GIVE_UP_SECONDS
 from rappor_client.settings import SpoolLimits
-from rappor_server.storage.retention import KEY_DAYS as KEPT_DAYS
+from rappor_server.storage.day_tables import KEY_DAYS as KEPT_DAYS
 
 from rappor import Registry
 from rappor.privacy.consent import consent_texts

@@ -143,6 +143,19 @@ def test_a_host_whose_clock_is_ahead_ends_no_day(store: Store) -> None:
     assert closing.earlier_of_clocks(store, day(-9)) == day(-9)
 
 
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_a_clock_that_is_far_ahead_ends_no_day(store: Store) -> None:
+    """Also after its midnight; once it is right again, the days go on, and each counts once."""
+    fill(store)
+    for ahead in (400, 401):
+        commit(store, upload_of(*[report_of("small")] * 6), today=day(ahead))
+        with pytest.raises(StoreError, match="run prune --yes"):
+            CloseTask(metrics=[SMALL], today=day(ahead)).run(store, lambda _: None)
+    fill(store, day(N_DAYS))
+    CloseTask(metrics=[SMALL], today=day(2 * N_DAYS)).run(store, lambda _: None)
+    assert releases.release(store, SMALL, day(0), day(2 * N_DAYS)).n_reports == 12 * N_DAYS
+
+
 def test_only_metrics_with_ended_days_are_due(store: Store) -> None:
     """Not those whose days have not ended, nor those whose late counts wait for the next day."""
     fill(store)

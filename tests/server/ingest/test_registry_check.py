@@ -239,7 +239,8 @@ def test_a_slower_interval_needs_a_larger_minimum_for_a_while(
     )
     found = [each.text for each in check_edit(old, new) if "not updated report" in each.text]
     assert len(found) == bool(told)
-    assert all(f"Write {told} until they are updated" in text for text in found)
+    end = " and the quarter in which they were has ended" if after == "epoch" else ""
+    assert all(text.endswith(f"Write {told} until they are updated{end}") for text in found)
 
 
 def test_weak_and_expiring_metrics_are_warned_of() -> None:

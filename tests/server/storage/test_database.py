@@ -255,17 +255,21 @@ def test_the_schema_of_another_program_is_refused(database: str) -> None:
         migrate(database)
 
 
-def test_a_file_of_another_program_is_refused(tmp_path: Path) -> None:
-    """No table is added to it."""
+@pytest.mark.parametrize("is_sqlite", [True, False])
+def test_a_file_of_another_program_is_refused(tmp_path: Path, is_sqlite: bool) -> None:
+    """Not a byte of it is changed, whoever opens it."""
     path = tmp_path / "notes.db"
-    with contextlib.closing(sqlite3.connect(path)) as db:
-        db.execute("CREATE TABLE note (text TEXT)")
+    path.write_text("notes\n" * 100)
+    if is_sqlite:
+        path.unlink()
+        with contextlib.closing(sqlite3.connect(path)) as db:
+            db.execute("CREATE TABLE note (text TEXT)")
     before = path.read_bytes()
-    with pytest.raises(SchemaError, match="a collector's or empty"):
-        migrate(f"sqlite:///{path}")
-    with contextlib.closing(sqlite3.connect(path)) as db:
-        assert db.execute("SELECT name FROM sqlite_master").fetchall() == [("note",)]
-    assert len(path.read_bytes()) == len(before)
+    for use in (migrate, Store.open):
+        with pytest.raises(SchemaError, match="a collector's or empty"):
+            use(f"sqlite:///{path}")
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_the_next_schema_is_used_side_by_side(database: str) -> None:

@@ -224,14 +224,26 @@ def test_a_receiver_with_a_wrong_clock_harms_nobody(store: Store, days: int) -> 
     assert total(store) == 1
 
 
-def test_keys_go_to_the_newest_table(store: Store) -> None:
+@pytest.mark.parametrize("days", [[20], [5, 12, 20]])
+def test_keys_go_to_the_newest_table(store: Store, days: list[int]) -> None:
     """A clock that goes back brings no key that is deleted too early."""
-    commit(store, upload_of(), today=TODAY + 20 * DAY)
+    for day in days:
+        commit(store, upload_of(), today=TODAY + day * DAY)
     body = upload_of()
     commit(store, body)
     prune(store.engine, today=TODAY + 20 * DAY, report_days=90)
     commit(store, body, today=TODAY + 20 * DAY)
-    assert total(store) == 2
+    assert total(store) == len(days) + 1
+
+
+def test_a_clock_that_was_far_ahead_lets_no_key_live_longer(store: Store) -> None:
+    """Keys go to the table of today again, also on the first day of a collector."""
+    for day in (0, 400, 0, 1):
+        commit(store, upload_of(), today=TODAY + day * DAY)
+    with store.engine.connect() as db:
+        found = [(day - TODAY).days for day in day_tables.days_of(db, day_tables.UPLOAD)]
+    assert found == [400, 1, 0]
+    assert prune(store.engine, today=TODAY + 16 * DAY, report_days=90).keys == 3
 
 
 @pytest.mark.slow
@@ -287,6 +299,12 @@ def test_a_collector_with_a_wrong_clock_lets_prune_delete_nothing(store: Store) 
         check_clock(store.engine, TODAY + 9 * DAY)
     commit(store, upload_of(), today=TODAY + 10 * DAY)
     check_clock(store.engine, TODAY + 10 * DAY)
+    for ahead in (100, 101):  # the wrong clock passes midnight
+        commit(store, upload_of(), today=TODAY + ahead * DAY)
+    with pytest.raises(StoreError, match="run prune --yes"):
+        check_clock(store.engine, TODAY + 101 * DAY)
+    prune(store.engine, today=TODAY + 101 * DAY, report_days=90)
+    check_clock(store.engine, TODAY + 101 * DAY)
 
 
 def test_tables_that_a_wrong_clock_has_deleted_are_added_again(store: Store) -> None:
