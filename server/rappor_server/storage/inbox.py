@@ -53,6 +53,8 @@ _LOCK: Final = 0x524150504F54
 """The advisory lock on PostgreSQL: shared by who adds groups, alone for who makes a new table."""
 _TRY: Final = text("SET LOCAL lock_timeout = '0.2s'")
 """Receivers wait as well while somebody waits for that lock."""
+_LOOK: Final = 0x524150504F55
+"""Another one: shared by who looks at all tables, alone for who drops some."""
 _FOREIGN: Final = (
     "{path} must be the inbox of this database, got one that is missing or older: put the right "
     "one back, or restore the database into a new file"
@@ -204,6 +206,7 @@ class PostgresInbox:
     def waiting(self) -> Waiting:
         """See `SqliteInbox`."""
         with failing_as_store_error(), self._engine.connect() as db:
+            db.execute(select(func.pg_advisory_xact_lock_shared(_LOOK)))
             found = [db.execute(text(f"{_SUMS} inbox_{n}")).one() for n in _segments(db)]
             groups, reports, n_bytes = (int(sum(each)) for each in zip(*found, strict=True))
             return Waiting(groups, reports, n_bytes, n_failed(db))
@@ -233,6 +236,7 @@ class PostgresInbox:
         with contextlib.suppress(LockedError), writing(self._engine) as db:
             db.execute(_TRY)
             wait_alone(db)
+            db.execute(select(func.pg_advisory_xact_lock(_LOOK)))
             for number in _segments(db)[:-1]:
                 if _is_empty(db, table := _segment(number)):
                     table.drop(db)
