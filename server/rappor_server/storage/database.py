@@ -7,7 +7,7 @@ import datetime
 import re
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import resources
 from pathlib import Path
 from typing import Any, Final
@@ -16,7 +16,19 @@ from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, Date, Engine, create_engine, event, func, inspect, select, text
+from sqlalchemy import (
+    Connection,
+    Date,
+    Dialect,
+    Engine,
+    create_engine,
+    event,
+    func,
+    inspect,
+    select,
+    text,
+)
+from sqlalchemy.dialects import sqlite
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, DisconnectionError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
@@ -66,6 +78,21 @@ class LockedError(StoreError):
     """Another transaction holds a lock for too long."""
 
 
+class _SqliteDay(sqlite.DATE):
+    """A day, which is text in SQLite's file; a damaged one is a StoreError."""
+
+    def result_processor(self, dialect: Dialect, coltype: object) -> Callable[[Any], Any]:
+        read: Any = super().result_processor(dialect, coltype)
+
+        def process(value: Any) -> Any:
+            try:
+                return read(value)
+            except (TypeError, ValueError):
+                raise StoreError("the database cannot answer: a day in it is damaged") from None
+
+        return process
+
+
 def sqlite_url(path: Path) -> str:
     """Return the address of an SQLite file."""
     return URL.create("sqlite", database=str(path)).render_as_string()
@@ -93,6 +120,7 @@ def open_engine(text: str) -> Engine:
         event.listen(engine, "connect", _prepare_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
         _follow_name(engine)
+        engine.dialect.colspecs = {**engine.dialect.colspecs, Date: _SqliteDay}
         return engine
     try:
         engine = create_engine(
@@ -171,7 +199,8 @@ def failing_as_store_error() -> Iterator[None]:
     """Turn errors of the database into StoreError, without the driver's messages."""
     try:
         yield
-    except (DBAPIError, sqlite3.Error) as error:  # their text may hold what was sent
+    # their text may hold what was sent, and that of SQLite what is no text
+    except (DBAPIError, sqlite3.Error, UnicodeDecodeError) as error:
         kind = type(getattr(error, "orig", error)).__name__
         raised = LockedError if kind == "LockNotAvailable" else StoreError
         raise raised(f"the database cannot answer: {kind}") from None

@@ -21,7 +21,10 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Engine,
+    LargeBinary,
+    Select,
     Table,
+    cast,
     delete,
     event,
     func,
@@ -148,7 +151,7 @@ class SqliteInbox:
         seq, first = _INBOX.c.seq, int(db.scalar(select(schema.folded.c.seq)) or 0)
         with self._own.connect() as own:
             last = _end_of_piece(own, _INBOX, self._piece_bytes, seq > first, seq <= self._sealed)
-            groups = _groups(own.execute(select(_INBOX).where(seq > first, seq <= last)))
+            groups = _groups(own.execute(_select(own, _INBOX).where(seq > first, seq <= last)))
             if groups:
                 insert_rows(db, schema.params, own.execute(select(schema.params)).all())
                 db.execute(update(schema.folded).values(seq=last))
@@ -278,8 +281,25 @@ def _is_empty(db: Connection, table: Table) -> bool:
     return db.execute(select(table.c.seq).limit(1)).first() is None
 
 
+def _select(db: Connection, table: Table) -> Select[Any]:
+    """Select groups; SQLite gives bytes, so that a damaged one does not stop the others."""
+    columns: list[ColumnElement[Any]] = [table.c.day, table.c.data]
+    if db.dialect.name == "sqlite":
+        columns = [cast(each, LargeBinary).label(each.key) for each in columns]
+    return select(*columns)
+
+
 def _groups(rows: Iterable[Any]) -> list[Group]:
-    return [Group(row.day, row.reports, bytes(row.data)) for row in rows]
+    """Return groups whose reports are still to be counted; one has no day if that is damaged."""
+    return [Group(_day(row.day), 0, bytes(row.data)) for row in rows]
+
+
+def _day(value: Any) -> datetime.date | None:
+    if isinstance(value, datetime.date):
+        return value
+    with contextlib.suppress(ValueError):
+        return datetime.date.fromisoformat(value.decode())
+    return None
 
 
 def _end_of_piece(db: Connection, table: Table, most: int, *within: ColumnElement[bool]) -> int:
@@ -291,6 +311,13 @@ def _end_of_piece(db: Connection, table: Table, most: int, *within: ColumnElemen
             break
         last, n_bytes = number, n_bytes + size
     return last
+
+
+def take_failed(db: Connection) -> list[Group]:
+    """Return the groups that are set apart, which are gone if the transaction is committed."""
+    groups = _groups(db.execute(_select(db, schema.inbox_failed)))
+    db.execute(delete(schema.inbox_failed))
+    return groups
 
 
 def n_failed(db: Connection) -> int:

@@ -42,7 +42,7 @@ from rappor_server.storage.inbox import Group, open_inbox
 from rappor_server.storage.record import encode
 from rappor_server.storage.retention import check_clock, prune
 from rappor_server.storage.store import Store
-from sqlalchemy import create_engine, event, select, text
+from sqlalchemy import Text, cast, create_engine, event, literal, select, text
 from sqlalchemy.exc import OperationalError
 
 from rappor import Params, Population, Registry
@@ -367,6 +367,23 @@ def test_a_group_that_cannot_be_read_is_set_apart(store: Store, name: str) -> No
         )
     assert retry_failed(store.engine, today=TODAY)[:1] == (1,)
     assert total(store) == 3
+
+
+@pytest.mark.parametrize("day", [b"2026-11-9x", b"\xff"])
+def test_a_group_whose_day_is_damaged_is_set_apart(store: Store, day: bytes) -> None:
+    """It stops no fold, also where it is damaged among the groups that are set apart."""
+    if store.engine.dialect.name == "postgresql":
+        pytest.skip("PostgreSQL checks its days")
+    append(store, [submission_of(upload_of())])
+    damaged_day = {"day": cast(literal(day), Text)}
+    with contextlib.closing(open_inbox(store.engine)) as inbox:
+        with writing(inbox._own) as own:  # type: ignore[arg-type]
+            own.execute(schema.inbox_table("inbox").update().values(damaged_day))
+        assert fold(store.engine, inbox, today=TODAY).failed == 1
+    with writing(store.engine) as db:
+        db.execute(schema.inbox_failed.update().values(damaged_day))
+    assert [retry_failed(store.engine, today=TODAY).failed for _ in range(2)] == [1, 0]
+    assert total(store) == 1
 
 
 def damage(rng: random.Random, record: bytes) -> bytes:
