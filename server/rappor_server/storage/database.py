@@ -274,16 +274,16 @@ def migrate(address: str) -> Path | None:
         return backup
 
 
-def erase_traces(path: Path) -> bool:
+def erase_traces(path: Path, *, seconds: float = _WAIT_SECONDS) -> bool:
     """Empty the write-ahead log of an SQLite file, which holds deleted rows and earlier sums.
 
-    The file overwrites what it deletes. Returns whether the log is empty: not while a reader, or
-    for some seconds a writer, is active.
+    The file overwrites what it deletes. Returns whether the log is empty: not if a reader or a
+    writer is active for so many seconds, in which others cannot write.
     """
     own = f"{path.resolve().as_uri()}?mode=rw"  # or it would make a file
     with (
         failing_as_store_error(),
-        contextlib.closing(sqlite3.connect(own, timeout=_WAIT_SECONDS, uri=True)) as db,
+        contextlib.closing(sqlite3.connect(own, timeout=seconds, uri=True)) as db,
     ):
         (is_busy, _, _) = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         return not is_busy

@@ -3,6 +3,7 @@
 A fold costs what its cells cost, so it waits until there are several reports for each of them;
 but no report waits for a minute, and none for long when nothing more comes. Whoever of several
 folders sees it first folds. At the end of the collector, however it ends, it folds once more.
+What a reader kept from being erased after a fold is erased within seconds of the reader's end.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import multiprocessing
 import signal
 import time
@@ -32,6 +34,8 @@ _REPORTS_OF_A_CELL: Final = 16
 _FEWEST_REPORTS: Final = 4096
 """Before a fold is worth it while more come."""
 _AGAIN_SECONDS: Final = 1.0
+_ERASE_SECONDS: Final = 5.0
+"""After which it erases again what a reader may have held when a fold ended, of anybody."""
 
 
 class Schedule:
@@ -135,6 +139,7 @@ class _Work:
         self._engine = open_engine(database)
         self._inbox: Inbox | None = None
         self._schedule = Schedule(time.monotonic())
+        self._erased = -math.inf
         self._waiting = Waiting(0, 0, 0, 0)
 
     def look(self, *, waits: bool) -> State:
@@ -157,6 +162,9 @@ class _Work:
         if self._inbox is None:
             self._inbox = open_inbox(self._engine)
             retry_failed(self._engine)
+        if (now := time.monotonic()) >= self._erased + _ERASE_SECONDS:
+            self._erased = now
+            self._inbox.clear()
         self._waiting = self._inbox.waiting()
         if not self._schedule.is_due(self._waiting, time.monotonic()) and not waits:
             return Folded()

@@ -54,7 +54,8 @@ PIECE_BYTES: Final = 8_000_000
 _PIECE_GROUPS: Final = 4096
 _LOCK: Final = 0x524150504F54
 """The advisory lock on PostgreSQL: shared by who adds groups, alone for who makes a new table."""
-_TRY: Final = text("SET LOCAL lock_timeout = '0.2s'")
+_TRY_SECONDS: Final = 0.2
+_TRY: Final = text(f"SET LOCAL lock_timeout = '{_TRY_SECONDS}s'")
 """Receivers wait as well while somebody waits for that lock."""
 _LOOK: Final = 0x524150504F55
 """Another one: shared by who looks at all tables, alone for who drops some."""
@@ -158,12 +159,15 @@ class SqliteInbox:
         return groups
 
     def clear(self) -> None:
-        """Erase the groups that are gone: overwrite them, and empty both logs."""
+        """Erase the groups that are gone: overwrite them, and empty both logs.
+
+        A reader may hold that up for longer than this waits: the next call does it.
+        """
         last = self._folded()
         with writing(self._own) as own:
             own.execute(delete(_INBOX).where(_INBOX.c.seq <= last))
         for path in (self._path, Path(str(self._main.url.database))):
-            erase_traces(path)
+            erase_traces(path, seconds=_TRY_SECONDS)
 
     def close(self) -> None:
         """Close the connections."""
@@ -235,7 +239,7 @@ class PostgresInbox:
         return []
 
     def clear(self) -> None:
-        """See `SqliteInbox`: dropped, later if a table is still read, as by a dump."""
+        """See `SqliteInbox`: their tables are dropped, unless one is still read, as by a dump."""
         with contextlib.suppress(LockedError), writing(self._engine) as db:
             db.execute(_TRY)
             wait_alone(db)
