@@ -318,9 +318,16 @@ def _end_of_piece(db: Connection, table: Table, most: int, *within: ColumnElemen
 
 
 def take_failed(db: Connection) -> list[Group]:
-    """Return the groups that are set apart, which are gone if the transaction is committed."""
+    """Return the groups that are set apart, which are gone if the transaction is committed.
+
+    Raises LockedError if the table is read meanwhile on PostgreSQL, where it gets a new file.
+    """
     groups = _groups(db.execute(_select(db, schema.inbox_failed)))
-    db.execute(delete(schema.inbox_failed))
+    if db.dialect.name == "sqlite":
+        db.execute(delete(schema.inbox_failed))
+    else:
+        db.execute(_TRY)
+        db.execute(text("TRUNCATE inbox_failed"))
     return groups
 
 
