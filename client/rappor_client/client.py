@@ -566,7 +566,7 @@ def _transport(collector: str | Transport | None, key: str | None) -> Transport 
 def _debug_door(collector: object, key: str, registry: Registry) -> DebugDoor:
     """Return what shows example reports; ParamsError without the address of a collector."""
     if not isinstance(collector, str):
-        raise ParamsError("debug must have a collector's address")
+        raise ParamsError("debug must be absent without the address of a collector")
     with unforked(wait=True):
         from rappor_client.network.http_transport import DEBUG, HttpTransport  # noqa: PLC0415 - 60 ms
         from rappor_client.outbox.debug_door import DebugDoor  # noqa: PLC0415 - developers only

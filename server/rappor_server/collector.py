@@ -94,7 +94,7 @@ class Collector:
         self.answers = Answers(self.jobs, self.store, self.look_up)
         self._receiver = Receiver(
             wait(lambda: open_inbox(self.store.engine)),
-            fold_bytes=lambda n: self.accepted_params.fold_bytes(n),  # noqa: PLW0108 - may be others
+            fold_bytes=lambda *n: self.accepted_params.fold_bytes(*n),  # noqa: PLW0108 - may be others
             today=self._day_of_receipt,
         )
         self._n_failed = 0
@@ -249,6 +249,7 @@ class Collector:
     def _hear_folder(self, state: State) -> None:
         """Take down what the folder tells."""
         self._receiver.waiting_bytes = state.waiting.n_bytes
+        self._receiver.waiting_reports = state.waiting.reports
         self.metrics.show_inbox(state)
         self.health.folded(state.trouble, state.oldest_seconds)
         if state.waiting.failed > self._n_failed:

@@ -6,7 +6,7 @@
 import { base64url, fromBase64url } from "./bytes.js";
 import { bounded, dayOf, yearOf } from "./calendar.js";
 import { within } from "./deadline.js";
-import { Damaged, count, newDevice, takenOver } from "./device.js";
+import { Damaged, count, newDevice } from "./device.js";
 import { readValue } from "./encodings.js";
 import { ALL, PATIENCE, erased, isSound } from "./erasing.js";
 import { ParamsError, RapporError } from "./errors.js";
@@ -121,7 +121,7 @@ export class Client {
       });
       const { maxDelay = 60, background = true } = options;
       demand(maxDelay >= 0 && maxDelay < Infinity, "maxDelay must be seconds, at least 0");
-      if (background) this.#sender = new Sender(() => this.#step(), { ...this.#settings, maxDelay });
+      if (background) this.#sender = new Sender((isBacklog) => this.#step({ isBacklog }), { ...this.#settings, maxDelay });
     }
     globalThis.addEventListener?.("pagehide", this.#onPageHide);
     globalThis.document?.addEventListener("visibilitychange", this.#onHide);
@@ -449,13 +449,15 @@ export class Client {
       secret: this.#store.holdsKeys ? await secretOf(bytes) : base64url(bytes),
     };
     bytes.fill(0);
+    const old = Number((await this.#store.read(["device"])).device?.v) === 1;
+    const takenOver = old ? (await import("./version_1.js")).takenOver : undefined;
     const now = this.#settings.clock();
     const metrics = [...this.#registry.metrics.values()];
     const { identity, device, spool } = await this.#store.update(
       ALL,
       (all) => {
         if (!this.#consent) throw new Changed(); // it was withdrawn meanwhile
-        all.device = takenOver(all.device);
+        if (Number(all.device?.v) === 1) all.device = takenOver?.(all.device);
         if (!all.identity && !all.device?.mark) {
           Object.assign(all, { identity: fresh, device: newDevice(fresh.mark, all.device) });
         }

@@ -39,27 +39,6 @@ export function newDevice(mark, earlier) {
 }
 
 /**
- * Take over the records of the version before, which counted reports beside the scopes.
- * @param {any} device
- * @returns {Device | undefined}
- */
-export function takenOver(device) {
-  if (device?.v !== 1) return device;
-  const { patterns, carried, ...kept } = device;
-  /** @param {any} scope */
-  const counted = ({ admitted, ...scope }) => {
-    const reports = (/** @type {string} */ pattern) => patterns[pattern]?.reports ?? {};
-    const each = admitted.map((/** @type {string} */ pattern) => [pattern, reports(pattern)]);
-    return { ...scope, admitted: Object.fromEntries(each) };
-  };
-  for (const held of Object.values(kept.held)) {
-    held.tag = "0"; // it stays
-    if (held.terms) held.terms.segments ??= [];
-  }
-  return { ...kept, v: VERSION, scopes: device.scopes.map(counted), done: {} };
-}
-
-/**
  * Return what outlives an identity: the nats reserved by year; nothing if there are none.
  * @param {Device | undefined} device
  * @returns {Device | undefined}

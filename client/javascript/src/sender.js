@@ -22,7 +22,7 @@ export class Sender {
   #backlog = 0;
 
   /**
-   * @param {() => Promise<Step>} step
+   * @param {(isBacklog: boolean) => Promise<Step>} step
    * @param {{ coins: import("../index.js").Coins, clock: import("../index.js").Clock, maxDelay: number }} settings
    */
   constructor(step, settings) {
@@ -67,9 +67,9 @@ export class Sender {
     if (elapsed() < this.#due) return this.#plan(Infinity);
     this.#isNudged = false; // what is recorded from here on is for the next step
     this.#due = Infinity;
-    const { due, id } = await this.#step();
+    const { due, id } = await this.#step(this.#backlog > 0);
+    this.#backlog = id ? this.#backlog - 1 : 0; // an upload was sent, or tried
     if (due === Infinity) return;
-    if (id) this.#backlog -= 1; // an upload was sent, or tried
     const delay = id ? this.#delay(this.#backlog > 0 ? BACKLOG : Infinity) : 0;
     this.#plan(Math.min(Math.max(due - this.#settings.clock(), 0), LONGEST_SLEEP) + delay);
   }

@@ -30,7 +30,10 @@ import { NAME, follow, silentUntil } from "./stops.js";
  * @typedef {{ due: number, reason?: FlushReason, detail?: string, id?: string, waiting?: number }} Step
  */
 
-/** @typedef {{ deadline?: number, tried?: Set<string>, isOver?: boolean }} Hurry of a flush, whose first attempt is urgent */
+/**
+ * Of a flush, whose first attempt is urgent; or of what an earlier page has left.
+ * @typedef {{ deadline?: number, tried?: Set<string>, isOver?: boolean, isBacklog?: boolean }} Hurry
+ */
 
 /**
  * What the client lends to its uploader.
@@ -79,10 +82,10 @@ export class Uploader {
    * @returns {Promise<Step>}
    */
   async step(hurry = {}) {
-    const { deadline = Infinity, tried } = hurry;
+    const { deadline = Infinity, tried, isBacklog } = hurry;
     if (this.#severing.signal.aborted) return { due: Infinity };
     const isClaimed = this.#claimed && this.#at.clock() < this.#claimed.claimed;
-    const claim = (/** @type {Required<Documents>} */ documents) => this.#claim(documents, tried);
+    const claim = (/** @type {Required<Documents>} */ documents) => this.#claim(documents, tried, isBacklog);
     const claimed = (isClaimed && this.#claimed) || (await this.#at.update(claim, true));
     this.#claimed = undefined;
     if (this.#severing.signal.aborted || hurry.isOver) return { due: Infinity }; // meanwhile
@@ -90,7 +93,7 @@ export class Uploader {
     const timeout = Math.min(Math.max(deadline - elapsed(), 0.001), REQUEST);
     const { answer, failure } = await this.#send(claimed.body, timeout);
     if (this.#severing.signal.aborted) return { due: Infinity };
-    const isCutShort = failure === "TimeoutError" && timeout < REQUEST;
+    const isCutShort = failure === "TimeoutError" && elapsed() >= deadline;
     const goesOn = tried && deadline - elapsed() > CLAIM; // one change of the store for two
     const [step, next] = await this.#at.update((documents) => {
       const step = this.#settle(documents, claimed, answer, failure, isCutShort);
@@ -176,9 +179,10 @@ export class Uploader {
    * Return the upload to send now, claimed, or the step that says why there is none.
    * @param {Required<Documents>} documents
    * @param {Set<string> | undefined} tried
+   * @param {boolean} [isBacklog]
    * @returns {Pending | Step}
    */
-  #claim(documents, tried) {
+  #claim(documents, tried, isBacklog) {
     const { device, spool, log } = documents;
     const { clock, coins, limits, prepare } = this.#at;
     const now = clock();
@@ -191,8 +195,8 @@ export class Uploader {
     for (const { id } of spool.uploads.filter((each) => isTooOld(each, now))) {
       settle(device, spool, log, id, "given_up", { now, limits });
     }
-    const rests = this.#rests(device, spool, now, Boolean(tried));
-    const upload = next(spool, now, tried, mayLeave, rests);
+    const rests = this.#rests(device, spool, now, Boolean(tried ?? isBacklog));
+    const upload = next(device, spool, now, tried, mayLeave, rests);
     if (!upload) {
       const moments = spool.reports.map((each) => {
         const rest = rests.get(each.metric) ?? each.due;
@@ -232,19 +236,21 @@ export class Uploader {
    * @param {Device} device
    * @param {Spool} spool
    * @param {number} now
-   * @param {boolean} isFlush
+   * @param {boolean} isHurried
    * @returns {Map<string, number>}
    */
-  #rests(device, spool, now, isFlush) {
+  #rests(device, spool, now, isHurried) {
     const { pace } = this.#at;
     const isPaced = (/** @type {{ metric: string }} */ { metric }) => pace(metric).interval !== "none";
     giveUp(device, spool, isPaced, now - IMPLAUSIBLE, now - GIVE_UP);
     const { reports, uploads, last = {} } = spool;
     const rests = new Map();
     for (const { metric, due } of reports.filter(isPaced).sort((one, other) => one.due - other.due)) {
+      if (rests.has(metric)) continue;
       const before = own(last, metric);
-      if (uploads.some((each) => each.metric === metric)) rests.set(metric, Infinity);
-      else if (before && !rests.has(metric)) {
+      if (!due) rests.set(metric, 0); // it is of an earlier registry, that had no interval
+      else if (uploads.some((each) => each.metric === metric)) rests.set(metric, Infinity);
+      else if (before) {
         const [at, part] = before;
         const { interval, epoch } = pace(metric);
         const seconds = intervalSeconds(interval);
@@ -253,7 +259,7 @@ export class Uploader {
         const ends = intervalEnd(interval, isSame ? now : at); // tomorrow it is looked at again
         if (ends > now + 2 * seconds) continue; // of a clock that was wrong
         const left = Math.min(seconds, Math.max(due + GIVE_UP - ends, 0));
-        rests.set(metric, due < ends && !isFlush ? ends + part * left : ends);
+        rests.set(metric, due < ends && !isHurried ? ends + part * left : ends);
       }
     }
     return rests;
@@ -320,25 +326,25 @@ export class Uploader {
 
 /**
  * Return the oldest upload that is due, else a new one, else one that a flush has not tried, else
- * the one that is due next. What is stopped waits, and what is new of a metric that rests.
+ * the one that is due next. After a failure a new one goes first, so that those that always fail hold
+ * up no other. What is stopped waits, and what is new of a metric that rests.
+ * @param {Device} device
  * @param {Spool} spool
  * @param {number} now
  * @param {Set<string> | undefined} tried
  * @param {(upload: { metric: string }) => boolean} mayLeave
  * @param {Map<string, number>} rests
  */
-function next(spool, now, tried, mayLeave, rests) {
-  for (const upload of spool.uploads) {
-    if (mayLeave(upload) && !isAhead(upload.backoff, now, LONGEST_WAIT)) return upload;
-  }
+function next({ sending }, spool, now, tried, mayLeave, rests) {
   const uploads = spool.uploads.filter(mayLeave);
+  const due = uploads.find(({ backoff }) => !isAhead(backoff, now, LONGEST_WAIT));
+  if (due && !sending.failures) return due;
   const isRoom = uploads.length < MOST_PENDING;
   const isFree = (/** @type {{ metric: string }} */ of) =>
     mayLeave(of) && (rests.get(of.metric) ?? 0) <= now;
   const fresh = isRoom && build(spool, tried ? Infinity : now, isFree);
-  if (fresh) return fresh;
   const untried = tried && uploads.find(({ id }) => !tried.has(id));
-  return untried ?? uploads.sort((a, b) => a.backoff - b.backoff)[0];
+  return fresh || due || untried || uploads.sort((a, b) => a.backoff - b.backoff)[0];
 }
 
 /**

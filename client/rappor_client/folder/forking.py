@@ -72,9 +72,9 @@ def _before() -> None:
     """Keep everybody out; what normalizes is loaded by then, so no child waits for its import."""
     import encodings.idna  # noqa: F401, PLC0415 - 2 ms with Unicode's tables, for those who fork
 
-    _FORKING.acquire()
-    held = _HELD.setdefault(threading.get_ident(), [])
     deadline = time.monotonic() + _SECONDS
+    _FORKING.acquire(timeout=_SECONDS)
+    held = _HELD.setdefault(threading.get_ident(), [])
     for shared in _in_order():
         held.append(shared)  # first: a signal's handler may raise in the middle of its hook
         shared.before_fork(deadline)

@@ -101,11 +101,11 @@ class Sender:
 
     def _step(self) -> float | None:
         """Take a step and return the seconds to the next one; None if nothing waits."""
-        step = self._uploader.step()
-        if step.due is None:
-            return None
+        step = self._uploader.step(is_backlog=self._n_backlog > 0)
         if not step.is_attempt:
-            return wait(step.due - self._clock())
+            self._n_backlog = 0
+            return None if step.due is None else wait(step.due - self._clock())
+        assert step.due is not None
         self._n_backlog -= 1
         longest = _BACKLOG_SECONDS if self._n_backlog > 0 else math.inf
         return wait(step.due - self._clock(), delay=self._uploader.delay(at_most=longest))

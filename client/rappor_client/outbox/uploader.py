@@ -94,14 +94,16 @@ class Uploader:
         timeout: float = REQUEST_SECONDS,
         tried: Collection[str] | None = None,
         is_urgent: bool = False,
+        is_backlog: bool = False,
     ) -> Step:
         """Send the upload that is due, one at most, and say when the next step is.
 
         A flush names the uploads that it has `tried`. It waits for no random time, and not for
         the backoff of any other upload; if it is urgent, not for what the failures in a row have
-        set either. It still waits where the collector asked for it. Raises BusyError where another
-        process keeps its lock, sqlite3.Error and OSError where the disk fails, nothing for the
-        network.
+        set either. It still waits where the collector asked for it. What an earlier run has left
+        (`is_backlog`) waits for no random time of an interval: the program may end before. Raises
+        BusyError where another process keeps its lock, sqlite3.Error and OSError where the disk
+        fails, nothing for the network.
         """
         deadline = time.monotonic() + max(timeout, 0.0)
         with contextlib.ExitStack() as inside:
@@ -109,16 +111,18 @@ class Uploader:
                 inside.enter_context(self._turn.taken(timeout))
             except BusyError:  # another thread; or a signal's handler, in the middle of a step
                 return Step(due=self._clock(), reason=FlushReason.BUSY)
-            return self._step(tried, deadline, is_urgent=is_urgent)
+            return self._step(tried, deadline, is_urgent=is_urgent, is_backlog=is_backlog)
 
-    def _step(self, tried: Collection[str] | None, deadline: float, *, is_urgent: bool) -> Step:
+    def _step(
+        self, tried: Collection[str] | None, deadline: float, *, is_urgent: bool, is_backlog: bool
+    ) -> Step:
         if self._is_closed:
             return Step(due=None)
         now = self._clock()
         patience = min(BUSY_SECONDS, max(deadline - time.monotonic(), _LEAST_SECONDS))
         try:
             upload = self._writer.run(
-                lambda db: self._claim(db, now, tried, is_urgent=is_urgent),
+                lambda db: self._claim(db, now, tried, is_urgent=is_urgent, is_backlog=is_backlog),
                 patience=patience,
                 at=now,
             )
@@ -127,7 +131,7 @@ class Uploader:
         if isinstance(upload, Step):
             return upload
         self._writer.store.sync()
-        return self._attempt(upload, deadline)
+        return self._attempt(upload, deadline, is_flush=tried is not None)
 
     def delay(self, *, at_most: float = math.inf) -> float:
         """Draw a random wait in seconds, so that the moment of sending is not that of the event."""
@@ -145,7 +149,13 @@ class Uploader:
                 return False
 
     def _claim(
-        self, db: sqlite3.Connection, now: float, tried: Collection[str] | None, *, is_urgent: bool
+        self,
+        db: sqlite3.Connection,
+        now: float,
+        tried: Collection[str] | None,
+        *,
+        is_urgent: bool,
+        is_backlog: bool,
     ) -> Pending | Step:
         """Return the upload to send now, claimed in the spool, or the step that says why none."""
         if obstacle := self._obstacle(db):
@@ -156,7 +166,7 @@ class Uploader:
         stopped = self._stops.names(day_of(now))
         waiting = self._dues(db, now)
         dues = {name: due for name, due in waiting.items() if name not in stopped}
-        rests = self._rests(db, now, dues, is_flush=tried is not None)
+        rests = self._rests(db, now, dues, is_hurried=is_backlog or tried is not None)
         resting = [name for name, until in rests.items() if now < until]
         upload = _next(db, now, tried, stopped, resting)
         if upload is None:
@@ -210,7 +220,7 @@ class Uploader:
         return spool.dues(db) if late else dues
 
     def _rests(
-        self, db: sqlite3.Connection, now: float, dues: Mapping[str, float], *, is_flush: bool
+        self, db: sqlite3.Connection, now: float, dues: Mapping[str, float], *, is_hurried: bool
     ) -> dict[str, float]:
         """Return until when metrics let no other report leave; those absent are free to.
 
@@ -223,8 +233,8 @@ class Uploader:
         for name, due in dues.items():
             interval = self._interval(name)
             last = read_state(db, f"{_LAST} {name}")
-            if interval == "none" or not (last or name in unanswered):
-                continue
+            if interval == "none" or not due or not (last or name in unanswered):
+                continue  # or what waits is of an earlier registry, that had no interval
             at, part = json.loads(last or "[0, 0]")
             if interval == "epoch" and self._is_same_epoch(name, at, now):
                 at = now  # tomorrow it is looked at again
@@ -233,17 +243,17 @@ class Uploader:
                 rests[name] = math.inf
             elif end <= now + 2 * seconds:  # a later one is of a clock that was wrong
                 left = min(seconds, max(due + GIVE_UP_SECONDS - end, 0.0))
-                is_late = due < end and not is_flush
+                is_late = due < end and not is_hurried
                 rests[name] = end + part * left if is_late else end
         return rests
 
-    def _attempt(self, upload: Pending, deadline: float) -> Step:
+    def _attempt(self, upload: Pending, deadline: float, *, is_flush: bool) -> Step:
         """Send an upload once and write down what came of it."""
         timeout = min(max(deadline - time.monotonic(), _LEAST_SECONDS), REQUEST_SECONDS)
         try:
             status, stop = self._send(upload, timeout)
         except UploadError as error:
-            is_cut_short = error.timed_out and timeout < REQUEST_SECONDS
+            is_cut_short = is_flush and error.timed_out and time.monotonic() >= deadline
             return self._failed(upload, error, is_cut_short=is_cut_short)
         with self._writer.store.transaction() as db:
             spool.settle(db, upload.id, status)
@@ -321,21 +331,22 @@ def _next(
 ) -> Pending | None:
     """Return the oldest upload that is due again, else an untried one, else one new to a flush.
 
-    Else it is the one that is due next. Those of stopped metrics wait, and untried ones of resting
+    Else it is the one that is due next. After a failure an untried one goes first, so that those
+    that always fail hold up no other. Those of stopped metrics wait, and untried ones of resting
     metrics.
     """
-    waiting = []
-    for upload in spool.pending(db):
-        if upload.metric in stopped:
-            continue
-        if not _is_ahead(upload.backoff_until, now, _LONGEST_WAIT_SECONDS):
-            return upload
-        waiting.append(upload)
-    due_by = now if tried is None else math.inf
+    waiting = [each for each in spool.pending(db) if each.metric not in stopped]
+    again = (e for e in waiting if not _is_ahead(e.backoff_until, now, _LONGEST_WAIT_SECONDS))
+    due = next(again, None)
+    if due is not None and not int(read_state(db, _FAILURES) or 0):
+        return due
     if len(waiting) < _MOST_PENDING:
+        due_by = now if tried is None else math.inf
         untried = spool.oldest(db, due_by=due_by, stopped=[*stopped, *resting])
         if untried is not None:
             return untried
+    if due is not None:
+        return due
     if tried is not None:
         new = next((each for each in waiting if each.id not in tried), None)
         if new is not None:

@@ -5,12 +5,18 @@ from __future__ import annotations
 import datetime
 import functools
 from collections.abc import Sequence
+from typing import Final
 
 from rappor.counts.popcounts import popcount_range
 from rappor.protocol.params import Params
 from rappor.registry.metric import MIN_COHORT, Metric
 from rappor.registry.registry import Registry
 from rappor_server.stops import Stops
+
+_LOGGED_PAGE_BYTES: Final = 2_100
+"""What a page that a key changes takes in SQLite's log, with now and then one that is split."""
+_MOST_KEYS: Final = 615_000
+"""In the 8 MB that are folded at once: a report takes 13 bytes of them at least."""
 
 
 def why_unfit(metric: Metric) -> str | None:
@@ -91,12 +97,15 @@ class AcceptedParams:
         found = self.find((name, fingerprint))
         return None if found is None else found.params
 
-    def fold_bytes(self, waiting_bytes: int) -> int:
+    def fold_bytes(self, waiting_bytes: int, waiting_reports: int) -> int:
         """Return how much room in SQLite's log and file a fold of what waits takes at most.
 
-        Keys take less than 4 times what waits, and kept reports, if small, nearly 30 times.
+        Keys take less than 4 times what waits, and kept reports, if small, nearly 30 times. In
+        large tables each random key changes a page of its own; the log is emptied piece by piece.
         """
-        return 2 * self._counter_bytes + (30 if self._keeps else 4) * waiting_bytes
+        tables, times = (2, 30) if self._keeps else (1, 4)
+        pages = tables * min(waiting_reports, _MOST_KEYS)
+        return 2 * self._counter_bytes + times * waiting_bytes + pages * _LOGGED_PAGE_BYTES
 
 
 def _row_bytes(k: int) -> int:

@@ -7,7 +7,7 @@ import datetime
 import re
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import resources
 from pathlib import Path
 from typing import Any, Final
@@ -16,7 +16,19 @@ from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, Date, Engine, create_engine, event, func, inspect, select, text
+from sqlalchemy import (
+    Connection,
+    Date,
+    Dialect,
+    Engine,
+    create_engine,
+    event,
+    func,
+    inspect,
+    select,
+    text,
+)
+from sqlalchemy.dialects import sqlite
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, DisconnectionError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
@@ -69,6 +81,21 @@ class LockedError(StoreError):
     """Another transaction holds a lock for too long."""
 
 
+class _SqliteDay(sqlite.DATE):
+    """A day, which is text in SQLite's file; a damaged one is a StoreError."""
+
+    def result_processor(self, dialect: Dialect, coltype: object) -> Callable[[Any], Any]:
+        read: Any = super().result_processor(dialect, coltype)
+
+        def process(value: Any) -> Any:
+            try:
+                return read(value)
+            except (TypeError, ValueError):
+                raise StoreError("the database cannot answer: a day in it is damaged") from None
+
+        return process
+
+
 def sqlite_url(path: Path) -> str:
     """Return the address of an SQLite file."""
     return URL.create("sqlite", database=str(path)).render_as_string()
@@ -96,6 +123,7 @@ def open_engine(text: str) -> Engine:
         event.listen(engine, "connect", _prepare_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
         _follow_name(engine)
+        engine.dialect.colspecs = {**engine.dialect.colspecs, Date: _SqliteDay}
         return engine
     try:
         engine = create_engine(
@@ -174,7 +202,8 @@ def failing_as_store_error() -> Iterator[None]:
     """Turn errors of the database into StoreError, without the driver's messages."""
     try:
         yield
-    except (DBAPIError, sqlite3.Error) as error:  # their text may hold what was sent
+    # their text may hold what was sent, and that of SQLite what is no text
+    except (DBAPIError, sqlite3.Error, UnicodeDecodeError) as error:
         kind = type(getattr(error, "orig", error)).__name__
         raised = LockedError if kind == "LockNotAvailable" else StoreError
         raise raised(f"the database cannot answer: {kind}") from None
@@ -246,16 +275,16 @@ def migrate(address: str) -> Path | None:
         return backup
 
 
-def erase_traces(path: Path) -> bool:
+def erase_traces(path: Path, *, seconds: float = _WAIT_SECONDS) -> bool:
     """Empty the write-ahead log of an SQLite file, which holds deleted rows and earlier sums.
 
-    The file overwrites what it deletes. Returns whether the log is empty: not while a reader, or
-    for some seconds a writer, is active.
+    The file overwrites what it deletes. Returns whether the log is empty: not if a reader or a
+    writer is active for that many seconds, in which others cannot write.
     """
     own = f"{path.resolve().as_uri()}?mode=rw"  # or it would make a file
     with (
         failing_as_store_error(),
-        contextlib.closing(sqlite3.connect(own, timeout=_WAIT_SECONDS, uri=True)) as db,
+        contextlib.closing(sqlite3.connect(own, timeout=seconds, uri=True)) as db,
     ):
         (is_busy, _, _) = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         return not is_busy

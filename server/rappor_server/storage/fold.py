@@ -26,7 +26,7 @@ from rappor_server.storage import day_tables, schema
 from rappor_server.storage.bulk import insert_rows
 from rappor_server.storage.database import is_alone, today_of, wait_alone, writing
 from rappor_server.storage.day_tables import KEPT, PART, UPLOAD, days_of, keep_keys, known_keys
-from rappor_server.storage.inbox import Group, Inbox, open_inbox
+from rappor_server.storage.inbox import Group, Inbox, open_inbox, take_failed
 from rappor_server.storage.record import Kind, Record, RecordError, Reports, decode
 from rappor_server.storage.tallies import Tally, sum_by_cohort
 
@@ -74,12 +74,9 @@ def fold(
 
 def retry_failed(engine: Engine, *, today: datetime.date | None = None) -> Folded:
     """Fold the groups that were set apart and that this version can read."""
-    columns = schema.inbox_failed.c
     with writing(engine) as db:
         wait_alone(db)
-        rows = db.execute(delete(schema.inbox_failed).returning(columns.day, columns.data)).all()
-        groups = [Group(row.day, 0, bytes(row.data)) for row in rows]
-        return _fold(db, groups, today or today_of(db))
+        return _fold(db, take_failed(db), today or today_of(db))
 
 
 def _beat(db: Connection, today: datetime.date) -> None:
@@ -125,12 +122,14 @@ def _read(
     records, n_failed = [], 0
     for day, _, data in groups:
         try:
+            if day is None:
+                raise RecordError("a group must have a day")
             record = decode(data, find)
         except RecordError:
             n_failed += 1
-            db.execute(insert(schema.inbox_failed).values(day=day, data=data))
+            db.execute(insert(schema.inbox_failed).values(day=day or today, data=data))
         else:  # a day to come is that of a clock that is ahead
-            records.append((min(day or today, today), record))
+            records.append((min(day, today), record))
     return records, n_failed
 
 

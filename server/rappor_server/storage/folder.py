@@ -3,6 +3,7 @@
 A fold costs what its cells cost, so it waits until there are several reports for each of them;
 but no report waits for a minute, and none for long when nothing more comes. Whoever of several
 folders sees it first folds. At the end of the collector, however it ends, it folds once more.
+What a reader kept from being erased after a fold is erased within seconds of the reader's end.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import multiprocessing
 import signal
 import time
@@ -20,7 +22,7 @@ from typing import Any, Final, NamedTuple
 
 from rappor_server import logs, processes
 from rappor_server.errors import StoreError
-from rappor_server.storage.database import open_engine
+from rappor_server.storage.database import LockedError, open_engine
 from rappor_server.storage.fold import Folded, fold, retry_failed
 from rappor_server.storage.inbox import PIECE_BYTES, Inbox, Waiting, open_inbox
 
@@ -32,6 +34,8 @@ _REPORTS_OF_A_CELL: Final = 16
 _FEWEST_REPORTS: Final = 4096
 """Before a fold is worth it while more come."""
 _AGAIN_SECONDS: Final = 1.0
+_TIDY_SECONDS: Final = 5.0
+"""After which it tries again what readers may have held up."""
 
 
 class Schedule:
@@ -135,6 +139,8 @@ class _Work:
         self._engine = open_engine(database)
         self._inbox: Inbox | None = None
         self._schedule = Schedule(time.monotonic())
+        self._tidied = -math.inf
+        self._retried: Inbox | None = None
         self._waiting = Waiting(0, 0, 0, 0)
 
     def look(self, *, waits: bool) -> State:
@@ -156,7 +162,8 @@ class _Work:
     def _fold(self, *, waits: bool) -> Folded:
         if self._inbox is None:
             self._inbox = open_inbox(self._engine)
-            retry_failed(self._engine)
+        if time.monotonic() >= self._tidied + _TIDY_SECONDS:
+            self._tidy(self._inbox)
         self._waiting = self._inbox.waiting()
         if not self._schedule.is_due(self._waiting, time.monotonic()) and not waits:
             return Folded()
@@ -164,3 +171,12 @@ class _Work:
         if folded.uploads or folded.doubles:
             self._schedule.folded(folded.cells)
         return folded
+
+    def _tidy(self, inbox: Inbox) -> None:
+        """Fold once what was set apart before, and erase what remains of anybody's folds."""
+        self._tidied = time.monotonic()
+        if self._retried is not inbox:
+            with contextlib.suppress(LockedError):
+                retry_failed(self._engine)
+                self._retried = inbox
+        inbox.clear()

@@ -38,22 +38,22 @@ _FREE_BYTES: Final = 64_000_000
 class Receiver:
     """Adds groups to an inbox by a thread of its own: the event loop goes on meanwhile.
 
-    `waiting_bytes` is what waits, as far as it is known.
+    `waiting_bytes` and `waiting_reports` are what waits, as far as it is known.
     """
 
     def __init__(
         self,
         inbox: Inbox,
         *,
-        fold_bytes: Callable[[int], int],
+        fold_bytes: Callable[[int, int], int],
         today: Callable[[], datetime.date | None],
     ) -> None:
-        """Turn uploads away while less is free than `fold_bytes(waiting_bytes)`, and some more."""
+        """Turn uploads away while less is free than a fold of such bytes and reports takes."""
         self._inbox = inbox
         self._fold_bytes = fold_bytes
         self._today = today
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="rappor-receiver")
-        self.waiting_bytes = 0
+        self.waiting_bytes = self.waiting_reports = 0
 
     async def commit(self, submissions: Sequence[Submission], refusals: Refusals) -> None:
         """Keep a group, on the disk when this returns; StoreError if that is not certain."""
@@ -67,7 +67,7 @@ class Receiver:
         """Add a group if a fold of all that waits still has room."""
         if self.waiting_bytes > _MOST_BYTES:
             raise StoreError("the inbox is full: uploads are not folded")
-        needed = self._fold_bytes(self.waiting_bytes) + _FREE_BYTES
+        needed = self._fold_bytes(self.waiting_bytes, self.waiting_reports) + _FREE_BYTES
         if self._inbox.free_bytes() < needed:
             raise StoreError("the disk is nearly full")
         self._inbox.append(group, {name: each.to_json() for name, each in params.items()})

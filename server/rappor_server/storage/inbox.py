@@ -21,7 +21,10 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Engine,
+    LargeBinary,
+    Select,
     Table,
+    cast,
     delete,
     event,
     func,
@@ -51,8 +54,11 @@ PIECE_BYTES: Final = 8_000_000
 _PIECE_GROUPS: Final = 4096
 _LOCK: Final = 0x524150504F54
 """The advisory lock on PostgreSQL: shared by who adds groups, alone for who makes a new table."""
-_TRY: Final = text("SET LOCAL lock_timeout = '0.2s'")
+_TRY_SECONDS: Final = 0.2
+_TRY: Final = text(f"SET LOCAL lock_timeout = '{_TRY_SECONDS}s'")
 """Receivers wait as well while somebody waits for that lock."""
+_LOOK: Final = 0x524150504F55
+"""Another one: shared by who looks at all tables, alone for who drops some."""
 _FOREIGN: Final = (
     "{path} must be the inbox of this database, got one that is missing or older: put the right "
     "one back, or restore the database into a new file"
@@ -146,19 +152,22 @@ class SqliteInbox:
         seq, first = _INBOX.c.seq, int(db.scalar(select(schema.folded.c.seq)) or 0)
         with self._own.connect() as own:
             last = _end_of_piece(own, _INBOX, self._piece_bytes, seq > first, seq <= self._sealed)
-            groups = _groups(own.execute(select(_INBOX).where(seq > first, seq <= last)))
+            groups = _groups(own.execute(_select(own, _INBOX).where(seq > first, seq <= last)))
             if groups:
                 insert_rows(db, schema.params, own.execute(select(schema.params)).all())
                 db.execute(update(schema.folded).values(seq=last))
         return groups
 
     def clear(self) -> None:
-        """Erase the groups that are gone: overwrite them, and empty both logs."""
+        """Erase the groups that are gone: overwrite them, and empty both logs.
+
+        A reader may hold that up for longer than this waits: the next call does it.
+        """
         last = self._folded()
         with writing(self._own) as own:
             own.execute(delete(_INBOX).where(_INBOX.c.seq <= last))
         for path in (self._path, Path(str(self._main.url.database))):
-            erase_traces(path)
+            erase_traces(path, seconds=_TRY_SECONDS)
 
     def close(self) -> None:
         """Close the connections."""
@@ -204,6 +213,7 @@ class PostgresInbox:
     def waiting(self) -> Waiting:
         """See `SqliteInbox`."""
         with failing_as_store_error(), self._engine.connect() as db:
+            db.execute(select(func.pg_advisory_xact_lock_shared(_LOOK)))
             found = [db.execute(text(f"{_SUMS} inbox_{n}")).one() for n in _segments(db)]
             groups, reports, n_bytes = (int(sum(each)) for each in zip(*found, strict=True))
             return Waiting(groups, reports, n_bytes, n_failed(db))
@@ -229,10 +239,11 @@ class PostgresInbox:
         return []
 
     def clear(self) -> None:
-        """See `SqliteInbox`: dropped, later if a table is still read, as by a dump."""
+        """See `SqliteInbox`: their tables are dropped, unless one is still read, as by a dump."""
         with contextlib.suppress(LockedError), writing(self._engine) as db:
             db.execute(_TRY)
             wait_alone(db)
+            db.execute(select(func.pg_advisory_xact_lock(_LOOK)))
             for number in _segments(db)[:-1]:
                 if _is_empty(db, table := _segment(number)):
                     table.drop(db)
@@ -274,8 +285,25 @@ def _is_empty(db: Connection, table: Table) -> bool:
     return db.execute(select(table.c.seq).limit(1)).first() is None
 
 
+def _select(db: Connection, table: Table) -> Select[Any]:
+    """Select groups; SQLite gives bytes, so that a damaged one does not stop the others."""
+    columns: list[ColumnElement[Any]] = [table.c.day, table.c.data]
+    if db.dialect.name == "sqlite":
+        columns = [cast(each, LargeBinary).label(each.key) for each in columns]
+    return select(*columns)
+
+
 def _groups(rows: Iterable[Any]) -> list[Group]:
-    return [Group(row.day, row.reports, bytes(row.data)) for row in rows]
+    """Return groups whose reports are still to be counted; one has no day if that is damaged."""
+    return [Group(_day(row.day), 0, bytes(row.data)) for row in rows]
+
+
+def _day(value: Any) -> datetime.date | None:
+    if isinstance(value, datetime.date):
+        return value
+    with contextlib.suppress(ValueError):
+        return datetime.date.fromisoformat(value.decode())
+    return None
 
 
 def _end_of_piece(db: Connection, table: Table, most: int, *within: ColumnElement[bool]) -> int:
@@ -287,6 +315,20 @@ def _end_of_piece(db: Connection, table: Table, most: int, *within: ColumnElemen
             break
         last, n_bytes = number, n_bytes + size
     return last
+
+
+def take_failed(db: Connection) -> list[Group]:
+    """Return the groups that are set apart, which are gone if the transaction is committed.
+
+    Raises LockedError if the table is read meanwhile on PostgreSQL, where it gets a new file.
+    """
+    groups = _groups(db.execute(_select(db, schema.inbox_failed)))
+    if db.dialect.name == "sqlite":
+        db.execute(delete(schema.inbox_failed))
+    else:
+        db.execute(_TRY)
+        db.execute(text("TRUNCATE inbox_failed"))
+    return groups
 
 
 def n_failed(db: Connection) -> int:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from devices import Home, Opener, metric_of, peek
-from rappor_client import Client, SpoolLimits
+from rappor_client import Answer, Client, SpoolLimits, UploadError
 from rappor_client.periods import HOUR, WEEK, day_of, interval_end, interval_seconds
 from rappor_client.testing import FixedClock, FixedCoins, MemoryTransport
 
@@ -105,6 +105,48 @@ def test_one_a_month_leaves_where_one_a_month_is_drawn(
     counted = client.counters()
     assert counted["recorded"] == len(months) + counted.get("given_up", 0) + client.waiting()
     assert len(months) >= (4 if every == 2 else 1)
+
+
+@pytest.mark.parametrize("hours", [1, 8])
+def test_a_program_of_few_hours_a_day_loses_nothing(
+    hours: int, home: Home, clock: FixedClock
+) -> None:
+    """What a random time of its day did not find running goes when the program starts again."""
+    start = clock()
+    for day in range(60):
+        clock.now = start + day * 24 * HOUR
+        client = home.open(metric_of(interval="day"), collector=MemoryTransport())
+        client.record("page", "x")
+        sending = client._sending()
+        assert sending is not None
+        sending.sender._n_backlog = client.waiting()
+        while clock() < (end := start + (day * 24 + hours) * HOUR):
+            clock.now = min(end, clock() + (sending.sender._step() or end))
+        counted = client.counters()
+        client.close()
+    assert counted["recorded"] == 59  # the last day's is held
+    assert counted["accepted"] >= 57
+
+
+def test_those_that_always_fail_hold_up_no_other(home: Home, clock: FixedClock) -> None:
+    """Five metrics that the collector refuses to hear, and three others; flushed all day."""
+    names = [f"bad{n}" for n in range(5)] + [f"good{n}" for n in range(3)]
+
+    class Refusing(MemoryTransport):
+        def send(self, body: bytes, *, timeout: float) -> Answer:
+            if b'"bad' in body:
+                raise UploadError("refused", retryable=True, status=403)
+            return super().send(body, timeout=timeout)
+
+    transport = Refusing()
+    client = home.open(*(metric_of(name, interval="day") for name in names), collector=transport)
+    for _ in range(20):
+        for name in names:
+            client.record(name, "x")
+        for _ in range(12):
+            client.flush(timeout=0.0)
+            clock.now += 2 * HOUR
+    assert len(transport.reports) >= 3 * 18
 
 
 @PATHS

@@ -248,7 +248,8 @@ def claim(client: Client, clock: FixedClock) -> None:
     assert sending is not None
     assert working is not None
     claimed = working.writer.run(
-        lambda db: sending.uploader._claim(db, clock(), (), is_urgent=True), patience=1.0
+        lambda db: sending.uploader._claim(db, clock(), (), is_urgent=True, is_backlog=False),
+        patience=1.0,
     )
     assert isinstance(claimed, Pending)
 

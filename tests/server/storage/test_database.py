@@ -39,6 +39,7 @@ from rappor_server.storage.database import (
     is_empty,
     migrate,
     open_engine,
+    opened,
     parse_url,
     sqlite_url,
 )
@@ -375,6 +376,26 @@ def test_database_that_is_not_there_is_a_store_error() -> None:
     with pytest.raises(StoreError, match="the database cannot answer: OperationalError"):
         is_empty(engine)
     engine.dispose()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE sqlite_master SET name = CAST(x'b1' AS TEXT), sql = 'x' WHERE name = 'visit'",
+        "INSERT INTO token VALUES ('a', x'00', 'null', NULL, NULL, '2026-11-9x')",
+        "INSERT INTO token VALUES ('a', x'00', 'null', NULL, NULL, x'ff')",
+    ],
+)
+def test_a_damaged_file_is_a_store_error(tmp_path: Path, damage: str) -> None:
+    """Also where what is damaged is no text or no day."""
+    address = sqlite_url(tmp_path / "counts.sqlite3")
+    migrate(address)
+    with contextlib.closing(sqlite3.connect(tmp_path / "counts.sqlite3")) as db:
+        db.execute("PRAGMA writable_schema = ON")
+        db.execute(damage)
+        db.commit()
+    with opened(address) as engine, pytest.raises(StoreError, match="the database cannot answer"):
+        tokens.list_all(Store(engine))
 
 
 def test_nothing_finer_than_a_day_is_stored(store: Store) -> None:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 
 from collectors import append, submission_of, total, upload_of
 from hypothesis import given
 from hypothesis import strategies as st
 from rappor_server.health import Health
+from rappor_server.storage import schema
 from rappor_server.storage.database import migrate, sqlite_url
 from rappor_server.storage.folder import Folder, Schedule, State
 from rappor_server.storage.inbox import Waiting
 from rappor_server.storage.store import Store
+from sqlalchemy import inspect, select, text
 
 LOOK = 0.25
 
@@ -72,6 +75,39 @@ def test_a_folder_that_cannot_fold_says_so(tmp_path: Path) -> None:
     asyncio.run(trial())
     assert total(store) == 2
     store.close()
+
+
+def leftovers(store: Store) -> int:
+    """Return the bytes of SQLite's log, or the number of PostgreSQL's tables that are folded."""
+    if store.engine.dialect.name == "sqlite":
+        return Path(f"{store.engine.url.database}-wal").stat().st_size
+    with store.engine.connect() as db:
+        return len(db.execute(select(schema.segment)).all()) - 1
+
+
+def test_what_a_reader_holds_is_erased_when_it_has_ended(store: Store) -> None:
+    """Although nothing more comes that would be folded."""
+    append(store, [submission_of(upload_of())])
+    states: list[State] = []
+
+    async def until(condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(60):
+            while not condition():
+                await asyncio.sleep(0.05)
+
+    async def trial() -> None:
+        address = store.engine.url.render_as_string(hide_password=False)
+        with store.engine.connect() as reader:
+            for name in inspect(reader).get_table_names():
+                reader.execute(text(f"SELECT * FROM {name}")).all()  # noqa: S608
+            folder = Folder(address, states.append)
+            await until(lambda: any(state.folded.uploads for state in states))
+            assert leftovers(store) > 0
+        await until(lambda: leftovers(store) == 0)
+        assert total(store) == 1
+        await folder.close()
+
+    asyncio.run(trial())
 
 
 def test_health_tells_that_nobody_folds() -> None:

@@ -259,11 +259,15 @@ def test_uploads_are_turned_away_while_a_fold_still_has_room(field: str, value: 
     given = [submission_of(upload_of())]
 
     async def trial() -> None:
-        receiver = Receiver(disk, fold_bytes=lambda n: 2 * n, today=lambda: TODAY)  # type: ignore[arg-type]
+        receiver = Receiver(
+            disk,  # type: ignore[arg-type]
+            fold_bytes=lambda n, reports: n + 2 * reports,
+            today=lambda: TODAY,
+        )
         await receiver.commit(given, {})
         disk.free, receiver.waiting_bytes = 1e12, 2_000_000_000
         await receiver.commit(given, {})
-        disk.free, receiver.waiting_bytes = 64e6 + 4000, 2000
+        disk.free, receiver.waiting_bytes, receiver.waiting_reports = 64e6 + 4000, 2000, 1000
         await receiver.commit(given, {})
         if field == "free":
             disk.free = value

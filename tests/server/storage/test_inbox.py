@@ -11,17 +11,18 @@ import stat
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from collectors import TODAY, append, commit, fold_now, submission_of, total, upload_of
 from rappor_server.errors import StoreError
 from rappor_server.storage.backup import backup, restore
-from rappor_server.storage.database import migrate, sqlite_url, writing
+from rappor_server.storage.database import migrate, open_engine, sqlite_url, writing
 from rappor_server.storage.fold import fold
 from rappor_server.storage.inbox import Group, SqliteInbox, Waiting, open_inbox
 from rappor_server.storage.record import encode
 from rappor_server.storage.store import Store
-from sqlalchemy import inspect, text
+from sqlalchemy import event, inspect, text
 
 
 def group() -> Group:
@@ -42,6 +43,30 @@ def test_what_waits_is_told(store: Store) -> None:
             fold(store.engine, inbox, today=TODAY)
         assert inbox.waiting() == Waiting(0, 0, 0, 0)
     assert len([name for name in tables(store) if name.startswith("inbox_")]) <= 2
+
+
+def test_a_table_that_another_host_drops_is_not_missed(store: Store) -> None:
+    """Between its number is read and what waits in it is counted."""
+    if store.engine.dialect.name == "sqlite":
+        pytest.skip("SQLite has one table")
+    append(store, [submission_of(upload_of())])
+    with contextlib.closing(open_inbox(store.engine)) as inbox:
+        inbox.seal()
+        with writing(store.engine) as db:
+            assert len(inbox.take(db)) == 1
+        other = open_engine(store.engine.url.render_as_string(hide_password=False))
+
+        @event.listens_for(store.engine, "after_cursor_execute")
+        def drop(*args: Any) -> None:
+            if "FROM segment" in args[2]:
+                open_inbox(other).clear()
+
+        assert inbox.waiting() == Waiting(0, 0, 0, 0)
+        event.remove(store.engine, "after_cursor_execute", drop)
+        assert "inbox_1" in tables(store)
+        inbox.clear()
+        assert "inbox_1" not in tables(store)
+        other.dispose()
 
 
 def tables(store: Store) -> list[str]:
