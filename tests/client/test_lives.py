@@ -237,8 +237,8 @@ class Lives(RuleBasedStateMachine):
         if moods:
             self.clock.now += HOUR
             self.programs[n].flush(timeout=30.0)
-            waiting = Counter(each.metric for each in peek(self.folder).waiting)
-            assert set(waiting) <= set(SPANS_OF)
+            with contextlib.suppress(FileError):  # it may be damaged
+                assert {each.metric for each in peek(self.folder).waiting} <= set(SPANS_OF)
             while self.programs[n].waiting():  # they follow one by one
                 self.pass_time(DAY)
                 assert self.programs[n].flush(timeout=30.0).reason is not FlushReason.FAILED
