@@ -5,33 +5,15 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from rappor_server.analysis.worker import Limits, Pool, Tell
+from rappor_server.analysis.worker import Limits, Pool
 from rappor_server.storage.database import sqlite_url
 from rappor_server.storage.store import Store
+from sleeping import Sleep
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("database", ["sqlite"], indirect=True)]
-
-
-@dataclass(frozen=True)
-class Sleep:
-    """A task that takes some seconds, then leaves a file and answers with its number."""
-
-    number: int
-    seconds: float = 0.0
-    path: Path | None = None
-
-    def run(self, store: Store, tell: Tell) -> int:
-        """Answer after a while."""
-        del store
-        tell("sleeping")
-        time.sleep(self.seconds)
-        if self.path is not None:
-            self.path.touch()
-        return self.number
 
 
 @pytest.fixture

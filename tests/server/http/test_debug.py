@@ -49,10 +49,11 @@ def lines(running: Running) -> list[str]:
 
 
 def content(database: Path) -> list[str]:
-    """Return all that a database holds but the day of its last folding, as SQL."""
+    """Return all that a database holds but what a collector notes of each day, as SQL."""
     db = sqlite3.connect(database)
     try:
-        return [line for line in db.iterdump() if 'INTO "heartbeat"' not in line]
+        noted = ('INSERT INTO "heartbeat"', 'INSERT INTO "rule"')
+        return [line for line in db.iterdump() if not line.startswith(noted)]
     finally:
         db.close()
 

@@ -1,0 +1,28 @@
+"""A task that only takes time, in a module that the process of a pool can import."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from rappor_server.analysis.worker import Tell
+from rappor_server.storage.store import Store
+
+
+@dataclass(frozen=True)
+class Sleep:
+    """A task that takes some seconds, then leaves a file and answers with its number."""
+
+    number: int
+    seconds: float = 0.0
+    path: Path | None = None
+
+    def run(self, store: Store, tell: Tell) -> int:
+        """Answer after a while."""
+        del store
+        tell("sleeping")
+        time.sleep(self.seconds)
+        if self.path is not None:
+            self.path.touch()
+        return self.number
