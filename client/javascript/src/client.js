@@ -377,7 +377,7 @@ export class Client {
     }
   }
 
-  /** @param {Required<import("./uploader.js").Hurry>} hurry */
+  /** @param {import("./uploader.js").FlushHurry} hurry */
   async #flushed(hurry) {
     /** @type {Step[]} */
     const steps = [];

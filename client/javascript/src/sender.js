@@ -12,7 +12,7 @@ export const elapsed = () => performance.now() / 1000;
 
 /** Takes steps when they are due; there is no timer before the first nudge. */
 export class Sender {
-  /** @type {() => Promise<Step>} */ #step;
+  /** @type {(isBacklog: boolean) => Promise<Step>} */ #step;
   /** @type {{ coins: import("../index.js").Coins, clock: import("../index.js").Clock, maxDelay: number }} */
   #settings;
   /** @type {ReturnType<typeof setTimeout> | undefined} */ #timer;

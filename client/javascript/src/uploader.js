@@ -33,6 +33,7 @@ import { NAME, follow, silentUntil } from "./stops.js";
 /**
  * Of a flush, whose first attempt is urgent; or of what an earlier page has left.
  * @typedef {{ deadline?: number, tried?: Set<string>, isOver?: boolean, isBacklog?: boolean }} Hurry
+ * @typedef {{ deadline: number, tried: Set<string>, isOver: boolean }} FlushHurry
  */
 
 /**
@@ -91,9 +92,9 @@ export class Uploader {
     if (this.#severing.signal.aborted || hurry.isOver) return { due: Infinity }; // meanwhile
     if (!("body" in claimed)) return claimed;
     const timeout = Math.min(Math.max(deadline - elapsed(), 0.001), REQUEST);
-    const { answer, failure } = await this.#send(claimed.body, timeout);
+    const { answer, failure, isLate } = await this.#send(claimed.body, timeout);
     if (this.#severing.signal.aborted) return { due: Infinity };
-    const isCutShort = failure === "TimeoutError" && elapsed() >= deadline;
+    const isCutShort = isLate && timeout < REQUEST;
     const goesOn = tried && deadline - elapsed() > CLAIM; // one change of the store for two
     const [step, next] = await this.#at.update((documents) => {
       const step = this.#settle(documents, claimed, answer, failure, isCutShort);
@@ -152,7 +153,7 @@ export class Uploader {
    * Return the collector's answer, or the name of what failed; a host's transport may raise anything.
    * @param {string} body
    * @param {number} timeout
-   * @returns {Promise<{ answer?: Answer, failure: string }>}
+   * @returns {Promise<{ answer?: Answer, failure: string, isLate?: boolean }>}
    */
   async #send(body, timeout) {
     const exchange = new AbortController();
@@ -168,7 +169,7 @@ export class Uploader {
       const answer = await Promise.race([this.#at.transport.send(body, { signal }), ended]);
       return { answer, failure: "" };
     } catch (error) {
-      return { failure: error instanceof Error ? error.name : "error" };
+      return { failure: error instanceof Error ? error.name : "error", isLate: signal.aborted };
     } finally {
       clearTimeout(timer);
       this.#severing.signal.removeEventListener("abort", sever);
@@ -270,7 +271,7 @@ export class Uploader {
    * @param {Pending} upload
    * @param {Answer | undefined} answer
    * @param {string} failure
-   * @param {boolean} isCutShort by the caller's own deadline: the collector has not failed
+   * @param {boolean | undefined} isCutShort by the caller's own deadline: the collector has not failed
    * @returns {Step}
    */
   #settle({ device, spool, log }, { id }, answer, failure, isCutShort) {

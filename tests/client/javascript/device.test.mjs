@@ -495,7 +495,7 @@ test("a flush without a limit sleeps, however long a stop lasts", async () => {
 });
 
 test("of uploads that failed, the one whose wait ends first is due next", async () => {
-  const waits = [2 ** 32 - 1, 2 ** 31, 0]; // of the first upload, of the second one, of all
+  const waits = [0, 2 ** 32 - 1, 0, 2 ** 31, 0]; // part and wait of the first, of the second, of all
   const coins = (n) => (n === 1 ? [waits.shift()] : new Uint32Array(n));
   const statuses = [1, 2].map(() => ({ status: 503, body: "" }));
   const { client, sent } = await open({ statuses, coins });

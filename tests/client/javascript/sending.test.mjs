@@ -43,7 +43,7 @@ function uploaderOf({ reports = [], uploads = [], interval = "none", ...device }
     limits: { reports: 300, bytes: 200_000, log: 300 },
     prepare: () => {},
     together: (name) => [name],
-    interval: () => interval,
+    pace: () => ({ interval }),
   });
   return { uploader, documents, sent };
 }
