@@ -119,7 +119,7 @@ export interface Spool {
   reports: Waiting[];
   uploads: Pending[];
   /** By metric, the moment of its last attempt, and which part of an interval goes by after a rest. */
-  last?: Record<string, [number, number]>;
+  last: Record<string, [number, number]>;
 }
 
 /** What a store holds, by name. */

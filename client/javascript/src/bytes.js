@@ -27,11 +27,12 @@ export function concat(...parts) {
 }
 
 /**
- * Return bytes in lower-case hex.
- * @param {Uint8Array} bytes
+ * Return numbers in lower-case hex, bytes unless each has more digits.
+ * @param {ArrayLike<number>} numbers
+ * @param {number} [digits]
  */
-export function hex(bytes) {
-  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+export function hex(numbers, digits = 2) {
+  return Array.from(numbers, (each) => each.toString(16).padStart(digits, "0")).join("");
 }
 
 /**

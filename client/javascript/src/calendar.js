@@ -14,15 +14,12 @@ const SECONDS = { hour: DAY / 24, day: DAY, week: WEEK, epoch: DAY }; // one day
 /** @type {Record<string, number>} */
 const MONTHS = { year: 12, quarter: 3, month: 1 };
 
-/** @type {Clock} */
-const systemClock = () => Date.now() / 1000;
-
 /**
  * Return a clock that is never beyond what a calendar holds; what is no number reads as 1970.
  * @param {Clock} [clock] the system's unless given
  * @returns {Clock}
  */
-export const bounded = (clock = systemClock) => () => Math.min(Math.max(clock() || 0, 0), LAST);
+export const bounded = (clock = () => Date.now() / 1000) => () => Math.min(Math.max(clock() || 0, 0), LAST);
 
 /**
  * Return the day of a moment, as 2026-11-30.
@@ -30,6 +27,14 @@ export const bounded = (clock = systemClock) => () => Math.min(Math.max(clock() 
  */
 export function dayOf(now) {
   return new Date(now * 1000).toISOString().slice(0, 10);
+}
+
+/**
+ * Return the first moment after a day.
+ * @param {string} day
+ */
+export function afterDay(day) {
+  return Date.parse(day) / 1000 + DAY;
 }
 
 /**
@@ -41,22 +46,23 @@ export function yearOf(now) {
 }
 
 /**
- * Return the length of an hour, a day or a week.
- * @param {Interval} interval
- */
-export function intervalSeconds(interval) {
-  return SECONDS[interval];
-}
-
-/**
- * Return the first moment after the hour, day or week (from Monday) that holds `now`.
+ * Return the hour, day or week (from Monday) that holds a moment: when it ends, and its length.
  * @param {Interval} interval
  * @param {number} now
  */
-export function intervalEnd(interval, now) {
-  const length = SECONDS[interval];
+export function intervalAt(interval, now) {
+  const seconds = SECONDS[interval];
   const offset = interval === "week" ? MONDAY : 0;
-  return Math.floor((now - offset) / length) * length + length + offset;
+  return { ends: Math.floor((now - offset) / seconds) * seconds + seconds + offset, seconds };
+}
+
+/**
+ * Return whether an interval begins so late that the clock must have been wrong.
+ * @param {{ ends: number, seconds: number }} interval
+ * @param {number} now
+ */
+export function isFarAhead({ ends, seconds }, now) {
+  return ends > now + 2 * seconds;
 }
 
 /**

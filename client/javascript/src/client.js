@@ -117,7 +117,7 @@ export class Client {
         update: (work, strict) => this.#update(CHANGING, work, strict),
         prepare: (documents) => this.#dropOptedOut(documents),
         together: (name) => together(registry, name),
-        pace: (name) => registry.metrics.get(name) ?? { interval: "none" },
+        pace: (name) => registry.metrics.get(name) ?? { interval: "week" },
       });
       const { maxDelay = 60, background = true } = options;
       demand(maxDelay >= 0 && maxDelay < Infinity, "maxDelay must be seconds, at least 0");
@@ -639,7 +639,7 @@ export class Client {
  * @returns {Required<Documents>}
  */
 function whole(all) {
-  all.spool ??= { reports: [], uploads: [] };
+  all.spool = { reports: [], uploads: [], last: {}, ...all.spool };
   all.log ??= [];
   return /** @type {Required<Documents>} */ (all);
 }
@@ -660,7 +660,7 @@ function check({ limits, caps }) {
   const isLimit = (/** @type {number} */ limit) => Number.isInteger(limit) && limit > 0;
   demand(Object.values(limits).every(isLimit), "limits must be integers of at least 1");
   const isCap = caps.total >= 0 && ["year", "life"].includes(caps.per);
-  demand(isCap, "caps must be a total of at least 0, per year or life");
+  demand(isCap, "caps must be at least 0, per year or life");
 }
 
 /**

@@ -13,7 +13,7 @@ export async function within(seconds, action) {
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   let timer;
   const late = new Promise((_, reject) => {
-    const say = () => reject(new DOMException("the store does not answer", "TimeoutError"));
+    const say = () => reject(new DOMException("", "TimeoutError"));
     if (seconds < LONGEST) timer = setTimeout(say, 1000 * seconds);
   });
   try {

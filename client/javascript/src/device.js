@@ -6,9 +6,7 @@ import { reservedByYear } from "./reservation.js";
 /** @typedef {import("../documents.js").Device} Device */
 
 /** A store holds what no version of this client wrote. */
-export class Damaged extends Error {
-  name = "Damaged";
-}
+export class Damaged extends Error {}
 
 /** The version of these records; a store of another one is left alone. */
 export const VERSION = 2;

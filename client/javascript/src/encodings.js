@@ -1,7 +1,7 @@
 // Which bits of a report a value sets. A value that fits nowhere sets none: silence would speak.
 // What is kept of a value until its report is made is what the report tells: bits, or a text to hash.
 
-import { integers, utf8 } from "./bytes.js";
+import { integers } from "./bytes.js";
 import { ReportError, entryOf } from "./errors.js";
 import { murmur3, sha256 } from "./hashes.js";
 import { normalize } from "./normalizers.js";
@@ -126,7 +126,7 @@ async function hashed(value, cohort, { h, k, part }) {
   const [, length] = part.split(":");
   const n = Number(length);
   const cut = length ? Array.from(value.slice(0, 2 * n)).slice(0, n).join("") : value;
-  const words = integers((await sha256(utf8(cut))).subarray(0, 16));
+  const words = integers((await sha256(cut)).subarray(0, 16));
   return Array.from({ length: h }, (_, j) =>
     Math.floor((murmur3(words, cohort * h + j) * k) / 2 ** 32),
   );

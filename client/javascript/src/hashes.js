@@ -1,12 +1,14 @@
 // SHA-256 of WebCrypto, and MurmurHash3_x86_32 of its first 16 bytes.
 
+import { utf8 } from "./bytes.js";
+
 /**
- * Return the SHA-256 of bytes.
- * @param {Uint8Array} bytes
+ * Return the SHA-256 of a text in UTF-8.
+ * @param {string} text
  * @returns {Promise<Uint8Array>}
  */
-export async function sha256(bytes) {
-  return new Uint8Array(await crypto.subtle.digest("SHA-256", /** @type {any} */ (bytes)));
+export async function sha256(text) {
+  return new Uint8Array(await crypto.subtle.digest("SHA-256", /** @type {any} */ (utf8(text))));
 }
 
 /**

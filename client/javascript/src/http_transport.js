@@ -1,4 +1,4 @@
-// The default transport: fetch, without cookies, referrer or cache. It goes on when the page ends.
+// The default transport: fetch, without cookies and referrer. It goes on when the page ends.
 
 import { ParamsError } from "./errors.js";
 
@@ -24,7 +24,6 @@ export function httpTransport(collector, key, path = "/v1/reports") {
         body,
         signal,
         keepalive: true,
-        cache: "no-store",
         credentials: "omit",
         redirect: "error",
         referrerPolicy: "no-referrer",

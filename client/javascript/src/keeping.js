@@ -10,6 +10,7 @@ import { trim } from "./spool.js";
 /** @typedef {import("../index.js").Metric} Metric */
 /** @typedef {import("../documents.js").Device} Device */
 /** @typedef {import("../documents.js").Recorded} Recorded */
+/** @typedef {import("../documents.js").Scope} Scope */
 /** @typedef {import("../documents.js").Spool} Spool */
 /** @typedef {import("./making.js").Made} Made */
 
@@ -62,12 +63,11 @@ function keep(device, spool, event, metrics, answers, coins) {
     offers.push({ terms, ...answered });
   }
   if (!isFit) count(device, "unfit");
-  const [atOnce, held] = [true, false].map((is) =>
-    offers.filter(({ scope }) => (scope.interval === "none") === is),
-  );
-  if (held.length && !offer(device, held, event, coins)) return true;
-  for (const { scope, params } of atOnce) {
-    settleReport(device, spool, { scope, params }, draw(scope, params, coins));
+  const isAtOnce = (/** @type {{ scope: Scope }} */ { scope }) => scope.interval === "none";
+  const held = offers.filter((each) => !isAtOnce(each));
+  if (!offer(device, held, event, coins)) return true;
+  for (const each of offers.filter(isAtOnce)) {
+    settleReport(device, spool, each, draw(each.scope, each.params, coins));
   }
   for (const metric of metrics) keepReserved(device, metric, yearOf(now));
   return true;

@@ -1,7 +1,7 @@
 // From a recorded value to what may enter a scope: all that needs the secret, which takes time.
 
 import { base64url, concat, utf8 } from "./bytes.js";
-import { DAY, epochAt } from "./calendar.js";
+import { DAY, afterDay, epochAt } from "./calendar.js";
 import { encode } from "./encodings.js";
 import { ONE } from "./params.js";
 import { choosePart, cohortOf, permanentOf, scopeCoin, scopeName } from "./responses.js";
@@ -52,7 +52,7 @@ export class Maker {
     if (!place || isBegun(device, metric.name, day)) return undefined;
     if (place.sample >= metric.sample) return "sample";
     const { first, end } = termsOf(metric, day);
-    const until = (/** @type {string} */ last) => (Date.parse(last) - Date.parse(first)) / 1000 + DAY;
+    const until = (/** @type {string} */ last) => afterDay(last) - afterDay(first) + DAY;
     const isEarly = until(day) * ONE <= until(end) * place.day;
     return metric.interval === "epoch" && isEarly ? "day" : undefined;
   }

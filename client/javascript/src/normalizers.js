@@ -50,7 +50,7 @@ export async function loadNormalizers(names, own = {}) {
 
 /** @returns {never} */
 function needsTables() {
-  throw new ParamsError("the tables of hosts must be loaded first");
+  throw new ParamsError("the tables must be loaded first");
 }
 
 /**

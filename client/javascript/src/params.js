@@ -1,6 +1,6 @@
 // A parameter set as the registry states it, in integer thresholds, with its fingerprints.
 
-import { hex, utf8 } from "./bytes.js";
+import { hex } from "./bytes.js";
 import { checkEncoding } from "./encodings.js";
 import { sha256 } from "./hashes.js";
 import { checkNormalizer } from "./normalizers.js";
@@ -33,12 +33,12 @@ export async function fingerprints(document) {
   const { categories = [], normalize, part } = document;
   const identity = {
     ...document,
-    categories: categories.length ? hex(await sha256(utf8(categories.join("\n")))) : undefined,
+    categories: categories.length ? hex(await sha256(categories.join("\n"))) : undefined,
     normalize: normalize === "none" ? undefined : normalize,
     part: part || undefined,
   }; // keys without a value are not written
   const { p, q, segment, ...kept } = identity;
-  const named = async (/** @type {{}} */ whole) => hex(await sha256(utf8(canonical(whole))));
+  const named = async (/** @type {{}} */ whole) => hex(await sha256(canonical(whole)));
   return {
     fingerprint: (await named(identity)).slice(0, 16),
     permanentFingerprint: await named(kept),

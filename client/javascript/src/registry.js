@@ -1,7 +1,7 @@
 // What is collected, as `rappor collects --json` writes it. Its seal is a SHA-256 of all of it, so
 // what was checked when it was written need not be checked again, and nothing else is read.
 
-import { hex, utf8 } from "./bytes.js";
+import { hex } from "./bytes.js";
 import { MetricError } from "./errors.js";
 import { sha256 } from "./hashes.js";
 import { inSegment, readParams } from "./params.js";
@@ -22,7 +22,7 @@ const OTHER = ".other";
  */
 export async function readRegistry(document, own = {}) {
   const { seal, ...rest } = document ?? {};
-  if (seal !== hex(await sha256(utf8(JSON.stringify(rest)))) || rest.v !== 1) {
+  if (seal !== hex(await sha256(JSON.stringify(rest))) || rest.v !== 1) {
     throw notWritten();
   }
   const metrics = new Map();

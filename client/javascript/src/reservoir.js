@@ -4,10 +4,12 @@
 // one epoch and ends with it at the latest. A clock that is set back reopens none. A scope never has
 // more reports than its price counts on, whatever clocks and registries do.
 
-import { DAY, dayOf, epochAt, epochsAt, intervalEnd, intervalSeconds } from "./calendar.js";
+import { hex } from "./bytes.js";
+import { afterDay, dayOf, epochAt, epochsAt, intervalAt, isFarAhead } from "./calendar.js";
 import { count } from "./device.js";
 import { nReports } from "./ledger.js";
 import { ONE } from "./params.js";
+import { sort } from "./records.js";
 import { answer, draw, inForce, isLatched, remember, termsOf, wasLatched } from "./scopes.js";
 
 /** @typedef {import("../index.js").Coins} Coins */
@@ -23,13 +25,14 @@ import { answer, draw, inForce, isLatched, remember, termsOf, wasLatched } from 
 /** @typedef {{ ends: number, seconds: number, tag: string }} Open an open interval, and its smallest tag */
 
 const NO_TAG = "~"; // it is above all tags
+const FAR = 1e12; // with it all moments have as many digits
 
 /**
  * Draw the tag of an event: 64 bits, so that two events share one with probability 2^-64.
  * @param {Coins} coins
  */
 export function tagOf(coins) {
-  return Array.from(coins(2), (half) => half.toString(16).padStart(8, "0")).join("");
+  return hex(coins(2), 8);
 }
 
 /**
@@ -65,9 +68,9 @@ export function offer(device, offers, { now, tag }, coins) {
   if (tags.size === 1 && held !== NO_TAG && (isFixed || tag >= held)) return true;
   for (const [i, { terms, scope, params }] of offers.entries()) {
     const { metric, epoch, permanent, closed } = scope;
-    const { ends, seconds } = /** @type {Open} */ (open[i]);
+    const its = /** @type {Open} */ (open[i]);
     const report = { ...draw(scope, params, coins), permanent, closed };
-    device.held[`${metric} ${epoch}`] = { metric, epoch, terms, ends, seconds, tag, report };
+    device.held[`${metric} ${epoch}`] = { ...its, metric, epoch, terms, tag, report };
   }
   return true;
 }
@@ -106,11 +109,7 @@ export function smallestTag(device, metrics, now) {
  * @param {Coins} coins
  */
 export function release(device, spool, now, coins) {
-  const order = (/** @type {string} */ a, /** @type {string} */ b) => (a < b ? -1 : 1);
-  const all = Object.values(device.held).sort((a, b) =>
-    a.metric === b.metric ? a.ends - b.ends || order(a.epoch, b.epoch) : order(a.metric, b.metric),
-  );
-  for (const held of all) {
+  for (const held of sort(Object.values(device.held), order)) {
     const { report, terms, ends, seconds } = held;
     if (!report || !terms || !isDue(held, now)) continue;
     const { permanent, closed, ...prepared } = report;
@@ -135,6 +134,11 @@ export function release(device, spool, now, coins) {
  */
 export function hasDue({ held }, now) {
   return Object.values(held).some((each) => each.report && isDue(each, now));
+}
+
+/** @param {Held} held */
+function order({ metric, ends, epoch }) {
+  return `${metric} ${FAR + ends} ${epoch}`;
 }
 
 /**
@@ -175,8 +179,9 @@ function openInterval(device, scope, now) {
   );
   if (isOpenElsewhere) return undefined; // an earlier registry had another epoch
   const before = device.held[`${metric} ${epoch}`];
-  const ends = Math.min(intervalEnd(interval, now), Date.parse(end) / 1000 + DAY);
-  const fresh = { ends, seconds: intervalSeconds(interval), tag: NO_TAG };
+  const whole = intervalAt(interval, now);
+  const ends = Math.min(whole.ends, afterDay(end));
+  const fresh = { ...whole, ends, tag: NO_TAG };
   if (!before || now >= before.ends || isFarAhead(before, now)) {
     return isFull(device, scope) ? undefined : fresh;
   }
@@ -201,13 +206,4 @@ function isFull({ scopes }, { metric, epoch, most }) {
  */
 function isDue(held, now) {
   return now >= held.ends || isFarAhead(held, now);
-}
-
-/**
- * Return whether an interval begins so late that the clock must have been wrong.
- * @param {{ ends: number, seconds: number }} held
- * @param {number} now
- */
-function isFarAhead({ ends, seconds }, now) {
-  return ends > now + 2 * seconds;
 }

@@ -7,6 +7,7 @@
 import { fromBase64url, base64url } from "./bytes.js";
 import { epochDays } from "./calendar.js";
 import { mostReports } from "./loss.js";
+import { sort } from "./records.js";
 import { acceptedParams } from "./registry.js";
 import { instantaneousResponse } from "./responses.js";
 import { isListed } from "./segments.js";
@@ -156,9 +157,7 @@ export function latchedPart(device, metric, epoch) {
  */
 export function inForce(device, terms, { metric, epoch }) {
   const { day, accepted, segments, patterns, interval, most } = terms;
-  const known = scopesOn(device, metric, day);
-  known.sort((a, b) => (order(a) < order(b) ? -1 : 1));
-  for (const scope of known) {
+  for (const scope of sort(scopesOn(device, metric, day), order)) {
     const own = accepted.find((each) => device.params[each].permanentFingerprint === scope.response);
     const fingerprint = scope.epoch ? scope.params : epoch ? undefined : own;
     if (!fingerprint) continue;

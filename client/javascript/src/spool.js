@@ -33,16 +33,13 @@ export function trim(device, { reports }, limits) {
 }
 
 /**
- * Move the oldest report that is due into an upload of its own, which links it to no other.
+ * Move a report into an upload of its own, which links it to no other.
  * @param {Spool} spool
- * @param {number} dueBy
- * @param {(report: { metric: string }) => boolean} mayLeave
- * @returns {Pending | undefined}
+ * @param {Waiting} report
+ * @returns {Pending}
  */
-export function build(spool, dueBy, mayLeave) {
-  const at = spool.reports.findIndex((report) => report.due <= dueBy && mayLeave(report));
-  if (at < 0) return undefined;
-  const [report] = spool.reports.splice(at, 1);
+export function build(spool, report) {
+  spool.reports.splice(spool.reports.indexOf(report), 1);
   const id = newId();
   const upload = {
     id,
@@ -107,7 +104,7 @@ export function settle(device, spool, log, id, status, { now, limits, atHand }) 
   const at = spool.uploads.findIndex((upload) => upload.id === id);
   if (at < 0) return; // another tab got the answer first, or the person opted out
   const [upload] = spool.uploads.splice(at, 1);
-  count(device, status);
+  count(device, status.split(":")[0]); // without its reason
   if (mayHaveLeft(upload, atHand)) log.push(sent(upload, status, now));
   log.splice(0, log.length - limits.log);
 }

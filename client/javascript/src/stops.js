@@ -1,6 +1,6 @@
 // Metrics that the collector has asked everybody to stop reporting, for at most 30 days.
 
-import { DAY, dayOf } from "./calendar.js";
+import { DAY, afterDay, dayOf } from "./calendar.js";
 import { own } from "./records.js";
 
 /** @typedef {import("../documents.js").Device} Device */
@@ -8,7 +8,7 @@ import { own } from "./records.js";
 /** What a collector may name: a metric, or a reason. */
 export const NAME = /^[A-Za-z0-9][A-Za-z0-9 ._-]{0,63}$/;
 
-const LONGEST = 30 * DAY;
+const LONGEST = 29 * DAY; // after the first one
 const MOST = 1000;
 
 /**
@@ -38,10 +38,10 @@ export function silentUntil({ stopped }, names, now) {
   const today = dayOf(now);
   const days = names.map((name) => own(stopped, name) ?? "");
   const valid = days.filter((until) => today <= until && until <= latest(today));
-  return Math.max(0, ...valid.map((until) => Date.parse(until) / 1000 + DAY));
+  return Math.max(0, ...valid.map(afterDay));
 }
 
 /** @param {string} today */
 function latest(today) {
-  return dayOf(Date.parse(today) / 1000 + LONGEST);
+  return dayOf(afterDay(today) + LONGEST);
 }

@@ -7,7 +7,7 @@
 // comes back after days lets what waits follow one by one. Then the background sender goes on at a
 // random time of the next interval, a flush at once. What would follow after seven days is given up.
 
-import { DAY, WEEK, dayOf, epochAt, intervalEnd, intervalSeconds } from "./calendar.js";
+import { DAY, WEEK, dayOf, epochAt, intervalAt, isFarAhead } from "./calendar.js";
 import { ONE } from "./params.js";
 import { own } from "./records.js";
 import { nextEnd, release } from "./reservoir.js";
@@ -124,7 +124,7 @@ export class Uploader {
     const now = clock();
     const isHeld = isTooOld(upload, now) || this.#stops(device, now)(upload);
     const { interval } = pace(upload.metric);
-    const moved = intervalEnd(interval, now) - intervalEnd(interval, upload.first); // NaN without
+    const moved = intervalAt(interval, now).ends - intervalAt(interval, upload.first).ends; // NaN without
     if (isHeld || moved || pause(device, upload, now, 0, false)) return;
     await transport.send(upload.body, {});
   }
@@ -140,20 +140,15 @@ export class Uploader {
     const now = this.#at.clock();
     const mine = spool.uploads.find(({ id, attempts }) => id === before?.id && !attempts);
     if (mine || spool.uploads.length >= MOST_PENDING) return mine;
-    const stoppedUntil = this.#stops(device, now);
-    const rests = this.#rests(device, spool, now, false);
-    const isFree = (/** @type {{ metric: string }} */ of) =>
-      !stoppedUntil(of) && (rests.get(of.metric) ?? 0) <= now;
-    const upload = build(spool, now, isFree);
-    if (upload) upload.first = now;
-    return upload;
+    const report = freeReport(spool, now, now, this.#rests(device, spool, now, false));
+    return report && Object.assign(build(spool, report), { first: now });
   }
 
   /**
    * Return the collector's answer, or the name of what failed; a host's transport may raise anything.
    * @param {string} body
    * @param {number} timeout
-   * @returns {Promise<{ answer?: Answer, failure: string, isLate?: boolean }>}
+   * @returns {Promise<{ answer?: Answer, failure?: string, isLate?: boolean }>}
    */
   async #send(body, timeout) {
     const exchange = new AbortController();
@@ -167,7 +162,7 @@ export class Uploader {
         signal.onabort = () => reject(signal.reason); // also for a transport that does not listen
       });
       const answer = await Promise.race([this.#at.transport.send(body, { signal }), ended]);
-      return { answer, failure: "" };
+      return { answer };
     } catch (error) {
       return { failure: error instanceof Error ? error.name : "error", isLate: signal.aborted };
     } finally {
@@ -185,7 +180,7 @@ export class Uploader {
    */
   #claim(documents, tried, isBacklog) {
     const { device, spool, log } = documents;
-    const { clock, coins, limits, prepare } = this.#at;
+    const { clock, coins, limits, prepare, pace } = this.#at;
     const now = clock();
     prepare(documents);
     release(device, spool, now, coins);
@@ -197,24 +192,28 @@ export class Uploader {
       settle(device, spool, log, id, "given_up", { now, limits });
     }
     const rests = this.#rests(device, spool, now, Boolean(tried ?? isBacklog));
-    const upload = next(device, spool, now, tried, mayLeave, rests);
-    if (!upload) {
-      const moments = spool.reports.map((each) => {
-        const rest = rests.get(each.metric) ?? each.due;
-        return Math.max(rest, tried ? 0 : each.due, stoppedUntil(each));
-      });
+    const found = next(device, spool, now, tried, mayLeave, rests);
+    if (!found) {
+      const moments = spool.reports.map(({ metric, due }) =>
+        Math.max(rests.get(metric) ?? due, tried ? 0 : due),
+      );
       moments.push(...spool.uploads.map(stoppedUntil));
       const waiting = [...spool.reports, ...spool.uploads];
       const reason = waiting.some(mayLeave) ? undefined : "asked to wait";
       return { due: Math.min(nextEnd(device), ...moments), reason };
     }
-    const isUntried = tried && !tried.has(upload.id);
-    const wait = pause(device, upload, now, isUntried ? 0 : upload.backoff, tried?.size === 0);
+    const { metric, id, backoff = 0 } = /** @type {Pending} */ (found); // both are absent in a new one
+    const isUntried = tried && !tried.has(id);
+    const wait = pause(device, found, now, isUntried ? 0 : backoff, tried?.size === 0);
     if (wait) return wait;
+    const upload = "id" in found ? found : build(spool, found);
     if (isImplausible(upload, now)) upload.first = now;
     upload.attempts += 1;
     upload.claimed = now + CLAIM;
-    spool.last = { ...spool.last, [upload.metric]: [now, coins(1)[0] / ONE] };
+    const { last } = spool;
+    const [before] = own(last, metric) ?? [0]; // a clock that is set back makes it no earlier
+    const at = isFarAhead(intervalAt(pace(metric).interval, before), now) ? now : Math.max(before, now);
+    last[metric] = [at, coins(1)[0] / ONE];
     return { ...upload };
   }
 
@@ -229,7 +228,8 @@ export class Uploader {
   }
 
   /**
-   * Return until when metrics let no other report leave; those absent are free to. They rest until the
+   * Return until when metrics let no other report leave; those absent are free to. They rest where the
+   * collector stopped them, and until the
    * last one is answered and the interval of its last attempt is over: the epoch, where one day of each is
    * drawn. For what has waited meanwhile the background sender draws a time of the next interval. Before,
    * what was due a week ago is given up, but the last one: of a page that is seldom visited it is the only
@@ -244,21 +244,27 @@ export class Uploader {
     const { pace } = this.#at;
     const isPaced = (/** @type {{ metric: string }} */ { metric }) => pace(metric).interval !== "none";
     giveUp(device, spool, isPaced, now - IMPLAUSIBLE, now - GIVE_UP);
-    const { reports, uploads, last = {} } = spool;
+    const { reports, uploads } = spool;
     const rests = new Map();
-    for (const { metric, due } of reports.filter(isPaced).sort((one, other) => one.due - other.due)) {
+    const stoppedUntil = this.#stops(device, now);
+    for (const report of [...reports].sort((one, other) => one.due - other.due)) {
+      const { metric, due } = report;
       if (rests.has(metric)) continue;
-      const before = own(last, metric);
-      if (!due) rests.set(metric, 0); // it is of an earlier registry, that had no interval
+      const before = own(spool.last, metric);
+      const stop = stoppedUntil(report);
+      if (stop) rests.set(metric, stop);
+      else if (!isPaced(report)) continue;
+      else if (!due) rests.set(metric, 0); // it is of an earlier registry, that had no interval
       else if (uploads.some((each) => each.metric === metric)) rests.set(metric, Infinity);
       else if (before) {
-        const [at, part] = before;
+        const [last, part] = before;
         const { interval, epoch } = pace(metric);
-        const seconds = intervalSeconds(interval);
         const epochOf = (/** @type {number} */ when) => epochAt(/** @type {Epoch} */ (epoch), dayOf(when));
-        const isSame = interval === "epoch" && epochOf(at) === epochOf(now);
-        const ends = intervalEnd(interval, isSame ? now : at); // tomorrow it is looked at again
-        if (ends > now + 2 * seconds) continue; // of a clock that was wrong
+        const isSame = interval === "epoch" && epochOf(last) === epochOf(now);
+        const at = isSame ? now : last; // tomorrow it is looked at again
+        const span = intervalAt(interval, at);
+        if (isFarAhead(span, now)) continue;
+        const { ends, seconds } = span;
         const left = Math.min(seconds, Math.max(due + GIVE_UP - ends, 0));
         rests.set(metric, due < ends && !isHurried ? ends + part * left : ends);
       }
@@ -270,7 +276,7 @@ export class Uploader {
    * @param {Required<Documents>} documents
    * @param {Pending} upload
    * @param {Answer | undefined} answer
-   * @param {string} failure
+   * @param {string | undefined} failure
    * @param {boolean | undefined} isCutShort by the caller's own deadline: the collector has not failed
    * @returns {Step}
    */
@@ -288,16 +294,16 @@ export class Uploader {
       const reason = read.status === "accepted" ? "sent" : "refused";
       return { due: now, reason, detail: read.status, id };
     }
-    const status = answer?.status;
-    if (status && DROPPED.includes(status)) {
-      close(`refused: status ${status}`);
-      return { due: now, reason: "refused", detail: `status ${status}`, id };
+    const { status = 0 } = answer ?? {};
+    const detail = answer ? `status ${status}` : failure;
+    if (DROPPED.includes(status)) {
+      close(`refused: ${detail}`);
+      return { due: now, reason: "refused", detail, id };
     }
     const upload = spool.uploads.find((each) => each.id === id);
     if (upload) Object.assign(upload, { claimed: 0, backoff: now });
     const due = isCutShort ? now : this.#postpone(device, upload, answer, now);
-    if (!status) return { due, reason: "unreachable", detail: failure, id };
-    return { due, reason: "collector error", detail: `status ${status}`, id };
+    return { due, reason: answer ? "collector error" : "unreachable", detail, id };
   }
 
   /**
@@ -339,26 +345,34 @@ export class Uploader {
 function next({ sending }, spool, now, tried, mayLeave, rests) {
   const uploads = spool.uploads.filter(mayLeave);
   const due = uploads.find(({ backoff }) => !isAhead(backoff, now, LONGEST_WAIT));
-  if (due && !sending.failures) return due;
   const isRoom = uploads.length < MOST_PENDING;
-  const isFree = (/** @type {{ metric: string }} */ of) =>
-    mayLeave(of) && (rests.get(of.metric) ?? 0) <= now;
-  const fresh = isRoom && build(spool, tried ? Infinity : now, isFree);
+  const fresh = isRoom && freeReport(spool, tried ? Infinity : now, now, rests);
   const untried = tried && uploads.find(({ id }) => !tried.has(id));
-  return fresh || due || untried || uploads.sort((a, b) => a.backoff - b.backoff)[0];
+  return (!sending.failures && due) || fresh || due || untried || uploads.sort((a, b) => a.backoff - b.backoff)[0];
+}
+
+/**
+ * Return the oldest report that is due, of a metric that does not rest.
+ * @param {Spool} spool
+ * @param {number} dueBy
+ * @param {number} now
+ * @param {Map<string, number>} rests
+ */
+function freeReport({ reports }, dueBy, now, rests) {
+  return reports.find(({ due, metric }) => due <= dueBy && (rests.get(metric) ?? 0) <= now);
 }
 
 /**
  * Return the step that waits for an upload, undefined if it may be sent now.
  * @param {Device} device
- * @param {Pending} upload
+ * @param {Partial<Pending>} upload
  * @param {number} now
  * @param {number} backoff
  * @param {boolean} isUrgent
  * @returns {Step | undefined}
  */
-function pause({ sending }, upload, now, backoff, isUrgent) {
-  if (isAhead(upload.claimed, now, CLAIM)) return { due: upload.claimed, reason: "busy" };
+function pause({ sending }, { claimed = 0 }, now, backoff, isUrgent) {
+  if (isAhead(claimed, now, CLAIM)) return { due: claimed, reason: "busy" };
   if (isAhead(sending.asked, now, LONGEST_WAIT)) {
     return { due: sending.asked, reason: "asked to wait" };
   }
@@ -381,7 +395,7 @@ function isAhead(moment, now, longest) {
  * @param {number} now
  */
 function isTooOld(upload, now) {
-  return upload.first > 0 && !isImplausible(upload, now) && now > upload.first + GIVE_UP;
+  return !isImplausible(upload, now) && now > upload.first + GIVE_UP;
 }
 
 /**
@@ -390,7 +404,7 @@ function isTooOld(upload, now) {
  * @param {number} now
  */
 function isImplausible({ first }, now) {
-  return !(first <= now && now - first <= IMPLAUSIBLE);
+  return !(first && first <= now && now - first <= IMPLAUSIBLE);
 }
 
 /**

@@ -173,10 +173,10 @@ def postpone(db: sqlite3.Connection, upload: Pending, *, until: float) -> None:
 
 
 def settle(db: sqlite3.Connection, upload_id: str, status: str) -> None:
-    """Close an upload with a status and count it; nothing if it has one already."""
+    """Close an upload with a status; nothing if it has one. It is counted without its reason."""
     query = "UPDATE report SET status = ? WHERE id = ? AND status IS NULL"
     if n_settled := db.execute(query, (status, upload_id)).rowcount:
-        count(db, status, n_settled)
+        count(db, status.partition(":")[0], n_settled)
 
 
 def opt_out(db: sqlite3.Connection, names: Collection[str]) -> None:

@@ -36,6 +36,8 @@ File = tuple[int, int]
 """What tells one file from any other: its device and its number there."""
 _OF_A_PARENT: Final[list[sqlite3.Connection]] = []
 """Connections that a fork has copied; to close them would be to write."""
+_HELD_BY_A_PARENT: Final[set[Path]] = set()
+"""Databases that another thread used during the fork that this process began with."""
 
 _SCHEMA: Final = """
 CREATE TABLE state (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
@@ -65,7 +67,6 @@ class Store:
         self._open: sqlite3.Connection | None = None
         self._at_end: weakref.finalize[..., Store] | None = None
         self._file: File | None = None
-        self._is_of_parent = False
         hold_over_forks(self)
 
     def exists(self) -> bool:
@@ -134,7 +135,8 @@ class Store:
 
     def after_fork_in_child(self) -> None:
         """Take a new lock and open a connection of its own."""
-        self._is_of_parent |= not self._turn.is_mine
+        if not self._turn.is_mine:
+            _HELD_BY_A_PARENT.add(self.path)
         self._turn.after_fork_in_child()
         if self._open is not None:  # a signal kept it from being closed; it is the parent's
             _OF_A_PARENT.append(self._open)
@@ -151,7 +153,7 @@ class Store:
 
     def _connection(self, patience: float = BUSY_SECONDS) -> sqlite3.Connection:
         """Return the connection to the file that has the database's name now."""
-        if self._is_of_parent:
+        if self.path in _HELD_BY_A_PARENT:
             raise OSError(errno.EDEADLK, "another thread used the database during the fork")
         now_there = _file_at(self.path)
         if self._open is None or self._file != now_there:

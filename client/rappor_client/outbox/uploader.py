@@ -190,15 +190,28 @@ class Uploader:
         first = now if _is_implausible(upload, now) else upload.first_attempt
         until = now + CLAIM_SECONDS
         spool.claim(db, upload, first_attempt=now if first is None else first, until=until)
-        if self._interval(upload.metric) != "none":
-            last = json.dumps((now, self._coins(1)[0] / ONE))
-            write_state(db, f"{_LAST} {upload.metric}", last)
+        self._note_attempt(db, upload.metric, now)
         return upload
 
+    def _note_attempt(self, db: sqlite3.Connection, name: str, now: float) -> None:
+        """Keep when a metric let a report leave; a clock that is set back makes it no earlier."""
+        if (interval := self._interval(name)) != "none":
+            at, _ = self._last(db, name)
+            at = now if _is_far_ahead(interval, at, now) else max(at, now)
+            write_state(db, f"{_LAST} {name}", json.dumps((at, self._coins(1)[0] / ONE)))
+
+    def _last(self, db: sqlite3.Connection, name: str) -> tuple[float, float]:
+        """Return when a metric let its last report leave, and which part of an interval it rests.
+
+        It is before 1970 where none has left.
+        """
+        at, part = json.loads(read_state(db, f"{_LAST} {name}") or "[-1, 0]")
+        return at, part
+
     def _interval(self, name: str) -> str:
-        """Return the interval of a metric, "none" if the registry does not name it."""
+        """Return the interval of a metric, the longest one if the registry does not name it."""
         registry = self._settings.registry
-        return registry[name].interval if name in registry else "none"
+        return registry[name].interval if name in registry else "week"
 
     def _is_same_epoch(self, name: str, one: float, other: float) -> bool:
         metric = self._settings.registry[name]
@@ -232,17 +245,16 @@ class Uploader:
         unanswered = {each.metric for each in spool.pending(db)}
         for name, due in dues.items():
             interval = self._interval(name)
-            last = read_state(db, f"{_LAST} {name}")
-            if interval == "none" or not due or not (last or name in unanswered):
+            at, part = self._last(db, name)
+            if interval == "none" or not due or (at < 0 and name not in unanswered):
                 continue  # or what waits is of an earlier registry, that had no interval
-            at, part = json.loads(last or "[0, 0]")
             if interval == "epoch" and self._is_same_epoch(name, at, now):
                 at = now  # tomorrow it is looked at again
-            end, seconds = interval_end(interval, at), interval_seconds(interval)
             if name in unanswered:
                 rests[name] = math.inf
-            elif end <= now + 2 * seconds:  # a later one is of a clock that was wrong
-                left = min(seconds, max(due + GIVE_UP_SECONDS - end, 0.0))
+            elif not _is_far_ahead(interval, at, now):
+                end = interval_end(interval, at)
+                left = min(interval_seconds(interval), max(due + GIVE_UP_SECONDS - end, 0.0))
                 is_late = due < end and not is_hurried
                 rests[name] = end + part * left if is_late else end
         return rests
@@ -390,6 +402,11 @@ def _wait_asked_for(error: UploadError) -> float:
 def _is_ahead(moment: float, now: float, longest: float) -> bool:
     """Return whether a moment is to come; one beyond the longest wait is of a clock set back."""
     return now < moment <= now + longest
+
+
+def _is_far_ahead(interval: str, at: float, now: float) -> bool:
+    """Return whether an attempt is so late that the clock must have been wrong."""
+    return interval_end(interval, at) > now + 2 * interval_seconds(interval)
 
 
 def _is_too_old(upload: Pending, now: float) -> bool:

@@ -11,7 +11,8 @@ import pytest
 from accepting_collector import accepting
 from collectors import run_script
 from devices import open_device
-from rappor_client.cli import COMMANDS, main
+from rappor_client.cli import main
+from rappor_client.cli.app import COMMANDS
 from rappor_client.testing import MemoryTransport
 from registries import toml_of
 

@@ -246,6 +246,8 @@ def test_fork_does_not_wait_for_a_disk_that_hangs(
     hanging.start()
     assert is_inside.wait(300)
     assert not in_child(lambda: see(client, 0 if inside == "database" else 2))
+    if inside == "database":  # nor has another client there
+        assert not in_child(lambda: see(home.open(), 0))
     may_end.set()
     hanging.join()
     client.record("page", "x")

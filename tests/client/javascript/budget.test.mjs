@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { Client, MetricError } from "../../../client/javascript/index.js";
-import { intervalEnd } from "../../../client/javascript/src/calendar.js";
+import { intervalAt } from "../../../client/javascript/src/calendar.js";
 import { fingerprints } from "../../../client/javascript/src/params.js";
 import { memoryStore } from "../../../client/javascript/testing.js";
 import { told } from "./told.mjs";

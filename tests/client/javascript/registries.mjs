@@ -1,6 +1,6 @@
 // Registries of a test's own, sealed as `rappor collects --json` seals them.
 
-import { hex, utf8 } from "../../../client/javascript/src/bytes.js";
+import { hex } from "../../../client/javascript/src/bytes.js";
 import { sha256 } from "../../../client/javascript/src/hashes.js";
 import { ONE, fingerprints } from "../../../client/javascript/src/params.js";
 
@@ -11,7 +11,7 @@ export async function registryOf(metrics, total = "Infinity") {
 
 /** Return a document with the seal of its very text. */
 export async function sealed(rest) {
-  return { ...rest, seal: hex(await sha256(utf8(JSON.stringify(rest)))) };
+  return { ...rest, seal: hex(await sha256(JSON.stringify(rest))) };
 }
 
 /** Return a metric of a parameter set; for life, of every event, and of one pattern unless told. */

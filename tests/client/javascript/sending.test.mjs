@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { intervalEnd } from "../../../client/javascript/src/calendar.js";
+import { intervalAt } from "../../../client/javascript/src/calendar.js";
 import { newDevice } from "../../../client/javascript/src/device.js";
 import { systemCoins } from "../../../client/javascript/src/responses.js";
 import { Sender } from "../../../client/javascript/src/sender.js";
@@ -24,7 +24,7 @@ function uploaderOf({ reports = [], uploads = [], interval = "none", ...device }
   const sent = [];
   const documents = {
     device: { ...newDevice("m"), ...device },
-    spool: { reports, uploads },
+    spool: { reports, uploads, last: {} },
     log: [],
   };
   const transport = {
@@ -94,6 +94,35 @@ test("all uploads that are too old are given up at once, and none of them leaves
   assert.deepEqual([sent, documents.device.counters], [[], { given_up: 3 }]);
 });
 
+test("what a flush may not send yet stays a waiting report, and no upload", async () => {
+  const sending = { failures: 2, asked: NOON + 60, pause: NOON + 60 };
+  const { uploader, documents } = uploaderOf({ reports: [waiting(NOON)], sending });
+  assert.equal((await uploader.step({ tried: new Set() })).due, NOON + 60);
+  assert.deepEqual([documents.spool.reports.length, documents.spool.uploads], [1, []]);
+});
+
+test("an upload that was first tried in 1970 is given up a week later, too", async () => {
+  const uploads = [pending("a", { first: 0, attempts: 0 })];
+  const moment = { now: 100, isFailing: true };
+  const { uploader, documents } = uploaderOf({ uploads }, moment);
+  await uploader.step();
+  assert.equal(uploads[0].first, 100);
+  moment.now += 8 * DAY;
+  await uploader.step();
+  assert.deepEqual(documents.device.counters, { given_up: 1 });
+});
+
+test("a retry by a clock that was set back takes nothing from the week of the first attempt", async () => {
+  const moment = { now: NOON, isFailing: true };
+  const reports = [waiting(NOON - 2), waiting(NOON - 1)];
+  const { uploader, sent } = uploaderOf({ reports, interval: "week" }, moment);
+  for (const days of [-8, 9, 0]) {
+    await uploader.step({ tried: new Set() });
+    Object.assign(moment, { isFailing: false, now: moment.now + days * DAY });
+  }
+  assert.deepEqual([sent.length, new Set(sent).size], [2, 1]);
+});
+
 test("an interval that has had its report is not waited for", async () => {
   const held = { "theme 2026-Q4": { ends: NOON - 1, seconds: DAY, tag: "0" } };
   const { uploader } = uploaderOf({ held });
@@ -134,7 +163,7 @@ for (const [interval, seconds] of [["hour", 3600], ["day", DAY], ["week", 7 * DA
       while (spool.reports.length + spool.uploads.length) {
         moment.isFailing = sent.length > 1 && failures < 12;
         const { due, id } = await uploader.step(isFlush ? { tried: new Set(["x"]) } : {});
-        if (id) came.push([intervalEnd(interval, moment.now), id]);
+        if (id) came.push([intervalAt(interval, moment.now).ends, id]);
         failures += id && moment.isFailing ? 1 : 0;
         assert.ok(due < Infinity || !spool.reports.length);
         if (due < Infinity) moment.now = Math.max(moment.now, due);

@@ -168,7 +168,7 @@ def test_an_attempt_of_a_later_interval_takes_its_place(
 def test_reports_of_no_interval_and_of_other_metrics_wait_for_nothing(
     home: Home, clock: FixedClock
 ) -> None:
-    """A flush sends them all; an interval of a registry that is gone holds up nothing either."""
+    """A flush sends them all; of what the registry names no more, one leaves in a week."""
     metrics = metric_of("page", interval="day"), metric_of("theme", interval="day")
     transport = MemoryTransport()
     client = home.open(*metrics, metric_of("event"), collector=transport)
@@ -182,7 +182,26 @@ def test_reports_of_no_interval_and_of_other_metrics_wait_for_nothing(
     assert flushed.detail == "one report of a metric leaves in an interval"
     client.close()
     client = home.open(metric_of("event"), collector=transport)
-    assert client.flush().sent == 4
+    assert client.flush(timeout=2.0).sent == 0
+    clock.advance(days=7)
+    assert client.flush(timeout=2.0).sent == 2
+    assert client.counters()["given_up"] == 2
+
+
+@PATHS
+def test_a_clock_that_is_set_back_lets_no_second_report_leave(
+    is_flush: bool, home: Home, clock: FixedClock
+) -> None:
+    """A retry in an earlier week takes nothing from the week of the first attempt."""
+    clock.set("2026-10-28")
+    offline(home.open, clock, "week", 3)
+    transport = MemoryTransport([None])
+    client = home.open(metric_of(interval="week"), collector=transport)
+    for days in (-8, 9):
+        send(client, is_flush=is_flush)
+        clock.advance(days=days)
+    send(client, is_flush=is_flush)
+    assert len(set(transport.bodies)) == 1 < len(transport.bodies)
 
 
 def test_a_clock_that_was_wrong_holds_up_nothing(home: Home, clock: FixedClock) -> None:

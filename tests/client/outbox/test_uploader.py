@@ -61,7 +61,7 @@ def test_statuses_that_no_repetition_changes_drop(status: int, home: Home) -> No
     client.record("page", "x")
     client.record("page", "y")
     assert client.flush()
-    assert client.counters() == {f"refused: status {status}": 1, "accepted": 1, "recorded": 2}
+    assert client.counters() == {"refused": 1, "accepted": 1, "recorded": 2}
     assert client.log()[0].reports[0].status == f"refused: status {status}"
 
 
@@ -117,12 +117,7 @@ def test_each_report_has_a_status_of_its_own(home: Home) -> None:
         "refused: unknown metric",
         "refused: no reason given",
     ]
-    assert client.counters() == {
-        "accepted": 1,
-        "recorded": 3,
-        "refused: no reason given": 1,
-        "refused: unknown metric": 1,
-    }
+    assert client.counters() == {"accepted": 1, "recorded": 3, "refused": 2}  # without bound else
 
 
 def test_upload_is_given_up_seven_days_after_its_first_attempt(home: Home) -> None:
