@@ -71,9 +71,7 @@ def restore(path: Path, database: str) -> None:
     with opened(sqlite_url(path)) as source, opened(database) as target:
         check_schema(source)
         if not is_empty(target):
-            raise StoreError(
-                "the database must be empty before a backup is restored", retryable=False
-            )
+            raise StoreError("the database must be empty to restore, got tables", retryable=False)
         _copy_tables(source, target)
 
 

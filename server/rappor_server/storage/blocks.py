@@ -75,9 +75,7 @@ class Rule:
 
         Where devices report every event, it asks for `min_cohort` reports in all.
         """
-        return max(
-            rule.min_cohort * most_reports(rule.pace, first, last) for rule in self.since(first)
-        )
+        return max(r.min_cohort * most_reports(r.pace, first, last) for r in self.since(first))
 
     def since(self, day: datetime.date) -> list[Rule]:
         """Return the rules by which what comes on a day, or later, is judged."""

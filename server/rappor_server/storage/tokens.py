@@ -108,9 +108,4 @@ def _token(row: Row[tuple[object, ...]]) -> Token:
         metrics = msgspec.json.decode(row.metrics, type=tuple[str, ...] | None)
     except (msgspec.MsgspecError, UnicodeDecodeError):  # it allows nothing, and hides no other one
         metrics = ()
-    return Token(
-        id=row.id,
-        metrics=metrics,
-        expires=row.expires,
-        revoked=row.revoked,
-    )
+    return Token(id=row.id, metrics=metrics, expires=row.expires, revoked=row.revoked)
