@@ -87,10 +87,11 @@ class InputFiles:
             chain.write_text(self.certificate, encoding="utf-8")
             key.write_text(self.private_key, encoding="utf-8")
             try:
-                context.load_cert_chain(chain, key)
+                context.load_cert_chain(chain, key, password="")  # or it would ask the terminal
             except (ssl.SSLError, ValueError):
                 raise ConfigError(
-                    "tls_certificate and tls_key must be PEM files that belong together"
+                    "tls_certificate and tls_key must be PEM files that belong together, the key "
+                    "without a passphrase"
                 ) from None
 
 

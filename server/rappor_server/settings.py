@@ -202,7 +202,9 @@ class Settings:
     tls_certificate: str = _setting(
         "", "PEM", "The certificate chain, to serve HTTPS directly.", _PATH
     )
-    tls_key: str = _setting("", "PEM", "The private key of the certificate.", _PATH)
+    tls_key: str = _setting(
+        "", "PEM", "The private key of the certificate, without a passphrase.", _PATH
+    )
     proxies: str = _setting(
         "127.0.0.1",
         "ADDRESSES",

@@ -29,6 +29,8 @@ from collectors import (
     serving,
     upload_of,
 )
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.serialization import Encoding, PrivateFormat
 from rappor_server.storage.database import open_engine
 from sockets import certificate
 from sqlalchemy import text
@@ -145,6 +147,22 @@ def test_certificates_are_read_again(tmp_path: Path, database_file: str) -> None
             stranger.sendall(b"GET / HTTP/1.1\r\nHost: telltale\r\n\r\n")
             stranger.recv(1000)
         assert "telltale" not in running.log.read_text()
+
+
+def test_a_key_with_a_passphrase_is_refused(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Nobody is asked for it: a collector that reloads would wait for the answer, and not serve."""
+    cert, key = certificate(tmp_path)
+    encryption = serialization.BestAvailableEncryption(b"sesame")
+    own = serialization.load_pem_private_key(key.read_bytes(), None)
+    key.write_bytes(own.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, encryption))
+    (tmp_path / "metrics.toml").write_text(REGISTRY)
+    flags = ("--tls-certificate", str(cert), "--tls-key", str(key))
+    refused = run_command("serve", str(tmp_path / "metrics.toml"), *flags)
+    assert refused.returncode == 2
+    assert "the key without a passphrase" in refused.stderr
+    assert "phrase:" not in refused.stderr + capfd.readouterr().err
 
 
 @pytest.mark.slow

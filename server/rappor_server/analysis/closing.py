@@ -42,10 +42,8 @@ class CloseTask:
         """Go on with the first metric that is not done."""
         tell("closing")
         fold_all(store.engine)
-        until, today = time.monotonic() + self.seconds, earlier_of_clocks(store, self.today)
-        for metric in self.metrics:
-            if not close_days(store, metric, today, until=until):
-                return
+        today = earlier_of_clocks(store, self.today)
+        close_all(store, self.metrics, today, until=time.monotonic() + self.seconds)
 
 
 def earlier_of_clocks(store: Store, today: datetime.date) -> datetime.date:
@@ -74,10 +72,21 @@ def close_days(
     return close_blocks(store.engine, metric.name, rule_of(store, metric), today=today, until=until)
 
 
-def close_all(store: Store, metrics: Iterable[Metric], today: datetime.date) -> None:
-    """Close the blocks of all days that have ended, whatever time it takes."""
+def close_all(
+    store: Store, metrics: Iterable[Metric], today: datetime.date, *, until: float = math.inf
+) -> None:
+    """Do what `close_days` does for each metric; raise what one fails with after the others."""
+    errors: list[Exception] = []
     for metric in metrics:
-        close_days(store, metric, today)
+        try:
+            if not close_days(store, metric, today, until=until):
+                return
+        except Exception as error:  # noqa: BLE001 - damaged counters of one metric stop no other
+            errors.append(error)
+            if time.monotonic() > until:
+                break
+    if errors:
+        raise errors[0]
 
 
 def metrics_due(store: Store, metrics: Sequence[Metric], today: datetime.date) -> list[Metric]:

@@ -9,6 +9,7 @@ metric without a minimum shows whatever has come.
 from __future__ import annotations
 
 import datetime
+import functools
 import itertools
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Set
@@ -31,13 +32,14 @@ from sqlalchemy import (
 
 from rappor.counts.calendar import Days, stretch_of
 from rappor.counts.counts import Counts
-from rappor.counts.devices import squares_by_pace
+from rappor.counts.devices import squares_by_paces
 from rappor.ground.errors import DecodeError, ParamsError, ReportError
 from rappor.protocol.params import Params
 from rappor.registry.metric import Metric
 from rappor_server.errors import StoreError
 from rappor_server.storage import schema
 from rappor_server.storage.database import failing_as_store_error
+from rappor_server.storage.rule_history import rule_of
 from rappor_server.storage.store import Store
 from rappor_server.storage.tallies import Tally
 
@@ -307,8 +309,8 @@ def check_decodable(found: Release) -> None:
 _Days = Counter[tuple[str, datetime.date]]
 """(fingerprint, day) -> reports."""
 
-_Period = tuple[datetime.date, datetime.date, int]
-"""First and last day of a block of one cohort, and its reports."""
+_Period = tuple[tuple[str, ...], datetime.date, datetime.date, int]
+"""The paces that held, the first and last day of a block of one cohort, and its reports."""
 
 
 def _least(metric: Metric) -> int:
@@ -333,6 +335,12 @@ def _withheld(
 def _add_rows(store: Store, asked: BlockQuery, stretches: _Stretches) -> None:
     """Add what may be shown, and the days not yet released, each to its stretch of days."""
     sets: dict[str, Params] = {}
+    rule = rule_of(store, asked.metric)
+
+    @functools.cache
+    def paces(first: datetime.date) -> tuple[str, ...]:
+        return tuple(sorted({each.pace for each in rule.since(first)}))
+
     with failing_as_store_error(), store.engine.connect() as db:
         for day in asked.waiting(db):
             stretches.of(day).waiting.add(day)
@@ -341,7 +349,7 @@ def _add_rows(store: Store, asked: BlockQuery, stretches: _Stretches) -> None:
             if key not in sets:
                 sets |= _sets(db, {key})
             one = stretches.of(day).sum_of(key, sets[key])
-            one.add(cohort, (first, day, number), bytes(data))
+            one.add(cohort, (paces(first), first, day, number), bytes(data))
 
 
 @dataclass(slots=True)
@@ -367,8 +375,9 @@ class _Sum:
 
     def add(self, cohort: int, period: _Period, data: bytes) -> None:
         """Add a block of a cohort."""
-        self.reports[cohort] += period[2]
-        self.ones[cohort] += Tally.from_bytes(period[2], data).ones
+        number = period[-1]
+        self.reports[cohort] += number
+        self.ones[cohort] += Tally.from_bytes(number, data).ones
         self.periods[cohort].append(period)
 
     def take(self, other: _Sum) -> None:
@@ -380,9 +389,9 @@ class _Sum:
 
     def counts(self, metric: Metric) -> Counts:
         """Return the counts; StoreError if they are impossible."""
-        squares = None
-        if metric.pace != "none":  # the most that it can be; a device is in one cohort
-            squares = sum(squares_by_pace(metric.pace, each) or 0 for each in self.periods.values())
+        squares: int | None = 0  # the most that it can be; a device is in one cohort
+        for each in map(squares_by_paces, self.periods.values()):
+            squares = None if squares is None or each is None else squares + each
         try:
             return Counts(self.params, self.ones, self.reports, metric.name, squares)
         except ReportError as error:
@@ -419,7 +428,7 @@ class _Stretch:
             collections = [each.counts(metric) for each in together]
         days: _Days = Counter()
         for key, each in self.sums.items():
-            for _, day, number in itertools.chain.from_iterable(each.periods.values()):
+            for *_, day, number in itertools.chain.from_iterable(each.periods.values()):
                 days[key, day] += number
         return Release(
             metric=metric.name,

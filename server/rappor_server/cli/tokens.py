@@ -75,7 +75,9 @@ def list_tokens(**options: Any) -> None:
 
     with open_store(read_settings(options)) as store:
         for found in tokens.list_all(store):
-            allowed = "all metrics" if found.metrics is None else ", ".join(found.metrics)
+            allowed = (
+                "all metrics" if found.metrics is None else ", ".join(found.metrics) or "damaged"
+            )
             state = f"revoked {found.revoked}" if found.revoked else f"until {found.expires or '-'}"
             click.echo(f"{found.id}  {state}  {allowed}")
 

@@ -16,10 +16,10 @@ from rappor_server.storage import schema
 from rappor_server.storage.database import (
     check_schema,
     copy_sqlite,
+    create_tables,
     erase_traces,
     failing_as_store_error,
     is_empty,
-    migrate,
     opened,
     sqlite_url,
     writing,
@@ -71,16 +71,14 @@ def restore(path: Path, database: str) -> None:
     with opened(sqlite_url(path)) as source, opened(database) as target:
         check_schema(source)
         if not is_empty(target):
-            raise StoreError(
-                "the database must be empty before a backup is restored", retryable=False
-            )
+            raise StoreError("the database must be empty to restore, got tables", retryable=False)
         _copy_tables(source, target)
 
 
 def _copy_tables(source: Engine, target: Engine) -> None:
-    """Copy every row of every table into a new schema."""
-    migrate(target.url.render_as_string(hide_password=False))
+    """Copy every row of every table into a new schema, or leave the database empty."""
     with failing_as_store_error(), source.connect() as old, writing(target) as new:
+        create_tables(new)
         if source.dialect.name == "postgresql":
             old.execute(text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"))
         for table in schema.metadata.sorted_tables:

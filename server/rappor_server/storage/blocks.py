@@ -75,9 +75,11 @@ class Rule:
 
         Where devices report every event, it asks for `min_cohort` reports in all.
         """
-        own = self.min_cohort * most_reports(self.pace, first, last)
-        held = [rule.least(first, last) for until, rule in self.earlier if until + _DAY >= first]
-        return max([own, *held])
+        return max(r.min_cohort * most_reports(r.pace, first, last) for r in self.since(first))
+
+    def since(self, day: datetime.date) -> list[Rule]:
+        """Return the rules by which what comes on a day, or later, is judged."""
+        return [self, *(rule for until, rule in self.earlier if until + _DAY >= day)]
 
     def shows(self, block: Block) -> bool:
         """Return whether a block may be shown."""

@@ -255,14 +255,11 @@ def migrate(address: str) -> Path | None:
                 connection.execute(_HOLD_LONG)
             have, (want, *older) = _revision(connection), _revisions()
             _check_own(have)
-            config = _config()
-            config.attributes["connection"] = connection
             if have is None:
-                schema.metadata.create_all(connection, checkfirst=False)
-                command.stamp(config, want)
+                create_tables(connection)
             elif have in older:
                 backup = _back_up(path, have) if is_sqlite else None
-                command.upgrade(config, want)
+                command.upgrade(_config(connection), want)
             elif have < want:
                 raise SchemaError(
                     f"the database must have schema {' or '.join(older)}, got {have}: run migrate "
@@ -273,6 +270,12 @@ def migrate(address: str) -> Path | None:
         if is_sqlite:
             erase_traces(path)
         return backup
+
+
+def create_tables(connection: Connection) -> None:
+    """Give an empty database the schema of this program."""
+    schema.metadata.create_all(connection, checkfirst=False)
+    command.stamp(_config(connection), _revisions()[0])
 
 
 def erase_traces(path: Path, *, seconds: float = _WAIT_SECONDS) -> bool:
@@ -389,8 +392,8 @@ def _prepare_postgresql(connection: Any, _: object) -> None:
     connection.commit()
 
 
-def _config() -> Config:
-    config = Config()
+def _config(connection: Connection | None = None) -> Config:
+    config = Config(attributes={"connection": connection})
     folder = resources.files("rappor_server.storage") / "migrations"
     config.set_main_option("script_location", str(folder).replace("%", "%%"))
     return config

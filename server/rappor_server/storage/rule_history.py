@@ -23,7 +23,7 @@ from rappor_server.storage.store import Store
 def note_rules(store: Store, metrics: Iterable[Metric], today: datetime.date) -> None:
     """Note that the rules of metrics are in force today."""
     *own, last = schema.rule.columns
-    rows = [(m.name, m.pace, m.min_cohort, today) for m in metrics if m.min_reports]
+    rows = [(m.name, m.pace, m.min_cohort, today) for m in metrics]
     with failing_as_store_error(), store.engine.connect() as db:
         known = {tuple(row) for row in db.execute(select(*own).where(last >= today))}
     if new := sorted(row for row in rows if row[:-1] not in known):

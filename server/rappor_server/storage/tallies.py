@@ -8,6 +8,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from rappor_server.errors import StoreError
+
 SUM: Final = np.dtype("<i8")
 """How the database holds a sum: 64 bits, little-endian."""
 
@@ -32,7 +34,9 @@ class Tally:
 
     @classmethod
     def from_bytes(cls, reports: int, data: bytes) -> Tally:
-        """Read what `to_bytes` wrote."""
+        """Read what `to_bytes` wrote; StoreError for what cannot be sums."""
+        if len(data) % SUM.itemsize:
+            raise StoreError("the database cannot answer: sums in it are damaged")
         return cls(reports, np.frombuffer(data, dtype=SUM).astype(np.int64))
 
 

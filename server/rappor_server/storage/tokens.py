@@ -13,6 +13,7 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import msgspec
 from sqlalchemy import Row, select, update
 
 from rappor_server.storage import schema
@@ -103,10 +104,8 @@ def _digest(token: str) -> bytes:
 
 
 def _token(row: Row[tuple[object, ...]]) -> Token:
-    metrics = json.loads(row.metrics)
-    return Token(
-        id=row.id,
-        metrics=None if metrics is None else tuple(metrics),
-        expires=row.expires,
-        revoked=row.revoked,
-    )
+    try:
+        metrics = msgspec.json.decode(row.metrics, type=tuple[str, ...] | None)
+    except (msgspec.MsgspecError, UnicodeDecodeError):  # it allows nothing, and hides no other one
+        metrics = ()
+    return Token(id=row.id, metrics=metrics, expires=row.expires, revoked=row.revoked)

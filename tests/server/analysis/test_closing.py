@@ -20,7 +20,7 @@ from rappor_server.storage import blocks, schema
 from rappor_server.storage.database import migrate, writing
 from rappor_server.storage.rule_history import note_rules, rule_of
 from rappor_server.storage.store import Store
-from sqlalchemy import event, insert, select, update
+from sqlalchemy import event, insert, literal, select, update
 
 from rappor import Metric, Params
 
@@ -94,6 +94,21 @@ def test_pieces_that_another_one_has_moved_are_left_alone(store: Store) -> None:
     closing.close_days(store, SMALL, day(3))
     assert releases.release(store, SMALL, day(2), day(2)).n_reports == 6
     assert releases.release(store, SMALL, day(0), day(2)).n_reports == 3 * 6 + 2
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_damaged_counters_of_a_metric_stop_no_other(store: Store) -> None:
+    """What follows it in the order of names is closed; then it is told."""
+    fill(store)
+    fields: list[Any] = [*schema.tally.c]
+    fields[0], fields[-1] = literal("damaged"), literal(b"\0")
+    with writing(store.engine) as db:
+        db.execute(insert(schema.tally).from_select(schema.tally.c, select(*fields)))
+    damaged = dataclasses.replace(SMALL, name="damaged")
+    for _ in range(2):
+        with pytest.raises(StoreError, match="sums in it are damaged"):
+            CloseTask(metrics=[damaged, SMALL], today=day(N_DAYS)).run(store, lambda _: None)
+        assert releases.release(store, SMALL, *ALL_DAYS).n_reports == 6 * N_DAYS
 
 
 @pytest.mark.parametrize("pace", ["day", "week"])

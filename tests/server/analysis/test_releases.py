@@ -34,6 +34,7 @@ from rappor_server.ingest.validate import Suspicious, read_upload
 from rappor_server.storage import schema
 from rappor_server.storage.blocks import SET_ASIDE
 from rappor_server.storage.database import writing
+from rappor_server.storage.rule_history import note_rules
 from rappor_server.storage.store import Store
 from registries import registry_of
 from sqlalchemy import event
@@ -417,6 +418,25 @@ def test_estimates_of_a_range_are_those_of_its_days(store: Store) -> None:
     answer = json.loads(task.run(store, lambda _: None))
     assert answer["assumed"] == apart.assumed != together.assumed
     assert answer["estimates"] == apart.to_dict()["estimates"]
+
+
+@pytest.mark.parametrize("least", [0, 5])
+def test_errors_count_what_devices_reported_under_the_rule_of_each_day(
+    store: Store, least: int
+) -> None:
+    """Hourly on day 0, weekly from day 1 on, which is judged by both; TODAY is a Saturday."""
+    hourly, weekly, event = (
+        dataclasses.replace(DAILY, interval=each, min_reports=least, min_cohort=1)
+        for each in ("hour", "week", "none")
+    )
+    for metric, on, number in ((hourly, 0, 100), (weekly, 1, 50), (weekly, 2, 30), (weekly, 4, 20)):
+        note_rules(store, [metric], day(on))
+        send(store, *[0] * number, on=on)
+    (counts,) = read(store, 0, 4, metric=weekly).collections
+    # of one device at most 24 reports on each of days 0 and 1, and one in the week of days 2 and 4
+    assert counts.squares == 24 * 100 + 24 * 50 + 50 + 2 * (24 * 50 + 100 + 50)
+    note_rules(store, [event], day(4))
+    assert read(store, 0, 4, metric=weekly).collections[0].squares is None
 
 
 def test_weeks_begin_on_monday_and_end_with_the_range(store: Store) -> None:

@@ -42,6 +42,7 @@ from rappor_server.storage.database import (
     opened,
     parse_url,
     sqlite_url,
+    writing,
 )
 from rappor_server.storage.store import Store
 from sqlalchemy import MetaData, inspect, select, text
@@ -349,6 +350,26 @@ def test_a_backup_that_fails_is_none(database: str, tmp_path: Path) -> None:
     engine.dispose()
     backup(database, copy)
     assert [path.name for path in tmp_path.glob("copy*")] == ["copy.sqlite3"]
+
+
+def test_a_restore_that_fails_leaves_the_database_empty(database: str, tmp_path: Path) -> None:
+    """So the next run can fill it, and no collector takes it for a new one meanwhile."""
+    source, copy = sqlite_url(tmp_path / "source.sqlite3"), tmp_path / "copy.sqlite3"
+    migrate(source)
+    with contextlib.closing(Store.open(source)) as store:
+        commit(store, upload_of())
+    backup(source, copy)
+    for old, new in (("tally", "away"), ("away", "tally")):
+        with opened(sqlite_url(copy)) as engine, writing(engine) as db:
+            db.execute(text(f"ALTER TABLE {old} RENAME TO {new}"))
+        if new == "away":
+            with pytest.raises(StoreError, match="OperationalError"):
+                restore(copy, database)
+            with opened(database) as engine:
+                assert is_empty(engine)
+    restore(copy, database)
+    with contextlib.closing(Store.open(database)) as store:
+        assert total(store) == 1
 
 
 def test_restore_needs_a_backup(tmp_path: Path) -> None:

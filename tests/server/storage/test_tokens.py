@@ -7,8 +7,9 @@ import datetime
 import pytest
 from collectors import TODAY
 from rappor_server.storage import schema, tokens
+from rappor_server.storage.database import writing
 from rappor_server.storage.store import Store
-from sqlalchemy import select
+from sqlalchemy import select, update
 
 
 def test_token_is_shown_once_and_hashed_at_rest(store: Store) -> None:
@@ -41,6 +42,19 @@ def test_tokens_end(store: Store) -> None:
     listed = {token.id: token.revoked for token in tokens.list_all(store)}
     assert listed[found.id] == TODAY
     assert len(listed) == 2
+
+
+@pytest.mark.parametrize("metrics", ["[x", "5", '{"page": 1}', '"page"', "[1]", ""])
+def test_a_damaged_token_allows_nothing(metrics: str, store: Store) -> None:
+    """It hides no other one from who lists them all."""
+    token = tokens.create(store, metrics=["page"], expires=None, today=TODAY)
+    with writing(store.engine) as db:
+        db.execute(update(schema.token).values(metrics=metrics))
+    tokens.create(store, metrics=["page"], expires=None, today=TODAY)
+    found = tokens.verify(store, token, today=TODAY)
+    assert found is not None
+    assert not found.allows("page")
+    assert sorted(each.metrics or () for each in tokens.list_all(store)) == [(), ("page",)]
 
 
 @pytest.mark.parametrize("wrong", ["", "x", "rappor.a.b", "rappor..", "a.b.c.d", "ü.ü.ü"])
