@@ -14,7 +14,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,10 +21,12 @@ from typing import Any
 
 import httpx
 import plain_http
+from programs import until
 from rappor_server.analysis import releases
 from rappor_server.ingest.accepted_params import AcceptedParams
 from rappor_server.ingest.validate import Submission, Suspicious, read_upload
 from rappor_server.storage import day_tables, schema, tokens
+from rappor_server.storage.bulk import insert_rows
 from rappor_server.storage.database import writing
 from rappor_server.storage.fold import Folded, fold, fold_all
 from rappor_server.storage.inbox import Group, open_inbox
@@ -40,64 +41,37 @@ from rappor.protocol.wire import Report, Upload
 TODAY = datetime.date(2026, 11, 21)
 PARAMS = Params(k=16, m=4, f=0.5, p=0.25, q=0.75)
 BOOLEAN = Params(k=1, encoding="boolean", f=0.5, p=0.25, q=0.75)
-REGISTRY = """
-[budget]
-total = inf
-[metrics.page]
-description = "Home page"
-owner = "a@example.org"
-expires = 2100-01-01
-epoch = "life"
-interval = "none"
-encoding = "bloom"
-k = 16
-m = 4
-f = 0.5
-p = 0.25
-q = 0.75
-candidates = "pages.txt"
-min_reports = 0
 
-[metrics.sound]
-description = "Sound on"
-owner = "a@example.org"
-expires = 2100-01-01
-epoch = "life"
-interval = "none"
-encoding = "boolean"
-f = 0.5
-p = 0.25
-q = 0.75
-keep_reports = true
-min_reports = 0
 
-[metrics.small]
-description = "Released from five reports on, two of a cohort"
-owner = "a@example.org"
-expires = 2100-01-01
-epoch = "life"
-interval = "day"
-encoding = "bloom"
-k = 16
-m = 4
-f = 0.5
-p = 0.25
-q = 0.75
-min_reports = 5
-min_cohort = 2
+def entry(name: str, **fields: Any) -> str:
+    """Return the entry of a metric whose every report shows, as a file has it."""
+    given = {
+        "description": "A metric of tests",
+        "owner": "a@example.org",
+        "expires": datetime.date(2100, 1, 1),
+        "epoch": "life",
+        "interval": "none",
+        "encoding": "bloom",
+        "f": 0.5,
+        "p": 0.25,
+        "q": 0.75,
+        "min_reports": 0,
+    } | fields
+    told = (
+        f"{key} = {each if isinstance(each, datetime.date) else json.dumps(each)}\n"
+        for key, each in given.items()
+    )
+    return f"[metrics.{name}]\n{''.join(told)}\n"
 
-[metrics.old]
-description = "Over"
-owner = "a@example.org"
-expires = 2020-01-01
-epoch = "life"
-interval = "none"
-encoding = "boolean"
-f = 0.5
-p = 0.25
-q = 0.75
-min_reports = 0
-"""
+
+UNBOUNDED = "[budget]\ntotal = inf\n"
+REGISTRY = (
+    UNBOUNDED
+    + entry("page", k=16, m=4, candidates="pages.txt")
+    + entry("sound", encoding="boolean", keep_reports=True)
+    + entry("small", interval="day", k=16, m=4, min_reports=5, min_cohort=2)
+    + entry("old", encoding="boolean", expires=datetime.date(2020, 1, 1))
+)
 
 
 def metric_of(name: str = "page", params: Params = PARAMS, **fields: Any) -> Metric:
@@ -130,9 +104,15 @@ def upload_of(*reports: Report, upload_id: str | None = None) -> bytes:
     return Upload(id=upload_id or Upload.new_id(), reports=tuple(chosen)).to_json()
 
 
-def submission_of(body: bytes, *, today: datetime.date = TODAY) -> Submission:
+def submission_of(
+    body: bytes,
+    accepted: AcceptedParams = ACCEPTED,
+    *,
+    today: datetime.date = TODAY,
+    suspicious: Suspicious = Suspicious.ACCEPT,
+) -> Submission:
     """Read a body as the collector does, accepting every popcount."""
-    return read_upload(body, ACCEPTED, today=today, max_reports=1000, suspicious=Suspicious.ACCEPT)
+    return read_upload(body, accepted, today=today, max_reports=1000, suspicious=suspicious)
 
 
 def released(store: Store, name: str = "page") -> releases.Release:
@@ -408,14 +388,14 @@ def start(
 
 def wait_until_ready(running: Running) -> None:
     """Wait until a collector is ready, on a slow machine too; fail with its log if it ends."""
-    end = time.monotonic() + 180
-    while time.monotonic() < end:
+
+    def is_ready() -> bool:
         assert running.process.poll() is None, running.log.read_text()
         with contextlib.suppress(httpx.TransportError):
-            if plain_http.get(f"{running.admin_url}/readyz", timeout=5).status_code == 200:
-                return
-        time.sleep(0.05)
-    raise AssertionError(running.log.read_text())
+            return plain_http.get(f"{running.admin_url}/readyz", timeout=5).status_code == 200
+        return False
+
+    until(is_ready, 180)
 
 
 @contextlib.contextmanager
@@ -442,42 +422,14 @@ def make_token(database: str, *metrics: str, expires: datetime.date | None = Non
         return tokens.create(store, metrics=metrics or None, expires=expires, today=today)
 
 
-def total_reports(counts: dict[str, Any]) -> int:
-    """Return the reports in the answer of the counts endpoint, added up cohort by cohort."""
-    collections: Sequence[dict[str, Any]] = counts["collections"]
-    return sum(sum(entry["reports"]) for entry in collections)
-
-
 def put(store: Store, counts: Counts, day: datetime.date) -> None:
-    """Keep counts as those of a day, as if their reports had come on it."""
+    """Keep counts as those of a day without any, as if their reports had come on it."""
     params = counts.params
+    kind = (counts.metric, params.fingerprint, day, False)
+    rows = [
+        (*kind, cohort, each.reports, each.to_bytes())
+        for cohort, each in enumerate(map(Tally, counts.reports.tolist(), counts.ones))
+    ]
     with writing(store.engine) as db:
-        known = select(schema.params.c.fingerprint)
-        if params.fingerprint not in db.execute(known).scalars().all():
-            document = {"fingerprint": params.fingerprint, "document": params.to_json()}
-            db.execute(schema.params.insert(), document)
-        columns = schema.tally.c
-        same = (columns.metric == counts.metric) & (columns.params == params.fingerprint)
-        gone = schema.tally.delete().where(same, columns.day == day, ~columns.quarantine)
-        before = {
-            cohort: Tally.from_bytes(reports, bytes(ones))
-            for cohort, reports, ones in db.execute(
-                gone.returning(columns.cohort, columns.reports, columns.ones)
-            )
-        }
-        rows = []
-        for cohort in range(params.m):
-            tally = Tally(int(counts.reports[cohort]), counts.ones[cohort])
-            total = tally + before[cohort] if cohort in before else tally
-            rows.append(
-                {
-                    "metric": counts.metric,
-                    "params": params.fingerprint,
-                    "day": day,
-                    "quarantine": False,
-                    "cohort": cohort,
-                    "reports": total.reports,
-                    "ones": total.to_bytes(),
-                }
-            )
-        db.execute(schema.tally.insert(), rows)
+        insert_rows(db, schema.params, [(params.fingerprint, params.to_json())])
+        insert_rows(db, schema.tally, rows)
