@@ -11,7 +11,7 @@ import device_child
 import numpy as np
 import plain_http
 import pytest
-from collectors import PATIENT, UNBOUNDED, entry, free_port, make_token, serving, serving_file
+from collectors import LOUD, PATIENT, UNBOUNDED, entry, free_port, make_token, serving, serving_file
 from programs import CLIENT, run_python
 from scipy import stats
 
@@ -21,13 +21,13 @@ from rappor.simulation.population import english_words
 N_DEVICES = 1000
 N_WORDS = 20
 FALSE_ALARM = 1e-9
-LOUD = {"f": 0.0, "p": 0.05, "q": 0.95, "insecure": True}
-"""Noise that protects nobody, so that few reports show what was sent."""
 WORD = UNBOUNDED + entry("word", k=64, m=8, candidates="words.txt", **LOUD)
-THEME = (
-    UNBOUNDED
-    + entry("theme", encoding="onehot", categories=["light", "dark"], **LOUD).rstrip()
-    + '\nsegments = {version = ["1", "2"]}\n'
+THEME = UNBOUNDED + entry(
+    "theme",
+    encoding="onehot",
+    categories=["light", "dark"],
+    segments={"version": ["1", "2"]},
+    **LOUD,
 )
 EDITOR = UNBOUNDED + entry(
     "editor",

@@ -44,7 +44,7 @@ BOOLEAN = Params(k=1, encoding="boolean", f=0.5, p=0.25, q=0.75)
 
 
 def entry(name: str, **fields: Any) -> str:
-    """Return the entry of a metric whose every report shows, as a file has it."""
+    """Return the entry of a metric whose every report shows, as a file has it; None leaves out."""
     given = {
         "description": "A metric of tests",
         "owner": "a@example.org",
@@ -57,13 +57,18 @@ def entry(name: str, **fields: Any) -> str:
         "q": 0.75,
         "min_reports": 0,
     } | fields
-    told = (
-        f"{key} = {each if isinstance(each, datetime.date) else json.dumps(each)}\n"
-        for key, each in given.items()
-    )
+    told = (f"{key} = {_toml(each)}\n" for key, each in given.items() if each is not None)
     return f"[metrics.{name}]\n{''.join(told)}\n"
 
 
+def _toml(value: Any) -> str:
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{key} = {_toml(each)}' for key, each in value.items())}}}"
+    return str(value) if isinstance(value, datetime.date) else json.dumps(value)
+
+
+LOUD: dict[str, Any] = {"f": 0.0, "p": 0.05, "q": 0.95, "insecure": True}
+"""Fields of noise that protects nobody, so that few reports show what was sent."""
 UNBOUNDED = "[budget]\ntotal = inf\n"
 REGISTRY = (
     UNBOUNDED

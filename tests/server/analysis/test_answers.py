@@ -211,3 +211,15 @@ async def test_a_programs_job_is_deleted_in_any_process(store: Store) -> None:
         assert await one.answers.find_job(job.id, "a") is None
         while not one.jobs.may_start("a"):
             await asyncio.sleep(0.05)
+
+
+async def test_a_job_that_nobody_waits_for_makes_room(store: Store) -> None:
+    """Who asked and left has no use for it."""
+    async with answering(store) as one:
+        one.desk.may_answer.clear()
+        waiting = asyncio.create_task(one.jobs.wait(start(one, lambda: b""), None))
+        await asyncio.sleep(0.01)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert one.jobs.may_start("a")

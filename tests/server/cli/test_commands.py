@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from collectors import REGISTRY, run_command, run_script
+from collectors import REGISTRY, run_command
 
 
 def test_check_command(tmp_path: Path) -> None:
@@ -23,25 +23,6 @@ def test_check_command(tmp_path: Path) -> None:
     new.write_text(REGISTRY.replace("min_reports = 0", "min_cohort = 10"))
     assert run_command("check", str(new)).returncode == 1
     assert run_command("check", str(tmp_path / "absent.toml")).returncode == 2
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [("p = 0.25", "p = 0.375"), ("f = 0.5", "f = 0.25"), ('epoch = "life"', 'epoch = "year"')],
-)
-def test_check_prices_an_edit_as_privacy_does(tmp_path: Path, before: str, after: str) -> None:
-    """What an edit costs a device is told in the same sentences as by `rappor privacy`."""
-    (tmp_path / "old.toml").write_text(REGISTRY)
-    (tmp_path / "new.toml").write_text(REGISTRY.replace(before, after))
-    privacy = "rappor privacy page --registry old.toml --changed new.toml"
-    answer = run_script(f"{privacy}\nrappor-server check new.toml --against old.toml", tmp_path)
-    assert answer.returncode == 0, answer.stderr
-    _, _, told = " ".join(answer.stdout.split()).partition("If the entry changes ")
-    cost, _, rest = told.partition(" Give the counts before and after to one decode.")
-    assert "any number of reports loses" in cost
-    assert f"page: {'epoch' if 'epoch' in before else 'parameters'} change" in rest
-    assert cost in rest
 
 
 @pytest.mark.slow

@@ -205,7 +205,7 @@ def test_a_form_needs_the_token_of_its_own_visit(
     """None, and that of somebody else who is signed in, are refused; and so is another site."""
     other = new_visitor()
     other.sign_in(token)
-    for given in ("", form_token(other.get("/pages/").text)):
+    for given in ("", "ä", form_token(other.get("/pages/").text)):
         answer = reader.http.post(f"/pages/{path}", data={"form": given})
         assert answer.status_code == 403
         assert "Load the page again" in answer.text

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from collectors import append, submission_of, total, upload_of
 from hypothesis import given
 from hypothesis import strategies as st
@@ -48,6 +49,13 @@ def test_what_a_folder_finds_at_its_start_is_folded_at_once() -> None:
     assert Schedule(0.0).is_due(Waiting(1, 1, 1, 0), 0.1)
 
 
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait until a condition comes true."""
+    async with asyncio.timeout(60):
+        while not condition():
+            await asyncio.sleep(0.05)
+
+
 def test_a_folder_that_cannot_fold_says_so(tmp_path: Path) -> None:
     """It goes on when it can, and folds all that is left when its collector ends."""
     address = sqlite_url(tmp_path / "counts.sqlite3")
@@ -57,18 +65,13 @@ def test_a_folder_that_cannot_fold_says_so(tmp_path: Path) -> None:
     append(store, [submission_of(upload_of())])
     states: list[State] = []
 
-    async def until(*, is_troubled: bool) -> None:
-        async with asyncio.timeout(60):
-            while not states or bool(states[-1].trouble) != is_troubled:
-                await asyncio.sleep(0.05)
-
     async def trial() -> None:
         folder = Folder(address, states.append)
-        await until(is_troubled=False)
+        await until(lambda: bool(states) and not states[-1].trouble)
         (tmp_path / "counts.sqlite3").rename(moved)
-        await until(is_troubled=True)
+        await until(lambda: bool(states[-1].trouble))
         moved.rename(tmp_path / "counts.sqlite3")
-        await until(is_troubled=False)
+        await until(lambda: bool(states) and not states[-1].trouble)
         append(store, [submission_of(upload_of())])
         await folder.close()
 
@@ -85,15 +88,11 @@ def leftovers(store: Store) -> int:
         return len(db.execute(select(schema.segment)).all()) - 1
 
 
+@pytest.mark.slow
 def test_what_a_reader_holds_is_erased_when_it_has_ended(store: Store) -> None:
     """Although nothing more comes that would be folded."""
     append(store, [submission_of(upload_of())])
     states: list[State] = []
-
-    async def until(condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(60):
-            while not condition():
-                await asyncio.sleep(0.05)
 
     async def trial() -> None:
         address = store.engine.url.render_as_string(hide_password=False)

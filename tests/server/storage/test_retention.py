@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ from collectors import (
     append,
     commit,
     count_group,
+    day,
     report_of,
     rows_of,
     submission_of,
@@ -23,11 +23,6 @@ from rappor_server.storage.database import writing
 from rappor_server.storage.retention import prune
 from rappor_server.storage.store import Store
 from sqlalchemy import delete, event, inspect, text
-
-
-def day(offset: int) -> datetime.date:
-    """Return the day some days after TODAY."""
-    return TODAY + datetime.timedelta(days=offset)
 
 
 @pytest.mark.parametrize(("kind", "days"), [(day_tables.UPLOAD, 14), (day_tables.KEPT, 30)])
