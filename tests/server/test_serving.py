@@ -21,8 +21,8 @@ import pytest
 from collectors import (
     REGISTRY,
     Running,
-    command,
     free_port,
+    launch,
     make_token,
     report_of,
     run_command,
@@ -273,23 +273,10 @@ def test_a_start_waits_for_a_database_that_is_late(tmp_path: Path, database_file
     """A locked file is waited for and told; when it is free the collector serves."""
     other = sqlite3.connect(tmp_path / "counts.sqlite3", isolation_level=None)
     other.execute("BEGIN EXCLUSIVE")
-    (tmp_path / "metrics.toml").write_text(REGISTRY)
-    port, log = free_port(), tmp_path / "collector.log"
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            command(
-                "serve",
-                str(tmp_path / "metrics.toml"),
-                *("--database", database_file, "--port", str(port)),
-            ),
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-        )
-    running = Running(process, port, tmp_path, log)
+    running = launch(tmp_path, database_file)
     try:
         until(lambda: bool(events(running, "waiting for the database")))
-        assert process.poll() is None
+        assert running.process.poll() is None
         other.execute("ROLLBACK")
         until(lambda: bool(events(running, "collector listening")))
         assert running.post(upload_of()).status_code == 200

@@ -358,15 +358,16 @@ def free_port() -> int:
                 return port
 
 
-def start(
+def launch(
     folder: Path,
     database: str,
     *flags: str,
     port: int = 0,
     admin: int = 0,
     registry: str = REGISTRY,
+    **environment: str,
 ) -> Running:
-    """Start a collector and wait until it is ready."""
+    """Start a collector."""
     if admin:
         flags = ("--admin", f"127.0.0.1:{admin}", *flags)
     path = folder / "metrics.toml"
@@ -381,8 +382,14 @@ def start(
             stdout=output,
             stderr=output,
             start_new_session=True,
+            env={**os.environ, **environment},
         )
-    running = Running(process, port, folder, log, admin, database)
+    return Running(process, port, folder, log, admin, database)
+
+
+def start(folder: Path, database: str, *flags: str, **more: Any) -> Running:
+    """Start a collector and wait until it is ready."""
+    running = launch(folder, database, *flags, **more)
     try:
         wait_until_ready(running)
     except BaseException:
