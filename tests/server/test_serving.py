@@ -38,18 +38,12 @@ OTHER_REGISTRY = REGISTRY.replace("[metrics.old]", "[metrics.new]")
 OPERATORS = ("/metrics", "/readyz", "/v1/metrics", "/v1/metrics/page/counts")
 
 
-def events(running: Running, name: str) -> list[dict[str, object]]:
-    """Return the lines of a log that tell of an event."""
-    lines = running.log.read_text().splitlines()
-    return [each for each in map(json.loads, lines) if each["event"] == name]
-
-
 def reload(running: Running) -> None:
     """Let a collector read its files again, and wait until it has told what came of it."""
     told = ("registry in force", "reload refused")
-    before = sum(len(events(running, name)) for name in told)
+    before = sum(len(running.events(name)) for name in told)
     running.process.send_signal(signal.SIGHUP)
-    until(lambda: sum(len(events(running, name)) for name in told) > before)
+    until(lambda: sum(len(running.events(name)) for name in told) > before)
 
 
 @pytest.fixture
@@ -101,7 +95,7 @@ def test_keys_stops_and_registry_are_read_again(tmp_path: Path, database_file: s
             assert [send(key).status_code for key in ("sesame", "simsim")] == [200, 200]
         figures = running.get("/metrics").text
         assert 'rappor_key_uploads_total{key="new"}' in figures
-        assert len(events(running, "reload refused")) == 2
+        assert len(running.events("reload refused")) == 2
         assert "sesame" not in running.log.read_text() + figures
 
 
@@ -275,10 +269,10 @@ def test_a_start_waits_for_a_database_that_is_late(tmp_path: Path, database_file
     other.execute("BEGIN EXCLUSIVE")
     running = launch(tmp_path, database_file)
     try:
-        until(lambda: bool(events(running, "waiting for the database")))
+        until(lambda: bool(running.events("waiting for the database")))
         assert running.process.poll() is None
         other.execute("ROLLBACK")
-        until(lambda: bool(events(running, "collector listening")))
+        until(lambda: bool(running.events("collector listening")))
         assert running.post(upload_of()).status_code == 200
     finally:
         other.close()
@@ -340,7 +334,7 @@ def workers(tmp_path: Path, database: str) -> Iterator[Running]:
     """Two workers on PostgreSQL."""
     flags = ("--workers", "2", "--suspicious", "accept", "--database-seconds", "0.1")
     with serving(tmp_path, database, *flags, admin=free_port()) as running:
-        until(lambda: len(events(running, "collector listening")) == 2)
+        until(lambda: len(running.events("collector listening")) == 2)
         yield running
 
 
@@ -384,18 +378,18 @@ def test_a_wrong_registry_ends_no_worker_and_a_good_one_reaches_all(workers: Run
     assert {workers.get("/v1/registry").text for _ in range(8)} == {OTHER_REGISTRY}
     path.write_text("nonsense [")
     workers.process.send_signal(signal.SIGHUP)
-    until(lambda: len(events(workers, "reload refused")) == 1)
+    until(lambda: len(workers.events("reload refused")) == 1)
     for victim in processes_of(workers):
         os.kill(victim, signal.SIGKILL)
-    until(lambda: len(events(workers, "worker ended")) == 2)
-    until(lambda: len(events(workers, "collector listening")) == 4)
+    until(lambda: len(workers.events("worker ended")) == 2)
+    until(lambda: len(workers.events("collector listening")) == 4)
     assert registries_of(workers) == good
     assert {workers.get("/v1/registry").text for _ in range(8)} == {OTHER_REGISTRY}
     assert len(processes_of(workers)) == 2
     assert workers.post(upload_of()).status_code == 200
     assert 'rappor_uploads_total{status="200"} 41.0' in figures(workers)
     assert "rappor_queue_uploads 0.0" in figures(workers)
-    assert not events(workers, "reload incomplete")
+    assert not workers.events("reload incomplete")
     workers.process.send_signal(signal.SIGTERM)
     assert workers.process.wait(60) == 0
 
@@ -414,4 +408,4 @@ def test_a_collector_whose_workers_cannot_start_ends_as_failed(
     for victim in processes_of(workers):
         os.kill(victim, signal.SIGKILL)
     assert workers.process.wait(250) == 1
-    assert events(workers, "collector failed")
+    assert workers.events("collector failed")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 import tempfile
 from pathlib import Path
 
-from collectors import launch
+from collectors import launch, upload_of
 from rappor_server.systemd import notify
 
 
@@ -30,20 +31,25 @@ def test_states_reach_who_listens() -> None:
 
 
 def test_a_collector_says_when_it_is_ready_and_when_it_ends(tmp_path: Path) -> None:
-    """Ready means that it listens; its last word comes before it closes."""
+    """Ready means that it listens; its last word comes before it closes and tells the rest."""
     with (
         tempfile.TemporaryDirectory() as folder,
         socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as heard,
     ):
         heard.bind(f"{folder}/notify")
         heard.settimeout(90)
-        database = f"sqlite:///{tmp_path / 'counts.sqlite3'}"
-        running = launch(tmp_path, database, NOTIFY_SOCKET=f"{folder}/notify")
+        address = f"sqlite:///{tmp_path / 'counts.sqlite3'}"
+        heard_at = {"NOTIFY_SOCKET": f"{folder}/notify"}
+        running = launch(tmp_path, address, "--suspicious", "accept", **heard_at)
         try:
             assert heard.recv(100) == b"READY=1"
-            assert '"event": "collector started"' in running.log.read_text()
+            assert running.events("collector started")
+            assert running.post(upload_of()).status_code == 200
             running.process.terminate()
             assert heard.recv(100) == b"STOPPING=1"
-            running.process.wait(60)
+            assert running.process.wait(60) in (0, -signal.SIGTERM)
+            (received,) = running.events("uploads received")
+            assert [received[key] for key in ("uploads", "reports", "refused")] == [1, 1, 0]
+            assert running.events("collector stopped")
         finally:
             running.kill()

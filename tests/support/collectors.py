@@ -248,6 +248,11 @@ class Running:
             with contextlib.closing(Store.open(self.database)) as store:
                 fold_all(store.engine)
 
+    def events(self, name: str) -> list[dict[str, Any]]:
+        """Return the lines of its log that tell of an event."""
+        lines = self.log.read_text().splitlines()
+        return [each for each in map(json.loads, lines) if each["event"] == name]
+
     def children(self) -> dict[str, int]:
         """Return the processes that it has started and that have not ended: number by name."""
         return {name: number for number, name in self._children()}

@@ -14,7 +14,7 @@ import httpx
 import plain_http
 import pyarrow as pa
 import pytest
-from collectors import PATIENT, Running, make_token, report_of, serving, serving_file, upload_of
+from collectors import PATIENT, Running, make_token, report_of, serving_file, upload_of
 from programs import until
 
 ARROW = "application/vnd.apache.arrow.stream"
@@ -245,17 +245,3 @@ def test_tables_hold_the_same_rows_in_every_form(asker: Asker) -> None:
     assert asker.ask({"all": True}).json() == record
     text = asker.ask(b"a\r\nb\n", query="?all=true", Content_Type="text/plain")
     assert text.json() == record
-
-
-@pytest.mark.slow
-def test_a_job_outlives_no_process(asker: Asker, tmp_path: Path) -> None:
-    """Another collector of the same database tells how far it is, and that it was killed."""
-    with serving(tmp_path, asker.running.database) as killed:
-        started = Asker(killed)
-        started.headers = asker.headers  # of one token
-        started.token = asker.token
-        stop_the_decoder(started)
-        address = started.ask({"candidates": ["a"]}, **IMPATIENT).headers["location"]
-        assert asker.get(address).json()["state"] in ("waiting", "running")
-    until(lambda: asker.get(address).json()["state"] == "failed")
-    assert asker.get(f"{address}/result").status_code == 503

@@ -34,6 +34,8 @@ def test_commands_of_operation(tmp_path: Path, database: str) -> None:
     assert "has the schema of this version" in run_command("migrate", *options).stdout
     assert "deleted 0 upload keys" in run_command("prune", *options).stdout
     _, name, _ = run_command("token", "create", *options).stdout.split(".")
+    assert name in run_command("token", "list", *options).stdout
+    assert run_command("token", "revoke", "nothing", *options).returncode == 1
     copy = tmp_path / "copy.sqlite3"
     assert run_command("backup", str(copy), *options).returncode == 0
     (tmp_path / "daily").mkdir()

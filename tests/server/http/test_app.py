@@ -23,22 +23,16 @@ from collectors import (
     ACCEPTED,
     REGISTRY,
     Running,
-    commit,
-    free_port,
     make_token,
     report_of,
-    run_command,
     serving,
     serving_file,
-    start,
     total,
     upload_of,
-    wait_until_ready,
 )
 from programs import until
 from rappor_server.ingest.retry_keys import key_of_upload
 from rappor_server.storage.backup import backup
-from rappor_server.storage.database import open_engine
 from rappor_server.storage.store import Store
 from sqlalchemy import create_engine, text
 
@@ -78,30 +72,6 @@ def check_problem(answer: httpx.Response, status: int) -> dict[str, Any]:
     assert document["title"]
     assert document["detail"]
     return document
-
-
-@pytest.mark.slow
-def test_restart_keeps_everything(tmp_path: Path, database: str) -> None:
-    """Counts, ids and tokens outlive a restart, which closes blocks; SIGTERM stores what waits."""
-    with serving(tmp_path, database, "--suspicious", "accept") as running:
-        body = upload_of()
-        first = running.post(body).content
-        token = make_token(database)
-        running.process.send_signal(signal.SIGTERM)
-        assert running.process.wait(30) in (0, -signal.SIGTERM)
-        told = [json.loads(line) for line in running.log.read_text().splitlines()]
-        (received,) = [line for line in told if line["event"] == "uploads received"]
-        assert [received[key] for key in ("uploads", "reports", "refused")] == [1, 1, 0]
-        assert "collector stopped" in running.log.read_text()
-    with contextlib.closing(Store.open(database)) as store:
-        for i in range(3):
-            before = datetime.date(2026, 1, 1 + i)
-            commit(store, upload_of(*[report_of("small")] * 6), today=before)
-    with serving(tmp_path, database, "--suspicious", "accept") as running:
-        assert running.post(body).content == first
-        assert running.get("/v1/metrics/page/counts", token).json()["reports"] == 1
-        closed = "/v1/metrics/small/counts"
-        until(lambda: running.get(closed, token).json()["reports"] == 18)
 
 
 # What is sent
@@ -152,7 +122,7 @@ def test_rate_of_one_source(tmp_path: Path) -> None:
 def test_reading_needs_a_token_that_allows_it(
     shared: tuple[Running, str], shared_database: str
 ) -> None:
-    """A missing, unknown or revoked token gets 401, one for another metric 403."""
+    """A missing, unknown or expired token gets 401, one for another metric 403."""
     collector, token = shared
     paths = ["/v1/metrics", "/v1/metrics/page/counts"]
     for path in paths:
@@ -164,12 +134,6 @@ def test_reading_needs_a_token_that_allows_it(
     check_problem(collector.get("/v1/metrics/page/counts", own), 403)
     assert collector.get("/v1/metrics/sound/counts", own).status_code == 200
     assert [m["name"] for m in collector.get("/v1/metrics", own).json()["metrics"]] == ["sound"]
-    registry = str(collector.folder / "metrics.toml")
-    options = ["--registry", registry, "--database", shared_database]
-    assert own.split(".")[1] in run_command("token", "list", *options).stdout
-    assert run_command("token", "revoke", own.split(".")[1], *options).returncode == 0
-    check_problem(collector.get("/v1/metrics/sound/counts", own), 401)
-    assert run_command("token", "revoke", "nothing", *options).returncode == 1
     late = make_token(shared_database, expires=datetime.date(2020, 1, 1))
     check_problem(collector.get("/v1/metrics", late), 401)
 
@@ -344,7 +308,8 @@ def test_inbox_that_hangs_is_503_and_not_ready(tmp_path: Path) -> None:
         body = upload_of()
         with locked(tmp_path / "counts.sqlite3-inbox"):
             for each in (body, upload_of(), upload_of()):
-                check_problem(running.post(each), 503)
+                problem = check_problem(running.post(each), 503)
+                assert "did not commit within 0.5 seconds" in problem["detail"]
             end = time.monotonic() + 5  # more than two looks at the database, which answers
             while time.monotonic() < end:
                 check_problem(running.get("/readyz"), 503)
@@ -353,6 +318,8 @@ def test_inbox_that_hangs_is_503_and_not_ready(tmp_path: Path) -> None:
             assert running.log.read_text().count("database failing") == 1
         until(lambda: running.get("/readyz").status_code == 200)
         assert running.post(body).status_code == 200
+        token = make_token(running.database)
+        assert running.get("/v1/metrics/page/counts", token).json()["reports"] == 2
 
 
 @pytest.mark.slow
@@ -368,23 +335,6 @@ def test_what_has_come_is_counted_within_seconds(tmp_path: Path, database: str) 
             os.kill(running.children()["rappor-folder"], signal.SIGKILL)
             until(lambda: "folder ended" in running.log.read_text())
         assert "rappor_inbox_failed_groups 0.0" in running.get("/metrics").text
-
-
-@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
-def test_slow_commit_is_503_and_its_retry_is_known(tmp_path: Path, database: str) -> None:
-    """A late commit gets 503; what the database stores in the end is counted once."""
-    flags = ("--suspicious", "accept", "--commit-seconds", "0.5")
-    with serving(tmp_path, database, *flags) as running:
-        token = make_token(database)
-        engine = open_engine(database)
-        body = upload_of()
-        with engine.begin() as db:
-            db.execute(text("LOCK TABLE inbox_1 IN EXCLUSIVE MODE"))
-            problem = check_problem(running.post(body), 503)
-        engine.dispose()
-        assert "did not commit within 0.5 seconds" in problem["detail"]
-        assert running.post(body).status_code == 200
-        assert running.get("/v1/metrics/page/counts", token).json()["reports"] == 1
 
 
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)
@@ -464,35 +414,3 @@ def dump_of(database: str, folder: Path) -> bytes:
     copy = folder / "dump.sqlite3"
     backup(database, copy)
     return copy.read_bytes()
-
-
-# Several processes
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
-def test_several_workers_and_collectors_on_one_postgresql(tmp_path: Path, database: str) -> None:
-    """Uploads repeated anywhere count once, and a killed collector loses nothing."""
-    flags = ["--suspicious", "accept"]
-    (tmp_path / "two").mkdir()
-    with (
-        serving(tmp_path, database, *flags, "--workers", "2", admin=free_port()) as first,
-        serving(tmp_path / "two", database, *flags) as second,
-    ):
-        token = make_token(database)
-        bodies = [upload_of(report_of(cohort=i % 4)) for i in range(60)]
-        for body in bodies:
-            assert first.post(body).status_code == 200
-            assert second.post(body).status_code == 200
-        second.kill()
-        more = [upload_of() for _ in range(20)]
-        for body in more:
-            assert first.post(body).status_code == 200
-        third = start(tmp_path / "two", database, *flags)
-        try:
-            for body in bodies + more:
-                assert third.post(body).status_code == 200
-            wait_until_ready(third)
-            assert third.get("/v1/metrics/page/counts", token).json()["reports"] == 80
-        finally:
-            third.kill()

@@ -155,21 +155,6 @@ def test_an_address_is_complete_and_shows_the_same(reader: Visitor, dashboard: D
         assert reader.http.get(page.url).text == page.text
 
 
-def test_another_process_shows_the_same_answer(
-    reader: Visitor, dashboard: Dashboard, tmp_path: Path
-) -> None:
-    """Sign-in, answer and files are in the database."""
-    page = reader.answer("/pages/metrics/theme/overview")
-    with (
-        serving(tmp_path, dashboard.database, "--pages", registry=TOML, admin=free_port()) as other,
-        Visitor(Dashboard(other, dashboard.database)).http as http,
-    ):
-        http.cookies = reader.http.cookies
-        again = http.get(f"{page.url.path}?{page.url.query.decode()}")
-        assert again.text == page.text
-        assert other.children_named("rappor-decoder") == []
-
-
 def test_hostile_candidates_are_harmless(reader: Visitor) -> None:
     """Nothing of them is markup, turns the direction or is a formula."""
     page = reader.answer(f"{HOME}/ranking", all="yes")

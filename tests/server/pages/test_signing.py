@@ -17,7 +17,7 @@ from plain_http import NO_CERTIFICATES
 from rappor_server.pages.app import ROUTES, create
 from rappor_server.pages.signing import attempts
 from rappor_server.request_limits import BodyBudget
-from rappor_server.storage import tokens, visits
+from rappor_server.storage import tokens
 from rappor_server.storage.store import Store
 
 POLICY = (
@@ -174,17 +174,6 @@ def test_signing_out_ends_the_visit(reader: Visitor) -> None:
     assert reader.post("/pages/sign-out", at="/pages/").headers["location"] == "/pages/sign-in"
     reader.http.cookies.set("rappor", cookie)
     assert reader.get("/pages/").status_code == 303
-
-
-def test_a_link_signs_in_once(
-    dashboard: Dashboard, new_visitor: Callable[[], Visitor], token: str
-) -> None:
-    """The browser that opens it first is signed in by its token; the next one is not."""
-    with contextlib.closing(Store.open(dashboard.database)) as store:
-        secret = visits.link(store, token.split(".")[1])
-    for visitor, place in ((new_visitor(), "/pages/"), (new_visitor(), "/pages/sign-in")):
-        assert visitor.get(f"/pages/once/{secret}").headers["location"] == place
-        assert visitor.get("/pages/").status_code == (200 if place == "/pages/" else 303)
 
 
 def test_signing_in_again_ends_the_visit_before(reader: Visitor, token: str) -> None:

@@ -216,10 +216,9 @@ def test_years_without_prune_stop_no_fold(store: Store) -> None:
     assert total(store) == 1
 
 
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)  # SQLite has no such time
 def test_who_is_alone_and_hangs_is_alone_no_longer(store: Store) -> None:
     """PostgreSQL ends the transaction of a folder that is silent for ten seconds, and no other."""
-    if store.engine.dialect.name == "sqlite":
-        pytest.skip("SQLite's lock ends with its process only")
     seconds = text("SHOW idle_in_transaction_session_timeout")
     with writing(store.engine) as db:
         assert db.scalar(seconds) == "0"
@@ -345,11 +344,10 @@ def test_a_group_that_cannot_be_read_is_set_apart(store: Store, name: str) -> No
     assert total(store) == 3
 
 
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)  # PostgreSQL checks its days
 @pytest.mark.parametrize("day", [b"2026-11-9x", b"\xff"])
 def test_a_group_whose_day_is_damaged_is_set_apart(store: Store, day: bytes) -> None:
     """It stops no fold, also where it is damaged among the groups that are set apart."""
-    if store.engine.dialect.name == "postgresql":
-        pytest.skip("PostgreSQL checks its days")
     append(store, [submission_of(upload_of())])
     damaged_day = {"day": cast(literal(day), Text)}
     with contextlib.closing(open_inbox(store.engine)) as inbox:
@@ -466,13 +464,12 @@ def test_too_many_connections_are_a_store_error(store: Store) -> None:
     assert caught.value.retryable
 
 
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)  # SQLite has one writer
 @pytest.mark.parametrize("level", ["repeatable read", "serializable"])
 def test_transactions_see_what_others_have_done_whatever_the_default(
     store: Store, level: str
 ) -> None:
     """A receiver that has waited for a new table must see it, or it adds to one that is dropped."""
-    if store.engine.dialect.name == "sqlite":
-        pytest.skip("SQLite has one writer at a time")
     name = store.engine.url.database
     with store.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as db:
         db.execute(text(f"ALTER DATABASE {name} SET default_transaction_isolation = '{level}'"))
