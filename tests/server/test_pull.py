@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from collectors import Running, commit, make_token, report_of, serving, upload_of
+from collectors import Running, commit, make_token, report_of, serving_file, upload_of
 from programs import run_python
 from rappor_server.storage.store import Store
 
@@ -21,20 +21,19 @@ DAYS = tuple(datetime.date(2026, 11, day) for day in (2, 3, 9))
 
 
 @pytest.fixture(scope="module")
-def running(shared_database: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """A collector that holds forty reports of three days."""
-    folder = tmp_path_factory.mktemp("pull")
-    with serving(folder, shared_database, "--suspicious", "accept") as collector:
-        with contextlib.closing(Store.open(shared_database)) as store:
+    with serving_file(tmp_path_factory.mktemp("pull"), "--suspicious", "accept") as collector:
+        with contextlib.closing(Store.open(collector.database)) as store:
             for day, n in zip(DAYS, (10, 20, 10), strict=True):
                 commit(store, upload_of(*[report_of(cohort=i % 4) for i in range(n)]), today=day)
         yield collector
 
 
 @pytest.fixture(scope="module")
-def token(running: Running, shared_database: str) -> str:  # noqa: ARG001 - it makes the database
+def token(running: Running) -> str:
     """A token for one metric."""
-    return make_token(shared_database, "page")
+    return make_token(running.database, "page")
 
 
 @pytest.mark.slow

@@ -8,10 +8,10 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import click
 import pytest
+from click.testing import CliRunner
 from collectors import REGISTRY, command, run_command, run_script
 from rappor_server.cli.app import server
 from rappor_server.settings import Settings
@@ -23,50 +23,34 @@ SEARCHES = SEARCHES.replace("min_cohort = 2", "min_cohort = 20")
 """A registry with the metric that the examples name."""
 
 
-def commands(group: click.Group = server, *names: str) -> Iterator[tuple[str, ...]]:
-    """Yield the words of every command, those of groups too."""
-    yield names
-    for name, inner in group.commands.items():
-        if isinstance(inner, click.Group):
+def commands(
+    command: click.Command = server, *names: str
+) -> Iterator[tuple[tuple[str, ...], Explained]]:
+    """Yield every command with its words, those of groups too."""
+    assert isinstance(command, Explained)  # a page of click's own class is cut
+    yield names, command
+    if isinstance(command, click.Group):
+        for name, inner in command.commands.items():
             yield from commands(inner, *names, name)
-        else:
-            yield (*names, name)
 
 
-def found(*names: str) -> tuple[click.Command, click.Context]:
-    """Return a command by its words, and its context in a terminal of 80 columns."""
-    command: click.Command = server
-    settings: dict[str, Any] = dict(server.context_settings)
-    settings["terminal_width"] = 78  # what click uses of 80
-    context = click.Context(server, info_name="rappor-server", **settings)
-    for name in names:
-        assert isinstance(command, click.Group)
-        command = command.commands[name]
-        context = click.Context(command, info_name=name, parent=context)
-    return command, context
-
-
-def page_of(*names: str) -> str:
-    """Return a help page as a terminal of 80 columns shows it."""
-    command, context = found(*names)
-    return command.get_help(context)
+COMMANDS = dict(commands())
 
 
 def examples_of(*names: str) -> str:
-    """Return the lines of a page's examples as a script."""
-    _, _, block = page_of(*names).partition("Examples:\n")
-    return "".join(line.removeprefix("  ") for line in block.splitlines(keepends=True))
+    """Return the examples of a command as a script."""
+    return "\n".join(COMMANDS[names].examples)
 
 
-@pytest.mark.parametrize("names", list(commands()), ids=" ".join)
+@pytest.mark.parametrize("names", COMMANDS, ids=" ".join)
 def test_pages_are_whole_sentences_at_80_columns(names: tuple[str, ...]) -> None:
     """Nothing is cut or too wide, every option is explained, and there are examples."""
-    page = page_of(*names)
+    words, width = [*names, "--help"], {"COLUMNS": "80"}
+    page = CliRunner().invoke(server, words, prog_name="rappor-server", env=width).output
     assert "..." not in page.replace("[ARGS]...", "").replace("RAPPOR_SERVER_...", "")
     assert max(map(len, page.splitlines())) <= 80
     assert "\nExamples:\n" in page
-    command, _ = found(*names)
-    assert isinstance(command, Explained)  # a page of click's own class is cut
+    command = COMMANDS[names]
     assert (command.help or "").strip().endswith(".")
     for option in command.params:
         if isinstance(option, click.Option):
@@ -99,7 +83,7 @@ def folder(tmp_path: Path) -> Path:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "names",
-    [names for names in commands() if names not in ((), ("demo",), ("serve",), ("restore",))],
+    [names for names in COMMANDS if names not in ((), ("demo",), ("serve",), ("restore",))],
     ids=" ".join,
 )
 def test_examples_run(names: tuple[str, ...], folder: Path) -> None:

@@ -40,26 +40,18 @@ from rappor import Counts, Params
 
 
 @pytest.fixture
-def collector(tmp_path: Path, database: str) -> Iterator[Running]:
+def collector(tmp_path: Path) -> Iterator[Running]:
     """A running collector that accepts every popcount."""
-    with serving(tmp_path, database, "--suspicious", "accept") as running:
+    with serving_file(tmp_path, "--suspicious", "accept") as running:
         yield running
 
 
-@pytest.fixture
-def token(collector: Running, database: str) -> str:  # noqa: ARG001 - it makes the database
-    """A token that may read every metric."""
-    return make_token(database)
-
-
 @pytest.fixture(scope="module")
-def shared(
-    shared_database: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[Running, str]]:
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Running, str]]:
     """A collector for tests that do not mind what others have sent, and a token for it."""
     folder = tmp_path_factory.mktemp("collector")
-    with serving(folder, shared_database, "--suspicious", "accept") as running:
-        yield running, make_token(shared_database)
+    with serving_file(folder, "--suspicious", "accept") as running:
+        yield running, make_token(running.database)
 
 
 def check_problem(answer: httpx.Response, status: int) -> dict[str, Any]:
@@ -78,8 +70,9 @@ def check_problem(answer: httpx.Response, status: int) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_bad_bodies_are_counted_by_their_reason(collector: Running, token: str) -> None:
+def test_bad_bodies_are_counted_by_their_reason(collector: Running) -> None:
     """Each malformed upload gets a problem document; analysts see how many there were."""
+    token = make_token(collector.database)
     check_problem(collector.post(b"{}"), 400)
     check_problem(collector.post(b"\xff"), 400)
     check_problem(collector.post(upload_of(*[report_of()] * 1001)), 400)
@@ -119,9 +112,7 @@ def test_rate_of_one_source(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_reading_needs_a_token_that_allows_it(
-    shared: tuple[Running, str], shared_database: str
-) -> None:
+def test_reading_needs_a_token_that_allows_it(shared: tuple[Running, str]) -> None:
     """A missing, unknown or expired token gets 401, one for another metric 403."""
     collector, token = shared
     paths = ["/v1/metrics", "/v1/metrics/page/counts"]
@@ -130,11 +121,11 @@ def test_reading_needs_a_token_that_allows_it(
             answer = collector.get(path, wrong)
             check_problem(answer, 401)
             assert answer.headers["www-authenticate"] == "Bearer"
-    own = make_token(shared_database, "sound")
+    own = make_token(collector.database, "sound")
     check_problem(collector.get("/v1/metrics/page/counts", own), 403)
     assert collector.get("/v1/metrics/sound/counts", own).status_code == 200
     assert [m["name"] for m in collector.get("/v1/metrics", own).json()["metrics"]] == ["sound"]
-    late = make_token(shared_database, expires=datetime.date(2020, 1, 1))
+    late = make_token(collector.database, expires=datetime.date(2020, 1, 1))
     check_problem(collector.get("/v1/metrics", late), 401)
 
 
