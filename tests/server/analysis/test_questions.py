@@ -193,16 +193,22 @@ def first_answers(asked: list[Future[httpx.Response]], n: int) -> list[Future[ht
 
 
 @pytest.mark.slow
-def test_memory_has_a_limit(tmp_path: Path) -> None:
-    """A question that needs more than a process may take is refused, and the next is answered."""
-    flags = ("--decode-bytes", "20000000", "--suspicious", "accept", "--decoders", "1")
-    with serving_file(tmp_path, *flags) as running:
+@pytest.mark.parametrize(
+    ("flag", "limit", "told"),
+    [
+        ("--decode-bytes", "20000000", "20 MB of memory"),
+        ("--decode-seconds", "0.4", "at most 0.4 seconds"),
+    ],
+)
+def test_an_estimate_has_limits(tmp_path: Path, flag: str, limit: str, told: str) -> None:
+    """A question that needs more than a process may take is refused, and others are answered."""
+    with serving_file(tmp_path, flag, limit, "--suspicious", "accept") as running:
         assert running.post(upload_of(*[report_of()] * 20)).status_code == 200
         limited = Asker(running)
-        many = {"candidates": [f"a long candidate of number {i}" for i in range(300_000)]}
+        many = {"candidates": [f"a long candidate of number {i}" for i in range(400_000)]}
         answer = limited.ask(many)
         assert answer.status_code == 422
-        assert "20 MB of memory" in answer.json()["detail"]
+        assert told in answer.json()["detail"]
         assert running.get("/readyz").status_code == 200
         assert limited.get("/v1/metrics/page/counts").status_code == 200
 

@@ -174,13 +174,6 @@ def test_files_are_for_their_owner(path: Path, local: Store) -> None:
     assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
 
 
-def test_a_number_is_never_given_twice(local: Store) -> None:
-    """An inbox that was empty goes on counting, or new groups would seem to be folded."""
-    for n in range(1, 4):
-        commit(local, upload_of())
-        assert total(local) == n
-
-
 def test_a_database_without_its_inbox_is_refused(path: Path, local: Store) -> None:
     """Copied without it, or with an older one: until it is back, or the copy was restored."""
     commit(local, upload_of())
