@@ -255,6 +255,7 @@ def locked(path: Path) -> Iterator[None]:
         other.execute("ROLLBACK")
 
 
+@pytest.mark.slow
 def test_inbox_that_hangs_is_503_and_recovers(tmp_path: Path) -> None:
     """Until it commits again the collector is not ready, and keeps nothing that it gave up.
 
