@@ -261,12 +261,12 @@ def test_forged_reports_around_a_victim_do_not_isolate_it(store: Store) -> None:
     forged = 0xFFFF
     left: list[tuple[int, list[int]]] = []
     for step, bits in enumerate([*honest, victim]):
-        send(store, *[0] * 99, bits=forged)
-        left += [strip(each, 99 * (step + 1)) for each in all_answers(store, 0)]
+        send(store, *[0] * 9, bits=forged)
+        left += [strip(each, 9 * (step + 1)) for each in all_answers(store, 0)]
         send(store, 0, bits=bits)
-        left += [strip(each, 99 * (step + 1)) for each in all_answers(store, 0)]
+        left += [strip(each, 9 * (step + 1)) for each in all_answers(store, 0)]
     assert left == []  # nothing is shown of a day that has not ended
-    left = [strip(each, 99 * 9) for each in all_answers(store, 1)]
+    left = [strip(each, 9 * 9) for each in all_answers(store, 1)]
     together = [sum(bits >> i & 1 for bits in [*honest, victim]) for i in range(16)]
     assert set(map(repr, left)) == {repr((9, together))}
 

@@ -56,6 +56,7 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.05)
 
 
+@pytest.mark.slow
 def test_a_folder_that_cannot_fold_says_so(tmp_path: Path) -> None:
     """It goes on when it can, and folds all that is left when its collector ends."""
     address = sqlite_url(tmp_path / "counts.sqlite3")
