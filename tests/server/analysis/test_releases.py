@@ -105,16 +105,6 @@ def test_a_range_is_a_sum_of_whole_blocks(store: Store) -> None:
     assert read(store, 1, 1).withheld == ()
 
 
-def test_fewer_reports_than_the_minimum_in_all_are_withheld(store: Store) -> None:
-    """Two cohorts of two reports each are four, where five are the least."""
-    send(store, 0, 0, 1, 1, on=0)
-    withheld = read(store)
-    assert (withheld.n_reports, withheld.withheld) == (0, (day(0),))
-    send(store, 2, 2, on=1)
-    assert read(store).n_reports == 6
-    assert read(store, 1, 1).n_reports == 0
-
-
 def test_one_parameter_set_has_its_own_days(store: Store) -> None:
     """Where a fingerprint is named, days list the reports under it and no others."""
     page = Registry.loads(REGISTRY)["page"]

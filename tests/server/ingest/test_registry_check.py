@@ -22,7 +22,7 @@ from rappor_server.settings import Settings
 from registries import registry_of
 
 from rappor import Metric, Params, Registry
-from rappor.privacy.changing_params import change_cost, price_change
+from rappor.privacy.changing_params import price_change
 from rappor.protocol.parts import Part
 from rappor.protocol.segments import Dimension
 from rappor.registry.budget import scope_price
@@ -85,46 +85,25 @@ def test_other_may_be_switched_off() -> None:
     assert "got none of c: devices" in refused[0][1]
 
 
-def test_change_of_parameters_says_what_it_costs() -> None:
-    """A change of p and q keeps permanent responses; any other change does not."""
-    old = Params(k=16, m=4, f=0.5, p=0.25, q=0.75)
-    quieter = Params(k=16, m=4, f=0.5, p=0.4, q=0.6)
-    (kept,) = check_edit(registry_of(metric_of(params=old)), registry_of(metric_of(params=quieter)))
-    (drawn,) = check_edit(registry_of(metric_of(params=old)), registry_of(metric_of(params=STRICT)))
-    assert "devices keep their permanent responses" in kept.text
-    assert "devices draw new permanent responses" in drawn.text
-    assert quieter.fingerprint in kept.text
-
-
 @pytest.mark.parametrize(
-    ("new", "for_life"),
+    "changed",
     [
-        (metric_of(params=Params(k=16, m=4, f=0.5, p=0.4, q=0.6)), True),
-        (metric_of(params=STRICT), True),
-        (metric_of(parts=(Part("prefix:3", 0.25), Part("whole"))), False),
-        (metric_of(epoch="month"), False),
-        (metric_of(epoch="month", params=STRICT), False),
+        {"params": Params(k=16, m=4, f=0.5, p=0.4, q=0.6)},
+        {"params": STRICT},
+        {"params": STRICT, "epoch": "month"},
+        {"parts": (Part("prefix:3", 0.25), Part("whole"))},
+        *({"patterns": 3}, {"interval": "week"}, {"sample": 0.5}, {"epoch": "quarter"}),
     ],
+    ids=str,
 )
-def test_change_is_priced_as_the_accountant_prices_it(new: Metric, for_life: bool) -> None:
-    """The numbers are those of ten reports of a value before a change and ten after."""
-    old = metric_of(params=Params(k=16, m=4, f=0.5, p=0.25, q=0.75))
-    cost = change_cost(old.params, new.params, before=10, after=10, for_life=for_life)
-    (finding,) = check_edit(registry_of(old), registry_of(new))
-    assert price_change(old, new, reports=10).summary in finding.text
-    assert f"and 10 after lose {cost.epsilon:.4f} nats" in finding.text
-    assert f"any number of reports loses {cost.epsilon_inf:.4f}." in finding.text
-
-
-@pytest.mark.parametrize("key", ["patterns", "interval", "sample", "epoch"])
-def test_change_that_is_not_of_the_parameters_is_told(key: str) -> None:
-    """It is named, and priced in the words of `rappor privacy --changed`."""
-    changed: Any = {"patterns": 3, "interval": "week", "sample": 0.5, "epoch": "quarter"}[key]
-    old = metric_of(params=STRICT)
-    new = dataclasses.replace(old, **{key: changed})
-    first = check_edit(registry_of(old), registry_of(new))[0]
-    assert f"{key} changes from {getattr(old, key)} to {changed}" in first.text
+def test_a_change_is_named_and_priced(changed: dict[str, Any]) -> None:
+    """In the words of `rappor privacy --changed`, which have the accountant's numbers."""
+    old = metric_of()
+    new = dataclasses.replace(old, **changed)
+    first, *_ = check_edit(registry_of(old), registry_of(new))
     assert price_change(old, new, reports=10).summary in first.text
+    for key in changed.keys() - {"params", "parts"}:
+        assert f"{key} changes from {getattr(old, key)} to {changed[key]}" in first.text
 
 
 def test_new_segments_are_told_and_refuse_nobody() -> None:
