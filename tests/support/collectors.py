@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 import plain_http
@@ -38,6 +38,7 @@ from sqlalchemy import event, select, text
 from rappor import Counts, Metric, Params, Registry
 from rappor.protocol.wire import Report, Upload
 
+T = TypeVar("T")
 TODAY = datetime.date(2026, 11, 21)
 PARAMS = Params(k=16, m=4, f=0.5, p=0.25, q=0.75)
 BOOLEAN = Params(k=1, encoding="boolean", f=0.5, p=0.25, q=0.75)
@@ -124,6 +125,12 @@ def released(store: Store, name: str = "page") -> releases.Release:
     """Return all counts of a metric, whatever its minimum."""
     metric = Registry.loads(REGISTRY.replace("min_reports = 5", "min_reports = 0"))[name]
     return releases.release(store, metric, datetime.date.min, datetime.date.max)
+
+
+def there(found: T | None) -> T:
+    """Return what must have been found."""
+    assert found is not None
+    return found
 
 
 def total(store: Store, name: str = "page") -> int:
