@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, cast
 import msgspec
 import pytest
 from collectors import metric_of, there
+from programs import become
 from rappor_server.analysis.answers import NIGHT, Answers
 from rappor_server.analysis.jobs import Job, Jobs
 from rappor_server.analysis.page_tasks import Drawn, PageAnswer, PageTask
@@ -136,8 +137,7 @@ async def test_an_answer_of_other_candidates_is_not_kept(store: Store) -> None:
         await answers.ask(asked, owner="a", address="/there")
         cast("Question", asked).name = b"edited"
         desk.may_answer.set()
-        while answers.under_way("a"):
-            await asyncio.sleep(0.01)
+        await become(lambda: not answers.under_way("a"))
         assert await answers.find(question()) is None
 
 
@@ -147,8 +147,7 @@ async def test_an_answer_is_cancelled_in_the_process_that_makes_it(store: Store)
         desk.may_answer.clear()
         await one.ask(question(), owner="a")
         await other.cancel(question())
-        while one.under_way("a"):
-            await asyncio.sleep(0.05)
+        await become(lambda: not one.under_way("a"))
         assert await one.find(question()) is None
 
 
@@ -202,8 +201,7 @@ async def test_a_programs_job_is_deleted_in_any_process(store: Store) -> None:
         job = start(one, lambda: b"found")
         await other.answers.forget(await one.answers.hand_over(job))
         assert await one.answers.find_job(job.id, "a") is None
-        while not one.jobs.may_start("a"):
-            await asyncio.sleep(0.05)
+        await become(lambda: one.jobs.may_start("a"))
 
 
 async def test_a_job_that_nobody_waits_for_makes_room(store: Store) -> None:
