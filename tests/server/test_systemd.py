@@ -39,8 +39,8 @@ def test_a_collector_says_when_it_is_ready_and_when_it_ends(tmp_path: Path) -> N
         heard.bind(f"{folder}/notify")
         heard.settimeout(90)
         address = f"sqlite:///{tmp_path / 'counts.sqlite3'}"
-        heard_at = {"NOTIFY_SOCKET": f"{folder}/notify"}
-        running = launch(tmp_path, address, "--suspicious", "accept", **heard_at)
+        flags = ("--suspicious", "accept")
+        running = launch(tmp_path, address, *flags, NOTIFY_SOCKET=f"{folder}/notify")
         try:
             assert heard.recv(100) == b"READY=1"
             assert running.events("collector started")

@@ -184,9 +184,8 @@ async def test_a_programs_job_is_seen_in_every_process(store: Store) -> None:
         bad = start(one, fail)
         await one.answers.hand_over(bad)
         for job, state, step in ((good, "done", ""), (bad, "failed", "from must be a day")):
-            while (seen := await other.answers.find_job(job.id, "a")) and seen.state == "running":
+            while (seen := there(await other.answers.find_job(job.id, "a"))).state == "running":
                 await asyncio.sleep(0.01)
-            assert seen is not None
             assert (seen.state, seen.step if state == "failed" else "") == (state, step)
         found = there(await other.answers.find_job(good.id, "a"))
         assert await other.answers.files(found) == {"text/csv": b"found"}
