@@ -46,11 +46,11 @@ def altered(**changes: object) -> dict[str, object]:
     return dict(entry) | changes
 
 
-def with_entries(*entries: object) -> bytes:
-    """Return an upload of any entries."""
-    return json.dumps(json.loads(upload_of()) | {"reports": entries}).encode()
+SPELLINGS = {"fast": (",", ":"), "strict": (", ", ": ")}
+"""Separators of JSON by the reader that they lead to."""
 
 
+@pytest.mark.parametrize("spelling", SPELLINGS)
 @pytest.mark.parametrize(
     ("entry", "reason"),
     [
@@ -71,9 +71,10 @@ def with_entries(*entries: object) -> bytes:
         (altered(metric="sound", params=BOOLEAN.fingerprint, cohort=0, bits="Ag"), "padding"),
     ],
 )
-def test_each_report_has_its_reason(entry: object, reason: str) -> None:
-    """Each fault has a fixed word, and a good report beside it is accepted."""
-    submission = read(with_entries(entry, altered()))
+def test_each_report_has_its_reason(entry: object, reason: str, spelling: str) -> None:
+    """Each fault has a fixed word, and a good report beside it is accepted, by both readers."""
+    document = json.loads(upload_of()) | {"reports": [entry, altered()]}
+    submission = read(json.dumps(document, separators=SPELLINGS[spelling]).encode())
     assert statuses(submission) == [reason, "accepted"]
     assert len(submission.accepted) == 1 + (reason == "accepted")
     refused = {key[1]: n for key, n in submission.refusals.items()}
@@ -111,6 +112,7 @@ def test_older_registries_are_still_taken() -> None:
     for new, older, found in (
         (metric_of(), [], "unknown-params"),
         (metric_of(), [old], "accepted"),
+        (metric_of(expires=TODAY), [old], "accepted"),
         (metric_of(expires=yesterday), [old], "expired"),
     ):
         accepted_params = AcceptedParams(registry_of(new), older)
