@@ -97,6 +97,7 @@ def test_an_overview_is_of_days_until_there_are_two_weeks(store: Store) -> None:
         assert {"report.html", "ranking.csv", "trend.json", "ranking.svg"} <= set(page.files)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_files_are_bounded(store: Store) -> None:
     """One of more than 10 MB is left out, and named."""

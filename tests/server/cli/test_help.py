@@ -92,6 +92,7 @@ def test_examples_run(names: tuple[str, ...], folder: Path) -> None:
     assert answer.returncode == 0, answer.stderr
 
 
+@pytest.mark.slow
 def test_example_of_restore_runs_after_that_of_backup(folder: Path) -> None:
     """The one fills the database that the other has copied."""
     answer = run_script("\n".join(map(examples_of, ("backup", "restore"))), folder)
@@ -134,9 +135,10 @@ def test_it_answers_as_the_other_commands_do(words: str, code: int, said: str) -
     assert said in answer.stdout + answer.stderr
 
 
-def test_mistyped_metrics_and_options_are_hinted_at(folder: Path) -> None:
+def test_mistyped_metrics_and_options_are_hinted_at(tmp_path: Path) -> None:
     """The registry's own names, and the command's own options."""
-    options = ["--registry", str(folder / "metrics.toml")]
+    options = ["--registry", str(tmp_path / "metrics.toml")]
+    (tmp_path / "metrics.toml").write_text(SEARCHES)
     metric = run_command("token", "create", *options, "--metric", "serch_engine")
     assert metric.returncode == 2
     assert "search_engine" in metric.stderr

@@ -88,6 +88,7 @@ def test_the_list_answers(reader: Visitor) -> None:
     assert len(page) < MOST_BYTES
 
 
+@pytest.mark.slow
 def test_a_long_list_has_pages(tmp_path: Path) -> None:
     """Each has so few metrics that it stays small, and leads to the others."""
     head, _, one = TOML.partition("[metrics.other]")
