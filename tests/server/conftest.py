@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import tempfile
 from collections.abc import Iterator
@@ -37,27 +36,11 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture(params=DATABASES)
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """The address of an empty database, once on SQLite and once on PostgreSQL."""
-    with new_database(request, tmp_path) as address:
-        yield address
-
-
-@pytest.fixture(scope="module", params=DATABASES)
-def shared_database(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[str]:
-    """The address of a database of each kind that the tests of a module share."""
-    with new_database(request, tmp_path_factory.mktemp("shared")) as address:
-        yield address
-
-
-@contextlib.contextmanager
-def new_database(request: pytest.FixtureRequest, folder: Path) -> Iterator[str]:
-    """Make an empty database of the kind that the request names."""
     if request.param == "sqlite":
-        yield f"sqlite:///{folder / 'counts.sqlite3'}"
+        yield f"sqlite:///{tmp_path / 'counts.sqlite3'}"
         return
     address: str = request.getfixturevalue("postgres")
-    name = f"test_{abs(hash((os.getpid(), str(folder)))):x}"
+    name = f"test_{abs(hash((os.getpid(), str(tmp_path)))):x}"
     admin: Any = create_engine(
         address.replace("postgresql:", "postgresql+psycopg:"), isolation_level="AUTOCOMMIT"
     )

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import datetime
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from collectors import REGISTRY, released, report_of, upload_of
+from programs import run_python
 from rappor_server.cli.serve import prepare
 from rappor_server.collector import Collector, utc_today
 from rappor_server.settings import Settings
@@ -21,6 +19,7 @@ import rappor_server.http.app
 from collectors import report_of, upload_of
 from rappor_server.analysis import releases
 from rappor_server.analysis.release_json import write_release
+from programs import run_python
 from rappor_server.cli.serve import prepare
 from rappor_server.collector import Collector
 from rappor_server.settings import Settings
@@ -50,14 +49,7 @@ def test_the_process_of_a_collector_loads_no_compiler(tmp_path: Path) -> None:
     """It stores and releases Counts without numba, 150 MB, and without scipy."""
     registry = tmp_path / "metrics.toml"
     registry.write_text(REGISTRY)
-    answer = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(registry)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-    )
-    assert answer.returncode == 0, answer.stderr
+    answer = run_python("-c", PROGRAM, str(registry))
     *released, loaded = answer.stdout.splitlines()
     assert released == ["page 3", "sound 0", "small 0", "old 0"]
     assert loaded == "True False False"

@@ -1,44 +1,41 @@
-"""The whole way: 1,000 devices, a real collector, estimates of real words."""
+"""The whole way: devices, a real collector, what an analyst reads."""
 
 from __future__ import annotations
 
-import os
+import json
 import subprocess
-import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import device_child
 import numpy as np
 import plain_http
 import pytest
-from collectors import PATIENT, free_port, make_token, serving
+from collectors import LOUD, PATIENT, UNBOUNDED, entry, free_port, make_token, serving, serving_file
+from programs import CLIENT, run_python
 from scipy import stats
 
-from rappor import Params
+from rappor import Collector, Params, by_segment, decode
 from rappor.simulation.population import english_words
 
 N_DEVICES = 1000
 N_WORDS = 20
 FALSE_ALARM = 1e-9
-TOML = """
-[budget]
-total = inf
-[metrics.word]
-description = "A word, for this test only: the noise protects nobody"
-owner = "tests"
-expires = 2100-01-01
-epoch = "life"
-interval = "none"
-encoding = "bloom"
-k = 64
-m = 8
-f = 0.0
-p = 0.05
-q = 0.95
-insecure = true
-candidates = "words.txt"
-min_reports = 0
-"""
+WORD = UNBOUNDED + entry("word", k=64, m=8, candidates="words.txt", **LOUD)
+THEME = UNBOUNDED + entry(
+    "theme",
+    encoding="onehot",
+    categories=["light", "dark"],
+    segments={"version": ["1", "2"]},
+    **LOUD,
+)
+EDITOR = UNBOUNDED + entry(
+    "editor",
+    encoding="onehot",
+    categories=["vscode", "vim"],
+    other="discover",
+    **LOUD | {"p": 0.0, "q": 1.0},
+)
 
 
 def words_of_devices() -> list[str]:
@@ -52,24 +49,6 @@ def words_of_devices() -> list[str]:
     ]
 
 
-def start_devices(words: list[str], url: str, folder: Path) -> subprocess.Popen[str]:
-    """Start a process that simulates devices."""
-    own = Path(device_child.__file__)
-    paths = os.pathsep.join([str(own.parent), *filter(None, sys.path)])
-    child = subprocess.Popen(
-        [sys.executable, str(own), str(folder / "metrics.toml"), url],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": paths},
-    )
-    assert child.stdin is not None
-    child.stdin.write("".join(f"{word}\n" for word in words))
-    child.stdin.close()
-    child.stdin = None
-    return child
-
-
 @pytest.mark.slow
 def test_words_of_real_devices_are_found(tmp_path: Path, database: str) -> None:
     """Every true count lies in an interval that misses once in 1e9, and the top is detected."""
@@ -78,11 +57,14 @@ def test_words_of_real_devices_are_found(tmp_path: Path, database: str) -> None:
     words = words_of_devices()
     candidates = [*dict.fromkeys(words), "zyzzyva", "qwertz", "xylograph"]
     (tmp_path / "words.txt").write_text("\n".join(candidates))
-    with serving(tmp_path, database, *workers, admin=admin, registry=TOML) as running:
-        children = [start_devices(words[i::4], running.url, tmp_path) for i in range(4)]
-        for child in children:
-            output, _ = child.communicate(timeout=300)
-            assert (child.returncode, output) == (0, "delivered")
+    with serving(tmp_path, database, *workers, admin=admin, registry=WORD) as running:
+
+        def send(i: int) -> str:
+            where = (str(tmp_path / "metrics.toml"), running.url)
+            return run_python(device_child.__file__, *where, text="\n".join(words[i::4])).stdout
+
+        with ThreadPoolExecutor(4) as pool:
+            assert list(pool.map(send, range(4))) == ["delivered"] * 4
         token = make_token(database)
         running.count()
         answer = plain_http.post(
@@ -114,10 +96,54 @@ def check_power(rows: dict[str, dict[str, float]], words: list[str]) -> None:
     assert all(rows[word]["detected"] for word in heavy)
 
 
-@pytest.mark.parametrize("n", [N_DEVICES])
-def test_devices_of_this_test_hold_real_words(n: int) -> None:
-    """A thousand devices, twenty words, the commonest first."""
-    words = words_of_devices()
-    assert len(words) == n
-    assert len(set(words)) == N_WORDS
-    assert words[0] == "the"
+def send(
+    url: str, registry: Path, metric: str, *words: str, code: int = 0
+) -> subprocess.CompletedProcess[str]:
+    """Run `rappor-client send` for a metric."""
+    where = ("--registry", str(registry), "--metric", metric, "--collector", url)
+    return run_python(*CLIENT, "send", *words, *where, code=code)
+
+
+@pytest.mark.slow
+def test_what_devices_tell_is_counted_apart(tmp_path: Path) -> None:
+    """Listed versions, another one, and none; all of them are one sum unless asked for."""
+    with serving_file(tmp_path, registry=THEME) as running:
+        registry = tmp_path / "metrics.toml"
+        for words in (
+            ("light", "light", "dark", "--segment", "version=1"),
+            ("dark", "dark", "--segment", "version=2"),
+            ("dark", "--segment", "version=3"),
+            ("light",),
+        ):
+            send(running.url, registry, "theme", *words)
+        wrong = send(running.url, registry, "theme", "light", "--segment", "version", code=2)
+        assert "NAME=VALUE" in wrong.stderr
+        running.count()
+        collector = Collector(running.admin_url, make_token(running.database, "theme"))
+        whole = collector.counts("theme")
+        apart = collector.counts("theme", segments=True)
+    assert {each.params.segment: each.n_reports for each in apart.collections} == {
+        (("version", "1"),): 3,
+        (("version", "2"),): 2,
+        (("version", "other"),): 2,
+    }
+    (together,) = whole.collections
+    assert (together.n_reports, together.params.segment) == (7, ())
+    assert decode(whole.collections).reports == 7
+    found = by_segment(apart.collections)
+    assert json.loads(found.to_json())["samples"][0]["segment"] == {"version": "1"}
+
+
+def test_both_reports_of_each_value_arrive(tmp_path: Path) -> None:
+    """Each value in an upload for its category, and in one for a part of what is in other."""
+    with serving_file(tmp_path, registry=EDITOR) as running:
+        sent = send(running.url, tmp_path / "metrics.toml", "editor", "vim", "helix", "helix")
+        running.count()
+        collector = Collector(running.admin_url, make_token(running.database))
+        categories = collector.counts("editor").collections
+        texts = collector.counts("editor.other").collections
+    assert sent.stdout.count("Upload ") == 6
+    assert decode(categories).proportion.tolist() == pytest.approx([0, 1 / 3, 2 / 3])
+    assert {each.params.part for each in texts} <= {"prefix:3", "whole"}
+    assert sum(each.n_reports for each in texts) == 3
+    assert sum(int(each.ones.sum()) for each in texts) == 3

@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import httpx
 import pytest
 from collectors import REGISTRY, free_port, upload_of
 from places import ROOT
+from programs import until
 from tools import need
 
 DOCKERFILE = (ROOT / "server" / "packaging" / "Dockerfile").read_text(encoding="utf-8")
@@ -122,11 +122,7 @@ def test_the_image_serves_as_its_last_line_says(image: Image) -> None:
     image.environment |= {"RAPPOR_SERVER_PORT": str(port), "RAPPOR_SERVER_HOST": "127.0.0.1"}
     process = subprocess.Popen(image.command(json.loads(line), image.user), env=image.environment)
     try:
-        end = time.monotonic() + 120
-        while not _is_ready(port):
-            assert process.poll() is None
-            assert time.monotonic() < end
-            time.sleep(0.2)
+        until(lambda: _is_ready(port))
         answer = httpx.post(
             f"http://127.0.0.1:{port}/v1/reports",
             content=upload_of(),

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
-import subprocess
-import sys
 
 import pytest
+from programs import run_python
 from rappor_server import logs
 
 PROGRAM = """
@@ -39,9 +38,7 @@ logs.event("collector started", metrics=3)
 
 def test_libraries_are_told_by_place_and_errors_without_their_words() -> None:
     """Whatever a library writes, only where it warned and the lines that failed are logged."""
-    answer = subprocess.run(
-        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True
-    )
+    answer = run_python("-c", PROGRAM)
     lines = [json.loads(line) for line in answer.stderr.splitlines()]
     assert "telltale" not in answer.stderr
     assert "203.0.113.77" not in answer.stderr

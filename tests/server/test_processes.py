@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from programs import run_python
 from rappor_server import processes
 
 _STUCK = """
@@ -38,9 +37,6 @@ def test_a_bug_is_told_without_its_words(capfd: pytest.CaptureFixture[str]) -> N
 
 def test_a_process_that_does_not_end_is_killed_with_its_children() -> None:
     """It ends as failed, whatever it and they wait for."""
-    ended = subprocess.run(
-        [sys.executable, "-c", _STUCK], capture_output=True, text=True, timeout=120, check=False
-    )
-    assert ended.returncode == 1
+    ended = run_python("-c", _STUCK, code=1)
     assert "it did not stop in time" in ended.stderr
     assert not Path(f"/proc/{ended.stdout.strip()}").exists()

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from collectors import Running, commit, make_token, report_of, serving, upload_of
+from collectors import Running, commit, make_token, report_of, serving_file, upload_of
+from programs import run_python
 from rappor_server.storage.store import Store
 
 from rappor import Collector, Counts, decode
@@ -22,20 +21,19 @@ DAYS = tuple(datetime.date(2026, 11, day) for day in (2, 3, 9))
 
 
 @pytest.fixture(scope="module")
-def running(shared_database: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """A collector that holds forty reports of three days."""
-    folder = tmp_path_factory.mktemp("pull")
-    with serving(folder, shared_database, "--suspicious", "accept") as collector:
-        with contextlib.closing(Store.open(shared_database)) as store:
+    with serving_file(tmp_path_factory.mktemp("pull"), "--suspicious", "accept") as collector:
+        with contextlib.closing(Store.open(collector.database)) as store:
             for day, n in zip(DAYS, (10, 20, 10), strict=True):
                 commit(store, upload_of(*[report_of(cohort=i % 4) for i in range(n)]), today=day)
         yield collector
 
 
 @pytest.fixture(scope="module")
-def token(running: Running, shared_database: str) -> str:  # noqa: ARG001 - it makes the database
+def token(running: Running) -> str:
     """A token for one metric."""
-    return make_token(shared_database, "page")
+    return make_token(running.database, "page")
 
 
 @pytest.mark.slow
@@ -73,24 +71,19 @@ def test_a_refusal_is_the_collectors_sentence(running: Running, token: str) -> N
         Collector(running.admin_url, "nobody").metrics()
 
 
-def pull(running: Running, token: str, *words: str) -> subprocess.CompletedProcess[str]:
+def pull(
+    running: Running, token: str, *words: str, code: int = 0
+) -> subprocess.CompletedProcess[str]:
     """Run `rappor pull` with the token in the environment."""
     program = "import sys; from rappor.cli import main; sys.exit(main())"
-    return subprocess.run(
-        [sys.executable, "-c", program, "pull", running.admin_url, *words],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "RAPPOR_TOKEN": token},
-        timeout=120,
-    )
+    words = ("-c", program, "pull", running.admin_url, *words)
+    return run_python(*words, code=code, RAPPOR_TOKEN=token)
 
 
 def test_a_file_is_pulled_and_read(running: Running, token: str, tmp_path: Path) -> None:
     """The table names each day, and the file is what every reader of counts reads."""
     path = tmp_path / "november.json"
     answer = pull(running, token, "page", "--to", "2026-11-05", "--by", "day", "--out", str(path))
-    assert answer.returncode == 0, answer.stderr
     assert [line.split() for line in answer.stdout.splitlines()[1:3]] == [
         ["2026-11-02", "10"],
         ["2026-11-03", "20"],
@@ -102,9 +95,8 @@ def test_a_file_is_pulled_and_read(running: Running, token: str, tmp_path: Path)
 def test_nothing_to_pull_writes_nothing(running: Running, token: str, tmp_path: Path) -> None:
     """Days without reports, and a metric of others: exit code 1 and one sentence."""
     path = tmp_path / "none.json"
-    empty = pull(running, token, "page", "--from", "2026-12-01", "--out", str(path))
-    refused = pull(running, token, "sound", "--out", str(path))
-    assert (empty.returncode, refused.returncode) == (1, 1)
+    empty = pull(running, token, "page", "--from", "2026-12-01", "--out", str(path), code=1)
+    refused = pull(running, token, "sound", "--out", str(path), code=1)
     assert "releases no reports of page on these days" in empty.stderr
     assert "answered 403" in refused.stderr
     assert not path.exists()

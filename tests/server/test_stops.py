@@ -6,9 +6,8 @@ import datetime
 import json
 
 import pytest
-from collectors import REGISTRY, TODAY, report_of, upload_of
+from collectors import REGISTRY, TODAY, report_of, submission_of, upload_of
 from rappor_server.ingest.accepted_params import AcceptedParams
-from rappor_server.ingest.validate import Suspicious, read_upload
 from rappor_server.stops import Stops
 
 from rappor import Registry
@@ -51,5 +50,5 @@ def test_reports_of_a_stopped_metric_are_refused() -> None:
         (TODAY, [{"status": "refused", "reason": "stopped"}, {"status": "accepted"}]),
         (TODAY + datetime.timedelta(days=1), [{"status": "accepted"}] * 2),
     ):
-        read = read_upload(body, known, today=today, max_reports=10, suspicious=Suspicious.ACCEPT)
+        read = submission_of(body, known, today=today)
         assert json.loads(read.answer)["reports"] == statuses

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import os
+import signal
 import socket
-import subprocess
 import tempfile
 from pathlib import Path
 
-from collectors import REGISTRY, command, free_port
+from collectors import launch, upload_of
 from rappor_server.systemd import notify
 
 
@@ -33,31 +31,25 @@ def test_states_reach_who_listens() -> None:
 
 
 def test_a_collector_says_when_it_is_ready_and_when_it_ends(tmp_path: Path) -> None:
-    """Ready means that it listens; its last word comes before it closes."""
-    (tmp_path / "metrics.toml").write_text(REGISTRY)
+    """Ready means that it listens; its last word comes before it closes and tells the rest."""
     with (
         tempfile.TemporaryDirectory() as folder,
         socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as heard,
-        (tmp_path / "log").open("wb") as log,
     ):
         heard.bind(f"{folder}/notify")
         heard.settimeout(90)
-        process = subprocess.Popen(
-            command("serve", str(tmp_path / "metrics.toml"), "--port", str(free_port())),
-            env={**os.environ, "NOTIFY_SOCKET": f"{folder}/notify"},
-            stderr=log,
-        )
+        address = f"sqlite:///{tmp_path / 'counts.sqlite3'}"
+        flags = ("--suspicious", "accept")
+        running = launch(tmp_path, address, *flags, NOTIFY_SOCKET=f"{folder}/notify")
         try:
             assert heard.recv(100) == b"READY=1"
-            events = [json.loads(line)["event"] for line in _lines(tmp_path / "log")]
-            assert "collector started" in events
-            process.terminate()
+            assert running.events("collector started")
+            assert running.post(upload_of()).status_code == 200
+            running.process.terminate()
             assert heard.recv(100) == b"STOPPING=1"
-            process.wait(60)
+            assert running.process.wait(60) in (0, -signal.SIGTERM)
+            (received,) = running.events("uploads received")
+            assert [received[key] for key in ("uploads", "reports", "refused")] == [1, 1, 0]
+            assert running.events("collector stopped")
         finally:
-            process.kill()
-            process.wait()
-
-
-def _lines(path: Path) -> list[str]:
-    return path.read_text(encoding="utf-8").splitlines()
+            running.kill()

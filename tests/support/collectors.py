@@ -14,18 +14,19 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 import plain_http
+from programs import until
 from rappor_server.analysis import releases
 from rappor_server.ingest.accepted_params import AcceptedParams
 from rappor_server.ingest.validate import Submission, Suspicious, read_upload
 from rappor_server.storage import day_tables, schema, tokens
+from rappor_server.storage.bulk import insert_rows
 from rappor_server.storage.database import writing
 from rappor_server.storage.fold import Folded, fold, fold_all
 from rappor_server.storage.inbox import Group, open_inbox
@@ -37,67 +38,46 @@ from sqlalchemy import event, select, text
 from rappor import Counts, Metric, Params, Registry
 from rappor.protocol.wire import Report, Upload
 
+T = TypeVar("T")
 TODAY = datetime.date(2026, 11, 21)
 PARAMS = Params(k=16, m=4, f=0.5, p=0.25, q=0.75)
 BOOLEAN = Params(k=1, encoding="boolean", f=0.5, p=0.25, q=0.75)
-REGISTRY = """
-[budget]
-total = inf
-[metrics.page]
-description = "Home page"
-owner = "a@example.org"
-expires = 2100-01-01
-epoch = "life"
-interval = "none"
-encoding = "bloom"
-k = 16
-m = 4
-f = 0.5
-p = 0.25
-q = 0.75
-candidates = "pages.txt"
-min_reports = 0
 
-[metrics.sound]
-description = "Sound on"
-owner = "a@example.org"
-expires = 2100-01-01
-epoch = "life"
-interval = "none"
-encoding = "boolean"
-f = 0.5
-p = 0.25
-q = 0.75
-keep_reports = true
-min_reports = 0
 
-[metrics.small]
-description = "Released from five reports on, two of a cohort"
-owner = "a@example.org"
-expires = 2100-01-01
-epoch = "life"
-interval = "day"
-encoding = "bloom"
-k = 16
-m = 4
-f = 0.5
-p = 0.25
-q = 0.75
-min_reports = 5
-min_cohort = 2
+def entry(name: str, **fields: Any) -> str:
+    """Return the entry of a metric whose every report shows, as a file has it; None leaves out."""
+    given = {
+        "description": "A metric of tests",
+        "owner": "a@example.org",
+        "expires": datetime.date(2100, 1, 1),
+        "epoch": "life",
+        "interval": "none",
+        "encoding": "bloom",
+        "f": 0.5,
+        "p": 0.25,
+        "q": 0.75,
+        "min_reports": 0,
+    } | fields
+    told = (f"{key} = {_toml(each)}\n" for key, each in given.items() if each is not None)
+    return f"[metrics.{name}]\n{''.join(told)}\n"
 
-[metrics.old]
-description = "Over"
-owner = "a@example.org"
-expires = 2020-01-01
-epoch = "life"
-interval = "none"
-encoding = "boolean"
-f = 0.5
-p = 0.25
-q = 0.75
-min_reports = 0
-"""
+
+def _toml(value: Any) -> str:
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{key} = {_toml(each)}' for key, each in value.items())}}}"
+    return str(value) if isinstance(value, datetime.date) else json.dumps(value)
+
+
+LOUD: dict[str, Any] = {"f": 0.0, "p": 0.05, "q": 0.95, "insecure": True}
+"""Fields of noise that protects nobody, so that few reports show what was sent."""
+UNBOUNDED = "[budget]\ntotal = inf\n"
+REGISTRY = (
+    UNBOUNDED
+    + entry("page", k=16, m=4, candidates="pages.txt")
+    + entry("sound", encoding="boolean", keep_reports=True)
+    + entry("small", interval="day", k=16, m=4, min_reports=5, min_cohort=2)
+    + entry("old", encoding="boolean", expires=datetime.date(2020, 1, 1))
+)
 
 
 def metric_of(name: str = "page", params: Params = PARAMS, **fields: Any) -> Metric:
@@ -130,15 +110,27 @@ def upload_of(*reports: Report, upload_id: str | None = None) -> bytes:
     return Upload(id=upload_id or Upload.new_id(), reports=tuple(chosen)).to_json()
 
 
-def submission_of(body: bytes, *, today: datetime.date = TODAY) -> Submission:
+def submission_of(
+    body: bytes,
+    accepted: AcceptedParams = ACCEPTED,
+    *,
+    today: datetime.date = TODAY,
+    suspicious: Suspicious = Suspicious.ACCEPT,
+) -> Submission:
     """Read a body as the collector does, accepting every popcount."""
-    return read_upload(body, ACCEPTED, today=today, max_reports=1000, suspicious=Suspicious.ACCEPT)
+    return read_upload(body, accepted, today=today, max_reports=1000, suspicious=suspicious)
 
 
 def released(store: Store, name: str = "page") -> releases.Release:
     """Return all counts of a metric, whatever its minimum."""
     metric = Registry.loads(REGISTRY.replace("min_reports = 5", "min_reports = 0"))[name]
     return releases.release(store, metric, datetime.date.min, datetime.date.max)
+
+
+def there(found: T | None) -> T:
+    """Return what must have been found."""
+    assert found is not None
+    return found
 
 
 def total(store: Store, name: str = "page") -> int:
@@ -263,6 +255,11 @@ class Running:
             with contextlib.closing(Store.open(self.database)) as store:
                 fold_all(store.engine)
 
+    def events(self, name: str) -> list[dict[str, Any]]:
+        """Return the lines of its log that tell of an event."""
+        lines = self.log.read_text().splitlines()
+        return [each for each in map(json.loads, lines) if each["event"] == name]
+
     def children(self) -> dict[str, int]:
         """Return the processes that it has started and that have not ended: number by name."""
         return {name: number for number, name in self._children()}
@@ -373,15 +370,16 @@ def free_port() -> int:
                 return port
 
 
-def start(
+def launch(
     folder: Path,
     database: str,
     *flags: str,
     port: int = 0,
     admin: int = 0,
     registry: str = REGISTRY,
+    **environment: str,
 ) -> Running:
-    """Start a collector and wait until it is ready."""
+    """Start a collector."""
     if admin:
         flags = ("--admin", f"127.0.0.1:{admin}", *flags)
     path = folder / "metrics.toml"
@@ -396,8 +394,14 @@ def start(
             stdout=output,
             stderr=output,
             start_new_session=True,
+            env={**os.environ, **environment},
         )
-    running = Running(process, port, folder, log, admin, database)
+    return Running(process, port, folder, log, admin, database)
+
+
+def start(folder: Path, database: str, *flags: str, **more: Any) -> Running:
+    """Start a collector and wait until it is ready."""
+    running = launch(folder, database, *flags, **more)
     try:
         wait_until_ready(running)
     except BaseException:
@@ -408,14 +412,14 @@ def start(
 
 def wait_until_ready(running: Running) -> None:
     """Wait until a collector is ready, on a slow machine too; fail with its log if it ends."""
-    end = time.monotonic() + 180
-    while time.monotonic() < end:
+
+    def is_ready() -> bool:
         assert running.process.poll() is None, running.log.read_text()
         with contextlib.suppress(httpx.TransportError):
-            if plain_http.get(f"{running.admin_url}/readyz", timeout=5).status_code == 200:
-                return
-        time.sleep(0.05)
-    raise AssertionError(running.log.read_text())
+            return plain_http.get(f"{running.admin_url}/readyz", timeout=5).status_code == 200
+        return False
+
+    until(is_ready, 180)
 
 
 @contextlib.contextmanager
@@ -442,42 +446,14 @@ def make_token(database: str, *metrics: str, expires: datetime.date | None = Non
         return tokens.create(store, metrics=metrics or None, expires=expires, today=today)
 
 
-def total_reports(counts: dict[str, Any]) -> int:
-    """Return the reports in the answer of the counts endpoint, added up cohort by cohort."""
-    collections: Sequence[dict[str, Any]] = counts["collections"]
-    return sum(sum(entry["reports"]) for entry in collections)
-
-
 def put(store: Store, counts: Counts, day: datetime.date) -> None:
-    """Keep counts as those of a day, as if their reports had come on it."""
+    """Keep counts as those of a day without any, as if their reports had come on it."""
     params = counts.params
+    kind = (counts.metric, params.fingerprint, day, False)
+    rows = [
+        (*kind, cohort, each.reports, each.to_bytes())
+        for cohort, each in enumerate(map(Tally, counts.reports.tolist(), counts.ones))
+    ]
     with writing(store.engine) as db:
-        known = select(schema.params.c.fingerprint)
-        if params.fingerprint not in db.execute(known).scalars().all():
-            document = {"fingerprint": params.fingerprint, "document": params.to_json()}
-            db.execute(schema.params.insert(), document)
-        columns = schema.tally.c
-        same = (columns.metric == counts.metric) & (columns.params == params.fingerprint)
-        gone = schema.tally.delete().where(same, columns.day == day, ~columns.quarantine)
-        before = {
-            cohort: Tally.from_bytes(reports, bytes(ones))
-            for cohort, reports, ones in db.execute(
-                gone.returning(columns.cohort, columns.reports, columns.ones)
-            )
-        }
-        rows = []
-        for cohort in range(params.m):
-            tally = Tally(int(counts.reports[cohort]), counts.ones[cohort])
-            total = tally + before[cohort] if cohort in before else tally
-            rows.append(
-                {
-                    "metric": counts.metric,
-                    "params": params.fingerprint,
-                    "day": day,
-                    "quarantine": False,
-                    "cohort": cohort,
-                    "reports": total.reports,
-                    "ones": total.to_bytes(),
-                }
-            )
-        db.execute(schema.tally.insert(), rows)
+        insert_rows(db, schema.params, [(params.fingerprint, params.to_json())])
+        insert_rows(db, schema.tally, rows)

@@ -14,7 +14,7 @@ from typing import Final
 
 import httpx
 import plain_http
-from collectors import Running, free_port, put, serving
+from collectors import LOUD, UNBOUNDED, Running, entry, free_port, put, serving
 from rappor_server.storage.database import migrate
 from rappor_server.storage.store import Store
 
@@ -30,46 +30,31 @@ HOSTILE: Final = (
     '"><img src=x onerror=alert(1)>',
 )
 DAYS: Final = tuple(datetime.date(2026, 11, day) for day in (2, 3, 5, 9, 10))
-TOML: Final = """
-[budget]
-total = inf
-[metrics.home_page]
-description = "The <b>page</b> that a browser opens first; the noise of this test protects nobody"
-owner = "tests"
-expires = 2100-01-01
-epoch = "quarter"
-encoding = "bloom"
-k = 32
-m = 8
-f = 0.0
-p = 0.05
-q = 0.95
-insecure = true
-candidates = "pages.txt"
-min_reports = 0
-
-[metrics.theme]
-description = "Light or dark"
-owner = "tests"
-expires = 2100-01-01
-epoch = "quarter"
-encoding = "onehot"
-categories = ["light", "dark"]
-f = 0.0
-p = 0.05
-q = 0.95
-insecure = true
-min_reports = 0
-segments = {version = ["1", "2"]}
-
-[metrics.other]
-description = "Over, and without a list"
-owner = "tests"
-expires = 2026-01-01
-epoch = "quarter"
-encoding = "bloom"
-profile = "strict"
-"""
+_QUARTERLY: Final = {"epoch": "quarter", "interval": None}
+TOML: Final = (
+    UNBOUNDED
+    + entry(
+        "home_page",
+        description="The <b>page</b> that a browser opens first",
+        candidates="pages.txt",
+        k=32,
+        m=8,
+        **_QUARTERLY | LOUD,
+    )
+    + entry(
+        "theme",
+        encoding="onehot",
+        categories=["light", "dark"],
+        segments={"version": ["1", "2"]},
+        **_QUARTERLY | LOUD,
+    )
+    + entry(
+        "other",
+        expires=datetime.date(2026, 1, 1),
+        profile="strict",
+        **_QUARTERLY | dict.fromkeys(("f", "p", "q", "min_reports")),
+    )
+)
 
 _ADDRESSES = itertools.count(1)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -45,3 +46,10 @@ def until(is_so: Callable[[], T], seconds: float = 120.0) -> T:
         assert time.monotonic() < end, "it did not happen in time"
         time.sleep(0.01)
     return found
+
+
+async def become(is_so: Callable[[], object], seconds: float = 120.0) -> None:
+    """Let the event loop turn until something is so; fail if it does not happen in time."""
+    async with asyncio.timeout(seconds):
+        while not is_so():
+            await asyncio.sleep(0.001)

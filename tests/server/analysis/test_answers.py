@@ -9,7 +9,8 @@ from typing import Any, NamedTuple, cast
 
 import msgspec
 import pytest
-from collectors import metric_of
+from collectors import metric_of, there
+from programs import become
 from rappor_server.analysis.answers import NIGHT, Answers
 from rappor_server.analysis.jobs import Job, Jobs
 from rappor_server.analysis.page_tasks import Drawn, PageAnswer, PageTask
@@ -101,18 +102,15 @@ async def test_a_question_is_answered_once(store: Store) -> None:
     """Whoever asks later, in this process or another one, gets what was kept."""
     async with answering(store) as (one, _, desk), answering(store) as (other, _, idle):
         desk.may_answer.clear()
-        first = await one.ask(question(), owner="a", address="/there")
-        assert first is not None
+        first = there(await one.ask(question(), owner="a", address="/there"))
         assert (first.state, one.under_way("a"), one.under_way("b")) == (
             "running", ["/there"], [],
         )  # fmt: skip
-        again = await other.ask(question(), owner="b")
-        assert again is not None
+        again = there(await other.ask(question(), owner="b"))
         assert again.state == "running"
         desk.may_answer.set()
         await one.prepare([question()])
-        found = await other.ask(question(), owner="b")
-        assert found is not None
+        found = there(await other.ask(question(), owner="b"))
         assert found.page == PAGE
         assert await other.files(found) == DRAWN.files
         assert (desk.asked, idle.asked) == ([b"k"], [])
@@ -125,11 +123,9 @@ async def test_answers_are_prepared_one_after_another(store: Store) -> None:
         assert desk.asked == [b"bad", b"a", b"b"]
         await answers.prepare([question(b"bad", fail)])
         assert desk.asked == [b"bad", b"a", b"b"]
-        bad = await answers.find(question(b"bad"))
-        assert bad is not None
+        bad = there(await answers.find(question(b"bad")))
         assert (bad.state, bad.step, bad.status) == ("failed", "from must be a day", 422)
-        good = await answers.ask(question(b"b"), owner=NIGHT)
-        assert good is not None
+        good = there(await answers.ask(question(b"b"), owner=NIGHT))
         assert good.state == "done"
 
 
@@ -141,8 +137,7 @@ async def test_an_answer_of_other_candidates_is_not_kept(store: Store) -> None:
         await answers.ask(asked, owner="a", address="/there")
         cast("Question", asked).name = b"edited"
         desk.may_answer.set()
-        while answers.under_way("a"):
-            await asyncio.sleep(0.01)
+        await become(lambda: not answers.under_way("a"))
         assert await answers.find(question()) is None
 
 
@@ -152,8 +147,7 @@ async def test_an_answer_is_cancelled_in_the_process_that_makes_it(store: Store)
         desk.may_answer.clear()
         await one.ask(question(), owner="a")
         await other.cancel(question())
-        while one.under_way("a"):
-            await asyncio.sleep(0.05)
+        await become(lambda: not one.under_way("a"))
         assert await one.find(question()) is None
 
 
@@ -183,20 +177,17 @@ async def test_a_programs_job_is_seen_in_every_process(store: Store) -> None:
         await one.jobs.wait(good, 0.0)
         told = await one.answers.hand_over(good)
         assert (told.state, told.step, told.metric) == ("running", "decoding", "page")
-        seen = await other.answers.find_job(good.id, "a")
-        assert seen is not None
+        seen = there(await other.answers.find_job(good.id, "a"))
         assert seen.state == "running"
         assert await other.answers.find_job(good.id, "b") is None
         one.desk.may_answer.set()
         bad = start(one, fail)
         await one.answers.hand_over(bad)
         for job, state, step in ((good, "done", ""), (bad, "failed", "from must be a day")):
-            while (seen := await other.answers.find_job(job.id, "a")) and seen.state == "running":
+            while (seen := there(await other.answers.find_job(job.id, "a"))).state == "running":
                 await asyncio.sleep(0.01)
-            assert seen is not None
             assert (seen.state, seen.step if state == "failed" else "") == (state, step)
-        found = await other.answers.find_job(good.id, "a")
-        assert found is not None
+        found = there(await other.answers.find_job(good.id, "a"))
         assert await other.answers.files(found) == {"text/csv": b"found"}
         await one.answers.forget(found)
         assert await other.answers.find_job(good.id, "a") is None
@@ -209,5 +200,16 @@ async def test_a_programs_job_is_deleted_in_any_process(store: Store) -> None:
         job = start(one, lambda: b"found")
         await other.answers.forget(await one.answers.hand_over(job))
         assert await one.answers.find_job(job.id, "a") is None
-        while not one.jobs.may_start("a"):
-            await asyncio.sleep(0.05)
+        await become(lambda: one.jobs.may_start("a"))
+
+
+async def test_a_job_that_nobody_waits_for_makes_room(store: Store) -> None:
+    """Who asked and left has no use for it."""
+    async with answering(store) as one:
+        one.desk.may_answer.clear()
+        waiting = asyncio.create_task(one.jobs.wait(start(one, lambda: b""), None))
+        await asyncio.sleep(0.01)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert one.jobs.may_start("a")

@@ -10,10 +10,9 @@ from rappor_server.storage.store import Store
 from rappor.ground.errors import ParamsError
 
 
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)  # SQLite has one writer
 def test_of_two_lists_of_one_name_the_second_is_refused(store: Store) -> None:
     """Two who keep a list at once have one list, and the other is told that its name is taken."""
-    if store.engine.dialect.name != "postgresql":
-        pytest.skip("SQLite has one writer at a time")
     told: list[str] = []
 
     def keep(text: bytes) -> None:

@@ -6,6 +6,7 @@ import time
 
 import msgspec
 import pytest
+from collectors import there
 from rappor_server.analysis import kept_answers
 from rappor_server.analysis.page_tasks import Drawn, PageAnswer
 from rappor_server.storage import schema
@@ -28,12 +29,10 @@ def test_one_process_makes_an_answer_and_all_show_it(store: Store) -> None:
     assert kept_answers.claim(store, b"k", "page", now=0.0)
     assert not kept_answers.claim(store, b"k", "page", now=1.0)
     assert kept_answers.tell(store, b"k", "decoding", began=0.0, now=2.0)
-    running = kept_answers.find(store, b"k", now=3.0)
-    assert running is not None
+    running = there(kept_answers.find(store, b"k", now=3.0))
     assert (running.state, running.step, running.page) == ("running", "decoding", None)
     kept_answers.keep(store, b"k", DRAWN, now=4.0)
-    done = kept_answers.find(store, b"k", now=1e6)
-    assert done is not None
+    done = there(kept_answers.find(store, b"k", now=1e6))
     assert (done.state, done.page) == ("done", PAGE)
     assert kept_answers.files(store, b"k") == DRAWN.files
     assert not kept_answers.claim(store, b"k", "page", now=1e6)
@@ -47,8 +46,7 @@ def test_what_nobody_makes_is_made_again(store: Store) -> None:
     assert kept_answers.find(store, b"k", now=late) is None
     assert kept_answers.claim(store, b"k", "page", now=late)
     kept_answers.fail(store, b"k", "no reports", 422, began=late, now=late)
-    failed = kept_answers.find(store, b"k", now=late + 1)
-    assert failed is not None
+    failed = there(kept_answers.find(store, b"k", now=late + 1))
     assert (failed.state, failed.step, failed.status) == ("failed", "no reports", 422)
     assert not kept_answers.claim(store, b"k", "page", now=late + 1)
     assert kept_answers.claim(store, b"k", "page", now=10 * late)
@@ -87,8 +85,7 @@ def test_a_process_that_was_silent_takes_no_answer_away(store: Store) -> None:
     for state in ("running", "done"):
         assert not kept_answers.tell(store, b"k", "decoding", began=began, now=late)
         kept_answers.fail(store, b"k", "no reports", 422, began=began, now=late)
-        found = kept_answers.find(store, b"k", now=late)
-        assert found is not None
+        found = there(kept_answers.find(store, b"k", now=late))
         assert found.state == state
         assert (state == "done") != kept_answers.tell(store, b"k", "a", began=late, now=late)
         kept_answers.keep(store, b"k", DRAWN, now=late)
@@ -148,8 +145,7 @@ def test_a_programs_answer_is_kept_while_it_asks(store: Store) -> None:
     assert kept_answers.find_asked(store, b"asked", now=200.0) is not None
     for key, told in ((b"asked", True), (b"forgotten", False)):
         assert kept_answers.tell(store, key, "a", began=0.0, now=301.0) == told
-    done = kept_answers.find_asked(store, b"done", now=590.0)
-    assert done is not None
+    done = there(kept_answers.find_asked(store, b"done", now=590.0))
     assert (done.state, done.began, done.seen) == ("done", 0.0, 2.0)
     assert kept_answers.find_asked(store, b"done", now=1180.0) is not None
     assert kept_answers.files(store, b"done") == result.files
@@ -161,7 +157,6 @@ def test_a_killed_process_leaves_no_running_job(store: Store) -> None:
     assert kept_answers.claim(store, b"k", "page", now=0.0, is_programs=True)
     assert kept_answers.tell(store, b"k", "decoding", began=0.0, now=1.0)
     late = 2.0 + kept_answers.SILENT_SECONDS
-    found = kept_answers.find_asked(store, b"k", now=late)
-    assert found is not None
+    found = there(kept_answers.find_asked(store, b"k", now=late))
     assert (found.state, found.status) == ("failed", 503)
     assert "ask again" in found.step

@@ -14,7 +14,7 @@ import httpx
 import plain_http
 import pyarrow as pa
 import pytest
-from collectors import PATIENT, Running, make_token, report_of, serving, serving_file, upload_of
+from collectors import PATIENT, Running, make_token, report_of, serving_file, upload_of
 from programs import until
 
 ARROW = "application/vnd.apache.arrow.stream"
@@ -90,14 +90,6 @@ def test_candidates_that_cannot_be_read_are_a_problem(asker: Asker, contents: by
         assert answer.json()["detail"].startswith(told)
     assert str(asker.running.folder) not in answer.text
     assert asker.ask({}).status_code == 200
-
-
-@pytest.mark.parametrize(
-    "query", ["?level=1e400", "?level=NaN", "?level=" + "[" * 20_000, "?more=1", "?from=x"]
-)
-def test_queries_that_do_not_fit_are_problems(asker: Asker, query: str) -> None:
-    """Numbers out of range, unknown parameters and days that are none get 422."""
-    assert asker.ask(b"a\nb\n", query=query, Content_Type="text/plain").status_code == 422
 
 
 def test_a_decoder_that_dies_reads_as_a_limit_and_is_replaced(asker: Asker) -> None:
@@ -200,16 +192,23 @@ def first_answers(asked: list[Future[httpx.Response]], n: int) -> list[Future[ht
     return [next(answers) for _ in range(n)]
 
 
-def test_memory_has_a_limit(tmp_path: Path) -> None:
-    """A question that needs more than a process may take is refused, and the next is answered."""
-    flags = ("--decode-bytes", "20000000", "--suspicious", "accept", "--decoders", "1")
-    with serving_file(tmp_path, *flags) as running:
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("flag", "limit", "told"),
+    [
+        ("--decode-bytes", "20000000", "20 MB of memory"),
+        ("--decode-seconds", "0.4", "at most 0.4 seconds"),
+    ],
+)
+def test_an_estimate_has_limits(tmp_path: Path, flag: str, limit: str, told: str) -> None:
+    """A question that needs more than a process may take is refused, and others are answered."""
+    with serving_file(tmp_path, flag, limit, "--suspicious", "accept") as running:
         assert running.post(upload_of(*[report_of()] * 20)).status_code == 200
         limited = Asker(running)
-        many = {"candidates": [f"a long candidate of number {i}" for i in range(300_000)]}
+        many = {"candidates": [f"a long candidate of number {i}" for i in range(400_000)]}
         answer = limited.ask(many)
         assert answer.status_code == 422
-        assert "20 MB of memory" in answer.json()["detail"]
+        assert told in answer.json()["detail"]
         assert running.get("/readyz").status_code == 200
         assert limited.get("/v1/metrics/page/counts").status_code == 200
 
@@ -247,20 +246,8 @@ def test_tables_hold_the_same_rows_in_every_form(asker: Asker) -> None:
         assert len(lines) == 1 + len(rows)
         assert (len(rows) == 3) or not everything
     record = asker.ask({"candidates": ["a", "b"], "all": True}).json()
+    numbers = {"estimates", "reports", "unallocated", "unallocated_std_error"}
+    assert set(record) == {*numbers, "assumed", "warnings", "diagnostics"}
     assert asker.ask({"all": True}).json() == record
     text = asker.ask(b"a\r\nb\n", query="?all=true", Content_Type="text/plain")
     assert text.json() == record
-
-
-@pytest.mark.slow
-def test_a_job_outlives_no_process(asker: Asker, tmp_path: Path) -> None:
-    """Another collector of the same database tells how far it is, and that it was killed."""
-    with serving(tmp_path, asker.running.database) as killed:
-        started = Asker(killed)
-        started.headers = asker.headers  # of one token
-        started.token = asker.token
-        stop_the_decoder(started)
-        address = started.ask({"candidates": ["a"]}, **IMPATIENT).headers["location"]
-        assert asker.get(address).json()["state"] in ("waiting", "running")
-    until(lambda: asker.get(address).json()["state"] == "failed")
-    assert asker.get(f"{address}/result").status_code == 503

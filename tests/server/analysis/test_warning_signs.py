@@ -6,7 +6,7 @@ import datetime
 
 import numpy as np
 import pytest
-from collectors import TODAY, count_group, metric_of, released, upload_of
+from collectors import TODAY, count_group, metric_of, released, submission_of, upload_of
 from rappor_server.analysis.releases import CohortReports
 from rappor_server.analysis.warning_signs import (
     OverfullCohort,
@@ -15,7 +15,7 @@ from rappor_server.analysis.warning_signs import (
     overfull_cohorts,
 )
 from rappor_server.ingest.accepted_params import AcceptedParams
-from rappor_server.ingest.validate import Suspicious, read_upload
+from rappor_server.ingest.validate import Suspicious
 from rappor_server.storage import schema
 from rappor_server.storage.database import writing
 from rappor_server.storage.store import Store
@@ -42,13 +42,7 @@ def test_reports_in_quarantine_are_counted_and_in_no_answer(store: Store) -> Non
     params = Params.profile("balanced")
     accepted_params = AcceptedParams(registry_of(metric_of(params=params)))
     forged = Report(metric="page", params=params.fingerprint, cohort=0, bits=b"\xff" * 16)
-    submission = read_upload(
-        upload_of(forged),
-        accepted_params,
-        today=TODAY,
-        max_reports=1,
-        suspicious=Suspicious.QUARANTINE,
-    )
+    submission = submission_of(upload_of(forged), accepted_params, suspicious=Suspicious.QUARANTINE)
     count_group(store, [submission], today=TODAY)
     assert n_quarantined(store, "page") == 1
     assert n_quarantined(store, "sound") == 0

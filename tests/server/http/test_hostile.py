@@ -96,17 +96,23 @@ def test_bodies_that_do_not_arrive_are_given_up(running: Running) -> None:
     assert json.loads(answer.partition(b"\r\n\r\n")[2])["status"] == 408
 
 
-def test_endless_headers_cost_no_memory(tmp_path: Path) -> None:
-    """A header without an end is cut off after kilobytes, long before its time is over."""
+def test_endless_headers_and_trailers_cost_no_memory(tmp_path: Path) -> None:
+    """What has no end is thrown away, and cut off after kilobytes, long before its time is over."""
+    in_chunks = HEAD + b"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n0\r\n"
     with serving_file(tmp_path, "--body-seconds", "60") as running:
         before = memory_of(running)
-        assert flood(running, HEAD + b"X-Long: ", most=256 * MEBIBYTE) < 64 * MEBIBYTE
+        for first, line in (
+            (HEAD + b"X-Long: ", b"a" * 65536),
+            (in_chunks + b"X-Long: ", b"a" * 65536),
+            (in_chunks, b"a: b\r\n" * 9000),
+        ):
+            assert flood(running, first, line=line, most=256 * MEBIBYTE) < 64 * MEBIBYTE
         assert memory_of(running) - before < 16 * MEBIBYTE
         assert running.post(upload_of()).status_code == 200
 
 
-def flood(running: Running, first: bytes, *, most: int, line: bytes = b"a" * 65536) -> int:
-    """Send a beginning and then bytes without an end; return how many were received."""
+def flood(running: Running, first: bytes, *, most: int, line: bytes) -> int:
+    """Send a beginning and then lines without an end; return how many were received."""
     n_sent = 0
     with connect(running) as sender:
         try:
@@ -148,27 +154,6 @@ def test_zip_bombs_cost_nothing(running: Running) -> None:
     before = memory_of(running)
     for _ in range(20):
         assert post(running, sent, Content_Encoding="gzip").status_code == 413
-    assert memory_of(running) - before < 16 * MEBIBYTE
-
-
-def test_what_unpacks_to_more_than_ten_times_its_size_is_refused(running: Running) -> None:
-    """A gzip body of good reports that are all alike is refused, and accepted as it is."""
-    body = upload_of(*[report_of()] * 300)
-    packed = gzip.compress(body)
-    assert len(body) > 10 * len(packed)
-    answer = post(running, packed, Content_Encoding="gzip")
-    assert answer.status_code == 413
-    assert "at most 10 times its size" in answer.json()["detail"]
-    assert post(running, body).status_code == 200
-
-
-def test_a_few_kilobytes_never_stop_the_collector(running: Running) -> None:
-    """Two million entries in four kilobytes are refused unread, and so are they unpacked."""
-    entries = b'{"v":1,"id":"' + b"A" * 22 + b'","reports":[' + b"1," * 1_990_000 + b"1]}"
-    before = memory_of(running)
-    assert post(running, gzip.compress(entries), Content_Encoding="gzip").status_code == 413
-    for _ in range(5):
-        assert post(running, entries[:980_000]).json()["detail"] == "reports must be at most 1,000"
     assert memory_of(running) - before < 16 * MEBIBYTE
 
 
@@ -297,10 +282,10 @@ def test_half_bodies_of_one_source_leave_memory_for_others(
 
 def test_who_reads_no_answer_is_disconnected(tmp_path: Path) -> None:
     """Peers that ask and read nothing lose their connections, and there is room for others."""
-    flags = ("--max-connections", "8", "--body-seconds", "1")
+    flags = ("--max-connections", "4", "--body-seconds", "1")
     long = REGISTRY + "#" * 20_000_000  # more than the system's buffers hold
     with serving_file(tmp_path, *flags, registry=long) as running, contextlib.ExitStack() as peers:
-        for _ in range(8):
+        for _ in range(4):
             deaf = peers.enter_context(small_buffer(running))
             deaf.sendall(b"GET /v1/registry HTTP/1.1\r\nHost: x\r\n\r\n")
         until(lambda: running.post(upload_of()).status_code == 200)
@@ -385,19 +370,6 @@ def test_who_sends_no_more_is_still_answered(running: Running) -> None:
         assert is_let_go(sender)
 
 
-def test_endless_trailers_cost_no_memory(tmp_path: Path) -> None:
-    """What follows the last chunk is thrown away, and cut off after kilobytes."""
-    with serving_file(tmp_path, "--body-seconds", "60") as running:
-        before = memory_of(running)
-        in_chunks = HEAD + b"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n0\r\n"
-        for trailer in (b"X-Long: ", b""):
-            line = b"a" * 65536 if trailer else b"a: b\r\n" * 9000
-            n_sent = flood(running, in_chunks + trailer, most=256 * MEBIBYTE, line=line)
-            assert n_sent < 64 * MEBIBYTE
-        assert memory_of(running) - before < 16 * MEBIBYTE
-        assert running.post(upload_of()).status_code == 200
-
-
 def test_every_way_to_send_a_request_is_answered_once(running: Running) -> None:
     """In one packet with others, in chunks, after 100 Continue, in single bytes, without a body."""
     body = upload_of()
@@ -459,21 +431,6 @@ def test_malformed_bodies_are_problems(
 ) -> None:
     """Deep nesting, endless digits and wrong encodings each get an answer, none of them 5xx."""
     assert post(running, body, **headers).status_code == status
-
-
-def test_many_idle_connections_do_not_keep_others_out(running: Running) -> None:
-    """Five hundred connections that send nothing, or half an upload, end after a moment."""
-    idle = [connect(running) for _ in range(500)]
-    try:
-        for connection in idle[::2]:
-            connection.sendall(HEAD + b"Content-Length: 100\r\n\r\n{")
-        assert running.post(upload_of()).status_code == 200
-        for silent, slow in zip(idle[1::2], idle[::2], strict=True):
-            assert is_let_go(silent)
-            assert slow.recv(12) == b"HTTP/1.1 408"
-    finally:
-        for connection in idle:
-            connection.close()
 
 
 def is_let_go(connection: socket.socket) -> bool:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+from programs import become
 from rappor_server.http.slow_clients import SETTINGS, SOURCES, PunctualProtocol, SlowReaders
 from rappor_server.settings import Settings
 from rappor_server.sources import Sources
@@ -96,32 +98,27 @@ class Connection(asyncio.Transport):
         """End, when everything is sent, which it is."""
 
 
-def test_nothing_is_read_while_a_request_waits_for_its_turn() -> None:
+@pytest.mark.anyio
+async def test_nothing_is_read_while_a_request_waits_for_its_turn() -> None:
     """Of a body behind another request one read is kept; the rest is read when it has its turn."""
     length = 150_000
     head = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n"
+    has_read, may_answer = asyncio.Event(), asyncio.Event()
 
-    async def main() -> None:
-        has_read, may_answer = asyncio.Event(), asyncio.Event()
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        n_bytes = len(await request.body())
+        has_read.set()
+        await may_answer.wait()
+        await PlainTextResponse(f"{n_bytes} bytes")(scope, receive, send)
 
-        async def app(scope: Scope, receive: Receive, send: Send) -> None:
-            request = Request(scope, receive)
-            n_bytes = len(await request.body())
-            has_read.set()
-            await may_answer.wait()
-            await PlainTextResponse(f"{n_bytes} bytes")(scope, receive, send)
-
-        connection = Connection(app)
-        connection.say(head % 3 + b"abc" + head % length + bytes(100_000))
-        await has_read.wait()
-        assert not connection.is_read()
-        may_answer.set()
-        while not connection.is_read():
-            await asyncio.sleep(0)
-        assert connection.sent.endswith(b"3 bytes")
-        connection.say(bytes(50_000))
-        while not connection.sent.endswith(b"150000 bytes"):
-            await asyncio.sleep(0)
-        connection.protocol.connection_lost(None)
-
-    asyncio.run(asyncio.wait_for(main(), 60))
+    connection = Connection(app)
+    connection.say(head % 3 + b"abc" + head % length + bytes(100_000))
+    await has_read.wait()
+    assert not connection.is_read()
+    may_answer.set()
+    await become(connection.is_read)
+    assert connection.sent.endswith(b"3 bytes")
+    connection.say(bytes(50_000))
+    await become(lambda: connection.sent.endswith(b"150000 bytes"))
+    connection.protocol.connection_lost(None)

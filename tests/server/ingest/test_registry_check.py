@@ -22,7 +22,7 @@ from rappor_server.settings import Settings
 from registries import registry_of
 
 from rappor import Metric, Params, Registry
-from rappor.privacy.changing_params import change_cost, price_change
+from rappor.privacy.changing_params import price_change
 from rappor.protocol.parts import Part
 from rappor.protocol.segments import Dimension
 from rappor.registry.budget import scope_price
@@ -30,7 +30,15 @@ from rappor.registry.other import with_other
 
 STRICT = Params.profile("strict")
 OTHER = dataclasses.replace(STRICT, m=64)
-ONEHOT = Params(k=3, encoding="onehot", categories=("a", "b", "c"), f=0.5, p=0.25, q=0.75)
+
+
+def onehot(*categories: str) -> Params:
+    """Return parameters of categories."""
+    k = len(categories)
+    return Params(k=k, encoding="onehot", categories=categories, f=0.5, p=0.25, q=0.75)
+
+
+ONEHOT = onehot("a", "b", "c")
 
 
 def levels(old: Metric, *new: Metric) -> list[str]:
@@ -48,27 +56,15 @@ def levels(old: Metric, *new: Metric) -> list[str]:
         (metric_of(), [metric_of(epoch="month")], ["warning"]),
         (metric_of(), [metric_of(params=ONEHOT, description="new")], ["refused"]),
         (metric_of(), [metric_of(params=ONEHOT)], ["note"]),
+        (metric_of(params=ONEHOT), [metric_of(params=onehot("a", "b", "c", "d"))], ["note"]),
+        (metric_of(params=ONEHOT), [metric_of(params=onehot("a", "b"))], ["refused", "note"]),
     ],
 )
 def test_edits_that_would_mix_are_refused(
     old: Metric, new: list[Metric], expected: list[str]
 ) -> None:
-    """Removed metrics and reused names are refused; changed parameters are explained."""
+    """Removed metrics and categories and reused names are refused; other changes are explained."""
     assert levels(old, *new) == expected
-
-
-@pytest.mark.parametrize(
-    ("categories", "expected"),
-    [(("a", "b", "c"), []), (("a", "b", "c", "d"), ["note"]), (("a", "b"), ["refused", "note"])],
-)
-def test_categories_may_be_added_and_not_removed(
-    categories: tuple[str, ...], expected: list[str]
-) -> None:
-    """An added category makes a new fingerprint; a removed one is refused."""
-    params = Params(
-        k=len(categories), encoding="onehot", categories=categories, f=0.5, p=0.25, q=0.75
-    )
-    assert levels(metric_of(params=ONEHOT), metric_of(params=params)) == expected
 
 
 def test_other_may_be_switched_off() -> None:
@@ -76,13 +72,12 @@ def test_other_may_be_switched_off() -> None:
     first, second = with_other(ONEHOT)
     parts = (Part("prefix:3", 0.5), Part("whole"))
     both = metric_of(params=first), metric_of("page.other", params=second, parts=parts)
-    fewer = dataclasses.replace(ONEHOT, k=2, categories=("a", "b"))
     allowed, refused = (
         [
             (each.level, each.text)
             for each in check_edit(registry_of(*both), registry_of(metric_of(params=params)))
         ]
-        for params in (ONEHOT, fewer)
+        for params in (ONEHOT, onehot("a", "b"))
     )
     assert [level for level, _ in allowed] == ["note", "warning"]
     assert "page.other: what is in other is not looked for any more" in allowed[1][1]
@@ -90,46 +85,25 @@ def test_other_may_be_switched_off() -> None:
     assert "got none of c: devices" in refused[0][1]
 
 
-def test_change_of_parameters_says_what_it_costs() -> None:
-    """A change of p and q keeps permanent responses; any other change does not."""
-    old = Params(k=16, m=4, f=0.5, p=0.25, q=0.75)
-    quieter = Params(k=16, m=4, f=0.5, p=0.4, q=0.6)
-    (kept,) = check_edit(registry_of(metric_of(params=old)), registry_of(metric_of(params=quieter)))
-    (drawn,) = check_edit(registry_of(metric_of(params=old)), registry_of(metric_of(params=STRICT)))
-    assert "devices keep their permanent responses" in kept.text
-    assert "devices draw new permanent responses" in drawn.text
-    assert quieter.fingerprint in kept.text
-
-
 @pytest.mark.parametrize(
-    ("new", "for_life"),
+    "changed",
     [
-        (metric_of(params=Params(k=16, m=4, f=0.5, p=0.4, q=0.6)), True),
-        (metric_of(params=STRICT), True),
-        (metric_of(parts=(Part("prefix:3", 0.25), Part("whole"))), False),
-        (metric_of(epoch="month"), False),
-        (metric_of(epoch="month", params=STRICT), False),
+        {"params": Params(k=16, m=4, f=0.5, p=0.4, q=0.6)},
+        {"params": STRICT},
+        {"params": STRICT, "epoch": "month"},
+        {"parts": (Part("prefix:3", 0.25), Part("whole"))},
+        *({"patterns": 3}, {"interval": "week"}, {"sample": 0.5}, {"epoch": "quarter"}),
     ],
+    ids=str,
 )
-def test_change_is_priced_as_the_accountant_prices_it(new: Metric, for_life: bool) -> None:
-    """The numbers are those of ten reports of a value before a change and ten after."""
-    old = metric_of(params=Params(k=16, m=4, f=0.5, p=0.25, q=0.75))
-    cost = change_cost(old.params, new.params, before=10, after=10, for_life=for_life)
-    (finding,) = check_edit(registry_of(old), registry_of(new))
-    assert price_change(old, new, reports=10).summary in finding.text
-    assert f"and 10 after lose {cost.epsilon:.4f} nats" in finding.text
-    assert f"any number of reports loses {cost.epsilon_inf:.4f}." in finding.text
-
-
-@pytest.mark.parametrize("key", ["patterns", "interval", "sample", "epoch"])
-def test_change_that_is_not_of_the_parameters_is_told(key: str) -> None:
-    """It is named, and priced in the words of `rappor privacy --changed`."""
-    changed: Any = {"patterns": 3, "interval": "week", "sample": 0.5, "epoch": "quarter"}[key]
-    old = metric_of(params=STRICT)
-    new = dataclasses.replace(old, **{key: changed})
-    first = check_edit(registry_of(old), registry_of(new))[0]
-    assert f"{key} changes from {getattr(old, key)} to {changed}" in first.text
+def test_a_change_is_named_and_priced(changed: dict[str, Any]) -> None:
+    """In the words of `rappor privacy --changed`, which have the accountant's numbers."""
+    old = metric_of()
+    new = dataclasses.replace(old, **changed)
+    first, *_ = check_edit(registry_of(old), registry_of(new))
     assert price_change(old, new, reports=10).summary in first.text
+    for key in changed.keys() - {"params", "parts"}:
+        assert f"{key} changes from {getattr(old, key)} to {changed[key]}" in first.text
 
 
 def test_new_segments_are_told_and_refuse_nobody() -> None:

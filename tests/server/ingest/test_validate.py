@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import datetime
 import json
-import math
 from typing import Any
 
 import numpy as np
 import pytest
-from collectors import ACCEPTED, BOOLEAN, PARAMS, TODAY, metric_of, report_of, upload_of
-from hypothesis import given
-from hypothesis import strategies as st
+from collectors import ACCEPTED, BOOLEAN, TODAY, metric_of, report_of, upload_of
 from places import VECTORS
 from rappor_server.ingest.accepted_params import AcceptedParams
 from rappor_server.ingest.retry_keys import key_of_report
@@ -23,7 +20,7 @@ from rappor import Params
 from rappor.counts.popcounts import FALSE_ALARM, popcount_range
 from rappor.ground.errors import ReportError
 from rappor.protocol.parts import Part
-from rappor.protocol.wire import Report, parse_upload
+from rappor.protocol.wire import Report
 
 
 def read(body: bytes, **more: Any) -> Submission:
@@ -49,11 +46,11 @@ def altered(**changes: object) -> dict[str, object]:
     return dict(entry) | changes
 
 
-def with_entries(*entries: object) -> bytes:
-    """Return an upload of any entries."""
-    return json.dumps(json.loads(upload_of()) | {"reports": entries}).encode()
+SPELLINGS = {"fast": (",", ":"), "strict": (", ", ": ")}
+"""Separators of JSON by the reader that they lead to."""
 
 
+@pytest.mark.parametrize("spelling", SPELLINGS)
 @pytest.mark.parametrize(
     ("entry", "reason"),
     [
@@ -74,47 +71,14 @@ def with_entries(*entries: object) -> bytes:
         (altered(metric="sound", params=BOOLEAN.fingerprint, cohort=0, bits="Ag"), "padding"),
     ],
 )
-def test_each_report_has_its_reason(entry: object, reason: str) -> None:
-    """Each fault has a fixed word, and a good report beside it is accepted."""
-    submission = read(with_entries(entry, altered()))
+def test_each_report_has_its_reason(entry: object, reason: str, spelling: str) -> None:
+    """Each fault has a fixed word, and a good report beside it is accepted, by both readers."""
+    document = json.loads(upload_of()) | {"reports": [entry, altered()]}
+    submission = read(json.dumps(document, separators=SPELLINGS[spelling]).encode())
     assert statuses(submission) == [reason, "accepted"]
     assert len(submission.accepted) == 1 + (reason == "accepted")
     refused = {key[1]: n for key, n in submission.refusals.items()}
     assert refused == ({} if reason == "accepted" else {reason: 1})
-
-
-@given(
-    entries=st.lists(
-        st.fixed_dictionaries(
-            {
-                "metric": st.sampled_from(["page", "sound", "old", "nothing", ""]),
-                "params": st.sampled_from([PARAMS.fingerprint, BOOLEAN.fingerprint, "0" * 16]),
-                "cohort": st.one_of(st.integers(-2, 5), st.booleans(), st.none()),
-                "bits": st.sampled_from(["AAA", "D_8", "AQ", "Ag", "", "AAAA", "AA="]),
-            }
-        ),
-        min_size=1,
-        max_size=6,
-    )
-)
-def test_accepted_is_what_the_strict_reader_takes(entries: list[dict[str, Any]]) -> None:
-    """What the strict reader accepts is accepted unless its metric has expired."""
-    body = with_entries(*entries)
-    _, parsed = parse_upload(body, ACCEPTED.registry.lookup)
-    submission = read(body, suspicious=Suspicious.ACCEPT)
-    good = [entry for entry in parsed if isinstance(entry, Report) and entry.metric != "old"]
-    assert [(a.metric, a.cohort, a.bits) for a in submission.accepted] == [
-        (report.metric, report.cohort, report.bits) for report in good
-    ]
-    for entry, status in zip(parsed, statuses(submission), strict=True):
-        assert (status == "accepted") is (isinstance(entry, Report) and entry.metric != "old")
-
-
-@pytest.mark.parametrize("body", [b"", b"{}", b"[]", b"\xff", b'{"v":1,"v":1}', b"[" * 100_000])
-def test_what_is_no_upload_is_refused_whole(body: bytes) -> None:
-    """Bytes that are no upload raise the strict reader's error."""
-    with pytest.raises(ReportError):
-        read(body)
 
 
 def test_too_many_reports_are_refused_whole() -> None:
@@ -124,13 +88,6 @@ def test_too_many_reports_are_refused_whole() -> None:
     with pytest.raises(ReportError, match="at most 2") as caught:
         read(body, max_reports=2)
     assert caught.value.code == "too-many"
-
-
-def test_key_and_answer_follow_the_body() -> None:
-    """Equal bytes have equal keys and answers, other bytes another key."""
-    body = upload_of()
-    assert read(body) == read(body)
-    assert read(body).key != read(body + b" ").key
 
 
 @pytest.mark.parametrize("row", json.loads((VECTORS / "key.json").read_text()))
@@ -144,31 +101,23 @@ def test_keys_are_those_of_the_vectors(row: dict[str, Any]) -> None:
 
 
 def test_older_registries_are_still_taken() -> None:
-    """Reports under former parameters count, as long as the metric is still there."""
+    """Reports under former parameters count, as long as the metric is there and not over."""
     before = Params(k=16, m=4, f=0.5, p=0.3, q=0.7)
     old = registry_of(metric_of(params=before), metric_of("gone", before))
-    new = registry_of(metric_of())
     body = upload_of(
         report_of(params=before),
         Report(metric="gone", params=before.fingerprint, cohort=0, bits=b"\x0f\x0f"),
     )
-    assert statuses(read(body, accepted_params=AcceptedParams(new))) == [
-        "unknown-params",
-        "unknown-metric",
-    ]
-    assert statuses(read(body, accepted_params=AcceptedParams(new, [old]))) == [
-        "accepted",
-        "unknown-metric",
-    ]
-
-
-def test_expiry_of_the_current_registry_counts_for_older_parameters_too() -> None:
-    """A metric that has expired has expired for all clients."""
-    before = Params(k=16, m=4, f=0.5, p=0.3, q=0.7)
-    old = registry_of(metric_of(params=before))
-    new = registry_of(metric_of(expires=TODAY - datetime.timedelta(days=1)))
-    body = upload_of(report_of(params=before))
-    assert statuses(read(body, accepted_params=AcceptedParams(new, [old]))) == ["expired"]
+    yesterday = TODAY - datetime.timedelta(days=1)
+    for new, older, found in (
+        (metric_of(), [], "unknown-params"),
+        (metric_of(), [old], "accepted"),
+        (metric_of(expires=TODAY), [old], "accepted"),
+        (metric_of(expires=yesterday), [old], "expired"),
+    ):
+        accepted_params = AcceptedParams(registry_of(new), older)
+        reasons = statuses(read(body, accepted_params=accepted_params))
+        assert reasons == [found, "unknown-metric"]
 
 
 # Popcounts
@@ -231,7 +180,6 @@ def test_forged_popcounts_are_treated_as_set(suspicious: Suspicious, status: str
 def test_short_reports_are_never_suspicious() -> None:
     """A report of one bit may be 0 or 1."""
     assert popcount_range(BOOLEAN) == (0, 1)
-    assert not math.isnan(sum(popcount_range(PARAMS)))
 
 
 def test_each_part_of_a_metric_is_accepted_under_its_own_parameters() -> None:

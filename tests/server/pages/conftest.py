@@ -37,12 +37,6 @@ def token(dashboard: Dashboard) -> str:
 
 
 @pytest.fixture
-def dashboard_token(dashboard: Dashboard) -> Callable[[], str]:
-    """Make tokens for all metrics."""
-    return lambda: make_token(dashboard.database)
-
-
-@pytest.fixture
 def reader(new_visitor: Callable[[], Visitor], token: str) -> Visitor:
     """Somebody who is signed in, with a token for all metrics."""
     visitor = new_visitor()

@@ -24,6 +24,8 @@ from sqlalchemy import update
 CANDIDATES = "Candidates: detected ones first"
 HOME = "/pages/metrics/home_page"
 MOST_BYTES = 200_000
+MARKUP = ("<script>alert", "\u202e", "\x1b", '"><img')
+"""What no page may have of hostile candidates."""
 
 
 def words(page: str) -> str:
@@ -62,10 +64,13 @@ def test_a_metric_answers_on_arrival(reader: Visitor) -> None:
     assert [re.sub("<wbr>", "", each) for each in shown][:3] == detected[:3]
     runs = json.loads(reader.file(page, "trend.json").text)
     assert [each["first"] for each in runs["samples"] if each["reports"]] == list(map(str, DAYS))
+    for text in MARKUP:
+        assert text not in page.text
     for name in ("report.html", "trend.csv", "ranking.svg", "trend.png"):
         assert reader.file(page, name).status_code == 200, name
 
 
+@pytest.mark.slow
 def test_the_list_answers(reader: Visitor) -> None:
     """Each metric has its three most common strings and its state, or says what is missing."""
     for metric in ("home_page", "theme"):
@@ -83,6 +88,7 @@ def test_the_list_answers(reader: Visitor) -> None:
     assert len(page) < MOST_BYTES
 
 
+@pytest.mark.slow
 def test_a_long_list_has_pages(tmp_path: Path) -> None:
     """Each has so few metrics that it stays small, and leads to the others."""
     head, _, one = TOML.partition("[metrics.other]")
@@ -150,27 +156,11 @@ def test_an_address_is_complete_and_shows_the_same(reader: Visitor, dashboard: D
         assert reader.http.get(page.url).text == page.text
 
 
-def test_another_process_shows_the_same_answer(
-    reader: Visitor, dashboard: Dashboard, tmp_path: Path
-) -> None:
-    """Sign-in, answer and files are in the database."""
-    page = reader.answer("/pages/metrics/theme/overview")
-    with (
-        serving(tmp_path, dashboard.database, "--pages", registry=TOML, admin=free_port()) as other,
-        Visitor(Dashboard(other, dashboard.database)).http as http,
-    ):
-        http.cookies = reader.http.cookies
-        again = http.get(f"{page.url.path}?{page.url.query.decode()}")
-        assert again.text == page.text
-        assert other.children_named("rappor-decoder") == []
-
-
 def test_hostile_candidates_are_harmless(reader: Visitor) -> None:
     """Nothing of them is markup, turns the direction or is a formula."""
     page = reader.answer(f"{HOME}/ranking", all="yes")
-    for text in ("<script>alert", "\u202e", "\x1b", '"><img'):
+    for text in MARKUP:
         assert text not in page.text
-        assert text not in reader.answer(f"{HOME}/overview").text
     assert "&lt;script&gt;alert(1)&lt;" in page.text
     assert "[U+202E]gpj.exe" in page.text
     table = reader.file(page, "estimates.csv").text
@@ -206,10 +196,10 @@ def test_a_question_without_an_answer_says_why(
 
 
 def test_an_answer_is_for_who_may_read_its_metric(
-    dashboard: Dashboard, new_visitor: Callable[[], Visitor], dashboard_token: Callable[[], str]
+    dashboard: Dashboard, new_visitor: Callable[[], Visitor]
 ) -> None:
     """Anybody who may; not any more once the token does not allow it."""
-    visitor, token = new_visitor(), dashboard_token()
+    visitor, token = new_visitor(), make_token(dashboard.database)
     visitor.sign_in(token)
     page = visitor.answer("/pages/metrics/theme/ranking")
     columns = schema.token.c

@@ -14,6 +14,7 @@ from collectors import free_port, make_token, serving
 from dashboards import DAYS, HOSTILE, NAMES, TOML, Dashboard
 
 HOME = "/pages/metrics/home_page"
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +53,6 @@ def visiting(
         context.close()
 
 
-@pytest.mark.slow
 def test_an_analyst_finds_the_way(
     browser: Any, dashboard: Dashboard, token: str, tmp_path: Path
 ) -> None:
@@ -114,7 +114,6 @@ VIEWS = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", VIEWS)
 def test_pages_are_accessible_and_fit(
     browser: Any, dashboard: Dashboard, token: str, name: str

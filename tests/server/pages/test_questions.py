@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import httpx
+import pytest
 from dashboards import DAYS, NAMES, Visitor
 from pages import drawings, tables
 
@@ -20,6 +21,7 @@ def record(reader: Visitor, page: httpx.Response, name: str) -> Mapping[str, Any
     return found
 
 
+@pytest.mark.slow
 def test_shares_run_over_days(reader: Visitor) -> None:
     """Each day has its reports, days without any are named, and a panel is drawn."""
     page = reader.answer("/pages/metrics/theme/trend", by="day", smooth="2")
@@ -52,6 +54,7 @@ def test_both_ranges_end_with_a_closed_day(reader: Visitor) -> None:
     assert page.headers["location"] == f"{path}?from={DAYS[3]}&to={DAYS[-1]}&to_after={DAYS[2]}"
 
 
+@pytest.mark.slow
 def test_segments_are_shown_apart(reader: Visitor) -> None:
     """Of the one dimension that there is."""
     page = reader.answer("/pages/metrics/theme/segments", dimension="version")

@@ -33,6 +33,7 @@ from collectors import (
     wait_until_ready,
 )
 from inbox_child import fold_always, receive
+from programs import until
 from rappor_server.storage.database import migrate
 from rappor_server.storage.store import Store
 
@@ -85,32 +86,19 @@ def crash(folder: Path, database: str, kills: int) -> None:
 
 def folder_of(running: Running) -> int:
     """Return the number of a collector's folder, once it is there."""
-    end = time.monotonic() + 60
-    while not (found := running.children_named("rappor-folder")):
-        assert time.monotonic() < end, "the collector starts no folder"
-        time.sleep(0.02)
-    return found[0]
+    return until(lambda: running.children_named("rappor-folder"))[0]
 
 
 def wait_for_load(running: Running, *, beyond: int = 0) -> None:
     """Wait until a collector has stored some uploads more, however slow the machine is."""
-    end = time.monotonic() + 60
-    while time.monotonic() < end:
-        if n_stored(running) >= beyond + _LEAST:
-            return
-        time.sleep(0.02)
-    raise AssertionError("the senders do not reach the collector")
+    until(lambda: n_stored(running) >= beyond + _LEAST)
 
 
 def n_stored(running: Running) -> int:
     """Return how many reports a collector has stored since it was started."""
-    stored = re.search(r'^rappor_reports_total\{metric="page"\} (\d+)', metrics(running), re.M)
+    figures = running.get("/metrics").text
+    stored = re.search(r'^rappor_reports_total\{metric="page"\} (\d+)', figures, re.M)
     return int(stored[1]) if stored else 0
-
-
-def metrics(running: Running) -> str:
-    """Return the collector's counters."""
-    return running.get("/metrics").text
 
 
 def account(load: dict[str, Any], running: Any, token: str, kills: int) -> None:
@@ -367,10 +355,7 @@ def fill(folder: Path, database: str, disk: Path) -> None:
 
 def wait_for_failure(running: Running) -> None:
     """Wait until a collector says that it cannot store anything."""
-    end = time.monotonic() + 120
-    while running.get("/readyz").status_code == 200:
-        assert time.monotonic() < end, "a full disk does not matter"
-        time.sleep(0.1)
+    until(lambda: running.get("/readyz").status_code != 200)
 
 
 @pytest.mark.acceptance

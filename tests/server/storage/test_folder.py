@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from collectors import append, submission_of, total, upload_of
 from hypothesis import given
 from hypothesis import strategies as st
+from programs import become
 from rappor_server.health import Health
 from rappor_server.storage import schema
-from rappor_server.storage.database import migrate, sqlite_url
 from rappor_server.storage.folder import Folder, Schedule, State
 from rappor_server.storage.inbox import Waiting
 from rappor_server.storage.store import Store
@@ -48,33 +47,24 @@ def test_what_a_folder_finds_at_its_start_is_folded_at_once() -> None:
     assert Schedule(0.0).is_due(Waiting(1, 1, 1, 0), 0.1)
 
 
-def test_a_folder_that_cannot_fold_says_so(tmp_path: Path) -> None:
+@pytest.mark.slow
+@pytest.mark.anyio
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+async def test_a_folder_that_cannot_fold_says_so(store: Store, database: str) -> None:
     """It goes on when it can, and folds all that is left when its collector ends."""
-    address = sqlite_url(tmp_path / "counts.sqlite3")
-    migrate(address)
-    store = Store.open(address)
-    moved = tmp_path / "moved"
+    path = Path(str(store.engine.url.database))
+    moved = path.with_name("moved")
     append(store, [submission_of(upload_of())])
     states: list[State] = []
-
-    async def until(*, is_troubled: bool) -> None:
-        async with asyncio.timeout(60):
-            while not states or bool(states[-1].trouble) != is_troubled:
-                await asyncio.sleep(0.05)
-
-    async def trial() -> None:
-        folder = Folder(address, states.append)
-        await until(is_troubled=False)
-        (tmp_path / "counts.sqlite3").rename(moved)
-        await until(is_troubled=True)
-        moved.rename(tmp_path / "counts.sqlite3")
-        await until(is_troubled=False)
-        append(store, [submission_of(upload_of())])
-        await folder.close()
-
-    asyncio.run(trial())
+    folder = Folder(database, states.append)
+    await become(lambda: states and not states[-1].trouble)
+    path.rename(moved)
+    await become(lambda: states[-1].trouble)
+    moved.rename(path)
+    await become(lambda: not states[-1].trouble)
+    append(store, [submission_of(upload_of())])
+    await folder.close()
     assert total(store) == 2
-    store.close()
 
 
 def leftovers(store: Store) -> int:
@@ -85,29 +75,21 @@ def leftovers(store: Store) -> int:
         return len(db.execute(select(schema.segment)).all()) - 1
 
 
-def test_what_a_reader_holds_is_erased_when_it_has_ended(store: Store) -> None:
+@pytest.mark.slow
+@pytest.mark.anyio
+async def test_what_a_reader_holds_is_erased_when_it_has_ended(store: Store, database: str) -> None:
     """Although nothing more comes that would be folded."""
     append(store, [submission_of(upload_of())])
     states: list[State] = []
-
-    async def until(condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(60):
-            while not condition():
-                await asyncio.sleep(0.05)
-
-    async def trial() -> None:
-        address = store.engine.url.render_as_string(hide_password=False)
-        with store.engine.connect() as reader:
-            for name in inspect(reader).get_table_names():
-                reader.execute(text(f"SELECT * FROM {name}")).all()  # noqa: S608
-            folder = Folder(address, states.append)
-            await until(lambda: any(state.folded.uploads for state in states))
-            assert leftovers(store) > 0
-        await until(lambda: leftovers(store) == 0)
-        assert total(store) == 1
-        await folder.close()
-
-    asyncio.run(trial())
+    with store.engine.connect() as reader:
+        for name in inspect(reader).get_table_names():
+            reader.execute(text(f"SELECT * FROM {name}")).all()  # noqa: S608
+        folder = Folder(database, states.append)
+        await become(lambda: any(state.folded.uploads for state in states))
+        assert leftovers(store) > 0
+    await become(lambda: leftovers(store) == 0)
+    assert total(store) == 1
+    await folder.close()
 
 
 def test_health_tells_that_nobody_folds() -> None:

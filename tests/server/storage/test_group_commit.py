@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
 from collectors import PARAMS, TODAY, report_of, submission_of, upload_of
+from programs import become
 from rappor_server.errors import StoreError
 from rappor_server.ingest.validate import Submission
 from rappor_server.storage.group_commit import Receiver, Writer
 from rappor_server.storage.inbox import Group
 
-_SECONDS = 30
+pytestmark = pytest.mark.anyio
 
 
 class Slow:
@@ -62,171 +63,133 @@ class Desk:
 
     async def taken(self) -> None:
         """Wait until the writer has taken what was queued."""
-        await wait_for(lambda: not len(self.writer))
+        await become(lambda: not len(self.writer))
 
     async def wait(self, n: int) -> None:
         """Wait until n tickets were delivered."""
-        await wait_for(lambda: len(self.delivered) >= n)
+        await become(lambda: len(self.delivered) >= n)
 
 
-async def wait_for(condition: Callable[[], bool]) -> None:
-    """Wait until a condition comes true."""
-    async with asyncio.timeout(_SECONDS):
-        while not condition():
-            await asyncio.sleep(0.001)
+@pytest.fixture
+async def desk(request: pytest.FixtureRequest) -> AsyncIterator[Desk]:
+    """A writer with the bounds that a test names, which is closed in the end."""
+    made = Desk(**getattr(request, "param", {}))
+    yield made
+    made.store.permit(1000)
+    await made.writer.close()
 
 
-def run(trial: Callable[[Desk], Awaitable[None]], **bounds: int) -> None:
-    """Run a trial in an event loop of its own, and close its writer."""
-
-    async def whole() -> None:
-        desk = Desk(**bounds)
-        await trial(desk)
-        desk.store.permit(1000)
-        await desk.writer.close()
-
-    asyncio.run(whole())
-
-
-def test_uploads_share_a_commit() -> None:
+async def test_uploads_share_a_commit(desk: Desk) -> None:
     """Uploads that come during a commit share the next one; none is delivered before its commit."""
-
-    async def trial(desk: Desk) -> None:
-        desk.submit(0)
-        await desk.taken()
-        desk.submit(*range(1, 40))
-        assert desk.delivered == {}
-        desk.store.permit(2)
-        await desk.wait(40)
-        assert [len(group) for group in desk.store.groups] == [1, 39]
-        assert desk.observed == [1, 39]
-        assert all(isinstance(answer, bytes) for answer in desk.delivered.values())
-
-    run(trial)
+    desk.submit(0)
+    await desk.taken()
+    desk.submit(*range(1, 40))
+    assert desk.delivered == {}
+    desk.store.permit(2)
+    await desk.wait(40)
+    assert [len(group) for group in desk.store.groups] == [1, 39]
+    assert desk.observed == [1, 39]
+    assert all(isinstance(answer, bytes) for answer in desk.delivered.values())
 
 
 @pytest.mark.parametrize(
-    ("bounds", "n_uploads", "groups"),
+    ("desk", "n_uploads", "groups"),
     [({"batch": 8}, 30, [8, 8, 8, 6]), ({"reports": 11}, 7, [3, 3, 1])],
+    indirect=["desk"],
 )
-def test_groups_are_bounded(bounds: dict[str, int], n_uploads: int, groups: list[int]) -> None:
+async def test_groups_are_bounded(desk: Desk, n_uploads: int, groups: list[int]) -> None:
     """A group is complete with the upload that brings it to the bound on uploads or reports."""
     body = upload_of(*[report_of()] * 5)
-
-    async def trial(desk: Desk) -> None:
-        desk.writer.submit([(submission_of(body), ticket) for ticket in range(n_uploads)])
-        desk.store.permit(100)
-        await desk.wait(n_uploads)
-        assert [len(group) for group in desk.store.groups] == groups
-
-    run(trial, **bounds)
+    desk.writer.submit([(submission_of(body), ticket) for ticket in range(n_uploads)])
+    desk.store.permit(100)
+    await desk.wait(n_uploads)
+    assert [len(group) for group in desk.store.groups] == groups
 
 
-def test_dropped_uploads_take_no_room() -> None:
+async def test_dropped_uploads_take_no_room(desk: Desk) -> None:
     """What nobody waits for is neither kept nor stored; the group under way is."""
-
-    async def trial(desk: Desk) -> None:
-        desk.submit(0)
-        await desk.taken()
-        desk.submit(1, 2, 3)
-        desk.writer.drop(lambda ticket: ticket != 2)
-        assert len(desk.writer) == 1
-        desk.store.permit(100)
-        await desk.wait(2)
-        assert desk.delivered.keys() == {0, 2}
-
-    run(trial)
+    desk.submit(0)
+    await desk.taken()
+    desk.submit(1, 2, 3)
+    desk.writer.drop(lambda ticket: ticket != 2)
+    assert len(desk.writer) == 1
+    desk.store.permit(100)
+    await desk.wait(2)
+    assert desk.delivered.keys() == {0, 2}
 
 
-def test_a_check_commits_although_nothing_waits() -> None:
+async def test_a_check_commits_although_nothing_waits(desk: Desk) -> None:
     """It is observed as any commit is, and only if it works."""
-
-    async def trial(desk: Desk) -> None:
-        desk.store.permit(100)
-        desk.store.is_broken = True
-        desk.writer.check()
-        await wait_for(lambda: desk.store.n_failures > 0)
-        assert desk.observed == []
-        desk.store.is_broken = False
-        desk.writer.check()
-        await wait_for(lambda: desk.observed == [0])
-
-    run(trial)
+    desk.store.permit(100)
+    desk.store.is_broken = True
+    desk.writer.check()
+    await become(lambda: desk.store.n_failures > 0)
+    assert desk.observed == []
+    desk.store.is_broken = False
+    desk.writer.check()
+    await become(lambda: desk.observed == [0])
 
 
-def test_full_queue_turns_away() -> None:
+@pytest.mark.parametrize("desk", [{"queue": 5}], indirect=True)
+async def test_full_queue_turns_away(desk: Desk) -> None:
     """A full queue raises a retryable error, and keeps the uploads that it has."""
-
-    async def trial(desk: Desk) -> None:
-        desk.submit(0)
-        await desk.taken()
-        desk.submit(*range(1, 6))
-        assert len(desk.writer) == 5
-        with pytest.raises(StoreError) as caught:
-            desk.submit(6)
-        assert caught.value.retryable
-        desk.store.permit(100)
-        await desk.wait(6)
-
-    run(trial, queue=5)
+    desk.submit(0)
+    await desk.taken()
+    desk.submit(*range(1, 6))
+    assert len(desk.writer) == 5
+    with pytest.raises(StoreError) as caught:
+        desk.submit(6)
+    assert caught.value.retryable
+    desk.store.permit(100)
+    await desk.wait(6)
 
 
 @pytest.mark.parametrize("error", [StoreError("gone"), RuntimeError("a bug")])
-def test_failed_group_is_told_and_the_writer_goes_on(error: Exception) -> None:
+async def test_failed_group_is_told_and_the_writer_goes_on(desk: Desk, error: Exception) -> None:
     """After any failure the writer continues, and has kept the numbers of refusals."""
-
-    async def trial(desk: Desk) -> None:
-        desk.store.error = error
-        desk.store.permit(100)
-        desk.store.is_broken = True
-        desk.writer.refuse("", "malformed")
-        desk.submit(0)
-        await desk.wait(1)
-        assert isinstance(desk.delivered[0], StoreError)
-        assert desk.delivered[0].retryable
-        assert "bug" not in str(desk.delivered[0])
-        desk.store.is_broken = False
-        desk.submit(1)
-        await desk.wait(2)
-        assert isinstance(desk.delivered[1], bytes)
-        assert sum(sum(group.values()) for group in desk.store.refusals) == 1
-
-    run(trial)
+    desk.store.error = error
+    desk.store.permit(100)
+    desk.store.is_broken = True
+    desk.writer.refuse("", "malformed")
+    desk.submit(0)
+    await desk.wait(1)
+    assert isinstance(desk.delivered[0], StoreError)
+    assert desk.delivered[0].retryable
+    assert "bug" not in str(desk.delivered[0])
+    desk.store.is_broken = False
+    desk.submit(1)
+    await desk.wait(2)
+    assert isinstance(desk.delivered[1], bytes)
+    assert sum(sum(group.values()) for group in desk.store.refusals) == 1
 
 
 @pytest.mark.parametrize("is_broken", [False, True])
-def test_closing_stores_what_was_taken_and_takes_no_more(*, is_broken: bool) -> None:
+async def test_closing_stores_what_was_taken_and_takes_no_more(
+    desk: Desk, *, is_broken: bool
+) -> None:
     """Every ticket is delivered before close() returns, and later uploads are refused.
 
     Uploads and numbers of refusals that cannot be stored do not keep a writer from closing.
     """
-
-    async def trial(desk: Desk) -> None:
-        desk.store.is_broken = is_broken
-        desk.writer.refuse("", "malformed")
-        desk.submit(*range(20))
-        desk.store.permit(100)
-        await desk.writer.close()
-        assert len(desk.delivered) == 20
-        kinds = {type(each) for each in desk.delivered.values()}
-        assert kinds == {StoreError if is_broken else bytes}
-        with pytest.raises(StoreError):
-            desk.submit(20)
-
-    run(trial)
+    desk.store.is_broken = is_broken
+    desk.writer.refuse("", "malformed")
+    desk.submit(*range(20))
+    desk.store.permit(100)
+    await desk.writer.close()
+    assert len(desk.delivered) == 20
+    kinds = {type(each) for each in desk.delivered.values()}
+    assert kinds == {StoreError if is_broken else bytes}
+    with pytest.raises(StoreError):
+        desk.submit(20)
 
 
-def test_refusals_are_written_without_an_upload() -> None:
+async def test_refusals_are_written_without_an_upload(desk: Desk) -> None:
     """Numbers of refusals are written within seconds, also when no upload comes."""
-
-    async def trial(desk: Desk) -> None:
-        desk.store.permit(100)
-        desk.writer.refuse("", "malformed")
-        desk.writer.refuse("", "malformed")
-        await wait_for(lambda: bool(desk.store.refusals))
-        assert desk.store.refusals[0] == {("", "malformed"): 2}
-
-    run(trial)
+    desk.store.permit(100)
+    desk.writer.refuse("", "malformed")
+    desk.writer.refuse("", "malformed")
+    await become(lambda: bool(desk.store.refusals))
+    assert desk.store.refusals[0] == {("", "malformed"): 2}
 
 
 class Disk:
@@ -250,7 +213,9 @@ class Disk:
 
 
 @pytest.mark.parametrize(("field", "value"), [("free", 64e6 + 4000 - 1), ("waiting", 2e9 + 1)])
-def test_uploads_are_turned_away_while_a_fold_still_has_room(field: str, value: float) -> None:
+async def test_uploads_are_turned_away_while_a_fold_still_has_room(
+    field: str, value: float
+) -> None:
     """A disk that is filled by what waits could not be emptied; when there is room, they are taken.
 
     Some more is left free; what waits has a bound as well.
@@ -258,26 +223,24 @@ def test_uploads_are_turned_away_while_a_fold_still_has_room(field: str, value: 
     disk = Disk()
     given = [submission_of(upload_of())]
 
-    async def trial() -> None:
-        receiver = Receiver(
-            disk,  # type: ignore[arg-type]
-            fold_bytes=lambda n, reports: n + 2 * reports,
-            today=lambda: TODAY,
-        )
+    receiver = Receiver(
+        disk,  # type: ignore[arg-type]
+        fold_bytes=lambda n, reports: n + 2 * reports,
+        today=lambda: TODAY,
+    )
+    await receiver.commit(given, {})
+    disk.free, receiver.waiting_bytes = 1e12, 2_000_000_000
+    await receiver.commit(given, {})
+    disk.free, receiver.waiting_bytes, receiver.waiting_reports = 64e6 + 4000, 2000, 1000
+    await receiver.commit(given, {})
+    if field == "free":
+        disk.free = value
+    else:
+        receiver.waiting_bytes = int(value)
+    with pytest.raises(StoreError, match="full") as caught:
         await receiver.commit(given, {})
-        disk.free, receiver.waiting_bytes = 1e12, 2_000_000_000
-        await receiver.commit(given, {})
-        disk.free, receiver.waiting_bytes, receiver.waiting_reports = 64e6 + 4000, 2000, 1000
-        await receiver.commit(given, {})
-        if field == "free":
-            disk.free = value
-        else:
-            receiver.waiting_bytes = int(value)
-        with pytest.raises(StoreError, match="full") as caught:
-            await receiver.commit(given, {})
-        assert caught.value.retryable
-        await receiver.close()
+    assert caught.value.retryable
+    await receiver.close()
 
-    asyncio.run(trial())
     assert len(disk.groups) == 3
     assert {(group.day, group.reports) for group in disk.groups} == {(TODAY, 1)}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ from collectors import (
     append,
     commit,
     count_group,
+    day,
     report_of,
     rows_of,
     submission_of,
@@ -23,11 +23,6 @@ from rappor_server.storage.database import writing
 from rappor_server.storage.retention import prune
 from rappor_server.storage.store import Store
 from sqlalchemy import delete, event, inspect, text
-
-
-def day(offset: int) -> datetime.date:
-    """Return the day some days after TODAY."""
-    return TODAY + datetime.timedelta(days=offset)
 
 
 @pytest.mark.parametrize(("kind", "days"), [(day_tables.UPLOAD, 14), (day_tables.KEPT, 30)])
@@ -81,10 +76,9 @@ def test_ids_are_forgotten_before_their_table_is_read(store: Store) -> None:
     assert seen[0] == "ALTER"
 
 
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)  # SQLite sorts by keys
 def test_kept_reports_of_a_finished_day_are_written_by_one_transaction(store: Store) -> None:
     """On PostgreSQL no row tells any more which others were written with it, or in what order."""
-    if store.engine.dialect.name != "postgresql":
-        pytest.skip("SQLite sorts rows by their random keys")
     for i in range(20):
         commit(store, upload_of(report_of("sound", bits=i % 2)))
     for today in (day(1), day(2)):  # the second time there is nothing to do
@@ -104,10 +98,9 @@ def test_kept_reports_of_a_finished_day_are_written_by_one_transaction(store: St
     assert (writers, len(keys)) == (1, 22)
 
 
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)  # PostgreSQL vacuums
 def test_forgotten_ids_leave_no_trace_in_the_files(store: Store, tmp_path: Path) -> None:
     """Deleted ids are neither in SQLite's file nor in its log."""
-    if store.engine.dialect.name != "sqlite":
-        pytest.skip("PostgreSQL's files are its own; it overwrites rows when it vacuums")
     ids = [submission_of(upload_of()) for _ in range(50)]
     count_group(store, ids, today=TODAY)
 
@@ -120,11 +113,10 @@ def test_forgotten_ids_leave_no_trace_in_the_files(store: Store, tmp_path: Path)
     assert found() == 0
 
 
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)  # SQLite does not wait
 @pytest.mark.slow
 def test_a_table_that_is_still_read_is_deleted_by_the_next_run(store: Store) -> None:
     """While a backup reads a table that is due, `prune` fails after some seconds, and says so."""
-    if store.engine.dialect.name != "postgresql":
-        pytest.skip("readers of SQLite hold nobody up")
     commit(store, upload_of())
     with store.engine.connect() as db:
         db.execute(text("SELECT * FROM upload_20261121"))

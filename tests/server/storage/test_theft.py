@@ -24,18 +24,20 @@ from typing import Any
 import pytest
 from collectors import (
     TODAY,
+    UNBOUNDED,
     count_group,
+    entry,
     fold_now,
     metric_of,
     rows_of,
     serving,
+    submission_of,
     upload_of,
 )
 from collectors import report_of as page_report
 from rappor_server.analysis import closing
 from rappor_server.ingest.accepted_params import AcceptedParams
 from rappor_server.ingest.retry_keys import key_of_upload
-from rappor_server.ingest.validate import Suspicious, read_upload
 from rappor_server.storage import day_tables
 from rappor_server.storage.backup import backup
 from rappor_server.storage.database import erase_traces, migrate, open_engine, sqlite_url
@@ -52,34 +54,12 @@ from rappor.protocol.wire import Report, Upload
 N_GROUPS, N_UPLOADS = 12, 10
 N_MARKED = N_GROUPS * N_UPLOADS  # half of them have two reports
 TOMORROW = TODAY + datetime.timedelta(days=1)
-HEAD = """
-description = "a"
-owner = "b"
-expires = 2100-01-01
-epoch = "life"
-f = 0.5
-p = 0.25
-q = 0.75
-"""
+AS_USUAL = {"interval": None, "min_reports": None}
 REGISTRY = Registry.loads(
-    f"""
-[budget]
-total = inf
-[metrics.sound]
-encoding = "boolean"
-keep_reports = true
-{HEAD}
-[metrics.theme]
-encoding = "onehot"
-categories = ["light", "dark", "red"]
-{HEAD}
-[metrics.page]
-encoding = "bloom"
-k = 16
-m = 2
-keep_reports = true
-{HEAD}
-"""
+    UNBOUNDED
+    + entry("sound", encoding="boolean", keep_reports=True, **AS_USUAL)
+    + entry("theme", encoding="onehot", categories=["light", "dark", "red"], **AS_USUAL)
+    + entry("page", k=16, m=2, keep_reports=True, **AS_USUAL)
 )
 ACCEPTED = AcceptedParams(REGISTRY)
 WIDE = metric_of(params=Params(k=128, m=4, f=0.5, p=0.25, q=0.75))
@@ -117,10 +97,7 @@ def live_through(database: str, groups: list[list[bytes]]) -> Iterator[Store]:
         if i % 4 == 3:
             store.close()
             store = Store.open(database)
-        submissions = [
-            read_upload(body, ACCEPTED, today=TODAY, max_reports=9, suspicious=Suspicious.ACCEPT)
-            for body in group
-        ]
+        submissions = [submission_of(body, ACCEPTED) for body in group]
         count_group(store, submissions, {("", "malformed"): 1}, today=TODAY)
         yield store
     store.close()
@@ -305,6 +282,7 @@ TOLD = ("upload", "kept", "tally", "block", "folded", "segment", "inbox_13")
 The last three count folds, and each database uses its own."""
 
 
+@pytest.mark.slow
 def test_all_other_tables_are_the_same_whatever_was_sent(database: str, tmp_path: Path) -> None:
     """A day of other bits, of other ids, leaves the same rows: so they tell nothing of either."""
     found = []
@@ -365,12 +343,7 @@ def test_data_files_after_a_fold_hold_no_single_report(database: str) -> None:
     known = AcceptedParams(Registry([WIDE], total=math.inf))
     names = {WIDE.params.fingerprint: WIDE.params.to_json()}
     for start in range(0, N_STOLEN, 10):
-        given = [
-            read_upload(
-                upload_of(report), known, today=TODAY, max_reports=9, suspicious=Suspicious.ACCEPT
-            )
-            for report in reports[start : start + 10]
-        ]
+        given = [submission_of(upload_of(each), known) for each in reports[start : start + 10]]
         are_read = start > N_STOLEN // N_THIRDS
         with contextlib.closing(open_inbox(store.engine)) as inbox:
             inbox.append(Group(TODAY, 10, encode(given, {})), names if are_read else {})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 
 import pytest
-from collectors import TODAY
+from collectors import TODAY, there
 from rappor_server.storage import schema, tokens
 from rappor_server.storage.database import writing
 from rappor_server.storage.store import Store
@@ -15,8 +15,7 @@ from sqlalchemy import select, update
 def test_token_is_shown_once_and_hashed_at_rest(store: Store) -> None:
     """The database holds a hash of the token, which is no token itself."""
     token = tokens.create(store, metrics=None, expires=None, today=TODAY)
-    found = tokens.verify(store, token, today=TODAY)
-    assert found is not None
+    found = there(tokens.verify(store, token, today=TODAY))
     assert found.allows("anything")
     with store.engine.connect() as db:
         row = db.execute(select(schema.token)).mappings().one()
@@ -32,8 +31,7 @@ def test_tokens_end(store: Store) -> None:
     assert tokens.verify(store, token, today=TODAY) is not None
     assert tokens.verify(store, token, today=TODAY + datetime.timedelta(days=1)) is None
     other = tokens.create(store, metrics=["page"], expires=None, today=TODAY)
-    found = tokens.verify(store, other, today=TODAY + datetime.timedelta(days=1000))
-    assert found is not None
+    found = there(tokens.verify(store, other, today=TODAY + datetime.timedelta(days=1000)))
     assert found.allows("page")
     assert not found.allows("sound")
     assert tokens.revoke(store, found.id, today=TODAY)

@@ -28,15 +28,6 @@ def test_a_visit_ends_after_twelve_hours_however_busy(store: Store) -> None:
     assert visits.find(store, cookie, now=now + 1) is None
 
 
-def test_a_visit_ends_by_sign_out_and_no_other_one_does(store: Store) -> None:
-    """Two visits by one token have cookies of their own."""
-    first, second = visits.begin(store, "token"), visits.begin(store, "token")
-    visits.end(store, first)
-    assert (visits.find(store, first), visits.find(store, second)) == (None, "token")
-    assert first != second
-    assert visits.is_cookie(first)
-
-
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_there_are_only_some_visits_at_a_time(store: Store) -> None:
     """One more ends the visit that was idle longest."""
@@ -55,13 +46,3 @@ def test_a_link_signs_in_once_and_soon(store: Store) -> None:
     assert visits.open_link(store, used, now=1.0) == "token"
     assert visits.open_link(store, used, now=1.0) is None
     assert visits.open_link(store, late, now=visits.LINK_SECONDS + 1) is None
-
-
-def test_a_form_belongs_to_one_cookie() -> None:
-    """No other cookie takes it."""
-    cookie, another = visits.new_cookie(), visits.new_cookie()
-    token = visits.form_token(cookie)
-    assert visits.is_form_token(cookie, token)
-    assert not visits.is_form_token(another, token)
-    assert not visits.is_form_token(cookie, "")
-    assert not visits.is_form_token(cookie, "ä")
