@@ -82,19 +82,18 @@ def test_json_csv_page_and_chart_have_the_same_trend(days: Shell) -> None:
 
 def test_files_without_days_are_given_theirs(days: Shell) -> None:
     """From a day on, each a month."""
-    words = ("--from", "2026-11-02", "--by", "month", "--json")
-    found = json.loads(ok(days("trend", "0.counts", "1.counts", *words)))
-    assert [each["first"] for each in found["samples"]] == ["2026-11-02", "2026-12-01"]
-    assert [each["last"] for each in found["samples"]] == ["2026-11-30", "2026-12-31"]
-    found = json.loads(ok(days("trend", "0.counts", "1.counts", "--from", "2026-11-02", "--json")))
-    assert (found["metric"], found["by"]) == ("theme", "day")
-    assert [each["first"] for each in found["samples"]] == ["2026-11-02", "2026-11-03"]
-    assert "has no days: give --from" in refused(days("trend", "0.counts", "1.counts"))
+    words = ("trend", "0.counts", "1.counts", "--from", "2026-11-02", "--json")
+    for by, stretches in (
+        ("month", [("2026-11-02", "2026-11-30"), ("2026-12-01", "2026-12-31")]),
+        ("day", [("2026-11-02", "2026-11-02"), ("2026-11-03", "2026-11-03")]),
+    ):
+        found = json.loads(ok(days(*words, *(("--by", by) if by == "month" else ()))))
+        assert (found["metric"], found["by"]) == ("theme", by)
+        assert [(each["first"], each["last"]) for each in found["samples"]] == stretches
     err = refused(days("trend", "themes.json", "--from", "2026-11-02"))
     assert "has its own days: omit --from" in err
-    assert "must be before the year 10000" in refused(
-        days("trend", "0.counts", "1.counts", "--from", "9999-12-31"), 1
-    )
+    err = refused(days(*words[:3], "--from", "9999-12-31"), 1)
+    assert "must be before the year 10000" in err
 
 
 def test_answers_of_several_ranges_are_joined(days: Shell) -> None:
@@ -153,20 +152,13 @@ def test_every_period_holds_the_minimum(days: Shell) -> None:
 
 
 def test_files_that_hold_nothing_are_told(days: Shell) -> None:
-    """No reports at all, and no counts at all."""
-    found = days_of(0, shell=days)
-    empty = released({DAY: Counts.zero(found.collections[0].params, "theme")}, "theme")
-    nothing = dataclasses.replace(found, periods=())
-    path = days.place / "empty.json"
-    for content, words in (
-        (empty.to_json(), ()),
-        (nothing.to_json(), ()),
-        (b'{"metric": "theme", "collections": []}', ("--from", "2026-11-02")),
-    ):
-        path.write_bytes(content)
+    """No counts at all, with days and without."""
+    nothing = dataclasses.replace(days_of(0, shell=days), periods=()).to_json()
+    undated = b'{"metric": "theme", "collections": []}'
+    for content, words in ((nothing, ()), (undated, ("--from", "2026-11-02"))):
+        (days.place / "empty.json").write_bytes(content)
         err = refused(days("trend", "empty.json", *words), 1)
         assert "counts must have at least 1 report, got 0" in err
-    assert "it is not a counts file" in refused(days("trend", "engines.txt"))
 
 
 def test_weeks_are_made_of_days(days: Shell) -> None:
