@@ -1,4 +1,4 @@
-"""Registries of metrics whose budget is not what a test is about."""
+"""Metrics, entries and registries whose budget is not what a test is about."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ def registry_of(*metrics: Metric) -> Registry:
 
 def metric_of(params: Params, name: str = "page", **fields: Any) -> Metric:
     """Return a metric of these parameters for life."""
-    given = {
+    given: dict[str, Any] = {
         "description": "a",
         "owner": "b",
         "expires": datetime.date(2030, 12, 31),
         "epoch": "life",
-    } | fields
-    return Metric(name=name, params=params, **given)
+    }
+    return Metric(name=name, params=params, **given | fields)
 
 
 def toml_of(name: str = "page", **fields: str) -> str:

@@ -26,8 +26,8 @@ BLOOM = f'{HEAD}encoding = "bloom"\nk = 8\nh = 2\nm = 4\n{NOISE}'
 
 
 def make(**changes: Any) -> Metric:
-    own = {"params": PARAMS, "description": "What it is", "owner": "team", "expires": DAY}
-    return metric_of(**own | changes)
+    own: dict[str, Any] = {"description": "What it is", "owner": "team", "expires": DAY}
+    return metric_of(**{"params": PARAMS} | own | changes)
 
 
 def one(body: str, name: str = "page") -> Metric:
@@ -148,10 +148,7 @@ BUCKETS = f'{HEAD}encoding = "buckets"\nprofile = "strict"\n'
             'epoch must be given; add a line epoch = "quarter"',
         ),
         (BLOOM.replace('"life"', '"week"'), "epoch must be one of life, year, quarter, month, got"),
-        (
-            BLOOM + 'interval = "year"',
-            "interval must be one of none, .*, epoch, got 'year'",
-        ),
+        (BLOOM + 'interval = "year"', "interval must be one of none, .*, epoch, got 'year'"),
         (BLOOM + "patterns = 0", "patterns must be an integer of at least 1, got 0"),
         (BLOOM + "patterns = true", "patterns must be an integer of at least 1, got True"),
         (

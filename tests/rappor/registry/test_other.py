@@ -134,10 +134,7 @@ def test_parts_and_candidates_are_of_the_texts() -> None:
         (["patterns = 2"], "patterns must be 1 beside other, got 2"),
         (['encoding = "flags"'], "other must be absent for encoding flags"),
         (["parts = 3"], "parts must be a list"),
-        (
-            ['[metrics."editor.other"]', 'description = "x"'],
-            "metric 'editor.other' must be absent",
-        ),
+        (['[metrics."editor.other"]', 'description = "x"'], "metric 'editor.other' must be absent"),
     ],
 )
 def test_what_cannot_be_is_refused(lines: list[str], message: str) -> None:
