@@ -285,32 +285,21 @@ def test_each_set_of_other_parameters_is_told_once(weeks: Shell) -> None:
     assert sentence not in (page.parent.parent / "index.html").read_text()
 
 
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {"id": "javascript:alert(1)"},
-        {"metric": "other"},
-        {"reports": float("inf")},
-        {"first": "never"},
-        {"first": 5},
-        "{}",
-        "[" * 100_000,
-    ],
-)
-def test_an_edition_that_is_not_what_it_says_is_an_error(
-    weeks: Shell, changed: dict[str, object] | str
-) -> None:
+def test_an_edition_that_is_not_what_it_says_is_an_error(weeks: Shell) -> None:
     """Nothing of it is listed, and nothing is written."""
     told = publish(weeks, "weeks.json")
     site = Path(weeks.path("site"))
     path = Path(str(told["page"])).parent / "edition.json"
     document = json.loads(path.read_bytes())
-    path.write_text(changed if isinstance(changed, str) else json.dumps(document | changed))
-    before = contents(site)
-    assert "it is not the description of" in refused(
-        weeks("publish", "more.json", "--registry", "metrics.toml", "--out", str(site))
-    )
-    assert contents(site) == before
+    changes = {"id": "javascript:alert(1)", "metric": "other", "reports": float("inf"), "first": 5}
+    changed = [document | {key: value} for key, value in changes.items()]
+    changed.append(document | {"first": "never"})
+    for text in [*map(json.dumps, changed), "{}", "[" * 100_000]:
+        path.write_text(text)
+        before = contents(site)
+        words = ("--registry", "metrics.toml", "--out", str(site))
+        assert "it is not the description of" in refused(weeks("publish", "more.json", *words))
+        assert contents(site) == before
 
 
 def test_what_is_no_edition_stays_and_is_not_listed(weeks: Shell) -> None:
