@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from audits import faults_of
@@ -105,23 +106,19 @@ FAULTS = {
 }
 
 
-QUICK = ("", "no latch")
-LANES = {
+LANES: dict[str, Any] = {
+    "": (),
+    "no latch": pytest.mark.slow,
     "cohort by value": pytest.mark.slow,
     "silent once changed": pytest.mark.slow,
     "first report in the clear": pytest.mark.slow,
 }
-"""Others that are not quick are for acceptance."""
+"""Others are for acceptance."""
 
 
 @pytest.mark.parametrize(
     "fault",
-    [
-        pytest.param(
-            fault, marks=() if fault in QUICK else LANES.get(fault, pytest.mark.acceptance)
-        )
-        for fault in FAULTS
-    ],
+    [pytest.param(fault, marks=LANES.get(fault, pytest.mark.acceptance)) for fault in FAULTS],
 )
 def test_a_planted_fault_is_found(tmp_path: Path, fault: str) -> None:
     """Each by the check that is about it, and the same client without a fault passes."""
@@ -134,7 +131,7 @@ def test_a_planted_fault_is_found(tmp_path: Path, fault: str) -> None:
     ("fault", "found"),
     [
         pytest.param("", set(), marks=pytest.mark.acceptance),
-        ("no interval", {"client: one report an interval"}),
+        pytest.param("no interval", {"client: one report an interval"}, marks=pytest.mark.slow),
         # of 300 devices 181 tell: 168 of the first event, for 95, with a standard deviation of 7
         pytest.param("first event", {CHOSEN}, marks=pytest.mark.slow),
         # likewise 168 tell of the value that is preferred, for 90
