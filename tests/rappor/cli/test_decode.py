@@ -23,8 +23,17 @@ from rappor.reporting.numbers import measured
 
 
 def test_decode_contract(shell: Shell, counts: str) -> None:
-    """The JSON object has the contract's keys, rows sorted by count, detected ones adjusted."""
-    out = ok(shell.metric("decode", counts, "--candidates", "engines.txt", "--json", "--all"))
+    """The JSON object has the contract's keys, rows sorted by count, detected ones adjusted.
+
+    Packed candidates give the same; blank and repeated ones are counted on standard error.
+    """
+    packed = gzip.compress((shell.place / "engines.txt").read_bytes() + b"\nqwant\n")
+    (shell.place / "engines.gz").write_bytes(packed)
+    words = ("decode", counts, "--json", "--all", "--candidates")
+    out = ok(shell.metric(*words, "engines.txt"))
+    code, same, err = shell.metric(*words, "engines.gz")
+    assert (code, same) == (0, out)
+    assert "1 blank lines and 1 repeated" in err
     answer = json.loads(out)
     keys = ["estimates", "reports", "unallocated", "unallocated_std_error", "assumed"]
     assert list(answer) == [*keys, "warnings", "diagnostics"]
@@ -90,18 +99,6 @@ def test_decode_weighs_segments(shell: Shell, counts: str) -> None:
     for lines in ("version=1,a\nversion=2,1\n", "version=1,1\nversion=1,2\n"):
         weights.write_text(lines, encoding="utf-8")
         assert "each line must be a segment, a comma and a weight" in shell.metric(*words)[2]
-
-
-def test_decode_reads_packed_candidates(shell: Shell, counts: str) -> None:
-    """Packed or not, the answer is the same."""
-    packed = shell.path("engines.gz")
-    Path(packed).write_bytes(gzip.compress((shell.place / "engines.txt").read_bytes()))
-    listed, unpacked = (
-        shell.metric("decode", counts, "--candidates", *words, "--json", "--all")
-        for words in (["engines.txt"], [packed])
-    )
-    assert listed[0] == 0
-    assert listed[1] == unpacked[1]
 
 
 def test_decode_says_how_many_were_tested(shell: Shell, counts: str) -> None:
@@ -230,10 +227,3 @@ def test_decode_of_categories_takes_no_candidates(shell: Shell) -> None:
     assert [row["candidate"] for row in answer["estimates"]] == ["light", "dark", "other"]
     err = refused(shell.metric("decode", name, "--candidates", "engines.txt", name="theme"))
     assert "must be omitted" in err
-
-
-def test_skipped_candidates_are_told(shell: Shell, counts: str) -> None:
-    """Blank lines and repeated candidates are counted on standard error."""
-    (shell.place / "asked.txt").write_text("qwant\n\nqwant\n")
-    _, _, err = shell.metric("decode", counts, "--candidates", "asked.txt")
-    assert "1 blank lines and 1 repeated" in err
