@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
+from registries import metric_of
 
 from rappor import Metric, Params
 from rappor.auditing import Audit, Check, audit
@@ -14,15 +14,8 @@ from rappor.protocol.encodings.buckets import edge_text
 def metric(**fields: object) -> Metric:
     """Return a metric with these parameters and medium noise."""
     chosen: dict[str, object] = {"k": 32, "f": 0.5, "p": 0.25, "q": 0.75, **fields}
-    return Metric(
-        name="audited",
-        params=Params(**chosen),  # type: ignore[arg-type]
-        description="d",
-        owner="o",
-        expires=datetime.date(2030, 1, 1),
-        epoch="year",
-        interval="none",
-    )
+    params = Params(**chosen)  # type: ignore[arg-type]
+    return metric_of(params, "audited", epoch="year", interval="none")
 
 
 SMALL = metric()

@@ -1,9 +1,12 @@
-"""Registries of metrics whose budget is not what a test is about."""
+"""Metrics, entries and registries whose budget is not what a test is about."""
 
 from __future__ import annotations
 
+import datetime
 import math
+from typing import Any
 
+from rappor.protocol.params import Params
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
 
@@ -13,19 +16,30 @@ def registry_of(*metrics: Metric) -> Registry:
     return Registry(metrics, total=math.inf)
 
 
+def metric_of(params: Params, name: str = "page", **fields: Any) -> Metric:
+    """Return a metric of these parameters for life."""
+    given: dict[str, Any] = {
+        "description": "a",
+        "owner": "b",
+        "expires": datetime.date(2030, 12, 31),
+        "epoch": "life",
+    }
+    return Metric(name=name, params=params, **given | fields)
+
+
 def toml_of(name: str = "page", **fields: str) -> str:
     """Return a registry of one metric as a file has it; fields are as TOML has them."""
     return f"[budget]\ntotal = inf\n{entry_of(name, **fields)}"
 
 
 def entry_of(name: str, **fields: str) -> str:
-    """Return the entry of a metric, which can follow a registry."""
+    """Return the entry of a metric, which can follow a registry; letters replace the profile."""
     given = {
         "description": '"a"',
         "owner": '"b"',
         "expires": "2099-12-31",
         "epoch": '"life"',
         "encoding": '"bloom"',
-        "profile": '"balanced"',
+        **({} if "f" in fields else {"profile": '"balanced"'}),
     } | fields
     return f"[metrics.{name}]\n" + "".join(f"{key} = {each}\n" for key, each in given.items())

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import http.server
 import ipaddress
 import socketserver
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from cryptography import x509
@@ -27,6 +28,27 @@ def serving(server: socketserver.BaseServer) -> Iterator[None]:
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+@contextlib.contextmanager
+def answering(handle: Callable[[http.server.BaseHTTPRequestHandler], None]) -> Iterator[str]:
+    """Answer each GET and POST by a function while the block runs; yield the address."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            with contextlib.suppress(OSError):
+                handle(self)
+
+        def do_POST(self) -> None:
+            self.do_GET()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    with serving(server):
+        yield f"http://127.0.0.1:{server.server_address[1]}"
 
 
 def certificate(folder: Path) -> tuple[Path, Path]:

@@ -4,30 +4,15 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from audits import faults_of
 from places import ROOT
+from registries import toml_of
 
 from rappor import Metric, ParamsError, Registry, ReportError
 from rappor.auditing import audit_client
-
-REGISTRY = """
-[budget]
-total = inf
-[metrics.page]
-description = "Which page"
-owner = "o"
-expires = 2030-12-31
-encoding = "bloom"
-k = 128
-m = 128
-f = {f}
-p = 0.05
-q = 0.7
-epoch = "{epoch}"
-interval = "{interval}"
-"""
 
 SHIPPED = [sys.executable, "-m", "rappor_client.audited"]
 CHILD = [sys.executable, str(ROOT / "tests" / "support" / "audited_child.py")]
@@ -38,32 +23,21 @@ def declared(
 ) -> tuple[Metric, Path]:
     """Write a registry of one metric."""
     path = folder / "metrics.toml"
-    path.write_text(REGISTRY.format(epoch=epoch, interval=interval, f=f))
+    shape = {"k": "128", "m": "128", "f": str(f), "p": "0.05", "q": "0.7"}
+    path.write_text(toml_of(epoch=f'"{epoch}"', interval=f'"{interval}"', **shape))
     return Registry.load(path).metric("page"), path
 
 
-TWO = """
-[budget]
-total = inf
-[metrics.page]
-description = "Which page"
-owner = "o"
-expires = 2030-12-31
-profile = "balanced"
-epoch = "month"
-"""
-LISTED = 'encoding = "onehot"\ncategories = ["quite long", "short"]\n'
-
-KINDS = {
-    "plain": 'encoding = "bloom"',
-    "every event": 'encoding = "bloom"\ninterval = "none"',
-    "other": LISTED + 'other = "discover"',
-    "patterns": LISTED + 'patterns = 2\ninterval = "none"',
-    "parts": 'encoding = "bloom"\nparts = [{name = "prefix:3", share = 0.3}, {name = "whole"}]',
-    "once": LISTED + 'interval = "epoch"',
-    "segments": LISTED + '[metrics.page.segments]\nsystem = ["mac", "linux"]',
+LISTED = {"encoding": '"onehot"', "categories": '["quite long", "short"]'}
+KINDS: dict[str, dict[str, str]] = {
+    "plain": {},
+    "every event": {"interval": '"none"'},
+    "other": LISTED | {"other": '"discover"'},
+    "patterns": LISTED | {"patterns": "2", "interval": '"none"'},
+    "parts": {"parts": '[{name = "prefix:3", share = 0.3}, {name = "whole"}]'},
+    "once": LISTED | {"interval": '"epoch"'},
+    "segments": LISTED | {"segments": '{system = ["mac", "linux"]}'},
 }
-
 
 SLOW = ("plain", "other")
 
@@ -81,7 +55,7 @@ def test_every_kind_of_metric_passes(tmp_path: Path, kind: str) -> None:
     The list of categories is no value: a device keeps its parameters, whatever its value is.
     """
     path = tmp_path / "metrics.toml"
-    path.write_text(TWO + KINDS[kind])
+    path.write_text(toml_of(epoch='"month"', **KINDS[kind]))
     found = audit_client(SHIPPED, Registry.load(path).metric("page"), path, devices=20)
     assert found.passed, found.faults
     unseen = [check.name for check in found.checks if check.verdict == "not seen"]
@@ -132,23 +106,19 @@ FAULTS = {
 }
 
 
-QUICK = ("", "no latch")
-LANES = {
+LANES: dict[str, Any] = {
+    "": (),
+    "no latch": pytest.mark.slow,
     "cohort by value": pytest.mark.slow,
     "silent once changed": pytest.mark.slow,
     "first report in the clear": pytest.mark.slow,
 }
-"""Others that are not quick are for acceptance."""
+"""Others are for acceptance."""
 
 
 @pytest.mark.parametrize(
     "fault",
-    [
-        pytest.param(
-            fault, marks=() if fault in QUICK else LANES.get(fault, pytest.mark.acceptance)
-        )
-        for fault in FAULTS
-    ],
+    [pytest.param(fault, marks=LANES.get(fault, pytest.mark.acceptance)) for fault in FAULTS],
 )
 def test_a_planted_fault_is_found(tmp_path: Path, fault: str) -> None:
     """Each by the check that is about it, and the same client without a fault passes."""
@@ -161,7 +131,7 @@ def test_a_planted_fault_is_found(tmp_path: Path, fault: str) -> None:
     ("fault", "found"),
     [
         pytest.param("", set(), marks=pytest.mark.acceptance),
-        ("no interval", {"client: one report an interval"}),
+        pytest.param("no interval", {"client: one report an interval"}, marks=pytest.mark.slow),
         # of 300 devices 181 tell: 168 of the first event, for 95, with a standard deviation of 7
         pytest.param("first event", {CHOSEN}, marks=pytest.mark.slow),
         # likewise 168 tell of the value that is preferred, for 90
@@ -182,7 +152,7 @@ def test_faults_of_an_interval_are_found(tmp_path: Path, fault: str, found: set[
 def test_what_cannot_be_audited_is_refused(tmp_path: Path) -> None:
     """What another metric brings along; too few devices; and, in one sentence, no answer."""
     path = tmp_path / "metrics.toml"
-    path.write_text(TWO + KINDS["other"])
+    path.write_text(toml_of(epoch='"month"', **KINDS["other"]))
     with pytest.raises(ParamsError, match=r"must be what programs record, got page\.other"):
         audit_client(["false"], Registry.load(path).metric("page.other"), path)
     metric, path = declared(tmp_path, "life")

@@ -71,6 +71,7 @@ def test_figures_of_the_attacks_are_computed() -> None:
     assert f"reports from it, under `balanced` {taken:.2f}" in DOCUMENT
 
 
+@pytest.mark.slow
 def test_the_examples_run() -> None:
     """One after the other, each prints what is written below it."""
     example = "\n".join(re.findall(r"```python\n(.*?)```", DOCUMENT, re.DOTALL))

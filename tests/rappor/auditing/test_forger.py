@@ -54,11 +54,8 @@ def test_a_forged_report_moves_a_count_by_exactly_the_formula() -> None:
 def test_poisoning_holds_what_a_forged_report_is_worth() -> None:
     """The record has the closed forms."""
     poisoned = forge(SMALL, n_reports=1000, n_candidates=50)
-    assert poisoned.shift == shift(SMALL)
-    assert poisoned.most_shift == most_shift(SMALL)
-    assert poisoned.suppression == suppression(SMALL)
-    assert poisoned.most_suppression == most_suppression(SMALL)
-    assert poisoned.most_strings == most_strings(SMALL)
+    for form in (shift, most_shift, suppression, most_suppression, most_strings):
+        assert getattr(poisoned, form.__name__) == form(SMALL)
     assert poisoned.detectable_share == detectable_share(SMALL, 1000, n_candidates=50)
 
 

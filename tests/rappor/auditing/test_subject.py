@@ -75,12 +75,9 @@ def test_a_command_with_a_constant_seed_repeats() -> None:
         ("import sys; [print('1') for _ in sys.stdin]", "a report must be 8 bits"),
         ("[print('0' * 8) for _ in range(3)]", "got 3 lines for"),
         ("raise SystemExit('no such metric')", "got exit code 1: no such metric"),
-        ("while True: print('0' * 8)", "got more lines for"),
         ("while True: print('0' * 65536, end='')", "got more lines for"),
-        ("import sys; [print('{') for _ in sys.stdin]", "must be JSON"),
         ("import sys; [print('{\"a\":' * 5000) for _ in sys.stdin]", "must be JSON"),
         ("import os, sys; [os.write(1, b'\\xff\\n') for _ in sys.stdin]", "must be 8 bits"),
-        ("import sys; [print('{}') for _ in sys.stdin]", "a report must be 8 bits"),
         (
             'import sys; [print(\'{"report": "00000000", "cohort": 9}\') for _ in sys.stdin]',
             r"cohort must be an integer in \[0, 0\]",

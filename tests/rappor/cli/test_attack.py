@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from shell import Shell, ok, refused
+from shell import Shell, ok
 
 from rappor import Params
 from rappor.auditing.forger import shift
@@ -47,14 +47,3 @@ def test_poisoning_prints(shell: Shell) -> None:
     document = json.loads(ok(shell(*words, "--json")))
     assert document["shift"] == pytest.approx(shift(Params(k=32, f=0.5, p=0.25, q=0.75)))
     assert "One forged report counts as" in ok(shell(*words, "--reports", "2e4"))
-
-
-def test_bad_input_of_attacks_gets_a_sentence(shell: Shell) -> None:
-    """Exit code 2 and no traceback."""
-    for words in (
-        ["longitudinal"],
-        ["longitudinal", *LETTERS, "--devices", "1"],
-        ["longitudinal", *LETTERS, "--chart", "x.pdf"],
-        ["poisoning", *LETTERS[:-2], "--reports", "-1"],
-    ):
-        refused(shell("attack", *words))

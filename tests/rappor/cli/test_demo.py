@@ -17,10 +17,7 @@ def test_demo_on_own_values(shell: Shell) -> None:
     (shell.place / "own.csv").write_text("value,count\ncat,30000\ndog,20000\n")
     for name in ("own.txt", "own.csv"):
         rows = json.loads(ok(shell("demo", "--values", name, "--seed", "1", "--json")))["estimates"]
-        assert [(row["candidate"], row["truth"]) for row in rows] == [
-            ("cat", 30_000),
-            ("dog", 20_000),
-        ]
+        assert {row["candidate"]: row["truth"] for row in rows} == {"cat": 30_000, "dog": 20_000}
 
 
 def test_a_small_demo_has_ten_thousand_devices_and_20_words(shell: Shell) -> None:
@@ -62,25 +59,12 @@ def test_demo_of_few_reports_warns(shell: Shell) -> None:
 
 def test_demo_says_how_many_are_false() -> None:
     """A detected candidate that fewer devices hold than one standard error is counted as false."""
-    estimates = decode(
-        simulate_counts(
-            Population(["a", "b", "c"], [5, 3, 2]),
-            Params.profile("low-noise"),
-            n_reports=100_000,
-            seed=1,
-        ),
-        ["a", "b", "c"],
-    )
-    for truth, n_false in (
-        ({"a": 50_000, "b": 30_000, "c": 20_000}, 0),
-        ({"a": 50_000, "b": 9}, 2),
-    ):
+    params, population = Params.profile("low-noise"), Population(["a", "b", "c"], [5, 3, 2])
+    estimates = decode(simulate_counts(population, params, n_reports=1e5, seed=1), ["a", "b", "c"])
+    truths = {"a": 50_000, "b": 30_000, "c": 20_000}, {"a": 50_000, "b": 9}
+    for truth, n_false in zip(truths, (0, 2), strict=True):
         found = Demo(
-            estimates=estimates,
-            truth=truth,
-            params=Params.profile("low-noise"),
-            profile="low-noise",
-            n_values=3,
+            estimates=estimates, truth=truth, params=params, profile="low-noise", n_values=3
         )
         assert (found.n_detected, found.n_false) == (3, n_false)
         document = found.to_dict()
@@ -102,22 +86,6 @@ def test_demo_ends_with_what_an_observer_can_believe(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("--reports", "5"), "--reports must be omitted where --values counts the devices"),
-        (("--small",), "give either --small or --values"),
-        (("--other",), "give only one of --other, --small and --values"),
-    ],
-)
-def test_demo_of_own_values_takes_no_other_devices(
-    shell: Shell, words: tuple[str, ...], said: str
-) -> None:
-    """Each value of a list reports once: there is nothing to choose."""
-    (shell.place / "own.txt").write_text("cat\ndog\n")
-    assert said in refused(shell("demo", "--values", "own.txt", *words))
-
-
-@pytest.mark.parametrize(
     ("content", "said"),
     [
         (b"", "it is empty: write one value a line"),
@@ -125,14 +93,11 @@ def test_demo_of_own_values_takes_no_other_devices(
         (b"value;count\ncat;3\n", "its columns are separated by semicolons: use commas"),
         (b"value\tcount\ncat\t3\n", "its columns are separated by tabs: use commas"),
         ("value,count\ncat,3\n".encode("utf-16"), "it is not UTF-8 but UTF-16: save it as UTF-8"),
-        (b"\xfe\xff\x00", "it is not UTF-8 but UTF-16: save it as UTF-8"),
         (b"\xff", "it is not UTF-8"),
         (b"value,count\ncat,1.5\n", "count must be a whole number"),
-        (b"value,count\ncat,nan\n", "a weight must be a number"),
         (b"name,devices\ncat,3\n", "the header must be"),
         (b"cat,3\ndog,2\n", "the header must be"),
         (b"value,count\ncat,99999999\ndog,2\n", "must add up to at most"),
-        (b"value,count\ncat,1e300\n", "must add up to at most"),
         (b"x" * 200_000 + b",", "the header must be"),
     ],
 )

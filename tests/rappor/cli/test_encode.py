@@ -8,6 +8,7 @@ import sys
 from typing import Any
 
 import pytest
+from registries import toml_of
 from shell import SECRET, Shell, ok, refused
 
 from rappor import Registry, encode_value
@@ -38,11 +39,8 @@ def test_encode_says_whether_the_report_is_the_permanent_response(
     profile: str, shell: Shell
 ) -> None:
     """Where p = 0 and q = 1 it is."""
-    (shell.place / "once.toml").write_text(
-        "[budget]\ntotal = 50\n[metrics.page]\ndescription = 'a'\nowner = 'b'\n"
-        "expires = 2099-12-31\nencoding = 'bloom'\nepoch = 'year'\ninterval = 'epoch'\n"
-        f"profile = '{profile}'\n"
-    )
+    text = toml_of(epoch="'year'", interval="'epoch'", profile=f"'{profile}'")
+    (shell.place / "once.toml").write_text(text)
     out = ok(shell("encode", "page", "a", "--registry", "once.toml"))
     shown = dict(line.split() for line in out.splitlines()[:6])
     is_bare = shown["permanent"] == shown["report"]
@@ -51,20 +49,15 @@ def test_encode_says_whether_the_report_is_the_permanent_response(
     assert ("is drawn anew" in out) is not is_bare
 
 
-def test_encode_reads_a_secret_file(shell: Shell) -> None:
-    """A file of 32 bytes serves as the secret; one of 31 is refused unseen."""
+def test_a_secret_on_the_command_line_warns_once(shell: Shell) -> None:
+    """However many values there are; the same one in a file does not, and 31 bytes are refused."""
     (shell.place / "secret").write_bytes(bytes.fromhex(SECRET))
     (shell.place / "short").write_bytes(b"S" * 31)
-    by_file = encode(shell, "engine", "qwant", "--secret-file", "secret")
-    by_hex = encode(shell, "engine", "qwant", "--secret-hex", SECRET)
-    assert by_file["permanent"] == by_hex["permanent"]
     words = ("encode", "engine", "qwant", "--registry", "metrics.toml", "--secret-file", "short")
     assert "SSS" not in refused(shell(*words))
-
-
-def test_a_secret_on_the_command_line_warns_once(shell: Shell) -> None:
-    """However many values there are; a secret in a file does not."""
-    (shell.place / "secret").write_bytes(bytes.fromhex(SECRET))
+    sources = ("--secret-file", "secret"), ("--secret-hex", SECRET)
+    shown = [encode(shell, "engine", "qwant", *source)["permanent"] for source in sources]
+    assert shown[0] == shown[1]
     encode_all = [sys.executable, "-c", "from rappor.cli import main; main()", "encode", "engine"]
     encode_all += ["-", "--registry", "metrics.toml"]
     for source, warnings in (("--secret-hex", 1), ("--secret-file", 0)):
@@ -86,24 +79,6 @@ def test_encode_takes_flags_and_epochs(shell: Shell) -> None:
         for year in range(2000, 2060)
     }
     assert len(seen) > 1
-
-
-@pytest.mark.parametrize(
-    ("words", "reason"),
-    [
-        (("old", "true"), "expired"),
-        (("theme", "dark", "--epoch", "2026"), "quarter"),
-        (("engine", "x", "--epoch", "2026"), "epoch"),
-        (("engine", "x", "--secret-hex", "zz"), "hex digits"),
-        (("engine", "x", "--secret-hex", "07"), "32 bytes"),
-        (("engine", "x", "--secret-hex", SECRET, "--secret-file", "metrics.toml"), "not both"),
-        (("engine", "x", "--secret-file", "missing"), "missing"),
-        (("nothing", "x"), "nothing"),
-    ],
-)
-def test_encode_refuses(shell: Shell, words: tuple[str, ...], reason: str) -> None:
-    """What cannot be encoded gets one sentence, exit code 2, and the value is not repeated."""
-    assert reason in refused(shell("encode", *words, "--registry", "metrics.toml"))
 
 
 def test_encode_warns_of_a_value_without_a_place(shell: Shell) -> None:

@@ -21,7 +21,8 @@ import numpy as np
 import pytest
 from decodings import released
 from places import ROOT
-from sockets import serving
+from registries import entry_of, toml_of
+from sockets import answering
 
 from rappor import Counts, Params, Population, Registry, Report, Upload, encode_value
 from rappor.cli.app import cli, run
@@ -31,30 +32,14 @@ from rappor.google import files
 from rappor.protocol.parts import Part
 from rappor.simulation import simulate_parts
 
-REGISTRY = """
-[budget]
-total = inf
-
-[metrics.search_engine]
-description = "Where a typed query goes"
-owner = "search-team@example.org"
-expires = 2999-12-31
-epoch = "life"
-interval = "none"
-encoding = "bloom"
-profile = "balanced"
-candidates = "engines.txt"
-
-[metrics.theme]
-description = "Light or dark appearance"
-owner = "design@example.org"
-expires = 2999-12-31
-interval = "none"
-encoding = "onehot"
-categories = ["light", "dark", "high contrast"]
-profile = "strict"
-epoch = "quarter"
-"""
+REGISTRY = toml_of("search_engine", interval='"none"', candidates='"engines.txt"') + entry_of(
+    "theme",
+    interval='"none"',
+    encoding='"onehot"',
+    categories='["light", "dark", "high contrast"]',
+    profile='"strict"',
+    epoch='"quarter"',
+)
 
 PARTS = (Part("prefix:2", 0.5), Part("whole"))
 
@@ -226,37 +211,24 @@ def test_every_example_runs(example: str, folder: Path, capfd: pytest.CaptureFix
     assert all(line == line.rstrip() for line in out.splitlines())
 
 
-@contextlib.contextmanager
-def collector_with(counts: bytes) -> Iterator[str]:
-    """Answer every question with these counts and accept uploads; return the address."""
-
-    class Answering(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(counts)
-
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            statuses = [{"status": "accepted"}] * len(json.loads(body)["reports"])
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(json.dumps({"reports": statuses}).encode())
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answering)
-    with serving(server):
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("example", examples(for_shell=True))
 def test_every_example_for_a_shell_runs(example: str, folder: Path) -> None:
     """Pipes, files, other commands and collectors: a shell finds the program and ends well."""
     path = os.pathsep.join([sysconfig.get_path("scripts"), os.environ["PATH"]])
-    with collector_with((folder / "counts.json").read_bytes()) as url:
+    counts = (folder / "counts.json").read_bytes()
+
+    def collect(request: http.server.BaseHTTPRequestHandler) -> None:
+        answer = counts
+        if request.command == "POST":
+            body = request.rfile.read(int(request.headers["Content-Length"]))
+            statuses = [{"status": "accepted"}] * len(json.loads(body)["reports"])
+            answer = json.dumps({"reports": statuses}).encode()
+        request.send_response(200)
+        request.end_headers()
+        request.wfile.write(answer)
+
+    with answering(collect) as url:
         answer = subprocess.run(
             ["/bin/sh", "-c", re.sub(r"https?://[\w.:]+", url, example)],
             cwd=folder,

@@ -5,28 +5,23 @@ from __future__ import annotations
 import json
 
 import pytest
+from registries import toml_of
 from shell import SECRET, Shell, ok, refused
 
 from rappor import Params, Registry
 from rappor.planning.noise import choose_noise
 from rappor.protocol.params import NOISE
 
-ENTRY = """
-[budget]
-total = inf
-
-[metrics.editor]
-description = "Which editor people use"
-owner = "tools@example.org"
-expires = 2999-12-31
-encoding = "onehot"
-categories = ["vscode", "vim"]
-profile = "low-noise"
-epoch = "quarter"
-other = "discover"
-parts = [{name = "prefix:2", share = 0.4}, {name = "whole"}]
-candidates = "editors.txt"
-"""
+ENTRY = toml_of(
+    "editor",
+    encoding='"onehot"',
+    categories='["vscode", "vim"]',
+    profile='"low-noise"',
+    epoch='"quarter"',
+    other='"discover"',
+    parts='[{name = "prefix:2", share = 0.4}, {name = "whole"}]',
+    candidates='"editors.txt"',
+)
 HELD = "value,weight\nvscode,50\nvim,20\nkate,20\nnano,10\n"
 COUNTS = ("week.counts", "week-other-prefix-2.counts", "week-other-whole.counts")
 
@@ -50,11 +45,8 @@ def test_counts_of_both_are_decoded_together(shop: Shell) -> None:
     search = ("--alphabet", "a-z", "--longest", "4", "--keep", "20")
     out = ok(shop("discover", *COUNTS, "--registry", "registry.toml", *search, "--json"))
     document = json.loads(out)
-    assert [row["candidate"] for row in document["categories"]["estimates"]] == [
-        "vscode",
-        "vim",
-        "other",
-    ]
+    rows = document["categories"]["estimates"]
+    assert [row["candidate"] for row in rows] == ["vscode", "vim", "other"]
     assert [row["candidate"] for row in document["other"]][:2] == ["kate", "nano"]
     kate = document["other"][0]
     assert kate["of_all"]["proportion"] == pytest.approx(0.2, abs=0.05)
@@ -116,7 +108,16 @@ def test_what_a_device_sends_is_two_reports(shop: Shell) -> None:
 
 
 def test_both_prices_are_told(shop: Shell) -> None:
-    """By `collects`, with what both reports tell together, and by `privacy`."""
+    """By `collects`, with what both reports tell together, and by `privacy`.
+
+    A registry for JavaScript has both metrics, with the parts of the second one.
+    """
+    first, second = json.loads(ok(shop("collects", "--registry", "registry.toml", "--json")))[
+        "metrics"
+    ]
+    assert [first["name"], second["name"]] == ["editor", "editor.other"]
+    assert (first["parts"], second["parts"][-1]["name"]) == ([], "whole")
+    assert first["notice"] != second["notice"] != ""
     out = ok(shop("collects", "editor", "--registry", "registry.toml"))
     assert "editor.other: What is in no category of editor" in out
     assert "a device answers both or neither" in out
@@ -161,20 +162,9 @@ def test_a_plan_has_one_noise_for_both(
     code, _, err = shop("plan", *words, *budget, "--write")
     assert (code, err) == (0, "")
     assert "profile" not in path.read_text()
-    for metric in Registry.load(path).values():
-        assert [getattr(metric.params, letter) for letter in NOISE] == [
-            getattr(strings, letter) for letter in NOISE
-        ]
-
-
-def test_a_registry_for_javascript_has_both_metrics(shop: Shell) -> None:
-    """With the parts of the second one, and what both say to people."""
-    out = ok(shop("collects", "--registry", "registry.toml", "--json"))
-    first, second = json.loads(out)["metrics"]
-    assert [first["name"], second["name"]] == ["editor", "editor.other"]
-    assert first["parts"] == []
-    assert second["parts"][-1]["name"] == "whole"
-    assert first["notice"] != second["notice"] != ""
+    both = [metric.params for metric in Registry.load(path).values()]
+    noise = [[getattr(params, letter) for letter in NOISE] for params in (strings, *both)]
+    assert noise[0] == noise[1] == noise[2]
 
 
 @pytest.mark.acceptance

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 
-import pytest
-from shell import Shell, ok, refused
+from shell import Shell, ok
 
 from rappor import Registry
 
@@ -31,21 +30,3 @@ def test_json_has_the_same_numbers(shell: Shell) -> None:
     assert document["parts"][-1] == {"name": "whole", "share": None}
     assert 0 < document["found"] <= 50
     assert "parts = [" in document["toml"]
-
-
-@pytest.mark.parametrize(
-    ("words", "reason"),
-    [
-        (("--discover", "--profile", "strict", "--reports", "1e6"), "needs --longest"),
-        (("--longest", "6", "--profile", "strict", "--reports", "1e6"), "go with --discover"),
-        (("--discover", "--longest", "6", "--reports", "1e6"), "needs --epsilon-1 and"),
-        (("--discover", "--longest", "6", "--profile", "strict", "--share", ".1"), "not --share"),
-        ((*BUDGET[1:], "--longest", "6", "--hashes", "2"), "give only the budget"),
-        ((*BUDGET[1:], "--longest", "6", "--chart", "x.svg"), "without a chart"),
-    ],
-)
-def test_what_does_not_go_together_is_refused(
-    shell: Shell, words: tuple[str, ...], reason: str
-) -> None:
-    """A usage error, one sentence."""
-    assert reason in refused(shell("plan", *words))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import signal
 import subprocess
@@ -29,13 +28,6 @@ def test_simulate_repeats_with_a_seed_and_differs_without(shell: Shell) -> None:
     assert files[2] != files[3]  # equal with a probability below 1e-9: 16,384 binomials
 
 
-def test_numbers_may_be_written_in_powers_of_ten(shell: Shell) -> None:
-    """A billion devices are 1e9."""
-    words = ("--population", "population.csv", "--out", shell.path("x"), "--reports")
-    assert shell.metric("simulate", *words, "1e9")[0] == 0
-    assert Counts.load(shell.path("x")).n_reports == 10**9
-
-
 def test_devices_report_again(shell: Shell) -> None:
     """Thirty reports of each are thirty times as many, and the counts know it."""
     words = ("--population", "population.csv", "--devices", "1e4", "--reports-per-device", "30")
@@ -58,33 +50,6 @@ def test_each_day_has_a_file_and_devices_come_and_go(shell: Shell) -> None:
     # Other devices on each day have another spread over the cohorts, the same ones have not.
     assert len({tuple(each.reports) for each in staying}) == 1
     assert len({tuple(each.reports) for each in changing}) == 10
-
-
-@pytest.mark.parametrize(
-    ("words", "reason"),
-    [
-        ((), "either --reports or --devices"),
-        (("--reports", "9", "--devices", "9"), "either --reports or --devices"),
-        (("--reports", "9", "--days", "2"), "give --devices"),
-        (("--devices", "9", "--days", "2", "--reports-per-device", "2"), "or --days"),
-        (("--devices", "9", "--churn", "0.5"), "--churn needs --days"),
-        (("--devices", "9", "--days", "2", "--churn", "1.5"), "--churn"),
-        (("--devices", "9", "--days", "367"), "--days"),
-        (("--reports", "many"), "whole number"),
-        (("--devices", "9", "--days", "2", "--out", "x.parquet"), "one report per device"),
-        (("--reports", "9", "--out", "no/such/x.counts"), "no/such"),
-        (("--reports", "9", "--segment", "country=de"), "--segment must name a segment of engine"),
-    ],
-)
-def test_what_does_not_go_together_is_refused(
-    shell: Shell, words: tuple[str, ...], reason: str
-) -> None:
-    """A usage error in one sentence, and nothing is written."""
-    beside = ("--population", "population.csv", "--out", "x")
-    before = set(shell.place.iterdir())
-    with contextlib.chdir(shell.place):
-        assert reason in refused(shell.metric("simulate", *beside, *words))
-    assert set(shell.place.iterdir()) == before
 
 
 @pytest.mark.parametrize("there", [False, True])
@@ -114,20 +79,6 @@ def test_a_folder_with_something_in_it_is_left_alone(shell: Shell) -> None:
     words = ("--population", "population.csv", "--reports", "10", "--out", shell.path("full"))
     assert "there already" in refused(shell.metric("simulate", *words))
     assert [file.name for file in (shell.place / "full").iterdir()] == ["note"]
-
-
-def test_each_part_has_its_folder(shell: Shell) -> None:
-    """Its name has the part's."""
-    registry = shell.place / "metrics.toml"
-    text = registry.read_text().replace(
-        'encoding = "bloom"',
-        'encoding = "bloom"\nparts = [{name = "prefix:2", share = 0.5}, {name = "whole"}]',
-        1,
-    )
-    registry.write_text(text)
-    words = ("--population", "population.csv", "--reports", "100", "--out", shell.path("r") + "/")
-    assert shell.metric("simulate", *words)[0] == 0
-    assert {path.name for path in shell.place.glob("r-*")} == {"r-prefix-2", "r-whole"}
 
 
 @pytest.mark.parametrize("out", ["reports/", "reports.parquet"])

@@ -186,15 +186,6 @@ def test_a_repeated_string_of_a_map_is_kept_once(tmp_path: Path) -> None:
         mapped.cells(PAPER, 0, 1)
 
 
-@pytest.mark.parametrize("row", ["a", "a,0,5", "a,1,9", "a,1,2,3", "a,x,5", "a,NA"])
-def test_bad_maps_are_refused_with_their_line(tmp_path: Path, row: str) -> None:
-    """Cells outside the filter, too many, none or no numbers."""
-    params = Params(k=4, h=1, m=2, f=0.5, p=0.25, q=0.75, layout=LAYOUT)
-    (tmp_path / "map.csv").write_text(f"b,1,5\n{row}\n")
-    with pytest.raises(FileError, match="line 2"):
-        files.read_map(tmp_path / "map.csv", params)
-
-
 def test_reports_are_summed_from_their_text_form(tmp_path: Path) -> None:
     """The last column, irr, is read from bit k - 1 down to bit 0, into its cohort's row."""
     params = Params(k=12, h=2, m=2, f=0.5, p=0.25, q=0.75, layout=LAYOUT)
@@ -208,77 +199,50 @@ def test_reports_are_summed_from_their_text_form(tmp_path: Path) -> None:
     assert counts.ones[1].tolist() == [1] + [0] * 10 + [2]
 
 
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("", "header"),
-        ("k,h,m,f,p,q\n8,1,2,.5,.25,.75\n", "header"),
-        ("k,h,m,p,q,f\n", "one row"),
-        ("k,h,m,p,q,f\n8,1,2,.25,.75,.5\n8,1,2,.25,.75,.5\n", "one row"),
-        ("k,h,m,p,q,f\n8,1,two,.25,.75,.5\n", "integers"),
-        ("k,h,m,p,q,f\n8,1,2,.25,.75\n", "integers"),
-    ],
-)
-def test_bad_params_files(tmp_path: Path, text: str, reason: str) -> None:
-    """What is not params.csv is told with its line."""
-    (tmp_path / "params.csv").write_text(text)
-    with pytest.raises(FileError, match=reason):
-        files.read_params(tmp_path / "params.csv")
+READERS = {"counts": files.read_counts, "reports": files.read_reports, "map": files.read_map}
+HEAD = "k,h,m,p,q,f\n"
+BAD = [
+    ("params", ["", "k,h,m,f,p,q\n8,1,2,.5,.25,.75\n"], "header"),
+    ("params", [HEAD, HEAD + "8,1,2,.25,.75,.5\n" * 2], "one row"),
+    ("params", [f"{HEAD}8,1,two,.25,.75,.5\n", f"{HEAD}8,1,2,.25,.75\n"], "integers"),
+    ("params", [f"{HEAD}8,1,2,.75,.25,.5\n"], "p must be less than q"),
+    ("params", [f"{HEAD}8,1,2,.25,2,.5\n"], "q must be"),
+    ("params", [f"{HEAD}8,1,2,nan,.75,.5\n"], "p must be"),
+    ("params", [f"{HEAD}0,1,2,.2,.7,.5\n"], "k must be"),
+    ("counts", ["", "5,1,2\n", "5,1,2\n" * 3], "2 cohorts"),
+    ("counts", ["5,1\n5,1,2\n"], "3 cells"),
+    ("counts", ["5,1,x\n5,1,2\n"], "whole number"),
+    ("counts", ["5,1,6\n5,1,2\n"], "ones"),
+    ("counts", ["5,1,-1\n5,1,2\n"], "bit"),
+    ("reports", ["c,-1,,,01", "c,2,,,01", "c,0,,,0", "c,0,,,02", "c,0,01", "c,x,,,01"], "line 3"),
+    ("map", ["a", "a,0,5", "a,1,5", "a,1,2,3", "a,x,5", "a,NA"], "line 2"),
+]
 
 
-@pytest.mark.parametrize(
-    "row", ["8,1,2,.75,.25,.5", "8,1,2,nan,.75,.5", "8,1,2,.25,2,.5", "0,1,2,.2,.7,.5"]
-)
-def test_parameters_that_their_tools_let_pass_are_refused(tmp_path: Path, row: str) -> None:
-    """Swapped p and q, NaN, a probability of 2 and no bits at all are errors."""
-    (tmp_path / "params.csv").write_text(f"k,h,m,p,q,f\n{row}\n")
-    with pytest.raises(ParamsError):
-        files.read_params(tmp_path / "params.csv")
+@pytest.mark.parametrize(("kind", "texts", "reason"), BAD)
+def test_bad_files_are_refused(tmp_path: Path, kind: str, texts: list[str], reason: str) -> None:
+    """Each with its line, and parameters with their letter.
 
-
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("", "2 cohorts"),
-        ("5,1,2\n", "2 cohorts"),
-        ("5,1,2\n5,1,2\n5,1,2\n", "2 cohorts"),
-        ("5,1\n5,1,2\n", "3 cells"),
-        ("5,1,x\n5,1,2\n", "whole number"),
-        ("5,1,6\n5,1,2\n", "ones"),
-        ("5,1,-1\n5,1,2\n", "bit"),
-    ],
-)
-def test_bad_counts_files(tmp_path: Path, text: str, reason: str) -> None:
-    """Rows of another width or number, junk, and more ones than reports are told."""
+    Swapped p and q, NaN, a probability of 2 and no bits at all, which their tools let pass; rows of
+    another width or number, junk, more ones than reports; a cohort that is none is not counted
+    into another one; cells outside the filter, too many, none or no numbers.
+    """
     params = Params(k=2, m=2, f=0.5, p=0.25, q=0.75, layout=LAYOUT)
-    (tmp_path / "counts.csv").write_text(text)
-    with pytest.raises(FileError, match=reason):
-        files.read_counts(tmp_path / "counts.csv", params)
-
-
-@pytest.mark.parametrize(
-    "row", ["c,-1,,,01", "c,2,,,01", "c,0,,,0", "c,0,,,02", "c,0,01", "c,x,,,01"]
-)
-def test_bad_reports_are_refused_with_their_line(tmp_path: Path, row: str) -> None:
-    """A cohort out of range is not counted into another one, and bits must be k of 0 and 1."""
-    params = Params(k=2, m=2, f=0.5, p=0.25, q=0.75, layout=LAYOUT)
-    (tmp_path / "reports.csv").write_text(f"client,cohort,bloom,prr,irr\nc,0,,,01\n{row}\n")
-    with pytest.raises(FileError, match="line 3"):
-        files.read_reports(tmp_path / "reports.csv", params)
+    path = tmp_path / f"{kind}.csv"
+    before = {"reports": "client,cohort,bloom,prr,irr\nc,0,,,01\n", "map": "b,1,3\n"}
+    for text in texts:
+        path.write_text(before.get(kind, "") + text)
+        with pytest.raises((FileError, ParamsError), match=reason):
+            files.read_params(path) if kind == "params" else READERS[kind](path, params)
 
 
 def test_error_control_changes_what_is_detected() -> None:
     """A defect of theirs: options for level and correction that change a printed line only."""
     counts = files.read_counts(GOOGLE / "counts.csv", PAPER)
     candidates = files.read_candidates(GOOGLE / "candidates.txt")
-    found = [
-        int(
-            decode(
-                counts, candidates, detection=Detection(level=level, correction=correction)
-            ).detected.sum()
-        )
-        for level, correction in ((0.2, "bh"), (0.05, "bh"), (0.05, "bonferroni"), (1e-4, "bh"))
-    ]
+    rules = ((0.2, "bh"), (0.05, "bh"), (0.05, "bonferroni"), (1e-4, "bh"))
+    asked = [Detection(level=level, correction=correction) for level, correction in rules]
+    found = [int(decode(counts, candidates, detection=each).detected.sum()) for each in asked]
     assert found == sorted(found, reverse=True)
     assert len(set(found)) == 4
 
@@ -295,12 +259,8 @@ def test_absent_candidates_are_not_given_the_mass(
     assert found.share.sum() < 0.15
     assert found.unallocated > 0.85
     (tmp_path / "candidates.txt").write_text(absent[0])
-    words = [
-        "--params",
-        str(GOOGLE / "params.csv"),
-        "--candidates",
-        str(tmp_path / "candidates.txt"),
-    ]
+    words = ["--params", str(GOOGLE / "params.csv")]
+    words += ["--candidates", str(tmp_path / "candidates.txt")]
     assert run(["decode", str(GOOGLE / "counts.csv"), "--format", "google", "--json", *words]) == 0
     assert '"estimates": []' in capsys.readouterr().out
 

@@ -12,16 +12,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from rappor import (
-    Candidates,
-    Counts,
-    Panel,
-    Params,
-    Population,
-    compare,
-    decode,
-    simulate_counts,
-)
+from rappor import Candidates, Counts, Panel, Params, Population, compare, decode, simulate_counts
 from rappor.decoding.detection import Detection
 from rappor.ground.errors import DecodeError, ParamsError
 from rappor.panels.contrasts import SampleContrast
@@ -69,29 +60,15 @@ def changed() -> Panel:
 
 
 def test_a_newcomer_and_a_leaver_are_found_and_named(changed: Panel) -> None:
-    """Both are 30 standard errors from nothing."""
+    """Both are 30 standard errors from nothing; p-values of the 98 others are two-sided."""
     (june,) = changed.contrasts
+    assert (june.p_value > 0.6).any()
+    assert june.p_value.max() <= 1
     assert (june.kind, june.name, june.how) == ("difference", "from May to June", "rows")
     kinds = directions(changed, june)
     assert (kinds["s30"], kinds["s1"]) == ("newcomer", "leaver")
     assert june.unchanged_p_value < FALSE_ALARM
     assert set(changed.candidates[:2]) == {"s1", "s30"}
-
-
-def test_p_values_of_unchanged_strings_reach_1(changed: Panel) -> None:
-    """They are two-sided: half of 98 are above 1/2, where those of one tail would all end."""
-    (june,) = changed.contrasts
-    assert (june.p_value > 0.6).any()
-    assert june.p_value.max() <= 1
-
-
-def test_a_rise_is_no_newcomer() -> None:
-    """A string that is detected in both samples rises or falls."""
-    shares = BEFORE.copy()
-    shares[:2] += np.array([-0.5, 0.5]) * BEFORE[0]
-    found = compare({"a": drawn(BEFORE, 3), "b": drawn(shares, 4)}, NAMES)
-    kinds = directions(found, found.contrasts[0])
-    assert (kinds.get("s0"), kinds.get("s1")) == ("fall", "rise")
 
 
 def test_swapping_the_samples_turns_every_sign() -> None:
@@ -139,6 +116,7 @@ def test_devices_that_are_the_same_make_differences_more_certain() -> None:
 
 
 @pytest.mark.timeout(3600)
+@pytest.mark.slow
 @pytest.mark.parametrize("n_pairs", [8, pytest.param(150, marks=pytest.mark.acceptance)])
 def test_coverage_and_false_changes(n_pairs: int) -> None:
     """All intervals and the adjusted ones cover 95 %, within 6 errors; false changes are few."""
@@ -186,11 +164,12 @@ def test_parameters_of_other_bits_are_decoded_apart(other: Params, how: str) -> 
 
 def test_samples_without_a_cohort_in_common_are_decoded_apart() -> None:
     """Half of the cohorts sent in each: there is no row to compare."""
-    halves = []
-    for seed, half in ((43, np.arange(32) < 16), (44, np.arange(32) >= 16)):
-        counts = drawn(BEFORE, seed)
-        halves.append(Counts(PARAMS, counts.ones * half[:, None], counts.reports * half))
-    (each,) = compare({"a": halves[0], "b": halves[1]}, NAMES).contrasts
+    counts, first = drawn(BEFORE, 43), np.arange(32) < 16
+    a, b = (
+        Counts(PARAMS, counts.ones * half[:, None], counts.reports * half)
+        for half in (first, ~first)
+    )
+    (each,) = compare({"a": a, "b": b}, NAMES).contrasts
     assert (each.how, each.rows_p_value) == ("apart", None)
 
 

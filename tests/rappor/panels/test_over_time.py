@@ -6,6 +6,7 @@ import dataclasses
 import datetime
 from collections.abc import Sequence
 
+import decodings
 import numpy as np
 import pytest
 
@@ -20,7 +21,7 @@ from rappor import (
     simulate_counts,
     trend,
 )
-from rappor.counts.released import Period, Released
+from rappor.counts.released import Released
 from rappor.decoding.detection import Detection
 from rappor.ground.errors import DecodeError
 from rappor.panels.stretches import stretches
@@ -51,16 +52,16 @@ def released(
     days: Sequence[tuple[int, Counts]], *, n_days: int, withheld: Sequence[int] = ()
 ) -> Released:
     """Return counts of some of the days from Monday on."""
-    return Released(
-        metric="page",
-        first=MONDAY,
-        last=day(n_days - 1),
-        periods=tuple(
-            Period(first=day(number), last=day(number), collections=(counts,))
-            for number, counts in days
-        ),
-        withheld=tuple(map(day, withheld)),
-    )
+    known = in_stretches([(n, n, counts) for n, counts in days], withheld=withheld)
+    return dataclasses.replace(known, first=MONDAY, last=day(n_days - 1))
+
+
+def in_stretches(
+    periods: Sequence[tuple[int, int, Counts]], *, withheld: Sequence[int] = ()
+) -> Released:
+    """Return counts of stretches, given by their first and last days after Monday."""
+    counts = {(day(first), day(last)): each for first, last, each in periods}
+    return decodings.released(counts, "page", withheld=tuple(map(day, withheld)))
 
 
 ONE = Counts(PARAMS, np.zeros((16, 32)), np.ones(16))
@@ -122,7 +123,10 @@ def test_the_slope_is_that_of_least_squares_by_the_days(found: Panel) -> None:
 
 
 def test_steps_are_differences_from_the_day_before_with_reports(found: Panel) -> None:
-    """As `compare` finds them, over all strings and all steps."""
+    """As `compare` finds them, over all strings and all steps.
+
+    The permanent noise of the same devices cancels: the error is far below that of two levels.
+    """
     samples = {str(day(number)): counts for number, counts in DAYS}
     again = compare(samples, found.candidates, baseline="previous")
     steps = [each for each in found.contrasts if each.kind == "step"]
@@ -131,13 +135,8 @@ def test_steps_are_differences_from_the_day_before_with_reports(found: Panel) ->
     for ours, theirs in zip(steps, again.contrasts, strict=True):
         assert ours.estimate == pytest.approx(theirs.estimate[order], rel=1e-9)
         assert ours.changed.tolist() == theirs.changed[order].tolist()
-
-
-def test_a_step_of_the_same_devices_is_known_better_than_two_levels(found: Panel) -> None:
-    """Their permanent noise cancels: the error is far below that of two independent days."""
-    step = next(each for each in found.contrasts if each.kind == "step")
     apart = np.hypot(*found.levels.std_error[:2])
-    assert (step.std_error[found.shown] < 0.8 * apart[found.shown]).all()
+    assert (steps[0].std_error[found.shown] < 0.8 * apart[found.shown]).all()
 
 
 @pytest.mark.timeout(300)
@@ -243,16 +242,7 @@ def test_answers_are_all_shown() -> None:
 def test_periods_of_other_lengths_stay_as_they_are() -> None:
     """Nothing is known to be missing, in them or between them: it is unknown, not 0."""
     (one, two) = drawn(2)
-    counts = Released(
-        metric="page",
-        first=MONDAY,
-        last=day(20),
-        periods=(
-            Period(first=day(0), last=day(2), collections=(one,)),
-            Period(first=day(9), last=day(20), collections=(two,)),
-        ),
-        withheld=(),
-    )
+    counts = in_stretches([(0, 2, one), (9, 20, two)])
     found = trend(counts, NAMES)
     assert (found.by, len(found.samples), found.missing) == ("period", 2, ())
     assert [each.missing_days for each in found.samples] == [None, None]
@@ -262,14 +252,9 @@ def test_periods_of_other_lengths_stay_as_they_are() -> None:
 
 def test_a_range_without_a_beginning_begins_with_what_waits() -> None:
     """Every day of it is a stretch, and each says whether its reports are missing or wait."""
-    counts = Released(
-        metric="page",
-        first=datetime.date.min,
-        last=day(4),
-        periods=(Period(first=day(2), last=day(2), collections=(ONE,)),),
-        withheld=(day(0), day(4)),
-    )
-    kind, found = stretches(counts, None)
+    counts = in_stretches([(2, 2, ONE)], withheld=[0, 4])
+    endless = dataclasses.replace(counts, first=datetime.date.min, last=day(4))
+    kind, found = stretches(endless, None)
     assert kind == "day"
     assert [(each.first, each.missing_days, each.withheld) for each in found] == [
         (day(0), 1, 1),
@@ -282,16 +267,7 @@ def test_a_range_without_a_beginning_begins_with_what_waits() -> None:
 
 def test_weeks_and_months_are_cut_at_the_ends_of_the_range() -> None:
     """Of counts of weeks only a whole week can be missing; days of a month are counted."""
-    weeks = Released(
-        metric="page",
-        first=day(3),
-        last=day(18),
-        periods=tuple(
-            Period(first=first, last=last, collections=(ONE,))
-            for first, last in ((day(3), day(6)), (day(14), day(18)))
-        ),
-        withheld=(day(7), day(13)),
-    )
+    weeks = in_stretches([(3, 6, ONE), (14, 18, ONE)], withheld=[7, 13])
     kind, found = stretches(weeks, None)
     assert kind == "week"
     assert [(each.first, each.last, each.missing_days, each.withheld) for each in found] == [

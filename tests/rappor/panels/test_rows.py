@@ -109,14 +109,6 @@ def test_the_mean_of_all_samples_says_nothing_of_their_contrast() -> None:
     assert (shares * target.slope).sum(axis=0) == pytest.approx(0, abs=1e-12)
 
 
-def test_swapped_weights_mirror_the_rows() -> None:
-    """Every row with the other sign, and the same noise."""
-    there, back = rows_of(THREE, WEIGHTS.tolist()), rows_of(THREE, (-WEIGHTS).tolist())
-    theta = np.linspace(-0.2, 0.2, N_ROWS)
-    assert there.mirrored().proportions == pytest.approx(back.proportions)
-    assert there.mirrored().noise(theta) == pytest.approx(back.noise(theta))
-
-
 def test_a_few_reports_tell_nothing_of_rows_that_differ_less_than_their_noise() -> None:
     """All rows of a shape are taken for their mean then; many reports show them as they are."""
     few = [
@@ -209,10 +201,7 @@ def test_the_rows_say_what_devices_bring(draw: object, weights: tuple[float, ...
     margin = -stats.norm.ppf(FALSE_ALARM) * 1.2 * math.sqrt(2 / (12 * 1024))
     assert 0.9 - margin < np.mean(ratios) < 1 + margin
     assert np.mean(given) > 0.9 if draw is repeated and len(used) == 2 else np.mean(given) < 0.9
-
-
-def test_too_few_rows_leave_the_most_that_is_possible() -> None:
-    """One bit, or a few: nothing is estimated."""
+    # A few rows leave the most that is possible: nothing is estimated.
     assert with_estimated_part(rows_of(THREE, WEIGHTS.tolist(), None)).part == 1.0
 
 

@@ -1,6 +1,6 @@
 """Truth of the plans: nine of them are simulated, decoded and compared with what they said.
 
-The acceptance run has enough collections to see the bounds themselves. The default run does
+The acceptance run has enough collections to see the bounds themselves. The second lane does
 the same for three plans with few, its bounds widened by what so few can deviate.
 """
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 else:
     plans = benchmark("plans")
 
+pytestmark = pytest.mark.slow
+
 FALSE_ALARM = 1e-9
 """Probability that one check fails although the code is right and the bound is met in the limit."""
 
@@ -29,7 +31,7 @@ SIGMAS = float(stats.norm.isf(FALSE_ALARM))
 
 MANY = 400
 QUICK = {"strict, 20,000 reports": 100, "privacy of [EPK14]": 16, "h = 2, symmetric": 16}
-"""Plans of the default run, and collections that a minute affords of each."""
+"""Plans of the second lane, and collections that a minute affords of each."""
 
 SEEN = 0.3
 """Part of a mean that noise may hide at most: an error of twice as much would be seen."""
@@ -49,7 +51,7 @@ each_plan = pytest.mark.parametrize(
         ),
     ],
 )
-"""Three plans with few collections by default, all of them with many on request."""
+"""Three plans with few collections, all of them with many on request."""
 
 
 @functools.cache
@@ -62,7 +64,6 @@ def stray(values: list[float]) -> float:
     return SIGMAS * float(np.std(values, ddof=1)) / math.sqrt(len(values))
 
 
-@pytest.mark.slow
 @each_plan
 def test_the_share_is_detected_as_often_as_planned(name: str, n_runs: int) -> None:
     """Within 5 points of 80 %, and what the binomial count allows beside them."""

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from registries import metric_of
 
-from rappor.ground.errors import FileError, MetricError, RapporError
+from rappor.ground.errors import FileError, MetricError
 from rappor.protocol.params import Params
 from rappor.protocol.parts import Part
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
-from rappor.registry.toml_file import read_budget, read_toml
 
 DAY = datetime.date(2026, 11, 30)
 PARAMS = Params(k=8, h=2, m=4, f=0.5, p=0.25, q=0.75)
@@ -26,15 +26,8 @@ BLOOM = f'{HEAD}encoding = "bloom"\nk = 8\nh = 2\nm = 4\n{NOISE}'
 
 
 def make(**changes: Any) -> Metric:
-    fields: dict[str, Any] = {
-        "name": "page",
-        "params": PARAMS,
-        "description": "What it is",
-        "owner": "team",
-        "expires": DAY,
-        "epoch": "life",
-    }
-    return Metric(**fields | changes)
+    own: dict[str, Any] = {"description": "What it is", "owner": "team", "expires": DAY}
+    return metric_of(**{"params": PARAMS} | own | changes)
 
 
 def one(body: str, name: str = "page") -> Metric:
@@ -43,13 +36,19 @@ def one(body: str, name: str = "page") -> Metric:
 
 
 def test_an_entry_of_explicit_letters() -> None:
-    """Every key lands in its field; what is left out has its default."""
+    """Every key lands in its field; what is left out has its default; a profile is all letters.
+
+    Equal metrics are one key of a dictionary.
+    """
     metric = one(BLOOM)
     assert metric == make()
     assert (metric.epoch, metric.interval, metric.patterns) == ("life", "day", 1)
     assert (metric.candidates, metric.min_reports, metric.min_cohort) == (None, 100, 10)
     assert (metric.keep_reports, metric.parts, metric.sample) == (False, (), 1.0)
     assert metric.fingerprint == PARAMS.fingerprint
+    assert len({metric, make(), make(name="theme")}) == 2
+    assert one(BLOOM.replace("h = 2\nm = 4\n", "")).params.m == 1
+    assert one(f'{HEAD}encoding = "bloom"\nprofile = "strict"').params == Params.profile("strict")
 
 
 def test_an_entry_with_everything() -> None:
@@ -73,17 +72,6 @@ def test_an_entry_with_everything() -> None:
         keep_reports=True,
         durable=True,
     )
-
-
-def test_hash_functions_and_cohorts_may_be_left_at_one() -> None:
-    """As for Params."""
-    assert one(BLOOM.replace("h = 2\nm = 4\n", "")).params.m == 1
-
-
-def test_a_profile_stands_for_the_letters() -> None:
-    """All six for strings."""
-    params = one(f'{HEAD}encoding = "bloom"\nprofile = "strict"').params
-    assert params == Params.profile("strict")
 
 
 @pytest.mark.parametrize(
@@ -124,16 +112,13 @@ BUCKETS = f'{HEAD}encoding = "buckets"\nprofile = "strict"\n'
             for key in ("description", "owner", "expires", "encoding", "epoch", "k", "f", "p", "q")
         ),
         (BLOOM.replace('"What it is"', '" "'), "description must be a non-empty text, got ' '"),
-        (BLOOM.replace('"What it is"', "3"), "description must be a non-empty text, got 3"),
         (BLOOM.replace('"team"', '["a"]'), r"owner must be a non-empty text, got \['a'\]"),
         (BLOOM.replace("2026-11-30", '"soon"'), "expires must be a date as 2026-11-30, got 'soon'"),
-        (BLOOM.replace("2026-11-30", "2026"), "expires must be a date as 2026-11-30, got 2026"),
         (
             BLOOM.replace("2026-11-30", "2026-11-30T00:00:00Z"),
             "expires must be a date as 2026-11-30, got datetime",
         ),
         (BLOOM.replace('"bloom"', '"b"'), "encoding must be one of bloom, onehot, .*, got 'b'"),
-        (BLOOM.replace('"bloom"', "1"), "encoding must be one of bloom, onehot, .*, got 1"),
         (BLOOM.replace('"bloom"', '["a"]'), r"encoding must be one of .*, got \['a'\]"),
         (BLOOM.replace("k = 8", "k = 8.0"), r"k must be an integer in \[2, 2,040\], got 8.0"),
         (
@@ -156,7 +141,6 @@ BUCKETS = f'{HEAD}encoding = "buckets"\nprofile = "strict"\n'
         (BUCKETS + 'edges = ["1"]', "edges must be a list of finite numbers, got '1'"),
         (BUCKETS + "edges = [true]", "edges must be a list of finite numbers, got True"),
         (BUCKETS + "edges = [inf]", "edges must be a list of finite numbers, got inf"),
-        (BUCKETS + "edges = [nan]", "edges must be a list of finite numbers, got nan"),
         (BUCKETS + f"edges = [1{'0' * 400}]", "edges must be a list of finite numbers, got 10"),
         (BUCKETS + "edges = [1, 1.0]", "edges must be distinct, got '1' twice"),
         (
@@ -164,11 +148,7 @@ BUCKETS = f'{HEAD}encoding = "buckets"\nprofile = "strict"\n'
             'epoch must be given; add a line epoch = "quarter"',
         ),
         (BLOOM.replace('"life"', '"week"'), "epoch must be one of life, year, quarter, month, got"),
-        (BLOOM.replace('"life"', "[]"), r"epoch must be one of life, .*, got \[\]"),
-        (
-            BLOOM + 'interval = "year"',
-            "interval must be one of none, .*, epoch, got 'year'",
-        ),
+        (BLOOM + 'interval = "year"', "interval must be one of none, .*, epoch, got 'year'"),
         (BLOOM + "patterns = 0", "patterns must be an integer of at least 1, got 0"),
         (BLOOM + "patterns = true", "patterns must be an integer of at least 1, got True"),
         (
@@ -176,7 +156,6 @@ BUCKETS = f'{HEAD}encoding = "buckets"\nprofile = "strict"\n'
             "patterns must be 1 with normalize = 'host', got 2: an update",
         ),
         (BLOOM + 'parts = "whole"', "parts must be a list of {name = ..., share = ...}, got 'who"),
-        (BLOOM + "parts = [3]", "parts must be a list of {name = ..., share = ...}, got"),
         (BLOOM + "parts = [{share = 1}]", "parts must be a list of {name = ..., share = ...}"),
         (
             BLOOM + 'parts = [{name = "prefix:2", size = 0.5}, {name = "whole"}]',
@@ -186,7 +165,6 @@ BUCKETS = f'{HEAD}encoding = "buckets"\nprofile = "strict"\n'
         (BLOOM + 'parts = [{name = "prefix:0", share = 0.1}]', "a part must be prefix:N with N in"),
         (BLOOM + "candidates = 3", "candidates must be a non-empty text, got 3"),
         (BLOOM + "min_reports = -1", "min_reports must be an integer of at least 0, got -1"),
-        (BLOOM + "min_reports = 1.5", "min_reports must be an integer of at least 0, got 1.5"),
         (BLOOM + "min_cohort = 0", "min_cohort must be an integer of at least 1, got 0"),
         (BLOOM + "complete = true", "complete must be false unless each value is in one"),
         (BLOOM + "complete = 1", "complete must be true or false, got 1"),
@@ -230,7 +208,6 @@ def test_a_name_with_a_bare_dot_is_explained() -> None:
     ("text", "reason"),
     [
         ("", r"r.toml: metrics must be at least one table \[metrics.NAME\]"),
-        ("[metrics]", "r.toml: metrics must be at least one table"),
         ("metrics = 3", "r.toml: metrics must be at least one table"),
         ("[metrics]\na = 3", r"metric 'a' must be a table \[metrics.NAME\], got 3"),
         ("[metric.a]\nx = 1", "r.toml: unknown key 'metric'; did you mean 'metrics'"),
@@ -265,12 +242,6 @@ def test_what_is_not_toml_is_refused_with_its_line(text: str, line: int) -> None
     assert (caught.value.path, caught.value.line) == ("r.toml", line)
 
 
-def test_a_bottomless_file_is_refused() -> None:
-    """Nesting ends in a sentence, not in a crash."""
-    with pytest.raises(FileError, match=r"r.toml: it must be TOML of reasonable depth"):
-        Registry.loads("a = " + "[" * 100_000, path="r.toml")
-
-
 def test_a_registry_is_read_from_its_file(tmp_path: Path) -> None:
     """In the file's order."""
     path = tmp_path / "r.toml"
@@ -283,7 +254,9 @@ def test_a_registry_is_read_from_its_file(tmp_path: Path) -> None:
 
 
 def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
-    """Path and reason, and the line where it is not UTF-8."""
+    """Path and reason, and the line where it is not UTF-8; nesting ends in a sentence too."""
+    with pytest.raises(FileError, match=r"r.toml: it must be TOML of reasonable depth"):
+        Registry.loads("a = " + "[" * 100_000, path="r.toml")
     with pytest.raises(FileError, match="nothing: No such file"):
         Registry.load(tmp_path / "nothing")
     with pytest.raises(FileError, match="Is a directory"):
@@ -291,9 +264,6 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "r.toml"
     path.write_bytes(b"[metrics.a]\n# M\xfcller\n")
     with pytest.raises(FileError, match=r"r.toml, line 2: it is not UTF-8"):
-        Registry.load(path)
-    path.write_bytes(b"\nx = ")
-    with pytest.raises(FileError, match=r"r.toml, line 2: it is not TOML"):
         Registry.load(path)
 
 
@@ -311,22 +281,12 @@ def test_an_unknown_metric_is_refused_with_its_neighbours() -> None:
         registry.metric("zzz")
 
 
-def test_a_registry_holds_each_name_once() -> None:
-    """Also when it is made from metrics."""
-    with pytest.raises(MetricError, match="metric 'page' must be declared once"):
-        Registry([make(), make()], total=math.inf)
-
-
 def test_lookup_wants_metric_and_fingerprint() -> None:
-    """What a collector asks before it reads a report."""
+    """What a collector asks before it reads a report: of parts each one's own fingerprint."""
     registry = Registry([make()], total=math.inf)
     assert registry.lookup("page", PARAMS.fingerprint) == PARAMS
     assert registry.lookup("page", "0" * 16) is None
     assert registry.lookup("pages", PARAMS.fingerprint) is None
-
-
-def test_lookup_knows_the_parts_of_a_metric() -> None:
-    """Each part's own fingerprint, and not that of the metric without parts."""
     metric = make(parts=(Part("prefix:2", 0.5), Part("whole")))
     registry = Registry([metric], total=math.inf)
     for part in ("prefix:2", "whole"):
@@ -344,8 +304,10 @@ def test_the_last_day_is_a_day() -> None:
         make().check_active(DAY + datetime.timedelta(days=1))
 
 
-def test_the_fields_are_checked_without_a_registry_too() -> None:
-    """A metric that exists is right."""
+def test_the_fields_are_checked_without_a_file_too() -> None:
+    """A metric that exists is right, and a registry holds each name once."""
+    with pytest.raises(MetricError, match="metric 'page' must be declared once"):
+        Registry([make(), make()], total=math.inf)
     with pytest.raises(MetricError, match="metric 'page': params must be Params, got nothing"):
         make(params=None)
     with pytest.raises(MetricError, match=r"a metric's name must match .*, got 3"):
@@ -362,11 +324,6 @@ def test_whole_numbers_end_where_all_readers_take_them_exactly() -> None:
     assert make(min_reports=2**53 - 1).min_reports == 2**53 - 1
     with pytest.raises(MetricError, match="min_reports must be an integer of at most"):
         make(min_reports=2**53)
-
-
-def test_equal_metrics_are_one_key() -> None:
-    """Of a dictionary or a set."""
-    assert len({make(), make(), make(name="theme")}) == 2
 
 
 @pytest.mark.parametrize(
@@ -413,16 +370,3 @@ def test_other_epochs_are_refused(epoch: str, text: str, form: str) -> None:
     """An epoch in another form would be another permanent response."""
     with pytest.raises(MetricError, match=f"metric 'page': epoch must be {form}, got "):
         make(epoch=epoch).check_epoch(text)
-
-
-@pytest.mark.parametrize("number", ["1" + "0" * 400, "9" * 5000, "0x" + "f" * 5000])
-def test_total_of_too_many_digits_is_refused(number: str) -> None:
-    """Python reads longer integers than TOML allows, and refuses the longest in its own way."""
-    with pytest.raises(RapporError, match=r"numbers|below 2\^63"):
-        read_budget(read_toml(f"[budget]\ntotal = {number}\n", "r.toml"), "r.toml")
-
-
-def test_the_largest_total_of_toml_is_a_number_of_nats() -> None:
-    """Of 63 bits and a sign, read as binary64 as every other total."""
-    total = read_budget(read_toml(f"[budget]\ntotal = {2**63 - 1}\n", "r.toml"), "r.toml")
-    assert total == 2.0**63

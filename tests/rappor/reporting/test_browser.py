@@ -12,7 +12,7 @@ from typing import Any, Final
 import pytest
 from browsers import browsing, keep_picture, opened, violations
 from decodings import released
-from sockets import serving
+from sockets import answering
 
 from rappor import Estimates, Params, Population, decode, simulate_counts, trend
 from rappor.reporting.page import estimates_page
@@ -20,26 +20,6 @@ from rappor.reporting.panel_page import panel_page
 
 STRICT: Final = "default-src 'none'"
 """What build servers and wikis forbid: everything."""
-
-
-class Reports(http.server.BaseHTTPRequestHandler):
-    """Answers one page, under /strict with the policy that forbids all."""
-
-    page = b""
-    asked: list[str]
-
-    def do_GET(self) -> None:
-        """Answer the page, whatever is asked for."""
-        self.asked.append(self.path)
-        self.send_response(200)
-        self.send_header("Content-Type", "text/html; charset=utf-8")
-        if self.path == "/strict":
-            self.send_header("Content-Security-Policy", STRICT)
-        self.end_headers()
-        self.wfile.write(self.page)
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the base's name
-        """Say nothing."""
 
 
 @pytest.fixture(scope="module")
@@ -60,12 +40,20 @@ def browser() -> Iterator[Any]:
 
 @contextlib.contextmanager
 def served(page: str) -> Iterator[tuple[str, list[str]]]:
-    """Serve a page while the block runs; yield its address and the list of what is asked for."""
+    """Serve a page, under /strict with the policy that forbids all; yield what is asked for too."""
     asked: list[str] = []
-    handler = type("Handler", (Reports,), {"page": page.encode(), "asked": asked})
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    with serving(server):
-        yield f"http://127.0.0.1:{server.server_port}", asked
+
+    def handle(request: http.server.BaseHTTPRequestHandler) -> None:
+        asked.append(request.path)
+        request.send_response(200)
+        request.send_header("Content-Type", "text/html; charset=utf-8")
+        if request.path == "/strict":
+            request.send_header("Content-Security-Policy", STRICT)
+        request.end_headers()
+        request.wfile.write(page.encode())
+
+    with answering(handle) as url:
+        yield url, asked
 
 
 @pytest.fixture(scope="module")

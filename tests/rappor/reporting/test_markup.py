@@ -13,7 +13,6 @@ from rappor.reporting.markup import Markup, breakable, escape, join, shorten, ta
 def test_no_text_begins_a_tag_or_leaves_an_attribute(text: str) -> None:
     """Of the characters that mean something to HTML only entities are left."""
     written = tag("p", text, title=text)
-
     inner = written.removeprefix('<p title="').removesuffix("</p>")
     attribute, _, content = inner.partition('">')
     for part in (attribute, content):
@@ -33,16 +32,12 @@ def test_markup_goes_through_once() -> None:
     [
         ("a\u202egnp.exe", "a[U+202E]gnp.exe"),
         ("a\x00b\x1b[31m", "a\u2400b\u241b[31m"),
-        ("line\nline\ttab", "line\u240aline\u2409tab"),
         ("\u200b\ufeff\u200f", "[U+200B][U+FEFF][U+200F]"),
         ("\ud800", "[U+D800]"),
         ("\u2028\u202d\u2060\u2069", "[U+2028][U+202D][U+2060][U+2069]"),
         ("a\xadb\U000e0041", "a[U+00AD]b[U+E0041]"),
         ("\x7f\x85", "[U+007F][U+0085]"),
-        (
-            "\u0645\u0631\u062d\u0628\u0627 \u4f60\u597d",
-            "\u0645\u0631\u062d\u0628\u0627 \u4f60\u597d",
-        ),
+        ("\u0645\u0631 \u4f60\u597d", "\u0645\u0631 \u4f60\u597d"),
     ],
 )
 def test_characters_that_would_not_be_seen_are_named(text: str, shown: str) -> None:

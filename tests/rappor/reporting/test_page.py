@@ -12,7 +12,7 @@ import pytest
 from pages import drawings, tables, tags
 
 from rappor import Estimates, Params, Population, decode, simulate_counts
-from rappor.decoding.report import InputFile, Origin, hash_candidates, report
+from rappor.decoding.report import InputFile, Origin
 from rappor.privacy import belief_bound
 from rappor.protocol.loss import epsilon_1, epsilon_inf
 from rappor.reporting.numbers import measured, p_value, percent, span
@@ -68,9 +68,10 @@ def test_every_number_of_the_table_is_the_record_s(estimates: Estimates, page: s
         ]
 
 
-def test_forged_reports_are_told_on_request(estimates: Estimates) -> None:
-    """Two columns more, of detected rows, and what they mean."""
-    page = estimates.to_html(forged=True)
+def test_forged_reports_are_told_on_request(estimates: Estimates, tmp_path: Path) -> None:
+    """Two columns more, of detected rows, and what they mean; the text stands in the file too."""
+    page = estimates.to_html(tmp_path / "report.html", forged=True)
+    assert (tmp_path / "report.html").read_text(encoding="utf-8") == page
     for row, cells in zip(estimates.rows(detected_only=True), rows_of(page), strict=False):
         assert cells[-2:] == [f"{row['forged_to_make']:,}", f"{row['forged_to_hide']:,}"]
     assert "Nothing in a report proves that a device sent it." in page
@@ -205,24 +206,18 @@ def test_hostile_strings_are_text(estimates: Estimates) -> None:
     assert len(drawings(page)) == 4
 
 
-def test_answers_without_a_regression_have_a_page() -> None:
-    """Categories: no residuals, the rest as for strings; flags: no unallocated mass either."""
-    population = Population(["a", "b"], [3, 1])
-    params = Params(
-        k=3, h=1, m=1, f=0.5, p=0.25, q=0.75, encoding="onehot", categories=("a", "b", "c")
-    )
-    found = decode(simulate_counts(population, params, n_reports=10_000, seed=1))
-    page = estimates_page(found)
-    assert len(drawings(page)) == 2
-    assert "Each bit is an answer" in page
-
-
 def test_the_distribution_stands_with_its_error() -> None:
-    """The last two cells of a row, where the distribution was asked for."""
+    """The last two cells of a row, where the distribution was asked for.
+
+    Categories have no residuals; the rest is as for strings.
+    """
     params = Params(k=3, encoding="onehot", categories=("a", "b", "c"), f=0.5, p=0.25, q=0.75)
     counts = simulate_counts(Population(["a", "b"], [3, 1]), params, n_reports=10_000, seed=1)
     found = decode(counts, distribution=True)
-    rows = {cells[0]: cells[-2:] for cells in rows_of(estimates_page(found))}
+    page = estimates_page(found)
+    assert len(drawings(page)) == 2
+    assert "Each bit is an answer" in page
+    rows = {cells[0]: cells[-2:] for cells in rows_of(page)}
     for row in found.rows():
         share, error = row["share"], row["share_std_error"]
         assert rows[row["candidate"]] == [measured(share, error), measured(error, error)]
@@ -240,27 +235,17 @@ def test_nothing_detected_is_a_page_too() -> None:
     assert len(rows_of(page)) == 3
 
 
-def test_hash_of_candidates_is_that_of_a_sorted_file() -> None:
-    """`LC_ALL=C sort -u FILE | sha256sum` gives it."""
-    names = ["b", "a", "\u00e9", "Z"]
-    lines = b"".join(sorted(name.encode() + b"\n" for name in names))
-    assert hash_candidates(names) == hashlib.sha256(lines).hexdigest()
-
-
-def test_estimates_write_their_page(estimates: Estimates, page: str, tmp_path: Path) -> None:
-    """The text is returned, and stands in the file."""
-    text = estimates.to_html(tmp_path / "report.html")
-    assert (tmp_path / "report.html").read_text(encoding="utf-8") == text
-    assert text == page
-
-
 def test_origin_is_on_the_page(estimates: Estimates) -> None:
-    """Command, hashes of files, counts and candidates, versions."""
+    """Command, hashes of files, counts and candidates, versions.
+
+    That of candidates is `LC_ALL=C sort -u FILE | sha256sum`.
+    """
+    lines = b"".join(sorted(name.encode() + b"\n" for name in estimates.candidates))
     origin = Origin(command="rappor decode w", files=(InputFile(name="w", sha256="ab" * 32),))
     page = estimates_page(estimates, origin)
-    found = report(estimates)
     assert "<code>rappor decode w</code>" in page
-    for digest in ("ab" * 32, estimates.collected[0].sha256, found.candidates_sha256):
+    candidates = hashlib.sha256(lines).hexdigest()
+    for digest in ("ab" * 32, estimates.collected[0].sha256, candidates):
         assert digest in page
     versions = {row[0]: row[1] for row in tables(page)["Versions"]}
     assert {"Python", "rappor", "numpy"} <= set(versions)

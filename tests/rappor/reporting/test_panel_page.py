@@ -11,16 +11,7 @@ import pytest
 from decodings import released
 from pages import SVG, drawings, tables, tags
 
-from rappor import (
-    Detection,
-    Panel,
-    Params,
-    Population,
-    by_segment,
-    compare,
-    simulate_counts,
-    trend,
-)
+from rappor import Detection, Panel, Params, Population, by_segment, compare, simulate_counts, trend
 from rappor.reporting.numbers import measured, moved, span, span_of_points
 from rappor.reporting.panel_page import n_panels, panel_page
 from rappor.reporting.plots import contrast_interval, sorted_rows
@@ -157,8 +148,13 @@ def test_the_page_needs_nothing_and_runs_nothing_of_a_string(found: Panel) -> No
 
 
 def test_every_mark_of_time_has_the_numbers_of_the_record(days: Panel) -> None:
-    """Dots and intervals of every period in every part, and a cross where there are none."""
+    """Dots and intervals of every period in every part, and a cross where there are none.
+
+    The chart of a trend has the first of these parts, with the same marks.
+    """
     _, *parts = drawings(panel_page(days)).values()
+    chart = ElementTree.fromstring(days.plot(top=2)._repr_svg_())  # noqa: S314  # ours
+    assert titles(chart) == titles(parts[0]) + titles(parts[1])
     steps = [each for each in days.contrasts if each.kind == "step"]
     for i, part in zip(days.shown.tolist(), parts, strict=True):
         for number, sample in enumerate(days.samples):
@@ -229,10 +225,3 @@ def test_gaps_smoothing_and_new_parameters_are_told(days: Panel) -> None:
     assert [cells[-1].endswith("(changed)") for cells in periods[1:]] == [
         each.name == "2026-11-06" for each in days.samples
     ]
-
-
-def test_the_chart_of_a_trend_has_the_same_parts(days: Panel) -> None:
-    """The first of them, with the same marks."""
-    chart = ElementTree.fromstring(days.plot(top=2)._repr_svg_())  # noqa: S314  # ours
-    _, first, second, *_ = drawings(panel_page(days)).values()
-    assert titles(chart) == titles(first) + titles(second)

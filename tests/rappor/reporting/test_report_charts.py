@@ -114,9 +114,7 @@ def test_every_cohort_is_drawn_where_its_reports_are(
             assert ends == pytest.approx([pair.min(), pair.max()], abs=abs(slope) * 0.02)
 
 
-def test_every_drawing_is_named_and_needs_no_style(
-    figures: dict[str, ElementTree.Element],
-) -> None:
+def test_every_drawing_is_named_and_needs_no_style(figures: dict[str, ElementTree.Element]) -> None:
     """A name that assistive technology reads; presentation attributes, no style."""
     assert set(figures) == {SHARES, REPORTS, BITS, RESIDUALS}
     for drawing in figures.values():

@@ -120,19 +120,13 @@ def test_interval_covers(n: int, share: float, confidence: float) -> None:
     [
         (lambda: CoinSurvey(0, 0.5), r"alpha must be a number in \(0, 1\], got 0"),
         (lambda: CoinSurvey(math.nan, 0.5), r"alpha must be a number in \(0, 1\], got nan"),
-        (
-            lambda: CoinSurvey(1e-12, 0.5),
-            r"alpha must be at least 2\^-32, a coin's step",
-        ),
+        (lambda: CoinSurvey(1e-12, 0.5), r"alpha must be at least 2\^-32, a coin's step"),
         (lambda: CoinSurvey(0.5, 1.5), r"beta must be a number in \[0, 1\], got 1.5"),
         (lambda: CoinSurvey(0.5, math.nan), r"beta must be a number in \[0, 1\], got nan"),
         (lambda: CoinSurvey.at(1.0, 0.0), r"beta must be a number in \(0, 1\), got 0.0"),
         (lambda: CoinSurvey.at(1e-3, 1e-7), "epsilon must be larger for 32-bit coins at beta"),
         (lambda: CoinSurvey.at(1.0, 1e-12), "epsilon must be larger for 32-bit coins at beta"),
-        (
-            lambda: CoinSurvey(0.5, 0.5).estimate(2, 1),
-            r"n_yes must be an integer in \[0, 1\], got 2",
-        ),
+        (lambda: CoinSurvey(0.5, 0.5).estimate(2, 1), r"n_yes must be an integer in \[0, 1\]"),
         (lambda: CoinSurvey(0.5, 0.5).estimate(0, 0), "n must be an integer of at least 1, got 0"),
         (lambda: CoinSurvey(0.5, 0.5).interval(1, 2, confidence=1.0), "confidence must be"),
     ],

@@ -1,0 +1,183 @@
+"""What no command answers: usage errors and numbers outside their range."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+
+import numpy as np
+import pytest
+from shell import REGISTRY, Shell, refused
+
+from rappor import Counts, Registry
+
+SUBJECT = "give --registry and --metric, or --profile, or -f, -p and -q"
+ONE_OF = "give only one of: a metric of a registry, a --profile, parameters"
+MOST = "is more than 1,000,000,000,000,000"
+STRICT = "--profile strict"
+SIMULATE = "simulate --population population.csv --out x --registry metrics.toml --metric engine"
+DECODE = "decode week.counts --candidates engines.txt"
+ENGINE = "--registry metrics.toml --metric engine"
+
+REFUSED = {
+    "zzz": "unknown command 'zzz'; see --help for all commands",
+    "demmo": "unknown command 'demmo'; did you mean 'demo'?",
+    "attack poisonig": "unknown command 'poisonig'; did you mean 'poisoning'?",
+    "decode": "Usage: rappor decode",
+    "encode engine x": "Missing option '--registry'",
+    "decode x --candidtaes y": "'--candidates'",
+    "privacy --jsn": "Did you mean '--json'?",
+    "privacy --epsilon 3": "`rappor plan --epsilon-1 NATS",
+    **{
+        f"{command} --profile accurate": "got 'accurate': low-noise loses less"
+        for command in ("privacy", "plan", "demo")
+    },
+    # which metric or parameters
+    "attack longitudinal": SUBJECT,
+    "audit": SUBJECT,
+    "privacy": SUBJECT,
+    "privacy theme": SUBJECT,
+    "privacy --registry metrics.toml": SUBJECT,
+    f"audit {STRICT} -k 8": ONE_OF,
+    f"privacy theme {STRICT}": ONE_OF,
+    f"privacy {STRICT} -f .3": ONE_OF,
+    "privacy home --registry metrics.toml -f .3": ONE_OF,
+    f"privacy engine {ENGINE}": "name the metric once",
+    "privacy thme --registry metrics.toml": "'thme'; did you mean 'theme'?",
+    "collects thme --registry metrics.toml": "'thme'; did you mean 'theme'?",
+    "collects theme --registry metrics.toml --json": "METRICS must be absent with --json",
+    "encode nothing x --registry metrics.toml": "unknown metric 'nothing'; expected one of",
+    # numbers
+    "privacy -f nan -p .2 -q .5": "f must be a number in [0, 1), got nan",
+    "audit -f nan -p .2 -q .5": "f must be a number in [0, 1), got nan",
+    f"privacy {STRICT} --shuffled 1e6 --delta nan": "delta must be a number in (0, 1), got nan",
+    f"privacy {STRICT} --reports 0": "'--reports': 0 is less than 1",
+    f"privacy {STRICT} --group -1": "'--group': -1 is less than 1",
+    f"privacy {STRICT} --devices 1e300": f"1e300 {MOST}",
+    f"privacy {STRICT} --values 1e16": f"1e16 {MOST}",
+    f"attack longitudinal {STRICT} --devices 1": "devices must be an integer in [10, 1,000,000]",
+    f"attack poisoning {STRICT} --reports -1": "n_reports must be an integer of at least 1, got -1",
+    f"audit {STRICT} --trials 10": "trials must be an integer in [1,000, 1,000,000,000]",
+    f"audit {STRICT} --reports 0": "n_reports must be an integer in [1, 100], got 0",
+    "trust --epsilon 0": "epsilon must be a number in (2^-30, 10], got 0.0",
+    "trust --share 1.1": "share must be a number in [0, 1], got 1.1",
+    "trust --devices 0": "n must be an integer in [1, 9,007,199,254,740,992], got 0",
+    "trust --devices 1.5": "'1.5' is not a whole number",
+    "trust --delta 1": "delta must be a number in (0, 1), got 1.0",
+    "trust --beta 0": "beta must be a number in (0, 1), got 0.0",
+    "trust --beta 1e-12": "epsilon must be larger for 32-bit coins at beta = 1e-12",
+    "trust --runs 1": "'--runs': 1 is less than 2",
+    "trust --seed -1": "'--seed': -1 is less than 0",
+    f"{SIMULATE} --reports many": "'many' is not a whole number",
+    f"{SIMULATE} --devices 9 --days 2 --churn 1.5": "'--churn': 1.5 is not in the range",
+    f"{SIMULATE} --devices 9 --days 367": "'--days': 367 is more than 366",
+    # files
+    f"privacy {STRICT} --chart a.pdf": "chart must end in .svg, .png, .html",
+    f"privacy {STRICT} --chart nowhere/a.svg": "there is no folder nowhere",
+    f"attack longitudinal {STRICT} --chart x.pdf": "chart must end in .svg, .png, .html",
+    "privacy theme --registry metrics.toml --changed nope.toml": "nope.toml: No such file",
+    f"privacy {STRICT} --shuffled 1e6 --counts none.counts": "none.counts: No such file",
+    f"audit {STRICT} --values /no/such": "/no/such: No such file",
+    "encode engine x --secret-file missing --registry metrics.toml": "missing: No such file",
+    f"{SIMULATE} --reports 9 --out no/such/x.counts": "no/such/x.counts: No such file",
+    f"{DECODE} --html nowhere/report.html": "there is no folder nowhere",
+    "discover week.counts --known engines.txt --list nothing.txt": "nothing.txt: No such file",
+    "compare engines.txt --candidates engines.txt": "it is not a counts file",
+    "trend engines.txt": "it is not a counts file",
+    f"aggregate week.counts {ENGINE} --out y": "it has counts already: run rappor decode on",
+    # what the files hold
+    f"decode week.counts {ENGINE}_strict": "counts must be of engine_strict, got engine",
+    "decode week.counts --registry metrics.toml --metric theme": "counts must be of theme",
+    f"{DECODE} theme.counts": "counts must be of one metric, got engine, theme",
+    "decode week.counts": "give --candidates, a file of strings, one a line, or --registry",
+    "decode week.counts --registry metrics.toml": "one a line: the metric names none",
+    "trend week.counts": "has no days: give --from",
+    "discover week.counts --alphabet z-a": "z-a is no range",
+    # what does not go together, or is not there
+    "compare week.counts --candidates engines.txt": "give two or more COUNTS",
+    "compare week.counts week.counts --candidates engines.txt": "COUNTS must be different files",
+    "compare week.counts --candidates engines.txt --by all --overlap 1": "omitted with --by",
+    "publish weeks.json --candidates engines.txt --out site": "give --registry",
+    f"privacy {STRICT} --counts week.counts": "--counts goes with --shuffled",
+    f"privacy {STRICT} --changed metrics.toml": "--changed needs --registry",
+    f"audit {STRICT} --command ''": "a command must have at least one word",
+    f"audit {STRICT} --command /no/such": "the command must start, got: /no/such",
+    f"audit {STRICT} --secret-file-option x": "go with --command",
+    f"audit {STRICT} --exact": "go with --command",
+    f"audit {STRICT} --command x --client y": "give --client or --command, not both",
+    f"audit {STRICT} --client x": "--client needs --registry and --metric",
+    f"audit {STRICT} --client x --values y": "--values must be omitted with",
+    f"audit {STRICT} --command x --exact --secret-file-option y": "a question names the secret",
+    "demo --values own.txt --reports 5": "--reports must be omitted where --values counts",
+    "demo --values own.txt --small": "give either --small or --values",
+    "demo --values own.txt --other": "give only one of --other, --small and --values",
+    f"{DECODE} --sum ''": "or @ and the name of a file, got ''",
+    f"{DECODE} --sum @": "or @ and the name of a file, got '@'",
+    f"{DECODE} --params x": "go with --format google",
+    f"{DECODE} --map x": "go with --format google",
+    f"{DECODE} --client cpp": "go with --format google",
+    SIMULATE: "give either --reports or --devices",
+    f"{SIMULATE} --reports 9 --devices 9": "give either --reports or --devices",
+    f"{SIMULATE} --reports 9 --days 2": "give --devices",
+    f"{SIMULATE} --devices 9 --days 2 --reports-per-device 2": "--reports-per-device or --days",
+    f"{SIMULATE} --devices 9 --churn 0.5": "--churn needs --days",
+    f"{SIMULATE} --devices 9 --days 2 --out x.parquet": "one report per device",
+    f"{SIMULATE} --reports 9 --segment country=de": "--segment must name a segment of engine",
+    f"aggregate uploads.jsonl {ENGINE} --remote sc://localhost --out y": "needs --engine spark",
+    # secrets and epochs
+    "encode old true --registry metrics.toml": "expired on 2020-01-01",
+    "encode theme dark --registry metrics.toml --epoch 2026": "must be a quarter as 2026-Q4",
+    "encode engine x --registry metrics.toml --epoch 2026": "epoch must be empty, for life",
+    "encode engine x --registry metrics.toml --secret-hex zz": "secret must be 64 hex digits",
+    "encode engine x --registry metrics.toml --secret-hex 07": "secret must be exactly 32 bytes",
+    "encode engine x --registry metrics.toml --secret-hex 07 --secret-file x": "not both",
+    # plans
+    f"plan --discover {STRICT} --reports 1e6": "needs --longest",
+    f"plan --longest 6 {STRICT} --reports 1e6": "go with --discover",
+    "plan --discover --longest 6 --reports 1e6": "needs --epsilon-1 and",
+    f"plan --discover --longest 6 {STRICT} --share .1": "not --share",
+    f"plan --discover --longest 6 {STRICT} --reports 1e7 --hashes 2": "give only the budget",
+    f"plan --discover --longest 6 {STRICT} --reports 1e7 --chart x.svg": "without a chart",
+    f"plan {STRICT}": "give either --reports or --devices or --share",
+    f"plan {STRICT} --reports 9 --share .1": "give either --reports or --devices or --share",
+    f"plan {STRICT} --devices 9 --share .1": "give either --reports or --devices or --share",
+    "plan --epsilon-1 1 --reports 9": "give --epsilon-1 and --epsilon-inf",
+    f"plan --epsilon-1 2 --epsilon-inf 4 {STRICT} --reports 9": "a --profile is fixed",
+    f"plan {STRICT} --reports 9 --zipf 1 --table x": "give --zipf or --table, not both",
+    f"plan {STRICT} --reports 9 --table /nowhere": "/nowhere: No such file",
+    f"plan {STRICT} --reports 0": "reports must be an integer in",
+    f"plan {STRICT} --reports 9 --name X": "name must match",
+    f"plan {STRICT} --devices 9 --days 3 --reports-per-device 3": "either --reports-per-device",
+    f"plan {STRICT} --devices 9 --write": "--write needs --registry and --metric",
+    f"plan {STRICT} --devices 9 --metric a": "--registry and --metric go together",
+    f"plan {STRICT} --devices 9 --encoding boolean --candidates 3": "there are 1 answers",
+    f"plan {STRICT} --devices 9 --encoding onehot": "encoding onehot needs --categories",
+    f"plan {STRICT} --devices 9 --categories a,b": "encoding bloom has no --categories",
+    f"plan {STRICT} --devices 9 --encoding onehot --categories a,a": "categories must be distinct",
+    "plan --epsilon-1 2 --epsilon-inf 4 --devices 9 --encoding boolean --max-bytes 3": "go with",
+    "plan --profile once --devices 9 --epoch life": "--epoch must be year, quarter or month",
+    "plan --profile once --devices 9 --interval day": "--interval must be epoch where both losses",
+    "plan --profile once --devices 9 --reports-per-device 5": "--reports-per-device must be 1",
+}
+
+
+@pytest.mark.parametrize("words", REFUSED)
+def test_what_has_no_answer_gets_one_sentence(shell: Shell, words: str) -> None:
+    """Exit code 2, no traceback, nothing on standard output, and nothing is written."""
+    registry = Registry.loads(REGISTRY)
+    engine, theme = registry["engine"].params, registry["theme"].params
+    ones = np.full((engine.m, engine.k), 50)
+    Counts(engine, ones, np.full(engine.m, 100), "engine").save(shell.path("week.counts"))
+    Counts(theme, [[40, 40, 40]], [100], "theme").save(shell.path("theme.counts"))
+    (shell.place / "own.txt").write_text("cat\ndog\n")
+    before = set(shell.place.iterdir())
+    with contextlib.chdir(shell.place):
+        assert REFUSED[words] in refused(shell(*shlex.split(words)))
+    assert set(shell.place.iterdir()) == before
+
+
+@pytest.mark.parametrize("share", ["1e-12", "1e-300"])
+def test_a_share_that_is_never_detected_has_no_plan(shell: Shell, share: str) -> None:
+    """A question without an answer is exit code 1."""
+    said = refused(shell("plan", "--profile", "strict", "--share", share), 1)
+    assert "share must be larger" in said
