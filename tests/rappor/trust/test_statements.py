@@ -1,0 +1,102 @@
+"""What keeps a promise: post-processing and mixtures, exactly, over all coins of real answers."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from enumeration import histories_of
+
+from rappor import Params
+from rappor.protocol.loss import epsilon_1
+from rappor.trust.survey import MOST_EPSILON, CoinSurvey
+
+Outcomes = Mapping[Any, Fraction]
+
+TWO_BITS = Params(k=2, encoding="flags", f=0.5, p=0.25, q=0.625, categories=("a", "b"))
+VALUES = [bytes([bits]) for bits in range(4)]
+REPORTS = [histories_of(value, TWO_BITS, 1) for value in VALUES]
+
+
+def worst_ratio(first: Outcomes, second: Outcomes) -> Fraction:
+    """Return the largest ratio of the probabilities of an outcome, e to the loss."""
+    return max(
+        max(first[key] / second[key], second[key] / first[key])
+        for key in first.keys() | second.keys()
+    )
+
+
+def excess(epsilon_e: Fraction, first: Outcomes, second: Outcomes) -> Fraction:
+    """Return the least delta at which e^epsilon holds."""
+    keys = first.keys() | second.keys()
+    return sum((max(Fraction(0), first[k] - epsilon_e * second[k]) for k in keys), Fraction(0))
+
+
+def mixed(first: Outcomes, second: Outcomes) -> dict[Any, Fraction]:
+    """Return the outcomes of one of two mechanisms, chosen by a fair coin that is not told."""
+    keys = first.keys() | second.keys()
+    zero = Fraction(0)
+    return {key: (first.get(key, zero) + second.get(key, zero)) / 2 for key in keys}
+
+
+def mapped(outcomes: Outcomes, function: Mapping[Any, int]) -> dict[Any, Fraction]:
+    """Return the outcomes of a function of a mechanism's answer."""
+    results: dict[Any, Fraction] = {}
+    for answer, share in outcomes.items():
+        results[function[answer]] = results.get(function[answer], Fraction(0)) + share
+    return results
+
+
+def pairs(distributions: Sequence[Outcomes]) -> Iterator[tuple[Outcomes, Outcomes]]:
+    """Return every two of the distributions."""
+    return itertools.combinations(distributions, 2)
+
+
+def test_no_function_of_a_report_loses_more_than_the_report() -> None:
+    """All 81 maps of four reports to three results, and two of them chosen by a coin."""
+    answers = sorted(REPORTS[0])
+    assert len(answers) == 4
+    whole = max(itertools.starmap(worst_ratio, pairs(REPORTS)))
+    assert math.log(whole) == pytest.approx(epsilon_1(TWO_BITS), rel=1e-9)
+    functions = [
+        [mapped(report, dict(zip(answers, results, strict=True))) for report in REPORTS]
+        for results in itertools.product(range(3), repeat=4)
+    ]
+    assert len(functions) == 81
+    losses = [max(itertools.starmap(worst_ratio, pairs(seen))) for seen in functions]
+    assert max(losses) == whole
+    assert min(losses) == 1  # a constant tells nothing
+    for first, second in itertools.combinations(functions, 2):
+        drawn = [mixed(one, other) for one, other in zip(first, second, strict=True)]
+        assert max(itertools.starmap(worst_ratio, pairs(drawn))) <= whole
+
+
+def survey_outcomes(survey: CoinSurvey) -> tuple[Outcomes, Outcomes]:
+    """Return the probabilities of the answers without and with the property."""
+    pair = Fraction(survey.p), Fraction(survey.q)
+    return tuple({True: yes, False: 1 - yes} for yes in pair)  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (CoinSurvey(0.5, 0.5), CoinSurvey(0.25, 0.125)),
+        (CoinSurvey(0.5, 0.5), CoinSurvey(0.5, 0.25)),
+        (CoinSurvey.at(MOST_EPSILON), CoinSurvey.at(0.1)),
+    ],
+)
+def test_an_even_mixture_of_two_private_mechanisms_is_one(
+    one: CoinSurvey, other: CoinSurvey
+) -> None:
+    """It loses at most the larger epsilon, and at any epsilon at most the mean of the deltas."""
+    first, second = survey_outcomes(one), survey_outcomes(other)
+    both = tuple(mixed(a, b) for a, b in zip(first, second, strict=True))
+    assert worst_ratio(*both) <= max(worst_ratio(*first), worst_ratio(*second))
+    for e in (Fraction(1), Fraction(3, 2), Fraction(3), Fraction(10)):
+        for turn in (1, -1):
+            deltas = [excess(e, *pair[::turn]) for pair in (first, second, both)]
+            assert deltas[2] <= (deltas[0] + deltas[1]) / 2
