@@ -33,19 +33,6 @@ FALSE_ALARM = 1e-9
 MANY = 200
 
 
-def test_sums_of_what_noise_lifted_are_right_in_ordinary_collections() -> None:
-    """Squared errors of six collections; those of plain sums are 15 each, and would fail."""
-    runs = [sums.measure(seed, "150 falling, 150 absent") for seed in range(6)]
-    most = stats.chi2.isf(FALSE_ALARM, len(runs))
-
-    def squares(errors: list[tuple[float, float]]) -> float:
-        return sum((error / said) ** 2 for error, said in errors)
-
-    assert squares([run.unallocated for run in runs]) < most
-    assert squares([run.rest for run in runs if run.rest is not None]) < most
-    assert squares([run.plain for run in runs]) > most
-
-
 @pytest.mark.acceptance
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", sums.CELLS)

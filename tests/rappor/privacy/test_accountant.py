@@ -9,13 +9,10 @@ import math
 from fractions import Fraction
 from typing import Any
 
-import numpy as np
 import pytest
 from enumeration import Distribution, instantaneous_of, permanent_of
 
-from rappor import Candidates, Population, decode, simulate_counts
 from rappor.candidates.google_hashing import LAYOUT
-from rappor.decoding.detection import Detection
 from rappor.ground.errors import ParamsError
 from rappor.planning.changed_params import decode_together, joint_error
 from rappor.planning.detection_limit import standard_error
@@ -177,31 +174,6 @@ def test_the_smaller_collection_reports_twice(before: int, after: int, h: int) -
     n, twice = before + after, min(before, after)
     assert error.together == pytest.approx(math.sqrt(alone / n))
     assert error.same_devices == pytest.approx(math.sqrt(n * alone + 2 * twice * shared) / n)
-
-
-@pytest.mark.slow
-def test_the_decoder_takes_counts_before_and_after() -> None:
-    """One regression over both finds what is held, with the standard error that is predicted."""
-    noisier = dataclasses.replace(BALANCED, p=0.2, q=0.5)
-    population = Population(["a", "b"], [3, 1])
-    sizes = {BALANCED: 300_000, noisier: 200_000}
-    counts = [
-        simulate_counts(population, params, n_reports=n, seed=seed)
-        for seed, (params, n) in enumerate(sizes.items())
-    ]
-    absent = [f"absent {i}" for i in range(50)]
-    found = decode(
-        counts,
-        Candidates.from_list(["a", "b", *absent]),
-        detection=Detection(correction="bonferroni"),
-    )
-    error = joint_error(BALANCED, noisier, before=300_000, after=200_000)
-    rows = {row["candidate"]: row for row in found.rows()}
-    assert rows["a"]["detected"]
-    assert rows["b"]["detected"]
-    shown = np.median([rows[name]["std_error"] for name in absent]) / 500_000
-    assert shown == pytest.approx(error.together, rel=0.05)
-    assert shown < 0.97 * error.before
 
 
 def test_different_questions_are_not_decoded_together() -> None:

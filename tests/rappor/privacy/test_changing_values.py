@@ -69,7 +69,7 @@ def patterns_of(params: Params) -> list[int]:
         THREE,
         Params(k=2, h=1, **NOISE),
         Params(k=2, h=2, **NOISE),
-        pytest.param(Params(k=3, h=2, **NOISE), marks=pytest.mark.slow),
+        Params(k=3, h=2, **NOISE),
         Params(k=2, encoding="flags", categories=("a", "b"), f=0.3, p=0.1, q=0.6),
         Params(k=1, encoding="boolean", f=0.3, p=0.1, q=0.6),
         Params(k=2, encoding="buckets", categories=("0",), f=0.9, p=0.0, q=0.4),

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
 import math
 import re
 from fractions import Fraction
@@ -166,31 +164,6 @@ def test_the_limits_are_allowed() -> None:
     assert make(f=2**-32).t_1 == 1
     assert make(f=1 - 2**-31).t_1 == 2**31 - 1
     assert make(p=0, q=1).t_q == ONE
-
-
-def identity(**fields: Any) -> str:
-    text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-BASE: dict[str, Any] = {"v": 1, "f": 2**30, "p": 2**30, "q": 3 * 2**30}
-
-
-def test_the_fingerprint_is_that_of_the_protocol() -> None:
-    """Eight bytes of SHA-256 over the canonical JSON, whose keys depend on the encoding."""
-    plain = {"encoding": "bloom", "k": 8, "h": 2, "m": 4}
-    one = {"h": 1, "m": 1}
-    edges = hashlib.sha256(b"0.5\n10\n1e+21").hexdigest()
-    names = hashlib.sha256("ä\nb".encode()).hexdigest()
-    assert make().fingerprint == identity(**BASE, **plain)
-    assert make(normalize="host").fingerprint == identity(**BASE, **plain, normalize="host")
-    assert make(layout="x").fingerprint == identity(**BASE, **plain, layout="x")
-    assert named("buckets", "0.5", "10", "1e+21").fingerprint == identity(
-        **BASE, **one, encoding="buckets", k=4, categories=edges
-    )
-    assert named("flags", "ä", "b").fingerprint == identity(
-        **BASE, **one, encoding="flags", k=2, categories=names
-    )
 
 
 def test_every_field_enters_the_fingerprint() -> None:
