@@ -219,13 +219,14 @@ def some_longer(whole: bytes) -> Iterator[bytes]:
     return (whole + tail for tail in (b"\0", b"\n", whole))
 
 
-def every_bit_changed(whole: bytes) -> Iterator[bytes]:
+def every_byte_changed(whole: bytes) -> Iterator[bytes]:
+    """Change the bit that tells small letters from capitals, and one other bit of each byte."""
     for i, byte in enumerate(whole):
-        for bit in range(8):
+        for bit in {5, i % 8}:
             yield whole[:i] + bytes([byte ^ 1 << bit]) + whole[i + 1 :]
 
 
-@pytest.mark.parametrize("changed", [every_shorter, some_longer, every_bit_changed])
+@pytest.mark.parametrize("changed", [every_shorter, some_longer, every_byte_changed])
 def test_a_file_of_any_other_bytes_is_refused(
     tmp_path: Path, changed: Callable[[bytes], Iterator[bytes]]
 ) -> None:

@@ -188,6 +188,7 @@ def test_large_squares_are_added_exactly(first: int, second: int) -> None:
     assert (cross - 1) ** 2 < 4 * first * second <= cross**2 or cross == first * second == 0
 
 
+@pytest.mark.slow
 def test_counts_known_by_days_and_interval_alone_are_covered() -> None:
     """Thirty days, a twentieth of the devices replaced each day: intervals 1.23 times as wide."""
     names = tuple(f"c{i}" for i in range(20))

@@ -102,6 +102,17 @@ def test_a_boolean_is_one_proportion() -> None:
     assert estimates.to_dict()["unallocated"] is None
 
 
+def test_devices_that_report_again_share_their_permanent_noise() -> None:
+    """1,000 devices with 10 reports: the variance of one device's level counts 10 times."""
+    params = Params(k=1, encoding="boolean", f=0.5, p=0.25, q=0.75)
+    found = decode(Counts(params, [[4500]], [10_000]), reports_per_device=10)
+    level = 0.25 + 0.5 * 0.3
+    between = 0.5**2 * level * (1 - level)
+    variance = 0.45 * 0.55 - between + 10 * between
+    assert found.proportion[0] == pytest.approx(0.3)
+    assert found.std_error[0] == pytest.approx(math.sqrt(variance / 10_000) / 0.25)
+
+
 def test_flags_are_proportions_of_their_own() -> None:
     """They may sum to more than one; each share is clipped to [0, 1]."""
     counts = Counts(one_hot(("a", "b", "c"), "flags"), [[6000, 5750, 3500]], [10_000])

@@ -60,16 +60,6 @@ def test_a_sum_has_the_mean_and_the_error_of_its_posterior() -> None:
     assert np.square(errors).sum() < stats.chi2.isf(FALSE_ALARM, 400) * 1.1
 
 
-@pytest.mark.acceptance
-@pytest.mark.timeout(3600)
-@pytest.mark.parametrize("name", sums.ASKED)
-def test_contrasts_are_held(name: str) -> None:
-    """Intervals of rows that are named in advance hold the truth in 90 to 99 of 100 collections."""
-    runs = [sums.ASKED[name](seed) for seed in range(MANY)]
-    for what in runs[0]:
-        assert 0.90 <= np.mean([run[what] for run in runs]) <= 0.99, what
-
-
 def test_a_contrast_has_the_variance_of_the_mechanism() -> None:
     """Enumerated: a value, then a coin for each bit; estimates and errors of every contrast."""
     low, high, n = 0.25, 0.75, 4000
