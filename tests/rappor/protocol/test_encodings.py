@@ -202,11 +202,3 @@ def test_text_that_is_no_value_is_refused_unseen(params: Params, reason: str) ->
     with pytest.raises(ReportError, match=reason) as caught:
         parse_value(params, TRUTH)
     assert TRUTH not in str(caught.value)
-
-
-@pytest.mark.parametrize("params", [BLOOM, ONEHOT, BOOLEAN, FLAGS, BUCKETS])
-def test_an_encoder_knows_its_parameters(params: Params) -> None:
-    """One class for each encoding, and equal ones for equal parameters."""
-    assert encoder(params).params == params
-    assert encoder(params) == encoder(params)
-    assert type(encoder(params)).__name__.lower() == params.encoding

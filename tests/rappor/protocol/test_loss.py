@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import decimal
 import math
 from decimal import Decimal
@@ -49,19 +50,21 @@ def test_known_figures(params: Params, figures: dict[int, float]) -> None:
         assert epsilon_n(params, n) == pytest.approx(expected, abs=half_a_digit)
 
 
-@pytest.mark.parametrize("encoding", ["bloom", "onehot", "boolean", "flags", "buckets"])
-def test_no_permanent_noise_is_no_bound(encoding: str) -> None:
+@pytest.mark.parametrize(
+    "params",
+    [
+        bloom(0.0, 0.25, 0.75, k=4, h=1),
+        coded("boolean", 1, 0.0, 0.25, 0.75),
+        *(coded(encoding, 3, 0.0, 0.25, 0.75) for encoding in ("onehot", "flags", "buckets")),
+    ],
+)
+def test_no_permanent_noise_is_no_bound(params: Params) -> None:
     """F = 0: losses add without limit, and with a certain bit at once."""
-    k = 1 if encoding == "boolean" else 4
-    noise: dict[str, Any] = {"f": 0.0, "p": 0.25, "q": 0.75}
-    names = () if encoding in ("boolean", "bloom") else tuple("0123"[: k - (encoding == "buckets")])
-    fields: dict[str, Any] = {"k": k, "encoding": encoding, "categories": names}
-    params = Params(**fields, **noise)
     assert epsilon_inf(params) == math.inf
-    assert epsilon_n(params, 7) == pytest.approx(7 * epsilon_1(params))
-    assert epsilon_n(params, 10**9) == pytest.approx(10**9 * epsilon_1(params))
+    for n in (7, 10**9):
+        assert epsilon_n(params, n) == pytest.approx(n * epsilon_1(params))
     for certain in ({"p": 0.0}, {"q": 1.0}):
-        assert epsilon_1(Params(**fields, **noise | certain, insecure=True)) == math.inf
+        assert epsilon_1(dataclasses.replace(params, **certain, insecure=True)) == math.inf
 
 
 def test_permanent_noise_bounds_even_certain_bits() -> None:

@@ -37,19 +37,6 @@ def test_a_threshold_is_rounded_half_up(probability: float, expected: int) -> No
     assert threshold(probability) == expected
 
 
-@given(st.floats(0, 1), st.floats(0, 1), st.floats(0, 0.999))
-def test_probabilities_read_back_as_what_happens(low: float, high: float, f: float) -> None:
-    """f, p and q are t / 2^32 and give the same thresholds again."""
-    if threshold(low) == threshold(high) or (threshold(f / 2) == 0 and f):
-        return
-    params = make(f=f, p=min(low, high), q=max(low, high), insecure=True)
-    assert Fraction(params.p) == Fraction(params.t_p, ONE)
-    assert Fraction(params.q) == Fraction(params.t_q, ONE)
-    assert Fraction(params.f) == Fraction(params.t_1 + params.t_0, ONE)
-    assert (params.t_p, params.t_q) == (threshold(min(low, high)), threshold(max(low, high)))
-    assert params.t_1 == threshold(f / 2)
-
-
 def test_effective_probabilities_are_those_of_the_paper() -> None:
     """p* and q* follow Lemma 1."""
     params = make(f=0.5, p=0.5, q=0.75)
@@ -271,11 +258,18 @@ shapes = st.sampled_from(
 def test_any_set_is_a_fixed_point_of_its_fields_and_of_json(
     shape: dict[str, Any], f: float, g: float, one: float, other: float
 ) -> None:
-    """Made again from its own fields, or read back from JSON, a set is equal to the last bit."""
+    """Made again from its own fields, or read back from JSON, a set is equal to the last bit.
+
+    f, p and q are t / 2^32, and give the same thresholds again.
+    """
     low, high = sorted((one, other))
     forced = threshold(f * g) + threshold(f * (1 - g))
     assume(threshold(low) < threshold(high) and (f == 0 or forced > 0))
     params = Params(**shape, f=f, g=g, p=low, q=high, insecure=True)
+    assert (params.t_p, params.t_q) == (threshold(low), threshold(high))
+    stated = (params.p, params.q, params.f)
+    thresholds = (params.t_p, params.t_q, params.t_1 + params.t_0)
+    assert [Fraction(each) for each in stated] == [Fraction(each, ONE) for each in thresholds]
     fields = {field.name: getattr(params, field.name) for field in dataclasses.fields(params)}
     for again in (Params(**fields, insecure=True), Params.from_json(params.to_json())):
         assert again == params
