@@ -19,7 +19,6 @@ from rappor.decoding.estimates import Estimates, adjusted_interval
 from rappor.decoding.spreadsheet import csv_text
 from rappor.protocol.params import Params
 from rappor.reporting.numbers import measured
-from rappor.reporting.remarks import unallocated
 
 
 @pytest.fixture(name="estimates", scope="module")
@@ -126,17 +125,6 @@ def one_hot(shares: list[float]) -> Estimates:
     params = Params(k=2, encoding="onehot", categories=("a", "b"), f=0.5, p=0.25, q=0.75)
     mean = params.p_star + (params.q_star - params.p_star) * np.array(shares)
     return decode(Counts(params, [np.rint(10_000 * mean).astype(int)], [10_000]))
-
-
-def test_more_than_all_is_said_to_be_noise() -> None:
-    """What is detected may add up to more than everything; then nothing is unallocated."""
-    (sentence,) = unallocated(one_hot([0.7, 0.4]))
-    assert sentence.startswith(
-        "The detected candidates account for all of the reports (standard error "
-    )
-    assert sentence.endswith(" %).")
-    (sentence,) = unallocated(one_hot([0.7, 0.2]))
-    assert sentence.startswith("10.2 % of the reports are unallocated (standard error ")
 
 
 def test_people_read_no_share_below_zero() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime
 import itertools
 import math
 from fractions import Fraction
@@ -11,6 +10,7 @@ from typing import Any
 
 import pytest
 from enumeration import Distribution, instantaneous_of, permanent_of
+from registries import lasting
 
 from rappor.candidates.google_hashing import LAYOUT
 from rappor.ground.errors import ParamsError
@@ -22,7 +22,6 @@ from rappor.privacy.report import privacy_report
 from rappor.protocol.loss import epsilon_1, epsilon_inf, epsilon_n
 from rappor.protocol.params import ONE, Params
 from rappor.registry.budget import scope_price
-from rappor.registry.metric import Metric
 
 BALANCED, STRICT = Params.profile("balanced"), Params.profile("strict")
 OLD = Params(k=1, encoding="boolean", f=0.3, g=0.2, p=0.25, q=0.75)
@@ -30,21 +29,11 @@ FAINTER = Params(k=1, encoding="boolean", f=0.3, g=0.2, p=0.375, q=0.5)
 REDRAWN = Params(k=1, encoding="boolean", f=0.5, p=0.25, q=0.75)
 
 
-def named(name: str, params: Params, epoch: str = "life") -> Metric:
-    return Metric(
-        name=name,
-        params=params,
-        description="d",
-        owner="o",
-        expires=datetime.date(2999, 1, 1),
-        epoch=epoch,
-        interval="none",
-    )
-
-
 def test_losses_add_over_metrics_values_and_people() -> None:
     """Each metric's loss by a value, times the values, summed, times the people."""
-    total = account([named("a", BALANCED), named("b", STRICT, "year")], values=3, reports=5)
+    total = account(
+        [lasting(BALANCED, "a"), lasting(STRICT, "b", epoch="year")], values=3, reports=5
+    )
     each = [epsilon_n(BALANCED, 5), epsilon_n(STRICT, 5)]
     assert [item.each for item in total.items] == each
     assert [item.epsilon for item in total.items] == [3 * x for x in each]
@@ -55,16 +44,16 @@ def test_losses_add_over_metrics_values_and_people() -> None:
 
 def test_without_a_number_of_reports_it_is_for_ever() -> None:
     """Then each value costs its loss for ever, which may be infinite."""
-    assert account([named("a", BALANCED)]).epsilon == epsilon_inf(BALANCED)
+    assert account([lasting(BALANCED, "a")]).epsilon == epsilon_inf(BALANCED)
     endless = Params(k=4, f=0.0, p=0.25, q=0.75)
-    assert account([named("a", endless), named("b", STRICT)]).epsilon == math.inf
+    assert account([lasting(endless, "a"), lasting(STRICT, "b")]).epsilon == math.inf
     assert account([]).epsilon == 0
 
 
 @pytest.mark.parametrize("params", [BALANCED, Params(k=4, f=0.2, g=0.0, p=0.25, q=0.75)])
 def test_no_more_reports_are_charged_than_the_price_counts_on(params: Params) -> None:
     """Once in a quarter it is epsilon_1, whatever is asked, as the registry reserves."""
-    once = dataclasses.replace(named("a", params, "quarter"), interval="epoch")
+    once = lasting(params, epoch="quarter", interval="epoch")
     assert account([once]).epsilon == account([once], reports=10).epsilon == epsilon_1(params)
     assert 0 <= scope_price(once) - epsilon_1(params) < 0.001
     assert [each.reports for each in privacy_report(once).losses] == [1]

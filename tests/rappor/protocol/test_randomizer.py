@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import hmac
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from registries import lasting
 
 from rappor.encode import encode_value
 from rappor.ground.errors import MetricError, ParamsError, ReportError
@@ -25,19 +25,10 @@ from rappor.protocol.randomizer import (
     system_coins,
 )
 from rappor.protocol.wire import Report
-from rappor.registry.metric import Metric
 
 SECRET = bytes(range(32))
 PARAMS = Params(k=12, h=2, m=8, f=0.5, p=0.25, q=0.75)
-METRIC = Metric(
-    name="page",
-    params=PARAMS,
-    description="Home pages",
-    owner="team",
-    expires=datetime.date(2030, 1, 1),
-    epoch="life",
-    interval="none",
-)
+METRIC = lasting(PARAMS)
 
 
 SHORT = "0b" * 22
