@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import gzip
 import json
 import os
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -211,15 +208,14 @@ def test_a_value_of_another_type_is_a_fault_and_not_missing(
         {"day": 5},
         {"day": ["2026-11-01"]},
         {"cohort": "x"},
-        {"cohort": 10**5000},
         {"cohort": 10**25},
         {"cohort": True},
         {"metric": 5},
         {"metric": "\ud800"},
     ]
     right: list[Row] = [{"day": None}, {"cohort": None}, {"metric": None}, {"other": "page"}]
-    with _any_digits():
-        lines = [json.dumps(row | change) for change in [*changes, *right]]
+    lines = [json.dumps(row | change) for change in [*changes, *right]]
+    lines.append(lines[-1].replace(f'"cohort": {row["cohort"]}', '"cohort": 1' + "0" * 5000))
     path = tmp_path / "metric=page" / "cohort=3" / "day=2026-11-02" / "x.jsonl"
     path.parent.mkdir(parents=True)
     path.write_text("\n".join([*lines, "junk"] if with_junk else lines))
@@ -228,15 +224,6 @@ def test_a_value_of_another_type_is_a_fault_and_not_missing(
     reasons = sorted(reason for *_, reason in found.refused.elements())
     expected = [*["cohort"] * 4, "day", "day", "unknown-metric", "unknown-metric"]
     assert reasons == sorted([*expected, "malformed"] if with_junk else expected)
-
-
-@contextlib.contextmanager
-def _any_digits() -> Iterator[None]:
-    """Let Python write integers of more than 4,300 digits."""
-    most = sys.get_int_max_str_digits()
-    sys.set_int_max_str_digits(0)
-    yield
-    sys.set_int_max_str_digits(most)
 
 
 N_ROWS = 3

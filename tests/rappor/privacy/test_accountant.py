@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from enumeration import Distribution, instantaneous_of, permanent_of
+from enumeration import Distribution, instantaneous_of, permanent_of, worst_ratio
 from registries import lasting
 
 from rappor.candidates.google_hashing import LAYOUT
@@ -82,12 +82,6 @@ def mixed_law(bit: bytes, reports: list[Params]) -> Distribution:
     return law
 
 
-def worst_of(laws: list[Distribution]) -> float:
-    """Return the largest log-likelihood ratio, either way."""
-    ratios = [one[key] / other[key] for one, other in itertools.permutations(laws) for key in one]
-    return math.log(max(ratios))
-
-
 @pytest.mark.parametrize(("before", "after"), [(1, 1), (2, 3), (4, 1)])
 def test_cost_is_the_randomizers_own(before: int, after: int) -> None:
     """With p and q alone changed one permanent response serves both; else the losses add."""
@@ -95,13 +89,13 @@ def test_cost_is_the_randomizers_own(before: int, after: int) -> None:
     kept = change_cost(OLD, FAINTER, before=before, after=after)
     laws = [mixed_law(bit, [OLD] * before + [FAINTER] * after) for bit in values]
     assert kept.kept
-    assert kept.epsilon == pytest.approx(worst_of(laws), rel=1e-9)
+    assert kept.epsilon == pytest.approx(worst_ratio(laws), rel=1e-9)
     assert kept.epsilon_inf == epsilon_inf(OLD)
     redrawn = change_cost(OLD, REDRAWN, before=before, after=after)
     parts = (mixed_law(bit, [OLD] * before) for bit in values)
     others = (mixed_law(bit, [REDRAWN] * after) for bit in values)
     assert not redrawn.kept
-    assert redrawn.epsilon == pytest.approx(worst_of(list(parts)) + worst_of(list(others)))
+    assert redrawn.epsilon == pytest.approx(worst_ratio(list(parts)) + worst_ratio(list(others)))
     assert redrawn.epsilon_inf == epsilon_inf(OLD) + epsilon_inf(REDRAWN)
 
 

@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from enumeration import Distribution, histories_of
+from enumeration import Distribution, histories_of, worst_ratio
 
 from rappor.ground.errors import ParamsError
 from rappor.privacy.changing_values import change_visibility
@@ -39,12 +39,6 @@ def law_of(history: Sequence[int], params: Params) -> Distribution:
         law = {past + now: x * y for (past, x), (now, y) in pairs}
     back = sorted(range(len(order)), key=order.__getitem__)
     return {bytes(key[i] for i in back): chance for key, chance in law.items()}
-
-
-def worst_of(one: Distribution, other: Distribution) -> float:
-    """Return the largest log-likelihood ratio by which reports speak for the first."""
-    ratio = max(one[reports] / other[reports] for reports in one)
-    return math.log(ratio.numerator) - math.log(ratio.denominator)
 
 
 def mean_of(one: Distribution, other: Distribution) -> float:
@@ -90,7 +84,7 @@ def test_visibility_is_the_worst_over_all_values(params: Params, before: int, af
         if first != second:
             stays = law_of([kept] * (before + after), params)
             turns = law_of([first] * before + [second] * after, params)
-            worst = max(worst, worst_of(stays, turns), worst_of(turns, stays))
+            worst = max(worst, worst_ratio([stays, turns]))
             mean = max(mean, mean_of(turns, stays))
     seen = change_visibility(params, before, after)
     assert seen.worst == pytest.approx(worst, rel=1e-9)
