@@ -97,6 +97,7 @@ def test_shares_are_shares(estimates: list[float], error: float) -> None:
     assert shares.sum() <= 1 + 1e-9
 
 
+@pytest.mark.slow
 def test_no_other_quantile_has_a_smaller_expected_total_variation() -> None:
     """Over 60 lists drawn as the prior says, the rest counted, by three standard errors."""
     rng = np.random.default_rng(5)

@@ -49,6 +49,7 @@ def decoded(params: Params, seed: int) -> tuple[Estimates, NDArray[np.float64]]:
     return found, truth_of(found, population)
 
 
+@pytest.mark.slow
 def test_strong_strings_among_weak_ones_leave_intervals_that_hold() -> None:
     """Of 350 strings of two sizes and 150 absent ones on 512 rows, without a warning.
 

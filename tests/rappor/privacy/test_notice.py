@@ -98,7 +98,7 @@ def test_devices_whose_day_comes_after_the_end_are_told(
     expires: datetime.date, share: str | None
 ) -> None:
     """Of the 92 days of the quarter; a metric that reports every day loses none."""
-    own = {"epoch": "quarter", "expires": expires}
+    own: dict[str, Any] = {"epoch": "quarter", "expires": expires}
     assert "later day" not in describe(make(PAPER, interval="day", **own))
     text = describe(make(PAPER, interval="epoch", **own))
     sentence = (

@@ -63,7 +63,8 @@ def test_no_permanent_noise_is_no_bound(params: Params) -> None:
     assert epsilon_inf(params) == math.inf
     for n in (7, 10**9):
         assert epsilon_n(params, n) == pytest.approx(n * epsilon_1(params))
-    for certain in ({"p": 0.0}, {"q": 1.0}):
+    changes: list[dict[str, Any]] = [{"p": 0.0}, {"q": 1.0}]
+    for certain in changes:
         assert epsilon_1(dataclasses.replace(params, **certain, insecure=True)) == math.inf
 
 
