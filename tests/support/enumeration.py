@@ -74,3 +74,15 @@ def histories_of(bits: bytes, params: Params, n: int) -> Distribution:
             weight = math.prod((w for _, w in reports), start=probability)
             distribution[key] = distribution.get(key, Fraction(0)) + weight
     return distribution
+
+
+def worst_ratio(distributions: Sequence[Distribution]) -> float:
+    """Return the natural logarithm of the largest ratio of one outcome's probabilities."""
+    worst = 0.0
+    for outcome in set().union(*distributions):
+        found = [each.get(outcome, Fraction(0)) for each in distributions]
+        if min(found) == 0:
+            return math.inf
+        ratio = max(found) / min(found)
+        worst = max(worst, math.log(ratio.numerator) - math.log(ratio.denominator))
+    return worst

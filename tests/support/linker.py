@@ -1,4 +1,4 @@
-"""A linker: an observer who recognises a device by two sets of its reports.
+"""A linker: an observer who recognises devices by two sets of their reports.
 
 It draws the devices of a cohort and two sets of n reports of each, from one permanent response.
 It scores each pair of sets by the exact log-likelihood ratio of every bit, one device against two,
@@ -9,91 +9,28 @@ Under every other encoding all hold a value that sets no bit.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from rappor.ground.ranges import check_integer
-from rappor.privacy.linkability import REPORTS
 from rappor.protocol.encodings import encoding_of
 from rappor.protocol.params import Params
-from rappor.simulation.keystream import Keystream
-
-_MOST_DEVICES: Final = 1_000_000
-_MOST_REPORTS: Final = 1000
 
 _ROUNDING: Final = 1e-9
 """Difference of two scores that counts as none, relative to the score where it is above 1."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recognised:
-    """How often a device's own second set scored highest, with `reports` reports in each set.
-
-    Each cohort has `devices` devices. `share` is the mean over those that were looked for; of
-    several equal best scores each counts for its part. `std_error` is its standard error, from
-    the differences between cohorts.
-    """
-
-    reports: int
-    devices: int
-    share: float
-    std_error: float
-
-
 def recognise(
-    params: Params,
-    *,
-    devices: int,
-    reports: Sequence[int] = REPORTS,
-    cohorts: int = 20,
-    targets: int = 50,
-    seed: int | None = None,
-) -> list[Recognised]:
-    """Look for devices in cohorts of `devices` by two sets of reports, for each size of a set.
+    params: Params, n: int, *, devices: int, cohorts: int, targets: int = 1
+) -> NDArray[np.float64]:
+    """Return how often the first devices of each cohort are found by two sets of n reports.
 
-    Parameters
-    ----------
-    devices : devices of a cohort.
-    reports : numbers of reports in each set.
-    cohorts : cohorts to draw, each anew.
-    targets : devices to look for in each cohort, or all if there are fewer.
-    seed : makes the simulation repeatable.
-
-    Raises
-    ------
-    ParamsError
-        A number is outside its range: devices in [1, 1,000,000], reports in [1, 1,000], cohorts
-        at least 2, targets at least 1.
+    Of several equal best scores each counts for its part.
     """
-    check_integer("devices", devices, 1, _MOST_DEVICES)
-    for n in reports:
-        check_integer("reports", n, 1, _MOST_REPORTS)
-    check_integer("cohorts", cohorts, 2)
-    check_integer("targets", targets, 1)
-    stream = Keystream(seed)
-    return [
-        _recognise(params, devices, n, cohorts, min(targets, devices), stream.spawn(i).generator())
-        for i, n in enumerate(reports)
-    ]
-
-
-def _recognise(
-    params: Params, devices: int, n: int, cohorts: int, targets: int, rng: np.random.Generator
-) -> Recognised:
-    ratios = _log_ratios(params, n)
-    shares = [_share(params, devices, n, targets, ratios, rng) for _ in range(cohorts)]
-    return Recognised(
-        reports=n,
-        devices=devices,
-        share=float(np.mean(shares)),
-        std_error=float(np.std(shares, ddof=1) / math.sqrt(cohorts)),
-    )
+    rng, ratios = np.random.default_rng(), _log_ratios(params, n)
+    return np.array([_share(params, devices, n, targets, ratios, rng) for _ in range(cohorts)])
 
 
 def _share(

@@ -1,4 +1,4 @@
-"""Metrics, entries and registries whose budget is not what a test is about."""
+"""Metrics, entries and registries whose end and budget are not what a test is about."""
 
 from __future__ import annotations
 
@@ -9,6 +9,18 @@ from typing import Any
 from rappor.protocol.params import Params
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
+
+
+def lasting(params: Params, name: str = "page", **fields: Any) -> Metric:
+    """Return a metric that no test sees expire, for life and without an interval."""
+    given: dict[str, Any] = {
+        "description": "d",
+        "owner": "o",
+        "expires": datetime.date(2999, 1, 1),
+        "epoch": "life",
+        "interval": "none",
+    } | fields
+    return Metric(name=name, params=params, **given)
 
 
 def registry_of(*metrics: Metric) -> Registry:

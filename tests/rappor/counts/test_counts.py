@@ -7,8 +7,6 @@ import hashlib
 import json
 import math
 import pickle
-import subprocess
-import sys
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,6 +16,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from programs import run_python
 
 from rappor.counts.counts import Counts
 from rappor.engines import write_parquet
@@ -219,13 +218,14 @@ def some_longer(whole: bytes) -> Iterator[bytes]:
     return (whole + tail for tail in (b"\0", b"\n", whole))
 
 
-def every_bit_changed(whole: bytes) -> Iterator[bytes]:
+def every_byte_changed(whole: bytes) -> Iterator[bytes]:
+    """Change the bit that tells small letters from capitals, and one other bit of each byte."""
     for i, byte in enumerate(whole):
-        for bit in range(8):
+        for bit in {5, i % 8}:
             yield whole[:i] + bytes([byte ^ 1 << bit]) + whole[i + 1 :]
 
 
-@pytest.mark.parametrize("changed", [every_shorter, some_longer, every_bit_changed])
+@pytest.mark.parametrize("changed", [every_shorter, some_longer, every_byte_changed])
 def test_a_file_of_any_other_bytes_is_refused(
     tmp_path: Path, changed: Callable[[bytes], Iterator[bytes]]
 ) -> None:
@@ -465,23 +465,15 @@ def test_a_file_that_is_not_parquet_is_refused(tmp_path: Path) -> None:
         Counts.from_parquet(tmp_path / "nothing")
 
 
-MISSING = """
-import sys
-sys.modules["pyarrow"] = None
-from rappor.counts.counts import Counts
-from rappor.ground.errors import MissingExtraError
-from rappor.protocol.params import Params
-try:
-    Counts.zero(Params.profile("strict")).to_arrow()
-except MissingExtraError as error:
-    raise SystemExit(0 if error.extra == "arrow" else 1)
-"""
-
-
 def test_without_pyarrow_the_extra_is_named() -> None:
     """Everything but Arrow works without the extra, and Arrow says what to install."""
-    script = MISSING + "raise SystemExit(2)"
-    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+    program = (
+        "import sys; sys.modules['pyarrow'] = None\n"
+        "from rappor import Counts, MissingExtraError, Params\n"
+        "try:\n    Counts.zero(Params.profile('strict')).to_arrow()\n"
+        "except MissingExtraError as error:\n    print(error.extra)\n"
+    )
+    assert run_python("-c", program).stdout == "arrow\n"
 
 
 @given(counts=some_counts())

@@ -54,13 +54,6 @@ def test_other_devices_add_their_squares(first: list[int], second: list[int]) ->
     assert total.squares == of_each(first + second).squares
 
 
-def test_days_of_the_same_devices_add_their_reports() -> None:
-    """Thirty days of one report each are thirty reports a device, in any order of adding."""
-    days = [counted(100, 100) for _ in range(30)]
-    assert sum(days, counted(0)).reports_per_device == 30
-    assert sum(days[:7]) + sum(days[7:]) == sum(days[::-1])  # type: ignore[operator]
-
-
 def test_the_unknown_stays_unknown() -> None:
     """Counts of unknown devices make the sum unknown; no reports change nothing."""
     known, unknown = counted(100, 100), counted(100)
@@ -213,6 +206,7 @@ def test_large_squares_are_added_exactly(first: int, second: int) -> None:
     assert (cross - 1) ** 2 < 4 * first * second <= cross**2 or cross == first * second == 0
 
 
+@pytest.mark.slow
 def test_counts_known_by_days_and_interval_alone_are_covered() -> None:
     """Thirty days, a twentieth of the devices replaced each day: intervals 1.23 times as wide."""
     names = tuple(f"c{i}" for i in range(20))

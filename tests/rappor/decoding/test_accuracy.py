@@ -119,6 +119,7 @@ def test_intervals_cover_the_truth(kind: str, n_runs: int) -> None:
     assert abs(top - 0.95) <= 0.02 + slack("top", n_runs)
 
 
+@pytest.mark.slow
 @both_counts
 def test_adjusted_intervals_of_the_detected_cover(n_runs: int) -> None:
     """In the mean over the populations, whatever selection did."""

@@ -9,7 +9,6 @@ import pytest
 from decodings import ABSENT, POPULATION, largest_error
 from numpy.typing import NDArray
 
-from rappor.auditing.forger import most_suppression, shift
 from rappor.auditing.pairs import unpack
 from rappor.counts.counts import Counts
 from rappor.counts.popcounts import popcount_range
@@ -135,35 +134,6 @@ def test_forged_reports_hide_a_row(params: Params, value: str) -> None:
     assert detected(forged(honest, value, round(0.8 * n), lifts=False), value)
 
 
-def test_no_report_that_passes_does_more_than_the_best() -> None:
-    """Random bits of any number that passes, and those of a forger who spreads them evenly."""
-    counts = simulate_counts(POPULATION, STRICT, n_reports=N, seed=6)
-    estimates = decoded(counts)
-    value, n = POPULATION.values[2], 2000
-    at, rng = row(estimates, value), np.random.default_rng(7)
-    before = estimates.proportion[at] * N
-    best = {
-        lifts: abs(moved(forged(counts, value, n, lifts=lifts), value) - before)
-        for lifts in (True, False)
-    }
-    # An estimate changes by 2,000 reports with fresh coins, 10 standard errors of which are:
-    error = 10 * math.sqrt(n) / (STRICT.q_star - STRICT.p_star)
-    least, most = popcount_range(STRICT)
-    for ones in (least, (least + most) // 2, most):
-        bits = rng.random((STRICT.m, STRICT.k)).argsort(axis=1) < ones
-        reports = rng.multinomial(n, counts.reports / N)
-        change = moved(counts + Counts(STRICT, bits * reports[:, None], reports), value) - before
-        assert -best[False] - error < change < best[True] + error
-    assert best[True] > n * shift(STRICT)
-    assert best[False] > n * most_suppression(STRICT)
-
-
-def moved(counts: Counts, value: str) -> float:
-    """Return the estimate of a string, in reports."""
-    estimates = decoded(counts)
-    return float(estimates.proportion[row(estimates, value)]) * counts.n_reports
-
-
 def test_collections_with_other_parameters_are_forged_alike() -> None:
     """Where two collections are decoded together, forged reports fall on both as honest ones do.
 
@@ -187,12 +157,3 @@ def test_nothing_hides_a_bit_that_only_its_holders_send() -> None:
     (found,) = estimates.rows()
     assert found["forged_to_hide"] is None
     assert found["forged_to_make"] == 100
-
-
-def test_rows_that_are_not_detected_have_no_breakdown_numbers() -> None:
-    """NaN in the columns, no key in the rows, an empty cell in CSV."""
-    estimates = decoded(simulate_counts(POPULATION, BALANCED, n_reports=N, seed=5))
-    for column in (estimates.forged_to_make, estimates.forged_to_hide):
-        assert np.array_equal(np.isnan(column), ~estimates.detected)
-        assert (column[estimates.detected] >= 1).all()
-    assert all(("forged_to_hide" in each) == each["detected"] for each in estimates.rows())

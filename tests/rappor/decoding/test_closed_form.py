@@ -26,7 +26,7 @@ def error_at(mean: float, n: int) -> float:
 def test_one_hot_is_the_inverse_of_its_noise() -> None:
     """Proportions, errors and p-values as on paper; the rest is what is not detected."""
     counts = Counts(one_hot(("a", "b", "c")), [[4000, 5000, 3700]], [10_000])
-    estimates = decode(counts)
+    estimates = decode(counts, distribution=True)
     assert estimates.candidates == ("a", "b", "c")
     assert estimates.proportion.tolist() == pytest.approx([0.1, 0.5, -0.02])
     errors = [error_at(mean, 10_000) for mean in (0.4, 0.5, 0.375)]
@@ -38,12 +38,7 @@ def test_one_hot_is_the_inverse_of_its_noise() -> None:
     exact = stats.binomtest(5000, 10_000).proportion_ci(0.95, method="exact")
     assert estimates.ci_low[1] == pytest.approx((exact.low - 0.375) / 0.25)
     assert estimates.ci_high[1] == pytest.approx((exact.high - 0.375) / 0.25)
-
-
-def test_one_hot_shares_leave_a_rest_where_the_estimates_do() -> None:
-    """Values that fit nowhere set no bit, so positive estimates below one in sum stay."""
-    counts = Counts(one_hot(("a", "b", "c")), [[4000, 5000, 3700]], [10_000])
-    estimates = decode(counts, distribution=True)
+    # Values that fit nowhere set no bit, so positive estimates below one in sum stay.
     assert estimates.share is not None
     assert estimates.share.tolist() == pytest.approx([0.1, 0.5, 0.0])
 
@@ -107,6 +102,17 @@ def test_a_boolean_is_one_proportion() -> None:
     assert estimates.to_dict()["unallocated"] is None
 
 
+def test_devices_that_report_again_share_their_permanent_noise() -> None:
+    """1,000 devices with 10 reports: the variance of one device's level counts 10 times."""
+    params = Params(k=1, encoding="boolean", f=0.5, p=0.25, q=0.75)
+    found = decode(Counts(params, [[4500]], [10_000]), reports_per_device=10)
+    level = 0.25 + 0.5 * 0.3
+    between = 0.5**2 * level * (1 - level)
+    variance = 0.45 * 0.55 - between + 10 * between
+    assert found.proportion[0] == pytest.approx(0.3)
+    assert found.std_error[0] == pytest.approx(math.sqrt(variance / 10_000) / 0.25)
+
+
 def test_flags_are_proportions_of_their_own() -> None:
     """They may sum to more than one; each share is clipped to [0, 1]."""
     counts = Counts(one_hot(("a", "b", "c"), "flags"), [[6000, 5750, 3500]], [10_000])
@@ -139,11 +145,3 @@ def test_closed_forms_pool_by_inverse_variance() -> None:
     variances = [0.4 * 0.6 / 10_000 / 0.25, error_at(0.45, 10_000) ** 2]
     expected = 1 / math.sqrt(sum(1 / variance for variance in variances))
     assert estimates.std_error[0] == pytest.approx(expected, rel=1e-6)
-
-
-def test_a_binned_normal_has_the_published_errors() -> None:
-    """[EPK14] section 5.1: f = 0, p = .5, q = .75: sd 632 a bin at 1e5 reports."""
-    names = tuple(str(edge) for edge in range(100))
-    params = Params(k=101, encoding="buckets", categories=names, f=0.0, p=0.5, q=0.75)
-    counts = Counts(params, np.full((1, 101), 50_000), [100_000])
-    assert decode(counts).std_error * 100_000 == pytest.approx(np.full(101, 632.5), abs=0.1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from typing import Any
 
@@ -91,14 +90,6 @@ def same(a: Estimates, b: Estimates) -> bool:
     )
 
 
-def test_the_same_input_gives_the_same_output() -> None:
-    """Bit for bit: nothing in decoding is random."""
-    counts = counted()
-    first = decode(counts, CANDIDATES, distribution=True)
-    assert same(first, decode(counts, CANDIDATES, distribution=True))
-    assert not same(first, decode(counted(seed=2), CANDIDATES, distribution=True))
-
-
 def again(texts: list[str]) -> list[str]:
     """Name some strings twice."""
     return texts + texts[:3]
@@ -175,16 +166,6 @@ def test_hardly_any_reports_detect_no_absent_candidate(n_reports: int) -> None:
         for seed in range(20)
     ]
     assert sum(bool(estimates.detected.any()) for estimates in p_values) <= 3
-
-
-@pytest.mark.parametrize("k", [2, 3, 8])
-def test_one_cohort_and_few_bits_are_tolerated(k: int) -> None:
-    """Every candidate gets a row that is JSON, though most are indistinguishable."""
-    params = Params(k=k, h=1, m=1, f=0.5, p=0.25, q=0.75)
-    estimates = decode(counted(params), CANDIDATES)
-    document = json.loads(estimates.to_json())
-    assert len(document["estimates"]) == len(CANDIDATES)
-    assert sum(len(group) for group in document["diagnostics"]["groups"]) >= len(CANDIDATES) - k
 
 
 def test_rows_that_are_set_aside_leave_nothing_known() -> None:

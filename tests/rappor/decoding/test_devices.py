@@ -27,65 +27,14 @@ from rappor.ground.errors import DecodeError
 from rappor.protocol.params import Params
 from rappor.simulation import Population, simulate_days, simulate_repeated
 
-NAMES = tuple(f"c{i}" for i in range(20))
-SHARES = np.array([0.5, 0.3, 0.2] + [0.0] * 17)
 
-
-def params_of(profile: str, encoding: str = "bloom", *, k: int, m: int = 1) -> Params:
-    names = NAMES if encoding == "onehot" else ()
-    params = Params.profile(profile, encoding=encoding, categories=names)
-    return dataclasses.replace(params, k=k, m=m)
+def params_of(profile: str, *, k: int, m: int) -> Params:
+    return dataclasses.replace(Params.profile(profile), k=k, m=m)
 
 
 def fewest(n: int, probability: float) -> int:
     """Return the successes that n trials have but for the false alarms."""
     return int(stats.binom.ppf(FALSE_ALARM, n, probability))
-
-
-def most(n: int, probability: float) -> int:
-    return int(stats.binom.isf(FALSE_ALARM, n, probability))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("profile", ["strict", "balanced", "low-noise"])
-@pytest.mark.parametrize("each", [1, 7, 30])
-def test_intervals_of_repeated_yes_or_no_answers_cover(profile: str, each: int) -> None:
-    """10,000 devices, a tenth of them yes: at least 94 %; as other devices' 30 reports cover 38."""
-    params = params_of(profile, "boolean", k=1)
-    people = Population(["yes", "no"], [1, 9])
-    n_runs, hits, taken_for_others = 60, 0, 0
-    for seed in range(n_runs):
-        counts = simulate_repeated(people, params, devices={each: 10_000}, seed=seed).counts
-        hits += int(covered(decode(counts), np.array([0.1]))[0])
-        if each == 30:
-            others = decode(counts, reports_per_device=1)
-            taken_for_others += int(covered(others, np.array([0.1]))[0])
-    assert hits >= fewest(n_runs, 0.94)
-    if each == 30:
-        assert taken_for_others < fewest(n_runs, 0.94)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("profile", ["strict", "balanced", "low-noise"])
-def test_repeated_choices_keep_their_rates(profile: str) -> None:
-    """3 true of 20 categories, 10,000 devices with 30 reports: coverage, and false detections."""
-    params = params_of(profile, "onehot", k=20)
-    n_runs, hits, false, rest = 40, 0, 0, []
-    for seed in range(n_runs):
-        people = Population(list(NAMES), SHARES.tolist())
-        estimates = decode(
-            simulate_repeated(people, params, devices={30: 10_000}, seed=seed).counts
-        )
-        hits += int(covered(estimates, SHARES).sum())
-        false += int((estimates.detected & (SHARES == 0)).sum())
-        truth = 1 - SHARES[estimates.detected].sum()
-        rest.append((estimates.unallocated - truth) / estimates.unallocated_std_error)
-    # The bits of a report are nearly independent, so the runs' 800 intervals are.
-    assert hits >= fewest(20 * n_runs, 0.94)
-    # Of 17 absent ones in a run, .05 / .95 of the three true ones at most, in the mean.
-    assert false <= most(17 * n_runs, 0.05 * 3 / 0.95 / 17)
-    squares = float(np.square(rest).sum())
-    assert squares < stats.chi2.isf(FALSE_ALARM, n_runs) * 1.1
 
 
 def test_days_merge_to_their_sum() -> None:

@@ -19,7 +19,6 @@ from rappor.decoding.estimates import Estimates, adjusted_interval
 from rappor.decoding.spreadsheet import csv_text
 from rappor.protocol.params import Params
 from rappor.reporting.numbers import measured
-from rappor.reporting.remarks import unallocated
 
 
 @pytest.fixture(name="estimates", scope="module")
@@ -40,7 +39,9 @@ def test_rows_have_the_keys_of_the_contract(estimates: Estimates) -> None:
 
 
 def test_rows_agree_with_the_columns(estimates: Estimates) -> None:
-    """Counts are proportions times reports; the adjusted interval holds the plain one."""
+    """Largest first, with counts of all reports; the adjusted interval holds the plain one."""
+    assert (np.diff(estimates.proportion) <= 0).all()
+    assert estimates.candidates[:2] == ("true 0", "true 1")
     for i, row in enumerate(estimates.rows()):
         assert row["candidate"] == estimates.candidates[i]
         assert row["count"] == pytest.approx(estimates.proportion[i] * N)
@@ -48,12 +49,6 @@ def test_rows_agree_with_the_columns(estimates: Estimates) -> None:
         if row["detected"]:
             assert row["ci_low_adjusted"] <= row["ci_low"] < row["proportion"]
             assert row["proportion"] < row["ci_high"] <= row["ci_high_adjusted"]
-
-
-def test_rows_are_sorted_by_count(estimates: Estimates) -> None:
-    """Strings come largest first."""
-    assert (np.diff(estimates.proportion) <= 0).all()
-    assert estimates.candidates[:2] == ("true 0", "true 1")
 
 
 def test_detected_rows_can_be_had_alone(estimates: Estimates) -> None:
@@ -130,17 +125,6 @@ def one_hot(shares: list[float]) -> Estimates:
     params = Params(k=2, encoding="onehot", categories=("a", "b"), f=0.5, p=0.25, q=0.75)
     mean = params.p_star + (params.q_star - params.p_star) * np.array(shares)
     return decode(Counts(params, [np.rint(10_000 * mean).astype(int)], [10_000]))
-
-
-def test_more_than_all_is_said_to_be_noise() -> None:
-    """What is detected may add up to more than everything; then nothing is unallocated."""
-    (sentence,) = unallocated(one_hot([0.7, 0.4]))
-    assert sentence.startswith(
-        "The detected candidates account for all of the reports (standard error "
-    )
-    assert sentence.endswith(" %).")
-    (sentence,) = unallocated(one_hot([0.7, 0.2]))
-    assert sentence.startswith("10.2 % of the reports are unallocated (standard error ")
 
 
 def test_people_read_no_share_below_zero() -> None:

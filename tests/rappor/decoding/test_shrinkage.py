@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 
 import numpy as np
@@ -48,6 +49,7 @@ def decoded(params: Params, seed: int) -> tuple[Estimates, NDArray[np.float64]]:
     return found, truth_of(found, population)
 
 
+@pytest.mark.slow
 def test_strong_strings_among_weak_ones_leave_intervals_that_hold() -> None:
     """Of 350 strings of two sizes and 150 absent ones on 512 rows, without a warning.
 
@@ -82,6 +84,7 @@ def test_intervals_hold_and_few_absent_ones_are_detected(params: Params, unsure:
     assert np.mean(false) <= 0.15
 
 
+@functools.cache
 def fitted(seed: int, *, strong_apart: bool) -> tuple[Target, NDArray[np.float64], ShrunkenFit]:
     """Return a collection's rows, the columns of all candidates, and their shrunken fit."""
     population, candidates = asked(TWO_COHORTS, seed)
@@ -111,7 +114,7 @@ def test_estimates_are_generalised_least_squares_of_one_candidate(strong_apart: 
 
 def test_the_variances_are_of_largest_restricted_likelihood() -> None:
     """No change of s2 by a tenth makes the rows likelier."""
-    target, columns, fit = fitted(2, strong_apart=False)
+    target, columns, fit = fitted(1, strong_apart=False)
     rows = fit.total - fit.s2 * columns @ columns.T
     background = np.ones((len(target), 1))
 
@@ -130,7 +133,7 @@ def test_the_variances_are_of_largest_restricted_likelihood() -> None:
 
 def test_a_sum_of_one_has_its_own_error() -> None:
     """Of strong candidates and of others; those that collide have errors in common."""
-    _, _, fit = fitted(3, strong_apart=True)
+    _, _, fit = fitted(1, strong_apart=True)
     every = np.flatnonzero(np.isfinite(fit.std_error))[:50]
     covariance = fit.covariance_of(every)
     assert np.sqrt(covariance.diagonal()) == pytest.approx(fit.std_error[every], rel=1e-3)
@@ -139,7 +142,7 @@ def test_a_sum_of_one_has_its_own_error() -> None:
 
 def test_influences_are_those_of_the_estimates() -> None:
     """Forged reports move an estimate by what its rows weigh."""
-    target, columns, fit = fitted(4, strong_apart=True)
+    target, columns, fit = fitted(1, strong_apart=True)
     places = np.array([0, 7, 150])
     moved = fit.influence(fit.basis[:, :0].tocsc(), places)
     assert moved @ target.proportions == pytest.approx(fit.estimate[places])

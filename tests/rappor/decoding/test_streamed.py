@@ -63,6 +63,7 @@ def test_the_best_have_the_rows_of_the_whole_table(h: int, m: int, correction: s
     check_equal(best, decode(counts, MANY, detection=detection, distribution=True))
 
 
+@pytest.mark.slow
 def test_collections_under_several_parameters_go_together() -> None:
     """Their rows are stacked."""
     counts = [collect(few_bits()), collect(few_bits(2, 8), seed=2)]

@@ -48,14 +48,17 @@ def test_candidates_of_the_same_bits_are_a_group(h: int) -> None:
     assert abs(estimates.unallocated - (1 - total)) < 0.1 * estimates.unallocated_std_error
 
 
-def test_what_cannot_be_known_has_no_error() -> None:
-    """With two bits one candidate's column is the other's and the background's: no number."""
-    params = Params(k=2, h=1, m=1, f=0.5, p=0.25, q=0.75)
+@pytest.mark.parametrize("k", [2, 3, 8])
+def test_what_cannot_be_known_has_no_error(k: int) -> None:
+    """With few bits a candidate's column is another's and the background's: a row, no number."""
+    params = Params(k=k, h=1, m=1, f=0.5, p=0.25, q=0.75)
     estimates = decode(counted(params), CANDIDATES)
     unknown = ~np.isfinite(estimates.std_error)
-    assert unknown.any()
+    assert unknown.any() or k > 2
     assert not estimates.detected[unknown].any()
     rows = [row for row, lost in zip(estimates.rows(), unknown, strict=True) if lost]
     for row in rows:
         assert row["std_error"] is row["ci_low"] is row["ci_high"] is None
-    json.loads(estimates.to_json(), parse_constant=pytest.fail)
+    document = json.loads(estimates.to_json(), parse_constant=pytest.fail)
+    assert len(document["estimates"]) == len(CANDIDATES)
+    assert sum(len(group) for group in document["diagnostics"]["groups"]) >= len(CANDIDATES) - k

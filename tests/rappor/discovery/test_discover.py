@@ -72,7 +72,7 @@ def test_strings_of_every_kind_are_found(
 ) -> None:
     """One shorter than a prefix is whole, and "a " would be another prefix if it was stripped."""
     params = dataclasses.replace(PARAMS, normalize=normalize)
-    found = discover(collect(words, params=params), alphabet, longest=longest)
+    found = discover(collect(words, params=params), alphabet, longest=longest, keep=20)
     assert true_of(found, words) == set(words)
 
 
@@ -92,8 +92,8 @@ def test_known_strings_are_asked_about_beside() -> None:
     """They need not be made of the alphabet, and are found as any other."""
     words = {"kiwi": 2.0, "piña colada": 1.0}
     counts = collect(words)
-    assert true_of(discover(counts, LETTERS), words) == {"kiwi"}
-    found = discover(counts, LETTERS, known=["piña colada", "banana split"])
+    assert true_of(discover(counts, LETTERS, keep=20), words) == {"kiwi"}
+    found = discover(counts, LETTERS, known=["piña colada", "banana split"], keep=20)
     assert true_of(found, words) == set(words)
     assert "banana split" not in found.strings[:2]
 
@@ -101,7 +101,7 @@ def test_known_strings_are_asked_about_beside() -> None:
 def test_an_alphabet_is_learned_from_the_first_part() -> None:
     """Of the prefixes detected there, among printable ASCII, and of the known strings."""
     words = {"K9": 2.0, "9K9K": 1.0, "KKK": 1.0}
-    found = discover(collect(words), known=["x"])
+    found = discover(collect(words), known=["x"], keep=20)
     assert found.learned
     assert set("K9x") <= set(found.alphabet)
     assert true_of(found, words) == set(words)
@@ -125,7 +125,7 @@ def test_a_first_part_of_one_character_is_searched_in_all_of_unicode() -> None:
 def test_what_an_alphabet_misses_is_told() -> None:
     """As mass that no prefix explains, and as prefixes that hold more than their strings."""
     words = {"kiwi": 5.0, "café": 3.0, "étui": 2.0}
-    found = discover(collect(words, n_reports=400_000), LETTERS)
+    found = discover(collect(words, n_reports=400_000), LETTERS, keep=20)
     assert true_of(found, words) == {"kiwi"}
     (told,) = found.prefixes
     # Six standard errors: further off with probability 2e-9.
@@ -133,12 +133,21 @@ def test_what_an_alphabet_misses_is_told() -> None:
     (cafe,) = [each for each in found.unfinished if each.prefix == "ca"]
     assert abs(cafe.rest - 0.3) < 6 * cafe.rest_std_error
     assert "ki" not in [each.prefix for each in found.unfinished]
+    # The record is ready for JSON, with the keys of a decode, and what belongs to the parts.
+    document = json.loads(found.to_json())
+    assert document["estimates"][0]["candidate"] == "kiwi"
+    assert document["candidates"] == found.estimates.n_candidates
+    assert document["prefixes"][0]["part"] == "prefix:2"
+    assert document["unfinished"][0]["prefix"] == "ca"
+    assert np.isclose(document["unfinished"][0]["rest"], found.unfinished[0].rest)
+    assert document["alphabet"] == LETTERS
+    assert repr(found).startswith("Discoveries(")
 
 
 def test_strings_that_are_too_long_are_told() -> None:
     """Their prefix is detected, and no string explains it."""
     words = {"kiwi": 1.0, "watermelon": 1.0}
-    found = discover(collect(words), LETTERS)
+    found = discover(collect(words), LETTERS, keep=20)
     assert true_of(found, words) == {"kiwi"}
     assert found.unfinished[0].prefix == "wa"
     assert found.unfinished[0].found < 0.1
@@ -148,22 +157,9 @@ def test_days_of_a_part_are_taken_together() -> None:
     """As `decode` takes them: the same devices may have reported on both."""
     words = {"kiwi": 4.0, "lime": 3.0}
     days = [*collect(words, seed=1), *collect(words, seed=2)]
-    found = discover(days, LETTERS)
+    found = discover(days, LETTERS, keep=20)
     assert true_of(found, words) == set(words)
     assert found.reports == 400_000
-
-
-def test_the_record_is_ready_for_json() -> None:
-    """With the keys of a decode, and what belongs to the parts."""
-    found = discover(collect({"kiwi": 4.0, "café": 3.0}), LETTERS)
-    document = json.loads(found.to_json())
-    assert document["estimates"][0]["candidate"] == "kiwi"
-    assert document["candidates"] == found.estimates.n_candidates
-    assert document["prefixes"][0]["part"] == "prefix:2"
-    assert document["unfinished"][0]["prefix"] == "ca"
-    assert np.isclose(document["unfinished"][0]["rest"], found.unfinished[0].rest)
-    assert document["alphabet"] == LETTERS
-    assert repr(found).startswith("Discoveries(")
 
 
 def test_progress_says_which_part_it_is_of() -> None:
@@ -211,7 +207,7 @@ def test_parts_may_differ_in_their_instantaneous_noise() -> None:
     prefix, _ = collect({"kiwi": 1.0})
     noisy = dataclasses.replace(PARAMS, p=PARAMS.p + 0.1)
     _, whole = collect({"kiwi": 1.0}, params=noisy)
-    assert "kiwi" in discover([prefix, whole], LETTERS).strings
+    assert "kiwi" in discover([prefix, whole], LETTERS, keep=20).strings
 
 
 def test_decode_refuses_to_mix_parts() -> None:

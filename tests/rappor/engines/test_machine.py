@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import gzip
 import json
 import os
-import signal
-import subprocess
-import sys
-import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -214,15 +208,14 @@ def test_a_value_of_another_type_is_a_fault_and_not_missing(
         {"day": 5},
         {"day": ["2026-11-01"]},
         {"cohort": "x"},
-        {"cohort": 10**5000},
         {"cohort": 10**25},
         {"cohort": True},
         {"metric": 5},
         {"metric": "\ud800"},
     ]
     right: list[Row] = [{"day": None}, {"cohort": None}, {"metric": None}, {"other": "page"}]
-    with _any_digits():
-        lines = [json.dumps(row | change) for change in [*changes, *right]]
+    lines = [json.dumps(row | change) for change in [*changes, *right]]
+    lines.append(lines[-1].replace(f'"cohort": {row["cohort"]}', '"cohort": 1' + "0" * 5000))
     path = tmp_path / "metric=page" / "cohort=3" / "day=2026-11-02" / "x.jsonl"
     path.parent.mkdir(parents=True)
     path.write_text("\n".join([*lines, "junk"] if with_junk else lines))
@@ -231,15 +224,6 @@ def test_a_value_of_another_type_is_a_fault_and_not_missing(
     reasons = sorted(reason for *_, reason in found.refused.elements())
     expected = [*["cohort"] * 4, "day", "day", "unknown-metric", "unknown-metric"]
     assert reasons == sorted([*expected, "malformed"] if with_junk else expected)
-
-
-@contextlib.contextmanager
-def _any_digits() -> Iterator[None]:
-    """Let Python write integers of more than 4,300 digits."""
-    most = sys.get_int_max_str_digits()
-    sys.set_int_max_str_digits(0)
-    yield
-    sys.set_int_max_str_digits(most)
 
 
 N_ROWS = 3
@@ -270,18 +254,6 @@ def test_columns_of_odd_types_are_told(name: str, values: Any, answer: str, tmp_
     else:
         with pytest.raises(FileError, match=answer):
             aggregate(path)
-
-
-def test_days_are_dates_of_any_kind(tmp_path: Path) -> None:
-    """Dates of 32 and 64 bits, text, also of a dictionary, are the same days."""
-    table = pa.Table.from_pylist(rows_of("page", 4))
-    expected = aggregate(write_rows(tmp_path / "x.parquet", rows_of("page", 4))).counts
-    dates, path = table.column("day"), tmp_path / "y.parquet"
-    texts = dates.cast(pa.string())
-    for days in (dates.cast(pa.date64()), texts, texts.cast(pa.large_string())):
-        for column in (days, days.dictionary_encode()):
-            pq.write_table(table.set_column(table.schema.names.index("day"), "day", column), path)
-            assert aggregate(path).counts == expected
 
 
 def test_a_line_without_end_is_refused_in_bounded_memory(tmp_path: Path) -> None:
@@ -504,6 +476,25 @@ def test_a_file_that_fails_leaves_a_checkpoint_of_the_others(tmp_path: Path) -> 
     assert (again.counts, again.n_resumed) == (expected.counts, 6)
 
 
+def test_an_interrupted_run_goes_on_and_counts_no_file_twice(tmp_path: Path) -> None:
+    """As a killed one would, whose checkpoint is written as a whole; what it refused is told."""
+    folder, checkpoint = lake(tmp_path / "lake", 5), tmp_path / "c"
+    write_rows(folder / "0.csv", bad_texts())
+    expected = aggregate(folder)
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    options: dict[str, Any] = {"checkpoint": checkpoint, "seconds": 0, "threads": 1}
+    with pytest.raises(KeyboardInterrupt):
+        aggregate_files([folder], METRICS, **options, progress=interrupt)
+    found = aggregate(folder, checkpoint=checkpoint)
+    assert found.n_resumed >= 1
+    assert (found.counts, found.refused) == (expected.counts, expected.refused)
+    assert found.first_refused == expected.first_refused
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["c", "lake"]
+
+
 def test_a_file_that_changes_while_others_are_read_is_refused(tmp_path: Path) -> None:
     """Its sums may be of both versions; what was taken before stays in the checkpoint."""
     folder = lake(tmp_path / "lake")
@@ -534,15 +525,6 @@ def test_a_refusal_is_told_with_the_first_file_in_the_order_of_names(tmp_path: P
     for paths in (["a.csv", "b.csv"], ["b.csv", "a.csv"]):
         found = aggregate_files([tmp_path / name for name in paths], METRICS, threads=1)
         assert set(found.first_refused.values()) == {str(tmp_path / "a.csv")}
-
-
-def test_refusals_go_on_too(tmp_path: Path) -> None:
-    """What an earlier run refused is told by the next one."""
-    path = write_rows(tmp_path / "a.csv", [*map(as_text, rows_of("page", 5)), *bad_texts()])
-    first = aggregate(path, checkpoint=tmp_path / "c")
-    again = aggregate(path, checkpoint=tmp_path / "c")
-    assert again.n_resumed == 1
-    assert (again.refused, again.first_refused) == (first.refused, first.first_refused)
 
 
 def test_a_checkpoint_of_other_files_is_refused(tmp_path: Path) -> None:
@@ -577,38 +559,6 @@ def test_a_damaged_checkpoint_is_refused(tmp_path: Path) -> None:
         checkpoint.write_bytes(each)
         with pytest.raises(FileError, match="c: it is damaged: delete this checkpoint"):
             aggregate(folder, checkpoint=checkpoint)
-
-
-CHILD = """
-import sys
-from rappor import Registry
-from rappor.engines import aggregate_files
-registry = Registry.load(sys.argv[1])
-def tell(stage, done, total):
-    print(done, flush=True)
-found = aggregate_files([sys.argv[2]], registry, checkpoint=sys.argv[3], seconds=0, threads=1,
-                        progress=tell)
-print("resumed", found.n_resumed, flush=True)
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
-def test_a_killed_run_goes_on_and_counts_no_file_twice(number: int, tmp_path: Path) -> None:
-    """Killed again and again after a file or two, until it ends."""
-    folder, checkpoint = lake(tmp_path / "lake", 5), tmp_path / "c"
-    (tmp_path / "m.toml").write_text(REGISTRY)
-    command = [sys.executable, "-c", CHILD, str(tmp_path / "m.toml"), str(folder), str(checkpoint)]
-    expected = aggregate(folder)
-    for _ in range(2):
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
-            assert child.stdout is not None
-            child.stdout.readline()
-            time.sleep(0.01)
-            child.send_signal(number)
-    found = aggregate(folder, checkpoint=checkpoint)
-    assert found.counts == expected.counts
-    assert not list(tmp_path.glob(".c*.tmp")) or number == signal.SIGKILL
 
 
 def test_uploads_are_told_from_rows(tmp_path: Path) -> None:

@@ -43,29 +43,14 @@ def aggregated(path: Path) -> Counts:
     return aggregate_parquet(path, params=PARAMS, metric="page")
 
 
-def test_written_reports_are_summed(tmp_path: Path) -> None:
-    """What comes back is the sum over all batches, empty ones too."""
-    batches = [reports(100, 1), reports(0, 2), reports(33, 3)]
-    expected = sum(
-        (Counts.from_packed(packed, cohorts, PARAMS, "page") for packed, cohorts in batches),
-        Counts.zero(PARAMS, "page"),
-    )
-    assert aggregated(written(tmp_path, *batches)) == expected
-
-
 def test_more_reports_than_one_batch_are_summed(tmp_path: Path) -> None:
     """Row groups and read batches need not agree."""
     packed, cohorts = reports(300_001, 4)
-    path = written(tmp_path, (packed, cohorts))
+    path = written(tmp_path, reports(0, 2), (packed, cohorts))
     assert aggregated(path) == Counts.from_packed(packed, cohorts, PARAMS, "page")
     cohorts[300_000] = PARAMS.m
     with pytest.raises(FileError, match="300000"):
         aggregated(written(tmp_path, (packed, cohorts)))
-
-
-def test_a_file_without_reports_is_zero(tmp_path: Path) -> None:
-    """An empty day is no error."""
-    assert aggregated(written(tmp_path)) == Counts.zero(PARAMS, "page")
 
 
 def test_a_bit_that_flips_on_the_disk_is_found(tmp_path: Path) -> None:

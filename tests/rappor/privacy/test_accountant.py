@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime
 import itertools
 import math
 from fractions import Fraction
 from typing import Any
 
-import numpy as np
 import pytest
-from enumeration import Distribution, instantaneous_of, permanent_of
+from enumeration import Distribution, instantaneous_of, permanent_of, worst_ratio
+from registries import lasting
 
-from rappor import Candidates, Population, decode, simulate_counts
 from rappor.candidates.google_hashing import LAYOUT
-from rappor.decoding.detection import Detection
 from rappor.ground.errors import ParamsError
 from rappor.planning.changed_params import decode_together, joint_error
 from rappor.planning.detection_limit import standard_error
@@ -25,7 +22,6 @@ from rappor.privacy.report import privacy_report
 from rappor.protocol.loss import epsilon_1, epsilon_inf, epsilon_n
 from rappor.protocol.params import ONE, Params
 from rappor.registry.budget import scope_price
-from rappor.registry.metric import Metric
 
 BALANCED, STRICT = Params.profile("balanced"), Params.profile("strict")
 OLD = Params(k=1, encoding="boolean", f=0.3, g=0.2, p=0.25, q=0.75)
@@ -33,21 +29,11 @@ FAINTER = Params(k=1, encoding="boolean", f=0.3, g=0.2, p=0.375, q=0.5)
 REDRAWN = Params(k=1, encoding="boolean", f=0.5, p=0.25, q=0.75)
 
 
-def named(name: str, params: Params, epoch: str = "life") -> Metric:
-    return Metric(
-        name=name,
-        params=params,
-        description="d",
-        owner="o",
-        expires=datetime.date(2999, 1, 1),
-        epoch=epoch,
-        interval="none",
-    )
-
-
 def test_losses_add_over_metrics_values_and_people() -> None:
     """Each metric's loss by a value, times the values, summed, times the people."""
-    total = account([named("a", BALANCED), named("b", STRICT, "year")], values=3, reports=5)
+    total = account(
+        [lasting(BALANCED, "a"), lasting(STRICT, "b", epoch="year")], values=3, reports=5
+    )
     each = [epsilon_n(BALANCED, 5), epsilon_n(STRICT, 5)]
     assert [item.each for item in total.items] == each
     assert [item.epsilon for item in total.items] == [3 * x for x in each]
@@ -58,16 +44,16 @@ def test_losses_add_over_metrics_values_and_people() -> None:
 
 def test_without_a_number_of_reports_it_is_for_ever() -> None:
     """Then each value costs its loss for ever, which may be infinite."""
-    assert account([named("a", BALANCED)]).epsilon == epsilon_inf(BALANCED)
+    assert account([lasting(BALANCED, "a")]).epsilon == epsilon_inf(BALANCED)
     endless = Params(k=4, f=0.0, p=0.25, q=0.75)
-    assert account([named("a", endless), named("b", STRICT)]).epsilon == math.inf
+    assert account([lasting(endless, "a"), lasting(STRICT, "b")]).epsilon == math.inf
     assert account([]).epsilon == 0
 
 
 @pytest.mark.parametrize("params", [BALANCED, Params(k=4, f=0.2, g=0.0, p=0.25, q=0.75)])
 def test_no_more_reports_are_charged_than_the_price_counts_on(params: Params) -> None:
     """Once in a quarter it is epsilon_1, whatever is asked, as the registry reserves."""
-    once = dataclasses.replace(named("a", params, "quarter"), interval="epoch")
+    once = lasting(params, epoch="quarter", interval="epoch")
     assert account([once]).epsilon == account([once], reports=10).epsilon == epsilon_1(params)
     assert 0 <= scope_price(once) - epsilon_1(params) < 0.001
     assert [each.reports for each in privacy_report(once).losses] == [1]
@@ -96,12 +82,6 @@ def mixed_law(bit: bytes, reports: list[Params]) -> Distribution:
     return law
 
 
-def worst_of(laws: list[Distribution]) -> float:
-    """Return the largest log-likelihood ratio, either way."""
-    ratios = [one[key] / other[key] for one, other in itertools.permutations(laws) for key in one]
-    return math.log(max(ratios))
-
-
 @pytest.mark.parametrize(("before", "after"), [(1, 1), (2, 3), (4, 1)])
 def test_cost_is_the_randomizers_own(before: int, after: int) -> None:
     """With p and q alone changed one permanent response serves both; else the losses add."""
@@ -109,13 +89,13 @@ def test_cost_is_the_randomizers_own(before: int, after: int) -> None:
     kept = change_cost(OLD, FAINTER, before=before, after=after)
     laws = [mixed_law(bit, [OLD] * before + [FAINTER] * after) for bit in values]
     assert kept.kept
-    assert kept.epsilon == pytest.approx(worst_of(laws), rel=1e-9)
+    assert kept.epsilon == pytest.approx(worst_ratio(laws), rel=1e-9)
     assert kept.epsilon_inf == epsilon_inf(OLD)
     redrawn = change_cost(OLD, REDRAWN, before=before, after=after)
     parts = (mixed_law(bit, [OLD] * before) for bit in values)
     others = (mixed_law(bit, [REDRAWN] * after) for bit in values)
     assert not redrawn.kept
-    assert redrawn.epsilon == pytest.approx(worst_of(list(parts)) + worst_of(list(others)))
+    assert redrawn.epsilon == pytest.approx(worst_ratio(list(parts)) + worst_ratio(list(others)))
     assert redrawn.epsilon_inf == epsilon_inf(OLD) + epsilon_inf(REDRAWN)
 
 
@@ -177,31 +157,6 @@ def test_the_smaller_collection_reports_twice(before: int, after: int, h: int) -
     n, twice = before + after, min(before, after)
     assert error.together == pytest.approx(math.sqrt(alone / n))
     assert error.same_devices == pytest.approx(math.sqrt(n * alone + 2 * twice * shared) / n)
-
-
-@pytest.mark.slow
-def test_the_decoder_takes_counts_before_and_after() -> None:
-    """One regression over both finds what is held, with the standard error that is predicted."""
-    noisier = dataclasses.replace(BALANCED, p=0.2, q=0.5)
-    population = Population(["a", "b"], [3, 1])
-    sizes = {BALANCED: 300_000, noisier: 200_000}
-    counts = [
-        simulate_counts(population, params, n_reports=n, seed=seed)
-        for seed, (params, n) in enumerate(sizes.items())
-    ]
-    absent = [f"absent {i}" for i in range(50)]
-    found = decode(
-        counts,
-        Candidates.from_list(["a", "b", *absent]),
-        detection=Detection(correction="bonferroni"),
-    )
-    error = joint_error(BALANCED, noisier, before=300_000, after=200_000)
-    rows = {row["candidate"]: row for row in found.rows()}
-    assert rows["a"]["detected"]
-    assert rows["b"]["detected"]
-    shown = np.median([rows[name]["std_error"] for name in absent]) / 500_000
-    assert shown == pytest.approx(error.together, rel=0.05)
-    assert shown < 0.97 * error.before
 
 
 def test_different_questions_are_not_decoded_together() -> None:

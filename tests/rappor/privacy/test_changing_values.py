@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from enumeration import Distribution, histories_of
+from enumeration import Distribution, histories_of, worst_ratio
 
 from rappor.ground.errors import ParamsError
 from rappor.privacy.changing_values import change_visibility
@@ -41,12 +41,6 @@ def law_of(history: Sequence[int], params: Params) -> Distribution:
     return {bytes(key[i] for i in back): chance for key, chance in law.items()}
 
 
-def worst_of(one: Distribution, other: Distribution) -> float:
-    """Return the largest log-likelihood ratio by which reports speak for the first."""
-    ratio = max(one[reports] / other[reports] for reports in one)
-    return math.log(ratio.numerator) - math.log(ratio.denominator)
-
-
 def mean_of(one: Distribution, other: Distribution) -> float:
     """Return the mean log-likelihood ratio if the first is true."""
     return sum(float(chance) * math.log(chance / other[reports]) for reports, chance in one.items())
@@ -69,7 +63,7 @@ def patterns_of(params: Params) -> list[int]:
         THREE,
         Params(k=2, h=1, **NOISE),
         Params(k=2, h=2, **NOISE),
-        pytest.param(Params(k=3, h=2, **NOISE), marks=pytest.mark.slow),
+        Params(k=3, h=2, **NOISE),
         Params(k=2, encoding="flags", categories=("a", "b"), f=0.3, p=0.1, q=0.6),
         Params(k=1, encoding="boolean", f=0.3, p=0.1, q=0.6),
         Params(k=2, encoding="buckets", categories=("0",), f=0.9, p=0.0, q=0.4),
@@ -90,7 +84,7 @@ def test_visibility_is_the_worst_over_all_values(params: Params, before: int, af
         if first != second:
             stays = law_of([kept] * (before + after), params)
             turns = law_of([first] * before + [second] * after, params)
-            worst = max(worst, worst_of(stays, turns), worst_of(turns, stays))
+            worst = max(worst, worst_ratio([stays, turns]))
             mean = max(mean, mean_of(turns, stays))
     seen = change_visibility(params, before, after)
     assert seen.worst == pytest.approx(worst, rel=1e-9)

@@ -4,33 +4,24 @@ from __future__ import annotations
 
 import datetime
 import re
+from functools import partial
 from typing import Any
 
 import pytest
+from registries import lasting
 
 from rappor.privacy.linkability import link
 from rappor.privacy.notice import at_most, describe, observer_belief
 from rappor.protocol.loss import epsilon_n
 from rappor.protocol.params import Params
 from rappor.protocol.segments import Dimension
-from rappor.registry.metric import Metric
 
 DAY = datetime.date(2026, 11, 30)
 LAST_DAY = datetime.date(2026, 12, 31)
 """Of a quarter."""
 
-
-def make(params: Params, **changes: Any) -> Metric:
-    fields: dict[str, Any] = {
-        "name": "page",
-        "params": params,
-        "description": "Home pages",
-        "owner": "browser team",
-        "expires": DAY,
-        "epoch": "life",
-        "interval": "none",
-    }
-    return Metric(**fields | changes)
+make = partial(lasting, description="Home pages", owner="browser team", expires=DAY)
+"""Make a metric of parameters and other fields."""
 
 
 PAPER = Params(k=128, h=2, m=16, f=0.5, p=0.5, q=0.75, normalize="host")
@@ -107,7 +98,7 @@ def test_devices_whose_day_comes_after_the_end_are_told(
     expires: datetime.date, share: str | None
 ) -> None:
     """Of the 92 days of the quarter; a metric that reports every day loses none."""
-    own = {"epoch": "quarter", "expires": expires}
+    own: dict[str, Any] = {"epoch": "quarter", "expires": expires}
     assert "later day" not in describe(make(PAPER, interval="day", **own))
     text = describe(make(PAPER, interval="epoch", **own))
     sentence = (

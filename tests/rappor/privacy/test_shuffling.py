@@ -12,8 +12,6 @@ from scipy import stats
 
 from rappor.ground.errors import ParamsError
 from rappor.privacy.shuffling import likely_smallest_cohort, local_for, shuffled_epsilon
-from rappor.protocol.loss import epsilon_1
-from rappor.protocol.params import Params
 
 DELTA = 1e-6
 
@@ -51,14 +49,6 @@ def test_the_loss_holds_for_symmetric_noise(local: float, n: int) -> None:
     assert exact_delta(epsilon, *symmetric(local), n) <= DELTA
     assert epsilon < 0.8 * local
     assert exact_delta(0.7 * epsilon, *symmetric(local), n) > DELTA
-
-
-def test_the_loss_holds_for_the_reports_of_a_metric() -> None:
-    """A boolean metric's one bit, unequal p and q, with its own effective probabilities."""
-    params = Params(k=1, encoding="boolean", f=0.3, p=0.2, q=0.6)
-    epsilon = shuffled_epsilon(epsilon_1(params), 5_000, delta=DELTA)
-    assert epsilon < epsilon_1(params) / 2
-    assert exact_delta(epsilon, params.p_star, params.q_star, 5_000) <= DELTA
 
 
 @pytest.mark.parametrize("epsilon", [0.01, 0.1, 1.0, 5.0])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
-import hashlib
 import hmac
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from registries import lasting
 
 from rappor.encode import encode_value
 from rappor.ground.errors import MetricError, ParamsError, ReportError
@@ -26,19 +25,10 @@ from rappor.protocol.randomizer import (
     system_coins,
 )
 from rappor.protocol.wire import Report
-from rappor.registry.metric import Metric
 
 SECRET = bytes(range(32))
 PARAMS = Params(k=12, h=2, m=8, f=0.5, p=0.25, q=0.75)
-METRIC = Metric(
-    name="page",
-    params=PARAMS,
-    description="Home pages",
-    owner="team",
-    expires=datetime.date(2030, 1, 1),
-    epoch="life",
-    interval="none",
-)
+METRIC = lasting(PARAMS)
 
 
 SHORT = "0b" * 22
@@ -93,29 +83,6 @@ def test_a_secret_has_exactly_32_bytes(secret: Any) -> None:
 LARGE: dict[str, Any] = {"k": 128, "h": 2, "m": 8, "f": 0.5, "p": 0.25, "q": 0.75}
 
 
-@pytest.mark.parametrize("m", [1, 2, 100, 65536])
-def test_a_cohort_scales_four_bytes(m: int) -> None:
-    """Little-endian, times m, upper half, of a block that the whole scope enters."""
-    params = Params(**LARGE | {"m": m})
-    info = f"rappor/1/cohort\0page\x002026\0{params.permanent_fingerprint}\x01".encode()
-    u = int.from_bytes(hmac.digest(SECRET, info, hashlib.sha256)[:4], "little")
-    assert cohort(SECRET, "page", "2026", params) == u * m // 2**32
-
-
-def test_a_cohort_links_nothing() -> None:
-    """Another metric, epoch or permanent response has another one; other p and q have not."""
-    params = Params(**LARGE | {"m": 65536})
-    first = cohort(SECRET, "page", "2026", params)
-    assert cohort(SECRET, "page", "2026", Params(**LARGE | {"m": 65536, "q": 0.8})) == first
-    others = [
-        cohort(SECRET, "pages", "2026", params),
-        cohort(SECRET, "page", "2027", params),
-        cohort(SECRET, "page", "2026", Params(**LARGE | {"m": 65536, "k": 127})),
-        cohort(SECRET, "page", "2026", Params(**LARGE | {"m": 65536, "part": "whole"})),
-    ]
-    assert len({first, *others}) == 5
-
-
 def falls(*coins: int) -> Any:
     """Return coins that fall as told, and check that just as many are asked for."""
 
@@ -143,23 +110,14 @@ def test_a_coin_too_few_is_an_error(response: Any) -> None:
         response(b"\0\0", PARAMS, lambda n: [0] * (n - 1))
 
 
-def test_permanent_coins_come_from_all_that_they_depend_on() -> None:
-    """The info string of the protocol, four bytes a bit, little-endian."""
-    bits = b"\x21\x08"
-    head = f"rappor/1/permanent\0page\x002026-Q4\0{PARAMS.permanent_fingerprint}\0"
-    info = head.encode() + bits
-    stream = expand(SECRET, info, 48)
-    coins = [int.from_bytes(stream[i : i + 4], "little") for i in range(0, 48, 4)]
-    expected = permanent_response(bits, PARAMS, falls(*coins))
-    assert permanent(SECRET, "page", "2026-Q4", PARAMS, bits) == expected
-
-
 def test_a_permanent_response_is_permanent() -> None:
-    """Always the same, under other p and q too; another one for anything else."""
+    """Always the same, under other p and q too, as the cohort; another one for anything else."""
     params, bits = Params(**LARGE), bytes(16)
     first = permanent(SECRET, "page", "", params, bits)
     assert permanent(SECRET, "page", "", params, bits) == first
     assert permanent(SECRET, "page", "", Params(**LARGE | {"p": 0.1, "q": 0.8}), bits) == first
+    many, other_noise = (Params(**LARGE | {"m": 65536, "q": q}) for q in (0.75, 0.8))
+    assert cohort(SECRET, "page", "", many) == cohort(SECRET, "page", "", other_noise)
     others = [
         permanent(bytes(32), "page", "", params, bits),
         permanent(SECRET, "pages", "", params, bits),

@@ -8,13 +8,18 @@ a coin with nothing else is itself tested, by coins that remember every comparis
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any, TypedDict
 
 import pytest
-from enumeration import Distribution, histories_of, instantaneous_of, permanent_of
+from enumeration import (
+    Distribution,
+    histories_of,
+    instantaneous_of,
+    permanent_of,
+    worst_ratio,
+)
 
 from rappor.protocol.loss import epsilon_1, epsilon_inf, epsilon_n
 from rappor.protocol.params import ONE, Params
@@ -69,15 +74,6 @@ class Witness(int):
     __hash__ = None  # type: ignore[assignment]
 
 
-def reports_of(bits: bytes, params: Params) -> Distribution:
-    """Compose both stages into the distribution of one report."""
-    outcomes: Distribution = {}
-    for memoised, chance in permanent_of(bits, params).items():
-        for report, weight in instantaneous_of(memoised, params).items():
-            outcomes[report] = outcomes.get(report, Fraction(0)) + chance * weight
-    return outcomes
-
-
 def product_law(bits: bytes, one_if_zero: Fraction, one_if_one: Fraction, k: int) -> Distribution:
     """Return the law of independent bits with the given chances of a 1."""
     law: Distribution = {}
@@ -97,18 +93,6 @@ def stars(params: Params) -> tuple[Fraction, Fraction]:
     forced_1, forced_0 = Fraction(params.t_1, ONE), Fraction(params.t_0, ONE)
     p, q = Fraction(params.t_p, ONE), Fraction(params.t_q, ONE)
     return (1 - forced_1) * p + forced_1 * q, forced_0 * p + (1 - forced_0) * q
-
-
-def worst_ratio(laws: Sequence[Distribution]) -> float:
-    """Return the natural logarithm of the largest ratio of one outcome's chances."""
-    worst = 0.0
-    for outcome in set().union(*laws):
-        chances = [law.get(outcome, Fraction(0)) for law in laws]
-        if min(chances) == 0:
-            return math.inf
-        ratio = max(chances) / min(chances)
-        worst = max(worst, math.log(ratio.numerator) - math.log(ratio.denominator))
-    return worst
 
 
 def inputs_of(params: Params) -> list[bytes]:
@@ -188,7 +172,7 @@ def test_report_is_the_product_of_p_star_and_q_star(noise: Noise) -> None:
     assert float(q_star) == pytest.approx(params.q_star, rel=1e-14)
     for mask in range(8):
         bits = bytes([mask])
-        assert reports_of(bits, params) == product_law(bits, p_star, q_star, 3)
+        assert histories_of(bits, params, 1) == product_law(bits, p_star, q_star, 3)
 
 
 @pytest.mark.slow
@@ -196,7 +180,7 @@ def test_report_is_the_product_of_p_star_and_q_star(noise: Noise) -> None:
 def test_largest_ratio_of_one_report_is_epsilon_one(noise: Noise) -> None:
     """Over any two inputs of every encoding, the worst outcome's ratio is exp(eps_1)."""
     for params in shapes(noise):
-        laws = [reports_of(bits, params) for bits in inputs_of(params)]
+        laws = [histories_of(bits, params, 1) for bits in inputs_of(params)]
         assert worst_ratio(laws) == pytest.approx(epsilon_1(params), rel=1e-9)
 
 

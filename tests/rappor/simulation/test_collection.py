@@ -97,26 +97,6 @@ def test_every_cell_has_its_variance(collect: Simulate) -> None:
     assert stats.chi2.sf(low * 2, runs) < 1e-3
 
 
-def test_the_truth_is_multinomial_and_complete() -> None:
-    """Devices of each value are counted, and a value of weight 0 has none."""
-    n = 1_000_000
-    devices = simulate(POPULATION, PARAMS, n_reports=n, seed=4).devices
-    assert devices.sum() == n
-    assert devices[2] == 0
-    possible = np.flatnonzero(POPULATION.weights)
-    assert_binomial(devices[possible], n, POPULATION.weights[possible], detect=0.005)
-
-
-def test_the_values_of_reports_are_drawn_by_weight() -> None:
-    """Each device's value follows the weights, and one of weight 0 is never drawn."""
-    n = 300_000
-    blocks = simulate_reports(POPULATION, PARAMS, n_reports=n, seed=4)
-    devices = sum((np.bincount(block.values, minlength=4) for block in blocks), np.zeros(4, int))
-    assert devices[2] == 0
-    possible = np.flatnonzero(POPULATION.weights)
-    assert_binomial(devices[possible], n, POPULATION.weights[possible], detect=0.01)
-
-
 def test_without_noise_a_report_is_the_devices_own_encoding() -> None:
     """Every simulated report equals what the device's encoder makes of value and cohort."""
     seen = set()
@@ -177,10 +157,11 @@ def test_values_are_normalised_as_on_a_device() -> None:
 
 
 def test_a_seed_repeats_a_simulation() -> None:
-    """Equal seeds give equal results, others and none do not."""
+    """Equal seeds give equal results, others and none do not; 1e4 is a number of devices."""
     for collect in (by_counts, by_reports):
         assert collect(5000, 7) == collect(5000, 7)
         assert collect(5000, 7) != collect(5000, 8)
+    assert simulate_counts(POPULATION, PARAMS, n_reports=1e4, seed=1) == by_counts(10_000, 1)
     free = [simulate_counts(POPULATION, PARAMS, n_reports=5000) for _ in range(2)]
     assert free[0] != free[1]
 
@@ -190,7 +171,8 @@ def test_reports_do_not_depend_on_the_blocks(block: int) -> None:
     """The same devices send the same reports, however many are made at a time."""
     whole = next(simulate_reports(POPULATION, PARAMS, n_reports=100, seed=5))
     parts = list(simulate_reports(POPULATION, PARAMS, n_reports=100, seed=5, block=block))
-    assert all(len(part.packed) <= block for part in parts)
+    sizes = [min(block, 100 - start) for start in range(0, 100, block)]
+    assert [len(part.packed) for part in parts] == sizes
     for name in ("packed", "cohorts", "values"):
         joined = np.concatenate([getattr(part, name) for part in parts])
         assert np.array_equal(joined, getattr(whole, name))
@@ -202,9 +184,13 @@ def test_no_devices_make_no_reports() -> None:
 
 
 def test_a_billion_devices_are_simulated() -> None:
-    """The number of devices costs nothing, and none is lost."""
+    """The number of devices costs nothing, none is lost, and a value of weight 0 has none."""
     result = simulate(POPULATION, PARAMS, n_reports=10**9, seed=1, metric="page")
     assert result.counts.n_reports == result.devices.sum() == 10**9
+    assert result.devices[2] == 0
+    possible = np.flatnonzero(POPULATION.weights)
+    weights = POPULATION.weights[possible]
+    assert_binomial(result.devices[possible], 10**9, weights, detect=0.001)
     assert result.counts.metric == "page"
     assert_binomial(result.counts.ones, 10**9, cell_probabilities(), detect=0.001)
 
@@ -240,13 +226,6 @@ def test_values_beyond_the_population_are_refused(values: list[int]) -> None:
     """At the call: no loop reads beyond a table."""
     with pytest.raises(ParamsError, match=r"values must be integers in \[0, 3\]"):
         simulate_reports(POPULATION, PARAMS, values=np.array(values))
-
-
-def test_a_million_devices_may_be_written_as_1e6() -> None:
-    """A float without a fraction is the number that it stands for."""
-    whole = simulate_counts(POPULATION, PARAMS, n_reports=10_000, seed=1)
-    assert simulate_counts(POPULATION, PARAMS, n_reports=1e4, seed=1) == whole
-    assert sum(len(b.packed) for b in simulate_reports(POPULATION, PARAMS, n_reports=1e3)) == 1000
 
 
 def test_swapped_arguments_are_refused() -> None:
