@@ -11,29 +11,17 @@ from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
 
 
-def lasting(params: Params, name: str = "page", **fields: Any) -> Metric:
-    """Return a metric that no test sees expire, for life and without an interval."""
-    given: dict[str, Any] = {
-        "description": "d",
-        "owner": "o",
-        "expires": datetime.date(2999, 1, 1),
-        "epoch": "life",
-        "interval": "none",
-    } | fields
-    return Metric(name=name, params=params, **given)
-
-
 def registry_of(*metrics: Metric) -> Registry:
     """Return a registry whose total covers whatever its metrics cost."""
     return Registry(metrics, total=math.inf)
 
 
 def metric_of(params: Params, name: str = "page", **fields: Any) -> Metric:
-    """Return a metric of these parameters for life."""
+    """Return a metric for life that no test sees expire."""
     given: dict[str, Any] = {
         "description": "a",
         "owner": "b",
-        "expires": datetime.date(2030, 12, 31),
+        "expires": datetime.date(2999, 1, 1),
         "epoch": "life",
     }
     return Metric(name=name, params=params, **given | fields)

@@ -52,8 +52,10 @@ sys.meta_path.insert(0, Strict())
 """
 
 
-def environment(folder: Path, *, hidden: tuple[str, ...] = ()) -> dict[str, str]:
-    """Return the environment of Spark's processes.
+def environment(
+    folder: Path, *, hidden: tuple[str, ...] = (), java: str = SHORT_LIVES
+) -> dict[str, str]:
+    """Return the environment of Spark's processes; `java` are options of Java.
 
     Its Python workers import this package from the .zip that was sent to them and from nowhere
     else, and find none of the hidden libraries.
@@ -69,12 +71,12 @@ def environment(folder: Path, *, hidden: tuple[str, ...] = ()) -> dict[str, str]
         "PYSPARK_PYTHON": str(python),
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",
-        "JAVA_TOOL_OPTIONS": SHORT_LIVES,
+        "JAVA_TOOL_OPTIONS": java,
     }
 
 
 @contextlib.contextmanager
-def connect_server(folder: Path, *, master: str) -> Iterator[str]:
+def connect_server(folder: Path, *, master: str, java: str = SHORT_LIVES) -> Iterator[str]:
     """Run a Spark Connect server in a process of its own; yield its address."""
     import pyspark  # noqa: PLC0415  # not on every person's machine
 
@@ -90,7 +92,7 @@ def connect_server(folder: Path, *, master: str) -> Iterator[str]:
         *(word for name, value in settings.items() for word in ("--conf", f"{name}={value}")),
         "spark-internal",
     ]
-    env = environment(folder) | {"SPARK_HOME": str(home)}
+    env = environment(folder, java=java) | {"SPARK_HOME": str(home)}
     log = folder / "server.log"
     with log.open("wb") as output:
         server = subprocess.Popen(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -41,6 +42,9 @@ class OwnFolder:
         """Open a folder; FileNotFoundError if there is none."""
         self.path = path
         self._handle = system.SYSTEM.open_folder(os.fspath(path))
+        if self._handle is not None:  # a host may close nothing
+            self._at_end = weakref.finalize(self, os.close, self._handle)
+            self._at_end.atexit = False
         self._locked: int | None = None
         self._seen = _number(path.stat() if self._handle is None else os.fstat(self._handle))
 
@@ -129,9 +133,9 @@ class OwnFolder:
 
     def close(self) -> None:
         """Close the folder."""
-        handle, self._handle = self._handle, None
-        if handle is not None:
-            os.close(handle)
+        if self._handle is not None:
+            self._handle = None
+            self._at_end()
 
     def _try_to_lock(self) -> bool:
         held = system.SYSTEM.lock(os.fspath(self.path), self._handle)

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from rappor_client.folder.own_folder import OwnFolder
 from rappor_client.folder.system import Posix, System, Windows
 from rappor_client.testing import peek
 from registries import toml_of
@@ -111,3 +112,14 @@ def test_only_one_module_asks_which_system_it_is() -> None:
         text = path.read_text(encoding="utf-8")
         words = [word for word in ("os.name", "fcntl", "msvcrt", "O_NOFOLLOW") if word in text]
         assert not words or path == Path(own.__file__), (path, words)
+
+
+def test_a_folder_that_nobody_needs_any_more_is_closed(tmp_path: Path) -> None:
+    """A host may open one device after another and close none."""
+    folder = OwnFolder(tmp_path)
+    handle = folder._handle
+    assert handle is not None
+    os.fstat(handle)
+    del folder
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(handle)

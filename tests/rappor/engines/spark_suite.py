@@ -5,13 +5,17 @@ SPARK_SESSION is "classic", or the address of a Connect server.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +100,12 @@ def test_every_key_comes_out_once(sums: DataFrame) -> None:
     keys = {(row.metric, row.params, row.day, row.cohort) for row in rows}
     assert len(keys) == len(rows) == 8 * 2 + 1 + 2  # both metrics and days; one day is null
     assert all(len(row.ones) == METRICS[row.metric].params.k for row in rows)
+
+
+def test_nothing_is_nothing(session: SparkSession, lake: Path) -> None:
+    """No rows are no sums and no error."""
+    rows = session.read.parquet(str(lake)).where("metric = 'nothing at all'")
+    assert spark.to_counts(spark.aggregate(rows, METRICS), METRICS) == {}
 
 
 def test_a_missing_column_is_named_at_once(session: SparkSession, lake: Path) -> None:
@@ -376,6 +386,15 @@ def test_odd_texts_are_judged_as_on_one_machine(
     assert (found.counts, found.refused) == (expected.counts, expected.refused)
 
 
+def test_what_the_kernel_says_is_told(session: SparkSession, tmp_path: Path) -> None:
+    """One line, with the reason and not only the place of the failure."""
+    rows = [row | {"cohort": 1.5} for row in rows_of("page", 5)]
+    frame = session.read.parquet(str(write_rows(tmp_path / "x.parquet", rows)))
+    with pytest.raises(spark.FAILURES) as caught:
+        spark.to_counts(spark.aggregate(frame, METRICS), METRICS)
+    assert "cohort must be integers, got double" in spark.message_of(caught.value)
+
+
 def test_segments_are_kept_apart_and_decoded_at_once(session: SparkSession, tmp_path: Path) -> None:
     """Each metric and country has the estimates that one machine finds; one has no answer."""
     rows = [
@@ -428,6 +447,67 @@ def test_the_statement_for_spark_counts_what_the_kernel_counts(
         lines += [",".join(str(value) for value in row.values()) for row in table.to_pylist()]
         path.write_text("\n".join(lines) + "\n")
         assert Counts.from_csv(path, counts.params, name) == bare({("x",): counts})[("x",)]
+
+
+@pytest.fixture(scope="session")
+def large_lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """20 million reports in 40 files, half of them in one: skewed."""
+    folder = tmp_path_factory.mktemp("large")
+    for number in range(40):
+        name = "theme" if number % 4 else "page"
+        n = 10_000_000 if number == 0 else 256_411
+        write_packed(folder / f"{number}.parquet", name, n, seed=number, day=DAYS[number % 2])
+    return folder
+
+
+@pytest.fixture(scope="session")
+def undisturbed(session: SparkSession, large_lake: Path) -> tuple[dict[Any, Counts], float]:
+    """What a job finds in the large lake, and the seconds that it takes when all is compiled."""
+    count(session, large_lake)
+    start = time.monotonic()
+    return count(session, large_lake), time.monotonic() - start
+
+
+def count(session: SparkSession, lake: Path) -> dict[Any, Counts]:
+    return spark.aggregate_paths(session, [str(lake)], METRICS).counts
+
+
+@pytest.mark.acceptance
+def test_twenty_million_reports_are_those_of_one_machine(
+    undisturbed: tuple[dict[Any, Counts], float], large_lake: Path
+) -> None:
+    """Bit for bit, from many files and a large one."""
+    expected = aggregate_files([large_lake], METRICS)
+    assert expected.n_reports == 10_000_000 + 39 * 256_411
+    assert undisturbed[0] == expected.counts
+
+
+@pytest.mark.acceptance
+def test_an_executor_that_is_killed_changes_nothing(
+    session: SparkSession, undisturbed: tuple[dict[Any, Counts], float], large_lake: Path
+) -> None:
+    """In the middle of a job; Spark repeats what it had done."""
+    expected, seconds = undisturbed
+    with ThreadPoolExecutor(1) as pool:
+        job = pool.submit(count, session, large_lake)
+        time.sleep(seconds / 4)
+        killed = executors_of(session)[0]
+        assert not job.done()
+        os.kill(killed, signal.SIGKILL)
+        assert job.result() == expected
+    assert killed not in executors_of(session)
+
+
+def executors_of(session: SparkSession) -> list[int]:
+    """Return the processes of this session's executors."""
+    application = session.conf.get("spark.app.id")
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            words = path.read_bytes().decode(errors="replace").split("\0")
+            if application in words and any("ExecutorBackend" in word for word in words):
+                found.append(int(path.parent.name))
+    return sorted(found)
 
 
 @pytest.mark.skipif(KIND == "classic", reason="it would start a second cluster")

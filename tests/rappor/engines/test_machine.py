@@ -5,6 +5,9 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -559,6 +562,35 @@ def test_a_damaged_checkpoint_is_refused(tmp_path: Path) -> None:
         checkpoint.write_bytes(each)
         with pytest.raises(FileError, match="c: it is damaged: delete this checkpoint"):
             aggregate(folder, checkpoint=checkpoint)
+
+
+CHILD = """
+import sys
+from rappor import Registry
+from rappor.engines import aggregate_files
+registry = Registry.load(sys.argv[1])
+def tell(stage, done, total):
+    print(done, flush=True)
+found = aggregate_files([sys.argv[2]], registry, checkpoint=sys.argv[3], seconds=0, threads=1,
+                        progress=tell)
+print("resumed", found.n_resumed, flush=True)
+"""
+
+
+@pytest.mark.slow
+def test_a_killed_run_goes_on_and_counts_no_file_twice(tmp_path: Path) -> None:
+    """Killed again and again after a file or two, until it ends."""
+    folder, checkpoint = lake(tmp_path / "lake", 5), tmp_path / "c"
+    (tmp_path / "m.toml").write_text(REGISTRY)
+    command = [sys.executable, "-c", CHILD, str(tmp_path / "m.toml"), str(folder), str(checkpoint)]
+    expected = aggregate(folder)
+    for _ in range(2):
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+            assert child.stdout is not None
+            child.stdout.readline()
+            time.sleep(0.01)
+            child.kill()
+    assert aggregate(folder, checkpoint=checkpoint).counts == expected.counts
 
 
 def test_uploads_are_told_from_rows(tmp_path: Path) -> None:

@@ -14,14 +14,18 @@ from spark_servers import CLUSTER, connect_server, environment
 from tools import need
 
 SUITE = "tests/rappor/engines/spark_suite.py"
+ALL = "acceptance or not acceptance"
 OVER_CONNECT = "sums_are or every_key or missing_column or statement or command"
 """What differs between the two kinds of sessions; the rest over Connect is in the full counts."""
 
 
-def run_suite(session: str, env: dict[str, str], *, names: str = "") -> None:
-    """Run the suite's tests of these names in a process of its own."""
+def run_suite(
+    session: str, env: dict[str, str], *, lane: str = "not acceptance", names: str = ""
+) -> None:
+    """Run the suite's tests of a lane and of these names in a process of its own."""
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", SUITE]
-    command += ["-k", names, "-n", "0", "--timeout", "0"]
+    command += ["-m", lane, "-k", names]
+    command += ["-n", "0", "--timeout", "0"]
     command += ["-W", "ignore:PySpark does not yet fully support pandas"]
     answer = subprocess.run(
         command,
@@ -45,25 +49,33 @@ def test_without_spark_the_extra_is_named() -> None:
     assert run_python("-c", program).stdout == "spark\n"
 
 
-@pytest.mark.slow
-def test_the_suite_holds_in_a_classic_session(tmp_path: Path) -> None:
+LANES = pytest.mark.parametrize(
+    "is_large",
+    [
+        pytest.param(False, marks=pytest.mark.slow),
+        pytest.param(True, marks=[pytest.mark.acceptance, pytest.mark.timeout(1800)]),
+    ],
+)
+"""20 million reports, and an executor that is killed in the middle, are large."""
+
+
+@LANES
+def test_the_suite_holds_in_a_classic_session(is_large: bool, tmp_path: Path) -> None:
     """On a local cluster of two executors; its workers have neither compiler nor pandas."""
     need("java")
     need("pyspark")
-    run_suite("classic", environment(tmp_path / "workers", hidden=("numba", "pandas")))
+    if is_large:
+        run_suite("classic", environment(tmp_path / "workers", java=""), lane="acceptance")
+    else:
+        run_suite("classic", environment(tmp_path / "workers", hidden=("numba", "pandas")))
 
 
-@pytest.mark.parametrize(
-    ("names", "cluster"),
-    [
-        pytest.param(OVER_CONNECT, "local[2]", marks=pytest.mark.slow),
-        pytest.param("", CLUSTER, marks=[pytest.mark.acceptance, pytest.mark.timeout(1800)]),
-    ],
-    ids=["what differs", "all"],
-)
-def test_the_suite_holds_over_connect(names: str, cluster: str, tmp_path: Path) -> None:
+@LANES
+def test_the_suite_holds_over_connect(is_large: bool, tmp_path: Path) -> None:
     """Against a server in another process; its workers have the compiler."""
     need("java")
     need("pyspark")
-    with connect_server(tmp_path / "workers", master=cluster) as address:
-        run_suite(address, dict(os.environ), names=names)
+    given: dict[str, str] = {"master": CLUSTER, "java": ""} if is_large else {"master": "local[2]"}
+    with connect_server(tmp_path / "workers", **given) as address:
+        asked = {"lane": ALL} if is_large else {"names": OVER_CONNECT}
+        run_suite(address, dict(os.environ), **asked)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from enumeration import Distribution, instantaneous_of, permanent_of, worst_ratio
-from registries import lasting
+from registries import metric_of
 
 from rappor.candidates.google_hashing import LAYOUT
 from rappor.ground.errors import ParamsError
@@ -32,7 +32,7 @@ REDRAWN = Params(k=1, encoding="boolean", f=0.5, p=0.25, q=0.75)
 def test_losses_add_over_metrics_values_and_people() -> None:
     """Each metric's loss by a value, times the values, summed, times the people."""
     total = account(
-        [lasting(BALANCED, "a"), lasting(STRICT, "b", epoch="year")], values=3, reports=5
+        [metric_of(BALANCED, "a"), metric_of(STRICT, "b", epoch="year")], values=3, reports=5
     )
     each = [epsilon_n(BALANCED, 5), epsilon_n(STRICT, 5)]
     assert [item.each for item in total.items] == each
@@ -44,16 +44,16 @@ def test_losses_add_over_metrics_values_and_people() -> None:
 
 def test_without_a_number_of_reports_it_is_for_ever() -> None:
     """Then each value costs its loss for ever, which may be infinite."""
-    assert account([lasting(BALANCED, "a")]).epsilon == epsilon_inf(BALANCED)
+    assert account([metric_of(BALANCED, "a")]).epsilon == epsilon_inf(BALANCED)
     endless = Params(k=4, f=0.0, p=0.25, q=0.75)
-    assert account([lasting(endless, "a"), lasting(STRICT, "b")]).epsilon == math.inf
+    assert account([metric_of(endless, "a"), metric_of(STRICT, "b")]).epsilon == math.inf
     assert account([]).epsilon == 0
 
 
 @pytest.mark.parametrize("params", [BALANCED, Params(k=4, f=0.2, g=0.0, p=0.25, q=0.75)])
 def test_no_more_reports_are_charged_than_the_price_counts_on(params: Params) -> None:
     """Once in a quarter it is epsilon_1, whatever is asked, as the registry reserves."""
-    once = lasting(params, epoch="quarter", interval="epoch")
+    once = metric_of(params, epoch="quarter", interval="epoch")
     assert account([once]).epsilon == account([once], reports=10).epsilon == epsilon_1(params)
     assert 0 <= scope_price(once) - epsilon_1(params) < 0.001
     assert [each.reports for each in privacy_report(once).losses] == [1]

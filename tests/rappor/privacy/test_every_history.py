@@ -17,7 +17,7 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from registries import lasting
+from registries import metric_of
 
 from rappor.privacy.changing_params import change_cost
 from rappor.protocol.closing import Answered
@@ -151,7 +151,7 @@ def worst(steps: Sequence[tuple[Metric, str, int]], values: Sequence[object]) ->
 def test_one_pattern_a_scope_bounds_every_pair_of_histories(name: str, n: int) -> None:
     """Whatever the values do, n reports of one scope lose epsilon_n; over epochs they add."""
     params, values = ENCODINGS[name]
-    metric = lasting(params, epoch="year")
+    metric = metric_of(params, epoch="year")
     for cohort in range(params.m):
         assert worst([(metric, "2026", cohort)] * n, values) <= epsilon_n(params, n) + ROUNDING
     split = [(metric, "2026", 0)] * (n // 2) + [(metric, "2027", params.m - 1)] * (n - n // 2)
@@ -164,7 +164,7 @@ def test_the_bound_is_reached() -> None:
     for name, (params, values) in ENCODINGS.items():
         for n in (1, 2, 3):
             reached = max(
-                worst([(lasting(params), "", cohort)] * n, values) for cohort in range(params.m)
+                worst([(metric_of(params), "", cohort)] * n, values) for cohort in range(params.m)
             )
             if name.startswith("bloom"):  # three strings of four bits differ in three at most
                 assert reached > 0.7 * epsilon_n(params, n)
@@ -210,7 +210,7 @@ def test_a_change_of_parameters_costs_what_is_said(name: str, before: int, after
     old, new, values = CHANGES[name]
     cost = change_cost(old, new, before=before, after=after)
     assert cost.kept == name.startswith("p and q")
-    both = lasting(old), lasting(new)
+    both = metric_of(old), metric_of(new)
     for here, there in itertools.product(range(old.m), range(new.m)):
         if cost.kept and here != there:
             continue  # p and q keep the cohort
@@ -230,7 +230,7 @@ def repeats_alike(one: Sequence[object], other: Sequence[object]) -> bool:
 def test_several_patterns_bound_histories_that_repeat_alike(name: str, patterns: int) -> None:
     """Up to the closing they repeat in the same way; what follows may be anything."""
     params, values = ENCODINGS[name]
-    metric = lasting(params, patterns=patterns, epoch="month", interval="week")
+    metric = metric_of(params, patterns=patterns, epoch="month", interval="week")
     steps = [(metric, "2026-11", 0)] * 4
     price = scope_price(metric)
     seen = False
@@ -246,9 +246,9 @@ def test_that_a_value_changed_shows_where_a_scope_has_several_patterns() -> None
     """It is not hidden, and the documents say so: more than was paid, over few reports."""
     params, values = ENCODINGS["onehot"]
     sharp = dataclasses.replace(params, p=0.01, q=0.99)
-    steps = [(lasting(sharp, patterns=2), "", 0)] * 2
+    steps = [(metric_of(sharp, patterns=2), "", 0)] * 2
     stays, changes = (answered(steps, history) for history in (("a", "a"), ("a", "b")))
     assert loss(changes, stays) > 1.5 * 2 * epsilon_n(sharp, 1)
-    one = [(lasting(sharp), "", 0)] * 2
+    one = [(metric_of(sharp), "", 0)] * 2
     assert loss(answered(one, ("a", "a")), answered(one, ("a", "b"))) == 0
     assert values[:2] == ("a", "b")

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from registries import lasting
+from registries import metric_of
 
 from rappor.privacy.linkability import link
 from rappor.privacy.notice import at_most, describe, observer_belief
@@ -20,7 +20,9 @@ DAY = datetime.date(2026, 11, 30)
 LAST_DAY = datetime.date(2026, 12, 31)
 """Of a quarter."""
 
-make = partial(lasting, description="Home pages", owner="browser team", expires=DAY)
+make = partial(
+    metric_of, description="Home pages", owner="browser team", expires=DAY, interval="none"
+)
 """Make a metric of parameters and other fields."""
 
 
@@ -144,9 +146,9 @@ def test_an_expired_metric_is_called_expired() -> None:
 
 def test_no_bound_is_a_warning() -> None:
     """Infinite losses are said as plainly as finite ones."""
-    lasting = describe(make(Params(k=8, f=0, p=0.25, q=0.75)))
-    assert lasting.count("WARNING") == 1
-    assert "WARNING: many reports can reveal the value with certainty" in lasting
+    metric_of = describe(make(Params(k=8, f=0, p=0.25, q=0.75)))
+    assert metric_of.count("WARNING") == 1
+    assert "WARNING: many reports can reveal the value with certainty" in metric_of
     naked = describe(make(Params(k=8, f=0, p=0, q=1, insecure=True)))
     assert naked.count("WARNING") == 2
     assert "flips" not in naked

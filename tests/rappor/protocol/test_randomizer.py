@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from registries import lasting
+from registries import metric_of
 
 from rappor.encode import encode_value
 from rappor.ground.errors import MetricError, ParamsError, ReportError
@@ -28,7 +28,7 @@ from rappor.protocol.wire import Report
 
 SECRET = bytes(range(32))
 PARAMS = Params(k=12, h=2, m=8, f=0.5, p=0.25, q=0.75)
-METRIC = lasting(PARAMS)
+METRIC = metric_of(PARAMS)
 
 
 SHORT = "0b" * 22

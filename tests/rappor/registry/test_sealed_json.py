@@ -56,7 +56,7 @@ def test_an_entry_has_all_that_devices_need() -> None:
             "name": "page",
             "description": "Häufige Seiten",
             "owner": "b",
-            "expires": "2030-12-31",
+            "expires": "2999-01-01",
             "epoch": "quarter",
             "interval": "week",
             "patterns": 3,

@@ -101,10 +101,10 @@ def test_pieces_that_another_one_has_moved_are_left_alone(store: Store) -> None:
 def test_damaged_counters_of_a_metric_stop_no_other(store: Store) -> None:
     """What follows it in the order of names is closed; then it is told."""
     fill(store)
-    fields: list[Any] = [*schema.tally.c]
-    fields[0], fields[-1] = literal("damaged"), literal(b"\0")
+    columns: list[Any] = [*schema.tally.c]
+    fields = [literal("damaged"), *columns[1:-1], literal(b"\0")]
     with writing(store.engine) as db:
-        db.execute(insert(schema.tally).from_select(schema.tally.c, select(*fields)))
+        db.execute(insert(schema.tally).from_select(columns, select(*fields)))
     damaged = dataclasses.replace(SMALL, name="damaged")
     for _ in range(2):
         with pytest.raises(StoreError, match="sums in it are damaged"):
