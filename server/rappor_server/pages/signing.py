@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -32,13 +31,13 @@ _REFUSED: Final = "Signing in needs a token that is neither expired nor revoked.
 _OUT_OF_DATE: Final = "This form was made for another visit. Load the page again."
 
 
-def attempts(*, clock: Callable[[], float] = time.monotonic) -> RateLimit:
+def attempts() -> RateLimit:
     """Return the limit of attempts to sign in, as one process counts them.
 
     There is no bound on all addresses together: nobody can guess a token, and whoever reached the
     bound would keep everybody out.
     """
-    return RateLimit(_ATTEMPTS, clock=clock, what="attempts to sign in")
+    return RateLimit(_ATTEMPTS, what="attempts to sign in")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
