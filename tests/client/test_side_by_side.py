@@ -171,6 +171,7 @@ def test_no_budget_is_renewed(begun: str, first: Action, second: Action, tmp_pat
 
 
 @pytest.mark.acceptance
+@pytest.mark.timeout(1800)  # whoever is stopped is waited for, some hundred times
 @pytest.mark.parametrize(("begun", "first", "second"), ALL)
 def test_no_budget_is_renewed_at_any_moment(
     begun: str, first: Action, second: Action, tmp_path: Path
