@@ -392,13 +392,13 @@ def test_missing_extra_is_named() -> None:
     assert "rappor[analysis]" in run(program).stdout
 
 
-@pytest.mark.parametrize("package", ["rappor", "rappor_server"])
+@pytest.mark.parametrize("package", ["rappor", "rappor_client", "rappor_server"])
 def test_an_interruption_of_the_imports_shows_no_traceback(package: str) -> None:
     """Ctrl-C just after a command was started: the exit code is that of any interruption."""
     answer = run(
         f"import sys\nfrom {package}.cli import main\nclass Interrupt:\n"
         "    def find_spec(self, *_):\n        raise KeyboardInterrupt\n"
-        "sys.meta_path.insert(0, Interrupt())\nmain()"
+        "sys.meta_path.insert(0, Interrupt())\nsys.exit(main())"
     )
     assert (answer.returncode, answer.stderr) == (130, "")
 

@@ -19,7 +19,8 @@ const MONTHS = { year: 12, quarter: 3, month: 1 };
  * @param {Clock} [clock] the system's unless given
  * @returns {Clock}
  */
-export const bounded = (clock = () => Date.now() / 1000) => () => Math.min(Math.max(clock() || 0, 0), LAST);
+export const bounded = (clock = () => Date.now() / 1000) =>
+  () => Math.min(Math.max(clock() || 0, 0), LAST);
 
 /**
  * Return the day of a moment, as 2026-11-30.

@@ -348,7 +348,8 @@ function next({ sending }, spool, now, tried, mayLeave, rests) {
   const isRoom = uploads.length < MOST_PENDING;
   const fresh = isRoom && freeReport(spool, tried ? Infinity : now, now, rests);
   const untried = tried && uploads.find(({ id }) => !tried.has(id));
-  return (!sending.failures && due) || fresh || due || untried || uploads.sort((a, b) => a.backoff - b.backoff)[0];
+  const soonest = uploads.sort((a, b) => a.backoff - b.backoff)[0];
+  return (!sending.failures && due) || fresh || due || untried || soonest;
 }
 
 /**

@@ -36,7 +36,7 @@ File = tuple[int, int]
 """What tells one file from any other: its device and its number there."""
 _OF_A_PARENT: Final[list[sqlite3.Connection]] = []
 """Connections that a fork has copied; to close them would be to write."""
-_HELD_BY_A_PARENT: Final[set[Path]] = set()
+_HELD_BY_A_PARENT: Final[set[File]] = set()
 """Databases that another thread used during the fork that this process began with."""
 
 _SCHEMA: Final = """
@@ -135,8 +135,8 @@ class Store:
 
     def after_fork_in_child(self) -> None:
         """Take a new lock and open a connection of its own."""
-        if not self._turn.is_mine:
-            _HELD_BY_A_PARENT.add(self.path)
+        if self._file is not None and not self._turn.is_mine:
+            _HELD_BY_A_PARENT.add(self._file)
         self._turn.after_fork_in_child()
         if self._open is not None:  # a signal kept it from being closed; it is the parent's
             _OF_A_PARENT.append(self._open)
@@ -153,9 +153,9 @@ class Store:
 
     def _connection(self, patience: float = BUSY_SECONDS) -> sqlite3.Connection:
         """Return the connection to the file that has the database's name now."""
-        if self.path in _HELD_BY_A_PARENT:
-            raise OSError(errno.EDEADLK, "another thread used the database during the fork")
         now_there = _file_at(self.path)
+        if now_there in _HELD_BY_A_PARENT:
+            raise OSError(errno.EDEADLK, "another thread used the database during the fork")
         if self._open is None or self._file != now_there:
             self.close()
             if now_there is None:

@@ -510,6 +510,7 @@ test("a reason that is no word of a collector is not kept", async () => {
     const { client } = await open({ statuses: [{ status: 200, body }] });
     await told(client, "page", "a");
     assert.equal((await client.flush()).detail, `refused: ${kept}`);
+    assert.deepEqual(await client.counters(), { recorded: 1, refused: 1 }); // one for all reasons
   }
 });
 
