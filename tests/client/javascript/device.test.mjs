@@ -540,6 +540,17 @@ test("who refuses a metric drops all uploads of it that have failed", async () =
   assert.equal(await client.waiting(), 0);
 });
 
+test("of a metric that the registry names no more one report leaves in a week", async () => {
+  const { client, store } = await open();
+  for (let i = 0; i < 3; i++) await told(client, "page", "a");
+  for (const report of store.documents.spool.reports) report.due = NOON - 1; // it had an interval
+  await client.close();
+  const others = REGISTRY.metrics.filter(({ name }) => name !== "page");
+  const later = await open({ store, registry: await registryOf(others) });
+  assert.equal((await later.client.flush({ timeout: 1 })).sent, 1);
+  assert.equal(await later.client.waiting(), 2);
+});
+
 test("withdrawal leaves what was reserved, and a new consent pays anew", async () => {
   const { client, store } = await open();
   await told(client, "page", "a");

@@ -20,16 +20,18 @@ const pending = (id, more) => ({
 });
 
 /** Return an uploader of a device with this spool, and what it sends. */
-function uploaderOf({ reports = [], uploads = [], interval = "none", ...device }, moment = {}) {
+function uploaderOf(given, moment = {}) {
+  const { reports = [], uploads = [], last = {}, interval = "none", ...device } = given;
   const sent = [];
   const documents = {
     device: { ...newDevice("m"), ...device },
-    spool: { reports, uploads, last: {} },
+    spool: { reports, uploads, last },
     log: [],
   };
   const transport = {
     send: async (body) => {
       sent.push(body);
+      if (moment.isHanging) return new Promise(() => {});
       if (moment.isFailing) throw new TypeError();
       const answer = { reports: [{ status: "accepted" }], stop: device.stopped };
       return { status: 200, body: JSON.stringify(answer) };
@@ -121,6 +123,36 @@ test("a retry by a clock that was set back takes nothing from the week of the fi
     Object.assign(moment, { isFailing: false, now: moment.now + days * DAY });
   }
   assert.deepEqual([sent.length, new Set(sent).size], [2, 1]);
+});
+
+test("an attempt by a clock that was years ahead holds up no later one, and is soon forgotten", async () => {
+  const last = { page: [NOON + 1000 * DAY, 0] };
+  const reports = [waiting(NOON - 2), waiting(NOON - 1)];
+  const { uploader, sent } = uploaderOf({ reports, last, interval: "day" });
+  assert.equal((await uploader.step({ tried: new Set() })).reason, "sent");
+  assert.equal((await uploader.step({ tried: new Set() })).due, intervalAt("day", NOON).ends);
+  assert.equal(sent.length, 1);
+});
+
+test("a report of a metric that the collector stopped waits until the stop is over", async () => {
+  const { uploader, documents, sent } = uploaderOf({
+    reports: [waiting(NOON - 1)],
+    stopped: { page: "2026-11-20" },
+  });
+  const { due, reason } = await uploader.step({ tried: new Set() });
+  assert.deepEqual([due, reason], [Date.UTC(2026, 10, 21) / 1000, "asked to wait"]);
+  assert.equal(uploader.atHand(documents, undefined), undefined);
+  assert.deepEqual([sent, documents.spool.uploads], [[], []]);
+});
+
+test("a collector that lets a long flush wait for half a minute has failed", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const its = uploaderOf({ reports: [waiting(NOON - 1)] }, { isHanging: true });
+  const step = its.uploader.step({ tried: new Set() });
+  while (!its.sent.length) await Promise.resolve();
+  t.mock.timers.tick(30_000);
+  assert.equal((await step).reason, "unreachable");
+  assert.equal(its.documents.device.sending.failures, 1);
 });
 
 test("an interval that has had its report is not waited for", async () => {

@@ -11,7 +11,7 @@ import pytest
 from devices import Home, Opener, metric_of, peek
 from rappor_client import Answer, Client, SpoolLimits, UploadError
 from rappor_client.periods import HOUR, WEEK, day_of, interval_end, interval_seconds
-from rappor_client.testing import FixedClock, FixedCoins, MemoryTransport
+from rappor_client.testing import FixedClock, FixedCoins, MemoryTransport, constant_coins
 
 INTERVALS = pytest.mark.parametrize(("interval", "n"), [("hour", 216), ("day", 9), ("week", 3)])
 PATHS = pytest.mark.parametrize("is_flush", [False, True], ids=["background", "flush"])
@@ -83,6 +83,21 @@ def test_a_program_that_is_seldom_used_reports_each_time(
         client.close()
         assert len(transport.reports) == n_sent
         clock.advance(days=20)
+
+
+def test_a_first_report_is_not_said_to_rest(home: Home, clock: FixedClock) -> None:
+    """It waits for its random time alone."""
+    late = constant_coins(2**32 - 1)
+    client = home.open(metric_of(interval="day"), collector=MemoryTransport(), coins=late)
+    client.record("page", "x")
+    clock.advance(days=1)
+    assert client.waiting() == 0
+    sending = client._sending()
+    assert sending is not None
+    step = sending.uploader.step()
+    assert (step.upload_id, step.detail) == ("", "")
+    assert step.due is not None
+    assert step.due > clock()
 
 
 @PATHS
