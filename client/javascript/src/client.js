@@ -22,7 +22,7 @@ import { metricOf, readRegistry, recordedBy, refusedWith, together } from "./reg
 import { followClock, hasReserved, silentMetrics } from "./reservation.js";
 import { hasDue, nextEnd, smallestTag, tagOf } from "./reservoir.js";
 import { systemCoins } from "./responses.js";
-import { keepParams, termsOf } from "./scopes.js";
+import { keepParams } from "./scopes.js";
 import { SECRET_BYTES, secretOf } from "./secret.js";
 import { LONGEST_SLEEP, Sender, elapsed } from "./sender.js";
 import { dropMetrics, sentOf } from "./spool.js";

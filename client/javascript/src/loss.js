@@ -42,7 +42,7 @@ export function mostReports({ epoch, interval }) {
  * Return what one scope can cost at most, in nats, rounded up to a thousandth.
  * @param {Pick<Metric, "epoch" | "interval" | "params" | "patterns">} metric
  */
-export function scopePrice(metric) {
+function scopePrice(metric) {
   const loss = epsilonReports([[metric.params, mostReports(metric)]]);
   return metric.patterns * (Math.ceil(1000 * loss) / 1000);
 }

@@ -11,7 +11,6 @@ import { expand } from "./secret.js";
 /** @typedef {import("../index.js").Metric} Metric */
 /** @typedef {import("../index.js").Params} Params */
 /** @typedef {import("../documents.js").Device} Device */
-/** @typedef {import("../documents.js").Recorded} Recorded */
 /** @typedef {import("./scopes.js").Entering} Entering */
 
 /**
