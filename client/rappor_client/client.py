@@ -24,7 +24,7 @@ from rappor_client.folder import spool
 from rappor_client.folder.counters import counters
 from rappor_client.folder.failures import Failures, name_failure, warn
 from rappor_client.folder.forking import unforked
-from rappor_client.folder.own_folder import BUSY_SECONDS, BusyError, GoneError
+from rappor_client.folder.own_folder import BUSY_SECONDS, BusyError, GoneError, patience_until
 from rappor_client.folder.place import UnusableError, close_to_others, place_of
 from rappor_client.folder.spool import Sent
 from rappor_client.folder.tracebacks import silent
@@ -422,14 +422,11 @@ class Client:
         """Make steps until nothing waits or the next one is due after the deadline."""
         steps: list[Step] = []
 
-        def left(least: float = 0.0) -> float:
-            return max(deadline - time.monotonic(), least)
-
         if self._working is not None and self._consent:
-            self._working.writer.commit(patience=min(BUSY_SECONDS, left(_PATIENCE)))
+            self._working.writer.commit(patience=patience_until(deadline))
         while self._consent and (sending := self._sending()) is not None:
             step = sending.uploader.step(
-                timeout=left(),
+                timeout=max(deadline - time.monotonic(), 0.0),
                 tried={earlier.upload_id for earlier in steps},
                 is_urgent=not any(earlier.is_attempt for earlier in steps),
             )
@@ -438,13 +435,13 @@ class Client:
                 self._forget()
             pause = math.inf if step.due is None else max(step.due - self._clock(), 0.0)
             is_last = pause > deadline - time.monotonic()
-            waiting = self._look(spool.waiting, 0, min(BUSY_SECONDS, left()))
+            waiting = self._look(spool.waiting, 0, patience_until(deadline))
             if is_last or not (step.is_attempt or waiting):
                 return sum_up(steps, waiting=waiting)
             time.sleep(pause)
         if self._disabled:
             return Flushed(reason=FlushReason.FAILED, detail=self._disabled)
-        if not (waiting := self._look(spool.waiting, 0, min(BUSY_SECONDS, left()))):
+        if not (waiting := self._look(spool.waiting, 0, patience_until(deadline))):
             return Flushed(reason=FlushReason.NOTHING_WAITING)
         absent = FlushReason.NO_COLLECTOR if self._consent else FlushReason.NO_CONSENT
         return Flushed(reason=absent, waiting=waiting)

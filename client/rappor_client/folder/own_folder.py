@@ -21,6 +21,7 @@ NAME: Final = "device"
 BUSY_SECONDS: Final = 2.0
 """How long a lock is waited for, unless a caller has less patience."""
 RETRY_SECONDS: Final = 0.01
+_GRACE_SECONDS: Final = 0.5
 
 
 class GoneError(Exception):
@@ -33,6 +34,11 @@ class BusyError(Exception):
 
 Stamp = tuple[int, int, int]
 """What tells one version of a file from another without reading it."""
+
+
+def patience_until(deadline: float) -> float:
+    """Return how long a flush waits for a lock: half a second even if its time is over."""
+    return min(BUSY_SECONDS, max(deadline - time.monotonic(), _GRACE_SECONDS))
 
 
 class OwnFolder:

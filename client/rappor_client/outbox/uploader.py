@@ -32,7 +32,7 @@ from rappor_client.budget import admission
 from rappor_client.errors import UploadError
 from rappor_client.folder import spool
 from rappor_client.folder.counters import read_state, write_state
-from rappor_client.folder.own_folder import BUSY_SECONDS, BusyError, GoneError
+from rappor_client.folder.own_folder import BusyError, GoneError, patience_until
 from rappor_client.folder.spool import CLAIM_SECONDS, GIVE_UP_SECONDS, Pending
 from rappor_client.folder.turn import Turn
 from rappor_client.network.transport import Answer, Transport
@@ -119,11 +119,10 @@ class Uploader:
         if self._is_closed:
             return Step(due=None)
         now = self._clock()
-        patience = min(BUSY_SECONDS, max(deadline - time.monotonic(), _LEAST_SECONDS))
         try:
             upload = self._writer.run(
                 lambda db: self._claim(db, now, tried, is_urgent=is_urgent, is_backlog=is_backlog),
-                patience=patience,
+                patience=patience_until(deadline),
                 at=now,
             )
         except GoneError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import time
@@ -135,6 +136,26 @@ def test_stopped_process_does_not_outlast_the_time(home: Home) -> None:
             begun = time.monotonic()
             assert client.flush(timeout=0.1).reason is FlushReason.FAILED
             assert time.monotonic() - begun < BUSY_SECONDS
+
+
+def test_a_flush_without_time_waits_for_a_lock_that_is_soon_free(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A writer that is inside for some milliseconds is no failure."""
+    client = recorded(home.open, MemoryTransport())
+    assert client.waiting() == 1
+    sleep, slept = time.sleep, list[float]()
+    with contextlib.ExitStack() as lock:
+        lock.enter_context(locked(home.folder))
+
+        def wait(seconds: float) -> None:
+            sleep(seconds)
+            slept.append(seconds)
+            if len(slept) == 2:
+                lock.close()
+
+        monkeypatch.setattr("rappor_client.outbox.writer.time.sleep", wait)
+        assert client.flush(timeout=0.0).reason is FlushReason.SENT
 
 
 def test_two_clients_do_not_send_an_upload_at_once(home: Home) -> None:
