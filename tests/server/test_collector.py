@@ -33,9 +33,9 @@ async def main():
     try:
         for _ in range(3):
             await collector.enqueue(collector.read(upload_of(report_of(), report_of("small"))))
-        fold_all(collector.store.engine)
+        fold_all(collector.engine)
         for metric in collector.accepted_params.registry.values():
-            released = releases.release(collector.store, metric, *days)
+            released = releases.release(collector.engine, metric, *days)
             print(metric.name, released.n_reports)
     finally:
         await collector.close()
@@ -70,8 +70,8 @@ async def test_reports_count_on_the_day_of_the_database(
     collector = Collector(settings, today=lambda: utc_today() + wrong)
     try:
         await collector.enqueue(collector.read(upload_of(report_of())))
-        fold_all(collector.store.engine)
-        (found,) = released(collector.store).days
+        fold_all(collector.engine)
+        (found,) = released(collector.engine).days
         assert before <= found.day <= utc_today()
     finally:
         await collector.close()

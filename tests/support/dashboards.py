@@ -15,8 +15,7 @@ from typing import Final
 import httpx
 import plain_http
 from collectors import LOUD, UNBOUNDED, Running, entry, free_port, put, serving
-from rappor_server.storage.database import migrate
-from rappor_server.storage.store import Store
+from rappor_server.storage.database import migrate, opened
 
 from rappor import Population, Registry, simulate_counts
 
@@ -89,21 +88,21 @@ def _fill(database: str, registry: Path) -> None:
     metrics = Registry.load(registry, today=datetime.date(2025, 1, 1))
     pages, theme = metrics["home_page"].params, metrics["theme"].params
     names = [*NAMES, HOSTILE[0]]
-    with contextlib.closing(Store.open(database)) as store:
+    with opened(database) as engine:
         for number, day in enumerate(DAYS):
             weights = [1 / (rank + 1) for rank in range(len(names))]
             weights[3] *= 3 if number > 2 else 1
             counts = simulate_counts(
                 Population(names, weights), pages, n_reports=20_000, seed=number, metric="home_page"
             )
-            put(store, counts, day)
+            put(engine, counts, day)
             for version, shares in (("1", [3, 1]), ("2", [1, 2])):
                 params = theme.in_segment((("version", version),))
                 population = Population(["light", "dark"], shares)
                 counts = simulate_counts(
                     population, params, n_reports=2000, seed=number, metric="theme"
                 )
-                put(store, counts, day)
+                put(engine, counts, day)
 
 
 class Visitor:

@@ -16,6 +16,7 @@ from http import HTTPStatus
 from typing import Any, Final
 
 import msgspec
+from sqlalchemy import Engine
 
 from rappor_server import logs
 from rappor_server.analysis import kept_answers
@@ -25,7 +26,6 @@ from rappor_server.analysis.kept_answers import KeptAnswer
 from rappor_server.analysis.page_tasks import PARTS, Drawn, PageTask
 from rappor_server.errors import StoreError
 from rappor_server.problems import problem_of
-from rappor_server.storage.store import Store
 
 NIGHT: Final = ""
 """The owner of answers that nobody has asked for yet."""
@@ -48,17 +48,17 @@ class _UnderWay:
 class Answers:
     """The answers of pages and programs, as one process sees them; for the event loop's thread."""
 
-    def __init__(self, jobs: Jobs, store: Store, look_up: LookUp) -> None:
+    def __init__(self, jobs: Jobs, engine: Engine, look_up: LookUp) -> None:
         """Make nothing yet; `look_up` asks the database in a thread."""
         self._jobs = jobs
-        self._store = store
+        self._engine = engine
         self._look_up = look_up
         self._under_way: dict[bytes, _UnderWay] = {}
         self._prepared: dict[str, str] = {}
 
     async def find(self, task: PageTask[Any]) -> KeptAnswer | None:
         """Return the answer of a page as it stands, None if nobody has asked it."""
-        return await self._find(await self._look_up(task.key, self._store))
+        return await self._find(await self._look_up(task.key, self._engine))
 
     @property
     def is_busy(self) -> bool:
@@ -78,14 +78,14 @@ class Answers:
         None if its owner has as many jobs as it may. At night nothing is asked again that has
         failed lately.
         """
-        key = await self._look_up(task.key, self._store)
+        key = await self._look_up(task.key, self._engine)
         found = await self._find(key, is_night=owner == NIGHT)
         if found is not None:
             return found
         began = time.time()
         if await self._ask(kept_answers.claim, key, task.metric.name, began=began):
             if owner != NIGHT and not self._jobs.may_start(owner):  # it has started one meanwhile
-                await self._look_up(kept_answers.cancel, self._store, key)
+                await self._look_up(kept_answers.cancel, self._engine, key)
                 return None
             job = self._jobs.start(task, owner=owner, metric=task.metric.name, media_type=PARTS)
             await asyncio.wait({self._follow(key, job, began, task, address)}, timeout=wait)
@@ -93,8 +93,8 @@ class Answers:
 
     async def cancel(self, task: PageTask[Any]) -> None:
         """Stop making a page's answer, in whichever process."""
-        key = await self._look_up(task.key, self._store)
-        await self._look_up(kept_answers.cancel, self._store, key)
+        key = await self._look_up(task.key, self._engine)
+        await self._look_up(kept_answers.cancel, self._engine, key)
         self._stop(key)
 
     async def prepare(self, tasks: Iterable[PageTask[Any]]) -> None:
@@ -139,11 +139,11 @@ class Answers:
     async def forget(self, found: KeptAnswer) -> None:
         """Forget an answer; whichever process makes it stops."""
         self._stop(found.key)
-        await self._look_up(kept_answers.forget, self._store, found.key)
+        await self._look_up(kept_answers.forget, self._engine, found.key)
 
     async def files(self, found: KeptAnswer) -> dict[str, bytes]:
         """Return the files of a page by their names, or a program's result by its media type."""
-        files: dict[str, bytes] = await self._look_up(kept_answers.files, self._store, found.key)
+        files: dict[str, bytes] = await self._look_up(kept_answers.files, self._engine, found.key)
         return files
 
     async def close(self) -> None:
@@ -155,7 +155,7 @@ class Answers:
 
     async def _ask(self, ask: Callable[..., Any], *arguments: Any, **more: Any) -> Any:
         """Ask the database about its answers as they stand now."""
-        return await self._look_up(ask, self._store, *arguments, now=time.time(), **more)
+        return await self._look_up(ask, self._engine, *arguments, now=time.time(), **more)
 
     async def _find(self, key: bytes, *, is_night: bool = False) -> KeptAnswer | None:
         limit = kept_answers.KNOWN_SECONDS if is_night else kept_answers.FAILED_SECONDS
@@ -185,8 +185,8 @@ class Answers:
             while not await self._jobs.wait(job, _TELL_SECONDS):
                 if not await self._ask(kept_answers.tell, key, job.step, began=began):
                     return
-            if page is not None and not await self._look_up(page.has_key, key, self._store):
-                await self._look_up(kept_answers.cancel, self._store, key)
+            if page is not None and not await self._look_up(page.has_key, key, self._engine):
+                await self._look_up(kept_answers.cancel, self._engine, key)
             elif job.result is not None:
                 await self._ask(kept_answers.keep, key, _drawn(job.media_type, job.result))
             else:

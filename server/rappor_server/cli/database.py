@@ -15,7 +15,7 @@ from rappor.registry.registry import Registry
 from rappor_server.cli.options import (
     check_database,
     database_options,
-    open_store,
+    open_database,
     read_settings,
     setting_options,
     today,
@@ -79,8 +79,8 @@ def restore(path: Path, **options: Any) -> None:
     settings = read_settings(options)
     restore_database(path, settings.database)
     click.echo("restored")
-    with open_store(settings) as store:
-        valid = [each.id for each in tokens.list_all(store) if each.is_valid(today())]
+    with open_database(settings) as engine:
+        valid = [each.id for each in tokens.list_all(engine) if each.is_valid(today())]
     if valid:
         click.echo(f"valid tokens: {', '.join(valid)}; revoke those revoked after the backup again")
 
@@ -109,19 +109,19 @@ def prune(*, yes: bool, **options: Any) -> None:
     from rappor_server.storage.inbox import n_failed
 
     settings = read_settings(options)
-    with open_store(settings) as store:
+    with open_database(settings) as engine:
         if not yes:
-            retention.check_clock(store.engine, today())
-        fold_all(store.engine)
-        pruned = retention.prune(store.engine, today=today(), report_days=settings.report_days)
+            retention.check_clock(engine, today())
+        fold_all(engine)
+        pruned = retention.prune(engine, today=today(), report_days=settings.report_days)
     click.echo(
         f"deleted {counted(pruned.keys, 'upload key')} and {counted(pruned.reports, 'raw report')}"
     )
     # Last, so that a registry that cannot be read stops nothing else.
     registry = Registry.load(settings.registry, today=today())
-    with open_store(settings) as store:
-        close_all(store, registry.values(), earlier_of_clocks(store, today()))
-        with failing_as_store_error(), store.engine.connect() as db:
+    with open_database(settings) as engine:
+        close_all(engine, registry.values(), earlier_of_clocks(engine, today()))
+        with failing_as_store_error(), engine.connect() as db:
             failed = n_failed(db)
         if failed:
             raise StoreError(
@@ -167,8 +167,8 @@ def export(
     settings = read_settings(options)
     entry = Registry.load(settings.registry, today=today()).metric(metric)
     write = export_reports if reports else export_counts
-    with open_store(settings) as store:
-        written = write(store, folder, entry, first=first.date(), last=last.date())
+    with open_database(settings) as engine:
+        written = write(engine, folder, entry, first=first.date(), last=last.date())
     for path in written:
         click.echo(str(path))
     if not written:

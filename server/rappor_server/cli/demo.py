@@ -158,14 +158,14 @@ def _link(settings: Settings) -> str:
     """Close the blocks of all days that have ended, and return the secret of a link to sign in."""
     from rappor.registry.registry import Registry
     from rappor_server.analysis.closing import close_all
-    from rappor_server.cli.options import open_store
+    from rappor_server.cli.options import open_database
     from rappor_server.storage import tokens, visits
 
-    with open_store(settings) as store:
+    with open_database(settings) as engine:
         registry = Registry.load(settings.registry, today=today())
-        close_all(store, registry.values(), today())
-        token = tokens.create(store, metrics=None, expires=today(), today=today())
-        return visits.link(store, token.split(".")[1])
+        close_all(engine, registry.values(), today())
+        token = tokens.create(engine, metrics=None, expires=today(), today=today())
+        return visits.link(engine, token.split(".")[1])
 
 
 def _has_windows() -> bool:

@@ -47,15 +47,12 @@ def serve(**options: Any) -> int:
 def prepare(settings: Settings) -> None:
     """Wait for the database, and create the tables of a new one."""
     from rappor_server.collector import wait_for_database
-    from rappor_server.storage.database import check_schema, is_empty, migrate, open_engine
+    from rappor_server.storage.database import check_schema, is_empty, migrate, opened
 
-    engine = open_engine(settings.database)
-    try:
+    with opened(settings.database) as engine:
         if wait_for_database(lambda: is_empty(engine), seconds=settings.database_seconds):
             migrate(settings.database)
         check_schema(engine)
-    finally:
-        engine.dispose()
 
 
 def run(settings: Settings, inputs: InputFiles) -> int:

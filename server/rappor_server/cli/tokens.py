@@ -10,7 +10,7 @@ import click
 from rappor.cli.commands import Group
 from rappor.cli.options import option
 from rappor.registry.registry import Registry
-from rappor_server.cli.options import database_options, open_store, read_settings, today
+from rappor_server.cli.options import database_options, open_database, read_settings, today
 
 
 @click.group(
@@ -56,9 +56,9 @@ def create(metrics: tuple[str, ...], expires: datetime.datetime | None, **option
     registry = Registry.load(settings.registry, today=today())
     for name in metrics:
         registry.metric(name)
-    with open_store(settings) as store:
+    with open_database(settings) as engine:
         created = tokens.create(
-            store,
+            engine,
             metrics=metrics or None,
             expires=expires.date() if expires else None,
             today=today(),
@@ -73,8 +73,8 @@ def list_tokens(**options: Any) -> None:
     """List all tokens with their public name, last day and metrics."""
     from rappor_server.storage import tokens
 
-    with open_store(read_settings(options)) as store:
-        for found in tokens.list_all(store):
+    with open_database(read_settings(options)) as engine:
+        for found in tokens.list_all(engine):
             allowed = (
                 "all metrics" if found.metrics is None else ", ".join(found.metrics) or "damaged"
             )
@@ -98,8 +98,8 @@ def revoke(token_id: str, **options: Any) -> int:
     """
     from rappor_server.storage import tokens
 
-    with open_store(read_settings(options)) as store:
-        if tokens.revoke(store, token_id, today=today()):
+    with open_database(read_settings(options)) as engine:
+        if tokens.revoke(engine, token_id, today=today()):
             click.echo("revoked")
             return 0
     click.echo("there is no token with this name", err=True)

@@ -32,7 +32,6 @@ from rappor_server.storage.database import (
     writing,
 )
 from rappor_server.storage.fold import add_refusals
-from rappor_server.storage.store import Store
 from rappor_server.storage.tallies import Tally
 
 _DAY: Final = datetime.timedelta(days=1)
@@ -128,7 +127,7 @@ _Blocks = defaultdict[tuple[str, int], list[Block]]
 """Those of a metric by the fingerprint of their parameters and their cohort."""
 
 
-def last_day(store: Store, metric: Metric, *, today: datetime.date) -> datetime.date:
+def last_day(engine: Engine, metric: Metric, *, today: datetime.date) -> datetime.date:
     """Return the last day whose reports may be read: the last one that is in blocks.
 
     A metric without a minimum has its last day with reports, today's too.
@@ -136,16 +135,16 @@ def last_day(store: Store, metric: Metric, *, today: datetime.date) -> datetime.
     day, through = schema.tally.c.day, schema.blocked.c.through
     own = select(func.max(day)).where(schema.tally.c.metric == metric.name, day <= today)
     last = select(through).where(schema.blocked.c.metric == metric.name)
-    with failing_as_store_error(), store.engine.connect() as db:
+    with failing_as_store_error(), engine.connect() as db:
         found = db.execute(last if metric.min_reports else own).scalar_one_or_none()
     return found or (today - _DAY if metric.min_reports else today)
 
 
-def n_reports(store: Store, metric: Metric) -> int:
+def n_reports(engine: Engine, metric: Metric) -> int:
     """Return how many reports of a metric are counted and in no block."""
     columns = schema.tally.c
     own = (columns.metric == metric.name, ~columns.quarantine)
-    with failing_as_store_error(), store.engine.connect() as db:
+    with failing_as_store_error(), engine.connect() as db:
         return int(db.scalar(select(func.sum(columns.reports)).where(*own)) or 0)
 
 

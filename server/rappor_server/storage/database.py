@@ -153,6 +153,23 @@ def opened(text: str) -> Iterator[Engine]:
         engine.dispose()
 
 
+def open_checked(text: str) -> Engine:
+    """Open a database; SchemaError unless it has the schema of this program."""
+    engine = open_engine(text)
+    try:
+        check_schema(engine)
+    except StoreError:
+        engine.dispose()
+        raise
+    return engine
+
+
+def ping(engine: Engine) -> None:
+    """Raise StoreError unless a database answers a query."""
+    with failing_as_store_error(), engine.connect() as db:
+        db.execute(select(1))
+
+
 @contextlib.contextmanager
 def writing(engine: Engine) -> Iterator[Connection]:
     """Open a transaction that writes; errors of the database become StoreError.

@@ -17,8 +17,7 @@ from collectors import free_port, make_token, serving
 from dashboards import DAYS, HOSTILE, NAMES, TOML, Dashboard, Visitor
 from pages import drawings, tables
 from rappor_server.storage import schema
-from rappor_server.storage.database import writing
-from rappor_server.storage.store import Store
+from rappor_server.storage.database import opened, writing
 from sqlalchemy import update
 
 CANDIDATES = "Candidates: detected ones first"
@@ -203,7 +202,7 @@ def test_an_answer_is_for_who_may_read_its_metric(
     visitor.sign_in(token)
     page = visitor.answer("/pages/metrics/theme/ranking")
     columns = schema.token.c
-    with contextlib.closing(Store.open(dashboard.database)) as store, writing(store.engine) as db:
+    with opened(dashboard.database) as engine, writing(engine) as db:
         own = columns.id == token.split(".")[1]
         db.execute(update(schema.token).where(own).values(metrics='["home_page"]'))
     assert visitor.get("/pages/").status_code == 200

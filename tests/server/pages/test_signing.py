@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import re
 from collections.abc import Callable
@@ -13,7 +12,7 @@ from collectors import make_token
 from dashboards import Dashboard, Visitor, form_token
 from rappor_server.pages.app import ROUTES
 from rappor_server.storage import tokens
-from rappor_server.storage.store import Store
+from rappor_server.storage.database import opened
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
@@ -190,8 +189,8 @@ def test_a_revoked_token_ends_its_visits_at_once(
     own = make_token(dashboard.database)
     visitor.sign_in(own)
     assert visitor.get("/pages/").status_code == 200
-    with contextlib.closing(Store.open(dashboard.database)) as store:
-        tokens.revoke(store, own.split(".")[1], today=datetime.date(2026, 11, 22))
+    with opened(dashboard.database) as engine:
+        tokens.revoke(engine, own.split(".")[1], today=datetime.date(2026, 11, 22))
     assert visitor.get("/pages/").status_code == 303
 
 

@@ -34,8 +34,7 @@ from collectors import (
 )
 from inbox_child import fold_always, receive
 from programs import until
-from rappor_server.storage.database import migrate
-from rappor_server.storage.store import Store
+from rappor_server.storage.database import migrate, opened
 
 _LEAST = 20
 """Uploads that each collector stores before it is killed; of the 8 senders' last one each may be
@@ -240,9 +239,9 @@ def test_killed_receivers_and_folders_lose_nothing_and_double_nothing(
         n_uploads = site.end()
     finally:
         site.kill()
-    with contextlib.closing(Store.open(database)) as store:
-        fold_now(store)
-        (counts,) = released(store).collections
+    with opened(database) as engine:
+        fold_now(engine)
+        (counts,) = released(engine).collections
     assert counts.reports.tolist() == [len(range(j, n_uploads, 4)) for j in range(4)]
     for j in range(4):
         own = range(j, n_uploads, 4)
