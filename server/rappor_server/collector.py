@@ -30,12 +30,11 @@ from rappor_server.input_files import InputFiles
 from rappor_server.prometheus import Metrics
 from rappor_server.request_limits import AddressShare, BodyBudget, RateLimit
 from rappor_server.settings import Settings
-from rappor_server.storage.blocks import last_day
-from rappor_server.storage.database import open_checked, ping
+from rappor_server.storage.blocks import last_day, note_rules
+from rappor_server.storage.database import open_checked, ping, utc_today
 from rappor_server.storage.folder import Folder, State
 from rappor_server.storage.group_commit import Receiver, Result, Writer
 from rappor_server.storage.inbox import open_inbox
-from rappor_server.storage.rule_history import note_rules
 from rappor_server.upload_keys import UploadKeys
 
 Answer = asyncio.Future[bytes]
@@ -47,11 +46,6 @@ _PROBE_SECONDS: Final = 2.0
 _LOOK_UPS: Final = 2
 _MOST_WAITING: Final = 8
 """Questions that wait for a process of their kind, before others are turned away."""
-
-
-def utc_today() -> datetime.date:
-    """Return the day (UTC)."""
-    return datetime.datetime.now(datetime.UTC).date()
 
 
 class Collector:

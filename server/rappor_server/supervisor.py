@@ -19,10 +19,10 @@ from typing import Any, Final
 
 from rappor.ground.errors import RapporError
 from rappor_server import logs, systemd
-from rappor_server.collector import utc_today
 from rappor_server.input_files import InputFiles
 from rappor_server.serving import Server, Sockets
 from rappor_server.settings import Settings
+from rappor_server.storage.database import utc_today
 
 _CONTEXT: Final = multiprocessing.get_context("spawn")
 _TICK_SECONDS: Final = 0.5

@@ -9,8 +9,9 @@ import pytest
 from collectors import REGISTRY, released, report_of, upload_of
 from programs import run_python
 from rappor_server.cli.serve import prepare
-from rappor_server.collector import Collector, utc_today
+from rappor_server.collector import Collector
 from rappor_server.settings import Settings
+from rappor_server.storage.database import utc_today
 from rappor_server.storage.fold import fold_all
 
 PROGRAM = """
@@ -18,8 +19,6 @@ import asyncio, datetime, sys
 import rappor_server.http.app
 from collectors import report_of, upload_of
 from rappor_server.analysis import releases
-from rappor_server.analysis.release_json import write_release
-from programs import run_python
 from rappor_server.cli.serve import prepare
 from rappor_server.collector import Collector
 from rappor_server.settings import Settings

@@ -318,9 +318,9 @@ STARTED = """
 import sys
 from rappor_server import logs
 from rappor_server.cli.serve import run
-from rappor_server.collector import utc_today
 from rappor_server.input_files import InputFiles
 from rappor_server.settings import Settings
+from rappor_server.storage.database import utc_today
 
 settings = Settings(registry=sys.argv[1], port=0)
 logs.configure()

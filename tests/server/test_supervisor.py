@@ -15,10 +15,10 @@ from typing import Any, cast
 
 import pytest
 from collectors import REGISTRY
-from rappor_server.collector import utc_today
 from rappor_server.input_files import InputFiles
 from rappor_server.serving import Sockets
 from rappor_server.settings import Settings
+from rappor_server.storage.database import utc_today
 from rappor_server.supervisor import Supervisor, _Worker
 
 FAR = 1e9

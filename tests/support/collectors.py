@@ -27,7 +27,7 @@ from rappor_server.ingest.accepted_params import AcceptedParams
 from rappor_server.ingest.validate import Submission, Suspicious, read_upload
 from rappor_server.storage import day_tables, schema, tokens
 from rappor_server.storage.bulk import insert_rows
-from rappor_server.storage.database import opened, writing
+from rappor_server.storage.database import opened, utc_today, writing
 from rappor_server.storage.fold import Folded, fold, fold_all
 from rappor_server.storage.inbox import Group, open_inbox
 from rappor_server.storage.record import Refusals, encode
@@ -441,7 +441,7 @@ def serving_file(
 def make_token(database: str, *metrics: str, expires: datetime.date | None = None) -> str:
     """Create a token that may read some metrics, or all of them."""
     with opened(database) as engine:
-        today = datetime.datetime.now(datetime.UTC).date()
+        today = utc_today()
         return tokens.create(engine, metrics=metrics or None, expires=expires, today=today)
 
 

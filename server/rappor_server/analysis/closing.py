@@ -20,11 +20,10 @@ from rappor.ground.errors import RapporError
 from rappor.registry.metric import Metric
 from rappor_server import logs
 from rappor_server.analysis.worker import Tell
-from rappor_server.storage.blocks import close_blocks, due
+from rappor_server.storage.blocks import close_blocks, due, rule_of
 from rappor_server.storage.database import failing_as_store_error, today_of
 from rappor_server.storage.fold import fold_all
 from rappor_server.storage.retention import check_uploads
-from rappor_server.storage.rule_history import rule_of
 
 _PIECE_SECONDS: Final = 5.0
 """How long a task goes on; a process answers for a task within a limit of time."""

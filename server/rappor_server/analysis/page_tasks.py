@@ -39,8 +39,8 @@ from rappor_server.analysis.releases import (
     releases_by,
 )
 from rappor_server.analysis.tasks import Range, no_results
+from rappor_server.analysis.warning_signs import n_arrived
 from rappor_server.analysis.worker import Tell
-from rappor_server.storage.blocks import n_reports
 
 if TYPE_CHECKING:
     from rappor.candidates.candidates import Candidates
@@ -155,7 +155,9 @@ class PageTask(ABC, Generic[_Found]):
                 _program(),
                 repr(self).encode(),
                 b"" if source is None else source.contents(engine),
-                b"" if self.metric.min_reports else f"{n_reports(engine, self.metric)}".encode(),
+                b""
+                if self.metric.min_reports
+                else f"{n_arrived(engine, self.metric.name)}".encode(),
             ]
         )
 

@@ -39,8 +39,8 @@ from rappor.protocol.params import Params
 from rappor.registry.metric import Metric
 from rappor_server.errors import StoreError
 from rappor_server.storage import schema
+from rappor_server.storage.blocks import rule_of
 from rappor_server.storage.database import failing_as_store_error
-from rappor_server.storage.rule_history import rule_of
 from rappor_server.storage.tallies import Tally
 
 MOST_STRETCHES: Final = 400

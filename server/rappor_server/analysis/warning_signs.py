@@ -60,9 +60,10 @@ def n_quarantined(engine: Engine, metric: str) -> int:
     return _n_counted(engine, metric, schema.tally.c.quarantine)
 
 
-def n_arrived(engine: Engine, metric: str, day: datetime.date) -> int:
-    """Return how many reports of a metric are counted on a day and are in no block yet."""
-    return _n_counted(engine, metric, schema.tally.c.day == day, ~schema.tally.c.quarantine)
+def n_arrived(engine: Engine, metric: str, day: datetime.date | None = None) -> int:
+    """Return how many reports of a metric are counted, on a day or all, and are in no block yet."""
+    on_day = () if day is None else (schema.tally.c.day == day,)
+    return _n_counted(engine, metric, ~schema.tally.c.quarantine, *on_day)
 
 
 def _n_counted(engine: Engine, metric: str, *conditions: ColumnElement[bool]) -> int:

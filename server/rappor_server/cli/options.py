@@ -1,10 +1,9 @@
-"""What the commands share: the options of every setting, the open database, and the day."""
+"""What the commands share: the options of every setting and the open database."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import datetime
 import difflib
 import os
 import tomllib
@@ -164,8 +163,3 @@ def check_database(chosen: Settings) -> None:
             f"database must be that of a collector, got {url.render_as_string()}, which is "
             "empty: run rappor-server serve or migrate to create the tables"
         )
-
-
-def today() -> datetime.date:
-    """Return the day (UTC)."""
-    return datetime.datetime.now(datetime.UTC).date()

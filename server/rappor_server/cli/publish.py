@@ -12,8 +12,9 @@ from rappor.cli.options import option
 from rappor.ground.errors import RapporError
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
-from rappor_server.cli.options import database_options, open_database, read_settings, today
+from rappor_server.cli.options import database_options, open_database, read_settings
 from rappor_server.settings import Settings
+from rappor_server.storage.database import utc_today
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -49,7 +50,7 @@ def publish(*, metrics: tuple[str, ...], out: Path, **options: Any) -> None:
     are the same edition. Everything in the folder is public, including the candidates.
     """
     settings = read_settings(options)
-    registry = Registry.load(settings.registry, today=today())
+    registry = Registry.load(settings.registry, today=utc_today())
     chosen = [registry.metric(name) for name in metrics]
     with open_database(settings) as engine:
         for metric in chosen or [each for each in registry.values() if each.min_reports]:
@@ -71,10 +72,10 @@ def _publish(engine: Engine, metric: Metric, settings: Settings, out: Path) -> s
     from rappor_server.analysis.page_tasks import Asked, whole_weeks
     from rappor_server.storage.blocks import last_day
 
-    close_days(engine, metric, earlier_of_clocks(engine, today()))
+    close_days(engine, metric, earlier_of_clocks(engine, utc_today()))
     source = candidate_source(engine, metric, "", registry=settings.registry)
     asked = Asked(metric=metric, source=source, detection=Detection())
-    found = whole_weeks(engine, asked, last_day(engine, metric, today=today()))
+    found = whole_weeks(engine, asked, last_day(engine, metric, today=utc_today()))
     if not found.periods:
         return f"{metric.name}: no whole week is released yet"
     candidates = asked.candidates(engine)

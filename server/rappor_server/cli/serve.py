@@ -8,9 +8,10 @@ from typing import Any, Final
 import click
 
 from rappor.cli.commands import Command
-from rappor_server.cli.options import help_all_option, read_settings, setting_options, today
+from rappor_server.cli.options import help_all_option, read_settings, setting_options
 from rappor_server.input_files import InputFiles
 from rappor_server.settings import Settings
+from rappor_server.storage.database import utc_today
 
 _FIRST: Final = {"database", "host", "port", "admin", "pages", "upload_key_file", "origins"}
 """What `--help` shows beside --config; `--help-all` shows the rest."""
@@ -38,7 +39,7 @@ def serve(**options: Any) -> int:
     from rappor_server import logs
 
     settings = read_settings(options)
-    inputs = InputFiles.read(settings, today=today())
+    inputs = InputFiles.read(settings, today=utc_today())
     logs.configure()
     prepare(settings)
     return run(settings, inputs)

@@ -10,7 +10,8 @@ import click
 from rappor.cli.commands import Group
 from rappor.cli.options import option
 from rappor.registry.registry import Registry
-from rappor_server.cli.options import database_options, open_database, read_settings, today
+from rappor_server.cli.options import database_options, open_database, read_settings
+from rappor_server.storage.database import utc_today
 
 
 @click.group(
@@ -53,7 +54,7 @@ def create(metrics: tuple[str, ...], expires: datetime.datetime | None, **option
     from rappor_server.storage import tokens
 
     settings = read_settings(options)
-    registry = Registry.load(settings.registry, today=today())
+    registry = Registry.load(settings.registry, today=utc_today())
     for name in metrics:
         registry.metric(name)
     with open_database(settings) as engine:
@@ -61,7 +62,7 @@ def create(metrics: tuple[str, ...], expires: datetime.datetime | None, **option
             engine,
             metrics=metrics or None,
             expires=expires.date() if expires else None,
-            today=today(),
+            today=utc_today(),
         )
     click.echo("Save this token. It cannot be shown again.", err=True)
     click.echo(created)
@@ -99,7 +100,7 @@ def revoke(token_id: str, **options: Any) -> int:
     from rappor_server.storage import tokens
 
     with open_database(read_settings(options)) as engine:
-        if tokens.revoke(engine, token_id, today=today()):
+        if tokens.revoke(engine, token_id, today=utc_today()):
             click.echo("revoked")
             return 0
     click.echo("there is no token with this name", err=True)

@@ -54,11 +54,6 @@ def begin(
     return secret
 
 
-def link(engine: Engine, token_id: str, *, now: float | None = None) -> str:
-    """Return the secret of a link that signs in once, by the token of this public name."""
-    return begin(engine, token_id, now=now, once=True)
-
-
 def find(engine: Engine, cookie: str, *, now: float | None = None) -> str | None:
     """Return the public name of a visit's token, None if it has ended; it was seen now."""
     now = time.time() if now is None else now

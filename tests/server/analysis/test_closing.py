@@ -15,11 +15,10 @@ from programs import become, until
 from rappor_server.analysis import closing, releases
 from rappor_server.analysis.closing import CloseTask, metrics_due
 from rappor_server.analysis.releases import DayReports
-from rappor_server.collector import utc_today
 from rappor_server.errors import StoreError
 from rappor_server.storage import blocks, schema
-from rappor_server.storage.database import migrate, open_checked, writing
-from rappor_server.storage.rule_history import note_rules, rule_of
+from rappor_server.storage.blocks import note_rules, rule_of
+from rappor_server.storage.database import migrate, open_checked, utc_today, writing
 from sqlalchemy import Engine, event, insert, literal, select, update
 
 from rappor import Metric, Params

@@ -31,9 +31,8 @@ from rappor_server.analysis.warning_signs import Refusals, n_quarantined, refusa
 from rappor_server.errors import StoreError
 from rappor_server.ingest.accepted_params import AcceptedParams
 from rappor_server.storage import schema
-from rappor_server.storage.blocks import SET_ASIDE
+from rappor_server.storage.blocks import SET_ASIDE, note_rules
 from rappor_server.storage.database import writing
-from rappor_server.storage.rule_history import note_rules
 from registries import registry_of
 from sqlalchemy import Engine, event
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from collectors import put, run_command
 from dashboards import TOML
-from rappor_server.storage.database import migrate, opened
+from rappor_server.storage.database import migrate, opened, utc_today
 
 from rappor import Population, Registry, simulate_counts
 
@@ -20,7 +20,7 @@ def test_whole_weeks_are_published(tmp_path: Path) -> None:
     registry.write_text(TOML, encoding="utf-8")
     database = f"sqlite:///{tmp_path / 'metrics.sqlite3'}"
     migrate(database)
-    today = datetime.datetime.now(datetime.UTC).date()
+    today = utc_today()
     monday = today - datetime.timedelta(days=today.weekday())
     params = Registry.load(registry, today=datetime.date(2025, 1, 1))["theme"].params
     with opened(database) as engine:

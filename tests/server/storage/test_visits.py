@@ -40,7 +40,7 @@ def test_there_are_only_some_visits_at_a_time(engine: Engine) -> None:
 
 def test_a_link_signs_in_once_and_soon(engine: Engine) -> None:
     """It is no cookie, a cookie is no link, and one that was used or is old is worth nothing."""
-    used, late = (visits.link(engine, "token", now=0.0) for _ in range(2))
+    used, late = (visits.begin(engine, "token", now=0.0, once=True) for _ in range(2))
     assert visits.find(engine, used, now=0.0) is None
     assert visits.open_link(engine, visits.begin(engine, "token", now=0.0), now=0.0) is None
     assert visits.open_link(engine, used, now=1.0) == "token"
