@@ -65,7 +65,6 @@ class Metrics:
     """The counters of one application."""
 
     def __init__(self, queue_length: Callable[[], int]) -> None:
-        """Create the counters in a registry of their own."""
         self._registry = CollectorRegistry()
         self._queue_length = queue_length
         self._times: dict[tuple[str, int], Histogram] = {}
