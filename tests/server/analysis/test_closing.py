@@ -18,7 +18,7 @@ from rappor_server.analysis.releases import DayReports
 from rappor_server.errors import StoreError
 from rappor_server.storage import blocks, schema
 from rappor_server.storage.blocks import note_rules, rule_of
-from rappor_server.storage.database import migrate, open_checked, utc_today, writing
+from rappor_server.storage.database import migrate, opened, utc_today, writing
 from sqlalchemy import Engine, event, insert, literal, select, update
 
 from rappor import Metric, Params
@@ -282,9 +282,8 @@ def test_closing_has_a_process_of_its_own_that_ends(tmp_path: Path) -> None:
     """Readers answer beside it; once nothing is due, only they are left."""
     address = f"sqlite:///{tmp_path}/counts.sqlite3"
     migrate(address)
-    engine = open_checked(address)
-    fill(engine, utc_today() - datetime.timedelta(days=N_DAYS))
-    engine.dispose()
+    with opened(address) as engine:
+        fill(engine, utc_today() - datetime.timedelta(days=N_DAYS))
     with serving(tmp_path, address) as running:
         token = make_token(address)
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import plain_http
 import pytest
-from collectors import make_token
-from dashboards import Dashboard, Visitor, form_token
+from collectors import Running, make_token
+from dashboards import Visitor, form_token
 from rappor_server.pages.app import ROUTES
 from rappor_server.storage import tokens
 from rappor_server.storage.database import opened
@@ -20,11 +20,11 @@ POLICY = (
 )
 
 
-def test_pages_are_at_the_operators_address_only(dashboard: Dashboard) -> None:
+def test_pages_are_at_the_operators_address_only(dashboard: Running) -> None:
     """At the other one there is nothing, whatever is asked for."""
     for path in ("/pages", "/pages/", "/pages/sign-in", "/pages/static/report.css"):
-        assert dashboard.running.get(path).status_code == 404
-    assert plain_http.get(f"{dashboard.url}/pages").headers["location"] == "/pages/"
+        assert dashboard.get(path).status_code == 404
+    assert plain_http.get(f"{dashboard.admin_url}/pages").headers["location"] == "/pages/"
 
 
 def test_nobody_sees_a_page_without_signing_in(new_visitor: Callable[[], Visitor]) -> None:
@@ -182,7 +182,7 @@ def test_the_form_to_sign_in_is_bound_to_its_browser(
 
 
 def test_a_revoked_token_ends_its_visits_at_once(
-    dashboard: Dashboard, new_visitor: Callable[[], Visitor]
+    dashboard: Running, new_visitor: Callable[[], Visitor]
 ) -> None:
     """The next request leads to where one signs in."""
     visitor = new_visitor()
@@ -195,7 +195,7 @@ def test_a_revoked_token_ends_its_visits_at_once(
 
 
 def test_a_token_shows_its_own_metrics_only(
-    dashboard: Dashboard, new_visitor: Callable[[], Visitor]
+    dashboard: Running, new_visitor: Callable[[], Visitor]
 ) -> None:
     """Others are neither listed, nor shown, nor asked about, nor named."""
     visitor = new_visitor()
