@@ -5,12 +5,25 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import datetime
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
-from collectors import ACCEPTED, TODAY, commit, day, make_token, report_of, serving, upload_of
+from collectors import (
+    ACCEPTED,
+    TODAY,
+    commit,
+    count_group,
+    day,
+    make_token,
+    report_of,
+    serving,
+    submission_of,
+    upload_of,
+)
 from programs import become, until
 from rappor_server.analysis import closing, releases
 from rappor_server.analysis.closing import CloseTask, metrics_due
@@ -294,3 +307,50 @@ def test_closing_has_a_process_of_its_own_that_ends(tmp_path: Path) -> None:
 
         until(lambda: not waiting() and "rappor-closer" not in running.children())
         assert "rappor-reader" in running.children()
+
+
+AT_ONCE = dataclasses.replace(ACCEPTED.registry["small"], min_reports=1)
+
+
+@pytest.mark.slow
+def test_readers_at_once_close_each_block_once(engine: Engine) -> None:
+    """Whatever they read of a day, at any time and from any thread, is nothing or its one answer.
+
+    Their clocks are days ahead of the collector's, so each of its days has ended for them while it
+    still writes.
+    """
+    ended = threading.Event()
+
+    def look() -> set[tuple[datetime.date, int, tuple[int, ...]]]:
+        seen = set()
+        while not ended.is_set():
+            seen |= {answer for i in range(N_DAYS) for answer in answers_of(engine, i)}
+        return seen
+
+    with ThreadPoolExecutor(4) as pool:
+        readers = [pool.submit(look) for _ in range(4)]
+        try:
+            for i in range(300):
+                body = upload_of(report_of("small", bits=i, cohort=i % 4))
+                count_group(engine, [submission_of(body)], today=day(i * N_DAYS // 300))
+        finally:
+            ended.set()
+        seen = set().union(*(reader.result(timeout=60) for reader in readers))
+    final = {answer for i in range(3 * N_DAYS) for answer in answers_of(engine, i, later=N_DAYS)}
+    assert seen <= final
+    assert len({shown for shown, *_ in final}) == len(final)
+    last = day(3 * N_DAYS)
+    closing.close_days(engine, AT_ONCE, last)
+    everything = releases.release(engine, AT_ONCE, day(0), last)
+    assert 0 <= 300 - everything.n_reports < 4 * AT_ONCE.min_cohort
+
+
+def answers_of(
+    engine: Engine, i: int, *, later: int = 0
+) -> list[tuple[datetime.date, int, tuple[int, ...]]]:
+    """Return the day, reports and sums of what is shown of one day."""
+    closing.close_days(engine, AT_ONCE, day(2 * N_DAYS + later))
+    shown = releases.release(engine, AT_ONCE, day(i), day(i))
+    return [
+        (day(i), each.n_reports, tuple(each.ones.ravel().tolist())) for each in shown.collections
+    ]

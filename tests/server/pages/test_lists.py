@@ -6,6 +6,7 @@ import datetime
 
 import httpx
 import pytest
+from collectors import beside
 from dashboards import NAMES, Visitor, form_token
 from rappor_server.analysis import candidate_lists
 from rappor_server.errors import LimitError
@@ -91,3 +92,20 @@ def test_lists_are_bounded_and_have_names_of_their_own(engine: Engine) -> None:
 
 def _keep(engine: Engine, name: str) -> None:
     candidate_lists.keep(engine, "page", name, b"a", most=10, today=TODAY)
+
+
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)  # SQLite has one writer
+def test_of_two_lists_of_one_name_the_second_is_refused(engine: Engine) -> None:
+    """Two who keep a list at once have one list, and the other is told that its name is taken."""
+    told: list[str] = []
+
+    def ask() -> None:
+        with pytest.raises(ParamsError, match="the name must be new"):
+            _keep(engine, "own")
+        told.append("taken")
+
+    other = beside(engine, "INSERT INTO candidate_list", ask)
+    _keep(engine, "own")
+    other.join()
+    assert told == ["taken"]
+    assert [each.name for each in candidate_lists.list_all(engine, "page")] == ["own"]
