@@ -33,7 +33,7 @@ from collectors import (
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.serialization import Encoding, PrivateFormat
 from programs import until
-from rappor_server.storage.database import open_engine
+from rappor_server.storage.database import opened
 from sockets import certificate
 from sqlalchemy import text
 
@@ -407,10 +407,8 @@ def test_a_collector_whose_workers_cannot_start_ends_as_failed(
     workers: Running, database: str
 ) -> None:
     """After some tries of each worker the exit status is 1, so that systemd starts it again."""
-    engine = open_engine(database)
-    with engine.begin() as db:
+    with opened(database) as engine, engine.begin() as db:
         db.execute(text("ALTER TABLE alembic_version RENAME TO hidden"))
-    engine.dispose()
     for victim in processes_of(workers):
         os.kill(victim, signal.SIGKILL)
     assert workers.process.wait(250) == 1

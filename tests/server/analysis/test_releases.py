@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from rappor_server.analysis import closing, releases
 from rappor_server.analysis.release_json import write_releases
 from rappor_server.analysis.releases import DayReports
-from rappor_server.analysis.tasks import JSON, CountsTask, EstimatesTask, Range
+from rappor_server.analysis.tasks import JSON, EstimatesTask
 from rappor_server.analysis.warning_signs import Refusals, n_quarantined, refusals
 from rappor_server.errors import StoreError
 from rappor_server.ingest.accepted_params import AcceptedParams
@@ -492,13 +492,3 @@ def test_a_small_segment_is_in_no_sum(engine: Engine) -> None:
     assert whole.n_reports == apart.n_reports == 6
     assert [each.params.segment for each in apart.collections] == [(("version", "1"),)]
     assert whole.withheld == apart.withheld == (day(0),)
-
-
-def test_the_task_answers_segments_that_analysts_read(engine: Engine) -> None:
-    """As JSON whose parameters name them."""
-    send_segment(engine, "2", *[0, 0, 1, 1, 2, 2])
-    closing.close_days(engine, SPLIT, day(5))
-    days = Range(first=None, last=None)
-    task = CountsTask(metric=SPLIT, range=days, params=None, media_type=JSON, segments=True)
-    found = Released.from_json(task.run(engine, lambda _: None))
-    assert [each.params.segment for each in found.collections] == [(("version", "2"),)]

@@ -9,16 +9,13 @@ import json
 import os
 import re
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from collectors import Running, free_port, make_token, serving_file
 from dashboards import DAYS, HOSTILE, NAMES, TOML, Visitor
 from pages import drawings, tables
-from rappor_server.storage import schema
-from rappor_server.storage.database import opened, writing
-from sqlalchemy import update
 
 CANDIDATES = "Candidates: detected ones first"
 HOME = "/pages/metrics/home_page"
@@ -191,23 +188,6 @@ def test_a_question_without_an_answer_says_why(
     answer = reader.answer(f"/pages/metrics/{path}", **fields)
     assert answer.status_code == (404 if "list" in fields else 422)
     assert sentence in answer.text
-
-
-def test_an_answer_is_for_who_may_read_its_metric(
-    dashboard: Running, new_visitor: Callable[[], Visitor]
-) -> None:
-    """Anybody who may; not any more once the token does not allow it."""
-    visitor, token = new_visitor(), make_token(dashboard.database)
-    visitor.sign_in(token)
-    page = visitor.answer("/pages/metrics/theme/ranking")
-    columns = schema.token.c
-    with opened(dashboard.database) as engine, writing(engine) as db:
-        own = columns.id == token.split(".")[1]
-        db.execute(update(schema.token).where(own).values(metrics='["home_page"]'))
-    assert visitor.get("/pages/").status_code == 200
-    assert visitor.http.get(page.url).status_code == 404
-    assert visitor.file(page, "report.html").status_code == 404
-    assert visitor.get(f"{page.url.path}/progress").status_code == 404
 
 
 def test_a_question_in_progress_is_found_again_and_may_be_cancelled(

@@ -195,10 +195,12 @@ def test_a_revoked_token_ends_its_visits_at_once(
 
 
 def test_a_token_shows_its_own_metrics_only(
-    dashboard: Running, new_visitor: Callable[[], Visitor]
+    dashboard: Running, new_visitor: Callable[[], Visitor], reader: Visitor
 ) -> None:
-    """Others are neither listed, nor shown, nor asked about, nor named."""
+    """Others are neither listed, nor shown, nor asked about, nor named; nor are their answers."""
     visitor = new_visitor()
+    answered = reader.answer("/pages/metrics/home_page/ranking").url
+    assert visitor.http.get(answered).headers["location"] == "/pages/sign-in"
     visitor.sign_in(make_token(dashboard.database, "theme"))
     page = visitor.get("/pages/").text
     assert "theme" in page
@@ -207,6 +209,8 @@ def test_a_token_shows_its_own_metrics_only(
     for path in ("ranking/cancel", "lists", "lists/delete"):
         answer = visitor.http.post(f"/pages/metrics/home_page/{path}", data=fields)
         assert answer.status_code == 404
-    for path in ("home_page", "home_page/ranking", "home_page/lists?list=x", "nobody"):
+    query = answered.query.decode()
+    parts = [f"home_page/ranking{part}?{query}" for part in ("", "/progress", "/files/report.html")]
+    for path in (*parts, "home_page", "home_page/lists?list=x", "nobody"):
         answer = visitor.get(f"/pages/metrics/{path}")
         assert (answer.status_code, "no metric of this name" in answer.text) == (404, True)

@@ -39,8 +39,7 @@ from rappor_server.storage.bulk import insert_rows
 from rappor_server.storage.database import (
     erase_traces,
     is_alone,
-    open_checked,
-    open_engine,
+    opened,
     ping,
     today_of,
     writing,
@@ -126,15 +125,16 @@ def test_mixed_uploads_lose_and_double_nothing(engine: Engine, pattern: tuple[bo
     assert total(engine) == len(expected)
 
 
-def test_folders_and_receivers_at_once_lose_and_double_nothing(engine: Engine) -> None:
+def test_folders_and_receivers_at_once_lose_and_double_nothing(
+    engine: Engine, database: str
+) -> None:
     """Several threads add groups and fold, with retries to others, while blocks could be closed."""
     bodies = [upload_of(report_of(bits=i, cohort=i % 4)) for i in range(120)]
 
     def receive(first: int) -> None:
-        own = open_checked(engine.url.render_as_string(hide_password=False))
-        for i in range(first, len(bodies), 2):
-            append(own, [submission_of(body) for body in bodies[max(i - 3, 0) : i + 1]])
-        own.dispose()
+        with opened(database) as own:
+            for i in range(first, len(bodies), 2):
+                append(own, [submission_of(body) for body in bodies[max(i - 3, 0) : i + 1]])
 
     def count() -> None:
         with contextlib.closing(open_inbox(engine)) as inbox:
@@ -425,16 +425,14 @@ def test_a_fold_whose_commit_fails_counts_once(engine: Engine, *, is_committed: 
 
 
 @pytest.mark.slow
-def test_locked_table_is_told_in_time(engine: Engine) -> None:
+def test_locked_table_is_told_in_time(engine: Engine, database: str) -> None:
     """A fold fails after some seconds of a lock, and uploads are taken meanwhile."""
-    other = open_engine(engine.url.render_as_string(hide_password=False))
-    with writing(other) as db:
+    with opened(database) as other, writing(other) as db:
         if other.dialect.name == "postgresql":
             db.execute(text("LOCK TABLE tally IN EXCLUSIVE MODE"))
         append(engine, [submission_of(upload_of())])
         with pytest.raises(StoreError, match=r"OperationalError|LockNotAvailable"):
             fold_now(engine)
-    other.dispose()
     fold_now(engine)
     assert total(engine) == 1
 

@@ -17,7 +17,7 @@ import pytest
 from collectors import TODAY, append, commit, fold_now, submission_of, total, upload_of
 from rappor_server.errors import StoreError
 from rappor_server.storage.backup import backup, restore
-from rappor_server.storage.database import migrate, open_engine, opened, sqlite_url, writing
+from rappor_server.storage.database import migrate, opened, sqlite_url, writing
 from rappor_server.storage.fold import fold
 from rappor_server.storage.inbox import Group, SqliteInbox, Waiting, open_inbox
 from rappor_server.storage.record import encode
@@ -45,14 +45,13 @@ def test_what_waits_is_told(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)  # SQLite has one table
-def test_a_table_that_another_host_drops_is_not_missed(engine: Engine) -> None:
+def test_a_table_that_another_host_drops_is_not_missed(engine: Engine, database: str) -> None:
     """Between its number is read and what waits in it is counted."""
     append(engine, [submission_of(upload_of())])
-    with contextlib.closing(open_inbox(engine)) as inbox:
+    with contextlib.closing(open_inbox(engine)) as inbox, opened(database) as other:
         inbox.seal()
         with writing(engine) as db:
             assert len(inbox.take(db)) == 1
-        other = open_engine(engine.url.render_as_string(hide_password=False))
 
         @event.listens_for(engine, "after_cursor_execute")
         def drop(*args: Any) -> None:
@@ -64,7 +63,6 @@ def test_a_table_that_another_host_drops_is_not_missed(engine: Engine) -> None:
         assert "inbox_1" in tables(engine)
         inbox.clear()
         assert "inbox_1" not in tables(engine)
-        other.dispose()
 
 
 def tables(engine: Engine) -> list[str]:
@@ -187,7 +185,7 @@ def test_a_database_without_its_inbox_is_refused(path: Path, local: Engine) -> N
         if wrong is not None:
             shutil.copy(wrong, inbox)
         with pytest.raises(StoreError, match="must be the inbox of this database"):
-            open_inbox(local.engine)
+            open_inbox(local)
     fresh = path.with_name("fresh.sqlite3")
     restore(path, sqlite_url(fresh))
     with opened(sqlite_url(fresh)) as other:
@@ -201,7 +199,7 @@ def test_a_database_without_its_inbox_is_refused(path: Path, local: Engine) -> N
 def test_an_inbox_that_is_deleted_under_a_receiver_is_told(path: Path, local: Engine) -> None:
     """Nothing is acknowledged into a file without a name."""
     commit(local, upload_of())
-    with contextlib.closing(open_inbox(local.engine)) as inbox:
+    with contextlib.closing(open_inbox(local)) as inbox:
         inbox.append(group(), {})
         for file in path.parent.glob(f"{path.name}-inbox*"):
             file.unlink()
@@ -211,16 +209,14 @@ def test_an_inbox_that_is_deleted_under_a_receiver_is_told(path: Path, local: En
             assert caught.value.retryable
 
 
-def test_a_backup_holds_no_single_report(database: str, tmp_path: Path) -> None:
+def test_a_backup_holds_no_single_report(engine: Engine, database: str, tmp_path: Path) -> None:
     """What waits is folded first; what cannot be read is left out; the rest is sums."""
-    migrate(database)
-    with opened(database) as engine:
-        given = [submission_of(upload_of()) for _ in range(3)]
-        append(engine, given)
-        with contextlib.closing(open_inbox(engine)) as inbox:
-            inbox.append(Group(TODAY, 1, b"\x09secret"), {})
-        backup(database, tmp_path / "copy")
-        assert total(engine) == 3
+    given = [submission_of(upload_of()) for _ in range(3)]
+    append(engine, given)
+    with contextlib.closing(open_inbox(engine)) as inbox:
+        inbox.append(Group(TODAY, 1, b"\x09secret"), {})
+    backup(database, tmp_path / "copy")
+    assert total(engine) == 3
     assert [file.name for file in tmp_path.glob("copy*")] == ["copy"]
     assert b"\x09secret" not in (tmp_path / "copy").read_bytes()
     with opened(sqlite_url(tmp_path / "copy")) as copied:
@@ -234,7 +230,7 @@ def test_a_backup_holds_no_single_report(database: str, tmp_path: Path) -> None:
 def test_commits_of_sqlite_are_on_the_disk(path: Path, local: Engine) -> None:
     """A group is flushed before its answer, and erased groups are overwritten."""
     assert path.exists()
-    with contextlib.closing(open_inbox(local.engine)) as inbox:
+    with contextlib.closing(open_inbox(local)) as inbox:
         assert isinstance(inbox, SqliteInbox)
         with inbox._own.connect() as db:
             found = [db.scalar(text(f"PRAGMA {name}")) for name in PRAGMAS]
@@ -277,7 +273,7 @@ def test_a_file_without_a_name_is_not_written(path: Path, local: Engine) -> None
     """While the file is gone no upload is acknowledged; under its name again it gets them all."""
     commit(local, upload_of())
     moved = path.with_name("moved.sqlite3")
-    with local.engine.connect() as db:
+    with local.connect() as db:
         db.execute(text("PRAGMA wal_checkpoint(TRUNCATE)"))
     path.rename(moved)
     body = upload_of()

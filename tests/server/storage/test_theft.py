@@ -43,8 +43,7 @@ from rappor_server.storage.backup import backup
 from rappor_server.storage.database import (
     erase_traces,
     migrate,
-    open_checked,
-    open_engine,
+    opened,
     sqlite_url,
 )
 from rappor_server.storage.fold import retry_failed
@@ -96,16 +95,13 @@ def bodies_of_a_day(seed: int) -> list[list[bytes]]:
 
 
 def live_through(database: str, groups: list[list[bytes]]) -> Iterator[Engine]:
-    """Store a day's uploads by collectors that are killed now and then; yield after each group."""
-    engine = open_checked(database)
-    for i, group in enumerate(groups):
-        if i % 4 == 3:
-            engine.dispose()
-            engine = open_checked(database)
-        submissions = [submission_of(body, ACCEPTED) for body in group]
-        count_group(engine, submissions, {("", "malformed"): 1}, today=TODAY)
-        yield engine
-    engine.dispose()
+    """Store a day's uploads by collectors that end now and then; yield after each group."""
+    for start in range(0, len(groups), 4):
+        with opened(database) as engine:
+            for group in groups[start : start + 4]:
+                submissions = [submission_of(body, ACCEPTED) for body in group]
+                count_group(engine, submissions, {("", "malformed"): 1}, today=TODAY)
+                yield engine
 
 
 class Loot:
@@ -150,17 +146,15 @@ def loot(request: pytest.FixtureRequest, database: str, tmp_path: Path) -> Itera
     groups = bodies_of_a_day(1)
     for _ in live_through(database, groups):
         pass
-    engine = open_checked(database)
-    prune(engine, today=TOMORROW, report_days=90)
-    engine.dispose()
+    with opened(database) as engine:
+        prune(engine, today=TOMORROW, report_days=90)
     address = database
     if request.param == "backup":
         copy = tmp_path / "copy"
         backup(database, copy)
         address = sqlite_url(copy)
-    engine = open_engine(address)
-    yield Loot(engine, groups)
-    engine.dispose()
+    with opened(address) as engine:
+        yield Loot(engine, groups)
 
 
 def as_bytes(value: object) -> bytes:
@@ -262,7 +256,7 @@ def test_kept_reports_have_no_order_and_no_company(loot: Loot) -> None:
 
 @pytest.mark.slow
 def test_no_row_of_counts_is_one_report(loot: Loot) -> None:
-    """Every row is the sum of many reports, although the collector began anew three times."""
+    """Every row is the sum of many reports, although the collector began anew twice."""
     rows = loot.tables()["tally"]
     totals = {(row["metric"], row["cohort"]): row["reports"] for row in rows}
     assert set(totals) == {("sound", 0), ("theme", 0), ("page", 0), ("page", 1)}
@@ -295,8 +289,8 @@ def test_all_other_tables_are_the_same_whatever_was_sent(database: str, tmp_path
         migrate(address)
         for _ in live_through(address, bodies_of_a_day(seed)):
             pass
-        engine = open_engine(address)
-        tables = Loot(engine, []).tables()
+        with opened(address) as engine:
+            tables = Loot(engine, []).tables()
         found.append(
             {
                 name: sorted(
@@ -313,7 +307,6 @@ def test_all_other_tables_are_the_same_whatever_was_sent(database: str, tmp_path
                 if name.partition("_2026")[0] not in TOLD
             }
         )
-        engine.dispose()
     assert found[0] == found[1]
     assert {"heartbeat", "refusal", "params", "day_table", "token", "blocked"} <= set(found[0])
 
@@ -337,13 +330,11 @@ N_THIRDS, N_STOLEN = 3, 300
 
 
 @pytest.mark.slow
-def test_data_files_after_a_fold_hold_no_single_report(database: str) -> None:
+def test_data_files_after_a_fold_hold_no_single_report(engine: Engine) -> None:
     """Before it they hold all 300, afterwards none: neither bits nor what a sum was before.
 
     Groups that are set apart, without parameters here, are held until they are counted.
     """
-    migrate(database)
-    engine = open_checked(database)
     reports = [page_report(bits=secrets.randbits(128), params=WIDE.params) for _ in range(N_STOLEN)]
     known = AcceptedParams(Registry([WIDE], total=math.inf))
     names = {WIDE.params.fingerprint: WIDE.params.to_json()}
@@ -362,7 +353,6 @@ def test_data_files_after_a_fold_hold_no_single_report(database: str) -> None:
     assert n_in_files(engine, reports) == 0
     sums = {bytes(row["ones"]) for row in Loot(engine, []).tables()["tally"]}
     assert len(sums) == 1
-    engine.dispose()
 
 
 def n_in_files(engine: Engine, reports: Iterable[Report]) -> int:
