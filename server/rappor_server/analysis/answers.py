@@ -23,7 +23,7 @@ from rappor_server.analysis import kept_answers
 from rappor_server.analysis.answer_cache import key_of
 from rappor_server.analysis.jobs import Job, Jobs
 from rappor_server.analysis.kept_answers import KeptAnswer
-from rappor_server.analysis.page_tasks import PARTS, Drawn, PageTask
+from rappor_server.analysis.page_tasks import Drawn, PageTask
 from rappor_server.errors import StoreError
 from rappor_server.problems import problem_of
 
@@ -87,7 +87,7 @@ class Answers:
             if owner != NIGHT and not self._jobs.may_start(owner):  # it has started one meanwhile
                 await self._look_up(kept_answers.cancel, self._engine, key)
                 return None
-            job = self._jobs.start(task, owner=owner, metric=task.metric.name, media_type=PARTS)
+            job = self._jobs.start(task, owner=owner)
             await asyncio.wait({self._follow(key, job, began, task, address)}, timeout=wait)
         return await self._find(key)
 
@@ -115,17 +115,17 @@ class Answers:
             if found.status < HTTPStatus.INTERNAL_SERVER_ERROR:  # else it may be another time
                 self._prepared[name] = question
 
-    async def hand_over(self, job: Job) -> KeptAnswer:
+    async def hand_over(self, job: Job, *, metric: str, media_type: str) -> KeptAnswer:
         """Let every process see a program's job; its request does not wait any more."""
         key, now = _key_of_job(job.id, job.owner), time.time()
         try:
-            await self._ask(kept_answers.claim, key, job.metric, began=job.began, is_programs=True)
+            await self._ask(kept_answers.claim, key, metric, began=job.began, is_programs=True)
         except StoreError:
             self._jobs.cancel(job)
             raise
-        self._follow(key, job, job.began)
+        self._follow(key, job, job.began, media_type)
         return KeptAnswer(
-            key=key, metric=job.metric, state="running", step=job.step, status=HTTPStatus.OK,
+            key=key, metric=metric, state="running", step=job.step, status=HTTPStatus.OK,
             began=job.began, seen=now, asked=now, page=None,
         )  # fmt: skip
 
@@ -163,20 +163,18 @@ class Answers:
         return found
 
     def _follow(
-        self,
-        key: bytes,
-        job: Job,
-        began: float,
-        page: PageTask[Any] | None = None,
-        address: str = "",
+        self, key: bytes, job: Job, began: float, what: PageTask[Any] | str, address: str = ""
     ) -> asyncio.Task[None]:
-        """Tell the database about a job, whose row was claimed, and keep what it comes to."""
-        task = asyncio.create_task(self._tell(key, job, began, page))
+        """Tell the database about a job, whose row was claimed, and keep what it comes to.
+
+        That is a page, or a program's result of this media type.
+        """
+        task = asyncio.create_task(self._tell(key, job, began, what))
         self._under_way[key] = _UnderWay(owner=job.owner, address=address, task=task)
         task.add_done_callback(lambda _: self._under_way.pop(key, None))
         return task
 
-    async def _tell(self, key: bytes, job: Job, began: float, page: PageTask[Any] | None) -> None:
+    async def _tell(self, key: bytes, job: Job, began: float, what: PageTask[Any] | str) -> None:
         """Tell how far a job is until it ends, or its row is gone; then keep its end.
 
         A page whose candidates were edited since its key was made is not kept.
@@ -185,10 +183,10 @@ class Answers:
             while not await self._jobs.wait(job, _TELL_SECONDS):
                 if not await self._ask(kept_answers.tell, key, job.step, began=began):
                     return
-            if page is not None and not await self._look_up(page.has_key, key, self._engine):
+            if not (isinstance(what, str) or await self._look_up(what.has_key, key, self._engine)):
                 await self._look_up(kept_answers.cancel, self._engine, key)
             elif job.result is not None:
-                await self._ask(kept_answers.keep, key, _drawn(job.media_type, job.result))
+                await self._ask(kept_answers.keep, key, _drawn(what, job.result))
             else:
                 problem = problem_of(job.reason())
                 reason = problem.detail, problem.status.value
@@ -208,8 +206,8 @@ def _key_of_job(job_id: str, owner: str) -> bytes:
     return key_of([b"analysis", job_id.encode(), owner.encode()])
 
 
-def _drawn(media_type: str, result: bytes) -> Drawn:
+def _drawn(what: PageTask[Any] | str, result: bytes) -> Drawn:
     """Return a result as a page; else as a file, which its media type names."""
-    if media_type == PARTS:
-        return msgspec.msgpack.decode(result, type=Drawn)
-    return Drawn(page=b"", files={media_type: result})
+    if isinstance(what, str):
+        return Drawn(page=b"", files={what: result})
+    return msgspec.msgpack.decode(result, type=Drawn)

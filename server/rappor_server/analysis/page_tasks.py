@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 import msgspec
 from sqlalchemy import Engine
@@ -47,9 +47,6 @@ if TYPE_CHECKING:
     from rappor.panels.panel import Panel
     from rappor.reporting.charts import Picture
     from rappor.reporting.document import Content
-
-PARTS: Final = "application/vnd.rappor.parts"
-"""Media type of a `Drawn`; no request asks for it by this name."""
 
 MOST_BYTES: Final = 10_000_000
 """Of a file of an answer: the process that hands it over has devices to answer too."""
@@ -127,7 +124,6 @@ class PageTask(ABC, Generic[_Found]):
     """A question whose answer is drawn."""
 
     asked: Asked
-    media_type: ClassVar[str] = PARTS
 
     @property
     def metric(self) -> Metric:

@@ -106,22 +106,16 @@ async def estimates(request: Request) -> Response:
                 f"a token must have at most {most} analyses at a time: wait for one, or cancel it",
                 retry_after=1,
             )
-        job = collector.jobs.start(
-            task,
-            owner=token.id,
-            metric=metric.name,
-            media_type=media_type,
-            on_end=held.pop_all().close,
-        )
+        job = collector.jobs.start(task, owner=token.id, on_end=held.pop_all().close)
     wait = read_wait(request)
     if not await while_connected(request, collector.jobs.wait(job, wait)):
-        found = await collector.answers.hand_over(job)
+        found = await collector.answers.hand_over(job, metric=metric.name, media_type=media_type)
         status = HTTPStatus.ACCEPTED.value
         headers = _ASK_AGAIN | {"Location": _address(job.id), "Preference-Applied": "respond-async"}
         return Response(_told(job.id, found), status, headers, JSON)
     if job.result is None:
         raise job.reason()
-    return Response(job.result, media_type=job.media_type)
+    return Response(job.result, media_type=media_type)
 
 
 async def analysis(request: Request) -> Response:

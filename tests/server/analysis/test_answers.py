@@ -13,6 +13,7 @@ from collectors import metric_of, there
 from programs import become
 from rappor_server.analysis.answers import NIGHT, Answers
 from rappor_server.analysis.jobs import Job, Jobs
+from rappor_server.analysis.kept_answers import KeptAnswer
 from rappor_server.analysis.page_tasks import Drawn, PageAnswer, PageTask
 from rappor_server.analysis.worker import Pool, Task
 from sqlalchemy import Engine
@@ -166,7 +167,12 @@ async def test_questions_at_the_same_time_are_no_way_around_the_limit(engine: En
 def start(process: Process, answer: Callable[[], bytes]) -> Job:
     """Start a job of a program."""
     task = question(b"j", answer)
-    return process.jobs.start(task, owner="a", metric="page", media_type="text/csv")
+    return process.jobs.start(task, owner="a")
+
+
+async def hand_over(process: Process, job: Job) -> KeptAnswer:
+    """Hand a job over whose result is a table."""
+    return await process.answers.hand_over(job, metric="page", media_type="text/csv")
 
 
 async def test_a_programs_job_is_seen_in_every_process(engine: Engine) -> None:
@@ -175,14 +181,14 @@ async def test_a_programs_job_is_seen_in_every_process(engine: Engine) -> None:
         one.desk.may_answer.clear()
         good = start(one, lambda: b"found")
         await one.jobs.wait(good, 0.0)
-        told = await one.answers.hand_over(good)
+        told = await hand_over(one, good)
         assert (told.state, told.step, told.metric) == ("running", "decoding", "page")
         seen = there(await other.answers.find_job(good.id, "a"))
         assert seen.state == "running"
         assert await other.answers.find_job(good.id, "b") is None
         one.desk.may_answer.set()
         bad = start(one, fail)
-        await one.answers.hand_over(bad)
+        await hand_over(one, bad)
         for job, state, step in ((good, "done", ""), (bad, "failed", "from must be a day")):
             while (seen := there(await other.answers.find_job(job.id, "a"))).state == "running":
                 await asyncio.sleep(0.01)
@@ -198,7 +204,7 @@ async def test_a_programs_job_is_deleted_in_any_process(engine: Engine) -> None:
     async with answering(engine) as one, answering(engine) as other:
         one.desk.may_answer.clear()
         job = start(one, lambda: b"found")
-        await other.answers.forget(await one.answers.hand_over(job))
+        await other.answers.forget(await hand_over(one, job))
         assert await one.answers.find_job(job.id, "a") is None
         await become(lambda: one.jobs.may_start("a"))
 
