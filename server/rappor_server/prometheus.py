@@ -14,7 +14,6 @@ import time
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib.metadata import version
-from pathlib import Path
 from typing import Final
 
 from prometheus_client import (
@@ -199,17 +198,7 @@ class Metrics:
         self._queue.set(self._queue_length())
         if _SHARED not in os.environ:
             return generate_latest(self._registry)
-        _forget_dead(Path(os.environ[_SHARED]))
         everyone = CollectorRegistry()
         ProcessCollector(registry=everyone)  # of the worker that answers
         multiprocess.MultiProcessCollector(everyone)  # type: ignore[no-untyped-call]
         return generate_latest(everyone)
-
-
-def _forget_dead(folder: Path) -> None:
-    """Delete the gauges of workers that have ended; what they have counted stays."""
-    for path in folder.glob("gauge_live*_*.db"):
-        try:
-            os.kill(int(path.stem.rpartition("_")[2]), 0)
-        except ProcessLookupError:
-            path.unlink(missing_ok=True)
