@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 
 import httpx
 import plain_http
+import registries
 from programs import until
 from rappor_server.analysis import releases
 from rappor_server.ingest.accepted_params import AcceptedParams
@@ -81,13 +82,7 @@ REGISTRY = (
 
 def metric_of(name: str = "page", params: Params = PARAMS, **fields: Any) -> Metric:
     """Return a metric that expires in 2030."""
-    given: dict[str, Any] = {
-        "expires": datetime.date(2030, 1, 1),
-        "description": "a",
-        "owner": "b",
-        "epoch": "life",
-    }
-    return Metric(name=name, params=params, **(given | fields))
+    return registries.metric_of(params, name, **{"expires": datetime.date(2030, 1, 1)} | fields)
 
 
 ACCEPTED = AcceptedParams(Registry.loads(REGISTRY))
@@ -280,26 +275,21 @@ class Running:
         self.process.wait(30)
 
 
-def wait_for_one_that_waits(thread: threading.Thread, engine: Engine) -> None:
-    """Return when a thread has ended, or a connection waits for another one's lock."""
-    waiting = text("SELECT COUNT(*) FROM pg_locks WHERE NOT granted")
-    with engine.connect() as db:
-        while thread.is_alive() and not db.scalar(waiting):
-            db.rollback()
-            thread.join(0.01)
-
-
 def beside(engine: Engine, statement: str, other: Callable[[], object]) -> threading.Thread:
     """Start something else right before the first statement that begins so; return its thread.
 
     The statement goes on when that has ended, or waits for a lock of PostgreSQL.
     """
     thread = threading.Thread(target=other)
+    waiting = text("SELECT COUNT(*) FROM pg_locks WHERE NOT granted")
 
     def start(asked: str) -> None:
         if asked.startswith(statement) and thread.ident is None:
             thread.start()
-            wait_for_one_that_waits(thread, engine)
+            with engine.connect() as db:
+                while thread.is_alive() and not db.scalar(waiting):
+                    db.rollback()
+                    thread.join(0.01)
 
     event.listen(engine, "before_cursor_execute", lambda *given: start(given[2]))
     return thread
