@@ -146,11 +146,11 @@ class Metrics:
             self.refusals.labels(reason)
 
     def show_health(self, *, is_ready: bool) -> None:
-        """Return whether uploads can be stored."""
+        """Show whether uploads can be stored."""
         self._ready.set(int(is_ready))
 
     def show_inbox(self, state: State) -> None:
-        """Return what waits, and count what was folded."""
+        """Show what waits, and count what was folded."""
         self._inbox["bytes"].set(state.waiting.n_bytes)
         self._inbox["oldest_seconds"].set(state.oldest_seconds)
         self._inbox["failed_groups"].set(state.waiting.failed)
