@@ -109,34 +109,34 @@ def _pruning(*, quick: bool) -> Table:
 
 def _prune(folder: Path, url: str, n_ids: int) -> list[float]:
     """Return seconds until ids are forgotten and overwritten, and p99 before and meanwhile."""
+    from rappor_server.storage.database import open_checked  # noqa: PLC0415
     from rappor_server.storage.retention import prune  # noqa: PLC0415 - the extra 'server'
-    from rappor_server.storage.store import Store  # noqa: PLC0415
 
     today = datetime.datetime.now(datetime.UTC).date()
     with serving(folder, "collector", url) as (port, _):
         _fill(url, today - datetime.timedelta(days=15), n_ids)
         _settle(url)
         before = load(port, 4.0, 1)
-        store = Store.open(url)
+        engine = open_checked(url)
         with ThreadPoolExecutor(2) as pool:
             loading = pool.submit(load, port, 6.0, 1)
             time.sleep(2.0)
             start = time.monotonic()
-            pruned = pool.submit(prune, store.engine, today=today, report_days=90)
-            while not pruned.done() and _n_days(store) > 1:
+            pruned = pool.submit(prune, engine, today=today, report_days=90)
+            while not pruned.done() and _n_days(engine) > 1:
                 time.sleep(0.01)
             forgotten = time.monotonic() - start
             assert pruned.result().keys == n_ids
             overwritten = time.monotonic() - start
             during = loading.result()
-        store.close()
+        engine.dispose()
     return [forgotten, overwritten, before["p99"], during["p99"]]
 
 
-def _n_days(store: Any) -> int:
+def _n_days(engine: Any) -> int:
     from rappor_server.storage.day_tables import UPLOAD, days_of  # noqa: PLC0415
 
-    with store.engine.connect() as db:
+    with engine.connect() as db:
         return len(days_of(db, UPLOAD))
 
 

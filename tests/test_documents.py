@@ -150,11 +150,23 @@ def test_the_table_of_recognition_is_what_the_library_computes(name: str) -> Non
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_lead_somewhere(path: Path) -> None:
-    """Every relative link names a file or a folder of the repository."""
-    text = re.sub(r"```.*?```", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
-    for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", text):
+    """Every relative link names a file or a folder of the repository, and a heading that it has."""
+    for target, anchor in re.findall(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)", prose_of(path)):
         if not target.startswith(("http://", "https://")):
-            assert (path.parent / target).exists(), target
+            page = path.parent / target if target else path
+            assert page.exists(), target
+            assert not anchor or anchor in anchors_of(page), f"{target}#{anchor}"
+
+
+def prose_of(path: Path) -> str:
+    """Return a page without its blocks of code."""
+    return re.sub(r"```.*?```", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
+
+
+def anchors_of(path: Path) -> set[str]:
+    """Return how links name the headings of a page."""
+    headings = re.findall(r"^ *#+ (.*)$", prose_of(path), flags=re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", each).lower().replace(" ", "-") for each in headings}
 
 
 def test_every_package_has_its_page() -> None:

@@ -1,4 +1,4 @@
-"""What a request may do: the token that it carries, and the questions that this token may ask."""
+"""Who asks: the token that a request carries, and whether its client is still there."""
 
 from __future__ import annotations
 
@@ -7,13 +7,10 @@ import contextlib
 import re
 from collections.abc import Awaitable
 from http import HTTPStatus
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 from starlette.requests import Request
 
-from rappor.registry.metric import Metric
-from rappor_server.analysis.jobs import Job
-from rappor_server.analysis.worker import Task
 from rappor_server.collector import Collector
 from rappor_server.problems import Problem
 from rappor_server.storage import tokens
@@ -22,28 +19,13 @@ from rappor_server.storage.tokens import Token
 _T = TypeVar("_T")
 _TOKEN: Final = re.compile(r"[A-Za-z0-9._-]{1,200}")
 """Whatever else was sent never reaches the database."""
-_RETRY_SECONDS: Final = 1.0
-
-
-class AnalysisTask(Task, Protocol):
-    """What becomes a job: of which metric, and answered in which media type."""
-
-    @property
-    def metric(self) -> Metric:
-        """The metric."""
-        ...
-
-    @property
-    def media_type(self) -> str:
-        """What the answer is."""
-        ...
 
 
 async def find_token(collector: Collector, given: str) -> Token | None:
     """Return what a token may do, None if it is unknown, expired or revoked."""
     if not _TOKEN.fullmatch(given):
         return None
-    return await collector.look_up(tokens.verify, collector.store, given, today=collector.today())
+    return await collector.look_up(tokens.verify, collector.engine, given, today=collector.today())
 
 
 async def token_of(request: Request, collector: Collector) -> Token:
@@ -59,29 +41,6 @@ async def token_of(request: Request, collector: Collector) -> Token:
             headers={"WWW-Authenticate": "Bearer"},
         )
     return token
-
-
-def start_job(
-    collector: Collector, task: AnalysisTask, token: Token, held: contextlib.ExitStack
-) -> Job:
-    """Start a job, which gives back what is held when it ends.
-
-    The problem is 429 if its token has as many as it may.
-    """
-    if not collector.jobs.may_start(token.id):
-        most = collector.settings.jobs_per_token
-        raise Problem(
-            HTTPStatus.TOO_MANY_REQUESTS,
-            f"a token must have at most {most} analyses at a time: wait for one, or cancel it",
-            retry_after=_RETRY_SECONDS,
-        )
-    return collector.jobs.start(
-        task,
-        owner=token.id,
-        metric=task.metric.name,
-        media_type=task.media_type,
-        on_end=held.pop_all().close,
-    )
 
 
 async def while_connected(request: Request, answer: Awaitable[_T]) -> _T:

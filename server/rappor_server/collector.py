@@ -30,12 +30,11 @@ from rappor_server.input_files import InputFiles
 from rappor_server.prometheus import Metrics
 from rappor_server.request_limits import AddressShare, BodyBudget, RateLimit
 from rappor_server.settings import Settings
-from rappor_server.storage.blocks import last_day
+from rappor_server.storage.blocks import last_day, note_rules
+from rappor_server.storage.database import open_checked, ping, utc_today
 from rappor_server.storage.folder import Folder, State
 from rappor_server.storage.group_commit import Receiver, Result, Writer
 from rappor_server.storage.inbox import open_inbox
-from rappor_server.storage.rule_history import note_rules
-from rappor_server.storage.store import Store
 from rappor_server.upload_keys import UploadKeys
 
 Answer = asyncio.Future[bytes]
@@ -47,11 +46,6 @@ _PROBE_SECONDS: Final = 2.0
 _LOOK_UPS: Final = 2
 _MOST_WAITING: Final = 8
 """Questions that wait for a process of their kind, before others are turned away."""
-
-
-def utc_today() -> datetime.date:
-    """Return the day (UTC)."""
-    return datetime.datetime.now(datetime.UTC).date()
 
 
 class Collector:
@@ -90,10 +84,10 @@ class Collector:
         self.debug_keys: UploadKeys | None
         self.adopt(inputs or InputFiles.read(settings, today=today()))
         wait = functools.partial(wait_for_database, seconds=settings.database_seconds)
-        self.store = wait(lambda: Store.open(settings.database))
-        self.answers = Answers(self.jobs, self.store, self.look_up)
+        self.engine = wait(lambda: open_checked(settings.database))
+        self.answers = Answers(self.jobs, self.engine, self.look_up)
         self._receiver = Receiver(
-            wait(lambda: open_inbox(self.store.engine)),
+            wait(lambda: open_inbox(self.engine)),
             fold_bytes=lambda *n: self.accepted_params.fold_bytes(*n),  # noqa: PLW0108 - may be others
             today=self._day_of_receipt,
         )
@@ -135,14 +129,14 @@ class Collector:
 
     def _day_of_receipt(self) -> datetime.date | None:
         """Return today; None on PostgreSQL, whose clock all hosts share."""
-        return None if self.store.engine.dialect.name == "postgresql" else self.today()
+        return None if self.engine.dialect.name == "postgresql" else self.today()
 
     def _close_readers(self) -> None:
         for threads in (self._look_ups, self._probe):
             threads.shutdown(wait=True, cancel_futures=True)
         self.readers.close()
         self._closer.close()
-        self.store.close()
+        self.engine.dispose()
 
     def adopt(self, inputs: InputFiles) -> None:
         """Let inputs be in force from now on; if they are wrong, those before stay."""
@@ -161,15 +155,15 @@ class Collector:
     async def _find_due(self) -> list[Metric]:
         """Return the metrics that have days whose blocks are to be closed; note their rules."""
         metrics = list(self.accepted_params.registry.values())
-        today = await self.look_up(earlier_of_clocks, self.store, self.today())
-        await self.look_up(note_rules, self.store, metrics, today)
-        return await self.look_up(metrics_due, self.store, metrics, today)
+        today = await self.look_up(earlier_of_clocks, self.engine, self.today())
+        await self.look_up(note_rules, self.engine, metrics, today)
+        return await self.look_up(metrics_due, self.engine, metrics, today)
 
     async def overview(self, metric: Metric) -> OverviewTask:
         """Return the question that a metric's page answers."""
-        through = await self.look_up(last_day, self.store, metric, today=self.today())
+        through = await self.look_up(last_day, self.engine, metric, today=self.today())
         source = await self.look_up(
-            candidate_source, self.store, metric, "", registry=self.settings.registry
+            candidate_source, self.engine, metric, "", registry=self.settings.registry
         )
         asked = Asked(metric=metric, source=source, detection=Detection())
         return OverviewTask(asked=asked, through=through)
@@ -258,7 +252,7 @@ class Collector:
 
     def _look_at_database(self) -> None:
         try:
-            self.store.ping()
+            ping(self.engine)
             self.health.answered()
         except StoreError as error:
             self.health.failed(str(error))

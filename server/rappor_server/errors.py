@@ -26,7 +26,6 @@ class SchemaError(StoreError):
     """The database's schema is not the one that this program knows."""
 
     def __init__(self, reason: str) -> None:
-        """Keep the reason; a retry does not help."""
         super().__init__(reason, retryable=False)
 
 

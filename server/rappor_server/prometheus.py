@@ -14,7 +14,6 @@ import time
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib.metadata import version
-from pathlib import Path
 from typing import Final
 
 from prometheus_client import (
@@ -65,7 +64,6 @@ class Metrics:
     """The counters of one application."""
 
     def __init__(self, queue_length: Callable[[], int]) -> None:
-        """Create the counters in a registry of their own."""
         self._registry = CollectorRegistry()
         self._queue_length = queue_length
         self._times: dict[tuple[str, int], Histogram] = {}
@@ -148,11 +146,11 @@ class Metrics:
             self.refusals.labels(reason)
 
     def show_health(self, *, is_ready: bool) -> None:
-        """Return whether uploads can be stored."""
+        """Show whether uploads can be stored."""
         self._ready.set(int(is_ready))
 
     def show_inbox(self, state: State) -> None:
-        """Return what waits, and count what was folded."""
+        """Show what waits, and count what was folded."""
         self._inbox["bytes"].set(state.waiting.n_bytes)
         self._inbox["oldest_seconds"].set(state.oldest_seconds)
         self._inbox["failed_groups"].set(state.waiting.failed)
@@ -200,17 +198,7 @@ class Metrics:
         self._queue.set(self._queue_length())
         if _SHARED not in os.environ:
             return generate_latest(self._registry)
-        _forget_dead(Path(os.environ[_SHARED]))
         everyone = CollectorRegistry()
         ProcessCollector(registry=everyone)  # of the worker that answers
         multiprocess.MultiProcessCollector(everyone)  # type: ignore[no-untyped-call]
         return generate_latest(everyone)
-
-
-def _forget_dead(folder: Path) -> None:
-    """Delete the gauges of workers that have ended; what they have counted stays."""
-    for path in folder.glob("gauge_live*_*.db"):
-        try:
-            os.kill(int(path.stem.rpartition("_")[2]), 0)
-        except ProcessLookupError:
-            path.unlink(missing_ok=True)

@@ -73,7 +73,6 @@ class AddressShare:
     __slots__ = ("_address", "_budget", "_spare", "n_bytes")
 
     def __init__(self, budget: BodyBudget, address: str, spare: int) -> None:
-        """Hold nothing yet."""
         self.n_bytes = 0
         self._budget = budget
         self._address = address

@@ -19,7 +19,7 @@ import uvicorn
 
 from rappor.ground.errors import RapporError
 from rappor_server import logs, systemd
-from rappor_server.collector import Collector, utc_today
+from rappor_server.collector import Collector
 from rappor_server.errors import ConfigError
 from rappor_server.http import app
 from rappor_server.http.handshakes import Handshakes
@@ -34,6 +34,7 @@ from rappor_server.processes import end_within
 from rappor_server.prometheus import Metrics
 from rappor_server.settings import Settings
 from rappor_server.sources import Sources
+from rappor_server.storage.database import utc_today
 
 _BACKLOG: Final = 2048
 _MORE_DESCRIPTORS: Final = 256

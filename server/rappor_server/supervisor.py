@@ -17,12 +17,14 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from typing import Any, Final
 
+from prometheus_client import multiprocess
+
 from rappor.ground.errors import RapporError
 from rappor_server import logs, systemd
-from rappor_server.collector import utc_today
 from rappor_server.input_files import InputFiles
 from rappor_server.serving import Server, Sockets
 from rappor_server.settings import Settings
+from rappor_server.storage.database import utc_today
 
 _CONTEXT: Final = multiprocessing.get_context("spawn")
 _TICK_SECONDS: Final = 0.5
@@ -162,6 +164,9 @@ class Supervisor:
             systemd.notify("READY=1")
 
     def _bury(self, worker: _Worker) -> None:
+        """Take an ended worker away with its gauges; what it has counted stays."""
+        assert worker.process is not None
+        multiprocess.mark_process_dead(worker.process.pid)  # type: ignore[no-untyped-call]
         code = worker.clear()
         logs.event("worker ended", level=logging.ERROR, worker=worker.number, exit_code=code)
 

@@ -27,7 +27,6 @@ class UploadKeys:
     """The keys of one file."""
 
     def __init__(self, keys: tuple[UploadKey, ...]) -> None:
-        """Take keys with distinct names."""
         self._keys = keys
 
     @classmethod

@@ -136,19 +136,3 @@ def test_tables_hold_every_outcome_and_whether_it_is_true() -> None:
     }
     done = {reason.name for reason in list(FlushReason)[:3]}
     assert told == {each.name: each.name in done for each in FlushReason}
-
-
-def test_links_lead_somewhere() -> None:
-    """Files exist, and headings of this page do."""
-    headings = {
-        re.sub(r"[^\w -]", "", line.lstrip("# ")).lower().replace(" ", "-")
-        for line in TEXT.splitlines()
-        if line.startswith("#")
-    }
-    links = re.findall(r"\]\(([^)]+)\)", TEXT)
-    assert len(links) > 5
-    for link in links:
-        if link.startswith("#"):
-            assert link[1:] in headings
-        else:
-            assert (PAGE.parent / link).exists(), link

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rappor_server.storage.database import migrate
-from rappor_server.storage.store import Store
-from sqlalchemy import create_engine, text
+from rappor_server.storage.database import migrate, opened
+from sqlalchemy import Engine, create_engine, text
 
 DATABASES = ("sqlite", "postgresql")
 
@@ -60,9 +59,8 @@ def anyio_backend() -> str:
 
 
 @pytest.fixture
-def store(database: str) -> Iterator[Store]:
-    """A store on an empty database with the schema of this version."""
+def engine(database: str) -> Iterator[Engine]:
+    """An empty database with the schema of this version."""
     migrate(database)
-    opened = Store.open(database)
-    yield opened
-    opened.close()
+    with opened(database) as found:
+        yield found

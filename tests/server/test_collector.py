@@ -9,8 +9,9 @@ import pytest
 from collectors import REGISTRY, released, report_of, upload_of
 from programs import run_python
 from rappor_server.cli.serve import prepare
-from rappor_server.collector import Collector, utc_today
+from rappor_server.collector import Collector
 from rappor_server.settings import Settings
+from rappor_server.storage.database import utc_today
 from rappor_server.storage.fold import fold_all
 
 PROGRAM = """
@@ -18,8 +19,6 @@ import asyncio, datetime, sys
 import rappor_server.http.app
 from collectors import report_of, upload_of
 from rappor_server.analysis import releases
-from rappor_server.analysis.release_json import write_release
-from programs import run_python
 from rappor_server.cli.serve import prepare
 from rappor_server.collector import Collector
 from rappor_server.settings import Settings
@@ -33,9 +32,9 @@ async def main():
     try:
         for _ in range(3):
             await collector.enqueue(collector.read(upload_of(report_of(), report_of("small"))))
-        fold_all(collector.store.engine)
+        fold_all(collector.engine)
         for metric in collector.accepted_params.registry.values():
-            released = releases.release(collector.store, metric, *days)
+            released = releases.release(collector.engine, metric, *days)
             print(metric.name, released.n_reports)
     finally:
         await collector.close()
@@ -70,8 +69,8 @@ async def test_reports_count_on_the_day_of_the_database(
     collector = Collector(settings, today=lambda: utc_today() + wrong)
     try:
         await collector.enqueue(collector.read(upload_of(report_of())))
-        fold_all(collector.store.engine)
-        (found,) = released(collector.store).days
+        fold_all(collector.engine)
+        (found,) = released(collector.engine).days
         assert before <= found.day <= utc_today()
     finally:
         await collector.close()

@@ -69,15 +69,6 @@ def test_every_setting_has_a_row_with_its_default() -> None:
             assert rows[name].strip() == default, name
 
 
-def test_every_link_leads_somewhere() -> None:
-    """To a file, or to a heading of the page."""
-    for link in re.findall(r"\]\((?!#|http)([^)]+)\)", README):
-        assert (FOLDER / link.partition("#")[0]).exists(), link
-    for anchor in re.findall(r"\]\(#([^)]+)\)", README):
-        headings = re.findall(r"^#+ (.*)$", README, flags=re.MULTILINE)
-        assert anchor in {re.sub(r"[^\w -]", "", h).lower().replace(" ", "-") for h in headings}
-
-
 @pytest.mark.parametrize(
     "file",
     ["Dockerfile", "rappor-server.service", "rappor-prune.service", "rappor-backup.service"],

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import yaml  # type: ignore[import-untyped]
-from collectors import REGISTRY, run_command, serving, upload_of
+from collectors import REGISTRY, run_command, serving_file, upload_of
 from places import ROOT
 from prometheus_client.parser import text_string_to_metric_families
 from rappor_server.settings import Settings
@@ -41,9 +41,8 @@ def test_alerts_and_dashboard_ask_for_what_is_exported(tmp_path: Path) -> None:
     """Every name, label and value in them is one that a running collector shows."""
     keys = tmp_path / "keys"
     keys.write_text("programs sesame\n")
-    database = f"sqlite:///{tmp_path / 'counts.sqlite3'}"
     flags = ("--suspicious", "accept", "--upload-key-file", str(keys))
-    with serving(tmp_path, database, *flags) as running:
+    with serving_file(tmp_path, *flags) as running:
         assert running.post(upload_of(), Authorization="Bearer sesame").status_code == 200
         text = running.get("/metrics").text
     samples = [s for f in text_string_to_metric_families(text) for s in f.samples]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import subprocess
 from collections.abc import Iterator
@@ -11,7 +10,7 @@ from pathlib import Path
 import pytest
 from collectors import Running, commit, make_token, report_of, serving_file, upload_of
 from programs import run_python
-from rappor_server.storage.store import Store
+from rappor_server.storage.database import opened
 
 from rappor import Collector, Counts, decode
 from rappor.counts.released import Released
@@ -24,9 +23,9 @@ DAYS = tuple(datetime.date(2026, 11, day) for day in (2, 3, 9))
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """A collector that holds forty reports of three days."""
     with serving_file(tmp_path_factory.mktemp("pull"), "--suspicious", "accept") as collector:
-        with contextlib.closing(Store.open(collector.database)) as store:
+        with opened(collector.database) as engine:
             for day, n in zip(DAYS, (10, 20, 10), strict=True):
-                commit(store, upload_of(*[report_of(cohort=i % 4) for i in range(n)]), today=day)
+                commit(engine, upload_of(*[report_of(cohort=i % 4) for i in range(n)]), today=day)
         yield collector
 
 

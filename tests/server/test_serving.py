@@ -10,7 +10,6 @@ import socket
 import sqlite3
 import ssl
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,12 +26,13 @@ from collectors import (
     report_of,
     run_command,
     serving,
+    serving_file,
     upload_of,
 )
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.serialization import Encoding, PrivateFormat
-from programs import until
-from rappor_server.storage.database import open_engine
+from programs import run_python, until
+from rappor_server.storage.database import opened
 from sockets import certificate
 from sqlalchemy import text
 
@@ -48,35 +48,28 @@ def reload(running: Running) -> None:
     until(lambda: sum(len(running.events(name)) for name in told) > before)
 
 
-@pytest.fixture
-def database_file(tmp_path: Path) -> str:
-    """The address of an SQLite file."""
-    return f"sqlite:///{tmp_path / 'counts.sqlite3'}"
-
-
-def test_operators_have_an_address_of_their_own(tmp_path: Path, database_file: str) -> None:
+def test_operators_have_an_address_of_their_own(tmp_path: Path) -> None:
     """The public one only receives; the other one has all that operators and analysts ask."""
-    admin = free_port()
-    with serving(tmp_path, database_file, admin=admin) as running:
-        private = f"http://127.0.0.1:{admin}"
-        token = {"Authorization": f"Bearer {make_token(database_file)}"}
+    with serving_file(tmp_path, admin=free_port()) as running:
+        token = make_token(running.database)
+        named = {"Authorization": f"Bearer {token}"}
         assert running.post(upload_of()).status_code == 200
         for path in ("/", "/healthz", "/openapi.json", "/v1/registry"):
             assert running.get(path).status_code == 200
         for path in OPERATORS:
-            hidden = plain_http.get(f"{running.url}{path}", headers=token)
+            hidden = plain_http.get(f"{running.url}{path}", headers=named)
             assert hidden.status_code == 404
             assert hidden.headers["content-type"] == "application/problem+json"
-            assert plain_http.get(f"{private}{path}", headers=token, timeout=60).status_code == 200
+            assert running.get(path, token).status_code == 200
 
 
-def test_keys_stops_and_registry_are_read_again(tmp_path: Path, database_file: str) -> None:
+def test_keys_stops_and_registry_are_read_again(tmp_path: Path) -> None:
     """A new key is taken beside the old one, and a stop is told; wrong files change nothing."""
     keys, stops = tmp_path / "keys", tmp_path / "stops.toml"
     keys.write_text("old sesame\n")
     stops.write_text("")
     flags = ("--upload-key-file", str(keys), "--stop-file", str(stops), "--suspicious", "accept")
-    with serving(tmp_path, database_file, *flags) as running:
+    with serving_file(tmp_path, *flags) as running:
 
         def send(key: str) -> httpx.Response:
             return running.post(upload_of(report_of("sound")), Authorization=f"Bearer {key}")
@@ -114,14 +107,13 @@ def serial_at(port: int, authority: Path) -> bytes:
         return shown
 
 
-def test_certificates_are_read_again(tmp_path: Path, database_file: str) -> None:
+def test_certificates_are_read_again(tmp_path: Path) -> None:
     """New connections see a renewed certificate; one that does not fit its key changes nothing."""
     cert, key = certificate(tmp_path)
     (tmp_path / "renewed").mkdir()
     new_cert, new_key = certificate(tmp_path / "renewed")
     flags = ("--tls-certificate", str(cert), "--tls-key", str(key))
-    admin = free_port()
-    with serving(tmp_path, database_file, *flags, admin=admin) as running:
+    with serving_file(tmp_path, *flags, admin=free_port()) as running:
         known = ssl.create_default_context(cafile=str(cert))
         secure = httpx.get(f"https://127.0.0.1:{running.port}/healthz", verify=known, timeout=30)
         assert secure.text == "alive\n"
@@ -132,7 +124,7 @@ def test_certificates_are_read_again(tmp_path: Path, database_file: str) -> None
         key.write_bytes(new_key.read_bytes())
         reload(running)
         assert serial_at(running.port, cert) != first
-        assert plain_http.get(f"http://127.0.0.1:{admin}/healthz").text == "alive\n"
+        assert plain_http.get(f"{running.admin_url}/healthz").text == "alive\n"
         with socket.create_connection(("127.0.0.1", running.port), 30) as stranger:
             stranger.sendall(b"GET / HTTP/1.1\r\nHost: telltale\r\n\r\n")
             stranger.recv(1000)
@@ -157,15 +149,12 @@ def test_a_key_with_a_passphrase_is_refused(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("bound", ["max_connections", "max_source_connections"])
-def test_handshakes_that_never_end_are_bounded(
-    tmp_path: Path, database_file: str, bound: str
-) -> None:
+def test_handshakes_that_never_end_are_bounded(tmp_path: Path, bound: str) -> None:
     """They count as connections and have the time of a head; then others are served."""
     cert, key = certificate(tmp_path)
     files = ("--tls-certificate", str(cert), "--tls-key", str(key))
     bounds = (f"--{bound.replace('_', '-')}", "20", "--body-seconds", "1.5")
-    admin = free_port()
-    with serving(tmp_path, database_file, *files, *bounds, admin=admin) as running:
+    with serving_file(tmp_path, *files, *bounds, admin=free_port()) as running:
         there, bully = ("127.0.0.1", running.port), ("127.0.0.2", 0)
         stalled = [socket.create_connection(there, 30, bully) for _ in range(20)]
         with socket.create_connection(there, 30, bully) as surplus:
@@ -180,16 +169,14 @@ def test_handshakes_that_never_end_are_bounded(
             with contextlib.suppress(ConnectionError):
                 stranger.recv(100)
         assert serial_at(running.port, cert)
-        counters = plain_http.get(f"http://127.0.0.1:{admin}/metrics", timeout=30).text
+        counters = plain_http.get(f"{running.admin_url}/metrics", timeout=30).text
         assert f'\nrappor_refused_connections_total{{bound="{bound}"}} 1.0\n' in counters
         running.process.send_signal(signal.SIGTERM)
         running.process.wait(60)
         assert '"level": "error"' not in running.log.read_text()
 
 
-def test_no_feature_of_http_puts_an_address_or_a_query_into_the_log(
-    tmp_path: Path, database_file: str
-) -> None:
+def test_no_feature_of_http_puts_an_address_or_a_query_into_the_log(tmp_path: Path) -> None:
     """Upgrades, CONNECT, bad requests and bad lengths leave no trace of who asked, and for what."""
     upgrade = b"Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
     upgrade += b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
@@ -204,7 +191,7 @@ def test_no_feature_of_http_puts_an_address_or_a_query_into_the_log(
         b"GET /?q=telltale HTTP/9.9\r\n",
         b"PRI * HTTP/2.0\r\n\r\nSM telltale\r\n",
     )
-    with serving(tmp_path, database_file) as running:
+    with serving_file(tmp_path) as running:
         for head in heads:
             with socket.create_connection(("127.0.0.1", running.port), 30) as sender:
                 sender.sendall(head + b"Host: x\r\nX-Forwarded-For: 203.0.113.77\r\n\r\n")
@@ -221,13 +208,13 @@ def test_no_feature_of_http_puts_an_address_or_a_query_into_the_log(
             assert "127.0.0.1" not in json.dumps(told)
 
 
-def test_answers_protect_and_the_registry_has_a_tag(tmp_path: Path, database_file: str) -> None:
+def test_answers_protect_and_the_registry_has_a_tag(tmp_path: Path) -> None:
     """Every answer says how not to be read or kept; who has the registry is told no more.
 
     Pages of the named origin may send and read the registry, others may not.
     """
     flags = ("--origins", "https://app.example.org")
-    with serving(tmp_path, database_file, *flags) as running:
+    with serving_file(tmp_path, *flags) as running:
         answers = [running.get(path) for path in ("/", "/nothing", "/v1/metrics", "/v1/registry")]
         answers += [running.post(upload_of()), running.post(b"{")]
         for answer in answers:
@@ -281,11 +268,11 @@ def test_odd_text_is_refused_and_never_reaches_the_database(tmp_path: Path, data
 
 
 @pytest.mark.slow
-def test_a_start_waits_for_a_database_that_is_late(tmp_path: Path, database_file: str) -> None:
+def test_a_start_waits_for_a_database_that_is_late(tmp_path: Path) -> None:
     """A locked file is waited for and told; when it is free the collector serves."""
     other = sqlite3.connect(tmp_path / "counts.sqlite3", isolation_level=None)
     other.execute("BEGIN EXCLUSIVE")
-    running = launch(tmp_path, database_file)
+    running = launch(tmp_path, f"sqlite:///{tmp_path / 'counts.sqlite3'}")
     try:
         until(lambda: bool(running.events("waiting for the database")))
         assert running.process.poll() is None
@@ -318,9 +305,9 @@ STARTED = """
 import sys
 from rappor_server import logs
 from rappor_server.cli.serve import run
-from rappor_server.collector import utc_today
 from rappor_server.input_files import InputFiles
 from rappor_server.settings import Settings
+from rappor_server.storage.database import utc_today
 
 settings = Settings(registry=sys.argv[1], port=0)
 logs.configure()
@@ -332,15 +319,7 @@ def test_a_start_that_fails_late_is_told_and_is_a_failure(tmp_path: Path) -> Non
     """Where the database has changed after a first look the exit status and the log say so."""
     registry = tmp_path / "metrics.toml"
     registry.write_text(REGISTRY)
-    answer = subprocess.run(
-        [sys.executable, "-c", STARTED, str(registry)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-    )
-    assert answer.returncode not in (0, 2)
+    answer = run_python("-c", STARTED, str(registry), code=3)
     told = [json.loads(line) for line in answer.stderr.splitlines()]
     (failed,) = [each for each in told if each["event"] == "start failed"]
     assert "run rappor-server migrate" in failed["reason"]
@@ -419,10 +398,8 @@ def test_a_collector_whose_workers_cannot_start_ends_as_failed(
     workers: Running, database: str
 ) -> None:
     """After some tries of each worker the exit status is 1, so that systemd starts it again."""
-    engine = open_engine(database)
-    with engine.begin() as db:
+    with opened(database) as engine, engine.begin() as db:
         db.execute(text("ALTER TABLE alembic_version RENAME TO hidden"))
-    engine.dispose()
     for victim in processes_of(workers):
         os.kill(victim, signal.SIGKILL)
     assert workers.process.wait(250) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import threading
@@ -15,10 +16,11 @@ from typing import Any, cast
 
 import pytest
 from collectors import REGISTRY
-from rappor_server.collector import utc_today
 from rappor_server.input_files import InputFiles
+from rappor_server.prometheus import shared_by_workers
 from rappor_server.serving import Sockets
 from rappor_server.settings import Settings
+from rappor_server.storage.database import utc_today
 from rappor_server.supervisor import Supervisor, _Worker
 
 FAR = 1e9
@@ -172,3 +174,13 @@ def test_a_worker_that_does_not_end_is_killed(supervisor: Supervisor) -> None:
         worker.process = cast("SpawnProcess", process)
     supervisor._end()
     assert [each.told for each in stuck] == [["terminate", "kill"]] * 2
+
+
+MEMORY = Path("/dev/shm")  # noqa: S108 - looked at only
+
+
+@pytest.mark.skipif(not MEMORY.exists(), reason="needs files in memory")
+def test_counters_of_workers_need_no_disk() -> None:
+    """A full disk would end every process that counts."""
+    with shared_by_workers():
+        assert Path(os.environ["PROMETHEUS_MULTIPROC_DIR"]).parent == MEMORY

@@ -21,19 +21,19 @@ from typing import Any, TypeVar
 
 import httpx
 import plain_http
+import registries
 from programs import until
 from rappor_server.analysis import releases
 from rappor_server.ingest.accepted_params import AcceptedParams
 from rappor_server.ingest.validate import Submission, Suspicious, read_upload
 from rappor_server.storage import day_tables, schema, tokens
 from rappor_server.storage.bulk import insert_rows
-from rappor_server.storage.database import writing
+from rappor_server.storage.database import opened, utc_today, writing
 from rappor_server.storage.fold import Folded, fold, fold_all
 from rappor_server.storage.inbox import Group, open_inbox
 from rappor_server.storage.record import Refusals, encode
-from rappor_server.storage.store import Store
 from rappor_server.storage.tallies import Tally
-from sqlalchemy import event, select, text
+from sqlalchemy import Engine, event, select, text
 
 from rappor import Counts, Metric, Params, Registry
 from rappor.protocol.wire import Report, Upload
@@ -82,13 +82,7 @@ REGISTRY = (
 
 def metric_of(name: str = "page", params: Params = PARAMS, **fields: Any) -> Metric:
     """Return a metric that expires in 2030."""
-    given: dict[str, Any] = {
-        "expires": datetime.date(2030, 1, 1),
-        "description": "a",
-        "owner": "b",
-        "epoch": "life",
-    }
-    return Metric(name=name, params=params, **(given | fields))
+    return registries.metric_of(params, name, **{"expires": datetime.date(2030, 1, 1)} | fields)
 
 
 ACCEPTED = AcceptedParams(Registry.loads(REGISTRY))
@@ -121,10 +115,10 @@ def submission_of(
     return read_upload(body, accepted, today=today, max_reports=1000, suspicious=suspicious)
 
 
-def released(store: Store, name: str = "page") -> releases.Release:
+def released(engine: Engine, name: str = "page") -> releases.Release:
     """Return all counts of a metric, whatever its minimum."""
     metric = Registry.loads(REGISTRY.replace("min_reports = 5", "min_reports = 0"))[name]
-    return releases.release(store, metric, datetime.date.min, datetime.date.max)
+    return releases.release(engine, metric, datetime.date.min, datetime.date.max)
 
 
 def there(found: T | None) -> T:
@@ -133,14 +127,14 @@ def there(found: T | None) -> T:
     return found
 
 
-def total(store: Store, name: str = "page") -> int:
+def total(engine: Engine, name: str = "page") -> int:
     """Return how many reports of a metric are counted."""
-    return released(store, name).n_reports
+    return released(engine, name).n_reports
 
 
-def rows_of(store: Store, kind: str) -> list[dict[str, Any]]:
+def rows_of(engine: Engine, kind: str) -> list[dict[str, Any]]:
     """Return the rows of all tables that hold a day of uploads or of kept reports each."""
-    with store.engine.connect() as db:
+    with engine.connect() as db:
         return [
             dict(row) | {"day": day}
             for day in day_tables.days_of(db, kind)
@@ -148,23 +142,23 @@ def rows_of(store: Store, kind: str) -> list[dict[str, Any]]:
         ]
 
 
-def commit(store: Store, *bodies: bytes, today: datetime.date = TODAY) -> list[Any]:
+def commit(engine: Engine, *bodies: bytes, today: datetime.date = TODAY) -> list[Any]:
     """Keep uploads as one group, and fold it on that day; return their answers."""
     submissions = [submission_of(body) for body in bodies]
-    count_group(store, submissions, today=today)
+    count_group(engine, submissions, today=today)
     return [each.answer for each in submissions]
 
 
 def count_group(
-    store: Store,
+    engine: Engine,
     submissions: Sequence[Submission],
     refusals: Refusals | None = None,
     *,
     today: datetime.date = TODAY,
 ) -> Folded:
     """Keep uploads as one group, and fold it on that day."""
-    append(store, submissions, refusals, today=today)
-    return fold_now(store, today=today)
+    append(engine, submissions, refusals, today=today)
+    return fold_now(engine, today=today)
 
 
 def day(offset: int) -> datetime.date:
@@ -173,23 +167,23 @@ def day(offset: int) -> datetime.date:
 
 
 def append(
-    store: Store,
+    engine: Engine,
     submissions: Sequence[Submission],
     refusals: Refusals | None = None,
     *,
     today: datetime.date = TODAY,
 ) -> None:
-    """Keep uploads as one group in the inbox of a store."""
+    """Keep uploads as one group in the inbox of a database."""
     accepted = [report for each in submissions for report in each.accepted]
     params = {report.fingerprint: report.params.to_json() for report in accepted}
-    with contextlib.closing(open_inbox(store.engine)) as inbox:
+    with contextlib.closing(open_inbox(engine)) as inbox:
         inbox.append(Group(today, len(accepted), encode(submissions, refusals or {})), params)
 
 
-def fold_now(store: Store, *, today: datetime.date = TODAY) -> Folded:
+def fold_now(engine: Engine, *, today: datetime.date = TODAY) -> Folded:
     """Fold what waits, on a day."""
-    with contextlib.closing(open_inbox(store.engine)) as inbox:
-        return fold(store.engine, inbox, waits=True, today=today)
+    with contextlib.closing(open_inbox(engine)) as inbox:
+        return fold(engine, inbox, waits=True, today=today)
 
 
 PATIENT = {"Prefer": "wait=120"}
@@ -252,8 +246,8 @@ class Running:
     def count(self) -> None:
         """Fold what has come, as the collector does a second later."""
         if self.database:
-            with contextlib.closing(Store.open(self.database)) as store:
-                fold_all(store.engine)
+            with opened(self.database) as engine:
+                fold_all(engine)
 
     def events(self, name: str) -> list[dict[str, Any]]:
         """Return the lines of its log that tell of an event."""
@@ -281,28 +275,23 @@ class Running:
         self.process.wait(30)
 
 
-def wait_for_one_that_waits(thread: threading.Thread, store: Store) -> None:
-    """Return when a thread has ended, or a connection waits for another one's lock."""
-    waiting = text("SELECT COUNT(*) FROM pg_locks WHERE NOT granted")
-    with store.engine.connect() as db:
-        while thread.is_alive() and not db.scalar(waiting):
-            db.rollback()
-            thread.join(0.01)
-
-
-def beside(store: Store, statement: str, other: Callable[[], object]) -> threading.Thread:
+def beside(engine: Engine, statement: str, other: Callable[[], object]) -> threading.Thread:
     """Start something else right before the first statement that begins so; return its thread.
 
     The statement goes on when that has ended, or waits for a lock of PostgreSQL.
     """
     thread = threading.Thread(target=other)
+    waiting = text("SELECT COUNT(*) FROM pg_locks WHERE NOT granted")
 
     def start(asked: str) -> None:
         if asked.startswith(statement) and thread.ident is None:
             thread.start()
-            wait_for_one_that_waits(thread, store)
+            with engine.connect() as db:
+                while thread.is_alive() and not db.scalar(waiting):
+                    db.rollback()
+                    thread.join(0.01)
 
-    event.listen(store.engine, "before_cursor_execute", lambda *given: start(given[2]))
+    event.listen(engine, "before_cursor_execute", lambda *given: start(given[2]))
     return thread
 
 
@@ -441,12 +430,12 @@ def serving_file(
 
 def make_token(database: str, *metrics: str, expires: datetime.date | None = None) -> str:
     """Create a token that may read some metrics, or all of them."""
-    with contextlib.closing(Store.open(database)) as store:
-        today = datetime.datetime.now(datetime.UTC).date()
-        return tokens.create(store, metrics=metrics or None, expires=expires, today=today)
+    with opened(database) as engine:
+        today = utc_today()
+        return tokens.create(engine, metrics=metrics or None, expires=expires, today=today)
 
 
-def put(store: Store, counts: Counts, day: datetime.date) -> None:
+def put(engine: Engine, counts: Counts, day: datetime.date) -> None:
     """Keep counts as those of a day without any, as if their reports had come on it."""
     params = counts.params
     kind = (counts.metric, params.fingerprint, day, False)
@@ -454,6 +443,6 @@ def put(store: Store, counts: Counts, day: datetime.date) -> None:
         (*kind, cohort, each.reports, each.to_bytes())
         for cohort, each in enumerate(map(Tally, counts.reports.tolist(), counts.ones))
     ]
-    with writing(store.engine) as db:
+    with writing(engine) as db:
         insert_rows(db, schema.params, [(params.fingerprint, params.to_json())])
         insert_rows(db, schema.tally, rows)

@@ -1,24 +1,16 @@
-"""A collector with pages, and people who sign in to it without a browser."""
+"""What a dashboard shows, and people who sign in to it without a browser."""
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import itertools
 import re
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 import httpx
 import plain_http
-from collectors import LOUD, UNBOUNDED, Running, entry, free_port, put, serving
-from rappor_server.storage.database import migrate
-from rappor_server.storage.store import Store
-
-from rappor import Population, Registry, simulate_counts
+from collectors import LOUD, UNBOUNDED, Running, entry
 
 NAMES: Final = [f"site {number}.example" for number in range(12)]
 HOSTILE: Final = (
@@ -59,63 +51,16 @@ TOML: Final = (
 _ADDRESSES = itertools.count(1)
 
 
-@dataclass(frozen=True, slots=True)
-class Dashboard:
-    """A collector with pages."""
-
-    running: Running
-    database: str
-
-    @property
-    def url(self) -> str:
-        """The address of operators."""
-        return self.running.admin_url
-
-
-@contextlib.contextmanager
-def dashboard_in(folder: Path) -> Iterator[Dashboard]:
-    """Run a collector that holds reports of five days; the last two have another mixture."""
-    database = f"sqlite:///{folder / 'counts.sqlite3'}"
-    migrate(database)
-    (folder / "metrics.toml").write_text(TOML, encoding="utf-8")
-    lines = [*NAMES, "absent.example", *HOSTILE]
-    (folder / "pages.txt").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    _fill(database, folder / "metrics.toml")
-    with serving(folder, database, "--pages", admin=free_port()) as running:
-        yield Dashboard(running, database)
-
-
-def _fill(database: str, registry: Path) -> None:
-    metrics = Registry.load(registry, today=datetime.date(2025, 1, 1))
-    pages, theme = metrics["home_page"].params, metrics["theme"].params
-    names = [*NAMES, HOSTILE[0]]
-    with contextlib.closing(Store.open(database)) as store:
-        for number, day in enumerate(DAYS):
-            weights = [1 / (rank + 1) for rank in range(len(names))]
-            weights[3] *= 3 if number > 2 else 1
-            counts = simulate_counts(
-                Population(names, weights), pages, n_reports=20_000, seed=number, metric="home_page"
-            )
-            put(store, counts, day)
-            for version, shares in (("1", [3, 1]), ("2", [1, 2])):
-                params = theme.in_segment((("version", version),))
-                population = Population(["light", "dark"], shares)
-                counts = simulate_counts(
-                    population, params, n_reports=2000, seed=number, metric="theme"
-                )
-                put(store, counts, day)
-
-
 class Visitor:
     """Somebody with a browser without scripts, at an address of their own."""
 
-    def __init__(self, dashboard: Dashboard) -> None:
+    def __init__(self, dashboard: Running) -> None:
         """Come to the site."""
         self.address = f"10.0.0.{next(_ADDRESSES)}"
         self.http = httpx.Client(
-            base_url=dashboard.url,
+            base_url=dashboard.admin_url,
             verify=plain_http.NO_CERTIFICATES,
-            headers={"Origin": dashboard.url, "X-Forwarded-For": self.address},
+            headers={"Origin": dashboard.admin_url, "X-Forwarded-For": self.address},
             timeout=60,
             limits=httpx.Limits(max_keepalive_connections=0),  # one that waits long may be closed
         )

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import registries
 from rappor_client import Caps, Client, Policy, testing
 from rappor_client.budget import remainder
 from rappor_client.budget.identity import read_state
@@ -42,14 +43,8 @@ Opener = Callable[..., Client]
 
 def metric_of(name: str = "page", params: Params = BALANCED, **fields: Any) -> Metric:
     """Return a metric that lasts until 2030."""
-    given: dict[str, Any] = {
-        "expires": datetime.date(2030, 12, 31),
-        "description": "a",
-        "owner": "b",
-        "epoch": "life",
-        "interval": "none",
-    } | fields
-    return Metric(name=name, params=params, **given)
+    given = {"expires": datetime.date(2030, 12, 31), "interval": "none"}
+    return registries.metric_of(params, name, **given | fields)
 
 
 _OPEN = weakref.WeakSet[Client]()

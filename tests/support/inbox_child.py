@@ -10,21 +10,22 @@ from typing import Any
 
 from collectors import append, submission_of
 from rappor_server.errors import StoreError
+from rappor_server.storage.database import open_checked, opened
 from rappor_server.storage.fold import fold
 from rappor_server.storage.inbox import open_inbox
-from rappor_server.storage.store import Store
+from sqlalchemy import Engine
 
 
 def receive(link: Connection[Any, Any], database: str, today: datetime.date) -> None:
     """Answer each group of bodies with its number, once it is kept."""
-    store: Store | None = None
+    engine: Engine | None = None
     while True:
         number, bodies = link.recv()
         submissions = [submission_of(body) for body in bodies]
         while True:
             try:
-                store = store or Store.open(database)
-                append(store, submissions, today=today)
+                engine = engine or open_checked(database)
+                append(engine, submissions, today=today)
                 break
             except StoreError:
                 time.sleep(0.05)
@@ -36,10 +37,10 @@ def fold_always(database: str, today: datetime.date) -> None:
     while True:
         with (
             contextlib.suppress(StoreError),
-            contextlib.closing(Store.open(database)) as store,
-            contextlib.closing(open_inbox(store.engine, piece_bytes=5000)) as inbox,
+            opened(database) as engine,
+            contextlib.closing(open_inbox(engine, piece_bytes=5000)) as inbox,
         ):
             while True:
-                fold(store.engine, inbox, today=today)
+                fold(engine, inbox, today=today)
                 time.sleep(0.01)
         time.sleep(0.05)

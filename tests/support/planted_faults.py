@@ -238,16 +238,7 @@ def shared_by_two_devices(metric: Metric, *, apart: int = 1) -> Respond:
 
 def bare_canary(metric: Metric) -> Respond:
     """Start an encoder that reports one value without noise."""
-    respond, encode = start(metric), encoder(metric.params)
-
-    def with_canary(secret: bytes, name: str, value: str) -> Response:
-        response = respond(secret, name, value)
-        if value != "canary":
-            return response
-        bits = encode.encode(value, response.cohort)
-        return Response(response.cohort, bits, bits)
-
-    return with_canary
+    return bare_where(metric, lambda value: value == "canary")
 
 
 def bare_where(metric: Metric, is_bare: Callable[[str], bool]) -> Respond:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rappor_server.analysis.worker import Tell
-from rappor_server.storage.store import Store
+from sqlalchemy import Engine
 
 
 @dataclass(frozen=True)
@@ -18,9 +18,9 @@ class Sleep:
     seconds: float = 0.0
     path: Path | None = None
 
-    def run(self, store: Store, tell: Tell) -> int:
+    def run(self, engine: Engine, tell: Tell) -> int:
         """Answer after a while."""
-        del store
+        del engine
         tell("sleeping")
         time.sleep(self.seconds)
         if self.path is not None:

@@ -16,16 +16,16 @@ from http import HTTPStatus
 from typing import Any, Final
 
 import msgspec
+from sqlalchemy import Engine
 
 from rappor_server import logs
 from rappor_server.analysis import kept_answers
 from rappor_server.analysis.answer_cache import key_of
 from rappor_server.analysis.jobs import Job, Jobs
 from rappor_server.analysis.kept_answers import KeptAnswer
-from rappor_server.analysis.page_tasks import PARTS, Drawn, PageTask
+from rappor_server.analysis.page_tasks import Drawn, PageTask
 from rappor_server.errors import StoreError
 from rappor_server.problems import problem_of
-from rappor_server.storage.store import Store
 
 NIGHT: Final = ""
 """The owner of answers that nobody has asked for yet."""
@@ -48,17 +48,17 @@ class _UnderWay:
 class Answers:
     """The answers of pages and programs, as one process sees them; for the event loop's thread."""
 
-    def __init__(self, jobs: Jobs, store: Store, look_up: LookUp) -> None:
+    def __init__(self, jobs: Jobs, engine: Engine, look_up: LookUp) -> None:
         """Make nothing yet; `look_up` asks the database in a thread."""
         self._jobs = jobs
-        self._store = store
+        self._engine = engine
         self._look_up = look_up
         self._under_way: dict[bytes, _UnderWay] = {}
         self._prepared: dict[str, str] = {}
 
     async def find(self, task: PageTask[Any]) -> KeptAnswer | None:
         """Return the answer of a page as it stands, None if nobody has asked it."""
-        return await self._find(await self._look_up(task.key, self._store))
+        return await self._find(await self._look_up(task.key, self._engine))
 
     @property
     def is_busy(self) -> bool:
@@ -78,23 +78,23 @@ class Answers:
         None if its owner has as many jobs as it may. At night nothing is asked again that has
         failed lately.
         """
-        key = await self._look_up(task.key, self._store)
+        key = await self._look_up(task.key, self._engine)
         found = await self._find(key, is_night=owner == NIGHT)
         if found is not None:
             return found
         began = time.time()
         if await self._ask(kept_answers.claim, key, task.metric.name, began=began):
             if owner != NIGHT and not self._jobs.may_start(owner):  # it has started one meanwhile
-                await self._look_up(kept_answers.cancel, self._store, key)
+                await self._look_up(kept_answers.cancel, self._engine, key)
                 return None
-            job = self._jobs.start(task, owner=owner, metric=task.metric.name, media_type=PARTS)
+            job = self._jobs.start(task, owner=owner)
             await asyncio.wait({self._follow(key, job, began, task, address)}, timeout=wait)
         return await self._find(key)
 
     async def cancel(self, task: PageTask[Any]) -> None:
         """Stop making a page's answer, in whichever process."""
-        key = await self._look_up(task.key, self._store)
-        await self._look_up(kept_answers.cancel, self._store, key)
+        key = await self._look_up(task.key, self._engine)
+        await self._look_up(kept_answers.cancel, self._engine, key)
         self._stop(key)
 
     async def prepare(self, tasks: Iterable[PageTask[Any]]) -> None:
@@ -115,17 +115,17 @@ class Answers:
             if found.status < HTTPStatus.INTERNAL_SERVER_ERROR:  # else it may be another time
                 self._prepared[name] = question
 
-    async def hand_over(self, job: Job) -> KeptAnswer:
+    async def hand_over(self, job: Job, *, metric: str, media_type: str) -> KeptAnswer:
         """Let every process see a program's job; its request does not wait any more."""
         key, now = _key_of_job(job.id, job.owner), time.time()
         try:
-            await self._ask(kept_answers.claim, key, job.metric, began=job.began, is_programs=True)
+            await self._ask(kept_answers.claim, key, metric, began=job.began, is_programs=True)
         except StoreError:
             self._jobs.cancel(job)
             raise
-        self._follow(key, job, job.began)
+        self._follow(key, job, job.began, media_type)
         return KeptAnswer(
-            key=key, metric=job.metric, state="running", step=job.step, status=HTTPStatus.OK,
+            key=key, metric=metric, state="running", step=job.step, status=HTTPStatus.OK,
             began=job.began, seen=now, asked=now, page=None,
         )  # fmt: skip
 
@@ -139,11 +139,11 @@ class Answers:
     async def forget(self, found: KeptAnswer) -> None:
         """Forget an answer; whichever process makes it stops."""
         self._stop(found.key)
-        await self._look_up(kept_answers.forget, self._store, found.key)
+        await self._look_up(kept_answers.forget, self._engine, found.key)
 
     async def files(self, found: KeptAnswer) -> dict[str, bytes]:
         """Return the files of a page by their names, or a program's result by its media type."""
-        files: dict[str, bytes] = await self._look_up(kept_answers.files, self._store, found.key)
+        files: dict[str, bytes] = await self._look_up(kept_answers.files, self._engine, found.key)
         return files
 
     async def close(self) -> None:
@@ -155,7 +155,7 @@ class Answers:
 
     async def _ask(self, ask: Callable[..., Any], *arguments: Any, **more: Any) -> Any:
         """Ask the database about its answers as they stand now."""
-        return await self._look_up(ask, self._store, *arguments, now=time.time(), **more)
+        return await self._look_up(ask, self._engine, *arguments, now=time.time(), **more)
 
     async def _find(self, key: bytes, *, is_night: bool = False) -> KeptAnswer | None:
         limit = kept_answers.KNOWN_SECONDS if is_night else kept_answers.FAILED_SECONDS
@@ -163,20 +163,18 @@ class Answers:
         return found
 
     def _follow(
-        self,
-        key: bytes,
-        job: Job,
-        began: float,
-        page: PageTask[Any] | None = None,
-        address: str = "",
+        self, key: bytes, job: Job, began: float, what: PageTask[Any] | str, address: str = ""
     ) -> asyncio.Task[None]:
-        """Tell the database about a job, whose row was claimed, and keep what it comes to."""
-        task = asyncio.create_task(self._tell(key, job, began, page))
+        """Tell the database about a job, whose row was claimed, and keep what it comes to.
+
+        That is a page, or a program's result of this media type.
+        """
+        task = asyncio.create_task(self._tell(key, job, began, what))
         self._under_way[key] = _UnderWay(owner=job.owner, address=address, task=task)
         task.add_done_callback(lambda _: self._under_way.pop(key, None))
         return task
 
-    async def _tell(self, key: bytes, job: Job, began: float, page: PageTask[Any] | None) -> None:
+    async def _tell(self, key: bytes, job: Job, began: float, what: PageTask[Any] | str) -> None:
         """Tell how far a job is until it ends, or its row is gone; then keep its end.
 
         A page whose candidates were edited since its key was made is not kept.
@@ -185,10 +183,10 @@ class Answers:
             while not await self._jobs.wait(job, _TELL_SECONDS):
                 if not await self._ask(kept_answers.tell, key, job.step, began=began):
                     return
-            if page is not None and not await self._look_up(page.has_key, key, self._store):
-                await self._look_up(kept_answers.cancel, self._store, key)
+            if not (isinstance(what, str) or await self._look_up(what.has_key, key, self._engine)):
+                await self._look_up(kept_answers.cancel, self._engine, key)
             elif job.result is not None:
-                await self._ask(kept_answers.keep, key, _drawn(job.media_type, job.result))
+                await self._ask(kept_answers.keep, key, _drawn(what, job.result))
             else:
                 problem = problem_of(job.reason())
                 reason = problem.detail, problem.status.value
@@ -208,8 +206,8 @@ def _key_of_job(job_id: str, owner: str) -> bytes:
     return key_of([b"analysis", job_id.encode(), owner.encode()])
 
 
-def _drawn(media_type: str, result: bytes) -> Drawn:
+def _drawn(what: PageTask[Any] | str, result: bytes) -> Drawn:
     """Return a result as a page; else as a file, which its media type names."""
-    if media_type == PARTS:
-        return msgspec.msgpack.decode(result, type=Drawn)
-    return Drawn(page=b"", files={media_type: result})
+    if isinstance(what, str):
+        return Drawn(page=b"", files={what: result})
+    return msgspec.msgpack.decode(result, type=Drawn)

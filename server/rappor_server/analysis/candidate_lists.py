@@ -6,14 +6,13 @@ import datetime
 from dataclasses import dataclass
 from typing import Final
 
+from sqlalchemy import Engine, select
 from sqlalchemy import delete as delete_rows
-from sqlalchemy import select
 
 from rappor.ground.errors import ParamsError
 from rappor_server.errors import LimitError
 from rappor_server.storage import schema
 from rappor_server.storage.database import failing_as_store_error, wait_alone, writing
-from rappor_server.storage.store import Store
 
 MOST_LISTS: Final = 20
 """Lists of one metric."""
@@ -34,7 +33,7 @@ class CandidateList:
 
 
 def keep(
-    store: Store, metric: str, name: str, text: bytes, *, most: int, today: datetime.date
+    engine: Engine, metric: str, name: str, text: bytes, *, most: int, today: datetime.date
 ) -> None:
     """Keep a list of at most `most` candidates, one a line, under a name that is free.
 
@@ -53,7 +52,7 @@ def keep(
         "contents": "".join(f"{line}\n" for line in lines).encode(),
     }
     columns = schema.candidate_list.c
-    with writing(store.engine) as db:
+    with writing(engine) as db:
         wait_alone(db)
         names = db.execute(select(columns.name).where(columns.metric == metric)).scalars().all()
         if name in names:
@@ -63,7 +62,7 @@ def keep(
         db.execute(schema.candidate_list.insert(), row)
 
 
-def list_all(store: Store, metric: str) -> list[CandidateList]:
+def list_all(engine: Engine, metric: str) -> list[CandidateList]:
     """Return the lists of a metric by their names."""
     columns = schema.candidate_list.c
     query = (
@@ -71,37 +70,37 @@ def list_all(store: Store, metric: str) -> list[CandidateList]:
         .where(columns.metric == metric)
         .order_by(columns.name)
     )
-    with failing_as_store_error(), store.engine.connect() as db:
+    with failing_as_store_error(), engine.connect() as db:
         return [CandidateList(*row) for row in db.execute(query)]
 
 
-def newest(store: Store, metric: str) -> str | None:
+def newest(engine: Engine, metric: str) -> str | None:
     """Return the name of the list that was kept last, None if the metric has none."""
     columns = schema.candidate_list.c
     order = (columns.created.desc(), columns.name)
     query = select(columns.name).where(columns.metric == metric).order_by(*order).limit(1)
-    with failing_as_store_error(), store.engine.connect() as db:
+    with failing_as_store_error(), engine.connect() as db:
         return db.execute(query).scalar_one_or_none()
 
 
-def find(store: Store, metric: str, name: str) -> bytes | None:
+def find(engine: Engine, metric: str, name: str) -> bytes | None:
     """Return a list as UTF-8, one candidate a line; None if the metric has none of this name."""
     if not _is_name(name):
         return None
     columns = schema.candidate_list.c
     query = select(columns.contents).where(columns.metric == metric, columns.name == name)
-    with failing_as_store_error(), store.engine.connect() as db:
+    with failing_as_store_error(), engine.connect() as db:
         contents = db.execute(query).scalar_one_or_none()
     return None if contents is None else bytes(contents)
 
 
-def delete(store: Store, metric: str, name: str) -> bool:
+def delete(engine: Engine, metric: str, name: str) -> bool:
     """Delete a list; False if the metric has none of this name."""
     if not _is_name(name):
         return False
     columns = schema.candidate_list.c
     gone = delete_rows(schema.candidate_list).where(columns.metric == metric, columns.name == name)
-    with writing(store.engine) as db:
+    with writing(engine) as db:
         return bool(db.execute(gone).rowcount)
 
 

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sqlalchemy import Engine
+
 from rappor.ground.errors import DecodeError, FileError
 from rappor.registry.metric import Metric
 from rappor_server.analysis import candidate_lists
 from rappor_server.errors import NotFoundError
-from rappor_server.storage.store import Store
 
 if TYPE_CHECKING:
     from rappor.candidates.candidates import Candidates
@@ -29,14 +30,14 @@ class CandidatesFile:
     name: str
     path: Path
 
-    def contents(self, store: Store) -> bytes:  # noqa: ARG002 - a list that was kept needs it
+    def contents(self, engine: Engine) -> bytes:  # noqa: ARG002 - a list that was kept needs it
         """Return the bytes of the file."""
         try:
             return self.path.read_bytes()
         except OSError:
             return b""
 
-    def read(self, store: Store, normalize: str) -> Candidates:  # noqa: ARG002 - as above
+    def read(self, engine: Engine, normalize: str) -> Candidates:  # noqa: ARG002 - as above
         """Read the file; the error does not show its place on the disk."""
         from rappor.candidates.candidates import Candidates  # noqa: PLC0415 - loads the hashes
 
@@ -53,15 +54,15 @@ class KeptList:
     metric: str
     name: str
 
-    def contents(self, store: Store) -> bytes:
+    def contents(self, engine: Engine) -> bytes:
         """Return the list as it was kept."""
-        return candidate_lists.find(store, self.metric, self.name) or b""
+        return candidate_lists.find(engine, self.metric, self.name) or b""
 
-    def read(self, store: Store, normalize: str) -> Candidates:
+    def read(self, engine: Engine, normalize: str) -> Candidates:
         """Read the list."""
         from rappor.candidates.candidates import Candidates  # noqa: PLC0415 - loads the hashes
 
-        contents = candidate_lists.find(store, self.metric, self.name)
+        contents = candidate_lists.find(engine, self.metric, self.name)
         if contents is None:
             raise NotFoundError(f"{self.metric} has no list of this name")
         try:
@@ -87,10 +88,10 @@ def candidates_file(metric: Metric, *, registry: str) -> CandidatesFile | None:
 
 
 def candidate_source(
-    store: Store, metric: Metric, listed: str, *, registry: str
+    engine: Engine, metric: Metric, listed: str, *, registry: str
 ) -> CandidateSource | None:
     """Return the list of a name; else the registry's file, else the list that was kept last."""
     if not listed and (file := candidates_file(metric, registry=registry)) is not None:
         return file
-    name = listed or candidate_lists.newest(store, metric.name)
+    name = listed or candidate_lists.newest(engine, metric.name)
     return KeptList(metric=metric.name, name=name) if name else None

@@ -14,16 +14,16 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from sqlalchemy import Engine
+
 from rappor.ground.errors import RapporError
 from rappor.registry.metric import Metric
 from rappor_server import logs
 from rappor_server.analysis.worker import Tell
-from rappor_server.storage.blocks import close_blocks, due
+from rappor_server.storage.blocks import close_blocks, due, rule_of
 from rappor_server.storage.database import failing_as_store_error, today_of
 from rappor_server.storage.fold import fold_all
 from rappor_server.storage.retention import check_uploads
-from rappor_server.storage.rule_history import rule_of
-from rappor_server.storage.store import Store
 
 _PIECE_SECONDS: Final = 5.0
 """How long a task goes on; a process answers for a task within a limit of time."""
@@ -38,30 +38,30 @@ class CloseTask:
     today: datetime.date
     seconds: float = _PIECE_SECONDS
 
-    def run(self, store: Store, tell: Tell) -> None:
+    def run(self, engine: Engine, tell: Tell) -> None:
         """Go on with the first metric that is not done."""
         tell("closing")
-        fold_all(store.engine)
-        today = earlier_of_clocks(store, self.today)
-        close_all(store, self.metrics, today, until=time.monotonic() + self.seconds)
+        fold_all(engine)
+        today = earlier_of_clocks(engine, self.today)
+        close_all(engine, self.metrics, today, until=time.monotonic() + self.seconds)
 
 
-def earlier_of_clocks(store: Store, today: datetime.date) -> datetime.date:
+def earlier_of_clocks(engine: Engine, today: datetime.date) -> datetime.date:
     """Return the day that has begun by this machine's clock, and by PostgreSQL's.
 
     A host whose clock is ahead would end day after day for all hosts, and what comes on those days
     would be late: no block of it could be closed before the clock's own day. Raises StoreError
     where both may be far ahead.
     """
-    if store.engine.dialect.name == "postgresql":
-        with failing_as_store_error(), store.engine.connect() as db:
+    if engine.dialect.name == "postgresql":
+        with failing_as_store_error(), engine.connect() as db:
             today = min(today, today_of(db))
-    check_uploads(store.engine, today)
+    check_uploads(engine, today)
     return today
 
 
 def close_days(
-    store: Store, metric: Metric, today: datetime.date, *, until: float = math.inf
+    engine: Engine, metric: Metric, today: datetime.date, *, until: float = math.inf
 ) -> bool:
     """Close the blocks of all days that have ended, where a metric has a minimum.
 
@@ -69,17 +69,17 @@ def close_days(
     """
     if not metric.min_reports:
         return True
-    return close_blocks(store.engine, metric.name, rule_of(store, metric), today=today, until=until)
+    return close_blocks(engine, metric.name, rule_of(engine, metric), today=today, until=until)
 
 
 def close_all(
-    store: Store, metrics: Iterable[Metric], today: datetime.date, *, until: float = math.inf
+    engine: Engine, metrics: Iterable[Metric], today: datetime.date, *, until: float = math.inf
 ) -> None:
     """Do what `close_days` does for each metric; raise what one fails with after the others."""
     errors: list[Exception] = []
     for metric in metrics:
         try:
-            if not close_days(store, metric, today, until=until):
+            if not close_days(engine, metric, today, until=until):
                 return
         except Exception as error:  # noqa: BLE001 - damaged counters of one metric stop no other
             errors.append(error)
@@ -89,10 +89,10 @@ def close_all(
         raise errors[0]
 
 
-def metrics_due(store: Store, metrics: Sequence[Metric], today: datetime.date) -> list[Metric]:
+def metrics_due(engine: Engine, metrics: Sequence[Metric], today: datetime.date) -> list[Metric]:
     """Return the metrics that have days to be closed."""
     bounded = {metric.name: metric for metric in metrics if metric.min_reports}
-    return [bounded[name] for name in due(store.engine, list(bounded), today=today)]
+    return [bounded[name] for name in due(engine, list(bounded), today=today)]
 
 
 async def keep_closing(

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, Engine, select
 
 from rappor.counts.tables import write_parquet as write_table
 from rappor.ground.errors import FileError, MetricError, RapporError
@@ -30,14 +30,13 @@ from rappor_server.storage import schema
 from rappor_server.storage.blocks import due
 from rappor_server.storage.database import failing_as_store_error
 from rappor_server.storage.day_tables import KEPT, days_of, table_of
-from rappor_server.storage.store import Store
 
 _BATCH: Final = 1 << 16
 _DAY: Final = datetime.timedelta(days=1)
 
 
 def export_counts(
-    store: Store, folder: Path, metric: Metric, *, first: datetime.date, last: datetime.date
+    engine: Engine, folder: Path, metric: Metric, *, first: datetime.date, last: datetime.date
 ) -> list[Path]:
     """Write the counts that are released of some days, a file for each parameter set.
 
@@ -47,13 +46,13 @@ def export_counts(
     """
     base = folder / "counts" / f"metric={metric.name}"
     _check_apart(base, first, last)
-    if metric.min_reports and due(store.engine, [metric.name], today=last + _DAY):
+    if metric.min_reports and due(engine, [metric.name], today=last + _DAY):
         raise RapporError(
             f"blocks of {metric.name} up to {last} are not closed yet: when the day has ended, "
             "rappor-server prune closes them"
         )
     written = []
-    for counts in release(store, metric, first, last, ending=True).collections:
+    for counts in release(engine, metric, first, last, ending=True).collections:
         path = base / f"first={first}" / f"last={last}" / f"{counts.params.fingerprint}.parquet"
         path.parent.mkdir(parents=True, exist_ok=True)
         table = counts.to_arrow()
@@ -71,7 +70,7 @@ def _check_apart(base: Path, first: datetime.date, last: datetime.date) -> None:
 
 
 def export_reports(
-    store: Store, folder: Path, metric: Metric, *, first: datetime.date, last: datetime.date
+    engine: Engine, folder: Path, metric: Metric, *, first: datetime.date, last: datetime.date
 ) -> list[Path]:
     """Write the single reports of a metric that keeps them, a file for each day and parameter set.
 
@@ -84,18 +83,18 @@ def export_reports(
         raise MetricError(f"metric {metric.name!r} keeps no single reports: its entry must say so")
     base = folder / "reports" / f"metric={metric.name}"
     written = []
-    for day, params in _parts(store, metric.name, first, last):
+    for day, params in _parts(engine, metric.name, first, last):
         path = base / f"day={day}" / f"{params.fingerprint}.parquet"
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_parquet(path, _batches(store, metric.name, day, params), params=params)
+        write_parquet(path, _batches(engine, metric.name, day, params), params=params)
         written.append(path)
     return written
 
 
 def _parts(
-    store: Store, metric: str, first: datetime.date, last: datetime.date
+    engine: Engine, metric: str, first: datetime.date, last: datetime.date
 ) -> list[tuple[datetime.date, Params]]:
-    with failing_as_store_error(), store.engine.connect() as db:
+    with failing_as_store_error(), engine.connect() as db:
         days = [day for day in reversed(days_of(db, KEPT)) if first <= day <= last]
         return [(day, params) for day in days for params in _sets(db, metric, day)]
 
@@ -110,7 +109,7 @@ def _sets(db: Connection, metric: str, day: datetime.date) -> list[Params]:
 
 
 def _batches(
-    store: Store, metric: str, day: datetime.date, params: Params
+    engine: Engine, metric: str, day: datetime.date, params: Params
 ) -> Iterator[tuple[NDArray[np.uint8], NDArray[np.integer[Any]]]]:
     """Yield packed reports, (n, n_bytes) uint8, and cohorts, (n,) int32, in random order."""
     kept = table_of(KEPT, day)
@@ -119,7 +118,7 @@ def _batches(
         .where(kept.c.metric == metric, kept.c.params == params.fingerprint)
         .order_by(kept.c.key)
     )
-    with failing_as_store_error(), store.engine.connect() as db:
+    with failing_as_store_error(), engine.connect() as db:
         result = db.execution_options(yield_per=_BATCH).execute(query)
         for rows in result.partitions():
             packed = np.frombuffer(b"".join(bytes(row.bits) for row in rows), dtype=np.uint8)

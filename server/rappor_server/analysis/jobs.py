@@ -19,8 +19,6 @@ class Job:
 
     id: str
     owner: str
-    metric: str
-    media_type: str
     began: float
     """Seconds since 1970."""
     step: str = ""
@@ -46,23 +44,9 @@ class Jobs:
         """Return whether an owner may start another job."""
         return sum(job.owner == owner for job in self._running) < self._per_owner
 
-    def start(
-        self,
-        task: Task,
-        *,
-        owner: str,
-        metric: str,
-        media_type: str,
-        on_end: Callable[[], None] = lambda: None,
-    ) -> Job:
+    def start(self, task: Task, *, owner: str, on_end: Callable[[], None] = lambda: None) -> Job:
         """Start a job; `may_start` says whether its owner may. `on_end` is called at any end."""
-        job = Job(
-            id=secrets.token_hex(16),
-            owner=owner,
-            metric=metric,
-            media_type=media_type,
-            began=time.time(),
-        )
+        job = Job(id=secrets.token_hex(16), owner=owner, began=time.time())
         self._running[job] = running = asyncio.create_task(self._run(job, task))
         running.add_done_callback(lambda _: on_end())
         return job

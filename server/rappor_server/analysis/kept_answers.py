@@ -14,13 +14,24 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Final, Literal
 
 import msgspec
-from sqlalchemy import ColumnElement, Row, and_, delete, func, insert, literal, or_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Engine,
+    Row,
+    and_,
+    delete,
+    func,
+    insert,
+    literal,
+    or_,
+    select,
+    update,
+)
 
 from rappor_server import logs
 from rappor_server.analysis.page_tasks import Drawn, PageAnswer
 from rappor_server.storage import schema
 from rappor_server.storage.database import failing_as_store_error, wait_alone, writing
-from rappor_server.storage.store import Store
 
 MOST_BYTES: Final = 256_000_000
 """Of all answers together; beyond them those that nobody looked at for longest are deleted."""
@@ -74,54 +85,54 @@ class KeptAnswer:
 
 
 def find(
-    store: Store, key: bytes, *, now: float, failed_seconds: float = FAILED_SECONDS
+    engine: Engine, key: bytes, *, now: float, failed_seconds: float = FAILED_SECONDS
 ) -> KeptAnswer | None:
     """Return a page's answer, or the one that is being made; None if there is none that stands.
 
     One that cannot be read is deleted: another version wrote it, or it is damaged.
     """
-    if (row := _row(store, key)) is None:
+    if (row := _row(engine, key)) is None:
         return None
     limits = {"running": SILENT_SECONDS, "failed": failed_seconds}
     if row.state in limits and abs(now - row.seen) > limits[row.state]:
         return None
     if row.state == "done" and abs(now - row.seen) > _NOTED_SECONDS:
-        _note(store, key, seen=now)
+        _note(engine, key, seen=now)
     try:
         page = msgspec.msgpack.decode(row.page, type=PageAnswer) if row.page else None
     except msgspec.DecodeError:
         logs.event("answer deleted", level=logging.WARNING, reason="it cannot be read")
-        forget(store, key)
+        forget(engine, key)
         return None
     return KeptAnswer(**row._asdict() | {"page": page})
 
 
-def find_asked(store: Store, key: bytes, *, now: float) -> KeptAnswer | None:
+def find_asked(engine: Engine, key: bytes, *, now: float) -> KeptAnswer | None:
     """Return an answer that a program waits for, which counts as asked about."""
-    row = _row(store, key)
+    row = _row(engine, key)
     if row is None or abs(now - row.asked) > KEPT_SECONDS:
         return None
     if abs(now - row.asked) > _ASKED_SECONDS:
-        _note(store, key, asked=now)
+        _note(engine, key, asked=now)
     found = KeptAnswer(**row._asdict() | {"page": None})
     if row.state == "running" and abs(now - row.seen) > SILENT_SECONDS:
         return replace(found, state="failed", step=_LOST, status=503)
     return found
 
 
-def files(store: Store, key: bytes) -> dict[str, bytes]:
+def files(engine: Engine, key: bytes) -> dict[str, bytes]:
     """Return the files of an answer by their names, none if it is not there."""
-    with failing_as_store_error(), store.engine.connect() as db:
+    with failing_as_store_error(), engine.connect() as db:
         found = db.execute(select(_ANSWER.files).where(_ANSWER.key == key)).scalar_one_or_none()
     try:
         return {} if found is None else msgspec.msgpack.decode(found, type=dict[str, bytes])
     except msgspec.DecodeError:
-        forget(store, key)
+        forget(engine, key)
         return {}
 
 
 def claim(
-    store: Store,
+    engine: Engine,
     key: bytes,
     metric: str,
     *,
@@ -142,7 +153,7 @@ def claim(
             and_(_ANSWER.state == "failed", _is_older(now, FAILED_SECONDS)),
         ),
     )
-    with writing(store.engine) as db:
+    with writing(engine) as db:
         wait_alone(db)
         db.execute(delete(schema.answer).where(or_(own, _is_over(now))))
         if db.execute(select(_ANSWER.key).where(_ANSWER.key == key)).first() is not None:
@@ -151,27 +162,27 @@ def claim(
     return True
 
 
-def tell(store: Store, key: bytes, step: str, *, began: float, now: float) -> bool:
+def tell(engine: Engine, key: bytes, step: str, *, began: float, now: float) -> bool:
     """Write at which step an answer is; False if it was cancelled, or nobody asks about it.
 
     So it is if another process has claimed it after this one was silent.
     """
     forgotten = func.abs(literal(now) - _ANSWER.asked) > FORGOTTEN_SECONDS
     own = _is_made(key, began)
-    with writing(store.engine) as db:
+    with writing(engine) as db:
         db.execute(delete(schema.answer).where(own, _IS_PROGRAMS, forgotten))
         values = {"step": step, "seen": now}
         return bool(db.execute(update(schema.answer).where(own).values(values)).rowcount)
 
 
-def keep(store: Store, key: bytes, drawn: Drawn, *, now: float, most: int = MOST_BYTES) -> None:
+def keep(engine: Engine, key: bytes, drawn: Drawn, *, now: float, most: int = MOST_BYTES) -> None:
     """Keep what was made, and delete what nobody looked at for longest beyond some bytes."""
     contents = msgspec.msgpack.encode(drawn.files)
     values = {
         "state": "done", "seen": now, "page": drawn.page, "files": contents,
         "size": len(drawn.page) + len(contents),
     }  # fmt: skip
-    with writing(store.engine) as db:
+    with writing(engine) as db:
         db.execute(update(schema.answer).where(_ANSWER.key == key).values(values))
         query = select(_ANSWER.key, _ANSWER.size).where(_ANSWER.state == "done")
         query, left = query.order_by(_ANSWER.seen.desc()), most
@@ -181,33 +192,33 @@ def keep(store: Store, key: bytes, drawn: Drawn, *, now: float, most: int = MOST
                 db.execute(delete(schema.answer).where(_ANSWER.key == other))
 
 
-def fail(store: Store, key: bytes, reason: str, status: int, *, began: float, now: float) -> None:
+def fail(engine: Engine, key: bytes, reason: str, status: int, *, began: float, now: float) -> None:
     """Write why an answer could not be made, unless another process has claimed it meanwhile."""
     own = _is_made(key, began)
     values = {"state": "failed", "step": reason, "status": status, "seen": now}
-    with writing(store.engine) as db:
+    with writing(engine) as db:
         db.execute(update(schema.answer).where(own).values(values))
 
 
-def cancel(store: Store, key: bytes) -> None:
+def cancel(engine: Engine, key: bytes) -> None:
     """Forget an answer that is being made; whoever makes it stops."""
-    forget(store, key, _ANSWER.state == "running")
+    forget(engine, key, _ANSWER.state == "running")
 
 
-def forget(store: Store, key: bytes, *conditions: ColumnElement[bool]) -> None:
+def forget(engine: Engine, key: bytes, *conditions: ColumnElement[bool]) -> None:
     """Delete an answer, if some conditions hold."""
-    with writing(store.engine) as db:
+    with writing(engine) as db:
         db.execute(delete(schema.answer).where(_ANSWER.key == key, *conditions))
 
 
-def _row(store: Store, key: bytes) -> Row[Any] | None:
+def _row(engine: Engine, key: bytes) -> Row[Any] | None:
     columns = [_ANSWER[each.name] for each in fields(KeptAnswer)]
-    with failing_as_store_error(), store.engine.connect() as db:
+    with failing_as_store_error(), engine.connect() as db:
         return db.execute(select(*columns).where(_ANSWER.key == key)).first()
 
 
-def _note(store: Store, key: bytes, **values: object) -> None:
-    with writing(store.engine) as db:
+def _note(engine: Engine, key: bytes, **values: object) -> None:
+    with writing(engine) as db:
         db.execute(update(schema.answer).where(_ANSWER.key == key).values(values))
 
 

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from sqlalchemy import Engine
+
 from rappor.ground.plurals import counted
 from rappor.registry.metric import Metric
 from rappor_server.analysis import releases, warning_signs
@@ -15,7 +17,6 @@ from rappor_server.analysis.releases import DayReports
 from rappor_server.analysis.warning_signs import OverfullCohort
 from rappor_server.analysis.worker import Tell
 from rappor_server.storage.blocks import SET_ASIDE
-from rappor_server.storage.store import Store
 
 WEEK: Final = datetime.timedelta(days=7)
 _DAY: Final = datetime.timedelta(days=1)
@@ -123,23 +124,23 @@ class HealthTask:
     metrics: Sequence[Metric]
     today: datetime.date
 
-    def run(self, store: Store, tell: Tell) -> HealthReport:
+    def run(self, engine: Engine, tell: Tell) -> HealthReport:
         """Look at each metric."""
         tell("reading")
-        refused = _refused(store, self.today)
+        refused = _refused(engine, self.today)
         return HealthReport(
             metrics=tuple(
-                _health(store, metric, self.today, refused[metric.name]) for metric in self.metrics
+                _health(engine, metric, self.today, refused[metric.name]) for metric in self.metrics
             ),
             nameless=refused[""],
         )
 
 
 def _health(
-    store: Store, metric: Metric, today: datetime.date, refused: tuple[Refused, ...]
+    engine: Engine, metric: Metric, today: datetime.date, refused: tuple[Refused, ...]
 ) -> MetricHealth:
-    seen = releases.overview(store, metric)
-    arrived = warning_signs.n_arrived(store, metric.name, today)
+    seen = releases.overview(engine, metric)
+    arrived = warning_signs.n_arrived(engine, metric.name, today)
     return MetricHealth(
         metric=metric,
         today=None if arrived < metric.min_reports else _rounded(arrived),
@@ -149,7 +150,7 @@ def _health(
         withheld=seen.withheld[-_DAYS_LISTED:],
         days_left=(metric.expires - today).days,
         refused=refused,
-        quarantine=warning_signs.n_quarantined(store, metric.name),
+        quarantine=warning_signs.n_quarantined(engine, metric.name),
         overfull_cohorts=warning_signs.overfull_cohorts(seen.cohorts),
     )
 
@@ -160,11 +161,11 @@ def _rounded(number: int) -> int:
     return int(digits[:2].ljust(len(digits), "0"))
 
 
-def _refused(store: Store, today: datetime.date) -> defaultdict[str, tuple[Refused, ...]]:
+def _refused(engine: Engine, today: datetime.date) -> defaultdict[str, tuple[Refused, ...]]:
     """Return what was refused of each metric, the most frequent reasons first."""
     in_week: Counter[tuple[str, str]] = Counter()
     on_day: Counter[tuple[str, str]] = Counter()
-    for each in warning_signs.refusals(store, since=today - WEEK + _DAY):
+    for each in warning_signs.refusals(engine, since=today - WEEK + _DAY):
         in_week[each.metric, each.reason] += each.number
         on_day[each.metric, each.reason] += each.number if each.day == today else 0
     refused: defaultdict[str, tuple[Refused, ...]] = defaultdict(tuple)

@@ -14,9 +14,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 import msgspec
+from sqlalchemy import Engine
 
 import rappor
 from rappor.counts.counts import Counts
@@ -38,18 +39,14 @@ from rappor_server.analysis.releases import (
     releases_by,
 )
 from rappor_server.analysis.tasks import Range, no_results
+from rappor_server.analysis.warning_signs import n_arrived
 from rappor_server.analysis.worker import Tell
-from rappor_server.storage.blocks import n_reports
-from rappor_server.storage.store import Store
 
 if TYPE_CHECKING:
     from rappor.candidates.candidates import Candidates
     from rappor.panels.panel import Panel
     from rappor.reporting.charts import Picture
     from rappor.reporting.document import Content
-
-PARTS: Final = "application/vnd.rappor.parts"
-"""Media type of a `Drawn`; no request asks for it by this name."""
 
 MOST_BYTES: Final = 10_000_000
 """Of a file of an answer: the process that hands it over has devices to answer too."""
@@ -101,7 +98,7 @@ class Asked:
         """Whether there are candidates, or none are needed because answers are bits."""
         return self.source is not None or not encoding_of(self.metric.params).hashed
 
-    def candidates(self, store: Store) -> Candidates | None:
+    def candidates(self, engine: Engine) -> Candidates | None:
         """Read the candidates; None where answers are bits."""
         if not encoding_of(self.metric.params).hashed:
             return None
@@ -109,7 +106,7 @@ class Asked:
             raise ParamsError(
                 f"candidates must be chosen: {self.metric.name} names no file of them"
             )
-        return self.source.read(store, self.metric.params.normalize)
+        return self.source.read(engine, self.metric.params.normalize)
 
     def whole(self, collections: Iterable[Counts]) -> list[Counts]:
         """Return those of devices that answer for whole strings, where others do for prefixes."""
@@ -127,23 +124,22 @@ class PageTask(ABC, Generic[_Found]):
     """A question whose answer is drawn."""
 
     asked: Asked
-    media_type: ClassVar[str] = PARTS
 
     @property
     def metric(self) -> Metric:
         """The metric that is asked about."""
         return self.asked.metric
 
-    def run(self, store: Store, tell: Tell) -> bytes:
+    def run(self, engine: Engine, tell: Tell) -> bytes:
         """Return a `Drawn` as MessagePack."""
         tell("reading")
-        found = self._find(store)
+        found = self._find(engine)
         tell("hashing candidates")
-        candidates = self.asked.candidates(store)
+        candidates = self.asked.candidates(engine)
         tell("decoding")
         return msgspec.msgpack.encode(self._answer(found, candidates, _Steps(tell)))
 
-    def key(self, store: Store) -> bytes:
+    def key(self, engine: Engine) -> bytes:
         """Return a digest of all that the answer follows from.
 
         Closed blocks never change, so the days stand for the counts. A metric without a minimum
@@ -154,20 +150,22 @@ class PageTask(ABC, Generic[_Found]):
             [
                 _program(),
                 repr(self).encode(),
-                b"" if source is None else source.contents(store),
-                b"" if self.metric.min_reports else f"{n_reports(store, self.metric)}".encode(),
+                b"" if source is None else source.contents(engine),
+                b""
+                if self.metric.min_reports
+                else f"{n_arrived(engine, self.metric.name)}".encode(),
             ]
         )
 
-    def has_key(self, key: bytes, store: Store) -> bool:
+    def has_key(self, key: bytes, engine: Engine) -> bool:
         """Return whether the candidates are still those of a key.
 
         Without a minimum reports come all the time, and this is not known.
         """
-        return not self.metric.min_reports or self.key(store) == key
+        return not self.metric.min_reports or self.key(engine) == key
 
     @abstractmethod
-    def _find(self, store: Store) -> _Found:
+    def _find(self, engine: Engine) -> _Found:
         """Read what was released; ParamsError if that is nothing."""
 
     @abstractmethod
@@ -182,16 +180,16 @@ class OverviewTask(PageTask[tuple[Released, Release]]):
     asked: Asked
     through: datetime.date
 
-    def _find(self, store: Store) -> tuple[Released, Release]:
+    def _find(self, engine: Engine) -> tuple[Released, Release]:
         """Read the counts of each period, and those of the latest ones by day."""
-        found = whole_weeks(store, self.asked, self.through)
+        found = whole_weeks(engine, self.asked, self.through)
         if len(found.periods) > 1:
             first = max(found.last - _DAY * (7 * LATEST - 1), found.periods[0].first)
         else:
             first = self.through - _DAY * (_DAYS - 1)
-            found = _released(store, self.asked, first, self.through, "day", is_cut=True)
+            found = _released(engine, self.asked, first, self.through, "day", is_cut=True)
         self.asked.some(found.collections)
-        return found, _by_day(store, self.asked, first, found.last)
+        return found, _by_day(engine, self.asked, first, found.last)
 
     def _answer(
         self, found: tuple[Released, Release], candidates: Candidates | None, progress: Progress
@@ -235,8 +233,8 @@ class RankingTask(PageTask[Release]):
     everything: bool
     forged: bool = False
 
-    def _find(self, store: Store) -> Release:
-        return _by_day(store, self.asked, *self.range.days())
+    def _find(self, engine: Engine) -> Release:
+        return _by_day(engine, self.asked, *self.range.days())
 
     def _answer(self, found: Release, candidates: Candidates | None, progress: Progress) -> Drawn:
         from rappor.decoding.decoder import decode  # noqa: PLC0415 - only where it is decoded
@@ -276,8 +274,8 @@ class TrendTask(PageTask[Released]):
     by: str
     smooth: int
 
-    def _find(self, store: Store) -> Released:
-        found = _released(store, self.asked, *self.range.days(), self.by)
+    def _find(self, engine: Engine) -> Released:
+        found = _released(engine, self.asked, *self.range.days(), self.by)
         self.asked.some(found.collections)
         return found
 
@@ -305,14 +303,14 @@ class CompareTask(PageTask[dict[str, list[Counts]]]):
     after: Range
     everything: bool
 
-    def _find(self, store: Store) -> dict[str, list[Counts]]:
+    def _find(self, engine: Engine) -> dict[str, list[Counts]]:
         """Read what is released of both ranges; ParamsError if they overlap."""
         (first, last), (first_after, last_after) = self.before.days(), self.after.days()
         if first <= last_after and first_after <= last:
             raise ParamsError("the days before and after must not overlap")
         samples = {}
         for each in (self.before, self.after):
-            found = release(store, self.metric, *each.days())
+            found = release(engine, self.metric, *each.days())
             check_decodable(found)
             counts = self.asked.some(found.collections)  # or there are no days to name
             samples[_named(each, found)] = counts
@@ -344,8 +342,8 @@ class SegmentsTask(PageTask[list[Counts]]):
     range: Range
     dimension: str | None
 
-    def _find(self, store: Store) -> list[Counts]:
-        found = release(store, self.metric, *self.range.days(), segments=True)
+    def _find(self, engine: Engine) -> list[Counts]:
+        found = release(engine, self.metric, *self.range.days(), segments=True)
         check_decodable(found)
         return self.asked.some(found.collections)
 
@@ -376,14 +374,14 @@ def program_in(folder: Path) -> bytes:
     return key_of([version("rappor").encode(), *(each.read_bytes() for each in files)])
 
 
-def whole_weeks(store: Store, asked: Asked, through: datetime.date) -> Released:
+def whole_weeks(engine: Engine, asked: Asked, through: datetime.date) -> Released:
     """Return the counts of the last whole weeks up to a day, eight at most."""
     last = through - _DAY * ((through.weekday() + 1) % 7)
-    return _released(store, asked, last - _DAY * (7 * WEEKS - 1), last, "week", is_cut=True)
+    return _released(engine, asked, last - _DAY * (7 * WEEKS - 1), last, "week", is_cut=True)
 
 
 def _released(
-    store: Store,
+    engine: Engine,
     asked: Asked,
     first: datetime.date,
     last: datetime.date,
@@ -395,7 +393,7 @@ def _released(
 
     An open range is that of what was found; one that is cut begins with the first period.
     """
-    found = releases_by(store, BlockQuery(asked.metric, first, last), by)
+    found = releases_by(engine, BlockQuery(asked.metric, first, last), by)
     for each in found:
         check_decodable(each)
     shown = [each for each in found if each.collections]
@@ -418,9 +416,9 @@ def _released(
     )
 
 
-def _by_day(store: Store, asked: Asked, first: datetime.date, last: datetime.date) -> Release:
+def _by_day(engine: Engine, asked: Asked, first: datetime.date, last: datetime.date) -> Release:
     """Return what was released of a range, and its parts by day, which are some."""
-    found = release_by_day(store, asked.metric, first, last)
+    found = release_by_day(engine, asked.metric, first, last)
     check_decodable(found)
     return replace(found, parts=tuple(asked.some(found.parts)))
 
@@ -466,7 +464,7 @@ class PixelsTask:
 
     svg: bytes
 
-    def run(self, store: Store, tell: Tell) -> bytes:  # noqa: ARG002 - a chart needs no counts
+    def run(self, engine: Engine, tell: Tell) -> bytes:  # noqa: ARG002 - a chart needs no counts
         """Return the PNG; MissingExtraError without the extra that makes one."""
         from rappor.reporting.charts import pixels  # noqa: PLC0415 - only where one is asked for
 

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from sqlalchemy import (
     ColumnElement,
     Connection,
+    Engine,
     Subquery,
     Table,
     and_,
@@ -38,9 +39,8 @@ from rappor.protocol.params import Params
 from rappor.registry.metric import Metric
 from rappor_server.errors import StoreError
 from rappor_server.storage import schema
+from rappor_server.storage.blocks import rule_of
 from rappor_server.storage.database import failing_as_store_error
-from rappor_server.storage.rule_history import rule_of
-from rappor_server.storage.store import Store
 from rappor_server.storage.tallies import Tally
 
 MOST_STRETCHES: Final = 400
@@ -170,7 +170,7 @@ class BlockQuery:
 
 
 def release(  # noqa: PLR0913 - a range, and what of it
-    store: Store,
+    engine: Engine,
     metric: Metric,
     first: datetime.date,
     last: datetime.date,
@@ -187,13 +187,13 @@ def release(  # noqa: PLR0913 - a range, and what of it
     in two of them or in none, so they may be added.
     """
     whole = _Stretches(lambda _: (first, last), most=1)
-    _add_rows(store, BlockQuery(metric, first, last, params, ending), whole)
+    _add_rows(engine, BlockQuery(metric, first, last, params, ending), whole)
     apart = segments or params is not None
     return whole.of(first).release(metric, first, last, segments=apart)
 
 
 def release_by_day(
-    store: Store, metric: Metric, first: datetime.date, last: datetime.date
+    engine: Engine, metric: Metric, first: datetime.date, last: datetime.date
 ) -> Release:
     """Return what `release` does, and the same reports by day: they tell how often devices repeat.
 
@@ -202,9 +202,9 @@ def release_by_day(
     """
     days = _Stretches(lambda day: (day, day), most=MOST_STRETCHES)
     try:
-        _add_rows(store, BlockQuery(metric, first, last), days)
+        _add_rows(engine, BlockQuery(metric, first, last), days)
     except ParamsError:
-        found = release(store, metric, first, last)
+        found = release(engine, metric, first, last)
         return replace(found, parts=found.collections)
     whole, ordered = _Stretch(), [days.found[day] for day in sorted(days.found)]
     for day in ordered:
@@ -238,7 +238,7 @@ def _parts(metric: Metric, days: Iterable[_Sum]) -> list[Counts]:
 
 
 def releases_by(
-    store: Store,
+    engine: Engine,
     asked: BlockQuery,
     by: str,
     *,
@@ -258,7 +258,7 @@ def releases_by(
     stretches = _Stretches(
         lambda day: stretch_of(day, by, within=(asked.first, asked.last)), most=most
     )
-    _add_rows(store, asked, stretches)
+    _add_rows(engine, asked, stretches)
     apart = segments or asked.params is not None
     found = [
         sums.release(asked.metric, *days, segments=apart)
@@ -267,14 +267,14 @@ def releases_by(
     return [each for each in found if each.collections or each.withheld]
 
 
-def overview(store: Store, metric: Metric) -> Overview:
+def overview(engine: Engine, metric: Metric) -> Overview:
     """Return how many reports of a metric may be read, by day and by cohort."""
     asked = BlockQuery(metric, datetime.date.min, datetime.date.max)
     shown = asked.shown("reports")
     by_day = select(shown.c.params, shown.c.day, func.sum(shown.c.reports))
     cohort = shown.c.cohort + 0  # or SQLite takes the key, which has cohorts in order but no counts
     by_cohort = select(shown.c.params, cohort, func.sum(shown.c.reports))
-    with failing_as_store_error(), store.engine.connect() as db:
+    with failing_as_store_error(), engine.connect() as db:
         days = Counter(
             {
                 (key, day): int(n)
@@ -332,16 +332,16 @@ def _withheld(
     return tuple(sorted(waiting | {day for key, day in days if key not in enough}))
 
 
-def _add_rows(store: Store, asked: BlockQuery, stretches: _Stretches) -> None:
+def _add_rows(engine: Engine, asked: BlockQuery, stretches: _Stretches) -> None:
     """Add what may be shown, and the days not yet released, each to its stretch of days."""
     sets: dict[str, Params] = {}
-    rule = rule_of(store, asked.metric)
+    rule = rule_of(engine, asked.metric)
 
     @functools.cache
     def paces(first: datetime.date) -> tuple[str, ...]:
         return tuple(sorted({each.pace for each in rule.since(first)}))
 
-    with failing_as_store_error(), store.engine.connect() as db:
+    with failing_as_store_error(), engine.connect() as db:
         for day in asked.waiting(db):
             stretches.of(day).waiting.add(day)
         rows = db.execute(select(asked.shown("reports", "ones")))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
 from msgspec import Meta
+from sqlalchemy import Engine
 
 from rappor.counts.counts import Counts
 from rappor.decoding.detection import Correction, Detection
@@ -27,7 +28,6 @@ from rappor_server.analysis.releases import BlockQuery, DayReports, Release
 from rappor_server.analysis.warning_signs import OverfullCohort, Refusals
 from rappor_server.analysis.worker import Tell
 from rappor_server.errors import NotFoundError
-from rappor_server.storage.store import Store
 
 if TYPE_CHECKING:
     from rappor.candidates.candidates import Candidates
@@ -106,7 +106,7 @@ class CountsTask:
     by: str | None = None
     segments: bool = False
 
-    def run(self, store: Store, tell: Tell) -> bytes:
+    def run(self, engine: Engine, tell: Tell) -> bytes:
         """Return the counts in the media type."""
         tell("reading")
         unknown = NotFoundError("params must be a fingerprint with reports")
@@ -117,10 +117,10 @@ class CountsTask:
             if self.media_type != JSON:
                 raise ParamsError(f"by must be absent unless Accept is {JSON}")
             asked = BlockQuery(self.metric, *days, self.params)
-            found = releases.releases_by(store, asked, self.by, segments=self.segments)
+            found = releases.releases_by(engine, asked, self.by, segments=self.segments)
             return write_releases(self.metric.name, found, *days)
         release = releases.release(
-            store, self.metric, *days, params=self.params, segments=self.segments
+            engine, self.metric, *days, params=self.params, segments=self.segments
         )
         if self.params is not None and not release.collections:
             raise unknown
@@ -157,37 +157,37 @@ class EstimatesTask:
     file: CandidateSource | None
     max_candidates: int
 
-    def run(self, store: Store, tell: Tell) -> bytes:
+    def run(self, engine: Engine, tell: Tell) -> bytes:
         """Return the estimates in the media type; at once if they were made before."""
         tell("reading")
         asked = self._asked()
         days = Range(first=asked.first, last=asked.last).days()
-        release = releases.release_by_day(store, self.metric, *days)
+        release = releases.release_by_day(engine, self.metric, *days)
         self._check(asked)
         if not release.collections:
             raise ParamsError(no_results(self.metric))
         releases.check_decodable(release)
-        key = self._key(asked, release, store)
+        key = self._key(asked, release, engine)
         if (known := _CACHE.find(key)) is not None:
             return known
-        answer = self._answer(asked, release, store, tell)
-        if key == self._key(asked, release, store):  # the file of candidates is still the same
+        answer = self._answer(asked, release, engine, tell)
+        if key == self._key(asked, release, engine):  # the file of candidates is still the same
             _CACHE.keep(key, answer)
         return answer
 
-    def _key(self, asked: EstimateBody, release: Release, store: Store) -> bytes:
+    def _key(self, asked: EstimateBody, release: Release, engine: Engine) -> bytes:
         """Return the key of an answer: a digest of all that it follows from."""
         parts = [repr(self.metric).encode(), self.media_type.encode(), msgspec.json.encode(asked)]
         if asked.candidates is None and self.file is not None:
-            parts.append(self.file.contents(store))
+            parts.append(self.file.contents(engine))
         return key_of([*parts, *_bytes_of(release.parts)])
 
-    def _answer(self, asked: EstimateBody, release: Release, store: Store, tell: Tell) -> bytes:
+    def _answer(self, asked: EstimateBody, release: Release, engine: Engine, tell: Tell) -> bytes:
         """Decode, and write the estimates in the media type."""
         from rappor.decoding.decoder import decode  # noqa: PLC0415
 
         tell("hashing candidates")
-        candidates = self._candidates(asked, store)
+        candidates = self._candidates(asked, engine)
         tell("decoding")
         estimates = decode(
             list(release.parts),
@@ -222,7 +222,7 @@ class EstimatesTask:
             name = self.metric.name
             raise ParamsError(f"candidates must be given: {name} names no file of them")
 
-    def _candidates(self, asked: EstimateBody, store: Store) -> Candidates | None:
+    def _candidates(self, asked: EstimateBody, engine: Engine) -> Candidates | None:
         from rappor.candidates.candidates import Candidates  # noqa: PLC0415
 
         params = self.metric.params
@@ -231,7 +231,7 @@ class EstimatesTask:
         if asked.candidates is not None:
             return Candidates.from_list(asked.candidates, normalize=params.normalize)
         assert self.file is not None
-        return self.file.read(store, params.normalize)
+        return self.file.read(engine, params.normalize)
 
 
 class MetricAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -267,15 +267,15 @@ class MetricsTask:
 
     metrics: Sequence[Metric]
 
-    def run(self, store: Store, tell: Tell) -> MetricsAnswer:
+    def run(self, engine: Engine, tell: Tell) -> MetricsAnswer:
         """Look at each metric."""
         tell("reading")
-        found = [_look_at(store, metric) for metric in self.metrics]
-        return MetricsAnswer(found, warning_signs.refusals(store))
+        found = [_look_at(engine, metric) for metric in self.metrics]
+        return MetricsAnswer(found, warning_signs.refusals(engine))
 
 
-def _look_at(store: Store, metric: Metric) -> MetricAnswer:
-    seen = releases.overview(store, metric)
+def _look_at(engine: Engine, metric: Metric) -> MetricAnswer:
+    seen = releases.overview(engine, metric)
     return MetricAnswer(
         name=metric.name,
         description=metric.description,
@@ -286,8 +286,8 @@ def _look_at(store: Store, metric: Metric) -> MetricAnswer:
         min_cohort=metric.min_cohort,
         days=seen.days,
         withheld=seen.withheld,
-        quarantine=warning_signs.n_quarantined(store, metric.name),
-        small_blocks=warning_signs.n_of_small_blocks(store, metric),
+        quarantine=warning_signs.n_quarantined(engine, metric.name),
+        small_blocks=warning_signs.n_of_small_blocks(engine, metric),
         overfull_cohorts=warning_signs.overfull_cohorts(seen.cohorts),
     )
 

@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from sqlalchemy import ColumnElement, func, select
+from sqlalchemy import ColumnElement, Engine, func, select
 
 from rappor.registry.metric import Metric
 from rappor_server.analysis.releases import CohortReports
 from rappor_server.storage import schema
 from rappor_server.storage.blocks import Rule
 from rappor_server.storage.database import failing_as_store_error
-from rappor_server.storage.store import Store
 
 _FALSE_ALARM: Final = 1e-9
 """Probability that honest devices, whose cohorts are random, overfill any cohort."""
@@ -43,37 +42,38 @@ class OverfullCohort:
     reports: int
 
 
-def refusals(store: Store, *, since: datetime.date = datetime.date.min) -> list[Refusals]:
+def refusals(engine: Engine, *, since: datetime.date = datetime.date.min) -> list[Refusals]:
     """Return how much was refused from a day on, by day, metric and reason."""
     columns = schema.refusal.c
     keys = (columns.day, columns.metric, columns.reason)
     query = select(*keys, func.sum(columns.number)).where(columns.day >= since)
     query = query.group_by(*keys).order_by(*keys)
-    with failing_as_store_error(), store.engine.connect() as db:
+    with failing_as_store_error(), engine.connect() as db:
         return [
             Refusals(day, metric, reason, int(number))
             for day, metric, reason, number in db.execute(query)
         ]
 
 
-def n_quarantined(store: Store, metric: str) -> int:
+def n_quarantined(engine: Engine, metric: str) -> int:
     """Return how many suspicious reports of a metric are in quarantine."""
-    return _n_counted(store, metric, schema.tally.c.quarantine)
+    return _n_counted(engine, metric, schema.tally.c.quarantine)
 
 
-def n_arrived(store: Store, metric: str, day: datetime.date) -> int:
-    """Return how many reports of a metric are counted on a day and are in no block yet."""
-    return _n_counted(store, metric, schema.tally.c.day == day, ~schema.tally.c.quarantine)
+def n_arrived(engine: Engine, metric: str, day: datetime.date | None = None) -> int:
+    """Return how many reports of a metric are counted, on a day or all, and are in no block yet."""
+    on_day = () if day is None else (schema.tally.c.day == day,)
+    return _n_counted(engine, metric, ~schema.tally.c.quarantine, *on_day)
 
 
-def _n_counted(store: Store, metric: str, *conditions: ColumnElement[bool]) -> int:
+def _n_counted(engine: Engine, metric: str, *conditions: ColumnElement[bool]) -> int:
     columns = schema.tally.c
     query = select(func.coalesce(func.sum(columns.reports), 0))
-    with failing_as_store_error(), store.engine.connect() as db:
+    with failing_as_store_error(), engine.connect() as db:
         return int(db.execute(query.where(columns.metric == metric, *conditions)).scalar_one())
 
 
-def n_of_small_blocks(store: Store, metric: Metric) -> int:
+def n_of_small_blocks(engine: Engine, metric: Metric) -> int:
     """Return how many released reports are in blocks that are smaller than the metric's rule.
 
     They were closed under an earlier rule: one that counted no intervals, or another `min_cohort`
@@ -82,7 +82,7 @@ def n_of_small_blocks(store: Store, metric: Metric) -> int:
     columns, rule = schema.block.c, Rule.of(metric)
     days, own = (columns.first, columns.last), (columns.metric == metric.name, columns.closed)
     smallest = select(*days, func.min(columns.reports)).where(*own).group_by(*days)
-    with failing_as_store_error(), store.engine.connect() as db:
+    with failing_as_store_error(), engine.connect() as db:
         return sum(
             db.execute(
                 select(func.sum(columns.reports)).where(

@@ -21,10 +21,12 @@ from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from sqlalchemy import Engine
+
 from rappor.ground.errors import DecodeError, MissingExtraError, RapporError
 from rappor_server import logs, processes
 from rappor_server.errors import StoreError
-from rappor_server.storage.store import Store
+from rappor_server.storage.database import open_checked
 
 Tell = Callable[[str], None]
 """Called with the name of each step that a task begins."""
@@ -37,7 +39,7 @@ _GRACE_SECONDS: Final = 5.0
 class Task(Protocol):
     """A question that a process answers; it can be pickled, and so can the answer."""
 
-    def run(self, store: Store, tell: Tell) -> Any:
+    def run(self, engine: Engine, tell: Tell) -> Any:
         """Answer the question."""
 
 
@@ -203,7 +205,7 @@ def _serve(
         importlib.import_module(module)
     _limit_memory(limits.n_bytes)
     connection.send("ready")
-    store: Store | None = None
+    engine: Engine | None = None
     while True:
         try:
             task: Task = connection.recv()
@@ -211,8 +213,8 @@ def _serve(
             return
         signal.setitimer(signal.ITIMER_REAL, limits.seconds + _GRACE_SECONDS)  # kills by itself
         try:
-            store = store or Store.open(database)
-            answer = ("answer", task.run(store, lambda step: connection.send(("step", step))))
+            engine = engine or open_checked(database)
+            answer = ("answer", task.run(engine, lambda step: connection.send(("step", step))))
         except MissingExtraError as error:
             answer = ("error", DecodeError(str(error)))
         except RapporError as error:

@@ -10,7 +10,7 @@ from rappor.cli.commands import Command
 from rappor.cli.options import option
 from rappor.ground.plurals import counted
 from rappor.registry.registry import Registry
-from rappor_server.cli.options import today
+from rappor_server.storage.database import utc_today
 
 
 @click.command(
@@ -45,12 +45,12 @@ def check(registry: str, against: str | None, devices: int | None) -> int:
         explain_cohorts,
     )
 
-    new = Registry.load(registry, today=today())
-    findings = check_registry(new, folder=Path(registry).parent, today=today())
+    new = Registry.load(registry, today=utc_today())
+    findings = check_registry(new, folder=Path(registry).parent, today=utc_today())
     findings += explain_budget(new)
     findings += explain_cohorts(new, devices=devices)
     if against is not None:
-        findings += check_edit(Registry.load(against, today=today()), new)
+        findings += check_edit(Registry.load(against, today=utc_today()), new)
     for finding in findings:
         click.echo(f"{finding.level}: {finding.text}")
     refused = any(finding.level == "refused" for finding in findings)

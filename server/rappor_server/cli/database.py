@@ -15,12 +15,12 @@ from rappor.registry.registry import Registry
 from rappor_server.cli.options import (
     check_database,
     database_options,
-    open_store,
+    open_database,
     read_settings,
     setting_options,
-    today,
 )
 from rappor_server.errors import StoreError
+from rappor_server.storage.database import utc_today
 
 
 @click.command(cls=Command, examples=("rappor-server migrate --registry metrics.toml",))
@@ -51,7 +51,7 @@ def backup(path: Path, **options: Any) -> None:
     from rappor_server.storage.backup import backup as back_up
 
     if path.is_dir():
-        path /= f"counts-{today()}.bak"
+        path /= f"counts-{utc_today()}.bak"
 
     settings = read_settings(options)
     check_database(settings)
@@ -79,8 +79,8 @@ def restore(path: Path, **options: Any) -> None:
     settings = read_settings(options)
     restore_database(path, settings.database)
     click.echo("restored")
-    with open_store(settings) as store:
-        valid = [each.id for each in tokens.list_all(store) if each.is_valid(today())]
+    with open_database(settings) as engine:
+        valid = [each.id for each in tokens.list_all(engine) if each.is_valid(utc_today())]
     if valid:
         click.echo(f"valid tokens: {', '.join(valid)}; revoke those revoked after the backup again")
 
@@ -109,19 +109,19 @@ def prune(*, yes: bool, **options: Any) -> None:
     from rappor_server.storage.inbox import n_failed
 
     settings = read_settings(options)
-    with open_store(settings) as store:
+    with open_database(settings) as engine:
         if not yes:
-            retention.check_clock(store.engine, today())
-        fold_all(store.engine)
-        pruned = retention.prune(store.engine, today=today(), report_days=settings.report_days)
+            retention.check_clock(engine, utc_today())
+        fold_all(engine)
+        pruned = retention.prune(engine, today=utc_today(), report_days=settings.report_days)
     click.echo(
         f"deleted {counted(pruned.keys, 'upload key')} and {counted(pruned.reports, 'raw report')}"
     )
     # Last, so that a registry that cannot be read stops nothing else.
-    registry = Registry.load(settings.registry, today=today())
-    with open_store(settings) as store:
-        close_all(store, registry.values(), earlier_of_clocks(store, today()))
-        with failing_as_store_error(), store.engine.connect() as db:
+    registry = Registry.load(settings.registry, today=utc_today())
+    with open_database(settings) as engine:
+        close_all(engine, registry.values(), earlier_of_clocks(engine, utc_today()))
+        with failing_as_store_error(), engine.connect() as db:
             failed = n_failed(db)
         if failed:
             raise StoreError(
@@ -162,13 +162,13 @@ def export(
 
     if first > last:
         raise click.UsageError(f"--from must be before --to or equal, got {first:%Y-%m-%d}")
-    if last.date() >= today() and not reports:
+    if last.date() >= utc_today() and not reports:
         raise click.UsageError(f"--to must be a day that is over (UTC), got {last:%Y-%m-%d}")
     settings = read_settings(options)
-    entry = Registry.load(settings.registry, today=today()).metric(metric)
+    entry = Registry.load(settings.registry, today=utc_today()).metric(metric)
     write = export_reports if reports else export_counts
-    with open_store(settings) as store:
-        written = write(store, folder, entry, first=first.date(), last=last.date())
+    with open_database(settings) as engine:
+        written = write(engine, folder, entry, first=first.date(), last=last.date())
     for path in written:
         click.echo(str(path))
     if not written:

@@ -21,9 +21,9 @@ from rappor.cli.commands import Command
 from rappor.cli.options import flag, option
 from rappor_server.cli.demo_devices import Clock, first_day, report
 from rappor_server.cli.demo_metrics import WEEKS, write_metrics
-from rappor_server.cli.options import today
 from rappor_server.errors import ConfigError
 from rappor_server.settings import Settings
+from rappor_server.storage.database import utc_today
 
 if TYPE_CHECKING:
     from rappor_server.serving import Server
@@ -91,7 +91,7 @@ def _folder(keep: Path | None) -> Iterator[Path]:
 
 def _fill(settings: Settings, registry: Path) -> bool:
     """Run a collector whose days pass as devices report; return whether all of them did."""
-    last = today()
+    last = utc_today()
     clock = Clock(first_day(last))
     failures: list[BaseException] = []
     click.echo(f"{WEEKS} weeks of reports from simulated devices, day by day:")
@@ -122,7 +122,7 @@ def _serve(settings: Settings, *, is_opened: bool) -> None:
         if is_opened and _has_windows():
             webbrowser.open(f"{admin}/pages/once/{link}")
 
-    _run(settings, today, show)
+    _run(settings, utc_today, show)
 
 
 def _run(
@@ -158,14 +158,14 @@ def _link(settings: Settings) -> str:
     """Close the blocks of all days that have ended, and return the secret of a link to sign in."""
     from rappor.registry.registry import Registry
     from rappor_server.analysis.closing import close_all
-    from rappor_server.cli.options import open_store
+    from rappor_server.cli.options import open_database
     from rappor_server.storage import tokens, visits
 
-    with open_store(settings) as store:
-        registry = Registry.load(settings.registry, today=today())
-        close_all(store, registry.values(), today())
-        token = tokens.create(store, metrics=None, expires=today(), today=today())
-        return visits.link(store, token.split(".")[1])
+    with open_database(settings) as engine:
+        registry = Registry.load(settings.registry, today=utc_today())
+        close_all(engine, registry.values(), utc_today())
+        token = tokens.create(engine, metrics=None, expires=utc_today(), today=utc_today())
+        return visits.begin(engine, token.split(".")[1], once=True)
 
 
 def _has_windows() -> bool:

@@ -34,7 +34,6 @@ class Clock:
     """The day of the demo's collector, which its devices move."""
 
     def __init__(self, day: datetime.date) -> None:
-        """Begin on a day."""
         self.day = day
 
     def __call__(self) -> datetime.date:

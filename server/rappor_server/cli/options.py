@@ -1,14 +1,13 @@
-"""What the commands share: the options of every setting, the open store, and the day."""
+"""What the commands share: the options of every setting and the open database."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import datetime
 import difflib
 import os
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,7 +19,8 @@ from rappor_server.settings import Settings
 from rappor_server.storage.database import parse_url
 
 if TYPE_CHECKING:
-    from rappor_server.storage.store import Store
+    from sqlalchemy import Engine
+
 
 _PREFIX: Final = "RAPPOR_SERVER_"
 _CONFIG: Final = f"{_PREFIX}CONFIG"
@@ -138,33 +138,28 @@ def read_settings(options: Mapping[str, Any]) -> Settings:
     return Settings(**options)
 
 
-def open_store(chosen: Settings) -> contextlib.closing[Store]:
-    """Open the store for a command, and close it after; ConfigError where there is none yet."""
-    from rappor_server.storage.store import Store
+@contextlib.contextmanager
+def open_database(chosen: Settings) -> Iterator[Engine]:
+    """Open the database for a command, and close it after; ConfigError where there is none yet."""
+    from rappor_server.storage.database import check_schema, opened
 
     check_database(chosen)
-    return contextlib.closing(Store.open(chosen.database))
+    with opened(chosen.database) as engine:
+        check_schema(engine)
+        yield engine
 
 
 def check_database(chosen: Settings) -> None:
     """Raise ConfigError unless the database is there: a wrong address must not make a new one."""
-    from rappor_server.storage.database import is_empty, open_engine
+    from rappor_server.storage.database import is_empty, opened
 
     url = parse_url(chosen.database)
     is_there = url.drivername != "sqlite" or Path(str(url.database)).exists()
     if is_there:
-        engine = open_engine(chosen.database)
-        try:
+        with opened(chosen.database) as engine:
             is_there = not is_empty(engine)
-        finally:
-            engine.dispose()
     if not is_there:
         raise ConfigError(
             f"database must be that of a collector, got {url.render_as_string()}, which is "
             "empty: run rappor-server serve or migrate to create the tables"
         )
-
-
-def today() -> datetime.date:
-    """Return the day (UTC)."""
-    return datetime.datetime.now(datetime.UTC).date()

@@ -12,11 +12,12 @@ from rappor.cli.options import option
 from rappor.ground.errors import RapporError
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
-from rappor_server.cli.options import database_options, open_store, read_settings, today
+from rappor_server.cli.options import database_options, open_database, read_settings
 from rappor_server.settings import Settings
+from rappor_server.storage.database import utc_today
 
 if TYPE_CHECKING:
-    from rappor_server.storage.store import Store
+    from sqlalchemy import Engine
 
 
 @click.command(
@@ -49,19 +50,19 @@ def publish(*, metrics: tuple[str, ...], out: Path, **options: Any) -> None:
     are the same edition. Everything in the folder is public, including the candidates.
     """
     settings = read_settings(options)
-    registry = Registry.load(settings.registry, today=today())
+    registry = Registry.load(settings.registry, today=utc_today())
     chosen = [registry.metric(name) for name in metrics]
-    with open_store(settings) as store:
+    with open_database(settings) as engine:
         for metric in chosen or [each for each in registry.values() if each.min_reports]:
             try:
-                click.echo(_publish(store, metric, settings, out))
+                click.echo(_publish(engine, metric, settings, out))
             except RapporError as error:
                 if chosen:
                     raise
                 click.echo(f"{metric.name}: not published: {error}")
 
 
-def _publish(store: Store, metric: Metric, settings: Settings, out: Path) -> str:
+def _publish(engine: Engine, metric: Metric, settings: Settings, out: Path) -> str:
     """Publish one metric and say where it is."""
     from rappor.cli.site_files import write_edition
     from rappor.decoding.detection import Detection
@@ -71,12 +72,12 @@ def _publish(store: Store, metric: Metric, settings: Settings, out: Path) -> str
     from rappor_server.analysis.page_tasks import Asked, whole_weeks
     from rappor_server.storage.blocks import last_day
 
-    close_days(store, metric, earlier_of_clocks(store, today()))
-    source = candidate_source(store, metric, "", registry=settings.registry)
+    close_days(engine, metric, earlier_of_clocks(engine, utc_today()))
+    source = candidate_source(engine, metric, "", registry=settings.registry)
     asked = Asked(metric=metric, source=source, detection=Detection())
-    found = whole_weeks(store, asked, last_day(store, metric, today=today()))
+    found = whole_weeks(engine, asked, last_day(engine, metric, today=utc_today()))
     if not found.periods:
         return f"{metric.name}: no whole week is released yet"
-    candidates = asked.candidates(store)
+    candidates = asked.candidates(engine)
     shown = write_edition(out, trend(found, candidates, by="week"), found, candidates, metric)
     return f"{metric.name}: edition {shown.edition} in {shown.page}"

@@ -8,9 +8,10 @@ from typing import Any, Final
 import click
 
 from rappor.cli.commands import Command
-from rappor_server.cli.options import help_all_option, read_settings, setting_options, today
+from rappor_server.cli.options import help_all_option, read_settings, setting_options
 from rappor_server.input_files import InputFiles
 from rappor_server.settings import Settings
+from rappor_server.storage.database import utc_today
 
 _FIRST: Final = {"database", "host", "port", "admin", "pages", "upload_key_file", "origins"}
 """What `--help` shows beside --config; `--help-all` shows the rest."""
@@ -38,7 +39,7 @@ def serve(**options: Any) -> int:
     from rappor_server import logs
 
     settings = read_settings(options)
-    inputs = InputFiles.read(settings, today=today())
+    inputs = InputFiles.read(settings, today=utc_today())
     logs.configure()
     prepare(settings)
     return run(settings, inputs)
@@ -47,15 +48,12 @@ def serve(**options: Any) -> int:
 def prepare(settings: Settings) -> None:
     """Wait for the database, and create the tables of a new one."""
     from rappor_server.collector import wait_for_database
-    from rappor_server.storage.database import check_schema, is_empty, migrate, open_engine
+    from rappor_server.storage.database import check_schema, is_empty, migrate, opened
 
-    engine = open_engine(settings.database)
-    try:
+    with opened(settings.database) as engine:
         if wait_for_database(lambda: is_empty(engine), seconds=settings.database_seconds):
             migrate(settings.database)
         check_schema(engine)
-    finally:
-        engine.dispose()
 
 
 def run(settings: Settings, inputs: InputFiles) -> int:

@@ -10,7 +10,8 @@ import click
 from rappor.cli.commands import Group
 from rappor.cli.options import option
 from rappor.registry.registry import Registry
-from rappor_server.cli.options import database_options, open_store, read_settings, today
+from rappor_server.cli.options import database_options, open_database, read_settings
+from rappor_server.storage.database import utc_today
 
 
 @click.group(
@@ -53,15 +54,15 @@ def create(metrics: tuple[str, ...], expires: datetime.datetime | None, **option
     from rappor_server.storage import tokens
 
     settings = read_settings(options)
-    registry = Registry.load(settings.registry, today=today())
+    registry = Registry.load(settings.registry, today=utc_today())
     for name in metrics:
         registry.metric(name)
-    with open_store(settings) as store:
+    with open_database(settings) as engine:
         created = tokens.create(
-            store,
+            engine,
             metrics=metrics or None,
             expires=expires.date() if expires else None,
-            today=today(),
+            today=utc_today(),
         )
     click.echo("Save this token. It cannot be shown again.", err=True)
     click.echo(created)
@@ -73,8 +74,8 @@ def list_tokens(**options: Any) -> None:
     """List all tokens with their public name, last day and metrics."""
     from rappor_server.storage import tokens
 
-    with open_store(read_settings(options)) as store:
-        for found in tokens.list_all(store):
+    with open_database(read_settings(options)) as engine:
+        for found in tokens.list_all(engine):
             allowed = (
                 "all metrics" if found.metrics is None else ", ".join(found.metrics) or "damaged"
             )
@@ -98,8 +99,8 @@ def revoke(token_id: str, **options: Any) -> int:
     """
     from rappor_server.storage import tokens
 
-    with open_store(read_settings(options)) as store:
-        if tokens.revoke(store, token_id, today=today()):
+    with open_database(read_settings(options)) as engine:
+        if tokens.revoke(engine, token_id, today=utc_today()):
             click.echo("revoked")
             return 0
     click.echo("there is no token with this name", err=True)

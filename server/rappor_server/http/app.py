@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable
 from typing import Any, Final
 
 from starlette.applications import Starlette
@@ -69,8 +69,12 @@ def create(
 
     With `admin_port`, only who comes through that port reaches more than devices need.
     """
-    rooms = [pages.create()] if settings.pages else []
-    debug = DebugDoor().routes if settings.debug_key_file else []
+    routes: list[BaseRoute] = [*ROUTES]
+    if settings.debug_key_file:
+        routes += DebugDoor().routes
+    room = pages.create() if settings.pages else None
+    if room is not None:
+        routes += [Route(pages.PREFIX, pages.entrance), Mount(pages.PREFIX, room)]
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[dict[str, Any]]:
@@ -79,8 +83,9 @@ def create(
         except RapporError as error:  # the server ends and does not say why
             logs.event("start failed", level=logging.ERROR, reason=str(error))
             raise
-        for each in (app, *rooms):
-            each.state.collector = collector
+        app.state.collector = collector
+        if room is not None:
+            room.state.collector = collector
         _spare_collections()
         logs.event("collector started", metrics=len(collector.accepted_params.registry))
         try:
@@ -91,20 +96,13 @@ def create(
             logs.event("collector stopped")
 
     app = _Application(
-        routes=[*ROUTES, *debug, *_mounted(rooms)],
+        routes=routes,
         lifespan=lifespan,
         middleware=_middleware(settings, admin_port),
         exception_handlers=problems.handlers(problems.render),
     )
     app.router.redirect_slashes = False  # a path that does not exist is a problem, not a redirect
     return app
-
-
-def _mounted(rooms: Sequence[Starlette]) -> Iterator[BaseRoute]:
-    """Yield the addresses of the pages, where there are any."""
-    for room in rooms:
-        yield Route(pages.PREFIX, pages.entrance, methods=["GET"])
-        yield Mount(pages.PREFIX, room)
 
 
 def _middleware(settings: Settings, admin_port: int | None) -> list[Middleware]:

@@ -35,7 +35,6 @@ class DebugDoor:
     """What has come lately, a line for each report."""
 
     def __init__(self) -> None:
-        """Begin with nothing."""
         self._lines: deque[str] = deque(maxlen=MOST_LINES)
 
     @property

@@ -78,7 +78,6 @@ class DevicesCors:
     """Lets pages of other origins use the endpoints of devices, and no others."""
 
     def __init__(self, app: ASGIApp, *, paths: Collection[str], origins: Sequence[str]) -> None:
-        """Allow the origins on these paths."""
         self._app = app
         self._paths = paths
         self._cors = CORSMiddleware(

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from rappor.registry.metric import Metric
-from rappor_server.access import start_job, token_of, while_connected
+from rappor_server.access import token_of, while_connected
 from rappor_server.analysis.candidate_sources import candidates_file
 from rappor_server.analysis.kept_answers import WAITING, KeptAnswer
 from rappor_server.analysis.tasks import (
@@ -99,16 +99,23 @@ async def estimates(request: Request) -> Response:
             file=candidates_file(metric, registry=collector.settings.registry),
             max_candidates=collector.settings.max_candidates,
         )
-        job = start_job(collector, task, token, held)
+        if not collector.jobs.may_start(token.id):
+            most = collector.settings.jobs_per_token
+            raise Problem(
+                HTTPStatus.TOO_MANY_REQUESTS,
+                f"a token must have at most {most} analyses at a time: wait for one, or cancel it",
+                retry_after=1,
+            )
+        job = collector.jobs.start(task, owner=token.id, on_end=held.pop_all().close)
     wait = read_wait(request)
     if not await while_connected(request, collector.jobs.wait(job, wait)):
-        found = await collector.answers.hand_over(job)
+        found = await collector.answers.hand_over(job, metric=metric.name, media_type=media_type)
         status = HTTPStatus.ACCEPTED.value
         headers = _ASK_AGAIN | {"Location": _address(job.id), "Preference-Applied": "respond-async"}
         return Response(_told(job.id, found), status, headers, JSON)
     if job.result is None:
         raise job.reason()
-    return Response(job.result, media_type=job.media_type)
+    return Response(job.result, media_type=media_type)
 
 
 async def analysis(request: Request) -> Response:

@@ -47,7 +47,6 @@ class UploadsFirst:
     """Leads uploads past the framework's routes, and everything else to them."""
 
     def __init__(self, app: ASGIApp, *, uploads: Uploads) -> None:
-        """Lead other requests to `app`."""
         self._app = app
         self._uploads = uploads
 

@@ -44,7 +44,6 @@ class Accepted:
         last_day: datetime.date,
         stopped_until: datetime.date | None = None,
     ) -> None:
-        """Accept reports of a metric under these parameters."""
         self.metric, self.params, self.last_day = metric, params, last_day
         self.stopped_until = stopped_until
         self.name, self.keep = metric.name, metric.keep_reports

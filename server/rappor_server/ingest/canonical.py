@@ -9,7 +9,7 @@ the protocol's strict reader, which also has the word on everything that is refu
 from __future__ import annotations
 
 import binascii
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -28,10 +28,6 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     params: str
     cohort: int
     bits: str
-
-    def to_builtins(self) -> dict[str, Any]:
-        """Return the entry as the strict reader takes it."""
-        return msgspec.structs.asdict(self)
 
 
 class Upload(msgspec.Struct, frozen=True, gc=False):

@@ -171,7 +171,7 @@ class _Judge:
                         if number < known.end:
                             self._decide(known, entry.cohort, bits, number.bit_count())
                             continue
-                self._hear_strictly(entry.to_builtins())
+                self._hear_strictly(msgspec.structs.asdict(entry))
             else:
                 self._hear_strictly(entry)
 

@@ -14,8 +14,8 @@ import itertools
 import math
 import time
 from collections import defaultdict, deque
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple, Self
 
 import numpy as np
@@ -32,7 +32,6 @@ from rappor_server.storage.database import (
     writing,
 )
 from rappor_server.storage.fold import add_refusals
-from rappor_server.storage.store import Store
 from rappor_server.storage.tallies import Tally
 
 _DAY: Final = datetime.timedelta(days=1)
@@ -128,7 +127,34 @@ _Blocks = defaultdict[tuple[str, int], list[Block]]
 """Those of a metric by the fingerprint of their parameters and their cohort."""
 
 
-def last_day(store: Store, metric: Metric, *, today: datetime.date) -> datetime.date:
+def note_rules(engine: Engine, metrics: Iterable[Metric], today: datetime.date) -> None:
+    """Note that the rules of metrics are in force today: a registry is edited while reports wait.
+
+    A device that reported each hour under an earlier entry may be many times in a day's block, so
+    the rule of that entry holds for the days on which it was in force.
+    """
+    *own, last = schema.rule.columns
+    rows = [(m.name, m.pace, m.min_cohort, today) for m in metrics]
+    with failing_as_store_error(), engine.connect() as db:
+        known = {tuple(row) for row in db.execute(select(*own).where(last >= today))}
+    if new := sorted(row for row in rows if row[:-1] not in known):
+        with writing(engine) as db:
+            insert_rows(db, schema.rule, new, update="last = excluded.last")
+
+
+def rule_of(engine: Engine, metric: Metric) -> Rule:
+    """Return the rule of a metric, with those that were in force before."""
+    columns = schema.rule.c
+    query = select(columns.last, columns.pace, columns.min_cohort)
+    with failing_as_store_error(), engine.connect() as db:
+        earlier = tuple(
+            (last, Rule(pace=pace, min_cohort=least))
+            for last, pace, least in db.execute(query.where(columns.metric == metric.name))
+        )
+    return replace(Rule.of(metric), earlier=earlier)
+
+
+def last_day(engine: Engine, metric: Metric, *, today: datetime.date) -> datetime.date:
     """Return the last day whose reports may be read: the last one that is in blocks.
 
     A metric without a minimum has its last day with reports, today's too.
@@ -136,17 +162,9 @@ def last_day(store: Store, metric: Metric, *, today: datetime.date) -> datetime.
     day, through = schema.tally.c.day, schema.blocked.c.through
     own = select(func.max(day)).where(schema.tally.c.metric == metric.name, day <= today)
     last = select(through).where(schema.blocked.c.metric == metric.name)
-    with failing_as_store_error(), store.engine.connect() as db:
+    with failing_as_store_error(), engine.connect() as db:
         found = db.execute(last if metric.min_reports else own).scalar_one_or_none()
     return found or (today - _DAY if metric.min_reports else today)
-
-
-def n_reports(store: Store, metric: Metric) -> int:
-    """Return how many reports of a metric are counted and in no block."""
-    columns = schema.tally.c
-    own = (columns.metric == metric.name, ~columns.quarantine)
-    with failing_as_store_error(), store.engine.connect() as db:
-        return int(db.scalar(select(func.sum(columns.reports)).where(*own)) or 0)
 
 
 def due(engine: Engine, metrics: Collection[str], *, today: datetime.date) -> list[str]:

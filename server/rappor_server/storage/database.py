@@ -153,6 +153,23 @@ def opened(text: str) -> Iterator[Engine]:
         engine.dispose()
 
 
+def open_checked(text: str) -> Engine:
+    """Open a database; SchemaError unless it has the schema of this program."""
+    engine = open_engine(text)
+    try:
+        check_schema(engine)
+    except StoreError:
+        engine.dispose()
+        raise
+    return engine
+
+
+def ping(engine: Engine) -> None:
+    """Raise StoreError unless a database answers a query."""
+    with failing_as_store_error(), engine.connect() as db:
+        db.execute(select(1))
+
+
 @contextlib.contextmanager
 def writing(engine: Engine) -> Iterator[Connection]:
     """Open a transaction that writes; errors of the database become StoreError.
@@ -188,13 +205,18 @@ def is_alone(connection: Connection, *, waits: bool = False) -> bool:
     return connection.scalar(select(lock(_MAINTENANCE))) is not False
 
 
+def utc_today() -> datetime.date:
+    """Return the day (UTC) by the clock of this machine."""
+    return datetime.datetime.now(datetime.UTC).date()
+
+
 def today_of(connection: Connection) -> datetime.date:
     """Return the day (UTC) by the database's clock; SQLite has that of this machine."""
     if connection.dialect.name == "postgresql":
         now = text(f"SELECT {TODAY}").columns(day=Date)
         today: datetime.date = connection.execute(now).scalar_one()
         return today
-    return datetime.datetime.now(datetime.UTC).date()
+    return utc_today()
 
 
 @contextlib.contextmanager
@@ -410,8 +432,7 @@ def _revision(connection: Connection) -> str | None:
 
 def _back_up(path: Path, revision: str) -> Path:
     """Copy an SQLite file beside itself before its schema changes, for its owner alone."""
-    day = datetime.datetime.now(datetime.UTC).date()
-    backup = path.with_name(f"{path.name}.schema-{revision}.{day}.bak")
+    backup = path.with_name(f"{path.name}.schema-{revision}.{utc_today()}.bak")
     backup.touch(mode=0o600)
     copy_sqlite(path, backup)
     return backup

@@ -137,7 +137,6 @@ class _Uploads:
     """Which uploads and reports of some records are new."""
 
     def __init__(self, db: Connection, records: Sequence[Record]) -> None:
-        """Look all keys up at once."""
         every = [(r, i, key) for r, each in enumerate(records) for i, key in enumerate(each.keys)]
         self._known = known_keys(db, UPLOAD, {key for _, _, key in every})
         self._wholes = {key for r, i, key in every if records[r].is_whole[i]}

@@ -98,7 +98,6 @@ class SqliteInbox:
     """A second file of SQLite, whose name ends in -inbox."""
 
     def __init__(self, engine: Engine, piece_bytes: int) -> None:
-        """Open or make the file."""
         self._main, self._piece_bytes, self._sealed = engine, piece_bytes, 0
         self._path = Path(f"{engine.url.database}-inbox")
         self._own = open_engine(sqlite_url(self._path))
@@ -178,7 +177,6 @@ class PostgresInbox:
     """Tables inbox_N, of which those before the newest no longer change."""
 
     def __init__(self, engine: Engine, piece_bytes: int) -> None:
-        """Connect when there is something to do."""
         self._engine, self._piece_bytes = engine, piece_bytes
         self._named: set[str] = set()
         self._own: Connection | None = None

@@ -14,11 +14,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
-from sqlalchemy import Row, select, update
+from sqlalchemy import Engine, Row, select, update
 
 from rappor_server.storage import schema
 from rappor_server.storage.database import failing_as_store_error, writing
-from rappor_server.storage.store import Store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +39,7 @@ class Token:
 
 
 def create(
-    store: Store,
+    engine: Engine,
     *,
     metrics: Sequence[str] | None,
     expires: datetime.date | None,
@@ -56,43 +55,43 @@ def create(
         "expires": expires,
         "created": today,
     }
-    with writing(store.engine) as db:
+    with writing(engine) as db:
         db.execute(schema.token.insert(), row)
     return token
 
 
-def verify(store: Store, token: str, *, today: datetime.date) -> Token | None:
+def verify(engine: Engine, token: str, *, today: datetime.date) -> Token | None:
     """Return what a token may do, None if it is unknown, expired or revoked.
 
     The comparison takes the same time wherever the two tokens differ.
     """
     token_id = token.split(".")[1] if token.count(".") == 2 else ""
-    with failing_as_store_error(), store.engine.connect() as db:
+    with failing_as_store_error(), engine.connect() as db:
         query = select(schema.token.c.digest).where(schema.token.c.id == token_id)
         stored = db.execute(query).scalar() or b""
     is_right = hmac.compare_digest(bytes(stored), _digest(token))
-    return find(store, token_id, today=today) if is_right else None
+    return find(engine, token_id, today=today) if is_right else None
 
 
-def list_all(store: Store) -> list[Token]:
+def list_all(engine: Engine) -> list[Token]:
     """Return all tokens, revoked ones too."""
-    with failing_as_store_error(), store.engine.connect() as db:
+    with failing_as_store_error(), engine.connect() as db:
         rows = db.execute(select(schema.token).order_by(schema.token.c.created, schema.token.c.id))
         return [_token(row) for row in rows]
 
 
-def find(store: Store, token_id: str, *, today: datetime.date) -> Token | None:
+def find(engine: Engine, token_id: str, *, today: datetime.date) -> Token | None:
     """Return what the token of a public name may do, None if it is not valid any more."""
-    with failing_as_store_error(), store.engine.connect() as db:
+    with failing_as_store_error(), engine.connect() as db:
         row = db.execute(select(schema.token).where(schema.token.c.id == token_id)).first()
     found = None if row is None else _token(row)
     return found if found is not None and found.is_valid(today) else None
 
 
-def revoke(store: Store, token_id: str, *, today: datetime.date) -> bool:
+def revoke(engine: Engine, token_id: str, *, today: datetime.date) -> bool:
     """Revoke the token of a public name; False if there is none."""
     columns = schema.token.c
-    with writing(store.engine) as db:
+    with writing(engine) as db:
         result = db.execute(
             update(schema.token).where(columns.id == token_id).values(revoked=today)
         )

@@ -15,11 +15,10 @@ import secrets
 import time
 from typing import Final
 
-from sqlalchemy import ColumnElement, delete, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Engine, delete, func, insert, or_, select, update
 
 from rappor_server.storage import schema
 from rappor_server.storage.database import failing_as_store_error, writing
-from rappor_server.storage.store import Store
 
 IDLE_SECONDS: Final = 30 * 60.0
 """How long after its last request a visit ends."""
@@ -36,7 +35,7 @@ _VISIT: Final = schema.visit.c
 
 
 def begin(
-    store: Store, token_id: str, *, now: float | None = None, most: int = MOST, once: bool = False
+    engine: Engine, token_id: str, *, now: float | None = None, most: int = MOST, once: bool = False
 ) -> str:
     """Return the cookie of a new visit by the token of this public name.
 
@@ -45,7 +44,7 @@ def begin(
     now = time.time() if now is None else now
     secret = new_cookie()
     row = {"digest": _digest(secret), "token": token_id, "once": once, "began": now, "seen": now}
-    with writing(store.engine) as db:
+    with writing(engine) as db:
         db.execute(delete(schema.visit).where(_is_over(now)))
         n = db.execute(select(func.count()).select_from(schema.visit)).scalar_one()
         if n >= most:
@@ -55,40 +54,35 @@ def begin(
     return secret
 
 
-def link(store: Store, token_id: str, *, now: float | None = None) -> str:
-    """Return the secret of a link that signs in once, by the token of this public name."""
-    return begin(store, token_id, now=now, once=True)
-
-
-def find(store: Store, cookie: str, *, now: float | None = None) -> str | None:
+def find(engine: Engine, cookie: str, *, now: float | None = None) -> str | None:
     """Return the public name of a visit's token, None if it has ended; it was seen now."""
     now = time.time() if now is None else now
     own = _VISIT.digest == _digest(cookie)
     query = select(_VISIT.token, _VISIT.seen).where(own, ~_VISIT.once, ~_is_over(now))
-    with failing_as_store_error(), store.engine.connect() as db:
+    with failing_as_store_error(), engine.connect() as db:
         row = db.execute(query).first()
     if row is None:
         return None
     if row.seen < now - _NOTED_SECONDS:
-        with writing(store.engine) as db:
+        with writing(engine) as db:
             db.execute(update(schema.visit).where(own).values(seen=now))
     return str(row.token)
 
 
-def open_link(store: Store, secret: str, *, now: float | None = None) -> str | None:
+def open_link(engine: Engine, secret: str, *, now: float | None = None) -> str | None:
     """Use up a link; return the public name of its token, None if it was used or is too old."""
     now = time.time() if now is None else now
     own = _VISIT.digest == _digest(secret)
     query = select(_VISIT.token).where(own, _VISIT.once, ~_is_over(now))
-    with writing(store.engine) as db:
+    with writing(engine) as db:
         token_id = db.execute(query).scalar_one_or_none()
         gone = db.execute(delete(schema.visit).where(own, _VISIT.once)).rowcount
     return str(token_id) if token_id is not None and gone else None
 
 
-def end(store: Store, cookie: str) -> None:
+def end(engine: Engine, cookie: str) -> None:
     """Forget a visit."""
-    with writing(store.engine) as db:
+    with writing(engine) as db:
         db.execute(delete(schema.visit).where(_VISIT.digest == _digest(cookie)))
 
 

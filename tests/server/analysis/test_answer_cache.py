@@ -11,7 +11,7 @@ from collectors import ACCEPTED, commit, report_of, upload_of
 from rappor_server.analysis.answer_cache import AnswerCache, key_of
 from rappor_server.analysis.candidate_sources import CandidatesFile
 from rappor_server.analysis.tasks import CSV, JSON, EstimatesTask
-from rappor_server.storage.store import Store
+from sqlalchemy import Engine
 
 
 def test_as_many_answers_are_kept_as_fit() -> None:
@@ -37,28 +37,28 @@ def test_parts_of_a_key_do_not_run_into_each_other() -> None:
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
-def test_only_the_same_question_is_answered_at_once(store: Store, tmp_path: Path) -> None:
+def test_only_the_same_question_is_answered_at_once(engine: Engine, tmp_path: Path) -> None:
     """Other counts, candidates, media types and arguments are decoded; nothing else is."""
-    commit(store, upload_of(*[report_of(cohort=i % 4, bits=i * 77) for i in range(200)]))
+    commit(engine, upload_of(*[report_of(cohort=i % 4, bits=i * 77) for i in range(200)]))
     listed = tmp_path / "pages.txt"
     listed.write_text("a\nb\n")
     task = task_of(listed)
-    first, steps = run(store, task)
+    first, steps = run(engine, task)
     assert steps == ["reading", "hashing candidates", "decoding", "writing"]
-    assert run(store, task) == (first, ["reading"])
+    assert run(engine, task) == (first, ["reading"])
     for other in (
         dataclasses.replace(task, media_type=CSV),
         dataclasses.replace(task, body=b'{"all": true, "level": 0.1}'),
         dataclasses.replace(task, body=b'{"all": true, "candidates": ["a"]}'),
         dataclasses.replace(task, body=b'{"all": true, "confidence": 0.9}'),
     ):
-        assert "decoding" in run(store, other)[1]
+        assert "decoding" in run(engine, other)[1]
     listed.write_text("a\nc\n")
-    changed, steps = run(store, task)
+    changed, steps = run(engine, task)
     assert "decoding" in steps
     assert {row["candidate"] for row in json.loads(changed)["estimates"]} == {"a", "c"}
-    commit(store, upload_of())
-    assert "decoding" in run(store, task)[1]
+    commit(engine, upload_of())
+    assert "decoding" in run(engine, task)[1]
 
 
 def task_of(listed: Path) -> EstimatesTask:
@@ -73,7 +73,7 @@ def task_of(listed: Path) -> EstimatesTask:
     )
 
 
-def run(store: Store, task: EstimatesTask) -> tuple[bytes, list[str]]:
+def run(engine: Engine, task: EstimatesTask) -> tuple[bytes, list[str]]:
     """Return the answer to a question, and the steps that it took."""
     steps: list[str] = []
-    return task.run(store, steps.append), steps
+    return task.run(engine, steps.append), steps

@@ -13,9 +13,10 @@ from collectors import metric_of, there
 from programs import become
 from rappor_server.analysis.answers import NIGHT, Answers
 from rappor_server.analysis.jobs import Job, Jobs
+from rappor_server.analysis.kept_answers import KeptAnswer
 from rappor_server.analysis.page_tasks import Drawn, PageAnswer, PageTask
 from rappor_server.analysis.worker import Pool, Task
-from rappor_server.storage.store import Store
+from sqlalchemy import Engine
 
 from rappor.ground.errors import ParamsError
 
@@ -33,14 +34,14 @@ class Question:
         self.name = name
         self.answer = answer
 
-    def key(self, store: Store) -> bytes:
+    def key(self, engine: Engine) -> bytes:
         """Return its name."""
-        del store
+        del engine
         return self.name
 
-    def has_key(self, key: bytes, store: Store) -> bool:
+    def has_key(self, key: bytes, engine: Engine) -> bool:
         """Return whether its name is still the same."""
-        return self.key(store) == key
+        return self.key(engine) == key
 
 
 class Desk:
@@ -72,7 +73,7 @@ class Process(NamedTuple):
 
 
 @contextlib.asynccontextmanager
-async def answering(store: Store) -> AsyncIterator[Process]:
+async def answering(engine: Engine) -> AsyncIterator[Process]:
     """Answer questions of one process."""
     desk = Desk()
     jobs = Jobs(cast("Pool", desk), per_owner=1)
@@ -80,7 +81,7 @@ async def answering(store: Store) -> AsyncIterator[Process]:
     async def look_up(ask: Callable[..., Any], *arguments: Any, **more: Any) -> Any:
         return ask(*arguments, **more)
 
-    answers = Answers(jobs, store, look_up)
+    answers = Answers(jobs, engine, look_up)
     try:
         yield Process(answers, jobs, desk)
     finally:
@@ -98,9 +99,9 @@ def fail() -> bytes:
     raise ParamsError("from must be a day")
 
 
-async def test_a_question_is_answered_once(store: Store) -> None:
+async def test_a_question_is_answered_once(engine: Engine) -> None:
     """Whoever asks later, in this process or another one, gets what was kept."""
-    async with answering(store) as (one, _, desk), answering(store) as (other, _, idle):
+    async with answering(engine) as (one, _, desk), answering(engine) as (other, _, idle):
         desk.may_answer.clear()
         first = there(await one.ask(question(), owner="a", address="/there"))
         assert (first.state, one.under_way("a"), one.under_way("b")) == (
@@ -116,9 +117,9 @@ async def test_a_question_is_answered_once(store: Store) -> None:
         assert (desk.asked, idle.asked) == ([b"k"], [])
 
 
-async def test_answers_are_prepared_one_after_another(store: Store) -> None:
+async def test_answers_are_prepared_one_after_another(engine: Engine) -> None:
     """A failure is kept too, and stops no other one."""
-    async with answering(store) as (answers, _, desk):
+    async with answering(engine) as (answers, _, desk):
         await answers.prepare([question(b"bad", fail), question(b"a"), question(b"b")])
         assert desk.asked == [b"bad", b"a", b"b"]
         await answers.prepare([question(b"bad", fail)])
@@ -129,9 +130,9 @@ async def test_answers_are_prepared_one_after_another(store: Store) -> None:
         assert good.state == "done"
 
 
-async def test_an_answer_of_other_candidates_is_not_kept(store: Store) -> None:
+async def test_an_answer_of_other_candidates_is_not_kept(engine: Engine) -> None:
     """They were edited between the key and the answer; whoever asks again gets another one."""
-    async with answering(store) as (answers, _, desk):
+    async with answering(engine) as (answers, _, desk):
         desk.may_answer.clear()
         asked = question()
         await answers.ask(asked, owner="a", address="/there")
@@ -141,9 +142,9 @@ async def test_an_answer_of_other_candidates_is_not_kept(store: Store) -> None:
         assert await answers.find(question()) is None
 
 
-async def test_an_answer_is_cancelled_in_the_process_that_makes_it(store: Store) -> None:
+async def test_an_answer_is_cancelled_in_the_process_that_makes_it(engine: Engine) -> None:
     """Another process takes the row away, and the first one stops."""
-    async with answering(store) as (one, _, desk), answering(store) as (other, *_):
+    async with answering(engine) as (one, _, desk), answering(engine) as (other, *_):
         desk.may_answer.clear()
         await one.ask(question(), owner="a")
         await other.cancel(question())
@@ -151,9 +152,9 @@ async def test_an_answer_is_cancelled_in_the_process_that_makes_it(store: Store)
         assert await one.find(question()) is None
 
 
-async def test_questions_at_the_same_time_are_no_way_around_the_limit(store: Store) -> None:
+async def test_questions_at_the_same_time_are_no_way_around_the_limit(engine: Engine) -> None:
     """Whoever may have one job has one, and what was not begun may be asked again."""
-    async with answering(store) as (answers, jobs, desk):
+    async with answering(engine) as (answers, jobs, desk):
         desk.may_answer.clear()
         names = [b"a", b"b", b"c"]
         found = await asyncio.gather(*(answers.ask(question(n), owner="a") for n in names))
@@ -166,23 +167,28 @@ async def test_questions_at_the_same_time_are_no_way_around_the_limit(store: Sto
 def start(process: Process, answer: Callable[[], bytes]) -> Job:
     """Start a job of a program."""
     task = question(b"j", answer)
-    return process.jobs.start(task, owner="a", metric="page", media_type="text/csv")
+    return process.jobs.start(task, owner="a")
 
 
-async def test_a_programs_job_is_seen_in_every_process(store: Store) -> None:
+async def hand_over(process: Process, job: Job) -> KeptAnswer:
+    """Hand a job over whose result is a table."""
+    return await process.answers.hand_over(job, metric="page", media_type="text/csv")
+
+
+async def test_a_programs_job_is_seen_in_every_process(engine: Engine) -> None:
     """Another process tells its step, then its result, to its owner alone."""
-    async with answering(store) as one, answering(store) as other:
+    async with answering(engine) as one, answering(engine) as other:
         one.desk.may_answer.clear()
         good = start(one, lambda: b"found")
         await one.jobs.wait(good, 0.0)
-        told = await one.answers.hand_over(good)
+        told = await hand_over(one, good)
         assert (told.state, told.step, told.metric) == ("running", "decoding", "page")
         seen = there(await other.answers.find_job(good.id, "a"))
         assert seen.state == "running"
         assert await other.answers.find_job(good.id, "b") is None
         one.desk.may_answer.set()
         bad = start(one, fail)
-        await one.answers.hand_over(bad)
+        await hand_over(one, bad)
         for job, state, step in ((good, "done", ""), (bad, "failed", "from must be a day")):
             while (seen := there(await other.answers.find_job(job.id, "a"))).state == "running":
                 await asyncio.sleep(0.01)
@@ -193,19 +199,19 @@ async def test_a_programs_job_is_seen_in_every_process(store: Store) -> None:
         assert await other.answers.find_job(good.id, "a") is None
 
 
-async def test_a_programs_job_is_deleted_in_any_process(store: Store) -> None:
+async def test_a_programs_job_is_deleted_in_any_process(engine: Engine) -> None:
     """The process that makes it stops, and has room for another."""
-    async with answering(store) as one, answering(store) as other:
+    async with answering(engine) as one, answering(engine) as other:
         one.desk.may_answer.clear()
         job = start(one, lambda: b"found")
-        await other.answers.forget(await one.answers.hand_over(job))
+        await other.answers.forget(await hand_over(one, job))
         assert await one.answers.find_job(job.id, "a") is None
         await become(lambda: one.jobs.may_start("a"))
 
 
-async def test_a_job_that_nobody_waits_for_makes_room(store: Store) -> None:
+async def test_a_job_that_nobody_waits_for_makes_room(engine: Engine) -> None:
     """Who asked and left has no use for it."""
-    async with answering(store) as one:
+    async with answering(engine) as one:
         one.desk.may_answer.clear()
         waiting = asyncio.create_task(one.jobs.wait(start(one, lambda: b""), None))
         await asyncio.sleep(0.01)

@@ -11,7 +11,7 @@ from collectors import REGISTRY, commit, day, released, report_of, upload_of
 from rappor_server.analysis.closing import close_days
 from rappor_server.analysis.export import export_counts, export_reports
 from rappor_server.analysis.releases import release
-from rappor_server.storage.store import Store
+from sqlalchemy import Engine
 
 from rappor import Counts, Registry
 from rappor.engines import aggregate_files, aggregate_parquet, count_statement
@@ -20,14 +20,14 @@ from rappor.ground.errors import FileError, MetricError, RapporError
 METRICS = Registry.loads(REGISTRY.replace('interval = "day"', 'interval = "none"'))
 
 
-def test_single_reports_are_partitions_for_any_lake(store: Store, tmp_path: Path) -> None:
+def test_single_reports_are_partitions_for_any_lake(engine: Engine, tmp_path: Path) -> None:
     """A file for each day and parameter set; engines and warehouses add them up to the counts."""
     metric = METRICS["sound"]
     for offset in (0, 1):
         bodies = [upload_of(report_of("sound", bits=i % 2)) for i in range(10 + offset)]
-        commit(store, *bodies, today=day(offset))
+        commit(engine, *bodies, today=day(offset))
     lake = tmp_path / "lake"
-    written = export_reports(store, lake, metric, first=day(0), last=day(1))
+    written = export_reports(engine, lake, metric, first=day(0), last=day(1))
     assert [str(path.relative_to(lake)) for path in written] == [
         f"reports/metric=sound/day={day(offset)}/{metric.fingerprint}.parquet" for offset in (0, 1)
     ]
@@ -35,7 +35,7 @@ def test_single_reports_are_partitions_for_any_lake(store: Store, tmp_path: Path
         counts = aggregate_parquet(path, params=metric.params, metric="sound")
         assert (counts.n_reports, counts.ones.tolist()) == (n, [[n // 2]])
         assert pq.ParquetFile(path).schema_arrow.names == ["format", "params", "cohort", "bits"]
-    expected = released(store, "sound").collections[0]
+    expected = released(engine, "sound").collections[0]
     together = aggregate_files([lake], METRICS).counts
     assert together == {("sound", metric.fingerprint): expected}
     statement = count_statement(
@@ -48,27 +48,27 @@ def test_single_reports_are_partitions_for_any_lake(store: Store, tmp_path: Path
     assert sorted(days.fetchall()) == [(day(0), 10), (day(1), 11)]
 
 
-def test_single_reports_are_those_of_metrics_that_keep_them(store: Store, tmp_path: Path) -> None:
+def test_single_reports_are_those_of_metrics_that_keep_them(engine: Engine, tmp_path: Path) -> None:
     """A metric without keep_reports is refused by name, and a range without reports is empty."""
     with pytest.raises(MetricError, match="metric 'page' keeps no single reports"):
-        export_reports(store, tmp_path, METRICS["page"], first=day(0), last=day(1))
+        export_reports(engine, tmp_path, METRICS["page"], first=day(0), last=day(1))
     sound = METRICS["sound"]
-    assert export_reports(store, tmp_path, sound, first=day(0), last=day(1)) == []
+    assert export_reports(engine, tmp_path, sound, first=day(0), last=day(1)) == []
     assert not (tmp_path / "reports").exists()
 
 
-def test_counts_are_what_may_be_read_and_no_more(store: Store, tmp_path: Path) -> None:
+def test_counts_are_what_may_be_read_and_no_more(engine: Engine, tmp_path: Path) -> None:
     """Closed blocks of enough reports: a file holds the counts that the collector answers."""
     metric = METRICS["small"]
     for offset, n in ((0, 7), (1, 1)):
-        commit(store, *(upload_of(report_of("small")) for _ in range(n)), today=day(offset))
+        commit(engine, *(upload_of(report_of("small")) for _ in range(n)), today=day(offset))
     with pytest.raises(RapporError, match=f"blocks of small up to {day(1)} are not closed yet"):
-        export_counts(store, tmp_path, metric, first=day(0), last=day(1))
-    close_days(store, metric, day(3))
-    (path,) = export_counts(store, tmp_path, metric, first=day(0), last=day(1))
+        export_counts(engine, tmp_path, metric, first=day(0), last=day(1))
+    close_days(engine, metric, day(3))
+    (path,) = export_counts(engine, tmp_path, metric, first=day(0), last=day(1))
     folder = f"counts/metric=small/first={day(0)}/last={day(1)}"
     assert str(path.relative_to(tmp_path)) == f"{folder}/{metric.fingerprint}.parquet"
-    (expected,) = release(store, metric, day(0), day(1)).collections
+    (expected,) = release(engine, metric, day(0), day(1)).collections
     assert Counts.from_parquet(path) == expected
     assert expected.n_reports == 7  # the block of the last day waits for a second report
     table = duckdb.read_parquet(f"{tmp_path}/counts/**/*.parquet", hive_partitioning=True)
@@ -77,30 +77,30 @@ def test_counts_are_what_may_be_read_and_no_more(store: Store, tmp_path: Path) -
     ]
 
 
-def test_days_are_in_a_folder_once(store: Store, tmp_path: Path) -> None:
+def test_days_are_in_a_folder_once(engine: Engine, tmp_path: Path) -> None:
     """The same days may be written again; others that overlap would be counted twice."""
     metric = METRICS["page"]
-    commit(store, upload_of(), today=day(0))
-    first = export_counts(store, tmp_path, metric, first=day(0), last=day(1))
-    assert export_counts(store, tmp_path, metric, first=day(0), last=day(1)) == first
+    commit(engine, upload_of(), today=day(0))
+    first = export_counts(engine, tmp_path, metric, first=day(0), last=day(1))
+    assert export_counts(engine, tmp_path, metric, first=day(0), last=day(1)) == first
     for start, end in ((0, 0), (1, 2), (-1, 5)):
         with pytest.raises(FileError, match="a day must be there once"):
-            export_counts(store, tmp_path, metric, first=day(start), last=day(end))
-    assert export_counts(store, tmp_path, metric, first=day(2), last=day(3)) == []
+            export_counts(engine, tmp_path, metric, first=day(start), last=day(end))
+    assert export_counts(engine, tmp_path, metric, first=day(2), last=day(3)) == []
 
 
-def test_exports_one_after_the_other_leave_no_block_out(store: Store, tmp_path: Path) -> None:
+def test_exports_one_after_the_other_leave_no_block_out(engine: Engine, tmp_path: Path) -> None:
     """A block that crosses the border of two exports is in the one of its last day."""
     metric = METRICS["small"]
     for offset in range(6):
         n = 5 if offset % 2 else 6  # cohort 1: days are blocks; cohort 2: two days are one
         reports = [report_of("small", cohort=2), *(report_of("small") for _ in range(n))]
-        commit(store, *map(upload_of, reports), today=day(offset))
-    close_days(store, metric, day(7))
-    expected = release(store, metric, day(0), day(5)).n_reports
+        commit(engine, *map(upload_of, reports), today=day(offset))
+    close_days(engine, metric, day(7))
+    expected = release(engine, metric, day(0), day(5)).n_reports
     assert expected == 3 * (5 + 6) + 6
     days = [(0, 0), (1, 2), (3, 4), (5, 5)]
-    written = [export_counts(store, tmp_path, metric, first=day(a), last=day(b)) for a, b in days]
+    written = [export_counts(engine, tmp_path, metric, first=day(a), last=day(b)) for a, b in days]
     sums = [Counts.from_parquet(path).n_reports for paths in written for path in paths]
     assert sums == [6, 5 + 2 + 6, 5 + 2 + 6, 5 + 2]
     assert sum(sums) == expected

@@ -7,36 +7,36 @@ import datetime
 from collectors import ACCEPTED, TODAY, commit, count_group, report_of, upload_of
 from rappor_server.analysis.metric_health import HealthReport, HealthTask, Refused
 from rappor_server.storage.blocks import SET_ASIDE
-from rappor_server.storage.store import Store
+from sqlalchemy import Engine
 
 DAY = datetime.timedelta(days=1)
 
 
-def health(store: Store, *names: str) -> HealthReport:
+def health(engine: Engine, *names: str) -> HealthReport:
     """Look at metrics of the registry."""
     metrics = [ACCEPTED.registry[name] for name in names]
-    return HealthTask(metrics=metrics, today=TODAY).run(store, lambda _: None)
+    return HealthTask(metrics=metrics, today=TODAY).run(engine, lambda _: None)
 
 
-def test_todays_reports_are_rounded_and_small_numbers_are_not_told(store: Store) -> None:
+def test_todays_reports_are_rounded_and_small_numbers_are_not_told(engine: Engine) -> None:
     """Two digits, rounded down; below the minimum nothing; other days do not count."""
-    commit(store, upload_of(*[report_of() for _ in range(129)]))
-    commit(store, upload_of(*[report_of("small") for _ in range(4)]))
-    commit(store, upload_of(*[report_of() for _ in range(7)]), today=TODAY - DAY)
-    page, small, sound = health(store, "page", "small", "sound").metrics
+    commit(engine, upload_of(*[report_of() for _ in range(129)]))
+    commit(engine, upload_of(*[report_of("small") for _ in range(4)]))
+    commit(engine, upload_of(*[report_of() for _ in range(7)]), today=TODAY - DAY)
+    page, small, sound = health(engine, "page", "small", "sound").metrics
     assert (page.today, page.released, page.n_days) == (120, 136, 2)
     assert (small.today, small.released) == (None, 0)
     assert sound.today == 0
-    commit(store, upload_of(report_of("small")))
-    assert health(store, "small").metrics[0].today == 5
+    commit(engine, upload_of(report_of("small")))
+    assert health(engine, "small").metrics[0].today == 5
 
 
-def test_refusals_of_a_week_are_told_by_their_reason(store: Store) -> None:
+def test_refusals_of_a_week_are_told_by_their_reason(engine: Engine) -> None:
     """Today's apart, the most frequent first, and those that name no metric on their own."""
     for days, number in ((0, 1), (6, 10), (7, 100)):
         refused = {("page", "padding"): number, ("page", "cohort"): 2 * number, ("", "no-key"): 1}
-        count_group(store, [], refused, today=TODAY - days * DAY)
-    found = health(store, "page", "sound")
+        count_group(engine, [], refused, today=TODAY - days * DAY)
+    found = health(engine, "page", "sound")
     assert found.metrics[0].refused == (
         Refused(reason="cohort", today=2, week=22),
         Refused(reason="padding", today=1, week=11),
@@ -46,19 +46,19 @@ def test_refusals_of_a_week_are_told_by_their_reason(store: Store) -> None:
     assert found.nameless == (Refused(reason="no-key", today=1, week=2),)
 
 
-def test_a_word_says_how_a_metric_is(store: Store) -> None:
+def test_a_word_says_how_a_metric_is(engine: Engine) -> None:
     """Good while reports come, silent when they stop, and what else needs a look."""
-    commit(store, upload_of(*[report_of(cohort=i % 4) for i in range(50)]), today=TODAY - DAY)
-    page, small, old = health(store, "page", "small", "old").metrics
+    commit(engine, upload_of(*[report_of(cohort=i % 4) for i in range(50)]), today=TODAY - DAY)
+    page, small, old = health(engine, "page", "small", "old").metrics
     assert page.state == ("good", "50 reports in 7 days")
     assert small.state == ("waiting", "for 5 reports from days that have ended")
     assert (old.state.word, old.days_left < 0, page.days_left > 10_000) == ("expired", True, True)
-    count_group(store, [], {("page", "padding"): 20})
-    assert health(store, "page").metrics[0].state.word == "refusing"
-    count_group(store, [], {("page", SET_ASIDE): 51})
+    count_group(engine, [], {("page", "padding"): 20})
+    assert health(engine, "page").metrics[0].state.word == "refusing"
+    count_group(engine, [], {("page", SET_ASIDE): 51})
     sparse = "51 reports in 7 days, of cohorts with too few devices, are not shown"
-    assert health(store, "page").metrics[0].state == ("sparse", sparse)
-    assert health(store, "page").metrics[0].refused_week == 20
+    assert health(engine, "page").metrics[0].state == ("sparse", sparse)
+    assert health(engine, "page").metrics[0].refused_week == 20
     later = HealthTask(metrics=[ACCEPTED.registry["page"]], today=TODAY + 20 * DAY)
-    silent = later.run(store, lambda _: None).metrics[0]
+    silent = later.run(engine, lambda _: None).metrics[0]
     assert silent.state == ("silent", f"no reports since {TODAY - DAY}")

@@ -20,7 +20,7 @@ from rappor_server.analysis.page_tasks import (
     program_in,
 )
 from rappor_server.analysis.tasks import Range
-from rappor_server.storage.store import Store
+from sqlalchemy import Engine
 
 from rappor import Counts, Params
 from rappor.decoding.detection import Detection
@@ -50,23 +50,23 @@ def ranking(**fields: Any) -> RankingTask:
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
-def test_a_key_is_of_all_that_an_answer_follows_from(store: Store) -> None:
+def test_a_key_is_of_all_that_an_answer_follows_from(engine: Engine) -> None:
     """Another rate, another list under the same name, and more reports are other questions."""
     keys = []
 
     def is_new(**fields: Any) -> bool:
-        keys.append(ranking(**fields).key(store))
+        keys.append(ranking(**fields).key(engine))
         return keys[-1] not in keys[:-1]
 
-    put(store, COUNTS, DAY)
-    candidate_lists.keep(store, "page", "own", b"a\nb", most=10, today=DAY)
+    put(engine, COUNTS, DAY)
+    candidate_lists.keep(engine, "page", "own", b"a\nb", most=10, today=DAY)
     assert is_new()
     assert not is_new()
     assert is_new(detection=Detection(level=0.01))
-    candidate_lists.delete(store, "page", "own")
-    candidate_lists.keep(store, "page", "own", b"a\nc", most=10, today=DAY)
+    candidate_lists.delete(engine, "page", "own")
+    candidate_lists.keep(engine, "page", "own", b"a\nc", most=10, today=DAY)
     assert is_new()
-    put(store, COUNTS, DAY - datetime.timedelta(days=1))
+    put(engine, COUNTS, DAY - datetime.timedelta(days=1))
     assert is_new()
     assert not is_new()
 
@@ -83,15 +83,15 @@ def test_another_program_makes_other_answers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
-def test_an_overview_is_of_days_until_there_are_two_weeks(store: Store) -> None:
+def test_an_overview_is_of_days_until_there_are_two_weeks(engine: Engine) -> None:
     """Then the days of an unfinished week are in none."""
-    candidate_lists.keep(store, "page", "own", b"a\nb", most=10, today=DAY)
+    candidate_lists.keep(engine, "page", "own", b"a\nb", most=10, today=DAY)
     task = OverviewTask(asked=asked_of(), through=DAY)
     with pytest.raises(ParamsError, match="No results"):
-        task.run(store, lambda _: None)
+        task.run(engine, lambda _: None)
     for weeks, told in ((0, "the last day"), (1, "the last 2 days"), (2, "the last 2 weeks")):
-        put(store, COUNTS, DAY - datetime.timedelta(days=7 * weeks))
-        drawn = msgspec.msgpack.decode(task.run(store, lambda _: None), type=Drawn)
+        put(engine, COUNTS, DAY - datetime.timedelta(days=7 * weeks))
+        drawn = msgspec.msgpack.decode(task.run(engine, lambda _: None), type=Drawn)
         page = msgspec.msgpack.decode(drawn.page, type=PageAnswer)
         assert f"reports in {told}" in page.html
         assert {"report.html", "ranking.csv", "trend.json", "ranking.svg"} <= set(page.files)
@@ -99,12 +99,12 @@ def test_an_overview_is_of_days_until_there_are_two_weeks(store: Store) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
-def test_files_are_bounded(store: Store) -> None:
+def test_files_are_bounded(engine: Engine) -> None:
     """One of more than 10 MB is left out, and named."""
-    put(store, COUNTS, DAY)
+    put(engine, COUNTS, DAY)
     names = "\n".join(f"{number:>100}" for number in range(45_000))
-    candidate_lists.keep(store, "page", "own", names.encode(), most=10**6, today=DAY)
-    found = msgspec.msgpack.decode(ranking().run(store, lambda _: None), type=Drawn)
+    candidate_lists.keep(engine, "page", "own", names.encode(), most=10**6, today=DAY)
+    found = msgspec.msgpack.decode(ranking().run(engine, lambda _: None), type=Drawn)
     page = msgspec.msgpack.decode(found.page, type=PageAnswer)
     assert list(found.files) == page.files
     assert "report.html" in found.files
@@ -112,8 +112,8 @@ def test_files_are_bounded(store: Store) -> None:
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
-def test_strings_need_candidates(store: Store) -> None:
+def test_strings_need_candidates(engine: Engine) -> None:
     """Where neither the registry nor the question names any, the answer says so."""
-    put(store, COUNTS, DAY)
+    put(engine, COUNTS, DAY)
     with pytest.raises(ParamsError, match="candidates must be chosen"):
-        ranking(source=None).run(store, lambda _: None)
+        ranking(source=None).run(engine, lambda _: None)

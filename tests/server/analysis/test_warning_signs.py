@@ -18,9 +18,8 @@ from rappor_server.ingest.accepted_params import AcceptedParams
 from rappor_server.ingest.validate import Suspicious
 from rappor_server.storage import schema
 from rappor_server.storage.database import writing
-from rappor_server.storage.store import Store
 from registries import registry_of
-from sqlalchemy import insert
+from sqlalchemy import Engine, insert
 
 from rappor import Params
 from rappor.protocol.wire import Report
@@ -37,22 +36,22 @@ def test_overfull_cohorts_show_a_flood(reports: list[int], overfull: list[int]) 
     assert overfull_cohorts([cohorts]) == expected
 
 
-def test_reports_in_quarantine_are_counted_and_in_no_answer(store: Store) -> None:
+def test_reports_in_quarantine_are_counted_and_in_no_answer(engine: Engine) -> None:
     """A report of 128 ones is counted, beside those that are released."""
     params = Params.profile("balanced")
     accepted_params = AcceptedParams(registry_of(metric_of(params=params)))
     forged = Report(metric="page", params=params.fingerprint, cohort=0, bits=b"\xff" * 16)
     submission = submission_of(upload_of(forged), accepted_params, suspicious=Suspicious.QUARANTINE)
-    count_group(store, [submission], today=TODAY)
-    assert n_quarantined(store, "page") == 1
-    assert n_quarantined(store, "sound") == 0
-    assert released(store, "page").n_reports == 0
+    count_group(engine, [submission], today=TODAY)
+    assert n_quarantined(engine, "page") == 1
+    assert n_quarantined(engine, "sound") == 0
+    assert released(engine, "page").n_reports == 0
 
 
-def test_blocks_of_an_earlier_rule_are_counted(store: Store) -> None:
+def test_blocks_of_an_earlier_rule_are_counted(engine: Engine) -> None:
     """They stay as they are; the metric's interval and minimum say which are too small now."""
     blocks = [(0, 0, 10, True), (1, 10, 10, True), (11, 12, 20, True), (13, 13, 3, False)]
-    with writing(store.engine) as db:
+    with writing(engine) as db:
         for first, last, reports, closed in blocks:
             days = (TODAY + datetime.timedelta(each) for each in (first, last))
             row = dict(zip(("first", "last"), days, strict=True), reports=reports, closed=closed)
@@ -66,5 +65,5 @@ def test_blocks_of_an_earlier_rule_are_counted(store: Store) -> None:
         ({"interval": "epoch", "epoch": "quarter"}, 0),
         ({"interval": "hour"}, 40),
     ):
-        assert n_of_small_blocks(store, metric_of(**fields)) == found
-    assert n_of_small_blocks(store, metric_of("sound")) == 0
+        assert n_of_small_blocks(engine, metric_of(**fields)) == found
+    assert n_of_small_blocks(engine, metric_of("sound")) == 0

@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 from rappor_server.analysis.worker import Limits, Pool
 from rappor_server.storage.database import sqlite_url
-from rappor_server.storage.store import Store
 from sleeping import Sleep
+from sqlalchemy import Engine
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("database", ["sqlite"], indirect=True)]
 
 
 @pytest.fixture
-async def pool(store: Store) -> AsyncIterator[Pool]:
+async def pool(engine: Engine) -> AsyncIterator[Pool]:
     """A pool of one process."""
-    database = sqlite_url(Path(str(store.engine.url.database)))
+    database = sqlite_url(Path(str(engine.url.database)))
     made = Pool(
         "trial", database=database, size=1, limits=Limits(seconds=60, n_bytes=10**9), most_waiting=9
     )

@@ -6,27 +6,24 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import httpx
 import pytest
-from collectors import run_command
+from collectors import command, run_command
 from plain_http import NO_CERTIFICATES
 from rappor_server.cli.demo_metrics import STREAMS, WEEKS, Stream
 
 PATIENCE = 300.0
 """Seconds to the first answer on a machine that does other things, too."""
 
-PROGRAM = "import sys; from rappor_server.cli import main; sys.argv[0] = 'rappor-server'; main()"
-
 
 @pytest.mark.slow
 def test_the_demo_fills_a_dashboard_and_leaves_nothing(tmp_path: Path) -> None:
     """The link signs in once, every metric has its eight weeks, and Ctrl-C ends it all."""
     with subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, "demo", "--no-browser"],
+        command("demo", "--no-browser"),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 from pathlib import Path
 
 import pytest
 from collectors import put, run_command
 from dashboards import TOML
-from rappor_server.storage.database import migrate
-from rappor_server.storage.store import Store
+from rappor_server.storage.database import migrate, opened, utc_today
 
 from rappor import Population, Registry, simulate_counts
 
@@ -22,10 +20,10 @@ def test_whole_weeks_are_published(tmp_path: Path) -> None:
     registry.write_text(TOML, encoding="utf-8")
     database = f"sqlite:///{tmp_path / 'metrics.sqlite3'}"
     migrate(database)
-    today = datetime.datetime.now(datetime.UTC).date()
+    today = utc_today()
     monday = today - datetime.timedelta(days=today.weekday())
     params = Registry.load(registry, today=datetime.date(2025, 1, 1))["theme"].params
-    with contextlib.closing(Store.open(database)) as store:
+    with opened(database) as engine:
         for weeks, shares in ((0, [1, 9]), (1, [1, 2]), (2, [3, 1]), (3, [3, 1])):
             counts = simulate_counts(
                 Population(["light", "dark"], shares),
@@ -34,7 +32,7 @@ def test_whole_weeks_are_published(tmp_path: Path) -> None:
                 seed=weeks,
                 metric="theme",
             )
-            put(store, counts, monday - datetime.timedelta(days=7 * weeks))
+            put(engine, counts, monday - datetime.timedelta(days=7 * weeks))
     asked = ("--registry", str(registry), "--metric", "theme", "--out", str(site))
     answer = run_command("publish", *asked)
     assert answer.returncode == 0, answer.stderr

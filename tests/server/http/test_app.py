@@ -33,7 +33,7 @@ from collectors import (
 from programs import until
 from rappor_server.ingest.retry_keys import key_of_upload
 from rappor_server.storage.backup import backup
-from rappor_server.storage.store import Store
+from rappor_server.storage.database import opened
 from sqlalchemy import create_engine, text
 
 from rappor import Counts, Params
@@ -293,8 +293,8 @@ def test_what_has_come_is_counted_within_seconds(tmp_path: Path, database: str) 
         for n in (5, 10):
             for _ in range(5):
                 assert running.post(upload_of()).status_code == 200
-            with contextlib.closing(Store.open(database)) as store:
-                until(lambda: total(store) == n)  # noqa: B023 - it waits here
+            with opened(database) as engine:
+                until(lambda: total(engine) == n)  # noqa: B023 - it waits here
             until(lambda: "rappor_folded_uploads_total" in running.get("/metrics").text)
             os.kill(running.children()["rappor-folder"], signal.SIGKILL)
             until(lambda: "folder ended" in running.log.read_text())

@@ -3,22 +3,55 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
-from collectors import make_token
-from dashboards import Dashboard, Visitor, dashboard_in
+from collectors import Running, free_port, make_token, put, serving
+from dashboards import DAYS, HOSTILE, NAMES, TOML, Visitor
+from rappor_server.storage.database import migrate, opened
+
+from rappor import Population, Registry, simulate_counts
 
 
 @pytest.fixture(scope="session")
-def dashboard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dashboard]:
-    """One collector for all tests."""
-    with dashboard_in(tmp_path_factory.mktemp("dashboard")) as running:
+def dashboard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """One collector for all tests; the last two of its five days have another mixture."""
+    folder = tmp_path_factory.mktemp("dashboard")
+    database = f"sqlite:///{folder / 'counts.sqlite3'}"
+    migrate(database)
+    (folder / "metrics.toml").write_text(TOML, encoding="utf-8")
+    lines = [*NAMES, "absent.example", *HOSTILE]
+    (folder / "pages.txt").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    _fill(database, folder / "metrics.toml")
+    with serving(folder, database, "--pages", admin=free_port()) as running:
         yield running
 
 
+def _fill(database: str, registry: Path) -> None:
+    metrics = Registry.load(registry, today=datetime.date(2025, 1, 1))
+    pages, theme = metrics["home_page"].params, metrics["theme"].params
+    names = [*NAMES, HOSTILE[0]]
+    with opened(database) as engine:
+        for number, day in enumerate(DAYS):
+            weights = [1 / (rank + 1) for rank in range(len(names))]
+            weights[3] *= 3 if number > 2 else 1
+            counts = simulate_counts(
+                Population(names, weights), pages, n_reports=20_000, seed=number, metric="home_page"
+            )
+            put(engine, counts, day)
+            for version, shares in (("1", [3, 1]), ("2", [1, 2])):
+                params = theme.in_segment((("version", version),))
+                population = Population(["light", "dark"], shares)
+                counts = simulate_counts(
+                    population, params, n_reports=2000, seed=number, metric="theme"
+                )
+                put(engine, counts, day)
+
+
 @pytest.fixture
-def new_visitor(dashboard: Dashboard) -> Iterator[Callable[[], Visitor]]:
+def new_visitor(dashboard: Running) -> Iterator[Callable[[], Visitor]]:
     """Return somebody who is not signed in, and leaves when the test ends."""
     with contextlib.ExitStack() as stack:
 
@@ -31,7 +64,7 @@ def new_visitor(dashboard: Dashboard) -> Iterator[Callable[[], Visitor]]:
 
 
 @pytest.fixture(scope="session")
-def token(dashboard: Dashboard) -> str:
+def token(dashboard: Running) -> str:
     """A token for all metrics."""
     return make_token(dashboard.database)
 

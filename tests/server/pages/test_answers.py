@@ -9,17 +9,13 @@ import json
 import os
 import re
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from collectors import free_port, make_token, serving
-from dashboards import DAYS, HOSTILE, NAMES, TOML, Dashboard, Visitor
+from collectors import Running, free_port, make_token, serving_file
+from dashboards import DAYS, HOSTILE, NAMES, TOML, Visitor
 from pages import drawings, tables
-from rappor_server.storage import schema
-from rappor_server.storage.database import writing
-from rappor_server.storage.store import Store
-from sqlalchemy import update
 
 CANDIDATES = "Candidates: detected ones first"
 HOME = "/pages/metrics/home_page"
@@ -34,9 +30,9 @@ def words(page: str) -> str:
 
 
 @contextlib.contextmanager
-def stopped(dashboard: Dashboard) -> Iterator[None]:
+def stopped(dashboard: Running) -> Iterator[None]:
     """Let no answer be made while the block runs."""
-    decoders = dashboard.running.children_named("rappor-decoder")
+    decoders = dashboard.children_named("rappor-decoder")
     for each in decoders:
         os.kill(each, signal.SIGSTOP)
     try:
@@ -96,11 +92,10 @@ def test_a_long_list_has_pages(tmp_path: Path) -> None:
     registry = tmp_path / "metrics.toml"
     metrics = "".join(f"[metrics.{name}]{one}" for name in names)
     registry.write_text(head.partition("[metrics")[0] + metrics)
-    database = f"sqlite:///{tmp_path / 'counts.sqlite3'}"
-    with serving(tmp_path, database, "--pages", admin=free_port()) as running:
-        visitor = Visitor(Dashboard(running, database))
+    with serving_file(tmp_path, "--pages", admin=free_port()) as running:
+        visitor = Visitor(running)
         with visitor.http:
-            visitor.sign_in(make_token(database))
+            visitor.sign_in(make_token(running.database))
             pages = [visitor.get(f"/pages/?page={number}").text for number in (1, 2)]
             shown = [re.findall(r'/metrics/(\w+)"', page) for page in pages]
             assert shown == [names[:24], names[24:]]
@@ -145,7 +140,7 @@ def test_a_ranking_is_decoded_shown_and_kept(reader: Visitor) -> None:
     assert "forged make" in tables(forged.text)[CANDIDATES][0]
 
 
-def test_an_address_is_complete_and_shows_the_same(reader: Visitor, dashboard: Dashboard) -> None:
+def test_an_address_is_complete_and_shows_the_same(reader: Visitor, dashboard: Running) -> None:
     """What is left open is filled in, defaults are left out, and no process decodes it again."""
     page = reader.answer(f"{HOME}/ranking", list="", to="2026-11-05", level="5", unknown="x")
     assert str(page.url).endswith("/ranking?to=2026-11-05")
@@ -195,25 +190,8 @@ def test_a_question_without_an_answer_says_why(
     assert sentence in answer.text
 
 
-def test_an_answer_is_for_who_may_read_its_metric(
-    dashboard: Dashboard, new_visitor: Callable[[], Visitor]
-) -> None:
-    """Anybody who may; not any more once the token does not allow it."""
-    visitor, token = new_visitor(), make_token(dashboard.database)
-    visitor.sign_in(token)
-    page = visitor.answer("/pages/metrics/theme/ranking")
-    columns = schema.token.c
-    with contextlib.closing(Store.open(dashboard.database)) as store, writing(store.engine) as db:
-        own = columns.id == token.split(".")[1]
-        db.execute(update(schema.token).where(own).values(metrics='["home_page"]'))
-    assert visitor.get("/pages/").status_code == 200
-    assert visitor.http.get(page.url).status_code == 404
-    assert visitor.file(page, "report.html").status_code == 404
-    assert visitor.get(f"{page.url.path}/progress").status_code == 404
-
-
 def test_a_question_in_progress_is_found_again_and_may_be_cancelled(
-    reader: Visitor, dashboard: Dashboard
+    reader: Visitor, dashboard: Running
 ) -> None:
     """A second one leads to it; everybody who asks the same sees how far it is."""
     reader.answer("/pages/metrics/theme/ranking")

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from browsers import PATIENCE, browsing, keep_picture, violations
-from collectors import free_port, make_token, serving
-from dashboards import DAYS, HOSTILE, NAMES, TOML, Dashboard
+from collectors import Running, free_port, make_token, serving_file
+from dashboards import DAYS, HOSTILE, NAMES, TOML
 
 HOME = "/pages/metrics/home_page"
 pytestmark = pytest.mark.slow
@@ -25,7 +25,7 @@ def browser() -> Iterator[Any]:
 
 @contextlib.contextmanager
 def visiting(
-    browser: Any, dashboard: Dashboard, token: str, *, silent: bool = True, **window: Any
+    browser: Any, dashboard: Running, token: str, *, silent: bool = True, **window: Any
 ) -> Iterator[Any]:
     """Sign in; at the end nothing may have been said, refused or asked for elsewhere.
 
@@ -40,21 +40,21 @@ def visiting(
     page.on("pageerror", lambda error: said.append(str(error)))
     page.on("dialog", lambda dialog: said.append(dialog.message))
     page.on("request", lambda request: asked.append(request.url))
-    page.goto(f"{dashboard.url}/pages")
+    page.goto(f"{dashboard.admin_url}/pages")
     page.get_by_label("Token").fill(token)
     page.get_by_role("button", name="Sign in").click()
-    page.wait_for_url(f"{dashboard.url}/pages/")
+    page.wait_for_url(f"{dashboard.admin_url}/pages/")
     try:
         yield page
         assert not silent or said == []
-        own = (f"{dashboard.url}/pages", "data:")
+        own = (f"{dashboard.admin_url}/pages", "data:")
         assert [url for url in asked if not url.startswith(own)] == []
     finally:
         context.close()
 
 
 def test_an_analyst_finds_the_way(
-    browser: Any, dashboard: Dashboard, token: str, tmp_path: Path
+    browser: Any, dashboard: Running, token: str, tmp_path: Path
 ) -> None:
     """Sign in, see the answer, upload candidates, decode, sort, export, compare, sign out."""
     listed = tmp_path / "own.txt"
@@ -96,7 +96,7 @@ def test_an_analyst_finds_the_way(
         assert json.loads(download.value.path().read_bytes())["rows"]
         page.get_by_role("button", name="Sign out").click()
         page.get_by_label("Token").wait_for()
-        page.goto(f"{dashboard.url}{HOME}")
+        page.goto(f"{dashboard.admin_url}{HOME}")
         assert page.get_by_label("Token").is_visible()
 
 
@@ -116,11 +116,11 @@ VIEWS = {
 
 @pytest.mark.parametrize("name", VIEWS)
 def test_pages_are_accessible_and_fit(
-    browser: Any, dashboard: Dashboard, token: str, name: str
+    browser: Any, dashboard: Running, token: str, name: str
 ) -> None:
     """axe-core finds nothing in any view, and each is as wide as the window and small enough."""
     with visiting(browser, dashboard, token, silent=name != "unanswered") as page:
-        page.goto(f"{dashboard.url}/pages/{VIEWS[name]}")
+        page.goto(f"{dashboard.admin_url}/pages/{VIEWS[name]}")
         page.wait_for_selector("[data-progress]", state="detached")
         if name == "ask":
             page.get_by_text("Error rates and intervals").first.click()
@@ -134,10 +134,10 @@ def test_pages_are_accessible_and_fit(
             keep_picture(page, f"dashboard-{name}-{scheme}-{width}")
 
 
-def test_everything_works_without_scripts(browser: Any, dashboard: Dashboard, token: str) -> None:
+def test_everything_works_without_scripts(browser: Any, dashboard: Running, token: str) -> None:
     """The page that waits loads itself again until the answer is there; no control is dead."""
     with visiting(browser, dashboard, token, java_script_enabled=False) as page:
-        page.goto(f"{dashboard.url}{HOME}/ask")
+        page.goto(f"{dashboard.admin_url}{HOME}/ask")
         trend = page.locator("form[action$=trend]")
         trend.get_by_label("By").select_option("week")
         trend.get_by_role("button", name="Show over time").click()
@@ -152,14 +152,14 @@ def test_everything_works_without_scripts(browser: Any, dashboard: Dashboard, to
 
 
 def test_a_link_of_another_site_leads_to_the_page(
-    browser: Any, dashboard: Dashboard, token: str
+    browser: Any, dashboard: Running, token: str
 ) -> None:
     """From a chat or a wiki, to who is signed in; the visit goes on."""
     with visiting(browser, dashboard, token) as page:
-        page.goto(f"data:text/html,<a href={dashboard.url}{HOME}>home_page</a>")
+        page.goto(f"data:text/html,<a href={dashboard.admin_url}{HOME}>home_page</a>")
         page.get_by_role("link", name="home_page").click()
         page.get_by_role("heading", name="home_page").wait_for()
-        page.goto(f"{dashboard.url}/pages/")
+        page.goto(f"{dashboard.admin_url}/pages/")
         page.get_by_role("link", name="home_page").wait_for()
 
 
@@ -167,13 +167,10 @@ def test_long_names_fit_a_phone(browser: Any, tmp_path: Path) -> None:
     """A name without a word in it is broken; it widens no page."""
     name = f"a{'_' * 20}{'x' * 40}"
     (tmp_path / "metrics.toml").write_text(TOML.replace("[metrics.other]", f"[metrics.{name}]"))
-    database = f"sqlite:///{tmp_path / 'counts.sqlite3'}"
-    with serving(tmp_path, database, "--pages", admin=free_port()) as running:
-        dashboard = Dashboard(running, database)
+    with serving_file(tmp_path, "--pages", admin=free_port()) as dashboard:
+        token = make_token(dashboard.database)
         window = {"width": 390, "height": 900}
-        with visiting(
-            browser, dashboard, make_token(database), silent=False, viewport=window
-        ) as page:
+        with visiting(browser, dashboard, token, silent=False, viewport=window) as page:
             for path in ("", f"metrics/{name}/overview", f"metrics/{name}/health"):
-                page.goto(f"{dashboard.url}/pages/{path}")
+                page.goto(f"{dashboard.admin_url}/pages/{path}")
                 assert page.evaluate("document.documentElement.scrollWidth") == 390, path

@@ -6,10 +6,11 @@ import datetime
 
 import httpx
 import pytest
+from collectors import beside
 from dashboards import NAMES, Visitor, form_token
 from rappor_server.analysis import candidate_lists
 from rappor_server.errors import LimitError
-from rappor_server.storage.store import Store
+from sqlalchemy import Engine
 
 from rappor.ground.errors import ParamsError
 
@@ -70,24 +71,41 @@ def test_a_hostile_name_is_a_name(reader: Visitor) -> None:
     assert reader.post(f"{PAGE}/lists/delete", at=ASK, list=name).status_code == 303
 
 
-def test_lists_are_bounded_and_have_names_of_their_own(store: Store) -> None:
+def test_lists_are_bounded_and_have_names_of_their_own(engine: Engine) -> None:
     """Twenty of a metric, each under a free name; another metric has its own."""
     for number in range(candidate_lists.MOST_LISTS):
-        _keep(store, f"list {number}")
+        _keep(engine, f"list {number}")
     with pytest.raises(ParamsError, match="the name must be new"):
-        _keep(store, "list 0")
+        _keep(engine, "list 0")
     with pytest.raises(LimitError, match="at most 20 lists"):
-        _keep(store, "one more")
+        _keep(engine, "one more")
     with pytest.raises(ParamsError, match="1 to 2 candidates, got 3"):
-        candidate_lists.keep(store, "sound", "a", b"a\nb\nc", most=2, today=TODAY)
-    candidate_lists.keep(store, "sound", "list 0", b"\xef\xbb\xbfa\nb", most=2, today=TODAY)
-    (kept,) = candidate_lists.list_all(store, "sound")
+        candidate_lists.keep(engine, "sound", "a", b"a\nb\nc", most=2, today=TODAY)
+    candidate_lists.keep(engine, "sound", "list 0", b"\xef\xbb\xbfa\nb", most=2, today=TODAY)
+    (kept,) = candidate_lists.list_all(engine, "sound")
     assert (kept.name, kept.candidates, kept.created) == ("list 0", 2, TODAY)
-    assert candidate_lists.find(store, "sound", "list 0") == b"a\nb\n"
+    assert candidate_lists.find(engine, "sound", "list 0") == b"a\nb\n"
     for name in ("", "\x00", "n" * 61):
-        assert candidate_lists.find(store, "sound", name) is None
-        assert not candidate_lists.delete(store, "sound", name)
+        assert candidate_lists.find(engine, "sound", name) is None
+        assert not candidate_lists.delete(engine, "sound", name)
 
 
-def _keep(store: Store, name: str) -> None:
-    candidate_lists.keep(store, "page", name, b"a", most=10, today=TODAY)
+def _keep(engine: Engine, name: str) -> None:
+    candidate_lists.keep(engine, "page", name, b"a", most=10, today=TODAY)
+
+
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)  # SQLite has one writer
+def test_of_two_lists_of_one_name_the_second_is_refused(engine: Engine) -> None:
+    """Two who keep a list at once have one list, and the other is told that its name is taken."""
+    told: list[str] = []
+
+    def ask() -> None:
+        with pytest.raises(ParamsError, match="the name must be new"):
+            _keep(engine, "own")
+        told.append("taken")
+
+    other = beside(engine, "INSERT INTO candidate_list", ask)
+    _keep(engine, "own")
+    other.join()
+    assert told == ["taken"]
+    assert [each.name for each in candidate_lists.list_all(engine, "page")] == ["own"]

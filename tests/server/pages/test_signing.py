@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import re
 from collections.abc import Callable
 
 import plain_http
 import pytest
-from collectors import make_token
-from dashboards import Dashboard, Visitor, form_token
+from collectors import Running, make_token
+from dashboards import Visitor, form_token
 from rappor_server.pages.app import ROUTES
 from rappor_server.storage import tokens
-from rappor_server.storage.store import Store
+from rappor_server.storage.database import opened
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
@@ -21,11 +20,11 @@ POLICY = (
 )
 
 
-def test_pages_are_at_the_operators_address_only(dashboard: Dashboard) -> None:
+def test_pages_are_at_the_operators_address_only(dashboard: Running) -> None:
     """At the other one there is nothing, whatever is asked for."""
     for path in ("/pages", "/pages/", "/pages/sign-in", "/pages/static/report.css"):
-        assert dashboard.running.get(path).status_code == 404
-    assert plain_http.get(f"{dashboard.url}/pages").headers["location"] == "/pages/"
+        assert dashboard.get(path).status_code == 404
+    assert plain_http.get(f"{dashboard.admin_url}/pages").headers["location"] == "/pages/"
 
 
 def test_nobody_sees_a_page_without_signing_in(new_visitor: Callable[[], Visitor]) -> None:
@@ -183,23 +182,25 @@ def test_the_form_to_sign_in_is_bound_to_its_browser(
 
 
 def test_a_revoked_token_ends_its_visits_at_once(
-    dashboard: Dashboard, new_visitor: Callable[[], Visitor]
+    dashboard: Running, new_visitor: Callable[[], Visitor]
 ) -> None:
     """The next request leads to where one signs in."""
     visitor = new_visitor()
     own = make_token(dashboard.database)
     visitor.sign_in(own)
     assert visitor.get("/pages/").status_code == 200
-    with contextlib.closing(Store.open(dashboard.database)) as store:
-        tokens.revoke(store, own.split(".")[1], today=datetime.date(2026, 11, 22))
+    with opened(dashboard.database) as engine:
+        tokens.revoke(engine, own.split(".")[1], today=datetime.date(2026, 11, 22))
     assert visitor.get("/pages/").status_code == 303
 
 
 def test_a_token_shows_its_own_metrics_only(
-    dashboard: Dashboard, new_visitor: Callable[[], Visitor]
+    dashboard: Running, new_visitor: Callable[[], Visitor], reader: Visitor
 ) -> None:
-    """Others are neither listed, nor shown, nor asked about, nor named."""
+    """Others are neither listed, nor shown, nor asked about, nor named; nor are their answers."""
     visitor = new_visitor()
+    answered = reader.answer("/pages/metrics/home_page/ranking").url
+    assert visitor.http.get(answered).headers["location"] == "/pages/sign-in"
     visitor.sign_in(make_token(dashboard.database, "theme"))
     page = visitor.get("/pages/").text
     assert "theme" in page
@@ -208,6 +209,8 @@ def test_a_token_shows_its_own_metrics_only(
     for path in ("ranking/cancel", "lists", "lists/delete"):
         answer = visitor.http.post(f"/pages/metrics/home_page/{path}", data=fields)
         assert answer.status_code == 404
-    for path in ("home_page", "home_page/ranking", "home_page/lists?list=x", "nobody"):
+    query = answered.query.decode()
+    parts = [f"home_page/ranking{part}?{query}" for part in ("", "/progress", "/files/report.html")]
+    for path in (*parts, "home_page", "home_page/lists?list=x", "nobody"):
         answer = visitor.get(f"/pages/metrics/{path}")
         assert (answer.status_code, "no metric of this name" in answer.text) == (404, True)

@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,25 +28,26 @@ from collectors import (
     make_token,
     released,
     report_of,
+    serving,
     start,
     upload_of,
     wait_until_ready,
 )
 from inbox_child import fold_always, receive
 from programs import until
-from rappor_server.storage.database import migrate
-from rappor_server.storage.store import Store
+from rappor_server.storage.database import migrate, opened
 
 _LEAST = 20
 """Uploads that each collector stores before it is killed; of the 8 senders' last one each may be
 without its answer."""
 
 
-def start_load(port: int) -> subprocess.Popen[str]:
-    """Start senders that continue through every crash."""
+@contextlib.contextmanager
+def loaded(port: int, database: str, stops: int) -> Iterator[Callable[[Running], None]]:
+    """Run senders that continue through every stop; yield what accounts for each upload at last."""
     folder = Path(load_child.__file__)
     paths = os.pathsep.join([str(folder.parent), *filter(None, sys.path)])
-    return subprocess.Popen(
+    load = subprocess.Popen(
         [sys.executable, str(folder), str(port)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -54,13 +55,22 @@ def start_load(port: int) -> subprocess.Popen[str]:
         env={**os.environ, "PYTHONPATH": paths},
     )
 
+    def end(running: Running) -> None:
+        output, _ = load.communicate("", timeout=60)
+        account(json.loads(output), running, make_token(database), stops)
+
+    try:
+        yield end
+    finally:
+        load.kill()
+        load.wait(30)
+
 
 def crash(folder: Path, database: str, kills: int) -> None:
     """Kill the collector again and again under load, then account for every upload."""
     port = free_port()
     flags = ["--suspicious", "accept"]
-    load = start_load(port)
-    try:
+    with loaded(port, database, kills) as end:
         for number in range(kills):
             running = start(folder, database, *flags, port=port)
             wait_for_load(running)
@@ -73,15 +83,8 @@ def crash(folder: Path, database: str, kills: int) -> None:
             else:  # its folder sees the end of its parent later, and folds beside the next one
                 running.process.kill()
                 running.process.wait(30)
-        running = start(folder, database, *flags, port=port)
-        try:
-            output, _ = load.communicate("", timeout=60)
-            account(json.loads(output), running, make_token(database), kills)
-        finally:
-            running.kill()
-    finally:
-        load.kill()
-        load.wait(30)
+        with serving(folder, database, *flags, port=port) as running:
+            end(running)
 
 
 def folder_of(running: Running) -> int:
@@ -240,9 +243,9 @@ def test_killed_receivers_and_folders_lose_nothing_and_double_nothing(
         n_uploads = site.end()
     finally:
         site.kill()
-    with contextlib.closing(Store.open(database)) as store:
-        fold_now(store)
-        (counts,) = released(store).collections
+    with opened(database) as engine:
+        fold_now(engine)
+        (counts,) = released(engine).collections
     assert counts.reports.tolist() == [len(range(j, n_uploads, 4)) for j in range(4)]
     for j in range(4):
         own = range(j, n_uploads, 4)
@@ -304,22 +307,18 @@ def test_killed_database_loses_nothing_and_doubles_nothing(
     tmp_path: Path, own_postgres: Any
 ) -> None:
     """After ten hard kills of PostgreSQL every acknowledged upload is counted once."""
-    database, port, kills = own_postgres.get_uri(), free_port(), 10
-    running = start(tmp_path, database, "--suspicious", "accept", port=port)
-    load = start_load(port)
-    try:
+    database, kills = own_postgres.get_uri(), 10
+    with (
+        serving(tmp_path, database, "--suspicious", "accept") as running,
+        loaded(running.port, database, kills) as end,
+    ):
         for _ in range(kills):
             wait_for_load(running, beyond=n_stored(running))
             time.sleep(random.uniform(0, 0.6))  # noqa: S311
             kill_database(own_postgres)
             wait_until_ready(running)
         wait_for_load(running, beyond=n_stored(running))
-        output, _ = load.communicate("", timeout=60)
-        account(json.loads(output), running, make_token(database), kills)
-    finally:
-        load.kill()
-        load.wait(30)
-        running.kill()
+        end(running)
 
 
 @contextlib.contextmanager
@@ -335,27 +334,18 @@ def full(disk: Path) -> Iterator[None]:
 
 def fill(folder: Path, database: str, disk: Path) -> None:
     """Fill the disk of a database three times under load, then account for every upload."""
-    running = start(folder, database, "--suspicious", "accept")
-    load = start_load(running.port)
-    try:
+    with (
+        serving(folder, database, "--suspicious", "accept") as running,
+        loaded(running.port, database, 3) as end,
+    ):
         for _ in range(3):
             wait_for_load(running, beyond=n_stored(running))
             with full(disk):
-                wait_for_failure(running)
+                until(lambda: running.get("/readyz").status_code != 200)
                 time.sleep(3)
             wait_until_ready(running)
         wait_for_load(running, beyond=n_stored(running))
-        output, _ = load.communicate("", timeout=60)
-        account(json.loads(output), running, make_token(database), 3)
-    finally:
-        load.kill()
-        load.wait(30)
-        running.kill()
-
-
-def wait_for_failure(running: Running) -> None:
-    """Wait until a collector says that it cannot store anything."""
-    until(lambda: running.get("/readyz").status_code != 200)
+        end(running)
 
 
 @pytest.mark.acceptance

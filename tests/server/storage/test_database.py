@@ -38,14 +38,13 @@ from rappor_server.storage.database import (
     check_schema,
     is_empty,
     migrate,
-    open_engine,
+    open_checked,
     opened,
     parse_url,
     sqlite_url,
     writing,
 )
-from rappor_server.storage.store import Store
-from sqlalchemy import MetaData, inspect, select, text
+from sqlalchemy import Engine, MetaData, inspect, select, text
 
 
 @pytest.mark.parametrize("since", ["", "0006", "0009"])
@@ -59,22 +58,19 @@ def test_migrations_end_at_the_schema(database: str, since: str) -> None:
     elif since == "0009":
         make_schema_9(database)
     migrate(database)
-    engine = open_engine(database)
-    check_schema(engine)
-    with engine.connect() as connection:
-        known = {
-            "include_name": lambda name, *_: name != "inbox_1"
-        }  # it is there until it is folded
-        context = MigrationContext.configure(connection, opts=known)
-        assert compare_metadata(context, schema.metadata) == []
-    for table in schema.metadata.tables.values():
-        assert table.comment
-        assert all(column.comment for column in table.columns), table.name
-        if engine.dialect.name == "postgresql":
-            found = {c["name"]: c["comment"] for c in inspect(engine).get_columns(table.name)}
-            assert found == {column.name: column.comment for column in table.columns}
-            assert inspect(engine).get_table_comment(table.name)["text"] == table.comment
-    engine.dispose()
+    known = {"include_name": lambda name, *_: name != "inbox_1"}  # it is there until it is folded
+    with opened(database) as engine:
+        check_schema(engine)
+        with engine.connect() as connection:
+            context = MigrationContext.configure(connection, opts=known)
+            assert compare_metadata(context, schema.metadata) == []
+        for table in schema.metadata.tables.values():
+            assert table.comment
+            assert all(column.comment for column in table.columns), table.name
+            if engine.dialect.name == "postgresql":
+                found = {c["name"]: c["comment"] for c in inspect(engine).get_columns(table.name)}
+                assert found == {column.name: column.comment for column in table.columns}
+                assert inspect(engine).get_table_comment(table.name)["text"] == table.comment
 
 
 NEWER = (
@@ -96,9 +92,8 @@ SHARDED = (
 def make_schema_6(database: str) -> None:
     """Give an empty database the schema before the inbox, with a table of one day."""
     migrate(database)
-    engine = open_engine(database)
-    is_postgresql = engine.dialect.name == "postgresql"
-    with engine.begin() as db:
+    is_postgresql = database.startswith("postgresql")
+    with opened(database) as engine, engine.begin() as db:
         for name in (*NEWER, *["inbox_1"] * is_postgresql):
             db.execute(text(f"DROP TABLE {name}"))
         if is_postgresql:
@@ -109,13 +104,12 @@ def make_schema_6(database: str) -> None:
         day = {"day": TODAY.isoformat(), "no": False}
         db.execute(text("INSERT INTO day_table VALUES ('upload', :day, :no)"), day)
         db.execute(text("UPDATE alembic_version SET version_num = '0006'"))
-    engine.dispose()
 
 
 def make_schema_9(database: str) -> None:
     """Give an empty database the schema before the table of rules."""
     migrate(database)
-    with contextlib.closing(Store.open(database)) as store, store.engine.begin() as db:
+    with opened(database) as engine, engine.begin() as db:
         schema.rule.drop(db)
         db.execute(text("UPDATE alembic_version SET version_num = '0009'"))
 
@@ -133,9 +127,8 @@ def mac_of(body: bytes) -> bytes:
 def write_schema_6(database: str) -> None:
     """Fill a database of schema 6 with two uploads, and with what two shards have counted."""
     make_schema_6(database)
-    engine = open_engine(database)
     day = TODAY.isoformat()
-    with engine.begin() as db:
+    with opened(database) as engine, engine.begin() as db:
         for i, body in enumerate((WHOLE, MIXED)):
             row = {"id": bytes([i]) * 32, "mac": mac_of(body), "answer": submission_of(body).answer}
             table = f"upload_{TODAY:%Y%m%d}"
@@ -155,7 +148,6 @@ def write_schema_6(database: str) -> None:
                 )
             refused = {"day": day, "shard": shard}
             db.execute(text("INSERT INTO refusal VALUES (:day, '', 'length', :shard, 4)"), refused)
-    engine.dispose()
 
 
 def test_schema_6_keeps_every_count_and_knows_every_retry(database: str) -> None:
@@ -166,7 +158,7 @@ def test_schema_6_keeps_every_count_and_knows_every_retry(database: str) -> None
     """
     write_schema_6(database)
     with pytest.raises(SchemaError, match="run rappor-server migrate"):
-        Store.open(database)
+        open_checked(database)
     copy = migrate(database)
     assert (copy is not None) == database.startswith("sqlite")
     if copy is not None:
@@ -174,18 +166,17 @@ def test_schema_6_keeps_every_count_and_knows_every_retry(database: str) -> None
         with contextlib.closing(sqlite3.connect(copy)) as old:
             assert old.execute("SELECT version_num FROM alembic_version").fetchall() == [("0006",)]
     assert migrate(database) is None  # nothing left to do
-    store = Store.open(database)
-    assert (total(store), total(store, "sound")) == (20, 20)
-    (page,) = released(store).collections
-    assert page.ones[0].tolist() == [3] * 16
-    assert refusals(store) == [Refusals(TODAY, "", "length", 8)]
-    commit(store, WHOLE, MIXED)
-    assert (total(store), total(store, "sound")) == (20, 20)
-    later = submission_of(MIXED)
-    accepted = submission_of(upload_of(report_of(), report_of(), report_of())).accepted
-    count_group(store, [msgspec.structs.replace(later, accepted=accepted, refusals={})])
-    assert total(store) == 21
-    store.close()
+    with opened(database) as engine:
+        assert (total(engine), total(engine, "sound")) == (20, 20)
+        (page,) = released(engine).collections
+        assert page.ones[0].tolist() == [3] * 16
+        assert refusals(engine) == [Refusals(TODAY, "", "length", 8)]
+        commit(engine, WHOLE, MIXED)
+        assert (total(engine), total(engine, "sound")) == (20, 20)
+        later = submission_of(MIXED)
+        accepted = submission_of(upload_of(report_of(), report_of(), report_of())).accepted
+        count_group(engine, [msgspec.structs.replace(later, accepted=accepted, refusals={})])
+        assert total(engine) == 21
     if database.startswith("sqlite"):
         path = Path(str(parse_url(database).database))
         files = [path, path.with_name(f"{path.name}-wal")]
@@ -204,7 +195,7 @@ def test_several_may_migrate_at_once(database: str, tmp_path: Path) -> None:
     with ThreadPoolExecutor(4) as pool:
         for done in [pool.submit(run_command, "migrate", *flags) for _ in range(4)]:
             assert done.result().returncode == 0, done.result().stderr
-    Store.open(database).close()
+    open_checked(database).dispose()
 
 
 @pytest.mark.parametrize(
@@ -216,10 +207,10 @@ def test_several_may_migrate_at_once(database: str, tmp_path: Path) -> None:
         ("ae1027a6acf2", "got schema ae1027a6acf2 of another program", "another program"),
     ],
 )
-def test_other_schemas_are_refused(database: str, revision: str, told: str, remedy: str) -> None:
+def test_other_schemas_are_refused(
+    engine: Engine, database: str, revision: str, told: str, remedy: str
+) -> None:
     """A database of a newer version, of one too old, or of another program stays as it is."""
-    migrate(database)
-    engine = open_engine(database)
     with engine.begin() as connection:
         connection.execute(text(f"UPDATE alembic_version SET version_num = '{revision}'"))  # noqa: S608
     with pytest.raises(SchemaError, match=told):
@@ -229,7 +220,6 @@ def test_other_schemas_are_refused(database: str, revision: str, told: str, reme
     with engine.connect() as connection:
         found = connection.execute(text("SELECT version_num FROM alembic_version")).scalar_one()
     assert found == revision
-    engine.dispose()
 
 
 @pytest.mark.parametrize("is_sqlite", [True, False])
@@ -242,78 +232,70 @@ def test_a_file_of_another_program_is_refused(tmp_path: Path, is_sqlite: bool) -
         with contextlib.closing(sqlite3.connect(path)) as db:
             db.execute("CREATE TABLE note (text TEXT)")
     before = path.read_bytes()
-    for use in (migrate, Store.open):
+    for use in (migrate, open_checked):
         with pytest.raises(SchemaError, match="a collector's or empty"):
             use(f"sqlite:///{path}")
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_the_next_schema_is_used_side_by_side(database: str) -> None:
+def test_the_next_schema_is_used_side_by_side(engine: Engine, database: str) -> None:
     """During an upgrade collectors of both versions run; the older one changes nothing."""
-    migrate(database)
-    engine = open_engine(database)
     with engine.begin() as connection:
         (now,) = connection.execute(text("SELECT version_num FROM alembic_version")).scalars()
         later = {"later": f"{int(now) + 1:04}"}
         connection.execute(text("UPDATE alembic_version SET version_num = :later"), later)
-    engine.dispose()
     assert migrate(database) is None
-    with contextlib.closing(Store.open(database)) as store:
-        commit(store, upload_of())
-        assert total(store) == 1
+    check_schema(engine)
+    commit(engine, upload_of())
+    assert total(engine) == 1
 
 
-def test_backup_and_restore_keep_everything(database: str, tmp_path: Path) -> None:
+def test_backup_and_restore_keep_everything(engine: Engine, database: str, tmp_path: Path) -> None:
     """A restored database has the counts, ids and tokens of the backup, and goes on counting.
 
     Whoever was signed in signs in again.
     """
-    migrate(database)
-    store = Store.open(database)
     body = upload_of(report_of(), report_of("sound", bits=1))
-    commit(store, body, upload_of())
-    token = tokens.create(store, metrics=["page"], expires=None, today=TODAY)
-    visit = visits.begin(store, "token")
+    commit(engine, body, upload_of())
+    token = tokens.create(engine, metrics=["page"], expires=None, today=TODAY)
+    visit = visits.begin(engine, "token")
     copy = tmp_path / "copy.sqlite3"
     backup(database, copy)
-    with contextlib.closing(Store.open(sqlite_url(copy))) as copied:
+    with opened(sqlite_url(copy)) as copied:
         assert visits.find(copied, visit) is None
         visits.begin(copied, "token")  # as in a backup of an earlier version
     assert stat.S_IMODE(copy.stat().st_mode) == 0o600
     with pytest.raises(StoreError, match="must be free"):
         backup(database, copy)
-    commit(store, upload_of())
+    commit(engine, upload_of())
     with pytest.raises(StoreError, match="must be empty"):
         restore(copy, database)
     everything = MetaData()
-    everything.reflect(store.engine)
-    everything.drop_all(store.engine)
-    with store.engine.begin() as db:
+    everything.reflect(engine)
+    everything.drop_all(engine)
+    with engine.begin() as db:
         if db.dialect.name == "postgresql":
             db.execute(text("DROP FUNCTION append_group"))
         else:
-            Path(f"{store.engine.url.database}-inbox").unlink()
-    store.close()
+            Path(f"{engine.url.database}-inbox").unlink()
+    engine.dispose()
     restore(copy, database)
     if database.startswith("sqlite"):
         assert stat.S_IMODE(Path(str(parse_url(database).database)).stat().st_mode) == 0o600
-    restored = Store.open(database)
-    assert total(restored) == 2
-    assert commit(restored, body) == [submission_of(body).answer]
-    commit(restored, upload_of())
-    assert total(restored) == 3
-    assert total(restored, "sound") == 1
-    assert tokens.verify(restored, token, today=TODAY) is not None
-    with restored.engine.connect() as db:
+    assert total(engine) == 2
+    assert commit(engine, body) == [submission_of(body).answer]
+    commit(engine, upload_of())
+    assert total(engine) == 3
+    assert total(engine, "sound") == 1
+    assert tokens.verify(engine, token, today=TODAY) is not None
+    with engine.connect() as db:
         assert db.execute(select(schema.visit)).all() == []
-    restored.close()
 
 
-def test_a_backup_that_fails_is_none(database: str, tmp_path: Path) -> None:
+def test_a_backup_that_fails_is_none(engine: Engine, database: str, tmp_path: Path) -> None:
     """Nothing has its name before it is whole, nothing else is left, and the next run writes it."""
-    migrate(database)
-    copy, engine = tmp_path / "copy.sqlite3", open_engine(database)
+    copy = tmp_path / "copy.sqlite3"
     name = "inbox_failed" if engine.dialect.name == "sqlite" else "answer"
     for old, new in ((name, "away"), ("away", name)):
         with engine.begin() as db:
@@ -322,7 +304,6 @@ def test_a_backup_that_fails_is_none(database: str, tmp_path: Path) -> None:
             with pytest.raises(StoreError):
                 backup(database, copy)
             assert not list(tmp_path.glob("copy*"))
-    engine.dispose()
     backup(database, copy)
     assert [path.name for path in tmp_path.glob("copy*")] == ["copy.sqlite3"]
 
@@ -331,8 +312,8 @@ def test_a_restore_that_fails_leaves_the_database_empty(database: str, tmp_path:
     """So the next run can fill it, and no collector takes it for a new one meanwhile."""
     source, copy = sqlite_url(tmp_path / "source.sqlite3"), tmp_path / "copy.sqlite3"
     migrate(source)
-    with contextlib.closing(Store.open(source)) as store:
-        commit(store, upload_of())
+    with opened(source) as engine:
+        commit(engine, upload_of())
     backup(source, copy)
     for old, new in (("tally", "away"), ("away", "tally")):
         with opened(sqlite_url(copy)) as engine, writing(engine) as db:
@@ -343,8 +324,8 @@ def test_a_restore_that_fails_leaves_the_database_empty(database: str, tmp_path:
             with opened(database) as engine:
                 assert is_empty(engine)
     restore(copy, database)
-    with contextlib.closing(Store.open(database)) as store:
-        assert total(store) == 1
+    with opened(database) as engine:
+        assert total(engine) == 1
 
 
 def test_restore_needs_a_backup(tmp_path: Path) -> None:
@@ -368,10 +349,9 @@ def test_addresses_of_databases_are_checked(url: str) -> None:
 
 def test_database_that_is_not_there_is_a_store_error() -> None:
     """The error does not repeat the driver's message."""
-    engine = open_engine("postgresql://127.0.0.1:1/nothing?connect_timeout=1")
-    with pytest.raises(StoreError, match="the database cannot answer: OperationalError"):
+    absent, told = "postgresql://127.0.0.1:1/nothing?connect_timeout=1", "OperationalError"
+    with opened(absent) as engine, pytest.raises(StoreError, match=f"cannot answer: {told}"):
         is_empty(engine)
-    engine.dispose()
 
 
 @pytest.mark.parametrize(
@@ -391,18 +371,18 @@ def test_a_damaged_file_is_a_store_error(tmp_path: Path, damage: str) -> None:
         db.execute(damage)
         db.commit()
     with opened(address) as engine, pytest.raises(StoreError, match="the database cannot answer"):
-        tokens.list_all(Store(engine))
+        tokens.list_all(engine)
 
 
-def test_nothing_finer_than_a_day_is_stored(store: Store) -> None:
+def test_nothing_finer_than_a_day_is_stored(engine: Engine) -> None:
     """No column holds a time; uploads and kept reports lie in tables of their day of receipt."""
-    commit(store, upload_of(report_of(), report_of("sound")))
+    commit(engine, upload_of(report_of(), report_of("sound")))
     for table in schema.metadata.tables.values():
         for column in table.columns:
             assert "TIME" not in str(column.type).upper()
-    commit(store, upload_of(), today=TODAY + datetime.timedelta(days=1))
-    with store.engine.connect() as connection:
-        tables = inspect(store.engine).get_table_names()
+    commit(engine, upload_of(), today=TODAY + datetime.timedelta(days=1))
+    with engine.connect() as connection:
+        tables = inspect(engine).get_table_names()
         assert {"upload_20261121", "upload_20261122", "kept_20261121"} <= set(tables)
         for kind in (day_tables.UPLOAD, day_tables.KEPT):
             for day in day_tables.days_of(connection, kind):

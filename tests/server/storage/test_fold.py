@@ -39,7 +39,8 @@ from rappor_server.storage.bulk import insert_rows
 from rappor_server.storage.database import (
     erase_traces,
     is_alone,
-    open_engine,
+    opened,
+    ping,
     today_of,
     writing,
 )
@@ -47,8 +48,7 @@ from rappor_server.storage.fold import fold, fold_all, retry_failed
 from rappor_server.storage.inbox import Group, open_inbox
 from rappor_server.storage.record import encode
 from rappor_server.storage.retention import check_clock, prune
-from rappor_server.storage.store import Store
-from sqlalchemy import Text, cast, create_engine, event, literal, select, text
+from sqlalchemy import Engine, Text, cast, create_engine, event, literal, select, text
 from sqlalchemy.exc import OperationalError
 
 from rappor import Params, Registry
@@ -58,15 +58,15 @@ PAGE = Registry.loads(REGISTRY)["page"]
 NEWEST = day_tables.table_of(day_tables.UPLOAD, TODAY).name
 
 
-def test_a_retry_counts_nothing(store: Store) -> None:
+def test_a_retry_counts_nothing(engine: Engine) -> None:
     """Not in the same group, in one that is folded with it, in a later one, or on a later day."""
     body, other = upload_of(report_of(), report_of(cohort=2)), upload_of()
-    append(store, [submission_of(body), submission_of(body)])
-    append(store, [submission_of(body), submission_of(other)])
-    assert fold_now(store)[:2] == (2, 2)
+    append(engine, [submission_of(body), submission_of(body)])
+    append(engine, [submission_of(body), submission_of(other)])
+    assert fold_now(engine)[:2] == (2, 2)
     for offset in (0, 1, 14):
-        commit(store, upload_of(), body, today=TODAY + offset * DAY)
-    assert total(store) == 6
+        commit(engine, upload_of(), body, today=TODAY + offset * DAY)
+    assert total(engine) == 6
 
 
 SUBSETS = [places for n in range(4) for places in itertools.combinations((1, 2, 3), n)]
@@ -95,18 +95,18 @@ def attempt(number: int, key: bytes, places: tuple[int, ...]) -> Submission:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("pattern", list(itertools.product((False, True), repeat=3)))
-def test_mixed_uploads_lose_and_double_nothing(store: Store, pattern: tuple[bool, ...]) -> None:
+def test_mixed_uploads_lose_and_double_nothing(engine: Engine, pattern: tuple[bool, ...]) -> None:
     """All histories of up to four attempts at three reports, some of them refused each time.
 
     What was accepted in any attempt counts once, whichever attempts are folded together. On
     PostgreSQL only one pattern of folds is tried: the statements differ, the rules do not.
     """
-    if store.engine.dialect.name == "postgresql" and pattern != (True, False, True):
+    if engine.dialect.name == "postgresql" and pattern != (True, False, True):
         pytest.skip("the rules are the same on both databases")
     keys = [secrets.token_bytes(16) for _ in HISTORIES]
     for n, is_folded in enumerate((*pattern, True)):
         append(
-            store,
+            engine,
             [
                 attempt(number, keys[number], history[n])
                 for number, history in enumerate(HISTORIES)
@@ -114,32 +114,33 @@ def test_mixed_uploads_lose_and_double_nothing(store: Store, pattern: tuple[bool
             ],
         )
         if is_folded:
-            fold_now(store)
+            fold_now(engine)
     expected = sorted(
         3 * number + place
         for number, history in enumerate(HISTORIES)
         for place in set(itertools.chain.from_iterable(history))
     )
-    kept = [int.from_bytes(row["bits"], "little") for row in rows_of(store, day_tables.KEPT)]
+    kept = [int.from_bytes(row["bits"], "little") for row in rows_of(engine, day_tables.KEPT)]
     assert sorted(kept) == expected
-    assert total(store) == len(expected)
+    assert total(engine) == len(expected)
 
 
-def test_folders_and_receivers_at_once_lose_and_double_nothing(store: Store) -> None:
+def test_folders_and_receivers_at_once_lose_and_double_nothing(
+    engine: Engine, database: str
+) -> None:
     """Several threads add groups and fold, with retries to others, while blocks could be closed."""
     bodies = [upload_of(report_of(bits=i, cohort=i % 4)) for i in range(120)]
 
     def receive(first: int) -> None:
-        own = Store.open(store.engine.url.render_as_string(hide_password=False))
-        for i in range(first, len(bodies), 2):
-            append(own, [submission_of(body) for body in bodies[max(i - 3, 0) : i + 1]])
-        own.close()
+        with opened(database) as own:
+            for i in range(first, len(bodies), 2):
+                append(own, [submission_of(body) for body in bodies[max(i - 3, 0) : i + 1]])
 
     def count() -> None:
-        with contextlib.closing(open_inbox(store.engine)) as inbox:
+        with contextlib.closing(open_inbox(engine)) as inbox:
             while any(each.is_alive() for each in receivers):
                 with contextlib.suppress(StoreError):
-                    fold(store.engine, inbox, waits=bool(inbox.waiting().groups % 2), today=TODAY)
+                    fold(engine, inbox, waits=bool(inbox.waiting().groups % 2), today=TODAY)
 
     receivers = [threading.Thread(target=receive, args=(i,)) for i in range(2)]
     folders = [threading.Thread(target=count) for _ in range(2)]
@@ -147,134 +148,134 @@ def test_folders_and_receivers_at_once_lose_and_double_nothing(store: Store) -> 
         each.start()
     for each in receivers + folders:
         each.join()
-    fold_now(store)
-    (counts,) = released(store).collections
+    fold_now(engine)
+    (counts,) = released(engine).collections
     assert counts.reports.tolist() == [30] * 4
     expected = [sum(i >> bit & 1 for i in range(120)) for bit in range(16)]
     assert counts.ones.sum(axis=0).tolist() == expected
 
 
 @pytest.mark.parametrize("days", [400, 1, -16])
-def test_a_receiver_with_a_wrong_clock_harms_nobody(store: Store, days: int) -> None:
+def test_a_receiver_with_a_wrong_clock_harms_nobody(engine: Engine, days: int) -> None:
     """Its uploads count once on its day, not in the future; keys lie in tables of the folder's."""
     body = upload_of()
-    append(store, [submission_of(body)], today=TODAY + days * DAY)
-    fold_now(store)
-    assert {row["day"] for row in rows_of(store, day_tables.UPLOAD)} == {TODAY}
-    assert [each.day for each in released(store).days] == [min(TODAY + days * DAY, TODAY)]
-    prune(store.engine, today=TODAY + DAY, report_days=90)
-    commit(store, body, today=TODAY + DAY)
-    assert total(store) == 1
+    append(engine, [submission_of(body)], today=TODAY + days * DAY)
+    fold_now(engine)
+    assert {row["day"] for row in rows_of(engine, day_tables.UPLOAD)} == {TODAY}
+    assert [each.day for each in released(engine).days] == [min(TODAY + days * DAY, TODAY)]
+    prune(engine, today=TODAY + DAY, report_days=90)
+    commit(engine, body, today=TODAY + DAY)
+    assert total(engine) == 1
 
 
-def test_keys_go_to_the_newest_table(store: Store) -> None:
+def test_keys_go_to_the_newest_table(engine: Engine) -> None:
     """A clock that goes back brings no key that is deleted too early."""
     days = (5, 12, 20)
     for day in days:
-        commit(store, upload_of(), today=TODAY + day * DAY)
+        commit(engine, upload_of(), today=TODAY + day * DAY)
     body = upload_of()
-    commit(store, body)
-    prune(store.engine, today=TODAY + 20 * DAY, report_days=90)
-    commit(store, body, today=TODAY + 20 * DAY)
-    assert total(store) == len(days) + 1
+    commit(engine, body)
+    prune(engine, today=TODAY + 20 * DAY, report_days=90)
+    commit(engine, body, today=TODAY + 20 * DAY)
+    assert total(engine) == len(days) + 1
 
 
-def test_a_clock_that_was_far_ahead_lets_no_key_live_longer(store: Store) -> None:
+def test_a_clock_that_was_far_ahead_lets_no_key_live_longer(engine: Engine) -> None:
     """Keys go to the table of today again, also on the first day of a collector."""
     for day in (0, 400, 0, 1):
-        commit(store, upload_of(), today=TODAY + day * DAY)
-    with store.engine.connect() as db:
+        commit(engine, upload_of(), today=TODAY + day * DAY)
+    with engine.connect() as db:
         found = [(day - TODAY).days for day in day_tables.days_of(db, day_tables.UPLOAD)]
     assert found == [400, 1, 0]
-    assert prune(store.engine, today=TODAY + 16 * DAY, report_days=90).keys == 3
+    assert prune(engine, today=TODAY + 16 * DAY, report_days=90).keys == 3
 
 
 @pytest.mark.slow
-def test_years_without_prune_stop_no_fold(store: Store) -> None:
+def test_years_without_prune_stop_no_fold(engine: Engine) -> None:
     """Tables of keys may be more than a database joins; the newest ones are looked at."""
     body = upload_of()
-    with writing(store.engine) as db:
+    with writing(engine) as db:
         for i in range(600):
             day_tables.keep_keys(db, day_tables.UPLOAD, [secrets.token_bytes(16)], TODAY + i * DAY)
     for _ in range(2):
-        commit(store, body, today=TODAY + 600 * DAY)
-    assert total(store) == 1
+        commit(engine, body, today=TODAY + 600 * DAY)
+    assert total(engine) == 1
 
 
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)  # SQLite has no such time
-def test_who_is_alone_and_hangs_is_alone_no_longer(store: Store) -> None:
+def test_who_is_alone_and_hangs_is_alone_no_longer(engine: Engine) -> None:
     """PostgreSQL ends the transaction of a folder that is silent for ten seconds, and no other."""
     seconds = text("SHOW idle_in_transaction_session_timeout")
-    with writing(store.engine) as db:
+    with writing(engine) as db:
         assert db.scalar(seconds) == "0"
         assert is_alone(db)
         assert db.scalar(seconds) == "10s"
-    with store.engine.connect() as db:
+    with engine.connect() as db:
         assert db.scalar(seconds) == "0"
 
 
-def test_the_day_is_that_of_the_database(store: Store) -> None:
+def test_the_day_is_that_of_the_database(engine: Engine) -> None:
     """Without a day, folding asks the database's clock, and leaves a heartbeat."""
-    append(store, [submission_of(upload_of())])
-    fold_all(store.engine)
-    with store.engine.connect() as db:
+    append(engine, [submission_of(upload_of())])
+    fold_all(engine)
+    with engine.connect() as db:
         now = today_of(db)
         assert day_tables.days_of(db, day_tables.UPLOAD) == [now]
         assert list(db.execute(select(schema.heartbeat.c.day)).scalars()) == [now]
-    check_clock(store.engine, now + 2 * DAY)
+    check_clock(engine, now + 2 * DAY)
     for days in (-16, -3, 3, 100):
         with pytest.raises(StoreError, match="give --yes") as caught:
-            check_clock(store.engine, now + days * DAY)
+            check_clock(engine, now + days * DAY)
         assert not caught.value.retryable
 
 
-def test_a_collector_with_a_wrong_clock_lets_prune_delete_nothing(store: Store) -> None:
+def test_a_collector_with_a_wrong_clock_lets_prune_delete_nothing(engine: Engine) -> None:
     """Whoever runs on its day cannot make it right; the next day of a right clock does."""
-    commit(store, upload_of())
-    commit(store, upload_of(), today=TODAY + 100 * DAY)
+    commit(engine, upload_of())
+    commit(engine, upload_of(), today=TODAY + 100 * DAY)
     with pytest.raises(StoreError, match="give --yes"):
-        check_clock(store.engine, TODAY + 100 * DAY)
-    commit(store, upload_of(), today=TODAY + DAY)
-    check_clock(store.engine, TODAY + DAY)
-    commit(store, upload_of(), today=TODAY + 9 * DAY)
+        check_clock(engine, TODAY + 100 * DAY)
+    commit(engine, upload_of(), today=TODAY + DAY)
+    check_clock(engine, TODAY + DAY)
+    commit(engine, upload_of(), today=TODAY + 9 * DAY)
     with pytest.raises(StoreError, match="give --yes"):
-        check_clock(store.engine, TODAY + 9 * DAY)
-    commit(store, upload_of(), today=TODAY + 10 * DAY)
-    check_clock(store.engine, TODAY + 10 * DAY)
+        check_clock(engine, TODAY + 9 * DAY)
+    commit(engine, upload_of(), today=TODAY + 10 * DAY)
+    check_clock(engine, TODAY + 10 * DAY)
     for ahead in (100, 101):  # the wrong clock passes midnight
-        commit(store, upload_of(), today=TODAY + ahead * DAY)
+        commit(engine, upload_of(), today=TODAY + ahead * DAY)
     with pytest.raises(StoreError, match="run prune --yes"):
-        check_clock(store.engine, TODAY + 101 * DAY)
-    prune(store.engine, today=TODAY + 101 * DAY, report_days=90)
-    check_clock(store.engine, TODAY + 101 * DAY)
+        check_clock(engine, TODAY + 101 * DAY)
+    prune(engine, today=TODAY + 101 * DAY, report_days=90)
+    check_clock(engine, TODAY + 101 * DAY)
 
 
-def test_tables_that_a_wrong_clock_has_deleted_are_added_again(store: Store) -> None:
+def test_tables_that_a_wrong_clock_has_deleted_are_added_again(engine: Engine) -> None:
     """A running collector goes on, also with the raw reports of a day whose table is gone."""
-    commit(store, upload_of(), upload_of(report_of("sound")))
-    prune(store.engine, today=TODAY + 100 * DAY, report_days=90)
-    commit(store, upload_of(), upload_of(report_of("sound")))
-    prune(store.engine, today=TODAY + DAY, report_days=0)
-    commit(store, upload_of(report_of("sound")))
-    assert (total(store), total(store, "sound")) == (2, 3)
-    assert len(rows_of(store, day_tables.KEPT)) == 1
+    commit(engine, upload_of(), upload_of(report_of("sound")))
+    prune(engine, today=TODAY + 100 * DAY, report_days=90)
+    commit(engine, upload_of(), upload_of(report_of("sound")))
+    prune(engine, today=TODAY + DAY, report_days=0)
+    commit(engine, upload_of(report_of("sound")))
+    assert (total(engine), total(engine, "sound")) == (2, 3)
+    assert len(rows_of(engine, day_tables.KEPT)) == 1
 
 
-def test_refusals_are_counted_by_reason(store: Store) -> None:
+def test_refusals_are_counted_by_reason(engine: Engine) -> None:
     """Refused reports and uploads are counted by reason, over groups."""
-    count_group(store, [submission_of(upload_of(report_of(), report_of("old")))])
-    count_group(store, [], {("", "malformed"): 2})
-    count_group(store, [], {("", "malformed"): 1})
-    assert refusals(store) == [
+    count_group(engine, [submission_of(upload_of(report_of(), report_of("old")))])
+    count_group(engine, [], {("", "malformed"): 2})
+    count_group(engine, [], {("", "malformed"): 1})
+    assert refusals(engine) == [
         Refusals(TODAY, "", "malformed", 3),
         Refusals(TODAY, "old", "expired", 1),
     ]
 
 
-def test_raw_reports_are_kept_only_where_a_metric_says_so(store: Store) -> None:
+def test_raw_reports_are_kept_only_where_a_metric_says_so(engine: Engine) -> None:
     """Only a metric with keep_reports keeps its reports, without their upload."""
-    commit(store, upload_of(report_of("page"), report_of("sound", bits=1)))
-    (row,) = rows_of(store, day_tables.KEPT)
+    commit(engine, upload_of(report_of("page"), report_of("sound", bits=1)))
+    (row,) = rows_of(engine, day_tables.KEPT)
     assert len(row.pop("key")) == 16
     assert [row] == [
         {
@@ -285,7 +286,7 @@ def test_raw_reports_are_kept_only_where_a_metric_says_so(store: Store) -> None:
             "bits": b"\x01",
         }
     ]
-    assert total(store, "sound") == 1
+    assert total(engine, "sound") == 1
 
 
 def damaged() -> dict[str, bytes]:
@@ -309,40 +310,40 @@ def damaged() -> dict[str, bytes]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(damaged()))
-def test_a_group_that_cannot_be_read_is_set_apart(store: Store, name: str) -> None:
+def test_a_group_that_cannot_be_read_is_set_apart(engine: Engine, name: str) -> None:
     """Others are counted; it stays as it is, and is counted when a version can read it."""
     bad = damaged()[name]
-    append(store, [submission_of(upload_of())])
-    with contextlib.closing(open_inbox(store.engine)) as inbox:
+    append(engine, [submission_of(upload_of())])
+    with contextlib.closing(open_inbox(engine)) as inbox:
         inbox.append(Group(TODAY, 1, bad), {})
-        append(store, [submission_of(upload_of())])
-        assert fold(store.engine, inbox, waits=True, today=TODAY).failed == 1
+        append(engine, [submission_of(upload_of())])
+        assert fold(engine, inbox, waits=True, today=TODAY).failed == 1
         assert inbox.waiting() == (0, 0, 0, 1)
-    assert total(store) == 2
-    assert retry_failed(store.engine, today=TODAY).failed == 1
-    with writing(store.engine) as db:
+    assert total(engine) == 2
+    assert retry_failed(engine, today=TODAY).failed == 1
+    with writing(engine) as db:
         assert bytes(db.execute(select(schema.inbox_failed.c.data)).scalar_one()) == bad
         db.execute(
             schema.inbox_failed.update().values(data=encode([submission_of(upload_of())], {}))
         )
-    assert retry_failed(store.engine, today=TODAY)[:1] == (1,)
-    assert total(store) == 3
+    assert retry_failed(engine, today=TODAY)[:1] == (1,)
+    assert total(engine) == 3
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)  # PostgreSQL checks its days
 @pytest.mark.parametrize("day", [b"2026-11-9x", b"\xff"])
-def test_a_group_whose_day_is_damaged_is_set_apart(store: Store, day: bytes) -> None:
+def test_a_group_whose_day_is_damaged_is_set_apart(engine: Engine, day: bytes) -> None:
     """It stops no fold, also where it is damaged among the groups that are set apart."""
-    append(store, [submission_of(upload_of())])
+    append(engine, [submission_of(upload_of())])
     damaged_day = {"day": cast(literal(day), Text)}
-    with contextlib.closing(open_inbox(store.engine)) as inbox:
+    with contextlib.closing(open_inbox(engine)) as inbox:
         with writing(inbox._own) as own:  # type: ignore[arg-type]
             own.execute(schema.inbox_table("inbox").update().values(damaged_day))
-        assert fold(store.engine, inbox, today=TODAY).failed == 1
-    with writing(store.engine) as db:
+        assert fold(engine, inbox, today=TODAY).failed == 1
+    with writing(engine) as db:
         db.execute(schema.inbox_failed.update().values(damaged_day))
-    assert [retry_failed(store.engine, today=TODAY).failed for _ in range(2)] == [1, 0]
-    assert total(store) == 1
+    assert [retry_failed(engine, today=TODAY).failed for _ in range(2)] == [1, 0]
+    assert total(engine) == 1
 
 
 def damage(rng: random.Random, record: bytes) -> bytes:
@@ -354,26 +355,26 @@ def damage(rng: random.Random, record: bytes) -> bytes:
 
 
 @pytest.mark.slow
-def test_no_group_stops_the_others(store: Store) -> None:
+def test_no_group_stops_the_others(engine: Engine) -> None:
     """Whatever became of its bytes, it is counted or set apart."""
     rng = seeded(35)
     uploads = [upload_of(report_of(bits=i), report_of("sound")) for i in range(4)]
     record = encode([submission_of(each) for each in uploads], {("page", "expired"): 1})
-    with contextlib.closing(open_inbox(store.engine)) as inbox:
+    with contextlib.closing(open_inbox(engine)) as inbox:
         for _ in range(50):
             for _ in range(20):
                 inbox.append(Group(TODAY, 8, damage(rng, record)), {})
-            fold(store.engine, inbox, waits=True, today=TODAY)
+            fold(engine, inbox, waits=True, today=TODAY)
         assert inbox.waiting()[:3] == (0, 0, 0)
-    commit(store, upload_of())
-    assert total(store) >= 1
+    commit(engine, upload_of())
+    assert total(engine) >= 1
 
 
-def refuse_rows(store: Store, verb: str, table: str) -> str:
+def refuse_rows(engine: Engine, verb: str, table: str) -> str:
     """Make the database refuse to write rows of a table; return the statement that ends this."""
     refusal, undo = "BEGIN SELECT RAISE(ABORT, 'it refuses'); END", "DROP TRIGGER refuse"
-    with writing(store.engine) as db:
-        if store.engine.dialect.name == "postgresql":
+    with writing(engine) as db:
+        if engine.dialect.name == "postgresql":
             body = "BEGIN RAISE 'it refuses'; END"
             db.execute(text(f"CREATE FUNCTION no() RETURNS trigger AS $${body}$$ LANGUAGE plpgsql"))
             refusal, undo = "EXECUTE FUNCTION no()", f"{undo} ON {table}"
@@ -384,67 +385,65 @@ def refuse_rows(store: Store, verb: str, table: str) -> str:
 
 @pytest.mark.parametrize(("verb", "table"), [("INSERT", NEWEST), ("UPDATE", "tally")])
 def test_a_fold_that_fails_counts_nothing_and_the_next_one_all(
-    store: Store, verb: str, table: str
+    engine: Engine, verb: str, table: str
 ) -> None:
     """It is one transaction; its error has the kind only."""
-    commit(store, upload_of())
-    append(store, [submission_of(upload_of()), submission_of(upload_of())])
-    undo = refuse_rows(store, verb, table)
+    commit(engine, upload_of())
+    append(engine, [submission_of(upload_of()), submission_of(upload_of())])
+    undo = refuse_rows(engine, verb, table)
     with pytest.raises(StoreError) as caught:
-        fold_now(store)
+        fold_now(engine)
     assert caught.value.retryable
     assert "refuses" not in str(caught.value)
-    with writing(store.engine) as db:
+    with writing(engine) as db:
         db.execute(text(undo))
-    assert total(store) == 1
-    fold_now(store)
-    assert total(store) == 3
-    assert len(rows_of(store, day_tables.UPLOAD)) == 3
+    assert total(engine) == 1
+    fold_now(engine)
+    assert total(engine) == 3
+    assert len(rows_of(engine, day_tables.UPLOAD)) == 3
 
 
 @pytest.mark.parametrize("is_committed", [True, False])
-def test_a_fold_whose_commit_fails_counts_once(store: Store, *, is_committed: bool) -> None:
+def test_a_fold_whose_commit_fails_counts_once(engine: Engine, *, is_committed: bool) -> None:
     """Whether the database has kept it or not, and nothing was cleared: the next one goes on."""
-    append(store, [submission_of(upload_of())])
+    append(engine, [submission_of(upload_of())])
 
     def store_and_fail(connection: Any) -> None:
         driver = connection.connection.dbapi_connection
         driver.commit() if is_committed else driver.rollback()
         raise OperationalError("COMMIT", None, Exception("gone"))
 
-    with contextlib.closing(open_inbox(store.engine)) as inbox:
+    with contextlib.closing(open_inbox(engine)) as inbox:
         inbox.seal()
-        event.listen(store.engine, "commit", store_and_fail)
+        event.listen(engine, "commit", store_and_fail)
         with pytest.raises(StoreError):
-            fold(store.engine, inbox, waits=True, today=TODAY)
-        event.remove(store.engine, "commit", store_and_fail)
-    append(store, [submission_of(upload_of())])
-    fold_now(store)
-    assert total(store) == 2
+            fold(engine, inbox, waits=True, today=TODAY)
+        event.remove(engine, "commit", store_and_fail)
+    append(engine, [submission_of(upload_of())])
+    fold_now(engine)
+    assert total(engine) == 2
 
 
 @pytest.mark.slow
-def test_locked_table_is_told_in_time(store: Store) -> None:
+def test_locked_table_is_told_in_time(engine: Engine, database: str) -> None:
     """A fold fails after some seconds of a lock, and uploads are taken meanwhile."""
-    other = open_engine(store.engine.url.render_as_string(hide_password=False))
-    with writing(other) as db:
+    with opened(database) as other, writing(other) as db:
         if other.dialect.name == "postgresql":
             db.execute(text("LOCK TABLE tally IN EXCLUSIVE MODE"))
-        append(store, [submission_of(upload_of())])
+        append(engine, [submission_of(upload_of())])
         with pytest.raises(StoreError, match=r"OperationalError|LockNotAvailable"):
-            fold_now(store)
-    other.dispose()
-    fold_now(store)
-    assert total(store) == 1
+            fold_now(engine)
+    fold_now(engine)
+    assert total(engine) == 1
 
 
-def test_too_many_connections_are_a_store_error(store: Store) -> None:
+def test_too_many_connections_are_a_store_error(engine: Engine) -> None:
     """A pool without a free connection raises a retryable StoreError."""
-    small = create_engine(store.engine.url, pool_size=1, max_overflow=0, pool_timeout=0.05)
+    small = create_engine(engine.url, pool_size=1, max_overflow=0, pool_timeout=0.05)
     with small.connect(), pytest.raises(StoreError, match="all connections are in use") as caught:
-        Store(small).ping()
+        ping(small)
     for _ in range(3):
-        Store(small).ping()  # which gives its connection back
+        ping(small)  # which gives its connection back
     small.dispose()
     assert caught.value.retryable
 
@@ -452,15 +451,15 @@ def test_too_many_connections_are_a_store_error(store: Store) -> None:
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)  # SQLite has one writer
 @pytest.mark.parametrize("level", ["repeatable read", "serializable"])
 def test_transactions_see_what_others_have_done_whatever_the_default(
-    store: Store, level: str
+    engine: Engine, level: str
 ) -> None:
     """A receiver that has waited for a new table must see it, or it adds to one that is dropped."""
-    name = store.engine.url.database
-    with store.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as db:
+    name = engine.url.database
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as db:
         db.execute(text(f"ALTER DATABASE {name} SET default_transaction_isolation = '{level}'"))
         db.execute(text(f"ALTER DATABASE {name} SET synchronous_commit = off"))
-    store.engine.dispose()
-    with store.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as db:
+    engine.dispose()
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as db:
         assert db.execute(text("SHOW transaction_isolation")).scalar_one() == "read committed"
         assert db.execute(text("SHOW synchronous_commit")).scalar_one() == "on"
 
@@ -479,7 +478,7 @@ def random_keys(n: int) -> list[bytes]:
     ],
 )
 def test_a_fold_takes_no_more_room_than_is_reckoned(
-    store: Store, k: int, m: int, n: int, of_upload: int, *, keep: bool
+    engine: Engine, k: int, m: int, n: int, of_upload: int, *, keep: bool
 ) -> None:
     """Counters of all cohorts, keys, or reports that are kept: in the log, then in the file.
 
@@ -495,23 +494,23 @@ def test_a_fold_takes_no_more_room_than_is_reckoned(
         )
         for start in range(0, n, of_upload)
     ]
-    append(store, [Submission(secrets.token_bytes(16), b"", each, {}) for each in uploads])
-    path = Path(str(store.engine.url.database))
+    append(engine, [Submission(secrets.token_bytes(16), b"", each, {}) for each in uploads])
+    path = Path(str(engine.url.database))
     rows = [(key, metric.name, "0" * 16, 0, bits) for key in random_keys(20_000)]
-    with writing(store.engine) as db:
+    with writing(engine) as db:
         day_tables.keep_keys(db, day_tables.UPLOAD, random_keys(40_000), TODAY)
         day_tables.add(db, day_tables.KEPT, TODAY)
         insert_rows(db, day_tables.table_of(day_tables.KEPT, TODAY), rows)
     erase_traces(path)
     before, logs = path.stat().st_size, [0]
 
-    @event.listens_for(store.engine, "checkin")
+    @event.listens_for(engine, "checkin")
     def look(*_: object) -> None:
         logs.append(path.with_name(f"{path.name}-wal").stat().st_size)
 
-    with contextlib.closing(open_inbox(store.engine)) as inbox:
+    with contextlib.closing(open_inbox(engine)) as inbox:
         waiting = inbox.waiting()
-        fold(store.engine, inbox, today=TODAY)
+        fold(engine, inbox, today=TODAY)
     reckoned = AcceptedParams(Registry([metric], total=math.inf)).fold_bytes(
         waiting.n_bytes, waiting.reports
     )

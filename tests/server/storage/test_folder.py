@@ -13,8 +13,7 @@ from rappor_server.health import Health
 from rappor_server.storage import schema
 from rappor_server.storage.folder import Folder, Schedule, State
 from rappor_server.storage.inbox import Waiting
-from rappor_server.storage.store import Store
-from sqlalchemy import inspect, select, text
+from sqlalchemy import Engine, inspect, select, text
 
 LOOK = 0.25
 
@@ -50,11 +49,11 @@ def test_what_a_folder_finds_at_its_start_is_folded_at_once() -> None:
 @pytest.mark.slow
 @pytest.mark.anyio
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
-async def test_a_folder_that_cannot_fold_says_so(store: Store, database: str) -> None:
+async def test_a_folder_that_cannot_fold_says_so(engine: Engine, database: str) -> None:
     """It goes on when it can, and folds all that is left when its collector ends."""
-    path = Path(str(store.engine.url.database))
+    path = Path(str(engine.url.database))
     moved = path.with_name("moved")
-    append(store, [submission_of(upload_of())])
+    append(engine, [submission_of(upload_of())])
     states: list[State] = []
     folder = Folder(database, states.append)
     await become(lambda: states and not states[-1].trouble)
@@ -62,33 +61,35 @@ async def test_a_folder_that_cannot_fold_says_so(store: Store, database: str) ->
     await become(lambda: states[-1].trouble)
     moved.rename(path)
     await become(lambda: not states[-1].trouble)
-    append(store, [submission_of(upload_of())])
+    append(engine, [submission_of(upload_of())])
     await folder.close()
-    assert total(store) == 2
+    assert total(engine) == 2
 
 
-def leftovers(store: Store) -> int:
+def leftovers(engine: Engine) -> int:
     """Return the bytes of SQLite's log, or the number of PostgreSQL's tables that are folded."""
-    if store.engine.dialect.name == "sqlite":
-        return Path(f"{store.engine.url.database}-wal").stat().st_size
-    with store.engine.connect() as db:
+    if engine.dialect.name == "sqlite":
+        return Path(f"{engine.url.database}-wal").stat().st_size
+    with engine.connect() as db:
         return len(db.execute(select(schema.segment)).all()) - 1
 
 
 @pytest.mark.slow
 @pytest.mark.anyio
-async def test_what_a_reader_holds_is_erased_when_it_has_ended(store: Store, database: str) -> None:
+async def test_what_a_reader_holds_is_erased_when_it_has_ended(
+    engine: Engine, database: str
+) -> None:
     """Although nothing more comes that would be folded."""
-    append(store, [submission_of(upload_of())])
+    append(engine, [submission_of(upload_of())])
     states: list[State] = []
-    with store.engine.connect() as reader:
+    with engine.connect() as reader:
         for name in inspect(reader).get_table_names():
             reader.execute(text(f"SELECT * FROM {name}")).all()  # noqa: S608
         folder = Folder(database, states.append)
         await become(lambda: any(state.folded.uploads for state in states))
-        assert leftovers(store) > 0
-    await become(lambda: leftovers(store) == 0)
-    assert total(store) == 1
+        assert leftovers(engine) > 0
+    await become(lambda: leftovers(engine) == 0)
+    assert total(engine) == 1
     await folder.close()
 
 

@@ -17,12 +17,11 @@ import pytest
 from collectors import TODAY, append, commit, fold_now, submission_of, total, upload_of
 from rappor_server.errors import StoreError
 from rappor_server.storage.backup import backup, restore
-from rappor_server.storage.database import migrate, open_engine, sqlite_url, writing
+from rappor_server.storage.database import migrate, opened, sqlite_url, writing
 from rappor_server.storage.fold import fold
 from rappor_server.storage.inbox import Group, SqliteInbox, Waiting, open_inbox
 from rappor_server.storage.record import encode
-from rappor_server.storage.store import Store
-from sqlalchemy import event, inspect, text
+from sqlalchemy import Engine, event, inspect, text
 
 
 def group() -> Group:
@@ -30,52 +29,50 @@ def group() -> Group:
     return Group(TODAY, 1, encode([submission_of(upload_of())], {}))
 
 
-def test_what_waits_is_told(store: Store) -> None:
+def test_what_waits_is_told(engine: Engine) -> None:
     """Groups, reports and bytes, until they are folded; an empty inbox is not sealed again."""
-    with contextlib.closing(open_inbox(store.engine)) as inbox:
+    with contextlib.closing(open_inbox(engine)) as inbox:
         assert inbox.waiting() == Waiting(0, 0, 0, 0)
-        append(store, [submission_of(upload_of()) for _ in range(3)])
-        append(store, [], {("", "malformed"): 1})
+        append(engine, [submission_of(upload_of()) for _ in range(3)])
+        append(engine, [], {("", "malformed"): 1})
         waiting = inbox.waiting()
         assert (waiting.groups, waiting.reports, waiting.failed) == (2, 3, 0)
         assert waiting.n_bytes > 100
         for _ in range(3):
-            fold(store.engine, inbox, today=TODAY)
+            fold(engine, inbox, today=TODAY)
         assert inbox.waiting() == Waiting(0, 0, 0, 0)
-    assert len([name for name in tables(store) if name.startswith("inbox_")]) <= 2
+    assert len([name for name in tables(engine) if name.startswith("inbox_")]) <= 2
 
 
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)  # SQLite has one table
-def test_a_table_that_another_host_drops_is_not_missed(store: Store) -> None:
+def test_a_table_that_another_host_drops_is_not_missed(engine: Engine, database: str) -> None:
     """Between its number is read and what waits in it is counted."""
-    append(store, [submission_of(upload_of())])
-    with contextlib.closing(open_inbox(store.engine)) as inbox:
+    append(engine, [submission_of(upload_of())])
+    with contextlib.closing(open_inbox(engine)) as inbox, opened(database) as other:
         inbox.seal()
-        with writing(store.engine) as db:
+        with writing(engine) as db:
             assert len(inbox.take(db)) == 1
-        other = open_engine(store.engine.url.render_as_string(hide_password=False))
 
-        @event.listens_for(store.engine, "after_cursor_execute")
+        @event.listens_for(engine, "after_cursor_execute")
         def drop(*args: Any) -> None:
             if "FROM segment" in args[2]:
                 open_inbox(other).clear()
 
         assert inbox.waiting() == Waiting(0, 0, 0, 0)
-        event.remove(store.engine, "after_cursor_execute", drop)
-        assert "inbox_1" in tables(store)
+        event.remove(engine, "after_cursor_execute", drop)
+        assert "inbox_1" in tables(engine)
         inbox.clear()
-        assert "inbox_1" not in tables(store)
-        other.dispose()
+        assert "inbox_1" not in tables(engine)
 
 
-def tables(store: Store) -> list[str]:
+def tables(engine: Engine) -> list[str]:
     """Return the names of the tables of a database."""
-    return inspect(store.engine).get_table_names()
+    return inspect(engine).get_table_names()
 
 
-def test_a_group_that_is_folded_but_not_erased_counts_once(store: Store) -> None:
+def test_a_group_that_is_folded_but_not_erased_counts_once(engine: Engine) -> None:
     """A folder that is killed between the two leaves it to the next one."""
-    append(store, [submission_of(upload_of())])
+    append(engine, [submission_of(upload_of())])
 
     class KilledError(Exception):
         """What ends the folder."""
@@ -84,7 +81,7 @@ def test_a_group_that_is_folded_but_not_erased_counts_once(store: Store) -> None
         """An inbox whose folder is killed before it clears."""
 
         def __init__(self) -> None:
-            self._own = open_inbox(store.engine)
+            self._own = open_inbox(engine)
 
         def __getattr__(self, name: str) -> object:
             return getattr(self._own, name)
@@ -94,61 +91,61 @@ def test_a_group_that_is_folded_but_not_erased_counts_once(store: Store) -> None
 
     careless = Careless()
     with contextlib.closing(careless), pytest.raises(KilledError):  # type: ignore[type-var]
-        fold(store.engine, careless, waits=True, today=TODAY)  # type: ignore[arg-type]
+        fold(engine, careless, waits=True, today=TODAY)  # type: ignore[arg-type]
     for _ in range(2):
-        commit(store, upload_of())
-    assert total(store) == 3
+        commit(engine, upload_of())
+    assert total(engine) == 3
 
 
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)  # SQLite has one writer
-def test_numbers_are_not_given_in_the_order_of_commits(store: Store) -> None:
+def test_numbers_are_not_given_in_the_order_of_commits(engine: Engine) -> None:
     """A group that is added before another and committed after it is not lost with that one."""
-    with store.engine.connect() as late:
+    with engine.connect() as late:
         late.exec_driver_sql("SELECT append_group(%s, %s, %s)", tuple(group()))
-        append(store, [submission_of(upload_of())])
-        with contextlib.closing(open_inbox(store.engine)) as inbox:
+        append(engine, [submission_of(upload_of())])
+        with contextlib.closing(open_inbox(engine)) as inbox:
             with pytest.raises(StoreError):
-                fold(store.engine, inbox, waits=True, today=TODAY)
-            assert total(store) == 0
+                fold(engine, inbox, waits=True, today=TODAY)
+            assert total(engine) == 0
         late.commit()
-    fold_now(store)
-    assert total(store) == 2
+    fold_now(engine)
+    assert total(engine) == 2
 
 
-def test_receivers_do_not_wait_for_a_fold(store: Store) -> None:
+def test_receivers_do_not_wait_for_a_fold(engine: Engine) -> None:
     """While a fold is under way, groups are added and stay for the next one.
 
     If it took them too, it would never end under load, and each piece would be a few uploads.
     """
-    append(store, [submission_of(upload_of())])
-    with contextlib.closing(open_inbox(store.engine)) as inbox:
+    append(engine, [submission_of(upload_of())])
+    with contextlib.closing(open_inbox(engine)) as inbox:
         inbox.seal()
-        with writing(store.engine) as db:
+        with writing(engine) as db:
             assert len(inbox.take(db)) == 1
-            thread = threading.Thread(target=append, args=(store, [submission_of(upload_of())]))
+            thread = threading.Thread(target=append, args=(engine, [submission_of(upload_of())]))
             thread.start()
             thread.join(20)
             assert not thread.is_alive()
             assert not inbox.take(db)
             db.get_transaction().rollback()  # type: ignore[union-attr]
-    fold_now(store)
-    assert total(store) == 2
+    fold_now(engine)
+    assert total(engine) == 2
 
 
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)  # SQLite does not wait
-def test_a_dump_that_reads_everything_holds_up_neither_uploads_nor_folds(store: Store) -> None:
+def test_a_dump_that_reads_everything_holds_up_neither_uploads_nor_folds(engine: Engine) -> None:
     """The tables that it reads are dropped when it has ended."""
-    append(store, [submission_of(upload_of())])
-    with store.engine.connect() as dump:
-        for name in tables(store):
+    append(engine, [submission_of(upload_of())])
+    with engine.connect() as dump:
+        for name in tables(engine):
             dump.execute(text(f'SELECT * FROM "{name}"'))  # noqa: S608
         for n in range(1, 4):
-            fold_now(store)
-            assert total(store) == n
-            append(store, [submission_of(upload_of())])
-    fold_now(store)
-    assert total(store) == 4
-    assert len([name for name in tables(store) if name.startswith("inbox_")]) == 2
+            fold_now(engine)
+            assert total(engine) == n
+            append(engine, [submission_of(upload_of())])
+    fold_now(engine)
+    assert total(engine) == 4
+    assert len([name for name in tables(engine) if name.startswith("inbox_")]) == 2
 
 
 @pytest.fixture
@@ -160,13 +157,13 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def local(path: Path) -> Iterator[Store]:
-    """A store on that file."""
-    with contextlib.closing(Store.open(sqlite_url(path))) as store:
-        yield store
+def local(path: Path) -> Iterator[Engine]:
+    """That file, opened."""
+    with opened(sqlite_url(path)) as engine:
+        yield engine
 
 
-def test_files_are_for_their_owner(path: Path, local: Store) -> None:
+def test_files_are_for_their_owner(path: Path, local: Engine) -> None:
     """The database, its inbox, and their logs."""
     append(local, [submission_of(upload_of())])
     files = list(path.parent.glob(f"{path.name}*"))
@@ -174,7 +171,7 @@ def test_files_are_for_their_owner(path: Path, local: Store) -> None:
     assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
 
 
-def test_a_database_without_its_inbox_is_refused(path: Path, local: Store) -> None:
+def test_a_database_without_its_inbox_is_refused(path: Path, local: Engine) -> None:
     """Copied without it, or with an older one: until it is back, or the copy was restored."""
     commit(local, upload_of())
     inbox = path.with_name(f"{path.name}-inbox")
@@ -188,10 +185,10 @@ def test_a_database_without_its_inbox_is_refused(path: Path, local: Store) -> No
         if wrong is not None:
             shutil.copy(wrong, inbox)
         with pytest.raises(StoreError, match="must be the inbox of this database"):
-            open_inbox(local.engine)
+            open_inbox(local)
     fresh = path.with_name("fresh.sqlite3")
     restore(path, sqlite_url(fresh))
-    with contextlib.closing(Store.open(sqlite_url(fresh))) as other:
+    with opened(sqlite_url(fresh)) as other:
         commit(other, upload_of())
         assert total(other) == 3
     newer.rename(inbox)
@@ -199,10 +196,10 @@ def test_a_database_without_its_inbox_is_refused(path: Path, local: Store) -> No
     assert total(local) == 3
 
 
-def test_an_inbox_that_is_deleted_under_a_receiver_is_told(path: Path, local: Store) -> None:
+def test_an_inbox_that_is_deleted_under_a_receiver_is_told(path: Path, local: Engine) -> None:
     """Nothing is acknowledged into a file without a name."""
     commit(local, upload_of())
-    with contextlib.closing(open_inbox(local.engine)) as inbox:
+    with contextlib.closing(open_inbox(local)) as inbox:
         inbox.append(group(), {})
         for file in path.parent.glob(f"{path.name}-inbox*"):
             file.unlink()
@@ -212,19 +209,17 @@ def test_an_inbox_that_is_deleted_under_a_receiver_is_told(path: Path, local: St
             assert caught.value.retryable
 
 
-def test_a_backup_holds_no_single_report(database: str, tmp_path: Path) -> None:
+def test_a_backup_holds_no_single_report(engine: Engine, database: str, tmp_path: Path) -> None:
     """What waits is folded first; what cannot be read is left out; the rest is sums."""
-    migrate(database)
-    with contextlib.closing(Store.open(database)) as store:
-        given = [submission_of(upload_of()) for _ in range(3)]
-        append(store, given)
-        with contextlib.closing(open_inbox(store.engine)) as inbox:
-            inbox.append(Group(TODAY, 1, b"\x09secret"), {})
-        backup(database, tmp_path / "copy")
-        assert total(store) == 3
+    given = [submission_of(upload_of()) for _ in range(3)]
+    append(engine, given)
+    with contextlib.closing(open_inbox(engine)) as inbox:
+        inbox.append(Group(TODAY, 1, b"\x09secret"), {})
+    backup(database, tmp_path / "copy")
+    assert total(engine) == 3
     assert [file.name for file in tmp_path.glob("copy*")] == ["copy"]
     assert b"\x09secret" not in (tmp_path / "copy").read_bytes()
-    with contextlib.closing(Store.open(sqlite_url(tmp_path / "copy"))) as copied:
+    with opened(sqlite_url(tmp_path / "copy")) as copied:
         assert total(copied) == 3
         append(copied, given)
         append(copied, [submission_of(upload_of())])
@@ -232,10 +227,10 @@ def test_a_backup_holds_no_single_report(database: str, tmp_path: Path) -> None:
         assert total(copied) == 4
 
 
-def test_commits_of_sqlite_are_on_the_disk(path: Path, local: Store) -> None:
+def test_commits_of_sqlite_are_on_the_disk(path: Path, local: Engine) -> None:
     """A group is flushed before its answer, and erased groups are overwritten."""
     assert path.exists()
-    with contextlib.closing(open_inbox(local.engine)) as inbox:
+    with contextlib.closing(open_inbox(local)) as inbox:
         assert isinstance(inbox, SqliteInbox)
         with inbox._own.connect() as db:
             found = [db.scalar(text(f"PRAGMA {name}")) for name in PRAGMAS]
@@ -259,7 +254,7 @@ def restore_over(path: Path, saved: Path) -> None:
     fresh.rename(path)
 
 
-def test_uploads_go_to_the_file_that_has_the_name(path: Path, local: Store) -> None:
+def test_uploads_go_to_the_file_that_has_the_name(path: Path, local: Engine) -> None:
     """A group that comes after another file has taken the name is stored there, once."""
     commit(local, first := upload_of())
     saved = path.with_name("saved.bak")
@@ -270,15 +265,15 @@ def test_uploads_go_to_the_file_that_has_the_name(path: Path, local: Store) -> N
     for body in bodies:
         assert commit(local, body) == [submission_of(body).answer]
     assert total(local) == 3
-    with contextlib.closing(Store.open(sqlite_url(path))) as other:
+    with opened(sqlite_url(path)) as other:
         assert total(other) == 3
 
 
-def test_a_file_without_a_name_is_not_written(path: Path, local: Store) -> None:
+def test_a_file_without_a_name_is_not_written(path: Path, local: Engine) -> None:
     """While the file is gone no upload is acknowledged; under its name again it gets them all."""
     commit(local, upload_of())
     moved = path.with_name("moved.sqlite3")
-    with local.engine.connect() as db:
+    with local.connect() as db:
         db.execute(text("PRAGMA wal_checkpoint(TRUNCATE)"))
     path.rename(moved)
     body = upload_of()

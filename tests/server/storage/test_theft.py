@@ -40,12 +40,16 @@ from rappor_server.ingest.accepted_params import AcceptedParams
 from rappor_server.ingest.retry_keys import key_of_upload
 from rappor_server.storage import day_tables
 from rappor_server.storage.backup import backup
-from rappor_server.storage.database import erase_traces, migrate, open_engine, sqlite_url
+from rappor_server.storage.database import (
+    erase_traces,
+    migrate,
+    opened,
+    sqlite_url,
+)
 from rappor_server.storage.fold import retry_failed
 from rappor_server.storage.inbox import Group, open_inbox
 from rappor_server.storage.record import encode
 from rappor_server.storage.retention import prune
-from rappor_server.storage.store import Store
 from sqlalchemy import Engine, inspect, text
 
 from rappor import Params, Registry
@@ -90,17 +94,14 @@ def bodies_of_a_day(seed: int) -> list[list[bytes]]:
     return [[upload(i) for i in range(N_UPLOADS)] for _ in range(N_GROUPS)]
 
 
-def live_through(database: str, groups: list[list[bytes]]) -> Iterator[Store]:
-    """Store a day's uploads by collectors that are killed now and then; yield after each group."""
-    store = Store.open(database)
-    for i, group in enumerate(groups):
-        if i % 4 == 3:
-            store.close()
-            store = Store.open(database)
-        submissions = [submission_of(body, ACCEPTED) for body in group]
-        count_group(store, submissions, {("", "malformed"): 1}, today=TODAY)
-        yield store
-    store.close()
+def live_through(database: str, groups: list[list[bytes]]) -> Iterator[Engine]:
+    """Store a day's uploads by collectors that end now and then; yield after each group."""
+    for start in range(0, len(groups), 4):
+        with opened(database) as engine:
+            for group in groups[start : start + 4]:
+                submissions = [submission_of(body, ACCEPTED) for body in group]
+                count_group(engine, submissions, {("", "malformed"): 1}, today=TODAY)
+                yield engine
 
 
 class Loot:
@@ -145,17 +146,15 @@ def loot(request: pytest.FixtureRequest, database: str, tmp_path: Path) -> Itera
     groups = bodies_of_a_day(1)
     for _ in live_through(database, groups):
         pass
-    store = Store.open(database)
-    prune(store.engine, today=TOMORROW, report_days=90)
-    store.close()
+    with opened(database) as engine:
+        prune(engine, today=TOMORROW, report_days=90)
     address = database
     if request.param == "backup":
         copy = tmp_path / "copy"
         backup(database, copy)
         address = sqlite_url(copy)
-    engine = open_engine(address)
-    yield Loot(engine, groups)
-    engine.dispose()
+    with opened(address) as engine:
+        yield Loot(engine, groups)
 
 
 def as_bytes(value: object) -> bytes:
@@ -257,7 +256,7 @@ def test_kept_reports_have_no_order_and_no_company(loot: Loot) -> None:
 
 @pytest.mark.slow
 def test_no_row_of_counts_is_one_report(loot: Loot) -> None:
-    """Every row is the sum of many reports, although the collector began anew three times."""
+    """Every row is the sum of many reports, although the collector began anew twice."""
     rows = loot.tables()["tally"]
     totals = {(row["metric"], row["cohort"]): row["reports"] for row in rows}
     assert set(totals) == {("sound", 0), ("theme", 0), ("page", 0), ("page", 1)}
@@ -268,9 +267,9 @@ def test_no_row_of_counts_is_one_report(loot: Loot) -> None:
 @pytest.mark.slow
 def test_no_block_is_one_report(loot: Loot) -> None:
     """What is released the next day is in rows of at least ten reports, and in no other."""
-    store = Store(loot.engine)
+    engine = loot.engine
     for metric in REGISTRY.values():
-        closing.close_days(store, metric, TOMORROW)
+        closing.close_days(engine, metric, TOMORROW)
     tables = loot.tables()
     assert tables["tally"] == []
     assert all(row["closed"] and row["reports"] >= 10 for row in tables["block"])
@@ -290,8 +289,8 @@ def test_all_other_tables_are_the_same_whatever_was_sent(database: str, tmp_path
         migrate(address)
         for _ in live_through(address, bodies_of_a_day(seed)):
             pass
-        engine = open_engine(address)
-        tables = Loot(engine, []).tables()
+        with opened(address) as engine:
+            tables = Loot(engine, []).tables()
         found.append(
             {
                 name: sorted(
@@ -308,7 +307,6 @@ def test_all_other_tables_are_the_same_whatever_was_sent(database: str, tmp_path
                 if name.partition("_2026")[0] not in TOLD
             }
         )
-        engine.dispose()
     assert found[0] == found[1]
     assert {"heartbeat", "refusal", "params", "day_table", "token", "blocked"} <= set(found[0])
 
@@ -319,8 +317,8 @@ def test_files_of_sqlite_hold_no_earlier_sums(tmp_path: Path) -> None:
     address = sqlite_url(path)
     migrate(address)
     states: set[bytes] = set()
-    for store in live_through(address, bodies_of_a_day(3)):
-        with store.engine.connect() as db:
+    for engine in live_through(address, bodies_of_a_day(3)):
+        with engine.connect() as db:
             last = {bytes(row.ones) for row in db.execute(text("SELECT ones FROM tally"))}
         states |= {ones for ones in last if len(ones) == 8 * 16}
     data = b"".join(file.read_bytes() for file in tmp_path.iterdir())
@@ -332,45 +330,42 @@ N_THIRDS, N_STOLEN = 3, 300
 
 
 @pytest.mark.slow
-def test_data_files_after_a_fold_hold_no_single_report(database: str) -> None:
+def test_data_files_after_a_fold_hold_no_single_report(engine: Engine) -> None:
     """Before it they hold all 300, afterwards none: neither bits nor what a sum was before.
 
     Groups that are set apart, without parameters here, are held until they are counted.
     """
-    migrate(database)
-    store = Store.open(database)
     reports = [page_report(bits=secrets.randbits(128), params=WIDE.params) for _ in range(N_STOLEN)]
     known = AcceptedParams(Registry([WIDE], total=math.inf))
     names = {WIDE.params.fingerprint: WIDE.params.to_json()}
     for start in range(0, N_STOLEN, 10):
         given = [submission_of(upload_of(each), known) for each in reports[start : start + 10]]
         are_read = start > N_STOLEN // N_THIRDS
-        with contextlib.closing(open_inbox(store.engine)) as inbox:
+        with contextlib.closing(open_inbox(engine)) as inbox:
             inbox.append(Group(TODAY, 10, encode(given, {})), names if are_read else {})
         if start == N_STOLEN // N_THIRDS:
-            assert n_in_files(store, reports) == start + 10
-            assert fold_now(store).failed == start // 10 + 1
-            assert n_in_files(store, reports) == start + 10
-    fold_now(store)
-    retry_failed(store.engine, today=TODAY)
-    fold_now(store)
-    assert n_in_files(store, reports) == 0
-    sums = {bytes(row["ones"]) for row in Loot(store.engine, []).tables()["tally"]}
+            assert n_in_files(engine, reports) == start + 10
+            assert fold_now(engine).failed == start // 10 + 1
+            assert n_in_files(engine, reports) == start + 10
+    fold_now(engine)
+    retry_failed(engine, today=TODAY)
+    fold_now(engine)
+    assert n_in_files(engine, reports) == 0
+    sums = {bytes(row["ones"]) for row in Loot(engine, []).tables()["tally"]}
     assert len(sums) == 1
-    store.close()
 
 
-def n_in_files(store: Store, reports: Iterable[Report]) -> int:
+def n_in_files(engine: Engine, reports: Iterable[Report]) -> int:
     """Return how many reports are found by their bits in all files of a database's data."""
-    if store.engine.dialect.name == "sqlite":
-        path = Path(str(store.engine.url.database))
+    if engine.dialect.name == "sqlite":
+        path = Path(str(engine.url.database))
         files = list(path.parent.glob(f"{path.name}*"))
     else:
-        with store.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as db:
+        with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as db:
             db.execute(text("CHECKPOINT"))
             own = "SELECT oid FROM pg_database WHERE datname = current_database()"
             number = db.execute(text(own)).scalar_one()
-        files = list((Path(str(store.engine.url.query["host"])) / "base" / str(number)).iterdir())
+        files = list((Path(str(engine.url.query["host"])) / "base" / str(number)).iterdir())
     data = b"".join(file.read_bytes() for file in files)
     return sum(report.bits in data for report in reports)
 
@@ -406,8 +401,8 @@ def test_kept_reports_of_today_are_shuffled_in_their_group(database: str) -> Non
     """Until the day is over, a group's reports lie in the order of random keys."""
     migrate(database)
     groups = bodies_of_a_day(4)
-    for store in live_through(database, [[body for group in groups for body in group]]):
-        rows = [row for row in rows_of(store, day_tables.KEPT) if row["metric"] == "page"]
+    for engine in live_through(database, [[body for group in groups for body in group]]):
+        rows = [row for row in rows_of(engine, day_tables.KEPT) if row["metric"] == "page"]
     marked = [int.from_bytes(row["bits"], "little") for row in rows]
     assert n_neighbours(marked) < 20
     assert abs(disorder(marked)) < 0.6
