@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
+from functools import cached_property
 from typing import Final
 
 import mmh3
@@ -49,10 +50,6 @@ class Bloom(Encoding):
         normalize(self.params.normalize, "")
         _ = self._elsewhere
 
-    def parse_value(self, text: str) -> str:
-        """Return the text itself."""
-        return text
-
     def bits(self, value: object, cohort: int) -> list[int]:
         """Return the bits of what is told of a text, hashed in UTF-8."""
         self.check_values()
@@ -97,26 +94,10 @@ class Bloom(Encoding):
         )
         return f"{what}{normalised_by(params)}, hashed to {params.h} of {params.k} bits"
 
-    @property
-    def answers(self) -> tuple[str, ...]:
-        """Empty: reading the sums needs candidates."""
-        return ()
-
-    @property
-    def contrasts(self) -> list[tuple[str, str]]:
-        """Empty: which strings differ most, a search must find."""
-        return []
-
-    @property
-    def _elsewhere(self) -> Collection[str]:
+    @cached_property
+    def _elsewhere(self) -> frozenset[str]:
         """The normalised texts that another metric tells."""
-        if not self.params.categories:
-            return ()
-        if (names := self.__dict__.get("_normalised")) is None:
-            normalizer = self.params.normalize
-            names = frozenset(normalize(normalizer, name) for name in self.params.categories)
-            self.__dict__["_normalised"] = names
-        return names
+        return frozenset(normalize(self.params.normalize, each) for each in self.params.categories)
 
 
 def _hashed(value: bytes, cohort: int, params: Shape) -> list[int]:

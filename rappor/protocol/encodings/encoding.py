@@ -13,6 +13,7 @@ import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar
 
 from rappor.ground.errors import ParamsError, ReportError
@@ -75,9 +76,9 @@ class Encoding(ABC):
     def implied_bits(cls, categories: Sequence[str]) -> int | None:
         """Return the k that the categories need; None where k is free."""
 
-    @abstractmethod
     def parse_value(self, text: str) -> object:
         """Turn text, as on a command line, into a value of this encoding."""
+        return text
 
     @abstractmethod
     def bits(self, value: object, cohort: int) -> Iterable[int]:
@@ -144,7 +145,7 @@ class Encoding(ABC):
     @property
     def answers(self) -> tuple[str, ...]:
         """What each bit stands for, in bit order; empty where candidates are needed."""
-        return self.params.categories
+        return () if self.hashed else self.params.categories
 
     @property
     def edges(self) -> tuple[float, ...]:
@@ -162,7 +163,7 @@ class Encoding(ABC):
 
         Together they set every bit. Empty where they must be searched for.
         """
-        return neighbours(self.params.categories)
+        return [] if self.hashed else neighbours(self.params.categories)
 
     @property
     def unlisted(self) -> tuple[str, ...]:
@@ -207,13 +208,9 @@ class NamedEncoding(Encoding):
         found = (self._bits.get(normalize(self.params.normalize, name)) for name in names)
         return [bit for bit in found if bit is not None]
 
-    @property
+    @cached_property
     def _bits(self) -> Mapping[str, int]:
-        if (bits := self.__dict__.get("_numbered")) is None:
-            bits = self.__dict__["_numbered"] = self._number()
-        return bits
-
-    def _number(self) -> dict[str, int]:
+        """The number of each category, normalised."""
         bits: dict[str, int] = {}
         normalizer = self.params.normalize
         for i, category in enumerate(self.params.categories):
