@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from functools import cached_property
+from collections.abc import Collection, Sequence
 from typing import Final
 
 import mmh3
@@ -94,10 +93,16 @@ class Bloom(Encoding):
         )
         return f"{what}{normalised_by(params)}, hashed to {params.h} of {params.k} bits"
 
-    @cached_property
-    def _elsewhere(self) -> frozenset[str]:
+    @property
+    def _elsewhere(self) -> Collection[str]:
         """The normalised texts that another metric tells."""
-        return frozenset(normalize(self.params.normalize, each) for each in self.params.categories)
+        if not self.params.categories:
+            return ()
+        if (names := self.__dict__.get("_normalised")) is None:
+            normalizer = self.params.normalize
+            names = frozenset(normalize(normalizer, name) for name in self.params.categories)
+            self.__dict__["_normalised"] = names
+        return names
 
 
 def _hashed(value: bytes, cohort: int, params: Shape) -> list[int]:

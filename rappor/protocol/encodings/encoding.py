@@ -13,7 +13,6 @@ import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import ClassVar
 
 from rappor.ground.errors import ParamsError, ReportError
@@ -208,9 +207,14 @@ class NamedEncoding(Encoding):
         found = (self._bits.get(normalize(self.params.normalize, name)) for name in names)
         return [bit for bit in found if bit is not None]
 
-    @cached_property
+    @property
     def _bits(self) -> Mapping[str, int]:
-        """The number of each category, normalised."""
+        # A cached property of Python 3.11 holds a lock, which a process that forks would keep.
+        if (bits := self.__dict__.get("_numbered")) is None:
+            bits = self.__dict__["_numbered"] = self._number()
+        return bits
+
+    def _number(self) -> dict[str, int]:
         bits: dict[str, int] = {}
         normalizer = self.params.normalize
         for i, category in enumerate(self.params.categories):
