@@ -25,6 +25,9 @@ DISTANCES: Final = ((0, 1), (1, 1), (0, 2), (0, 3), (0, 4), (0, 10), (0, 100))
 _LEAST: Final = 1000
 """Devices of a pair below which nothing is learned."""
 
+_MOST_LEARNED: Final = 40_000
+"""Devices of a pair that are kept at most."""
+
 _BINS: Final = 32
 """Steps of the odds that a learned answer may have."""
 
@@ -53,7 +56,6 @@ class Ones:
     """How often each bit was one, by its true bit: (2, k) int64, true 0 first."""
 
     def __init__(self, k: int) -> None:
-        """Start with no response."""
         self.n = np.zeros((2, k), dtype=np.int64)
         self.ones = np.zeros((2, k), dtype=np.int64)
 
@@ -67,7 +69,6 @@ class Matches:
     """How often two bits with the same truth are both one: (2,) int64, true 0 first."""
 
     def __init__(self) -> None:
-        """Start with no response."""
         self.n = np.zeros(2, dtype=np.int64)
         self.both = np.zeros(2, dtype=np.int64)
 
@@ -84,7 +85,6 @@ class Pairs:
     """How often two bits of one response are both one, for every two bits and their truths."""
 
     def __init__(self, k: int) -> None:
-        """Start with no response."""
         self._k, self._n = k, 0
         self._both = np.zeros((2 * k, 2 * k), dtype=np.int32)
         self._set = np.zeros((k, k), dtype=np.int32)
@@ -118,7 +118,6 @@ class Copies:
     """
 
     def __init__(self, groups: int, k: int) -> None:
-        """Start with no response."""
         self.n = np.zeros((groups, k + 1), dtype=np.int64)
         self.equal = np.zeros((groups, k + 1), dtype=np.int64)
 
@@ -134,7 +133,6 @@ class Repeats:
     """What devices respond about a value for the second time."""
 
     def __init__(self) -> None:
-        """Start with no device."""
         self.matches = Matches()
         """The same bit in two reports of one device and value."""
         self.returned = self.changed = 0
@@ -198,9 +196,8 @@ class Lessons:
     answers are counted, and bounded as the game's.
     """
 
-    def __init__(self, most: int = 40_000) -> None:
-        """Keep at most this many devices."""
-        self._most, self._kept = most, 0
+    def __init__(self) -> None:
+        self._kept = 0
         self._features: list[NDArray[np.int16]] = []
         self._sides: list[Integers] = []
 
@@ -211,7 +208,7 @@ class Lessons:
 
         `pair` are the (n, k) true bits of both values in each device's cohort.
         """
-        room = slice(0, max(0, self._most - self._kept))
+        room = slice(0, max(0, _MOST_LEARNED - self._kept))
         only = pair[0] & ~pair[1], pair[1] & ~pair[0]
         own = [(reports & bits).sum(axis=1) for bits in only]
         rest = (reports & ~(pair[0] | pair[1])).sum(axis=1)

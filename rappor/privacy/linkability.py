@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from rappor.ground.ranges import check_integer, check_number
+from rappor.ground.ranges import check_integer
 from rappor.privacy.recognition import binomial, recognition, recognition_inf, true_ones
 from rappor.protocol.params import Params
 
@@ -95,27 +95,24 @@ def cohort_bits(*params: Params) -> float:
     return sum(math.log2(each.m) for each in params)
 
 
-def reports_to_recover(params: Params, probability: float = _CERTAIN) -> int | None:
+def reports_to_recover(params: Params) -> int | None:
     """Return the number of reports that show all k bits of a permanent response.
 
-    The smallest number from which the likelier state of every bit is the right one with this
-    probability, bits being 0 or 1 alike; None beyond ten thousand. What remains hidden then is
+    The smallest number from which the likelier state of every bit is the right one with
+    probability .99, bits being 0 or 1 alike; None beyond ten thousand. What remains hidden then is
     the value behind the permanent response, by epsilon_inf.
     """
-    check_number("probability", probability, "(0, 1)")
 
     def enough(n: int) -> bool:
-        return params.k * math.log1p(-_error(params.p, params.q, n)) >= math.log(probability)
+        # Half the overlap of both states is how often the reports of a bit mislead.
+        zero, one = ([binomial(n, x, p) for x in range(n + 1)] for p in (params.p, params.q))
+        misled = sum(map(min, zero, one)) / 2
+        return params.k * math.log1p(-misled) >= math.log(_CERTAIN)
 
     if not enough(_MOST_REPORTS):
         return None
     # More reports never make the likelier state a worse guess.
     return 1 + bisect.bisect_left(range(1, _MOST_REPORTS), x=True, key=enough)
-
-
-def _error(p: float, q: float, n: int) -> float:
-    """Return the probability that n reports of a bit mislead: half the overlap of both states."""
-    return sum(min(binomial(n, x, p), binomial(n, x, q)) for x in range(n + 1)) / 2
 
 
 def _entropy(probability: float) -> float:

@@ -1,20 +1,28 @@
-"""Registry: all metrics of a program, and what they may cost a device in a calendar year."""
+"""Registry: all metrics of a program, and what they may cost a device in a calendar year.
+
+Two metrics may be a pair that a device answers together: categories, and what is in their `other`.
+"""
 
 from __future__ import annotations
 
 import datetime
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Self
+from typing import Final, Self
 
 from rappor.ground.errors import MetricError
 from rappor.ground.files import read_text
 from rappor.ground.ranges import check_number
+from rappor.protocol.encodings import encoding_of
 from rappor.protocol.params import Params
 from rappor.registry.budget import check_budget
 from rappor.registry.metric import Metric
-from rappor.registry.pairs import pair_up, possible_pairs
+from rappor.registry.other import OTHER_NAME
 from rappor.registry.toml_file import check_known, read_budget, read_entries, read_toml
+
+_SAME: Final = ("owner", "expires", "epoch", "interval", "patterns", "sample", "segments")
+"""What both metrics of a pair have in common, so that devices answer both at the same times, or
+neither."""
 
 
 class Registry(Mapping[str, Metric]):
@@ -37,7 +45,7 @@ class Registry(Mapping[str, Metric]):
             if metric.name in self._metrics:
                 raise MetricError(f"metric {metric.name!r} must be declared once")
             self._metrics[metric.name] = metric
-        self._pairs = pair_up(self._metrics)
+        self._pairs = _pair_up(self._metrics)
         check_number("total", total, "(0, infinity]", error=MetricError)
         self.total = total
         self.reserved = check_budget(
@@ -95,8 +103,11 @@ class Registry(Mapping[str, Metric]):
         Of what another version of the registry may have as a pair, this one may have one metric
         or none; the other one's reports may wait on the device.
         """
-        pairs = (pair for pair in possible_pairs(name) if not all(each in self for each in pair))
-        return frozenset(self.together(name)).union(*pairs)
+        pairs = [(name, f"{name}{OTHER_NAME}")]
+        if name.endswith(OTHER_NAME):
+            pairs.append((name.removesuffix(OTHER_NAME), name))
+        strange = (pair for pair in pairs if not all(each in self for each in pair))
+        return frozenset(self.together(name)).union(*strange)
 
     def in_segment(self, own: Mapping[str, str]) -> Registry:
         """Return the registry of a device with these public properties, which cost no budget."""
@@ -109,3 +120,34 @@ class Registry(Mapping[str, Metric]):
         """Return the parameters of a metric's reports if they have this fingerprint, else None."""
         known = self._metrics.get(metric)
         return known.accepted.get(fingerprint) if known else None
+
+
+def _pair_up(metrics: Mapping[str, Metric]) -> dict[str, tuple[str, ...]]:
+    """Return both names of each pair, by either name: what devices answer together.
+
+    Raises MetricError where two metrics are named as a pair is and do not go together.
+    """
+    pairs: dict[str, tuple[str, ...]] = {}
+    for name, second in metrics.items():
+        first = metrics.get(name.removesuffix(OTHER_NAME))
+        if first is None or first is second or not (first.params.other and second.params.other):
+            continue
+        _check_pair(first, second)
+        pairs[first.name] = pairs[name] = (first.name, name)
+    return pairs
+
+
+def _check_pair(first: Metric, second: Metric) -> None:
+    if not encoding_of(second.params).names_other_of(first.params):
+        raise MetricError(
+            f"metric {second.name!r} must have the categories and the normalizer of "
+            f"{first.name!r}, whose other it names"
+        )
+    for key in _SAME:
+        if getattr(first, key) != getattr(second, key):
+            raise MetricError(
+                f"metric {second.name!r}: {key} must be that of {first.name!r}, "
+                "whose other it names"
+            )
+    if first.patterns != 1:
+        raise MetricError(f"metric {first.name!r}: patterns must be 1 beside {second.name!r}")
