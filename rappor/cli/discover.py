@@ -15,6 +15,7 @@ from rappor.cli.numbers import WholeNumber
 from rappor.cli.options import asked, detection_options, grouped, json_option, refuse_beside
 from rappor.cli.sources import PartSource
 from rappor.decoding.detection import Detection
+from rappor.reporting.markup import visible
 from rappor.reporting.numbers import measured, p_value, percent, short_percent
 
 if TYPE_CHECKING:
@@ -181,7 +182,8 @@ def _print_search(found: Discoveries) -> None:
     section("Parts", _parts(found))
     learned = "learned from the first part" if found.learned else "as given"
     click.echo(
-        f"\nStrings of up to {found.longest} characters, alphabet ({learned}): {found.alphabet}"
+        f"\nStrings of up to {found.longest} characters, alphabet ({learned}): "
+        f"{visible(found.alphabet)}"
     )
     if found.unfinished:
         section("Prefixes with a larger share than their strings", _unfinished(found))
