@@ -80,6 +80,8 @@ def aggregate(
     command again: FILE.checkpoint has the files that are already added up. With --engine spark,
     INPUTS are paths as Spark reads them.
     """
+    from rappor.engines.json_lines import aggregate_jsonl
+
     registry = Registry.load(registry_path)
     if metric_name is not None:
         registry.metric(metric_name)
@@ -88,10 +90,16 @@ def aggregate(
     checkpoint = Path(f"{out}.checkpoint")
     _check_out(Path(out), [] if engine == "spark" else inputs)
     streams, tables = ([], list(inputs)) if engine == "spark" else _sort(inputs)
-    uploads = _read_uploads(streams, registry)
-    rows = _read_rows(tables, registry, checkpoint) if engine == "files" else None
-    if engine == "spark":
-        rows = _read_spark(tables, registry, remote)
+    with Slow() as slow:
+        # All streams as one, so that a retry in another file is known again.
+        uploads = aggregate_jsonl(_lines(streams, slow), registry.lookup)
+        rows = None
+        if engine == "spark":
+            rows = _read_spark(tables, registry, remote)
+        elif tables:
+            from rappor.engines import aggregate_files
+
+            rows = aggregate_files(tables, registry, checkpoint=checkpoint, progress=slow)
     refused = _refused(uploads, rows)
     counts = _one_collection(_together(uploads, rows), metric_name, part)
     if counts is None or counts.n_reports == 0:
@@ -147,14 +155,6 @@ def _sort(inputs: tuple[str, ...]) -> tuple[list[str], list[str]]:
     return streams, tables
 
 
-def _read_uploads(paths: list[str], registry: Registry) -> Aggregation:
-    """Sum all streams as one, so that a retry in another file is known again."""
-    from rappor.engines.json_lines import aggregate_jsonl
-
-    with Slow() as slow:
-        return aggregate_jsonl(_lines(paths, slow), registry.lookup)
-
-
 def _lines(paths: list[str], slow: Slow) -> Iterator[bytes]:
     """Yield every line of every stream, and show how many bytes are read."""
     from rappor.engines.files import is_packed, open_text
@@ -177,18 +177,7 @@ def _lines(paths: list[str], slow: Slow) -> Iterator[bytes]:
             raise FileError(path, getattr(error, "strerror", None) or str(error)) from None
 
 
-def _read_rows(paths: list[str], registry: Registry, checkpoint: Path) -> FileAggregation | None:
-    """Sum all files of rows, and go on where an interrupted run has left a checkpoint."""
-    if not paths:
-        return None
-    from rappor.engines import aggregate_files
-
-    with Slow() as slow:
-        return aggregate_files(paths, registry, checkpoint=checkpoint, progress=slow)
-
-
 def _read_spark(paths: list[str], registry: Registry, remote: str | None) -> FileAggregation:
-    """Sum all paths in one job of Spark."""
     from rappor.engines import spark
 
     with spark.open_session(remote) as session:
