@@ -195,9 +195,8 @@ def test_decode_takes_level_correction_confidence_and_distribution(
 
 def test_decode_adds_files_of_one_set_and_joins_files_of_two(shell: Shell, counts: str) -> None:
     """Two files under one parameter set are added; one under another set is decoded along."""
-    other, empty = shell.path("other.counts"), shell.path("empty.counts")
-    words = ("--population", "population.csv", "--reports", "9000", "--out", other)
-    assert shell.metric("simulate", *words, name="engine_strict")[0] == 0
+    empty = shell.path("empty.counts")
+    other = shell.simulated("other.counts", 9000, name="engine_strict")
     strict = Counts.load(other)
     Counts(strict.params, strict.ones, strict.reports, "engine").save(other)
     Counts.zero(Params.profile("low-noise"), "engine").save(empty)
@@ -209,20 +208,16 @@ def test_decode_adds_files_of_one_set_and_joins_files_of_two(shell: Shell, count
 
 def test_decode_reads_candidates_from_the_registry_and_keeps_the_minimum(shell: Shell) -> None:
     """Candidates lie beside the registry; under the minimum of reports nothing is released."""
-    for n_reports, code in (("4999", 1), ("5000", 0)):
-        name = shell.path(f"{n_reports}.counts")
-        simulated = ("--population", "population.csv", "--reports", n_reports, "--out", name)
-        assert shell.metric("simulate", *simulated, name="engine_strict")[0] == 0
+    for n_reports, code in ((4999, 1), (5000, 0)):
+        name = shell.simulated(f"{n_reports}.counts", n_reports, name="engine_strict")
         got, out, err = shell.metric("decode", name, "--json", name="engine_strict")
         assert (got, bool(out), "at least 5,000 reports" in err) == (code, code == 0, code == 1)
 
 
 def test_decode_of_categories_takes_no_candidates(shell: Shell) -> None:
     """A closed form answers for every category, and says so when given candidates."""
-    (shell.place / "themes.csv").write_text("value,weight\nlight,3\ndark,1\n")
-    name = shell.path("theme.counts")
-    simulated = ("--population", "themes.csv", "--reports", "100000", "--seed", "1")
-    assert shell.metric("simulate", *simulated, "--out", name, name="theme")[0] == 0
+    (shell.place / "population.csv").write_text("value,weight\nlight,3\ndark,1\n")
+    name = shell.simulated("theme.counts", 100_000, name="theme")
     answer = json.loads(shell.metric("decode", name, "--all", "--json", name="theme")[1])
     assert [row["candidate"] for row in answer["estimates"]] == ["light", "dark", "other"]
     err = refused(shell.metric("decode", name, "--candidates", "engines.txt", name="theme"))

@@ -70,9 +70,7 @@ def test_decode_reads_what_a_collector_answers(shell: Shell, counts: str) -> Non
 
 def test_decode_of_reports_names_aggregate(shell: Shell) -> None:
     """Uploads and stored reports in the place of counts get the command that adds them up."""
-    reports = shell.path("reports.parquet")
-    simulated = ("--population", "population.csv", "--reports", "100", "--out", reports)
-    assert shell.metric("simulate", *simulated)[0] == 0
+    shell.simulated("reports.parquet", 100)
     (shell.place / "uploads.jsonl").write_bytes(b"\n".join(uploads(shell.place, 2)))
     for name in ("reports.parquet", "uploads.jsonl"):
         err = refused(shell("decode", name, "--candidates", "engines.txt"))
