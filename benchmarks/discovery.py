@@ -25,8 +25,7 @@ from rappor.discovery.part_by_part import discover
 from rappor.protocol.params import Params
 from rappor.protocol.parts import WHOLE, Part, cut, prefix_length
 from rappor.simulation.collection import simulate
-from rappor.simulation.keystream import Keystream
-from rappor.simulation.parts import seed_of_part, simulate_parts, split_devices
+from rappor.simulation.parts import simulate_parts, split_devices
 from rappor.simulation.population import Population
 
 LETTERS: Final = string.ascii_lowercase
@@ -178,12 +177,10 @@ def random_strings(seed: int) -> list[str]:
 def ask_oracle(case: Case, population: Population, seed: int) -> tuple[int, int]:
     """Count the true and false strings of a decoder without collisions, for the same devices."""
     rng = np.random.default_rng([seed, 8])
-    stream = Keystream(seed)
-    numbers = split_devices(case.parts, case.n_reports, stream.spawn(0))
     kept, n_kept, before = {""}, 1, 0
-    for number, (part, n) in enumerate(zip(case.parts, numbers, strict=True)):
+    for part, n, own_seed in split_devices(case.parts, case.n_reports, seed):
         params = dataclasses.replace(case.params, part=part.name, insecure=True)
-        own = simulate(population, params, n_reports=n, seed=seed_of_part(stream, number))
+        own = simulate(population, params, n_reports=n, seed=own_seed)
         shares: dict[str, float] = {}
         for text, held in zip(population.values, own.devices, strict=True):
             if text[:before] in kept:

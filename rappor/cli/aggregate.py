@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -80,6 +80,8 @@ def aggregate(
     command again: FILE.checkpoint has the files that are already added up. With --engine spark,
     INPUTS are paths as Spark reads them.
     """
+    from rappor.engines.json_lines import aggregate_jsonl
+
     registry = Registry.load(registry_path)
     if metric_name is not None:
         registry.metric(metric_name)
@@ -88,12 +90,19 @@ def aggregate(
     checkpoint = Path(f"{out}.checkpoint")
     _check_out(Path(out), [] if engine == "spark" else inputs)
     streams, tables = ([], list(inputs)) if engine == "spark" else _sort(inputs)
-    uploads = _read_uploads(streams, registry)
-    rows = _read_rows(tables, registry, checkpoint) if engine == "files" else None
-    if engine == "spark":
-        rows = _read_spark(tables, registry, remote)
+    with Slow() as slow:
+        # All streams as one, so that a retry in another file is known again.
+        uploads = aggregate_jsonl(_lines(streams, slow), registry.lookup)
+        rows = None
+        if engine == "spark":
+            rows = _read_spark(tables, registry, remote)
+        elif tables:
+            from rappor.engines import aggregate_files
+
+            rows = aggregate_files(tables, registry, checkpoint=checkpoint, progress=slow)
     refused = _refused(uploads, rows)
-    counts = _one_collection(_together(uploads, rows), metric_name, part)
+    found = [*uploads.counts.values(), *(rows.counts.values() if rows else ())]
+    counts = _one_collection(found, metric_name, part)
     if counts is None or counts.n_reports == 0:
         _warn(refused)
         raise DecodeError("inputs must have at least 1 acceptable report, got 0")
@@ -147,14 +156,6 @@ def _sort(inputs: tuple[str, ...]) -> tuple[list[str], list[str]]:
     return streams, tables
 
 
-def _read_uploads(paths: list[str], registry: Registry) -> Aggregation:
-    """Sum all streams as one, so that a retry in another file is known again."""
-    from rappor.engines.json_lines import aggregate_jsonl
-
-    with Slow() as slow:
-        return aggregate_jsonl(_lines(paths, slow), registry.lookup)
-
-
 def _lines(paths: list[str], slow: Slow) -> Iterator[bytes]:
     """Yield every line of every stream, and show how many bytes are read."""
     from rappor.engines.files import is_packed, open_text
@@ -177,57 +178,31 @@ def _lines(paths: list[str], slow: Slow) -> Iterator[bytes]:
             raise FileError(path, getattr(error, "strerror", None) or str(error)) from None
 
 
-def _read_rows(paths: list[str], registry: Registry, checkpoint: Path) -> FileAggregation | None:
-    """Sum all files of rows, and go on where an interrupted run has left a checkpoint."""
-    if not paths:
-        return None
-    from rappor.engines import aggregate_files
-
-    with Slow() as slow:
-        return aggregate_files(paths, registry, checkpoint=checkpoint, progress=slow)
-
-
 def _read_spark(paths: list[str], registry: Registry, remote: str | None) -> FileAggregation:
-    """Sum all paths in one job of Spark."""
     from rappor.engines import spark
 
     with spark.open_session(remote) as session:
         return spark.aggregate_paths(session, paths, registry)
 
 
-def _together(uploads: Aggregation, rows: FileAggregation | None) -> dict[tuple[str, ...], Counts]:
-    """Return the counts of uploads and of rows, added where both have some."""
-    found: dict[tuple[str, ...], Counts] = {(*key,): each for key, each in uploads.counts.items()}
-    for key, counts in rows.counts.items() if rows else ():
-        found[key] = found[key] + counts if key in found else counts
-    return found
-
-
-def _one_collection(
-    found: Mapping[tuple[str, ...], Counts], name: str | None, part: str | None
-) -> Counts | None:
+def _one_collection(found: Sequence[Counts], name: str | None, part: str | None) -> Counts | None:
     """Return the counts of the one metric that is asked for, None if there are none."""
-    names = sorted({key[0] for key in found})
+    names = sorted({each.metric for each in found})
     if name is None and len(names) > 1:
         raise MetricError(
             f"give --metric: inputs have reports of several metrics, {', '.join(names)}"
         )
-    chosen = _unsegmented(counts for key, counts in found.items() if name in (None, key[0]))
+    sums: dict[str, Counts] = {}
+    # The devices of two segments may be the same.
+    for plain in (each.unsegmented for each in found if name in (None, each.metric)):
+        fingerprint = plain.params.fingerprint
+        sums[fingerprint] = sums[fingerprint] + plain if fingerprint in sums else plain
+    chosen = list(sums.values())
     if not chosen and names:
         raise DecodeError(f"inputs must have reports of {name}, got {', '.join(names)}")
     if chosen and (part is not None or len(chosen) > 1):
         return _one_part(chosen, part)
     return chosen[0] if chosen else None
-
-
-def _unsegmented(found: Iterable[Counts]) -> list[Counts]:
-    """Add up the segments of each parameter set, whose devices may be the same."""
-    sums: dict[str, Counts] = {}
-    for counts in found:
-        plain = counts.unsegmented
-        fingerprint = plain.params.fingerprint
-        sums[fingerprint] = sums[fingerprint] + plain if fingerprint in sums else plain
-    return list(sums.values())
 
 
 def _one_part(chosen: list[Counts], name: str | None) -> Counts:
@@ -243,22 +218,22 @@ def _one_part(chosen: list[Counts], name: str | None) -> Counts:
 
 def _refused(uploads: Aggregation, rows: FileAggregation | None) -> tuple[RefusedReports, ...]:
     """Return the refusals, the most frequent first."""
-    of_uploads = [
+    found = [
         RefusedReports(reason=reason, n=each.n, first_line=each.first_line)
         for reason, each in uploads.refused.items()
     ]
-    return tuple(sorted([*of_uploads, *_refused_rows(rows)], key=lambda each: -each.n))
-
-
-def _refused_rows(rows: FileAggregation | None) -> Iterator[RefusedReports]:
-    for (metric, params, reason), n in rows.refused.items() if rows else ():
-        yield RefusedReports(
-            reason=REASONS[reason],
-            n=n,
-            first_file=rows.first_refused.get((metric, params, reason)) if rows else None,
-            metric=metric,
-            params=params,
-        )
+    if rows is not None:
+        found += [
+            RefusedReports(
+                reason=REASONS[key[2]],
+                n=n,
+                first_file=rows.first_refused.get(key),
+                metric=key[0],
+                params=key[1],
+            )
+            for key, n in rows.refused.items()
+        ]
+    return tuple(sorted(found, key=lambda each: -each.n))
 
 
 def _print_files(rows: FileAggregation) -> None:

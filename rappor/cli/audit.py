@@ -6,10 +6,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import click
-from rich.markup import escape
 
 from rappor.cli.commands import command
-from rappor.cli.console import Slow, print_json, show, table
+from rappor.cli.console import Slow, escape, print_json, show, table
 from rappor.cli.options import (
     asked,
     asked_flag,

@@ -11,7 +11,7 @@ import click
 
 from rappor.cli.commands import command
 from rappor.cli.console import Slow
-from rappor.cli.count_files import read_counts
+from rappor.cli.count_files import read_counts, read_released
 from rappor.cli.options import (
     Output,
     asked,
@@ -22,7 +22,7 @@ from rappor.cli.options import (
 )
 from rappor.cli.sources import Source
 from rappor.decoding.detection import Detection
-from rappor.ground.errors import DecodeError, FileError
+from rappor.ground.errors import DecodeError
 from rappor.protocol.segments import Segment
 
 if TYPE_CHECKING:
@@ -66,13 +66,8 @@ class _Samples(Source):
 
 def _periods(path: str) -> dict[str, list[Counts]]:
     """Return a sample a period of one file that was pulled by day, week or month."""
-    from rappor.counts.released import Released
-
-    try:
-        periods = Released.load(path).periods
-    except FileError:
-        read_counts(path)  # a file of one sample, or none at all, which has its own sentence
-        periods = ()
+    released = read_released(path)
+    periods = () if released is None else released.periods
     if len(periods) < 2:
         raise click.UsageError(
             "give two or more COUNTS, or one that was pulled by day, week, month"

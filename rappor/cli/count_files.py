@@ -13,6 +13,7 @@ from rappor.registry.metric import Metric
 
 if TYPE_CHECKING:
     from rappor.counts.counts import Counts
+    from rappor.counts.released import Released
 
 _PARQUET: Final = b"PAR1"
 _LONGEST_LINE: Final = 1 << 20
@@ -30,6 +31,17 @@ def read_counts(path: str) -> list[Counts]:
             "FILE --metric NAME --out FILE",
         )
     return Counts.load_all(path)
+
+
+def read_released(path: str) -> Released | None:
+    """Read a collector's answer with its days; None where a file of counts has none."""
+    from rappor.counts.released import Released
+
+    try:
+        return Released.load(path)
+    except FileError:
+        read_counts(path)  # a file of no counts at all has its own sentence
+        return None
 
 
 def days_of(path: str) -> tuple[datetime.date, ...]:

@@ -24,7 +24,7 @@ from rappor.cli.options import (
     refuse_beside,
     save_chart,
 )
-from rappor.cli.sources import GoogleSource, PartSource, Source, read_lines
+from rappor.cli.sources import GoogleSource, Source, read_lines
 from rappor.decoding.detection import Detection
 from rappor.ground.errors import FileError
 
@@ -129,13 +129,7 @@ def decode(
     counts = source.read()
     if is_pair(counts):
         _check_pair_options()
-        pair = PartSource(
-            paths=source.paths,
-            registry_path=source.registry_path,
-            metric_name=source.metric_name,
-            known_path=source.candidates_path,
-        )
-        _decode_pair(counts, pair.known(counts), detection, as_json=output.as_json)
+        _decode_pair(counts, source.known(counts), detection, as_json=output.as_json)
         return
     candidates = source.candidates(counts)
     if together.weights_path is not None:

@@ -13,8 +13,9 @@ from rappor.cli.console import Slow, escape, section, show, table, width
 from rappor.cli.count_files import is_pair
 from rappor.cli.numbers import WholeNumber
 from rappor.cli.options import asked, detection_options, grouped, json_option, refuse_beside
-from rappor.cli.sources import PartSource, Source
+from rappor.cli.sources import PartSource
 from rappor.decoding.detection import Detection
+from rappor.reporting.markup import visible
 from rappor.reporting.numbers import measured, p_value, percent, short_percent
 
 if TYPE_CHECKING:
@@ -114,14 +115,8 @@ def _search_list(
     from rappor.candidates.candidates import Candidates
     from rappor.decoding.suggestions import suggest
 
-    of_one = Source(
-        paths=source.paths,
-        registry_path=source.registry_path,
-        metric_name=source.metric_name,
-        candidates_path=source.known_path,
-    )
-    counts = of_one.read()
-    known = of_one.candidates(counts)
+    counts = source.read()
+    known = source.candidates(counts)
     if known is None:
         raise click.UsageError("COUNTS must be of strings: every answer of another metric is known")
     if not known.is_held:
@@ -129,7 +124,7 @@ def _search_list(
     listed = Candidates.from_file(list_path, normalize=known.normalize)
     with Slow() as slow:
         found = suggest(
-            of_one.by_epoch(counts), known.strings, listed, detection=detection, progress=slow
+            source.by_epoch(counts), known.strings, listed, detection=detection, progress=slow
         )
     if as_json:
         click.echo(found.to_json())
@@ -187,7 +182,8 @@ def _print_search(found: Discoveries) -> None:
     section("Parts", _parts(found))
     learned = "learned from the first part" if found.learned else "as given"
     click.echo(
-        f"\nStrings of up to {found.longest} characters, alphabet ({learned}): {found.alphabet}"
+        f"\nStrings of up to {found.longest} characters, alphabet ({learned}): "
+        f"{visible(found.alphabet)}"
     )
     if found.unfinished:
         section("Prefixes with a larger share than their strings", _unfinished(found))

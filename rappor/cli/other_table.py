@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import click
-from rich.markup import escape
 from rich.table import Table
 
-from rappor.cli.console import section, table, width
+from rappor.cli.console import escape, section, table, width
 from rappor.reporting.numbers import measured, short_percent, span
 
 if TYPE_CHECKING:

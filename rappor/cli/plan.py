@@ -18,9 +18,15 @@ from rappor.cli.options import (
     json_option,
     save_chart,
 )
-from rappor.cli.plan_asked import BudgetOptions, RepeatOptions, Size, Strings, Subject
-from rappor.cli.plan_parts import SearchOptions, print_parts_plan
-from rappor.cli.plan_tables import print_plan
+from rappor.cli.plan_asked import (
+    BudgetOptions,
+    RepeatOptions,
+    SearchOptions,
+    Size,
+    Strings,
+    Subject,
+)
+from rappor.cli.plan_tables import print_parts_plan, print_plan
 from rappor.decoding.detection import Detection
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from rappor.cli.alphabet import characters
 from rappor.cli.numbers import COUNT, WholeNumber
 from rappor.cli.options import (
     PROFILE_NAME,
@@ -25,6 +26,7 @@ from rappor.registry.metric import EPOCHS, INTERVALS, Metric
 from rappor.registry.registry import Registry
 
 if TYPE_CHECKING:
+    from rappor.planning.discovery_plan import DiscoveryPlan
     from rappor.planning.plans import Plan
     from rappor.planning.power import Question
 
@@ -322,4 +324,43 @@ class Strings:
             detection=detection,
             power=power,
             reports_per_device=each,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchOptions:
+    """What strings are looked for without a list, if any are."""
+
+    discover: bool = asked_flag(
+        "Plan parts that find strings without a list of candidates. --candidates is then the "
+        "number of strings."
+    )
+    longest: int | None = asked(
+        WholeNumber(2), "Length of the longest string to find, in characters, with --discover."
+    )
+    alphabet: str | None = asked(
+        "CHARACTERS", "Characters of the strings, with --discover.  [default: a-z]"
+    )
+
+    def __post_init__(self) -> None:
+        """Refuse a length or an alphabet of nothing, and a search without a length."""
+        if not self.discover and (self.longest is not None or self.alphabet is not None):
+            raise click.UsageError("--longest and --alphabet go with --discover")
+        if self.discover and self.longest is None:
+            raise click.UsageError("--discover needs --longest, the characters of a string")
+
+    def plan(
+        self, question: Question, *, budget: tuple[float, float], reports: int
+    ) -> DiscoveryPlan:
+        """Choose the parts."""
+        from rappor.planning.discovery_plan import plan_discovery
+
+        assert self.longest is not None
+        return plan_discovery(
+            question,
+            epsilon_1=budget[0],
+            epsilon_inf=budget[1],
+            reports=reports,
+            longest=self.longest,
+            characters=len(characters(self.alphabet or "a-z")),
         )

@@ -21,6 +21,7 @@ from rappor.protocol.profiles import PROFILES
 from rappor.reporting.numbers import nats, percent, short_percent
 
 if TYPE_CHECKING:
+    from rappor.planning.discovery_plan import DiscoveryPlan
     from rappor.planning.plans import Alternative, Plan
     from rappor.planning.repeats import Repeat
 
@@ -162,5 +163,46 @@ def _others(alternatives: tuple[Alternative, ...]) -> Table:
             f"{other.variance:.4g}",
             f"{other.excess:.3f}" if math.isfinite(other.excess) else "-",
             "nothing" if other.share is None else percent(other.share, 3),
+        )
+    return shown
+
+
+def print_parts_plan(planned: DiscoveryPlan, entry: str) -> None:
+    """Show the parts, what they find, and the entry for the registry."""
+    show(_summary_of_parts(planned))
+    show("\nParts, and the best of other numbers of parts:\n", _layouts(planned))
+    click.echo(f"\nEntry for the registry:\n\n{entry}", nl=False)
+
+
+def _summary_of_parts(planned: DiscoveryPlan) -> Table:
+    params, question = planned.params, planned.question
+    summary = Table(show_header=False, box=None, pad_edge=False)
+    summary.add_row("parameters", ", ".join(f"{x} = {getattr(params, x):.6g}" for x in LETTERS))
+    summary.add_row("epsilon_1", f"{nats(epsilon_1(params))} nats")
+    summary.add_row("epsilon_inf", f"{nats(epsilon_inf(params))} nats")
+    summary.add_row("report size", f"{counted(params.n_bytes, 'byte')} of bits")
+    summary.add_row(
+        "strings",
+        f"of up to {planned.longest} characters, {planned.characters} in the alphabet; "
+        f"{question.frequencies.n_candidates:,} are assumed",
+    )
+    summary.add_row(
+        "finds",
+        f"{planned.layout.found:,.1f} strings in {counted(planned.reports, 'report')} "
+        f"(false discovery rate {short_percent(question.detection.level)})",
+    )
+    return summary
+
+
+def _layouts(planned: DiscoveryPlan) -> Table:
+    shown = table("parts", "shares", "candidates", "kept", "finds", left=2)
+    for layout in (planned.layout, *planned.others):
+        shares = [percent(part.share) if part.share else "rest" for part in layout.parts]
+        shown.add_row(
+            ", ".join(part.name for part in layout.parts),
+            ", ".join(shares),
+            ", ".join(f"{n:,}" for n in layout.candidates),
+            ", ".join(f"{n:,}" for n in layout.kept),
+            f"{layout.found:,.1f}",
         )
     return shown

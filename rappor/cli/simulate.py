@@ -243,21 +243,14 @@ def _draw_pair(
 
 def _shares(metric: Metric, size: _Size, seed: int | None) -> Iterator[_Share]:
     """Yield the devices of each part of the metric, or all of them if it has none."""
-    from rappor.simulation.keystream import Keystream
-    from rappor.simulation.parts import seed_of_part, split_devices
+    from rappor.simulation.parts import split_devices
 
     if not metric.parts:
         yield _Share(params=metric.params, n_devices=size.n_devices, seed=seed, suffix="")
         return
-    stream = Keystream(seed)
-    numbers = split_devices(metric.parts, size.n_devices, stream.spawn(0))
-    for number, (part, n_devices) in enumerate(zip(metric.parts, numbers, strict=True)):
-        yield _Share(
-            params=metric.part_params(part.name),
-            n_devices=n_devices,
-            seed=seed_of_part(stream, number),
-            suffix=part.name,
-        )
+    for part, n_devices, own in split_devices(metric.parts, size.n_devices, seed):
+        params = metric.part_params(part.name)
+        yield _Share(params=params, n_devices=n_devices, seed=own, suffix=part.name)
 
 
 def _named(out: str, suffix: str) -> str:

@@ -25,16 +25,25 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Files:
-    """Files of counts, and the registry that knows their metric."""
+class Source:
+    """Files of counts, the registry that knows their metric, and what their strings may be."""
 
     paths: tuple[str, ...] = argument(nargs=-1, required=True, type=click.Path(), metavar="COUNTS")
     registry_path: str | None = registry_option(required=False)
     metric_name: str | None = metric_option()
+    candidates_path: str | None = asked(
+        "FILE",
+        "Candidate strings, one per line, plain or gzip; - is standard input. Default: those of "
+        "the metric.",
+        type=click.Path(allow_dash=True),
+    )
 
     def read(self) -> list[Counts]:
-        """Read the counts of every file."""
-        return [each for path in self.paths for each in read_counts(path)]
+        """Read the counts of every file; none are no answer."""
+        counts = [each for path in self.paths for each in read_counts(path)]
+        if not counts:
+            raise DecodeError("counts must have at least 1 report, got 0")
+        return counts
 
     def metric(self, counts: list[Counts]) -> Metric | None:
         """Return the metric of the registry, by its name or by the one that the counts have."""
@@ -49,34 +58,9 @@ class _Files:
             raise click.UsageError("give --metric: the files do not name their metric")
         return registry.metric(name)
 
-    def epochs(self, metric: Metric) -> list[str]:
+    def _epochs(self, metric: Metric) -> list[str]:
         """Return the epochs that the first and last days of the files are in."""
         return sorted({metric.epoch_at(day) for path in self.paths for day in days_of(path)})
-
-    def own_candidates(self, metric: Metric | None) -> str | None:
-        """Return the path of the candidates that a metric names, which is beside the registry."""
-        if self.registry_path is None or metric is None or metric.candidates is None:
-            return None
-        return str(Path(self.registry_path).parent / metric.candidates)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Source(_Files):
-    """Counts of one metric, and what their strings may be."""
-
-    candidates_path: str | None = asked(
-        "FILE",
-        "Candidate strings, one per line, plain or gzip; - is standard input. Default: those of "
-        "the metric.",
-        type=click.Path(allow_dash=True),
-    )
-
-    def read(self) -> list[Counts]:
-        """Read the counts of every file; none are no answer."""
-        counts = _Files.read(self)
-        if not counts:
-            raise DecodeError("counts must have at least 1 report, got 0")
-        return counts
 
     def by_epoch(self, counts: list[Counts]) -> list[Counts]:
         """Add counts of one epoch in which a device reports once: each report is of another one.
@@ -86,7 +70,7 @@ class Source(_Files):
         from rappor.decoding.devices import add_different
 
         metric = self.metric(counts)
-        if metric is None or metric.interval != "epoch" or len(self.epochs(metric)) > 1:
+        if metric is None or metric.interval != "epoch" or len(self._epochs(metric)) > 1:
             return counts
         return add_different(counts)
 
@@ -143,7 +127,7 @@ class Source(_Files):
             with click.open_file("-", "rb") as stream:
                 listed = Candidates.from_lines(stream, normalize=params.normalize)
             return _checked(listed, "standard input", params)
-        path = self.candidates_path or self.own_candidates(metric)
+        path = self.candidates_path or self._own_candidates(metric)
         if path is None:
             reason = (
                 ", or --registry, whose metric names such a file"
@@ -154,6 +138,46 @@ class Source(_Files):
         if params.layout == LAYOUT:
             return read_candidates(path)
         return _checked(Candidates.from_file(path, normalize=params.normalize), path, params)
+
+    def known(self, counts: list[Counts]) -> list[str]:
+        """Check counts of parts, or of categories and what is in `other`; read the known strings.
+
+        They are those that are named, or the metric's own.
+        """
+        metric = self._checked_metric(counts)
+        if metric is not None and len(epochs := self._epochs(metric)) > 1:
+            raise DecodeError(
+                f"counts must be of one epoch of {metric.name}, got days of "
+                f"{' and '.join(epochs)}: ask the collector for the days of one"
+            )
+        path = self.candidates_path or self._own_candidates(metric)
+        return [] if path is None else read_lines(path)
+
+    def _checked_metric(self, counts: list[Counts]) -> Metric | None:
+        """Return the metric of the strings, after the counts of it, or of both, are checked."""
+        if not is_pair(counts):
+            metric = self.metric(counts)
+            if metric is not None:
+                check_counts(counts, metric)
+            return metric
+        if self.registry_path is None:
+            return None
+        registry = Registry.load(self.registry_path)
+        named = sorted({each.metric for each in counts} - {""})
+        names = registry.together(self.metric_name or (named[0] if named else ""))
+        if len(names) < 2 or not set(named) <= set(names):
+            raise MetricError(f"counts must be of a metric with other, got {', '.join(named)}")
+        metrics = [registry.metric(name) for name in names]
+        for metric in metrics:
+            hashed = encoding_of(metric.params).hashed
+            check_counts([c for c in counts if encoding_of(c.params).hashed == hashed], metric)
+        return metrics[1]
+
+    def _own_candidates(self, metric: Metric | None) -> str | None:
+        """Return the path of the candidates that a metric names, which is beside the registry."""
+        if self.registry_path is None or metric is None or metric.candidates is None:
+            return None
+        return str(Path(self.registry_path).parent / metric.candidates)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,43 +233,14 @@ class GoogleSource(Source):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PartSource(_Files):
+class PartSource(Source):
     """Counts of every part of a metric in one epoch, or of categories and what is in `other`."""
 
-    known_path: str | None = asked(
-        "FILE", "Known strings to test as well, one per line. Default: the metric's candidates."
+    candidates_path: str | None = asked(
+        "FILE",
+        "Known strings to test as well, one per line. Default: the metric's candidates.",
+        flags="--known",
     )
-
-    def known(self, counts: list[Counts]) -> list[str]:
-        """Check the counts against the registry; read the known strings, or the metric's own."""
-        metric = self._checked_metric(counts)
-        if metric is not None and len(epochs := self.epochs(metric)) > 1:
-            raise DecodeError(
-                f"counts must be of one epoch of {metric.name}, got days of "
-                f"{' and '.join(epochs)}: ask the collector for the days of one"
-            )
-        path = self.known_path or self.own_candidates(metric)
-        return [] if path is None else read_lines(path)
-
-    def _checked_metric(self, counts: list[Counts]) -> Metric | None:
-        """Return the metric of the strings, after the counts of it, or of both, are checked."""
-        if not is_pair(counts):
-            metric = self.metric(counts)
-            if metric is not None:
-                check_counts(counts, metric)
-            return metric
-        if self.registry_path is None:
-            return None
-        registry = Registry.load(self.registry_path)
-        named = sorted({each.metric for each in counts} - {""})
-        names = registry.together(self.metric_name or (named[0] if named else ""))
-        if len(names) < 2 or not set(named) <= set(names):
-            raise MetricError(f"counts must be of a metric with other, got {', '.join(named)}")
-        metrics = [registry.metric(name) for name in names]
-        for metric in metrics:
-            hashed = encoding_of(metric.params).hashed
-            check_counts([c for c in counts if encoding_of(c.params).hashed == hashed], metric)
-        return metrics[1]
 
 
 def _checked(listed: Candidates, path: str, params: Params) -> Candidates:

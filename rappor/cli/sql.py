@@ -7,11 +7,10 @@ import click
 from rappor.cli.commands import command
 from rappor.cli.console import print_json
 from rappor.cli.options import argument, asked, asked_flag, json_option, registry_option
+from rappor.engines.sql import DIALECTS, count_statement, refused_statement
 from rappor.ground.errors import MetricError
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
-
-_DIALECTS = ("bigquery", "duckdb", "postgres", "snowflake", "spark")
 
 
 @command(
@@ -24,7 +23,7 @@ def sql(
     metric_name: str = argument(metavar="METRIC"),
     registry_path: str = registry_option(),
     dialect: str = asked(
-        _DIALECTS, "The database that the statement is written for.", required=True
+        list(DIALECTS), "The database that the statement is written for.", required=True
     ),
     table: str = asked(
         "TABLE",
@@ -42,8 +41,6 @@ def sql(
     columns cohort, reports, bit_0, bit_1 and so on. Save it as CSV with a header, and
     Counts.from_csv reads it. The command sends nothing anywhere.
     """
-    from rappor.engines.sql import count_statement, refused_statement
-
     metric = Registry.load(registry_path).metric(metric_name)
     if metric.segments:
         raise MetricError(f"metric {metric.name!r} has segments: rappor aggregate adds them up")

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rappor.cli.count_files import days_of, read_counts
+from rappor.cli.count_files import days_of, read_counts, read_released
 from rappor.cli.numbers import WholeNumber
 from rappor.cli.options import asked
 from rappor.cli.sources import Source
-from rappor.ground.errors import DecodeError, FileError, MetricError
+from rappor.ground.errors import DecodeError, MetricError
 
 if TYPE_CHECKING:
     from rappor.candidates.candidates import Candidates
@@ -52,17 +52,14 @@ class TrendFiles(Source):
 
     def _joined(self) -> Released:
         """Join the files that a collector answered."""
-        from rappor.counts.released import Released
-
         found = []
         for path in self.paths:
-            try:
-                found.append(Released.load(path))
-            except FileError:
-                read_counts(path)  # a file of no counts at all has its own sentence
+            released = read_released(path)
+            if released is None:
                 raise click.UsageError(
                     f"{path} has no days: give --from, the first day of the first file"
-                ) from None
+                )
+            found.append(released)
         return _joined(found)
 
     def _from(self, first: datetime.date) -> Released:

@@ -55,6 +55,17 @@ class ReportFile:
     mtime_ns: int
     labels: Labels
 
+    @classmethod
+    def of(cls, path: Path, kind: str, status: os.stat_result) -> ReportFile:
+        """Return a file as it is."""
+        return cls(
+            path=str(path),
+            kind=kind,
+            size=status.st_size,
+            mtime_ns=status.st_mtime_ns,
+            labels=folder_labels(path),
+        )
+
     @property
     def identity(self) -> tuple[str, int, int]:
         """What tells a file, and whether it is still the same."""
@@ -66,10 +77,7 @@ class ReportFile:
 
     def check_unchanged(self) -> None:
         """Raise FileError if the file has changed since it was found."""
-        try:
-            status = Path(self.path).stat()
-        except OSError as error:
-            raise FileError(self.path, error.strerror or "unreadable") from None
+        status = status_of(Path(self.path))
         if (status.st_size, status.st_mtime_ns) != (self.size, self.mtime_ns):
             raise FileError(self.path, "it changed while it was read")
 
@@ -85,13 +93,7 @@ def find_files(paths: Iterable[str | os.PathLike[str]]) -> list[ReportFile]:
         root = Path(given)
         for path in sorted(walk(root)) if root.is_dir() else [root]:
             status = status_of(path)
-            file = ReportFile(
-                path=str(path),
-                kind=kind_of(path),
-                size=status.st_size,
-                mtime_ns=status.st_mtime_ns,
-                labels=folder_labels(path),
-            )
+            file = ReportFile.of(path, kind_of(path), status)
             first = found.setdefault((status.st_dev, status.st_ino), file)
             if first is not file:
                 check_labels(first.path, file.path)

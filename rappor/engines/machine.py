@@ -27,8 +27,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rappor.counts.counts import Counts
-from rappor.engines.files import ReportFile, check_no_table, find_files
-from rappor.engines.labels import folder_labels
+from rappor.engines.files import ReportFile, check_no_table, find_files, status_of
 from rappor.engines.layout import REASONS
 from rappor.engines.rows import Chunk, parts_of, read_part
 from rappor.engines.sums import Shape, Shapes, Sums, sum_schema
@@ -111,21 +110,10 @@ def aggregate_parquet(path: str | os.PathLike[str], *, params: Params, metric: s
     A row that is no report of it refuses the file. Raises FileError, with the row (from 0), and
     where the file cannot be read as Parquet or lacks a column.
     """
-    try:
-        status = Path(path).stat()
-    except OSError as error:
-        raise FileError(path, error.strerror or "unreadable") from None
-    size, mtime_ns = status.st_size, status.st_mtime_ns
-    file = ReportFile(
-        path=os.fspath(path),
-        kind="parquet",
-        size=size,
-        mtime_ns=mtime_ns,
-        labels=folder_labels(path),
-    )
+    file = ReportFile.of(Path(path), "parquet", status_of(Path(path)))
     shapes = {(metric, params.fingerprint): Shape(params.k, params.m)}
     counts, row = Counts.zero(params, metric), 0
-    for batch in read_part(Chunk(file, 0, 0, size), lambda *_: None):
+    for batch in read_part(Chunk(file, 0, 0, file.size), lambda *_: None):
         try:
             sums = _sums_of(batch, shapes)
         except ReportError as error:

@@ -37,7 +37,6 @@ class Levels:
     ci_low, ci_high : (t, c) float64. They hold for the strings that are found as a whole.
     detected : (t, c) bool. Whether the sample alone detects the string.
     unallocated, unallocated_std_error : (t,) float64, as of `Estimates`.
-    counted : samples with reports behind each estimate, t of them.
     """
 
     proportion: Floats
@@ -47,7 +46,6 @@ class Levels:
     detected: Booleans
     unallocated: Floats
     unallocated_std_error: Floats
-    counted: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,9 +68,7 @@ class Apart:
     detection: Detection
     level: float
 
-    def levels(
-        self, order: Integers, estimates: Sequence[Estimates | None], counted: list[int]
-    ) -> Levels:
+    def levels(self, order: Integers, estimates: Sequence[Estimates | None]) -> Levels:
         """Put estimates of every sample into tables, (t, c) each, of the names in an order."""
         names = [self.names[i] for i in order]
         tables = {name: np.full((len(estimates), len(names)), np.nan) for name in _COLUMNS}
@@ -91,7 +87,6 @@ class Apart:
             detected=p_value <= self.level,
             unallocated=left[0],
             unallocated_std_error=left[1],
-            counted=tuple(counted),
         )
 
 

@@ -154,11 +154,9 @@ def _day(day: datetime.date | None) -> int:
 def _smoothed(found: Sequence[Stretch], decoded: Samples, answer: Panel, smooth: int) -> Levels:
     """Decode each stretch with reports together with the ones before it, if these are enough."""
     together: list[Estimates | None] = []
-    counted: list[int] = []
     for last, stretch in enumerate(found):
         window = found[max(last - smooth + 1, 0) : last + 1]
         collections = [counts for each in window for counts in each.collections]
         known = len(window) == smooth and stretch.n_reports > 0
         together.append(decoded.decode(collections) if known else None)
-        counted.append(sum(each.n_reports > 0 for each in window) if known else 0)
-    return decoded.apart.levels(answer._order, together, counted)
+    return decoded.apart.levels(answer._order, together)

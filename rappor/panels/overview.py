@@ -22,7 +22,7 @@ _NEAREST: Final = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """One string: its share of the last periods, and the share of each period, (t,) of each.
+    """One string: its share of the last periods, and the panel's rows of each period, t or none.
 
     `change` is the panel's row of the line through all periods; None where there is none.
     """
@@ -33,9 +33,7 @@ class Line:
     low: float | None
     high: float | None
     detected: bool
-    shares: tuple[float | None, ...]
-    lows: tuple[float | None, ...]
-    highs: tuple[float | None, ...]
+    run: tuple[dict[str, Any], ...]
     change: dict[str, Any] | None
 
 
@@ -86,7 +84,6 @@ class Overview:
         error = row["std_error"]
         low, high = adjusted_interval(row) if row["detected"] else (row["ci_low"], row["ci_high"])
         periods = range(len(self.panel.samples)) if i is not None else ()
-        over_time = [self.panel.share_row(number, i or 0) for number in periods]
         main = self.panel.main
         return Line(
             name=row["candidate"],
@@ -95,9 +92,7 @@ class Overview:
             low=low,
             high=high,
             detected=row["detected"],
-            shares=tuple(each["estimate"] for each in over_time),
-            lows=tuple(each["ci_low"] for each in over_time),
-            highs=tuple(each["ci_high"] for each in over_time),
+            run=tuple(self.panel.share_row(number, i or 0) for number in periods),
             change=self.panel.contrast_row(main[0], i) if main and i is not None else None,
         )
 

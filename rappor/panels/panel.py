@@ -317,9 +317,9 @@ def panel(
     **more: Any,
 ) -> Panel:
     """Answer the contrasts that are asked for, and put everything in order."""
-    apart, counted = decoded.apart, [int(each.reports > 0) for each in described]
+    apart = decoded.apart
     order = np.arange(len(apart.names))
-    levels = apart.levels(order, apart.alone, counted)
+    levels = apart.levels(order, apart.alone)
     pairs = [(each, decoded.changes(each.weights, progress)) for each in asked]
     contrasts: list[SampleContrast] = []
     for kind in dict.fromkeys(each.kind for each in asked):
@@ -333,7 +333,7 @@ def panel(
         samples=tuple(described),
         candidates=tuple(apart.names[i] for i in order),
         group=apart.whole.group[apart.whole.places(apart.names)][order],
-        levels=apart.levels(order, apart.alone, counted),
+        levels=apart.levels(order, apart.alone),
         found=apart.found[order],
         contrasts=tuple(each.ordered(order) for each in contrasts),
         overlap=decoded.overlap,

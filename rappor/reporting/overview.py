@@ -158,12 +158,10 @@ def _bar(line: Line, scale: Scale) -> Markup:
 
 def _run(line: Line, found: Overview) -> Iterator[Markup]:
     """Draw the share of every period, and say how it moved; nothing for a single period."""
-    if len(line.shares) < 2:
+    if len(line.run) < 2:
         return
-    known = [
-        (low, share, high) if low is not None and share is not None and high is not None else None
-        for low, share, high in zip(line.lows, line.shares, line.highs, strict=True)
-    ]
+    rows = [(each["ci_low"], each["estimate"], each["ci_high"]) for each in line.run]
+    known = [None if None in each else each for each in rows]
     ends = [end for each in known if each is not None for end in each]
     up = axis(ends, start=_HEIGHT - 2, end=2)
     across = Scale.over([0.0, len(known) - 1.0], start=2, end=96)
@@ -171,7 +169,7 @@ def _run(line: Line, found: Overview) -> Iterator[Markup]:
     parts = ribbon(known, places, up, height=_HEIGHT)
     if known[-1] is not None:
         parts.append(tag("circle", cx=f"{places[-1]:g}%", cy=up(known[-1][1]), r=3, fill=COLORS[0]))
-    shares = ", ".join(measured(each, line.std_error) or "unknown" for each in line.shares)
+    shares = ", ".join(measured(each[1], line.std_error) or "unknown" for each in rows)
     yield _drawing(f"by {found.panel.by}: {shares}", parts, class_="run", width=140)
     words = tag("small", "not significant")
     if (change := line.change) is not None and change["changed"]:

@@ -94,9 +94,26 @@ def add_noise(
     metric: str,
 ) -> Counts:
     """Draw the counts of one report from each device of some cohorts, of `reports`, (m,)."""
-    ones = rng.binomial(true_ones, params.q_star)
-    ones += rng.binomial(reports[:, None] - true_ones, params.p_star)
+    ones = draw_ones(rng, reports, true_ones, of_one=params.q_star, of_zero=params.p_star)
     return Counts(params, ones, reports, metric, squares=int(reports.sum()))
+
+
+def draw_ones(
+    rng: np.random.Generator,
+    answers: NDArray[np.int64],
+    true: NDArray[np.int64],
+    *,
+    of_one: float,
+    of_zero: float,
+) -> NDArray[np.int64]:
+    """Draw how many of some answers, (m,), are 1 at each bit, (m, k) int64.
+
+    `true`, (m, k), of them answer a 1, which stays one with the probability `of_one`; a 0 becomes
+    one with the probability `of_zero`.
+    """
+    ones = rng.binomial(true, of_one)
+    ones += rng.binomial(answers[:, None] - true, of_zero)
+    return ones
 
 
 def simulate_counts(

@@ -13,6 +13,7 @@ from rappor.protocol.params import Params
 from rappor.protocol.parts import Part, check_parts
 from rappor.simulation.collection import MOST_DEVICES, People, add_noise
 from rappor.simulation.keystream import Keystream
+from rappor.simulation.parts import shares_of
 from rappor.simulation.population import Population
 
 
@@ -41,8 +42,7 @@ def simulate_other(
     people = People(population, categories)
     held, reports, true_ones = people.draw(rng, n_devices)
     drawn = [add_noise(rng, categories, reports, true_ones, metric=metric)]
-    shares = [part.threshold / 2**32 for part in parts[:-1]]
-    by_part = rng.multinomial(held, [*shares, 1 - sum(shares)])
+    by_part = rng.multinomial(held, shares_of(parts))
     for part, devices in zip(parts, by_part.T, strict=True):
         params = dataclasses.replace(texts, part=part.name, insecure=True)
         spread = People(population, params).spread(rng, np.ascontiguousarray(devices))

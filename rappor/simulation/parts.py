@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from rappor.counts.counts import Counts
 from rappor.ground.ranges import read_count
@@ -43,29 +43,29 @@ def simulate_parts(
     """
     check_parts(parts)
     n_devices = read_count("n_reports", n_reports, 0, MOST_DEVICES)
-    stream = Keystream(seed)
-    numbers = split_devices(parts, n_devices, stream.spawn(0))
     return tuple(
         simulate_counts(
             population,
             dataclasses.replace(params, part=part.name, insecure=True),
             n_reports=n,
-            seed=seed_of_part(stream, number),
+            seed=own,
             metric=metric,
         )
-        for number, (part, n) in enumerate(zip(parts, numbers, strict=True))
+        for part, n, own in split_devices(parts, n_devices, seed)
     )
 
 
-def split_devices(parts: Sequence[Part], n_devices: int, stream: Keystream) -> list[int]:
-    """Draw how many of the devices answer for each part."""
+def split_devices(
+    parts: Sequence[Part], n_devices: int, seed: int | None
+) -> Iterator[tuple[Part, int, int]]:
+    """Draw how many of the devices answer for each part; yield it with these and their own seed."""
+    stream = Keystream(seed)
+    numbers = stream.spawn(0).generator().multinomial(n_devices, shares_of(parts))
+    for number, (part, n) in enumerate(zip(parts, numbers.tolist(), strict=True), start=1):
+        yield part, n, int.from_bytes(stream.spawn(number).coins(8).tobytes(), "little")
+
+
+def shares_of(parts: Sequence[Part]) -> list[float]:
+    """Return the share of the devices that answer for each part."""
     shares = [part.threshold / 2**32 for part in parts[:-1]]
-    numbers: list[int] = (
-        stream.generator().multinomial(n_devices, [*shares, 1 - sum(shares)]).tolist()
-    )
-    return numbers
-
-
-def seed_of_part(stream: Keystream, number: int) -> int:
-    """Return the seed of one part's collection."""
-    return int.from_bytes(stream.spawn(1 + number).coins(8).tobytes(), "little")
+    return [*shares, 1 - sum(shares)]

@@ -18,13 +18,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rappor.counts.counts import Counts
 from rappor.ground.errors import ParamsError
 from rappor.ground.ranges import check_integer, check_number, read_count
 from rappor.protocol.params import Params
-from rappor.simulation.collection import MOST_DEVICES, People, Simulation
+from rappor.simulation.collection import MOST_DEVICES, People, Simulation, draw_ones
 from rappor.simulation.keystream import Keystream
 from rappor.simulation.population import Population
 
@@ -66,8 +65,8 @@ def simulate_repeated(
         values, cohorts, true_ones = people.draw(rng, n)
         held += values
         reports += each * cohorts
-        permanent = _permanent_ones(rng, params, cohorts, true_ones)
-        ones += _reported_ones(rng, params, each * cohorts, each * permanent)
+        kept = draw_ones(rng, cohorts, true_ones, of_one=1 - params.f0, of_zero=params.f1)
+        ones += draw_ones(rng, each * cohorts, each * kept, of_one=params.q, of_zero=params.p)
     squares = sum(each * each * n for each, n in numbers.items())
     return Simulation(counts=Counts(params, ones, reports, metric, squares), devices=held)
 
@@ -101,15 +100,23 @@ def simulate_days(  # noqa: PLR0913 - devices, days and how they change
     check_number("churn", churn, "[0, 1]")
     rng = Keystream(seed).generator()
     reports = np.zeros((n_days, params.m), dtype=np.int64)
-    permanent = np.zeros((n_days, params.m, params.k), dtype=np.int64)
+    kept = np.zeros((n_days, params.m, params.k), dtype=np.int64)
     stays = _stays(rng, n, n_days, churn)
     for first, last, n_group in stays if once_in is None else _answers(rng, stays, n_days, once_in):
         _, cohorts, true_ones = people.draw(rng, n_group)
         reports[first:last] += cohorts
-        permanent[first:last] += _permanent_ones(rng, params, cohorts, true_ones)
+        kept[first:last] += draw_ones(
+            rng, cohorts, true_ones, of_one=1 - params.f0, of_zero=params.f1
+        )
     return [
-        Counts(params, _reported_ones(rng, params, *day), day[0], metric, squares=int(day[0].sum()))
-        for day in zip(reports, permanent, strict=True)
+        Counts(
+            params,
+            draw_ones(rng, each, ones, of_one=params.q, of_zero=params.p),
+            each,
+            metric,
+            squares=int(each.sum()),
+        )
+        for each, ones in zip(reports, kept, strict=True)
     ]
 
 
@@ -143,25 +150,3 @@ def _answers(
             on_day[begin] += drawn[: begin - epoch].sum()  # their day is over: they report at once
             on_day[begin:end] += drawn[begin - epoch : end - epoch]
     yield from ((day, day + 1, int(n)) for day, n in enumerate(on_day) if n)
-
-
-def _permanent_ones(
-    rng: np.random.Generator,
-    params: Params,
-    devices: NDArray[np.int64],
-    true_ones: NDArray[np.int64],
-) -> NDArray[np.int64]:
-    """Draw how many of the devices, (m,), have a permanent 1 at each bit, (m, k) int64."""
-    kept = rng.binomial(true_ones, 1 - params.f0)
-    return np.asarray(kept + rng.binomial(devices[:, None] - true_ones, params.f1))
-
-
-def _reported_ones(
-    rng: np.random.Generator,
-    params: Params,
-    reports: NDArray[np.int64],
-    permanent: NDArray[np.int64],
-) -> NDArray[np.int64]:
-    """Draw the ones, (m, k) int64, in (m,) reports of which (m, k) have a permanent 1."""
-    ones = rng.binomial(permanent, params.q)
-    return np.asarray(ones + rng.binomial(reports[:, None] - permanent, params.p))

@@ -88,6 +88,13 @@ class Shell:
         """Run a command of one metric."""
         return self(command, *arguments, "--registry", "metrics.toml", "--metric", name)
 
+    def simulated(self, out: str, n: object, *words: str, name: str = "engine") -> str:
+        """Simulate n reports of the population; return the path of the file."""
+        path = self.path(out)
+        given = ("--population", "population.csv", "--reports", str(n), "--seed", "1")
+        ok(self.metric("simulate", *given, *words, "--out", path, name=name))
+        return path
+
     def path(self, name: str) -> str:
         """Name a file that a command writes."""
         return str(self.place / name)

@@ -18,7 +18,4 @@ def shell(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Shell:
 @pytest.fixture
 def counts(shell: Shell) -> str:
     """Counts of 50,000 devices."""
-    name = shell.path("engine.counts")
-    simulated = ("--population", "population.csv", "--reports", "50000", "--seed", "3")
-    assert shell.metric("simulate", *simulated, "--out", name)[0] == 0
-    return name
+    return shell.simulated("engine.counts", 50_000, "--seed", "3")

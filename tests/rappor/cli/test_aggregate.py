@@ -42,15 +42,6 @@ def counted(shell: Shell, *inputs: object, name: str = "engine") -> Counts:
     return Counts.load(out)
 
 
-def test_reports_in_parquet_aggregate_to_their_sums(shell: Shell) -> None:
-    """Simulated reports, summed again, hold every report."""
-    reports = shell.path("reports.parquet")
-    words = ("--population", "population.csv", "--reports", "20000", "--seed", "5")
-    ok(shell.metric("simulate", *words, "--out", reports))
-    counts = counted(shell, reports)
-    assert (counts.n_reports, counts.squares) == (20_000, None)
-
-
 def test_stored_days_and_the_interval_bound_the_reports_of_a_device(shell: Shell) -> None:
     """A report a day: two files of one day are of other devices, and of two days of the same.
 

@@ -26,17 +26,6 @@ def test_completion_prints_a_script(shell: Shell) -> None:
         assert "_RAPPOR_COMPLETE" in ok(shell("completion", name))
 
 
-@pytest.mark.parametrize(
-    "content", [None, b"", b"\xff\x00", b"metrics = 3", b"[metrics.x]\ncolour = 1", b"[metrics"]
-)
-def test_bad_registries(shell: Shell, content: bytes | None) -> None:
-    """A missing, empty, binary, wrong or unclosed registry gets one sentence, exit code 2."""
-    if content is not None:
-        (shell.place / "bad.toml").write_bytes(content)
-    err = refused(shell("collects", "--registry", shell.path("bad.toml")))
-    assert err.startswith("rappor: ")
-
-
 def test_commands_without_the_analysts_packages_name_the_extra() -> None:
     """Light commands and help need none of them, and the others say what to install."""
     program = (

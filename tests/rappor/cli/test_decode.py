@@ -14,41 +14,46 @@ import subprocess
 import sys
 import termios
 from pathlib import Path
+from typing import Any
 
 import pytest
 from shell import Shell, ok, refused
 
-from rappor import Counts, Params
+from rappor import Counts, Params, decode
+from rappor.decoding.detection import Detection
 from rappor.reporting.numbers import measured
 
 
-def test_decode_contract(shell: Shell, counts: str) -> None:
-    """The JSON object has the contract's keys, rows sorted by count, detected ones adjusted.
+@pytest.mark.parametrize(
+    ("words", "given"),
+    [
+        ("", {}),
+        ("--level 0.001", {"detection": Detection(level=0.001)}),
+        ("--correction bonferroni", {"detection": Detection(correction="bonferroni")}),
+        ("--confidence 0.99", {"detection": Detection(confidence=0.99)}),
+        ("--distribution", {"distribution": True}),
+        ("--devices 3e4", {"devices": 30_000}),
+        ("--reports-per-device 2", {"reports_per_device": 2}),
+    ],
+)
+def test_json_is_what_the_library_says(
+    shell: Shell, counts: str, words: str, given: dict[str, Any]
+) -> None:
+    """One line, of the detected rows or of all."""
+    found = decode(Counts.load(counts), ["bing", "duckduckgo", "qwant"], **given)
+    asked = ("decode", counts, "--candidates", "engines.txt", "--json", *words.split())
+    assert ok(shell.metric(*asked)) == f"{found.to_json(detected_only=True)}\n"
+    assert ok(shell.metric(*asked, "--all")) == f"{found.to_json()}\n"
 
-    Packed candidates give the same; blank and repeated ones are counted on standard error.
-    """
+
+def test_candidates_may_be_packed(shell: Shell, counts: str) -> None:
+    """Blank and repeated ones are counted on standard error."""
     packed = gzip.compress((shell.place / "engines.txt").read_bytes() + b"\nqwant\n")
     (shell.place / "engines.gz").write_bytes(packed)
     words = ("decode", counts, "--json", "--all", "--candidates")
-    out = ok(shell.metric(*words, "engines.txt"))
-    code, same, err = shell.metric(*words, "engines.gz")
-    assert (code, same) == (0, out)
+    code, out, err = shell.metric(*words, "engines.gz")
+    assert (code, out) == (0, ok(shell.metric(*words, "engines.txt")))
     assert "1 blank lines and 1 repeated" in err
-    answer = json.loads(out)
-    keys = ["estimates", "reports", "unallocated", "unallocated_std_error", "assumed"]
-    assert list(answer) == [*keys, "warnings", "diagnostics"]
-    assert answer["reports"] == 50_000
-    rows = answer["estimates"]
-    plain = ["candidate", "count", "std_error", "proportion", "ci_low", "ci_high"]
-    plain += ["p_value", "detected"]
-    assert [row["candidate"] for row in rows] == ["duckduckgo", "qwant", "bing"]
-    of_detected = ["ci_low_adjusted", "ci_high_adjusted", "forged_to_make", "forged_to_hide"]
-    assert [list(row) for row in rows] == [[*plain, *of_detected], [*plain, *of_detected], plain]
-    assert rows[0]["count"] == pytest.approx(rows[0]["proportion"] * 50_000)
-    left = 1 - rows[0]["proportion"] - rows[1]["proportion"]
-    assert abs(answer["unallocated"] - left) < 0.2 * answer["unallocated_std_error"]
-    # Six standard errors: missed with probability 2e-9 under the estimate's normal distribution.
-    assert abs(rows[0]["count"] - 25_000) < 6 * rows[0]["std_error"]
 
 
 def test_decode_answers_for_several_rows(shell: Shell, counts: str) -> None:
@@ -178,26 +183,10 @@ def on_terminal(words: list[str], *, columns: int) -> str:
     return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]|\r", "", shown.decode())
 
 
-def test_decode_takes_level_correction_confidence_and_distribution(
-    shell: Shell, counts: str
-) -> None:
-    """Options change what they say: stricter detection, wider intervals, shares."""
-    words = ("decode", counts, "--candidates", "engines.txt", "--json", "--all")
-    plain = json.loads(shell.metric(*words)[1])["estimates"][0]
-    options = ("--level", "0.001", "--correction", "bonferroni", "--confidence", "0.99")
-    strict = json.loads(shell.metric(*words, *options, "--distribution")[1])["estimates"][0]
-    # The lower end follows the tail of the residuals, which is not quite normal.
-    assert strict["ci_high"] - strict["ci_low"] == pytest.approx(
-        (plain["ci_high"] - plain["ci_low"]) * 2.5758293 / 1.9599640, rel=0.01
-    )
-    assert 0 < strict["share"] < 1
-
-
 def test_decode_adds_files_of_one_set_and_joins_files_of_two(shell: Shell, counts: str) -> None:
     """Two files under one parameter set are added; one under another set is decoded along."""
-    other, empty = shell.path("other.counts"), shell.path("empty.counts")
-    words = ("--population", "population.csv", "--reports", "9000", "--out", other)
-    assert shell.metric("simulate", *words, name="engine_strict")[0] == 0
+    empty = shell.path("empty.counts")
+    other = shell.simulated("other.counts", 9000, name="engine_strict")
     strict = Counts.load(other)
     Counts(strict.params, strict.ones, strict.reports, "engine").save(other)
     Counts.zero(Params.profile("low-noise"), "engine").save(empty)
@@ -209,20 +198,16 @@ def test_decode_adds_files_of_one_set_and_joins_files_of_two(shell: Shell, count
 
 def test_decode_reads_candidates_from_the_registry_and_keeps_the_minimum(shell: Shell) -> None:
     """Candidates lie beside the registry; under the minimum of reports nothing is released."""
-    for n_reports, code in (("4999", 1), ("5000", 0)):
-        name = shell.path(f"{n_reports}.counts")
-        simulated = ("--population", "population.csv", "--reports", n_reports, "--out", name)
-        assert shell.metric("simulate", *simulated, name="engine_strict")[0] == 0
+    for n_reports, code in ((4999, 1), (5000, 0)):
+        name = shell.simulated(f"{n_reports}.counts", n_reports, name="engine_strict")
         got, out, err = shell.metric("decode", name, "--json", name="engine_strict")
         assert (got, bool(out), "at least 5,000 reports" in err) == (code, code == 0, code == 1)
 
 
 def test_decode_of_categories_takes_no_candidates(shell: Shell) -> None:
     """A closed form answers for every category, and says so when given candidates."""
-    (shell.place / "themes.csv").write_text("value,weight\nlight,3\ndark,1\n")
-    name = shell.path("theme.counts")
-    simulated = ("--population", "themes.csv", "--reports", "100000", "--seed", "1")
-    assert shell.metric("simulate", *simulated, "--out", name, name="theme")[0] == 0
+    (shell.place / "population.csv").write_text("value,weight\nlight,3\ndark,1\n")
+    name = shell.simulated("theme.counts", 100_000, name="theme")
     answer = json.loads(shell.metric("decode", name, "--all", "--json", name="theme")[1])
     assert [row["candidate"] for row in answer["estimates"]] == ["light", "dark", "other"]
     err = refused(shell.metric("decode", name, "--candidates", "engines.txt", name="theme"))

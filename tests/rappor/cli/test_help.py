@@ -17,17 +17,15 @@ from pathlib import Path
 from typing import Any
 
 import click
-import numpy as np
 import pytest
 from decodings import released
 from places import ROOT
 from registries import entry_of, toml_of
 from sockets import answering
 
-from rappor import Counts, Params, Population, Registry, Report, Upload, encode_value
+from rappor import Counts, Population, Registry, Upload, encode_value
 from rappor.cli.app import cli, run
 from rappor.cli.commands import Explained
-from rappor.engines.parquet import write_parquet
 from rappor.google import files
 from rappor.protocol.parts import Part
 from rappor.simulation import simulate_parts
@@ -164,24 +162,13 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     parts = simulate_parts(pets, metric.params, PARTS, n_reports=1e4, seed=1)
     for part in parts:
         part.save(folder / f"pet-{part.params.part.replace(':', '-')}.counts")
-    write_reports(folder, reports, metric.params)
     (folder / "lake").mkdir()
-    shutil.copy(folder / "reports.parquet", folder / "lake" / "reports.parquet")
+    words = ["--metric", metric.name, "--population", str(folder / "population.csv")]
+    for name in ("reports.parquet", "lake/reports.parquet"):
+        out = ["--reports", "200", "--out", str(folder / name)]
+        assert run(["simulate", "--registry", str(folder / "metrics.toml"), *words, *out]) == 0
     write_google(folder)
     return folder
-
-
-def write_reports(folder: Path, reports: list[Report], params: Params) -> None:
-    """Write reports as stored reports are."""
-    packed = np.frombuffer(b"".join(report.bits for report in reports), dtype=np.uint8)
-    cohorts = np.array([report.cohort for report in reports])
-    write_parquet(
-        folder / "reports.parquet",
-        [(packed.reshape(len(reports), -1), cohorts)],
-        params=params,
-        metric=reports[0].metric,
-        day=datetime.date(2026, 11, 1),
-    )
 
 
 def write_google(folder: Path) -> None:

@@ -56,6 +56,21 @@ def test_counts_of_both_are_decoded_together(shop: Shell) -> None:
     assert "vscode" in out
 
 
+def test_texts_of_other_reach_no_terminal_as_they_are(shop: Shell) -> None:
+    """A known one is named by its signs; so is the alphabet."""
+    hostile = "\x1b[31mr\u202e"
+    (shop.place / "population.csv").write_text(f"value,weight\nvscode,60\n{hostile},40\n")
+    (shop.place / "editors.txt").write_text(f"{hostile}\n")
+    where = ("--registry", "registry.toml", "--metric", "editor")
+    words = ("--population", "population.csv", "--reports", "50000", "--seed", "1")
+    ok(shop("simulate", *where, *words, "--out", shop.path("week.counts")))
+    search = ("--registry", "registry.toml", "--alphabet", "a\u202e", "--longest", "2")
+    out = ok(shop("discover", *COUNTS, *search, "--keep", "20"))
+    assert "\N{SYMBOL FOR ESCAPE}[31mr[U+202E]" in out
+    assert "alphabet (as given): a[U+202E]" in out
+    assert not {"\x1b", "\u202e"} & set(out)
+
+
 @pytest.mark.acceptance
 def test_decode_does_the_same_by_the_metrics_candidates(shop: Shell) -> None:
     """With an alphabet that it learns; what is for one metric only is refused."""

@@ -14,10 +14,9 @@ import pytest
 from registries import entry_of, toml_of
 from shell import Shell, ok, refused
 
-from rappor import Counts, Params
-from rappor.privacy.changing_values import change_visibility
-from rappor.privacy.shuffling import shuffled_epsilon
-from rappor.protocol.loss import belief_bound, epsilon_inf, epsilon_n
+from rappor import Counts, Params, Registry
+from rappor.cli.console import print_json
+from rappor.privacy.report import Batch, Usage, privacy_report
 
 Answer = tuple[int, str, str]
 
@@ -35,10 +34,11 @@ def ask(shell: Shell) -> Callable[..., Answer]:
 
 
 LIFE = Params(k=128, h=1, m=8, f=0.5, p=0.25, q=0.75)
-YEAR = Params(k=128, h=1, m=8, f=0.25, p=0.25, q=0.75)
 OTHER = Params(k=128, h=2, m=8, f=0.5, p=0.25, q=0.75)
 BROWSER = ("-k", "128", "--hashes", "2", "-f", ".5", "-p", ".25", "-q", ".75", "--cohorts")
 EIGHT = (*BROWSER, "8")
+SENT = (5_000, 4_000, 0, 6_000, 5_000, 5_000, 5_000, 5_000)
+COUNTED = "--shuffled 1e6 --counts c.counts"
 
 
 def report_of(answer: Answer) -> dict[str, Any]:
@@ -46,80 +46,67 @@ def report_of(answer: Answer) -> dict[str, Any]:
     return report
 
 
-def test_json_holds_what_the_library_says(ask: Callable[..., Answer]) -> None:
-    """Losses, beliefs, changes, batch, links and the whole registry."""
-    report = report_of(ask("life", "--registry", "r.toml", "--reports", "3", "--json"))
-    assert report["fingerprint"] == LIFE.fingerprint
-    assert (report["p_star"], report["q_star"]) == (LIFE.p_star, LIFE.q_star)
-    assert report["epsilon_inf"] == epsilon_inf(LIFE)
-    assert [loss["reports"] for loss in report["losses"]] == [1, 2, 3, 5, 10, 100, None]
-    for loss in report["losses"]:
-        n = loss["reports"]
-        assert loss["epsilon"] == (epsilon_inf(LIFE) if n is None else epsilon_n(LIFE, n))
-        assert [belief["prior"] for belief in loss["beliefs"]] == [0.01, 0.1, 0.5, 0.9]
-        for belief in loss["beliefs"]:
-            bound = belief_bound(loss["epsilon"], belief["prior"])
-            assert (belief["least"], belief["most"]) == bound
-    seen = change_visibility(LIFE, 1, 1)
-    row = {"reports": 2, "accounted": seen.accounted, "worst": seen.worst, "mean": seen.mean}
-    assert report["value_changes"][0] == row
-    assert report["promise"].startswith("Promise: in its whole life")
-    assert "up to 2 values" in report["promise"]
-    assert report["linkability"]["cohort_bits"] == 3
-    assert report["linkability"]["reports_to_recover"] == 51
-    person = report["account"]
-    assert [row["metric"] for row in person["metrics"]] == ["life", "year"]
-    assert person["epsilon"] == epsilon_n(LIFE, 3) + epsilon_n(YEAR, 3)
-    assert person["epsilon_inf"] == epsilon_inf(LIFE) + epsilon_inf(YEAR)
-    assert person["group_epsilon"] == 2 * person["epsilon"]
+@pytest.mark.parametrize(
+    ("name", "words", "given"),
+    [
+        ("life", "--reports 3", {"usage": Usage(reports=3)}),
+        ("year", "--values 4 --group 3", {"usage": Usage(values=4, group=3)}),
+        (
+            "life",
+            f"{COUNTED} --delta 1e-6",
+            {"batch": Batch(devices=10**6, delta=1e-6, cohorts=SENT)},
+        ),
+        ("year", "--shuffled 35000", {"batch": Batch(devices=35_000)}),
+        ("life", "--changed fainter.toml", {"changed": "fainter"}),
+        ("life", "--changed redrawn.toml", {"changed": "redrawn"}),
+    ],
+)
+def test_json_is_what_the_library_says(
+    ask: Callable[..., Answer],
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    name: str,
+    words: str,
+    given: dict[str, Any],
+) -> None:
+    """Every field of its record, for the same use, batch or change."""
+    Counts(LIFE, np.zeros((8, 128), dtype=int), np.array(SENT)).save(tmp_path / "c.counts")
+    found = report_of(ask(name, "--registry", "r.toml", *words.split(), "--json"))
+    registry = Registry.load(tmp_path / "r.toml")
+    if "changed" in given:
+        changed = Registry.load(tmp_path / f"{given['changed']}.toml")
+        given = {"changed": changed[name]}
+        error = found["joint_error"]
+        assert (error["same_devices"] > error["together"]) is found["change"]["kept"]
+    print_json(privacy_report(registry[name], registry=registry, **given))
+    expected = json.loads(capfd.readouterr().out)
+    assert {key: found[key] for key in expected} == expected
+    assert set(found) == {*expected, "joint_error", "detection"}
 
 
-def test_epochs_have_the_other_promise(ask: Callable[..., Answer]) -> None:
-    """There is nothing to tell about a change where a device keeps to one value an epoch."""
-    report = report_of(ask("year", "--registry", "r.toml", "--values", "4", "--json"))
-    assert report["promise"].startswith("Promise: in each year")
-    assert report["value_changes"] == []
-    assert report["account"]["metrics"][1]["epsilon_inf"] == 4 * epsilon_inf(YEAR)
-
-
-def test_batch_is_divided_by_cohorts(ask: Callable[..., Answer], tmp_path: Path) -> None:
-    """The actual smallest cohort of counts, one that is likely, or all where there is one."""
-    reports = np.array([5_000, 4_000, 0, 6_000, 5_000, 5_000, 5_000, 5_000])
-    path = tmp_path / "c.counts"
-    Counts(LIFE, np.zeros((8, 128), dtype=int), reports).save(path)
-    shuffled = ("--shuffled", "1e6", "--counts", "c.counts")
-    words = ("life", "--registry", "r.toml", *shuffled, "--delta", "1e-6", "--json")
-    batch = report_of(ask(*words))["shuffling"]
-    assert (batch["devices"], batch["smallest_cohort"], batch["counted"]) == (35_000, 4_000, True)
-    epsilon = shuffled_epsilon(epsilon_n(LIFE, 1), 4_000, delta=1e-6)
-    assert batch["losses"][0]["epsilon"] == epsilon < epsilon_n(LIFE, 1)
-    err = refused(ask(*EIGHT, *shuffled))
+def test_counts_of_a_batch_are_of_the_same_parameters(
+    ask: Callable[..., Answer], tmp_path: Path
+) -> None:
+    """Both are named where they are not."""
+    Counts.zero(LIFE).save(tmp_path / "c.counts")
+    err = refused(ask(*EIGHT, *COUNTED.split()))
     assert f"counts must be of parameters {OTHER.fingerprint}, got {LIFE.fingerprint}" in err
-    likely = report_of(ask(*EIGHT, "--shuffled", "35000", "--json"))["shuffling"]
-    assert 3_500 < likely["smallest_cohort"] < 35_000 / 8
-    few = report_of(ask(*EIGHT, "--shuffled", "9", "--json"))["shuffling"]
-    assert (few["smallest_cohort"], few["losses"]) == (0, [])
-    one = report_of(ask(*BROWSER, "1", "--shuffled", "10", "--json"))
-    assert one["shuffling"]["smallest_cohort"] == 10
 
 
-def test_a_change_of_parameters_is_priced(ask: Callable[..., Answer]) -> None:
-    """P and q alone keep the permanent response; f draws a new one; epochs wait."""
-    words = ("life", "--registry", "r.toml", "--json", "--changed")
-    kept = report_of(ask(*words, "fainter.toml"))
-    assert kept["change"]["kept"]
-    assert kept["change"]["epsilon_inf"] == epsilon_inf(LIFE)
-    assert kept["joint_error"]["same_devices"] > kept["joint_error"]["together"]
-    drawn = report_of(ask(*words, "redrawn.toml"))["change"]
-    assert not drawn["kept"]
-    assert drawn["epsilon_inf"] > epsilon_inf(LIFE)
-    for name, changed, said in (
+@pytest.mark.parametrize(
+    ("name", "changed", "said"),
+    [
         ("life", "fainter.toml", "keep their permanent responses"),
         ("life", "redrawn.toml", "draw new permanent responses"),
         ("year", "fainter.toml", "with the next year"),
         ("life", "r.toml", "Nothing changes"),
-    ):
-        assert said in " ".join(ok(ask(name, "--registry", "r.toml", "--changed", changed)).split())
+    ],
+)
+def test_a_change_is_told_in_words(
+    ask: Callable[..., Answer], name: str, changed: str, said: str
+) -> None:
+    """P and q alone keep the permanent response; f draws a new one; epochs wait."""
+    assert said in " ".join(ok(ask(name, "--registry", "r.toml", "--changed", changed)).split())
 
 
 def test_infinite_losses_are_null_and_said(ask: Callable[..., Answer]) -> None:

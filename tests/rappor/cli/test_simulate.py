@@ -114,6 +114,5 @@ def test_devices_have_a_segment(shell: Shell) -> None:
     registry = shell.place / "metrics.toml"
     own = 'profile = "balanced"\nsegments = {version = ["1", "2"]}'
     registry.write_text(registry.read_text().replace('profile = "balanced"', own, 1))
-    asked = ("--population", "population.csv", "--reports", "100", "--out", shell.path("a.counts"))
-    assert shell.metric("simulate", *asked, "--segment", "version=2")[0] == 0
-    assert Counts.load(shell.path("a.counts")).params.segment == (("version", "2"),)
+    told = shell.simulated("a.counts", 100, "--segment", "version=2")
+    assert Counts.load(told).params.segment == (("version", "2"),)

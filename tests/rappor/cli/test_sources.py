@@ -19,7 +19,7 @@ from shell import Shell, ok, refused, uploads
 
 from rappor import Counts, Params, Registry
 from rappor.cli.count_files import days_of
-from rappor.cli.sources import GoogleSource, PartSource, Source
+from rappor.cli.sources import GoogleSource, Source
 from rappor.google.effective_noise import Client
 
 GOOGLE = ROOT / "tests" / "rappor" / "google" / "data"
@@ -70,9 +70,7 @@ def test_decode_reads_what_a_collector_answers(shell: Shell, counts: str) -> Non
 
 def test_decode_of_reports_names_aggregate(shell: Shell) -> None:
     """Uploads and stored reports in the place of counts get the command that adds them up."""
-    reports = shell.path("reports.parquet")
-    simulated = ("--population", "population.csv", "--reports", "100", "--out", reports)
-    assert shell.metric("simulate", *simulated)[0] == 0
+    shell.simulated("reports.parquet", 100)
     (shell.place / "uploads.jsonl").write_bytes(b"\n".join(uploads(shell.place, 2)))
     for name in ("reports.parquet", "uploads.jsonl"):
         err = refused(shell("decode", name, "--candidates", "engines.txt"))
@@ -204,11 +202,8 @@ def test_texts_of_other_have_their_own_candidates(shell: Shell) -> None:
     pair = [Counts.zero(metric.params, metric.name) for metric in registry.values()]
     beside = str(place / "pair.toml")
 
-    def known(registry_path: str | None, known_path: str | None) -> list[str]:
-        source = PartSource(
-            paths=(), registry_path=registry_path, metric_name=None, known_path=known_path
-        )
-        return source.known(pair)
+    def known(registry: str | None, candidates: str | None) -> list[str]:
+        return source_of(registry=registry, candidates=candidates).known(pair)
 
     named = ["bing", "duckduckgo", "qwant"]
     assert known(beside, None) == ["kate", "nano"]

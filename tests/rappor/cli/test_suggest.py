@@ -19,9 +19,7 @@ def counts(shell: Shell) -> str:
     words = "\n".join(["mojek", "bing", *(f"engine {i}" for i in range(2000))])
     (shell.place / "list.txt").write_text(words)
     (shell.place / "list.txt.gz").write_bytes(gzip.compress(words.encode()))
-    simulated = ("--population", "population.csv", "--reports", "1e5", "--seed", "1")
-    assert shell.metric("simulate", *simulated, "--out", shell.path("week.counts"))[0] == 0
-    return "week.counts"
+    return shell.simulated("week.counts", "1e5")
 
 
 def test_a_string_of_the_list_is_suggested(shell: Shell, counts: str) -> None:
@@ -84,10 +82,8 @@ def test_where_the_candidates_explain_all_there_are_no_tables(shell: Shell, coun
 def test_known_candidates_may_be_the_metrics_own(shell: Shell, counts: str) -> None:
     """The registry names their file, and its minimum of reports holds."""
     words = ("--registry", "metrics.toml", "--list", "list.txt")
-    simulated = ("--population", "population.csv", "--seed", "1", "--reports")
-    for n_reports, expected in (("4999", 1), ("5000", 0)):
-        out = ("--out", shell.path("strict.counts"))
-        assert shell.metric("simulate", *simulated, n_reports, *out, name="engine_strict")[0] == 0
+    for n_reports, expected in ((4999, 1), (5000, 0)):
+        shell.simulated("strict.counts", n_reports, name="engine_strict")
         code, _, err = shell("discover", "strict.counts", *words)
         assert (code, "at least 5,000 reports, the minimum of engine_strict" in err) == (
             expected,
@@ -106,8 +102,7 @@ def test_the_list_is_written_as_the_devices_do(shell: Shell) -> None:
     )
     (shell.place / "population.csv").write_text("value,weight\nqwant,7\nmojek.example,3\n")
     (shell.place / "list.txt").write_text("https://Mojek.example/search\n")
-    simulated = ("--population", "population.csv", "--reports", "1e4", "--seed", "1")
-    assert shell.metric("simulate", *simulated, "--out", shell.path("week.counts"))[0] == 0
+    shell.simulated("week.counts", "1e4")
     words = ("week.counts", "--known", "engines.txt", "--list", "list.txt", "--json")
     (row,) = json.loads(shell("discover", *words)[1])["suggestions"]
     assert row["string"] == "mojek.example"
@@ -117,8 +112,6 @@ def test_answers_in_full_need_no_suggestions(shell: Shell) -> None:
     """Of categories all are known."""
     (shell.place / "population.csv").write_text("value,weight\nlight,1\ndark,1\n")
     (shell.place / "list.txt").write_text("light\n")
-    simulated = ("--population", "population.csv", "--reports", "1e3", "--metric", "theme")
-    out = ("--registry", "metrics.toml", "--out", shell.path("theme.counts"))
-    assert shell("simulate", *simulated, *out)[0] == 0
+    shell.simulated("theme.counts", "1e3", name="theme")
     words = ("theme.counts", "--registry", "metrics.toml", "--list", "list.txt")
     assert "every answer of another metric is known" in refused(shell("discover", *words))

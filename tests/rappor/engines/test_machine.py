@@ -170,23 +170,22 @@ def test_bad_rows_are_counted_by_their_reason_and_stop_nothing(name: str, tmp_pa
 
 
 def test_a_row_is_a_line_whatever_stands_beside_it(tmp_path: Path) -> None:
-    """JSON that is spread over two lines is no row, whether all other lines are right or not."""
+    """JSON that is spread over two lines is no row, nor are two objects on one.
+
+    Not even where there are as many objects as lines.
+    """
     rows = [json.dumps(as_text(row)) for row in rows_of("page", 5)]
-    for others in (rows, [*rows, "junk"], ["", *rows]):
-        text = "\n".join([*others, rows[0].replace(", ", ",\n", 1)])
-        (tmp_path / "x.jsonl").write_text(text)
-        found = aggregate(tmp_path / "x.jsonl")
-        assert found.n_reports == 5
-        assert found.refused == {("", "", "malformed"): 2 + ("junk" in others)}
-
-
-def test_two_objects_on_a_line_and_an_empty_line_are_no_two_rows(tmp_path: Path) -> None:
-    """Though there are as many objects as lines."""
-    text = json.dumps(as_text(rows_of("page", 1)[0]))
-    for pair in (text + text, f"{text} {text}"):
-        (tmp_path / "x.jsonl").write_text(f"{pair}\n\n{text}\n")
+    spread = rows[0].replace(", ", ",\n", 1)
+    for lines, n_malformed in (
+        ([*rows, spread], 2),
+        ([*rows, "junk", spread], 3),
+        (["", *rows, spread], 2),
+        ([*rows, rows[0] + rows[0], ""], 1),
+        ([*rows, f"{rows[0]} {rows[0]}", "", ""], 1),
+    ):
+        (tmp_path / "x.jsonl").write_text("\n".join(lines))
         found = aggregate(tmp_path)
-        assert (found.n_reports, found.refused) == (1, {("", "", "malformed"): 1})
+        assert (found.n_reports, found.refused) == (5, {("", "", "malformed"): n_malformed}), lines
 
 
 def test_a_quotation_mark_that_is_never_closed_spoils_its_own_line_only(tmp_path: Path) -> None:
@@ -400,16 +399,6 @@ def _number(value: int) -> bytes:
     """Return a number of three bytes as footers have it: Thrift's compact protocol."""
     folded = value * 2 if value >= 0 else -value * 2 - 1
     return bytes([folded & 127 | 128, folded >> 7 & 127 | 128, folded >> 14])
-
-
-def test_a_missing_file_or_column_is_named(tmp_path: Path) -> None:
-    """A path that is not there, and a Parquet file without a column."""
-    with pytest.raises(FileError, match="nothing: No such file"):
-        aggregate(tmp_path / "nothing")
-    table = pa.Table.from_pylist(rows_of("page", 5)).drop_columns(["cohort"])
-    pq.write_table(table, tmp_path / "x.parquet")
-    with pytest.raises(FileError, match=r"x.parquet: column cohort must be there once"):
-        aggregate(tmp_path)
 
 
 def test_empty_files_are_no_reports(tmp_path: Path) -> None:

@@ -137,19 +137,14 @@ def test_a_wrong_row_or_column_is_refused(
 
 
 def test_a_wrong_file_is_refused_with_its_path(tmp_path: Path) -> None:
-    """Another collection, a bad report, a foreign, cut or missing file: one sentence each."""
+    """One of another collection, a cut or a missing one."""
     path = written(tmp_path, reports(3, 6))
     with pytest.raises(FileError, match=r"reports.parquet: metric must be 'site'"):
         aggregate_parquet(path, params=PARAMS, metric="site")
-    with pytest.raises(FileError, match=r"reports.parquet: params must be"):
-        aggregate_parquet(path, params=OTHER, metric="page")
-    path = written(tmp_path, reports(3, 6), (np.zeros((2, 2), np.uint8), np.array([0, 9])))
-    with pytest.raises(FileError, match="got 9 in row 4"):
-        aggregated(path)
     path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(FileError):
+    with pytest.raises(FileError, match=r"reports.parquet: it cannot be read as Parquet"):
         aggregated(path)
-    with pytest.raises(FileError, match="No such file"):
+    with pytest.raises(FileError, match="nothing: No such file"):
         aggregated(tmp_path / "nothing")
 
 

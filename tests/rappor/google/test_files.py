@@ -121,15 +121,6 @@ def test_recorded_collection_is_decoded_with_fewer_false_strings_and_better_cove
     assert outside <= stats.binom.isf(1e-9, len(true), 0.05)
 
 
-def test_counts_and_parameters_go_both_ways(tmp_path: Path) -> None:
-    """Written files hold the same numbers as those that were read."""
-    counts = files.read_counts(GOOGLE / "counts.csv", PAPER)
-    files.write_counts(tmp_path / "counts.csv", counts)
-    files.write_params(tmp_path / "params.csv", PAPER)
-    assert files.read_counts(tmp_path / "counts.csv", PAPER) == counts
-    assert files.read_params(tmp_path / "params.csv") == PAPER
-
-
 @pytest.mark.parametrize(
     ("params", "said"),
     [

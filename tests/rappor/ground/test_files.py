@@ -84,23 +84,14 @@ def test_a_full_disk_names_the_file(tmp_path: Path) -> None:
         pass
 
 
-def test_text_is_read_with_or_without_a_mark(tmp_path: Path) -> None:
-    """A byte-order mark is not part of the text; line endings are left alone."""
+def test_text_is_read_as_utf_8_or_refused(tmp_path: Path) -> None:
+    """A byte-order mark is no part of it, line ends stay; a line in another encoding is named."""
     path = tmp_path / "x"
     path.write_bytes(b"\xef\xbb\xbfa\r\nb")
     assert read_text(path) == "a\r\nb"
-
-
-def test_another_encoding_is_refused_with_its_line(tmp_path: Path) -> None:
-    """The first line that is not UTF-8 is named."""
-    path = tmp_path / "x"
     path.write_bytes(b"a\nb\nM\xfcller\n")
     with pytest.raises(FileError, match="line 3: it is not UTF-8"):
         read_text(path)
-
-
-def test_a_missing_file_is_one_sentence(tmp_path: Path) -> None:
-    """The path and the system's reason are told."""
     with pytest.raises(FileError, match="nothing: No such file"):
         read_text(tmp_path / "nothing")
 

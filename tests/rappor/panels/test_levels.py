@@ -40,7 +40,7 @@ def test_a_string_is_found_by_all_samples_or_any_one(seed: int) -> None:
     assert {name for name, yes in zip(apart.names, apart.found, strict=True) if yes} == shown
     part = max(int(whole.detected.sum()), 1) / 20
     assert (apart.level, apart.detection.confidence) == pytest.approx((0.2 * part, 1 - 0.1 * part))
-    levels = apart.levels(np.arange(20), apart.alone, [1] * 3)
+    levels = apart.levels(np.arange(20), apart.alone)
     for number, each in enumerate(alone):
         detected = [each[name] <= 0.2 * part for name in apart.names]
         assert levels.detected[number].tolist() == detected

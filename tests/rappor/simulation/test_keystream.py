@@ -42,11 +42,6 @@ def test_a_substream_does_not_depend_on_what_was_drawn() -> None:
     assert np.array_equal(stream.spawn(2).coins(5), before)
 
 
-def test_without_a_seed_every_stream_differs() -> None:
-    """The system's generator supplies the key."""
-    assert not np.array_equal(Keystream().coins(8), Keystream().coins(8))
-
-
 @pytest.mark.parametrize("cut", [0, 1, 3, 65535, 65536, 65537, 130000])
 def test_coins_do_not_depend_on_how_they_are_drawn(cut: int) -> None:
     """Two draws join to one, also across the pieces that are encrypted at a time."""
@@ -92,10 +87,3 @@ raise SystemExit(1)
 def test_a_fork_cannot_draw_its_parents_coins() -> None:
     """In a forked process drawing is refused, and a substream works."""
     run_python("-c", FORK)
-
-
-def test_the_generator_is_repeatable() -> None:
-    """The seeded generator continues from the stream: equal seeds, equal draws."""
-    first, second = Keystream(2).generator(), Keystream(2).generator()
-    assert first.integers(0, 2**62) == second.integers(0, 2**62)
-    assert Keystream(3).generator().integers(0, 2**62) != first.integers(0, 2**62)
