@@ -70,17 +70,17 @@ def read_contents(folder: str | os.PathLike[str]) -> Contents:
             return Contents(has_secret=True, scopes=scopes, spent=spent, counters={})
         try:
             with store.reading() as db:
-                held = tuple(admission.held(db))
+                held, waiting = tuple(admission.held(db)), spool.waiting_rows(db)
                 return Contents(
                     has_secret=True,
-                    waiting=tuple(spool.waiting_reports(db)),
-                    due=tuple(spool.due_times(db)),
+                    waiting=tuple(report for report, _, _ in waiting),
+                    due=tuple(due for _, due, _ in waiting),
                     pending=tuple(spool.pending(db)),
                     held=held,
                     scopes=scopes,
                     spent=spent,
                     sent=tuple(spool.log(db)),
-                    bodies=(*spool.bodies(db), *(each.body for each in held)),
+                    bodies=(*(body for _, _, body in waiting), *(each.body for each in held)),
                     counters=counters(db),
                 )
         finally:
