@@ -1,12 +1,12 @@
 from rappor_client.budget.spent import MetricSpent as MetricSpent
 from rappor_client.budget.spent import Spent as Spent
 from rappor_client.client import Client as Client
-from rappor_client.developer.handle import Handle as Handle
-from rappor_client.errors import UploadError as UploadError
+from rappor_client.client import Handle as Handle
 from rappor_client.folder.spool import Sent as Sent
 from rappor_client.folder.spool import SentReport as SentReport
 from rappor_client.network.transport import Answer as Answer
 from rappor_client.network.transport import Transport as Transport
+from rappor_client.network.transport import UploadError as UploadError
 from rappor_client.outbox.flushed import Flushed as Flushed
 from rappor_client.outbox.flushed import FlushReason as FlushReason
 from rappor_client.outcome import Outcome as Outcome

@@ -10,8 +10,9 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Self, TypeVar
 
 from rappor.ground.errors import MetricError, ParamsError, ReportError
 from rappor.registry.metric import Metric
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from rappor_client.person.withdrawal import Withdrawal
 
 _Result = TypeVar("_Result")
+_Value_contra = TypeVar("_Value_contra", contravariant=True)
 _PATIENCE: Final = 0.05
 """The seconds that a durable `record` waits for another process's lock."""
 
@@ -541,6 +543,18 @@ class Client:
         except Exception as error:  # noqa: BLE001 - nothing of a device may stop its host
             self._failed(error)
         return otherwise
+
+
+@dataclass(frozen=True, slots=True)
+class Handle(Generic[_Value_contra]):
+    """One metric of a client; `rappor-client handles` writes them for a whole registry."""
+
+    client: Client
+    name: str
+
+    def record(self, value: _Value_contra) -> Outcome:
+        """Record a value, as `Client.record` does."""
+        return self.client.record(self.name, value)
 
 
 def _read(registry: Registry | str | os.PathLike[str]) -> Registry:

@@ -22,8 +22,7 @@ from rappor.protocol.randomizer import Coins
 from rappor.protocol.wire import Report, decode_base64url
 from rappor.registry.registry import Registry
 from rappor_client.client import Client
-from rappor_client.errors import UploadError
-from rappor_client.network.transport import Answer
+from rappor_client.network.transport import Answer, UploadError
 from rappor_client.person.contents import Contents, read_contents
 from rappor_client.settings import Policy
 

@@ -19,9 +19,8 @@ from rappor.protocol.randomizer import SECRET_BYTES, Secret
 from rappor.protocol.wire import Upload
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
-from rappor_client.errors import UploadError
 from rappor_client.folder.failures import warn
-from rappor_client.network.transport import Answer, Transport
+from rappor_client.network.transport import Answer, Transport, UploadError
 
 _MOST_THREADS: Final = 4
 _SECONDS: Final = 5.0

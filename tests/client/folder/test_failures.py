@@ -12,8 +12,8 @@ import pytest
 from devices import Home, locked, metric_of, own
 from programs import run_python
 from rappor_client import Answer, Caps, Client, Outcome, Policy, Reason, SpoolLimits, testing
-from rappor_client.errors import UploadError
 from rappor_client.folder.failures import DamagedError, Failures, is_busy
+from rappor_client.network.transport import UploadError
 from rappor_client.testing import FixedClock, MemoryTransport
 
 from rappor import Registry
