@@ -31,9 +31,9 @@ from rappor.protocol.randomizer import Coins
 from rappor_client.budget import admission
 from rappor_client.folder import spool
 from rappor_client.folder.counters import read_state, write_state
+from rappor_client.folder.forking import Turn
 from rappor_client.folder.own_folder import BUSY_SECONDS, BusyError, GoneError
 from rappor_client.folder.spool import CLAIM_SECONDS, GIVE_UP_SECONDS, Pending
-from rappor_client.folder.turn import Turn
 from rappor_client.network.transport import Answer, Transport, UploadError
 from rappor_client.outbox.flushed import FlushReason, Step
 from rappor_client.outbox.stops import Stops

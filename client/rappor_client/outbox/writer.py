@@ -31,10 +31,9 @@ from rappor_client.budget.reservation import Limits, Reserved
 from rappor_client.folder import spool
 from rappor_client.folder.counters import count
 from rappor_client.folder.failures import DamagedError
-from rappor_client.folder.forking import hold_over_forks
+from rappor_client.folder.forking import Shared
 from rappor_client.folder.own_folder import BUSY_SECONDS, RETRY_SECONDS, BusyError
 from rappor_client.folder.store import Store
-from rappor_client.folder.turn import Turn
 from rappor_client.outbox.stops import Stops
 from rappor_client.periods import day_of
 from rappor_client.settings import Settings
@@ -71,7 +70,7 @@ class Event:
         return day_of(self.now)
 
 
-class Writer:
+class Writer(Shared):
     """Commits the events of one device."""
 
     def __init__(
@@ -98,10 +97,9 @@ class Writer:
         self._events = collections.deque[Event]()
         self._counts = collections.Counter[str]()
         self._silent: tuple[Reserved, int, frozenset[str]] | None = None
-        self._turn = Turn()
         self._is_awake = False
         self._begin_anew()
-        hold_over_forks(self)
+        super().__init__()
         self.store = Store(identity.spool)
         _ALL.add(self)
 
@@ -169,18 +167,10 @@ class Writer:
                 raise BusyError
             time.sleep(RETRY_SECONDS)
 
-    def before_fork(self, deadline: float) -> None:
-        """Wait until nothing is half done, or the time is over."""
-        self._turn.before_fork(deadline)
-
-    def after_fork_in_parent(self) -> None:
-        """Go on."""
-        self._turn.after_fork_in_parent()
-
     def after_fork_in_child(self) -> None:
         """Forget what the parent will write, and take new locks: its threads are not here."""
         self.clear()
-        self._turn.after_fork_in_child()
+        super().after_fork_in_child()
         self._begin_anew()
         self._identity.folder.drop_lock_of_parent()
         self._identity.look_again()

@@ -18,7 +18,7 @@ from programs import run_python
 from rappor_client import Client, testing
 from rappor_client.folder import forking
 from rappor_client.folder.failures import Failures
-from rappor_client.folder.forking import hold_over_forks, unforked
+from rappor_client.folder.forking import Shared, unforked
 from rappor_client.testing import MemoryTransport
 from registries import toml_of
 
@@ -138,20 +138,14 @@ def test_no_late_import_begins_beside_a_fork() -> None:
         with unforked() as is_kept:
             told.append(is_kept)
 
-    class Looking:
-        def before_fork(self, _: float) -> None:
+    class Looking(Shared):
+        def before_fork(self, deadline: float) -> None:
+            super().before_fork(deadline)
             other = threading.Thread(target=look)
             other.start()
             other.join()
 
-        def after_fork_in_parent(self) -> None:
-            pass
-
-        def after_fork_in_child(self) -> None:
-            pass
-
-    shared = Looking()
-    hold_over_forks(shared)
+    _shared = Looking()
     in_child(bool)
     look()
     assert told == [False, True]
@@ -263,22 +257,22 @@ def see(client: Client, waiting: int) -> None:
     client.close()
 
 
-class Interrupted:
+class Interrupted(Shared):
     """What threads share, in whose hook a signal's handler raises."""
 
     def __init__(self, at: str) -> None:
         self.at = at
+        super().__init__()
 
-    def before_fork(self, _: float) -> None:
+    def before_fork(self, deadline: float) -> None:
         """Raise once, if that is where."""
         self.happen("before")
+        super().before_fork(deadline)
 
     def after_fork_in_parent(self) -> None:
         """Raise once, if that is where."""
         self.happen("after")
-
-    def after_fork_in_child(self) -> None:
-        """Do nothing."""
+        super().after_fork_in_parent()
 
     def happen(self, at: str) -> None:
         """Raise as Ctrl-C does."""
@@ -291,9 +285,9 @@ class Interrupted:
 @pytest.mark.parametrize("at", ["before", "after"])
 def test_signal_that_raises_in_a_fork_leaves_nothing_locked(at: str, home: Home) -> None:
     """Before it or after it: another thread records, opens a client and forks afterwards."""
-    client, interrupted = home.open(), Interrupted(at)
+    client = home.open()
     failures = [Failures(home.place) for _ in range(20)]
-    hold_over_forks(interrupted)
+    interrupted = Interrupted(at)
     in_child(bool)
     assert interrupted.at == "done"
 
