@@ -41,20 +41,12 @@ from rappor_client.settings import Policy, Settings, check_consent, read_names
 if TYPE_CHECKING:
     from rappor_client.outbox.background import Sender
     from rappor_client.outbox.debug_door import DebugDoor
-    from rappor_client.outbox.uploader import Uploader
     from rappor_client.person.withdrawal import Withdrawal
 
 _Result = TypeVar("_Result")
 _Value_contra = TypeVar("_Value_contra", contravariant=True)
 _PATIENCE: Final = 0.05
 """The seconds that a durable `record` waits for another process's lock."""
-
-
-class _Sending(NamedTuple):
-    """What carries reports away in one process."""
-
-    uploader: Uploader
-    sender: Sender
 
 
 class _Working(NamedTuple):
@@ -85,7 +77,7 @@ class Client:
         self._working: _Working | None = None
         self._lanes: dict[str, Lane] = {}
         self._told: tuple[int, frozenset[str]] | None = None
-        self._sendings: dict[int, _Sending] = {}
+        self._senders: dict[int, Sender] = {}
         self._door: DebugDoor | None = None
 
     @classmethod
@@ -405,14 +397,14 @@ class Client:
         with writer.store.reading() as db:
             self._stops.recall(db)
             n_waiting, is_held = spool.waiting(db), admission.next_end(db) is not None
-        sending = self._sending() if self._settings.policy.background else None
-        if sending is not None and (n_waiting or is_held):
-            sending.sender.catch_up(n_waiting)
+        sender = self._sender() if self._settings.policy.background else None
+        if sender is not None and (n_waiting or is_held):
+            sender.catch_up(n_waiting)
 
     def _committed(self, is_new: bool) -> None:  # noqa: FBT001 - a hook
         """Let the background sender know that something is on the disk."""
-        if is_new and self._settings.policy.background and (sending := self._sending()) is not None:
-            sending.sender.nudge()
+        if is_new and self._settings.policy.background and (sender := self._sender()) is not None:
+            sender.nudge()
 
     def _commit(self, patience: float) -> None:
         """Write what waits in memory, if that is possible within some seconds."""
@@ -429,8 +421,8 @@ class Client:
 
         if self._working is not None and self._consent:
             self._working.writer.commit(patience=min(BUSY_SECONDS, left(_PATIENCE)))
-        while self._consent and (sending := self._sending()) is not None:
-            step = sending.uploader.step(
+        while self._consent and (sender := self._sender()) is not None:
+            step = sender.uploader.step(
                 timeout=left(),
                 tried={earlier.upload_id for earlier in steps},
                 is_urgent=not any(earlier.is_attempt for earlier in steps),
@@ -451,30 +443,30 @@ class Client:
         absent = FlushReason.NO_COLLECTOR if self._consent else FlushReason.NO_CONSENT
         return Flushed(reason=absent, waiting=waiting)
 
-    def _sending(self) -> _Sending | None:
+    def _sender(self) -> Sender | None:
         """Return what carries reports away, new in a process that was forked."""
         transport, working = self._settings.transport, self._working
         if transport is None or working is None:
             return None
         process = os.getpid()
-        if (sending := self._sendings.get(process)) is None:
+        if (sender := self._senders.get(process)) is None:
             from rappor_client.outbox.background import Sender  # noqa: PLC0415 - loaded at opening
             from rappor_client.outbox.uploader import Uploader  # noqa: PLC0415 - loaded at opening
 
             uploader = Uploader(
                 working.writer, transport, self._settings, self._obstacle, self._stops
             )
-            sender = Sender(uploader, clock=self._clock, on_failure=self._failed)
+            own = Sender(uploader, clock=self._clock, on_failure=self._failed)
             # of several threads here, all get the one that came first
-            sending = self._sendings.setdefault(process, _Sending(uploader, sender))
-        return sending
+            sender = self._senders.setdefault(process, own)
+        return sender
 
     def _stop_sending(self) -> bool:
         """Sever the exchange under way; true if nothing can be sent any more."""
-        if (sending := self._sendings.pop(os.getpid(), None)) is None:
+        if (sender := self._senders.pop(os.getpid(), None)) is None:
             return True
-        sending.sender.stop()
-        return sending.uploader.close()
+        sender.stop()
+        return sender.uploader.close()
 
     def _close_files(self) -> None:
         if self._working is not None:

@@ -54,7 +54,6 @@ class FixedCoins:
     """Coins that fall the same way in each run, by SHA-256 of a seed; never for real reports."""
 
     def __init__(self, seed: int) -> None:
-        """Begin the sequence of a seed."""
         self._seed = seed
         self._drawn = 0
 
@@ -74,7 +73,6 @@ class MemoryTransport:
     """
 
     def __init__(self, script: Iterable[Answer | None] = ()) -> None:
-        """Keep the script."""
         self.script = list(script)
         self.bodies: list[bytes] = []
         self.reports: list[Report] = []

@@ -79,11 +79,6 @@ def is_unclean(host: Path) -> bool:
         return True
 
 
-def is_at_rest(host: Path) -> bool:
-    """Return whether the file is there and holds the one line."""
-    return (host / NAME).exists() and not is_unclean(host)
-
-
 def years_of(document: Mapping[str, Any] | None) -> dict[int, float]:
     """Return the nats reserved by year; infinite where that is not known."""
     if document is None or not is_ours(document):

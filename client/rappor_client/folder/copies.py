@@ -23,7 +23,6 @@ class Sealed:
     __slots__ = ("bytes",)
 
     def __init__(self, data: bytes) -> None:
-        """Take in the bytes."""
         self.bytes = data
 
     def __repr__(self) -> str:

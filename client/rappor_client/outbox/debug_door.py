@@ -32,7 +32,6 @@ class DebugDoor:
     """Sends an example of each metric that is recorded, and logs what becomes of it."""
 
     def __init__(self, registry: Registry, transport: Transport) -> None:
-        """Keep what is collected and what leads to the door."""
         self._registry = registry.in_segment({})
         self._transport = transport
         self._secret = Secret(os.urandom(SECRET_BYTES))

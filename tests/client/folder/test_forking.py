@@ -183,9 +183,9 @@ def senders_of(client: Client, n_threads: int) -> set[int]:
     def work() -> None:
         start.wait()
         client.record("page", "x")
-        sending = client._sending()
-        assert sending is not None
-        met.add(id(sending.sender))
+        sender = client._sender()
+        assert sender is not None
+        met.add(id(sender))
 
     threads = [threading.Thread(target=work) for _ in range(n_threads)]
     for thread in threads:
