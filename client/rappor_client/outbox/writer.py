@@ -88,7 +88,7 @@ class Writer(Shared):
         `refused` are the metrics that the person refuses; they may become more.
         """
         self._refused = refused
-        self._identity = identity
+        self.identity = identity
         self._settings = settings
         self._stops = stops
         self._on_commit = on_commit
@@ -159,7 +159,7 @@ class Writer(Shared):
             with (
                 contextlib.suppress(BusyError),
                 self._turn.taken(deadline - time.monotonic()),
-                self._identity.folder.attempt() as is_inside,
+                self.identity.folder.attempt() as is_inside,
             ):
                 if is_inside:
                     return self._mended(action, at)
@@ -172,8 +172,8 @@ class Writer(Shared):
         self.clear()
         super().after_fork_in_child()
         self._begin_anew()
-        self._identity.folder.drop_lock_of_parent()
-        self._identity.look_again()
+        self.identity.folder.drop_lock_of_parent()
+        self.identity.look_again()
 
     def _begin_anew(self) -> None:
         self._tokens = queue.SimpleQueue[None]()
@@ -186,7 +186,7 @@ class Writer(Shared):
             return self._write(action, at)
         except DamagedError as error:
             self._on_failure(error)
-            self._identity.look_again()
+            self.identity.look_again()
             self.store.remove()
             self._counts["spool_lost"] += 1
             return self._write(action, at)
@@ -211,12 +211,12 @@ class Writer(Shared):
 
     def _refresh(self) -> None:
         """Look at the folder again: it may be another device by now, or another year."""
-        self._identity.refresh()
-        if self._identity.spool != self.store.path:
+        self.identity.refresh()
+        if self.identity.spool != self.store.path:
             self.store.close()
-            self.store.path = self._identity.spool
+            self.store.path = self.identity.spool
         if not self.store.exists():
-            self._identity.folder.touch(self.store.path.name)
+            self.identity.folder.touch(self.store.path.name)
 
     def _write_all(
         self,
@@ -225,7 +225,7 @@ class Writer(Shared):
         action: Action[_Result],
         at: float | None,
     ) -> _Result:
-        identity, now = self._identity, self._settings.policy.clock()
+        identity, now = self.identity, self._settings.policy.clock()
         with self.store.transaction(patience=_BUSY_SECONDS) as db:
             admission.agree(db, identity.number)
             self._stops.recall(db)  # another process may have been asked

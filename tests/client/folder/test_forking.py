@@ -227,8 +227,8 @@ def test_fork_does_not_wait_for_a_disk_that_hangs(
     client = home.open()
     client.record("page", "x")
     assert client.waiting() == 1
-    assert client._working is not None
-    writer = client._working.writer
+    writer = client._writer
+    assert writer is not None
     is_inside, may_end = threading.Event(), threading.Event()
 
     def hang() -> None:

@@ -239,10 +239,10 @@ def test_collector_that_always_fails_is_asked_less_and_less(home: Home) -> None:
 
 def claim(client: Client, clock: FixedClock) -> None:
     """Claim an upload, as a step does that sends it next."""
-    sender, working = client._sender(), client._working
+    sender, writer = client._sender(), client._writer
     assert sender is not None
-    assert working is not None
-    claimed = working.writer.run(
+    assert writer is not None
+    claimed = writer.run(
         lambda db: sender.uploader._claim(db, clock(), (), is_urgent=True, is_backlog=False),
         patience=1.0,
     )
