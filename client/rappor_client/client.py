@@ -347,8 +347,7 @@ class Client:
         except (MetricError, ParamsError):
             raise
         except Exception as error:  # noqa: BLE001 - nothing of a device may stop its host
-            named = isinstance(error, UnusableError)
-            self._disabled = str(error) if named else _in_words(error)
+            self._disabled = _in_words(error)
             warn("telemetry is disabled in %s: %s", self._settings.folder, self._disabled)
             return
         self._safely(self._settle, None)
@@ -415,8 +414,7 @@ class Client:
         while self._consent and (sender := self._sender()) is not None:
             step = sender.uploader.step(
                 timeout=left(),
-                tried={earlier.upload_id for earlier in steps},
-                is_urgent=not any(earlier.is_attempt for earlier in steps),
+                tried={earlier.upload_id for earlier in steps if earlier.is_attempt},
             )
             steps.append(step)
             if step.reason is FlushReason.NO_CONSENT:
@@ -571,6 +569,8 @@ def _debug_door(collector: object, key: str, registry: Registry) -> DebugDoor:
 
 def _in_words(error: Exception) -> str:
     """Say what keeps a device from its folder."""
+    if isinstance(error, UnusableError):
+        return str(error)
     if isinstance(error, BusyError):
         return "another process keeps the folder locked"
     return f"the folder cannot be used: {name_failure(error)}"

@@ -56,6 +56,11 @@ def interval_end(interval: str, now: float) -> float:
     return (now - offset) // length * length + length + offset
 
 
+def is_far_ahead(ends: float, seconds: float, now: float) -> bool:
+    """Return whether an interval of this length begins so late that the clock must be wrong."""
+    return ends > now + 2 * seconds
+
+
 def after_day(day: str) -> float:
     """Return the first moment (UTC) after a day in ISO form."""
     return ((datetime.date.fromisoformat(day) - _FIRST_DAY).days + 1) * DAY

@@ -46,11 +46,6 @@ class Pending(NamedTuple):
     claimed_until: float = 0.0
     backoff_until: float = 0.0
 
-    @property
-    def retry_at(self) -> float:
-        """The moment from which the background sender tries again."""
-        return max(self.claimed_until, self.backoff_until)
-
 
 _PENDING: Final = f"SELECT {', '.join(Pending._fields)} FROM report WHERE"  # noqa: S608 - our own words
 

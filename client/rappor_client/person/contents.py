@@ -7,7 +7,6 @@ it tells only whether there is one.
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import sqlite3
 from collections.abc import Iterator, Mapping
@@ -90,11 +89,9 @@ def read_contents(folder: str | os.PathLike[str]) -> Contents:
 def read_spent(folder: Path) -> Spent:
     """Return what a folder's device has spent: of its state, or of the line of a withdrawal."""
     known = read_state(folder)
-    if known is not None:
-        return Spent.of(known[0])
-    years = remainder.read_years(folder, 0)
-    nats = math.inf if math.inf in years.values() else 0.0
-    return Spent(nats=nats, metrics={}, reserved=years)
+    if known is None:
+        return Spent.of((), remainder.read_years(folder, 0))
+    return Spent.of(known[0].scopes.values(), known[0].reserved.by_year())
 
 
 def check_telemetry(folder: Path) -> None:

@@ -38,7 +38,7 @@ def put_by(open_client: Opener, *values: str) -> None:
 def retry_at(folder: Path) -> float:
     """Return when the background sender tries the pending upload again."""
     (pending,) = peek(folder).pending
-    return pending.retry_at
+    return pending.backoff_until
 
 
 def test_upload_holds_one_report(home: Home) -> None:
@@ -243,7 +243,7 @@ def claim(client: Client, clock: FixedClock) -> None:
     assert sender is not None
     assert writer is not None
     claimed = writer.run(
-        lambda db: sender.uploader._claim(db, clock(), (), is_urgent=True, is_backlog=False),
+        lambda db: sender.uploader._claim(db, clock(), (), is_backlog=False),
         patience=1.0,
     )
     assert isinstance(claimed, Pending)
