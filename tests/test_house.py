@@ -102,7 +102,7 @@ def test_device_imports_light_wings_only() -> None:
 
 
 DEVICE = (
-    {"version", "outcome", "periods", "switches"},
+    {"version", "periods", "switches"},
     {"network"},
     {"settings"},
     {"folder"},

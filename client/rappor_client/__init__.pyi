@@ -9,8 +9,8 @@ from rappor_client.network.transport import Transport as Transport
 from rappor_client.network.transport import UploadError as UploadError
 from rappor_client.outbox.flushed import Flushed as Flushed
 from rappor_client.outbox.flushed import FlushReason as FlushReason
-from rappor_client.outcome import Outcome as Outcome
-from rappor_client.outcome import Reason as Reason
+from rappor_client.outbox.outcome import Outcome as Outcome
+from rappor_client.outbox.outcome import Reason as Reason
 from rappor_client.person.withdrawal import Withdrawal as Withdrawal
 from rappor_client.settings import Caps as Caps
 from rappor_client.settings import Policy as Policy

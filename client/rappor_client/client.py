@@ -31,9 +31,9 @@ from rappor_client.folder.tracebacks import silent
 from rappor_client.network.transport import Transport
 from rappor_client.outbox.flushed import Flushed, FlushReason, Step, sum_up
 from rappor_client.outbox.lanes import Lane, draw_tag, lane_of
+from rappor_client.outbox.outcome import FAILED, SILENT, Outcome, Reason
 from rappor_client.outbox.stops import Stops
 from rappor_client.outbox.writer import Writer
-from rappor_client.outcome import FAILED, SILENT, Outcome, Reason
 from rappor_client.periods import bounded, day_of
 from rappor_client.settings import Policy, Settings, check_consent, read_names
 
