@@ -328,18 +328,6 @@ def test_programs_with_different_registries_share_one_budget(home: Home) -> None
     assert one.spent().reserved == {2026: pytest.approx(4, abs=0.001)}
 
 
-def test_order_of_a_new_registry_takes_no_room_that_is_taken(home: Home) -> None:
-    """A metric that stands before one that has reserved gets what is left."""
-    caps = Caps(total=4.01)
-    client = home.open(metric_of("late"), caps=caps)
-    assert client.record("late", "x")
-    client.close()
-    client = home.open(metric_of("early"), metric_of("late"), caps=caps)
-    assert client.record("early", "x") == Outcome.SILENT
-    assert client.record("late", "x") == Outcome.KEPT
-    assert sum(client.spent().reserved.values()) <= 4.01
-
-
 def test_cap_for_life_counts_all_years(home: Home, caplog: pytest.LogCaptureFixture) -> None:
     """An epoch in its own year, a metric without epochs once; what is silent is named."""
     metrics = (metric_of("life"), metric_of("year", epoch="year"))

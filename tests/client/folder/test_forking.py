@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import threading
-import time
 from pathlib import Path
 
 import forking_child
@@ -104,30 +103,6 @@ def test_fork_waits_for_what_another_thread_loads(late: str, action: str, tmp_pa
     )
     (tmp_path / "metrics.toml").write_text(toml_of(normalize="'domain'"))
     run_python("-c", program, folder=tmp_path)
-
-
-def test_fork_waits_for_a_late_import() -> None:
-    """Else the child would wait for the module that another thread was importing."""
-    steps: list[str] = []
-    is_inside = threading.Event()
-
-    def import_late() -> None:
-        with unforked() as is_kept:
-            assert is_kept
-            is_inside.set()
-            time.sleep(0.1)
-            steps.append("imported")
-
-    importing = threading.Thread(target=import_late)
-    importing.start()
-    assert is_inside.wait(300)
-    child = os.fork()
-    if child == 0:
-        os._exit(0)
-    steps.append("forked")
-    importing.join()
-    os.waitpid(child, 0)
-    assert steps == ["imported", "forked"]
 
 
 def test_no_late_import_begins_beside_a_fork() -> None:
