@@ -303,19 +303,12 @@ def drop_held(db: sqlite3.Connection) -> None:
 def held(db: sqlite3.Connection) -> list[Held]:
     """Return every report that is held for its interval, by metric."""
     query = "SELECT * FROM held WHERE report IS NOT NULL ORDER BY metric, ends"
-    rows = [
-        (name, ends, Offered.from_text(db, name, epoch, text))
-        for name, epoch, ends, _, _, text in db.execute(query).fetchall()
-    ]
-    return [
-        Held(
-            name,
-            ends,
-            each.prepared.pattern,
-            Upload(id=each.upload_id, reports=(each.prepared.report,)).to_json(),
-        )
-        for name, ends, each in rows
-    ]
+    found = []
+    for name, epoch, ends, _, _, text in db.execute(query).fetchall():
+        offered = Offered.from_text(db, name, epoch, text)
+        upload = Upload(id=offered.upload_id, reports=(offered.prepared.report,))
+        found.append(Held(name, ends, offered.prepared.pattern, upload.to_json()))
+    return found
 
 
 def next_end(db: sqlite3.Connection) -> float | None:
