@@ -102,15 +102,13 @@ def test_device_imports_light_wings_only() -> None:
 
 
 DEVICE = (
-    {"errors", "version", "outcome", "periods", "switches"},
+    {"version", "periods", "switches"},
     {"network"},
     {"settings"},
     {"folder"},
     {"budget"},
     {"outbox", "person"},
-    {"lanes"},
     {"client"},
-    {"developer"},
     {"audited", "cli", "kit", "testing"},
     {"pytest_plugin"},
 )

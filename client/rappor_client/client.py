@@ -10,14 +10,14 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, Self, TypeVar
 
 from rappor.ground.errors import MetricError, ParamsError, ReportError
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
 from rappor_client.budget import admission
-from rappor_client.budget.identity import Identity
 from rappor_client.budget.spent import NOTHING_SPENT, Spent
 from rappor_client.budget.state import State
 from rappor_client.folder import spool
@@ -31,35 +31,21 @@ from rappor_client.folder.tracebacks import silent
 from rappor_client.network.transport import Transport
 from rappor_client.outbox.flushed import Flushed, FlushReason, Step, sum_up
 from rappor_client.outbox.lanes import Lane, draw_tag, lane_of
+from rappor_client.outbox.outcome import FAILED, SILENT, Outcome, Reason
 from rappor_client.outbox.stops import Stops
 from rappor_client.outbox.writer import Writer
-from rappor_client.outcome import FAILED, SILENT, Outcome, Reason
 from rappor_client.periods import bounded, day_of
 from rappor_client.settings import Policy, Settings, check_consent, read_names
 
 if TYPE_CHECKING:
     from rappor_client.outbox.background import Sender
     from rappor_client.outbox.debug_door import DebugDoor
-    from rappor_client.outbox.uploader import Uploader
     from rappor_client.person.withdrawal import Withdrawal
 
 _Result = TypeVar("_Result")
+_Value_contra = TypeVar("_Value_contra", contravariant=True)
 _PATIENCE: Final = 0.05
 """The seconds that a durable `record` waits for another process's lock."""
-
-
-class _Sending(NamedTuple):
-    """What carries reports away in one process."""
-
-    uploader: Uploader
-    sender: Sender
-
-
-class _Working(NamedTuple):
-    """What a device works with, unless it is disabled or there is no consent."""
-
-    identity: Identity
-    writer: Writer
 
 
 class Client:
@@ -80,10 +66,10 @@ class Client:
         self._stops = Stops(settings.registry.together)
         self._disabled = ""
         self._consent = False
-        self._working: _Working | None = None
+        self._writer: Writer | None = None  # none where it is disabled or there is no consent
         self._lanes: dict[str, Lane] = {}
         self._told: tuple[int, frozenset[str]] | None = None
-        self._sendings: dict[int, _Sending] = {}
+        self._senders: dict[int, Sender] = {}
         self._door: DebugDoor | None = None
 
     @classmethod
@@ -289,8 +275,8 @@ class Client:
         if lane.reason is not None:
             return SILENT[lane.reason]
         value = lane.ready.checked(value)  # before the secret is touched
-        assert self._working is not None
-        writer, coins = self._working.writer, self._settings.policy.coins
+        writer, coins = self._writer, self._settings.policy.coins
+        assert writer is not None
         if not lane.ready.fits(value):
             writer.count("unfit")
         is_durable = lane.metrics[0].durable
@@ -306,20 +292,20 @@ class Client:
 
     def _lane(self, name: str) -> Lane | None:
         """Return what is known of a metric now; None where the device is disabled."""
-        working, now = self._working, self._clock()
+        writer, now = self._writer, self._clock()
         lane = self._lanes.get(name) if isinstance(name, str) else None
         if (
             lane is not None
-            and working is not None
-            and lane.holds(working.identity.state, now, self._stops.until)
+            and writer is not None
+            and lane.holds(writer.identity.state, now, self._stops.until)
         ):
             return lane
         metrics = self._metrics(name)
         if metrics[0].name != name:
             raise MetricError(f"{name} is answered together with {metrics[0].name}: record that")
-        if working is None:
+        if writer is None:
             return None
-        state = working.identity.state
+        state = writer.identity.state
         lane = lane_of(metrics, state, now, self._stops, self._silent_in)
         if name in self._opted_out:
             lane.reason = Reason.OPTED_OUT
@@ -344,8 +330,8 @@ class Client:
         A registry that does not fit is no error here: it may fit in a later year, and the clock
         may be behind.
         """
-        assert self._working is not None
-        silent = self._working.writer.silent(state.reserved, year)
+        assert self._writer is not None
+        silent = self._writer.silent(state.reserved, year)
         if silent and (year, silent) != self._told:
             self._told = (year, silent)
             names = ", ".join(sorted(silent))
@@ -357,38 +343,36 @@ class Client:
         try:
             if obstacle:
                 raise UnusableError(obstacle)
-            self._working = self._opened()
+            self._writer = self._opened()
         except (MetricError, ParamsError):
             raise
         except Exception as error:  # noqa: BLE001 - nothing of a device may stop its host
-            named = isinstance(error, UnusableError)
-            self._disabled = str(error) if named else _in_words(error)
+            self._disabled = _in_words(error)
             warn("telemetry is disabled in %s: %s", self._settings.folder, self._disabled)
             return
         self._safely(self._settle, None)
 
-    def _opened(self) -> _Working:
+    def _opened(self) -> Writer:
         """Take the folder over from earlier versions and unfinished withdrawals, and open it."""
         from rappor_client.person.opening import opened  # noqa: PLC0415 - loaded at opening
 
         settings = self._settings
         settings.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         close_to_others(settings.folder)
-        identity = opened(settings.folder, settings.policy.clock)
-        writer = Writer(
-            identity,
+        return Writer(
+            opened(settings.folder, settings.policy.clock),
             settings,
             self._stops,
             refused=self._opted_out,
             on_commit=self._committed,
             on_failure=self._failed,
         )
-        return _Working(identity, writer)
 
     def _settle(self) -> None:
         """Bring the folder in line with the person's choices, and send what an earlier run left."""
-        assert self._working is not None
-        identity, writer = self._working
+        writer = self._writer
+        assert writer is not None
+        identity = writer.identity
         if identity.n_lost:
             writer.count("identity_lost")
             writer.wake()
@@ -403,32 +387,31 @@ class Client:
         with writer.store.reading() as db:
             self._stops.recall(db)
             n_waiting, is_held = spool.waiting(db), admission.next_end(db) is not None
-        sending = self._sending() if self._settings.policy.background else None
-        if sending is not None and (n_waiting or is_held):
-            sending.sender.catch_up(n_waiting)
+        sender = self._sender() if self._settings.policy.background else None
+        if sender is not None and (n_waiting or is_held):
+            sender.catch_up(n_waiting)
 
     def _committed(self, is_new: bool) -> None:  # noqa: FBT001 - a hook
         """Let the background sender know that something is on the disk."""
-        if is_new and self._settings.policy.background and (sending := self._sending()) is not None:
-            sending.sender.nudge()
+        if is_new and self._settings.policy.background and (sender := self._sender()) is not None:
+            sender.nudge()
 
     def _commit(self, patience: float) -> None:
         """Write what waits in memory, if that is possible within some seconds."""
-        if self._working is not None and self._consent:
-            writer = self._working.writer
+        writer = self._writer
+        if writer is not None and self._consent:
             self._safely(lambda: writer.commit(patience=patience), None)
 
     def _flush(self, deadline: float) -> Flushed:
         """Make steps until nothing waits or the next one is due after the deadline."""
         steps: list[Step] = []
 
-        if self._working is not None and self._consent:
-            self._working.writer.commit(patience=patience_until(deadline))
-        while self._consent and (sending := self._sending()) is not None:
-            step = sending.uploader.step(
+        if self._writer is not None and self._consent:
+            self._writer.commit(patience=patience_until(deadline))
+        while self._consent and (sender := self._sender()) is not None:
+            step = sender.uploader.step(
                 timeout=max(deadline - time.monotonic(), 0.0),
-                tried={earlier.upload_id for earlier in steps},
-                is_urgent=not any(earlier.is_attempt for earlier in steps),
+                tried={earlier.upload_id for earlier in steps if earlier.is_attempt},
             )
             steps.append(step)
             if step.reason is FlushReason.NO_CONSENT:
@@ -446,41 +429,39 @@ class Client:
         absent = FlushReason.NO_COLLECTOR if self._consent else FlushReason.NO_CONSENT
         return Flushed(reason=absent, waiting=waiting)
 
-    def _sending(self) -> _Sending | None:
+    def _sender(self) -> Sender | None:
         """Return what carries reports away, new in a process that was forked."""
-        transport, working = self._settings.transport, self._working
-        if transport is None or working is None:
+        transport, writer = self._settings.transport, self._writer
+        if transport is None or writer is None:
             return None
         process = os.getpid()
-        if (sending := self._sendings.get(process)) is None:
+        if (sender := self._senders.get(process)) is None:
             from rappor_client.outbox.background import Sender  # noqa: PLC0415 - loaded at opening
             from rappor_client.outbox.uploader import Uploader  # noqa: PLC0415 - loaded at opening
 
-            uploader = Uploader(
-                working.writer, transport, self._settings, self._obstacle, self._stops
-            )
-            sender = Sender(uploader, clock=self._clock, on_failure=self._failed)
+            uploader = Uploader(writer, transport, self._settings, self._obstacle, self._stops)
+            own = Sender(uploader, clock=self._clock, on_failure=self._failed)
             # of several threads here, all get the one that came first
-            sending = self._sendings.setdefault(process, _Sending(uploader, sender))
-        return sending
+            sender = self._senders.setdefault(process, own)
+        return sender
 
     def _stop_sending(self) -> bool:
         """Sever the exchange under way; true if nothing can be sent any more."""
-        if (sending := self._sendings.pop(os.getpid(), None)) is None:
+        if (sender := self._senders.pop(os.getpid(), None)) is None:
             return True
-        sending.sender.stop()
-        return sending.uploader.close()
+        sender.stop()
+        return sender.uploader.close()
 
     def _close_files(self) -> None:
-        if self._working is not None:
-            self._working.writer.store.close()
+        if self._writer is not None:
+            self._writer.store.close()
 
     def _drop_opted_out(self) -> None:
-        working = self._working
-        if not self._opted_out or working is None:
+        writer = self._writer
+        if not self._opted_out or writer is None:
             return
-        if working.writer or working.writer.store.exists():
-            working.writer.run(self._drop_opted_out_in, patience=BUSY_SECONDS)
+        if writer or writer.store.exists():
+            writer.run(self._drop_opted_out_in, patience=BUSY_SECONDS)
 
     def _drop_opted_out_in(self, db: sqlite3.Connection) -> None:
         names = self._opted_out.copy()  # another thread may refuse one more meanwhile
@@ -506,8 +487,8 @@ class Client:
     def _forget(self) -> None:
         """End consent, and forget what waits in memory."""
         self._consent = False
-        if self._working is not None:
-            self._working.writer.clear()
+        if self._writer is not None:
+            self._writer.clear()
 
     def _look(
         self,
@@ -516,15 +497,15 @@ class Client:
         patience: float = BUSY_SECONDS,
     ) -> _Result:
         """Ask the spool; answer with `otherwise` where there is none, or it cannot be read."""
-        working = self._working
-        if working is None:
+        writer = self._writer
+        if writer is None:
             return otherwise
         self._commit(patience)
 
         def ask() -> _Result:
-            if not (self._consent and working.writer.store.exists()):
+            if not (self._consent and writer.store.exists()):
                 return otherwise
-            with working.writer.store.reading() as db:
+            with writer.store.reading() as db:
                 return question(db)
 
         return self._safely(ask, otherwise)
@@ -538,6 +519,18 @@ class Client:
         except Exception as error:  # noqa: BLE001 - nothing of a device may stop its host
             self._failed(error)
         return otherwise
+
+
+@dataclass(frozen=True, slots=True)
+class Handle(Generic[_Value_contra]):
+    """One metric of a client; `rappor-client handles` writes them for a whole registry."""
+
+    client: Client
+    name: str
+
+    def record(self, value: _Value_contra) -> Outcome:
+        """Record a value, as `Client.record` does."""
+        return self.client.record(self.name, value)
 
 
 def _read(registry: Registry | str | os.PathLike[str]) -> Registry:
@@ -573,6 +566,8 @@ def _debug_door(collector: object, key: str, registry: Registry) -> DebugDoor:
 
 def _in_words(error: Exception) -> str:
     """Say what keeps a device from its folder."""
+    if isinstance(error, UnusableError):
+        return str(error)
     if isinstance(error, BusyError):
         return "another process keeps the folder locked"
     return f"the folder cannot be used: {name_failure(error)}"

@@ -56,21 +56,22 @@ def interval_end(interval: str, now: float) -> float:
     return (now - offset) // length * length + length + offset
 
 
+def is_far_ahead(ends: float, seconds: float, now: float) -> bool:
+    """Return whether an interval of this length begins so late that the clock must be wrong."""
+    return ends > now + 2 * seconds
+
+
 def after_day(day: str) -> float:
     """Return the first moment (UTC) after a day in ISO form."""
     return ((datetime.date.fromisoformat(day) - _FIRST_DAY).days + 1) * DAY
 
 
-def epoch_start(epoch: str, day: datetime.date) -> datetime.date:
-    """Return the first day of the year, quarter or month that holds a day."""
+def epoch_days(epoch: str, day: datetime.date) -> tuple[datetime.date, datetime.date]:
+    """Return the first and the last day of the year, quarter or month that holds a day."""
     months = _EPOCH_MONTHS[epoch]
-    return datetime.date(day.year, (day.month - 1) // months * months + 1, 1)
-
-
-def epoch_end(epoch: str, day: datetime.date) -> datetime.date:
-    """Return the last day of the year, quarter or month that holds a day."""
-    months = _EPOCH_MONTHS[epoch]
-    years, month = divmod(day.year * 12 + (day.month - 1) // months * months + months, 12)
-    if years > datetime.MAXYEAR:
-        return datetime.date.max
-    return datetime.date(years, month + 1, 1) - datetime.timedelta(days=1)
+    month = (day.month - 1) // months * months + 1
+    first = datetime.date(day.year, month, 1)
+    year, month = divmod(day.year * 12 + month - 1 + months, 12)
+    if year > datetime.MAXYEAR:
+        return first, datetime.date.max
+    return first, datetime.date(year, month + 1, 1) - datetime.timedelta(days=1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -98,9 +97,9 @@ class Policy:
         if not 0 <= self.max_delay < math.inf:
             raise ParamsError(f"max_delay must be a number in [0, infinity), got {self.max_delay}")
 
-    def obstacle(self, environment: Mapping[str, str] = os.environ) -> str:
+    def obstacle(self) -> str:
         """Return which of the environment's variables disables the device, in words, if any."""
-        return switched_off(_SWITCHES, environment) if self.respect_environment else ""
+        return switched_off(_SWITCHES) if self.respect_environment else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

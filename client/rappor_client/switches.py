@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 _OFF = ("", "0", "false", "no")
 """What a variable says when it is not set."""
 
 
-def switched_off(names: Iterable[str], environment: Mapping[str, str] = os.environ) -> str:
+def switched_off(names: Iterable[str]) -> str:
     """Return the first of the variables that is set, in words; empty if none is."""
     for name in names:
-        if environment.get(name, "").lower() not in _OFF:
-            return f"the environment has {name}={environment[name]}"
+        if (text := os.environ.get(name, "")).lower() not in _OFF:
+            return f"the environment has {name}={text}"
     return ""

@@ -22,8 +22,7 @@ from rappor.protocol.randomizer import Coins
 from rappor.protocol.wire import Report, decode_base64url
 from rappor.registry.registry import Registry
 from rappor_client.client import Client
-from rappor_client.errors import UploadError
-from rappor_client.network.transport import Answer
+from rappor_client.network.transport import Answer, UploadError
 from rappor_client.person.contents import Contents, read_contents
 from rappor_client.settings import Policy
 
@@ -55,7 +54,6 @@ class FixedCoins:
     """Coins that fall the same way in each run, by SHA-256 of a seed; never for real reports."""
 
     def __init__(self, seed: int) -> None:
-        """Begin the sequence of a seed."""
         self._seed = seed
         self._drawn = 0
 
@@ -75,7 +73,6 @@ class MemoryTransport:
     """
 
     def __init__(self, script: Iterable[Answer | None] = ()) -> None:
-        """Keep the script."""
         self.script = list(script)
         self.bodies: list[bytes] = []
         self.reports: list[Report] = []

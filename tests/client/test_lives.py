@@ -178,8 +178,8 @@ class Lives(RuleBasedStateMachine):
         """Let both programs write what they have, and hold no file: their folder is changed."""
         for client in self.programs:
             client.waiting()
-            assert client._working is not None
-            client._working.writer.store.close()
+            assert client._writer is not None
+            client._writer.store.close()
 
     @rule(n=PROGRAMS, name=st.sampled_from(sorted(METRICS)), value=st.sampled_from(VALUES))
     def record(self, n: int, name: str, value: str) -> None:
@@ -280,9 +280,9 @@ class Lives(RuleBasedStateMachine):
     @rule(n=PROGRAMS)
     def kill(self, n: int) -> None:
         """Lose what a program has not written."""
-        working = self.programs[n]._working
-        assert working is not None
-        working.writer.clear()
+        writer = self.programs[n]._writer
+        assert writer is not None
+        writer.clear()
         self.programs[n] = self.open()
 
     @precondition(lambda _: hasattr(os, "fork"))
@@ -293,8 +293,8 @@ class Lives(RuleBasedStateMachine):
         self.note(name)
 
         def record() -> int:
-            assert client._working is not None
-            assert not client._working.writer
+            assert client._writer is not None
+            assert not client._writer
             outcome = client.record(name, value)
             client.close()
             return 2 if outcome else 0

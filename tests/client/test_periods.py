@@ -8,7 +8,7 @@ import pytest
 from devices import Home, metric_of
 from hypothesis import given
 from hypothesis import strategies as st
-from rappor_client.periods import bounded, day_of, epoch_end, interval_end
+from rappor_client.periods import bounded, day_of, epoch_days, interval_end
 from rappor_client.testing import FixedClock
 
 DAYS = st.dates(datetime.date(1970, 1, 5), datetime.date(2100, 1, 1))
@@ -30,18 +30,19 @@ def test_intervals_end_after_the_moment_and_begin_no_later(now: int) -> None:
 
 @pytest.mark.parametrize("epoch", ["year", "quarter", "month"])
 @given(day=DAYS)
-def test_epoch_ends_on_its_last_day(epoch: str, day: datetime.date) -> None:
-    """The day after it is in another epoch, and no day between is."""
+def test_epoch_begins_and_ends_on_its_days(epoch: str, day: datetime.date) -> None:
+    """The days before and after it are in other epochs, and no day between is."""
     metric = metric_of(epoch=epoch)
-    end = epoch_end(epoch, day)
-    assert day <= end
-    assert metric.epoch_at(day) == metric.epoch_at(end)
+    first, end = epoch_days(epoch, day)
+    assert first <= day <= end
+    assert metric.epoch_at(first) == metric.epoch_at(day) == metric.epoch_at(end)
     assert metric.epoch_at(end + datetime.timedelta(days=1)) != metric.epoch_at(end)
+    assert metric.epoch_at(first - datetime.timedelta(days=1)) != metric.epoch_at(first)
 
 
 def test_time_ends_with_the_calendar() -> None:
     """The last epoch that Python can write ends on its last day."""
-    assert epoch_end("year", datetime.date(9999, 5, 1)) == datetime.date.max
+    assert epoch_days("year", datetime.date(9999, 5, 1))[1] == datetime.date.max
 
 
 def test_clock_of_the_tests_moves_as_told() -> None:

@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from devices import BALANCED, BOOLEAN, Home, metric_of, open_device, peek, senders
+from devices import BALANCED, BOOLEAN, Home, metric_of, peek, senders
 from forks import in_child
 from rappor_client import Client, Outcome, Reason, SpoolLimits
-from rappor_client.testing import FixedClock, MemoryTransport, constant_coins
-from registries import registry_of, toml_of
+from rappor_client.testing import MemoryTransport, constant_coins
+from registries import registry_of
 
 from rappor import Params
-from rappor.ground.errors import FileError, MetricError, ParamsError, ReportError
+from rappor.ground.errors import MetricError, ParamsError, ReportError
 
 NOISE: dict[str, Any] = {"f": 0.5, "p": 0.25, "q": 0.75}
 ONEHOT = Params(k=3, encoding="onehot", categories=("a", "b", "c"), **NOISE)
@@ -58,16 +58,6 @@ def test_unknown_metric_is_an_error_at_the_call(name: Any, home: Home) -> None:
     told = "unknown metric; the registry has page|a metric's name must be a text, got [a-zNT]+"
     with pytest.raises(MetricError, match=f"^({told})$"):
         home.open().record(name, "telltale")
-
-
-def test_registry_is_read_from_its_file(tmp_path: Path, clock: FixedClock) -> None:
-    """The path of a TOML file will do, and an interval may stand in it."""
-    path = tmp_path / "metrics.toml"
-    path.write_text(toml_of(interval="'day'"))
-    with open_device(tmp_path / "d", registry=path, clock=clock) as client:
-        assert client.record("page", "x") == Outcome.KEPT
-    with pytest.raises(FileError):
-        Client.open(tmp_path / "d", registry=tmp_path / "absent.toml", consent=True)
 
 
 def test_expired_metric_is_not_recorded(home: Home) -> None:

@@ -100,9 +100,9 @@ def lead_through_everything(open_client: Opener, clock: FixedClock, folder: Path
         clock.advance(days=40)
         said += [repr(client.flush())]
         said += [repr(client), str(client.spent()), repr(client.spent()), repr(client.counters())]
-        working = client._working
-        assert working is not None
-        identity = working.identity
+        writer = client._writer
+        assert writer is not None
+        identity = writer.identity
         secret = secret_of(folder)
         said += [repr(client.log()), repr(identity), repr(identity.state), repr(peek(folder))]
         said += [repr(identity.state.to_text()), repr(copies.read(identity.folder))]

@@ -54,7 +54,7 @@ def test_peek_shows_what_a_folder_holds(home: Home) -> None:
     assert [report.metric for report in contents.waiting] == ["page", "page"]
     (pending,) = contents.pending
     assert pending.body == transport.bodies[1]
-    assert pending.retry_at == pytest.approx(home.clock() + 5)
+    assert pending.backoff_until == pytest.approx(home.clock() + 5)
     assert [held.metric for held in contents.held] == ["slow"]
     assert contents.held[0].ends == FixedClock("2026-11-19")()
     (scope,) = contents.scopes

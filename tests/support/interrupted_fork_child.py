@@ -16,31 +16,27 @@ from types import FrameType
 
 from rappor_client.folder import forking
 from rappor_client.folder.failures import Failures
-from rappor_client.folder.forking import hold_over_forks
+from rappor_client.folder.forking import Shared
 
 PATIENCE = 60
 
 
-class Waiting:
+class Waiting(Shared):
     """One of many things that threads share; the last to be held keeps its thread waiting."""
 
     def __init__(self, all_of_them: list[Waiting]) -> None:
         self.all_of_them = all_of_them
         self.is_last, self.may_go_on = threading.Event(), threading.Event()
+        super().__init__()
 
-    def before_fork(self, _: float) -> None:
+    def before_fork(self, deadline: float) -> None:
         """Wait in the last one, unless this is the main thread."""
         if threading.current_thread() is not threading.main_thread():
             self.all_of_them.pop()
             if not self.all_of_them:
                 self.is_last.set()
                 assert self.may_go_on.wait(PATIENCE)
-
-    def after_fork_in_parent(self) -> None:
-        """Do nothing."""
-
-    def after_fork_in_child(self) -> None:
-        """Do nothing."""
+        super().before_fork(deadline)
 
 
 class Interruption:
@@ -81,7 +77,6 @@ def main(folder: Path) -> None:
     left += waiting
     for each in waiting:
         each.is_last, each.may_go_on = waiting[0].is_last, waiting[0].may_go_on
-        hold_over_forks(each)
     are_over = threading.Event()
 
     def go_on() -> None:

@@ -36,7 +36,7 @@ from rappor_client.budget.state import State
 from rappor_client.budget.terms import Terms
 from rappor_client.folder import spool
 from rappor_client.folder.counters import count, keep_params, kept_params, read_state, write_state
-from rappor_client.periods import after_day, day_of, interval_end, interval_seconds
+from rappor_client.periods import after_day, day_of, interval_end, interval_seconds, is_far_ahead
 
 TAGS: Final = 1 << 64
 _SIGNED: Final = 1 << 63
@@ -168,7 +168,7 @@ class Admission:
         """Decide the held reports of intervals that have ended, or never were."""
         query = "SELECT * FROM held WHERE report IS NOT NULL ORDER BY metric, ends, epoch"
         for name, epoch, ends, seconds, tag, text in self._db.execute(query).fetchall():
-            is_ahead = _is_far_ahead(ends, seconds, moment)
+            is_ahead = is_far_ahead(ends, seconds, moment.now)
             if (name, epoch, ends) in self._over or (moment.at < ends and not is_ahead):
                 continue
             self._over.add((name, epoch, ends))
@@ -222,7 +222,7 @@ class Admission:
         row = self._db.execute(query, (scope.metric, scope.epoch)).fetchone()
         open_until, length, tag, is_released = row or (-math.inf, 0.0, 0, True)
         is_released = is_released or (scope.metric, scope.epoch, open_until) in self._over
-        if moment.at >= open_until or _is_far_ahead(open_until, length, moment):
+        if moment.at >= open_until or is_far_ahead(open_until, length, moment.now):
             return _Interval(ends, seconds, None) if self._may_answer(scope, ends, -1) else None
         if is_released:
             return None
@@ -251,7 +251,7 @@ class Admission:
         query = "SELECT epoch, ends, seconds FROM held WHERE metric = ? AND epoch <> ? AND ends > ?"
         rows = self._db.execute(query, (scope.metric, scope.epoch, moment.at))
         return any(
-            epoch in epochs and not _is_far_ahead(ends, seconds, moment)
+            epoch in epochs and not is_far_ahead(ends, seconds, moment.now)
             for epoch, ends, seconds in rows
         )
 
@@ -303,19 +303,12 @@ def drop_held(db: sqlite3.Connection) -> None:
 def held(db: sqlite3.Connection) -> list[Held]:
     """Return every report that is held for its interval, by metric."""
     query = "SELECT * FROM held WHERE report IS NOT NULL ORDER BY metric, ends"
-    rows = [
-        (name, ends, Offered.from_text(db, name, epoch, text))
-        for name, epoch, ends, _, _, text in db.execute(query).fetchall()
-    ]
-    return [
-        Held(
-            name,
-            ends,
-            each.prepared.pattern,
-            Upload(id=each.upload_id, reports=(each.prepared.report,)).to_json(),
-        )
-        for name, ends, each in rows
-    ]
+    found = []
+    for name, epoch, ends, _, _, text in db.execute(query).fetchall():
+        offered = Offered.from_text(db, name, epoch, text)
+        upload = Upload(id=offered.upload_id, reports=(offered.prepared.report,))
+        found.append(Held(name, ends, offered.prepared.pattern, upload.to_json()))
+    return found
 
 
 def next_end(db: sqlite3.Connection) -> float | None:
@@ -335,8 +328,3 @@ def _drawn_again(offered: Offered, report: Prepared, *, is_closing: bool = False
 def _closed(scope: Scope) -> Scope:
     """Return the same after a value that is not admitted."""
     return dataclasses.replace(scope, names=scope.names._replace(closed=True))
-
-
-def _is_far_ahead(ends: float, seconds: float, moment: Moment) -> bool:
-    """Return whether an interval begins so late that the clock must have been wrong."""
-    return ends > moment.now + 2 * seconds

@@ -19,7 +19,7 @@ from rappor.protocol.randomizer import (
 )
 from rappor.protocol.wire import Report
 from rappor.registry.metric import Metric
-from rappor_client.periods import epoch_end, epoch_start
+from rappor_client.periods import epoch_days
 
 PATTERN_BYTES: Final = 16  # two patterns share a name with probability 2^-128
 
@@ -73,7 +73,7 @@ def is_early(
     secret: bytes | Secret, metric: Metric, epoch: str, params: Params, day: datetime.date
 ) -> bool:
     """Tell whether a day is before the one that the device draws in the epoch that holds it."""
-    first, last = epoch_start(metric.epoch, day), epoch_end(metric.epoch, day)
+    first, last = epoch_days(metric.epoch, day)
     days = (last - first).days + 1
     drawn = drawn_day(secret, metric.name, epoch, params, days)
     return (day - first).days < drawn

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from rappor.ground.files import replacing
 from rappor_client.folder.copies import Sealed
+from rappor_client.folder.failures import DamagedError
 from rappor_client.folder.system import read_file
 
 NAME: Final = "budget"
@@ -35,14 +36,10 @@ _OLD: Final[Mapping[str, Any]] = {
 """What the version before reads: no identity has answered anything, and everything is lost."""
 
 
-class DamagedRemainderError(Exception):
-    """The file does not hold what this library wrote."""
-
-
 def read_document(host: Path) -> dict[str, Any] | None:
     """Return what the file holds, of whichever version; None if there is none.
 
-    Raises DamagedRemainderError for anything else, and OSError where it cannot be read.
+    Raises DamagedError for anything else, and OSError where it cannot be read.
     """
     try:
         data = Sealed(read_file(host / NAME))
@@ -51,13 +48,13 @@ def read_document(host: Path) -> dict[str, Any] | None:
     body = data.bytes[: -(2 * hashlib.sha256().digest_size + 1)]
     head, _, text = body.partition(b"\n")
     if head != _MAGIC.encode() or data.bytes != body + _check(body):
-        raise DamagedRemainderError
+        raise DamagedError(NAME)
     try:
         document = json.loads(text)
         if not (isinstance(document["mark"], str) and isinstance(document["lost"], list)):
-            raise DamagedRemainderError
+            raise DamagedError(NAME)
     except (ValueError, TypeError, LookupError):
-        raise DamagedRemainderError from None
+        raise DamagedError(NAME) from None
     return dict(document)
 
 
@@ -75,13 +72,8 @@ def is_unclean(host: Path) -> bool:
     """Return whether the file holds anything but the one line of this version."""
     try:
         return not is_clean(read_document(host))
-    except (OSError, DamagedRemainderError):
+    except (OSError, DamagedError):
         return True
-
-
-def is_at_rest(host: Path) -> bool:
-    """Return whether the file is there and holds the one line."""
-    return (host / NAME).exists() and not is_unclean(host)
 
 
 def years_of(document: Mapping[str, Any] | None) -> dict[int, float]:
@@ -93,7 +85,7 @@ def years_of(document: Mapping[str, Any] | None) -> dict[int, float]:
         for year, _, _, nats in document["reserved"]:
             years[int(year)] = years.get(int(year), 0.0) + float(nats)
     except (LookupError, TypeError, ValueError):
-        raise DamagedRemainderError from None
+        raise DamagedError(NAME) from None
     return years
 
 
@@ -101,7 +93,7 @@ def read_years(host: Path, year: int) -> dict[int, float]:
     """Return the nats reserved by year; the given one is lost where the file is damaged."""
     try:
         return years_of(read_document(host))
-    except DamagedRemainderError:
+    except DamagedError:
         return {year: math.inf}
 
 

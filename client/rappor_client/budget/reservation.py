@@ -102,22 +102,17 @@ class Reserved:
         Where what was reserved is not known any more, all metrics are silent until that year is
         over, and those for life for good.
         """
-        in_year = self._by_scopes(year)
-        in_all = self._by_scopes(None)
-        had, ever, extra, extra_ever = (dict[str, float]() for _ in range(4))
-        for name, metric in registry.items():
-            asked, price = registry.together(name)[0], _price(metric, year)
-            own = in_year.get((name, _scopes(metric)), 0.0)
-            own_ever = in_all.get((name, _scopes(metric)), 0.0)
-            more = _above(price, own)
-            had[asked] = had.get(asked, 0.0) + own
-            ever[asked] = ever.get(asked, 0.0) + own_ever
-            extra[asked] = extra.get(asked, 0.0) + more
-            more_ever = _above(price, own_ever) if metric.epoch == _LIFE else more
-            extra_ever[asked] = extra_ever.get(asked, 0.0) + more_ever
-        silent = _without_room(had, extra, limits.year, sum(in_year.values()))
-        silent |= _without_room(ever, extra_ever, limits.life, sum(in_all.values()))
-        silent |= self._forgotten(registry.values(), year)
+        in_year, in_all = self._by_scopes(year), self._by_scopes(None)
+        silent = self._forgotten(registry.values(), year)
+        for total, reserved in ((limits.year, in_year), (limits.life, in_all)):
+            had, extra = dict[str, float](), dict[str, float]()
+            for name, metric in registry.items():
+                asked, scopes = registry.together(name)[0], (name, _scopes(metric))
+                mine = in_all if reserved is in_all and metric.epoch == _LIFE else in_year
+                more = _above(_price(metric, year), mine.get(scopes, 0.0))
+                had[asked] = had.get(asked, 0.0) + reserved.get(scopes, 0.0)
+                extra[asked] = extra.get(asked, 0.0) + more
+            silent |= _without_room(had, extra, total, sum(reserved.values()))
         return frozenset(each for name in silent for each in registry.together(name))
 
     def with_metric(self, metric: Metric, year: int) -> Reserved:

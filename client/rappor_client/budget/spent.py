@@ -7,14 +7,13 @@ the metric; `Spent` says it in words.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from rappor.ground.plurals import counted
 from rappor.protocol.loss import belief_bound
 from rappor_client.budget.scopes import Scope
-from rappor_client.budget.state import State
 
 _EVEN_ODDS: Final = 0.5
 
@@ -56,14 +55,12 @@ class Spent:
     reserved: Mapping[int, float]
 
     @classmethod
-    def of(cls, state: State) -> Spent:
-        """Sum up a state; nothing is known of a year that was lost."""
-        names = sorted({scope.metric for scope in state.scopes.values()})
+    def of(cls, scopes: Collection[Scope], reserved: Mapping[int, float]) -> Spent:
+        """Sum up scopes beside what is reserved; nothing is known of a year that was lost."""
         metrics = {
-            name: _metric([each for each in state.scopes.values() if each.metric == name])
-            for name in names
+            name: _metric([each for each in scopes if each.metric == name])
+            for name in sorted({scope.metric for scope in scopes})
         }
-        reserved = state.reserved.by_year()
         nats = math.inf if math.inf in reserved.values() else 0.0
         return cls(
             nats=math.fsum([nats, *(each.nats for each in metrics.values())]),

@@ -12,7 +12,7 @@ from rappor.protocol.loss import epsilon_inf
 from rappor.protocol.segments import Dimension
 from rappor.registry.budget import most_reports, scope_price
 from rappor.registry.metric import Metric
-from rappor_client.periods import epoch_end, epoch_start
+from rappor_client.periods import epoch_days
 
 
 class Terms(NamedTuple):
@@ -74,5 +74,5 @@ def days_of(metric: Metric, day: datetime.date) -> tuple[str, str]:
     """Return the first and the last day of the metric's epoch that holds a day, in ISO form."""
     if metric.epoch == "life":
         return datetime.date.min.isoformat(), datetime.date.max.isoformat()
-    first, last = epoch_start(metric.epoch, day), epoch_end(metric.epoch, day)
+    first, last = epoch_days(metric.epoch, day)
     return first.isoformat(), last.isoformat()

@@ -23,7 +23,6 @@ class Sealed:
     __slots__ = ("bytes",)
 
     def __init__(self, data: bytes) -> None:
-        """Take in the bytes."""
         self.bytes = data
 
     def __repr__(self) -> str:
@@ -52,17 +51,6 @@ def write(folder: OwnFolder, number: int, text: Sealed) -> None:
     for name in NAMES:
         folder.replace(name, data.bytes)
     folder.sync()
-
-
-def begin(folder: OwnFolder, text: Sealed) -> bool:
-    """Create both copies with the number 1; false if somebody was faster."""
-    data = Sealed(written(1, text))
-    first, second = NAMES
-    if not folder.create(first, data.bytes):
-        return False
-    folder.create(second, data.bytes)
-    folder.sync()
-    return True
 
 
 def stamps(folder: OwnFolder) -> tuple[Stamp | None, ...]:

@@ -10,14 +10,13 @@ from __future__ import annotations
 import errno
 import sqlite3
 import sys
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 from rappor.ground.errors import FileError, RapporError
-from rappor_client.folder.forking import hold_over_forks, unforked
+from rappor_client.folder.forking import Shared, unforked
 
 _QUIET_SECONDS: Final = 60.0
 _PRIMARY: Final = 0xFF
@@ -46,7 +45,7 @@ class DamagedError(Exception):
     """A file of the folder does not hold what this library wrote; the message names the failure."""
 
 
-class Failures:
+class Failures(Shared):
     """Counts the failures of one device and logs them, one line a minute for each kind."""
 
     def __init__(self, folder: Path, clock: Callable[[], float] = time.monotonic) -> None:
@@ -54,31 +53,18 @@ class Failures:
         self.n = 0
         self._folder = folder
         self._clock = clock
-        self._lock = threading.RLock()  # the handler of a signal may fail as well
         self._logged: dict[str, float] = {}
-        hold_over_forks(self)
+        super().__init__()
 
     def note(self, error: Exception) -> None:
         """Count a failure; log it unless its kind was logged in the last minute."""
         kind, now = name_failure(error), self._clock()
-        with self._lock:
+        with self._turn.lock:  # the handler of a signal may fail as well
             self.n += 1
             if now - self._logged.get(kind, now - _QUIET_SECONDS) < _QUIET_SECONDS:
                 return
             self._logged[kind] = now
         warn("telemetry failed in %s: %s", self._folder, kind)
-
-    def before_fork(self, deadline: float) -> None:  # noqa: ARG002 - nobody stays inside
-        """Lock: the child finds no lock that another thread holds."""
-        self._lock.acquire()
-
-    def after_fork_in_parent(self) -> None:
-        """Go on."""
-        self._lock.release()
-
-    def after_fork_in_child(self) -> None:
-        """Take a new lock: the threads that waited for the old one are not here."""
-        self._lock = threading.RLock()
 
 
 def warn(text: str, *parts: object) -> None:

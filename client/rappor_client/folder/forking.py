@@ -15,7 +15,9 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator
-from typing import Final, Protocol
+from typing import Final
+
+from rappor_client.folder.own_folder import BusyError
 
 
 @contextlib.contextmanager
@@ -35,17 +37,85 @@ def unforked(*, wait: bool = False) -> Iterator[bool]:
             pass
 
 
-class Shared(Protocol):
-    """Something that threads share and that a fork must find at rest."""
+class Turn:
+    """One thread at a time; who has it already, as a signal's handler may, gets BusyError.
+
+    The handler of a signal may raise right after the lock was taken: so only its owner knows.
+    """
+
+    def __init__(self) -> None:
+        """Begin with nobody inside; `lock` is for what its owner may do as often as it likes."""
+        self.lock = threading.RLock()
+        self._owner: int | None = None
+        self._outer: int | None = None
+
+    @property
+    def is_mine(self) -> bool:
+        """Whether this thread is inside."""
+        return self._owner == threading.get_ident()
+
+    @property
+    def is_taken(self) -> bool:
+        """Whether any thread is inside."""
+        return self._owner is not None
+
+    @contextlib.contextmanager
+    def taken(self, patience: float) -> Iterator[None]:
+        """Keep other threads out while the block runs; BusyError if one stays for too long."""
+        me = threading.get_ident()
+        if self._owner == me:
+            raise BusyError
+        lock = self.lock  # a signal's handler may fork in the block: the child has another one
+        try:
+            if not lock.acquire(timeout=min(max(patience, 0.0), threading.TIMEOUT_MAX)):
+                raise BusyError
+            self._owner = me
+            yield
+        finally:
+            if self._owner == me:
+                self._owner = None
+            try:  # noqa: SIM105 - a call before it would be another moment for a signal
+                lock.release()
+            except RuntimeError:  # it was not taken
+                pass
+
+    def before_fork(self, deadline: float) -> None:
+        """Keep others out, and the handlers of this thread's signals, unless one stays inside."""
+        if self.lock.acquire(timeout=max(deadline - time.monotonic(), 0.0)):
+            self._outer, self._owner = self._owner, threading.get_ident()
+
+    def after_fork_in_parent(self) -> None:
+        """Go on; RuntimeError if another thread is inside."""
+        if self.is_mine:
+            self._owner = self._outer
+        self.lock.release()
+
+    def after_fork_in_child(self) -> None:
+        """Begin anew: the threads that waited for the old lock are not here."""
+        self.lock = threading.RLock()
+        self._owner = None
+
+
+class Shared:
+    """Something that threads share, one at a time, and that a fork must find at rest."""
+
+    def __init__(self) -> None:
+        """Let every fork call the hooks from now on; all that they need is there."""
+        self._turn = Turn()
+        with _FORKING:
+            _ALL[next(_NUMBERS)] = self
 
     def before_fork(self, deadline: float) -> None:
         """Keep other threads out; do not wait beyond a moment of the monotonic clock."""
+        self._turn.before_fork(deadline)
 
     def after_fork_in_parent(self) -> None:
         """Let other threads in again."""
+        self._turn.after_fork_in_parent()
 
     def after_fork_in_child(self) -> None:
         """Begin anew: this thread is the only one."""
+        self._turn.after_fork_in_child()
 
 
 _SECONDS: Final = 5.0
@@ -56,12 +126,6 @@ _ALL: Final[weakref.WeakValueDictionary[int, Shared]] = weakref.WeakValueDiction
 _NUMBERS: Final = itertools.count()
 _HELD: Final[dict[int, list[Shared]]] = {}
 """What a thread that forks keeps others out of; a signal may let it fork without `_FORKING`."""
-
-
-def hold_over_forks(shared: Shared) -> None:
-    """Call the hooks of something whenever the process forks, as long as it is alive."""
-    with _FORKING:
-        _ALL[next(_NUMBERS)] = shared
 
 
 def _in_order() -> list[Shared]:

@@ -46,11 +46,6 @@ class Pending(NamedTuple):
     claimed_until: float = 0.0
     backoff_until: float = 0.0
 
-    @property
-    def retry_at(self) -> float:
-        """The moment from which the background sender tries again."""
-        return max(self.claimed_until, self.backoff_until)
-
 
 _PENDING: Final = f"SELECT {', '.join(Pending._fields)} FROM report WHERE"  # noqa: S608 - our own words
 
@@ -102,27 +97,20 @@ def waiting(db: sqlite3.Connection) -> int:
     return int(n_reports)
 
 
-def waiting_reports(db: sqlite3.Connection) -> list[Report]:
-    """Return the reports that `waiting` counts, those that were tried first."""
-    query = "SELECT body FROM report WHERE status IS NULL ORDER BY attempts = 0, seq"
-    return [read_report(body) for (body,) in db.execute(query)]
+def waiting_rows(db: sqlite3.Connection) -> list[tuple[Report, float | None, bytes]]:
+    """Return the reports that `waiting` counts, those that were tried first.
 
-
-def due_times(db: sqlite3.Connection) -> list[float | None]:
-    """Return from when on each of `waiting_reports` may leave; None where it was tried."""
-    due = "SELECT CASE WHEN attempts = 0 THEN due END FROM report WHERE status IS NULL"
-    return [each for (each,) in db.execute(f"{due} ORDER BY attempts = 0, seq")]
+    With each are the moment from which it may leave, None where it was tried, and the body of its
+    upload.
+    """
+    due = "CASE WHEN attempts = 0 THEN due END"
+    query = f"SELECT {due}, body FROM report WHERE status IS NULL ORDER BY attempts = 0, seq"  # noqa: S608 - our own words
+    return [(read_report(body), due, body) for due, body in db.execute(query)]
 
 
 def pending(db: sqlite3.Connection) -> list[Pending]:
     """Return the uploads that were tried and have no answer, the oldest first."""
     return [Pending(*row) for row in db.execute(f"{_PENDING} {_TRIED} ORDER BY seq")]
-
-
-def bodies(db: sqlite3.Connection) -> list[bytes]:
-    """Return the body of the upload of each of `waiting_reports`."""
-    query = "SELECT body FROM report WHERE status IS NULL ORDER BY attempts = 0, seq"
-    return [body for (body,) in db.execute(query)]
 
 
 def oldest(

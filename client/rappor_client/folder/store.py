@@ -22,9 +22,8 @@ from pathlib import Path
 from typing import Final
 
 from rappor_client.folder.failures import DamagedError, is_busy, is_damage, is_refusal, name_failure
-from rappor_client.folder.forking import hold_over_forks
+from rappor_client.folder.forking import Shared
 from rappor_client.folder.own_folder import BUSY_SECONDS, RETRY_SECONDS, BusyError
-from rappor_client.folder.turn import Turn
 
 SUFFIXES: Final = ("-wal", "-shm", "-journal", "")
 """The log and its index go first: SQLite would replay a log that outlives its database."""
@@ -57,17 +56,16 @@ CREATE INDEX waiting ON report (seq) WHERE status IS NULL;
 """
 
 
-class Store:
+class Store(Shared):
     """One database; safe to use from any thread."""
 
     def __init__(self, path: Path) -> None:
         """Name the file, which is opened when it is first needed."""
         self.path = path
-        self._turn = Turn()
         self._open: sqlite3.Connection | None = None
         self._at_end: weakref.finalize[..., Store] | None = None
         self._file: File | None = None
-        hold_over_forks(self)
+        super().__init__()
 
     def exists(self) -> bool:
         """Return whether there is a file."""
@@ -124,20 +122,16 @@ class Store:
 
     def before_fork(self, deadline: float) -> None:
         """Lock and close: no thread is inside, and the child inherits no handle."""
-        self._turn.before_fork(deadline)
+        super().before_fork(deadline)
         if self._turn.is_mine:
             with contextlib.suppress(sqlite3.Error):
                 self.close()
-
-    def after_fork_in_parent(self) -> None:
-        """Go on."""
-        self._turn.after_fork_in_parent()
 
     def after_fork_in_child(self) -> None:
         """Take a new lock and open a connection of its own."""
         if self._file is not None and not self._turn.is_mine:
             _HELD_BY_A_PARENT.add(self._file)
-        self._turn.after_fork_in_child()
+        super().after_fork_in_child()
         if self._open is not None:  # a signal kept it from being closed; it is the parent's
             _OF_A_PARENT.append(self._open)
             self._open = None

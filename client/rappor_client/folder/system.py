@@ -8,7 +8,7 @@ its own is locked.
 from __future__ import annotations
 
 import os
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 if os.name == "posix":
     import fcntl
@@ -32,24 +32,11 @@ def read_file(path: str | os.PathLike[str], flags: int = 0, **where: Any) -> byt
         return file.read() or b""
 
 
-class System(Protocol):
-    """What a platform does its own way."""
-
-    has_owners: bool
-    """Whether files have an owner, and permissions that keep others out."""
-
-    def open_folder(self, path: str) -> int | None:
-        """Return a handle of a folder; None where the system has no such handles."""
-
-    def lock(self, path: str, handle: int | None) -> int | None:
-        """Lock a folder for this process; return what holds the lock, None if another one does."""
-
-    def unlock(self, held: int) -> None:
-        """Release a lock."""
-
-
 class Posix:
-    """Linux, macOS and the like."""
+    """Linux, macOS and the like.
+
+    `has_owners` is whether files have an owner, and permissions that keep others out.
+    """
 
     has_owners = True
 
@@ -58,7 +45,7 @@ class Posix:
         return os.open(path, _FOLDER)
 
     def lock(self, path: str, handle: int | None) -> int | None:  # noqa: ARG002 - by its handle
-        """Lock the very folder of a handle."""
+        """Lock the very folder of a handle; return what holds it, None if another process does."""
         held = os.open(".", _FOLDER, dir_fd=handle)
         try:
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -77,12 +64,11 @@ class Posix:
 
 
 class Windows:
-    """Windows; `msvcrt` is Python's module of that name, or what stands in for it."""
+    """The same for Windows; `msvcrt` is Python's module of that name, or what stands in for it."""
 
     has_owners = False
 
     def __init__(self, msvcrt: Any) -> None:
-        """Keep the module."""
         self._msvcrt = msvcrt
 
     def open_folder(self, path: str) -> int | None:  # noqa: ARG002 - a path has to do
@@ -104,5 +90,5 @@ class Windows:
         os.close(held)
 
 
-SYSTEM: System = Posix() if os.name == "posix" else Windows(msvcrt)
+SYSTEM: Posix | Windows = Posix() if os.name == "posix" else Windows(msvcrt)
 """What the program runs on."""

@@ -29,9 +29,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from rappor.ground.errors import ParamsError
-from rappor_client.errors import UploadError
 from rappor_client.network.address import Address, check_key, parse_collector, parse_proxy
-from rappor_client.network.transport import Answer
+from rappor_client.network.transport import Answer, UploadError
 from rappor_client.version import installed_version
 
 REPORTS: Final = "/v1/reports"

@@ -33,8 +33,7 @@ class Sender:
         clock: Clock,
         on_failure: Callable[[Exception], None],
     ) -> None:
-        """Keep the uploader to run, and whom to tell when something fails."""
-        self._uploader = uploader
+        self.uploader = uploader
         self._clock = clock
         self._on_failure = on_failure
         self._wake = threading.Condition()
@@ -49,7 +48,7 @@ class Sender:
         with self._wake:
             if self._is_stopped or (self._is_nudged and self._is_alive()):
                 return
-            self._wake_at(time.monotonic() + self._uploader.delay())
+            self._wake_at(time.monotonic() + self.uploader.delay())
 
     def catch_up(self, n_reports: int) -> None:
         """Send what an earlier run has left: the first report at once, each other a moment later.
@@ -101,14 +100,14 @@ class Sender:
 
     def _step(self) -> float | None:
         """Take a step and return the seconds to the next one; None if nothing waits."""
-        step = self._uploader.step(is_backlog=self._n_backlog > 0)
+        step = self.uploader.step(is_backlog=self._n_backlog > 0)
         if not step.is_attempt:
             self._n_backlog = 0
             return None if step.due is None else wait(step.due - self._clock())
         assert step.due is not None
         self._n_backlog -= 1
         longest = _BACKLOG_SECONDS if self._n_backlog > 0 else math.inf
-        return wait(step.due - self._clock(), delay=self._uploader.delay(at_most=longest))
+        return wait(step.due - self._clock(), delay=self.uploader.delay(at_most=longest))
 
     def _sleep(self) -> bool:
         """Wait until a step is due; False if there is to be none."""

@@ -19,9 +19,8 @@ from rappor.protocol.randomizer import SECRET_BYTES, Secret
 from rappor.protocol.wire import Upload
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
-from rappor_client.errors import UploadError
 from rappor_client.folder.failures import warn
-from rappor_client.network.transport import Answer, Transport
+from rappor_client.network.transport import Answer, Transport, UploadError
 
 _MOST_THREADS: Final = 4
 _SECONDS: Final = 5.0
@@ -33,7 +32,6 @@ class DebugDoor:
     """Sends an example of each metric that is recorded, and logs what becomes of it."""
 
     def __init__(self, registry: Registry, transport: Transport) -> None:
-        """Keep what is collected and what leads to the door."""
         self._registry = registry.in_segment({})
         self._transport = transport
         self._secret = Secret(os.urandom(SECRET_BYTES))

@@ -22,9 +22,9 @@ from rappor_client.budget.prepared import is_early, own_params, prepare, prepare
 from rappor_client.budget.scopes import Scope
 from rappor_client.budget.state import State
 from rappor_client.budget.terms import Terms
+from rappor_client.outbox.outcome import Reason
 from rappor_client.outbox.stops import Stops
 from rappor_client.outbox.writer import Event
-from rappor_client.outcome import Reason
 from rappor_client.periods import DAY, day_of, interval_end
 
 _HALF: Final = 1 << 32

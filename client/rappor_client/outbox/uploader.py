@@ -29,17 +29,24 @@ from typing import Final
 from rappor.protocol.params import ONE
 from rappor.protocol.randomizer import Coins
 from rappor_client.budget import admission
-from rappor_client.errors import UploadError
 from rappor_client.folder import spool
 from rappor_client.folder.counters import read_state, write_state
+from rappor_client.folder.forking import Turn
 from rappor_client.folder.own_folder import BusyError, GoneError, patience_until
 from rappor_client.folder.spool import CLAIM_SECONDS, GIVE_UP_SECONDS, Pending
-from rappor_client.folder.turn import Turn
-from rappor_client.network.transport import Answer, Transport
+from rappor_client.network.transport import Answer, Transport, UploadError
 from rappor_client.outbox.flushed import FlushReason, Step
 from rappor_client.outbox.stops import Stops
 from rappor_client.outbox.writer import Writer
-from rappor_client.periods import DAY, HOUR, WEEK, day_of, interval_end, interval_seconds
+from rappor_client.periods import (
+    DAY,
+    HOUR,
+    WEEK,
+    day_of,
+    interval_end,
+    interval_seconds,
+    is_far_ahead,
+)
 from rappor_client.settings import Settings
 
 REQUEST_SECONDS: Final = 30.0
@@ -93,17 +100,16 @@ class Uploader:
         *,
         timeout: float = REQUEST_SECONDS,
         tried: Collection[str] | None = None,
-        is_urgent: bool = False,
         is_backlog: bool = False,
     ) -> Step:
         """Send the upload that is due, one at most, and say when the next step is.
 
         A flush names the uploads that it has `tried`. It waits for no random time, and not for
-        the backoff of any other upload; if it is urgent, not for what the failures in a row have
-        set either. It still waits where the collector asked for it. What an earlier run has left
-        (`is_backlog`) waits for no random time of an interval: the program may end before. Raises
-        BusyError where another process keeps its lock, sqlite3.Error and OSError where the disk
-        fails, nothing for the network.
+        the backoff of any other upload; before its first attempt, not for what the failures in a
+        row have set either. It still waits where the collector asked for it. What an earlier run
+        has left (`is_backlog`) waits for no random time of an interval: the program may end
+        before. Raises BusyError where another process keeps its lock, sqlite3.Error and OSError
+        where the disk fails, nothing for the network.
         """
         deadline = time.monotonic() + max(timeout, 0.0)
         with contextlib.ExitStack() as inside:
@@ -111,17 +117,15 @@ class Uploader:
                 inside.enter_context(self._turn.taken(timeout))
             except BusyError:  # another thread; or a signal's handler, in the middle of a step
                 return Step(due=self._clock(), reason=FlushReason.BUSY)
-            return self._step(tried, deadline, is_urgent=is_urgent, is_backlog=is_backlog)
+            return self._step(tried, deadline, is_backlog=is_backlog)
 
-    def _step(
-        self, tried: Collection[str] | None, deadline: float, *, is_urgent: bool, is_backlog: bool
-    ) -> Step:
+    def _step(self, tried: Collection[str] | None, deadline: float, *, is_backlog: bool) -> Step:
         if self._is_closed:
             return Step(due=None)
         now = self._clock()
         try:
             upload = self._writer.run(
-                lambda db: self._claim(db, now, tried, is_urgent=is_urgent, is_backlog=is_backlog),
+                lambda db: self._claim(db, now, tried, is_backlog=is_backlog),
                 patience=patience_until(deadline),
                 at=now,
             )
@@ -153,7 +157,6 @@ class Uploader:
         now: float,
         tried: Collection[str] | None,
         *,
-        is_urgent: bool,
         is_backlog: bool,
     ) -> Pending | Step:
         """Return the upload to send now, claimed in the spool, or the step that says why none."""
@@ -184,6 +187,7 @@ class Uploader:
             )
         is_untried = tried is not None and upload.id not in tried
         backoff_until = 0.0 if is_untried else upload.backoff_until
+        is_urgent = tried is not None and not tried
         if (pause := _pause(db, upload, now, backoff_until, is_urgent=is_urgent)) is not None:
             return pause
         first = now if _is_implausible(upload, now) else upload.first_attempt
@@ -196,7 +200,9 @@ class Uploader:
         """Keep when a metric let a report leave; a clock that is set back makes it no earlier."""
         if (interval := self._interval(name)) != "none":
             at, _ = self._last(db, name)
-            at = now if _is_far_ahead(interval, at, now) else max(at, now)
+            seconds = interval_seconds(interval)
+            is_wrong = is_far_ahead(interval_end(interval, at), seconds, now)
+            at = now if is_wrong else max(at, now)
             write_state(db, f"{_LAST} {name}", json.dumps((at, self._coins(1)[0] / ONE)))
 
     def _last(self, db: sqlite3.Connection, name: str) -> tuple[float, float]:
@@ -251,9 +257,10 @@ class Uploader:
                 at = now  # tomorrow it is looked at again
             if name in unanswered:
                 rests[name] = math.inf
-            elif not _is_far_ahead(interval, at, now):
-                end = interval_end(interval, at)
-                left = min(interval_seconds(interval), max(due + GIVE_UP_SECONDS - end, 0.0))
+                continue
+            end, seconds = interval_end(interval, at), interval_seconds(interval)
+            if not is_far_ahead(end, seconds, now):
+                left = min(seconds, max(due + GIVE_UP_SECONDS - end, 0.0))
                 is_late = due < end and not is_hurried
                 rests[name] = end + part * left if is_late else end
         return rests
@@ -401,11 +408,6 @@ def _wait_asked_for(error: UploadError) -> float:
 def _is_ahead(moment: float, now: float, longest: float) -> bool:
     """Return whether a moment is to come; one beyond the longest wait is of a clock set back."""
     return now < moment <= now + longest
-
-
-def _is_far_ahead(interval: str, at: float, now: float) -> bool:
-    """Return whether an attempt is so late that the clock must have been wrong."""
-    return interval_end(interval, at) > now + 2 * interval_seconds(interval)
 
 
 def _is_too_old(upload: Pending, now: float) -> bool:

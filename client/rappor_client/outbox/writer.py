@@ -31,10 +31,9 @@ from rappor_client.budget.reservation import Limits, Reserved
 from rappor_client.folder import spool
 from rappor_client.folder.counters import count
 from rappor_client.folder.failures import DamagedError
-from rappor_client.folder.forking import hold_over_forks
+from rappor_client.folder.forking import Shared
 from rappor_client.folder.own_folder import BUSY_SECONDS, RETRY_SECONDS, BusyError
 from rappor_client.folder.store import Store
-from rappor_client.folder.turn import Turn
 from rappor_client.outbox.stops import Stops
 from rappor_client.periods import day_of
 from rappor_client.settings import Settings
@@ -71,7 +70,7 @@ class Event:
         return day_of(self.now)
 
 
-class Writer:
+class Writer(Shared):
     """Commits the events of one device."""
 
     def __init__(
@@ -89,7 +88,7 @@ class Writer:
         `refused` are the metrics that the person refuses; they may become more.
         """
         self._refused = refused
-        self._identity = identity
+        self.identity = identity
         self._settings = settings
         self._stops = stops
         self._on_commit = on_commit
@@ -98,10 +97,9 @@ class Writer:
         self._events = collections.deque[Event]()
         self._counts = collections.Counter[str]()
         self._silent: tuple[Reserved, int, frozenset[str]] | None = None
-        self._turn = Turn()
         self._is_awake = False
         self._begin_anew()
-        hold_over_forks(self)
+        super().__init__()
         self.store = Store(identity.spool)
         _ALL.add(self)
 
@@ -161,7 +159,7 @@ class Writer:
             with (
                 contextlib.suppress(BusyError),
                 self._turn.taken(deadline - time.monotonic()),
-                self._identity.folder.attempt() as is_inside,
+                self.identity.folder.attempt() as is_inside,
             ):
                 if is_inside:
                     return self._mended(action, at)
@@ -169,21 +167,13 @@ class Writer:
                 raise BusyError
             time.sleep(RETRY_SECONDS)
 
-    def before_fork(self, deadline: float) -> None:
-        """Wait until nothing is half done, or the time is over."""
-        self._turn.before_fork(deadline)
-
-    def after_fork_in_parent(self) -> None:
-        """Go on."""
-        self._turn.after_fork_in_parent()
-
     def after_fork_in_child(self) -> None:
         """Forget what the parent will write, and take new locks: its threads are not here."""
         self.clear()
-        self._turn.after_fork_in_child()
+        super().after_fork_in_child()
         self._begin_anew()
-        self._identity.folder.drop_lock_of_parent()
-        self._identity.look_again()
+        self.identity.folder.drop_lock_of_parent()
+        self.identity.look_again()
 
     def _begin_anew(self) -> None:
         self._tokens = queue.SimpleQueue[None]()
@@ -196,7 +186,7 @@ class Writer:
             return self._write(action, at)
         except DamagedError as error:
             self._on_failure(error)
-            self._identity.look_again()
+            self.identity.look_again()
             self.store.remove()
             self._counts["spool_lost"] += 1
             return self._write(action, at)
@@ -221,12 +211,12 @@ class Writer:
 
     def _refresh(self) -> None:
         """Look at the folder again: it may be another device by now, or another year."""
-        self._identity.refresh()
-        if self._identity.spool != self.store.path:
+        self.identity.refresh()
+        if self.identity.spool != self.store.path:
             self.store.close()
-            self.store.path = self._identity.spool
+            self.store.path = self.identity.spool
         if not self.store.exists():
-            self._identity.folder.touch(self.store.path.name)
+            self.identity.folder.touch(self.store.path.name)
 
     def _write_all(
         self,
@@ -235,7 +225,7 @@ class Writer:
         action: Action[_Result],
         at: float | None,
     ) -> _Result:
-        identity, now = self._identity, self._settings.policy.clock()
+        identity, now = self.identity, self._settings.policy.clock()
         with self.store.transaction(patience=_BUSY_SECONDS) as db:
             admission.agree(db, identity.number)
             self._stops.recall(db)  # another process may have been asked

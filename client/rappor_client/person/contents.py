@@ -7,7 +7,6 @@ it tells only whether there is one.
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import sqlite3
 from collections.abc import Iterator, Mapping
@@ -70,17 +69,17 @@ def read_contents(folder: str | os.PathLike[str]) -> Contents:
             return Contents(has_secret=True, scopes=scopes, spent=spent, counters={})
         try:
             with store.reading() as db:
-                held = tuple(admission.held(db))
+                held, waiting = tuple(admission.held(db)), spool.waiting_rows(db)
                 return Contents(
                     has_secret=True,
-                    waiting=tuple(spool.waiting_reports(db)),
-                    due=tuple(spool.due_times(db)),
+                    waiting=tuple(report for report, _, _ in waiting),
+                    due=tuple(due for _, due, _ in waiting),
                     pending=tuple(spool.pending(db)),
                     held=held,
                     scopes=scopes,
                     spent=spent,
                     sent=tuple(spool.log(db)),
-                    bodies=(*spool.bodies(db), *(each.body for each in held)),
+                    bodies=(*(body for _, _, body in waiting), *(each.body for each in held)),
                     counters=counters(db),
                 )
         finally:
@@ -90,11 +89,9 @@ def read_contents(folder: str | os.PathLike[str]) -> Contents:
 def read_spent(folder: Path) -> Spent:
     """Return what a folder's device has spent: of its state, or of the line of a withdrawal."""
     known = read_state(folder)
-    if known is not None:
-        return Spent.of(known[0])
-    years = remainder.read_years(folder, 0)
-    nats = math.inf if math.inf in years.values() else 0.0
-    return Spent(nats=nats, metrics={}, reserved=years)
+    if known is None:
+        return Spent.of((), remainder.read_years(folder, 0))
+    return Spent.of(known[0].scopes.values(), known[0].reserved.by_year())
 
 
 def check_telemetry(folder: Path) -> None:

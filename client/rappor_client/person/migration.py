@@ -28,7 +28,6 @@ from rappor_client.budget import remainder
 from rappor_client.budget.admission import Offered, follow
 from rappor_client.budget.identity import build, spool_name
 from rappor_client.budget.prepared import PATTERN_BYTES
-from rappor_client.budget.remainder import DamagedRemainderError
 from rappor_client.budget.reservation import Reserved, Row
 from rappor_client.budget.scopes import Key, Scope
 from rappor_client.budget.state import State, mark_of
@@ -36,7 +35,7 @@ from rappor_client.budget.terms import Terms, unbounded_price
 from rappor_client.folder import spool
 from rappor_client.folder.copies import Sealed
 from rappor_client.folder.counters import read_state
-from rappor_client.folder.failures import is_busy
+from rappor_client.folder.failures import DamagedError, is_busy
 from rappor_client.folder.own_folder import BUSY_SECONDS, NAME, BusyError
 from rappor_client.folder.store import Store
 from rappor_client.folder.system import read_file
@@ -77,7 +76,7 @@ def migrate(host: Path, year: int) -> None:
     """
     try:
         document = remainder.read_document(host)
-    except DamagedRemainderError:
+    except DamagedError:
         document = None
     if remainder.is_ours(document):
         if (host / DRAFT).is_dir() and not (host / NAME).exists():
@@ -138,7 +137,7 @@ def _read(
     is_damaged = False
     try:
         copy = remainder.read_document(host)
-    except DamagedRemainderError:
+    except DamagedError:
         copy, is_damaged = None, True
     known = [each for each in (_of_database(db), copy) if each is not None]
     own = [each for each in known if each["mark"] == mark]

@@ -54,4 +54,5 @@ def _is_at_rest(host: Path) -> bool:
     """Return whether a folder has an identity of this version, and nothing else to see to."""
     if not os.path.lexists(host / NAME) or withdrawal.is_unfinished(host):
         return False
-    return remainder.is_at_rest(host) and not migration.names_of_before(host)
+    is_written = (host / remainder.NAME).exists() and not remainder.is_unclean(host)
+    return is_written and not migration.names_of_before(host)

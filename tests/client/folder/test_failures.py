@@ -12,8 +12,8 @@ import pytest
 from devices import Home, locked, metric_of, own
 from programs import run_python
 from rappor_client import Answer, Caps, Client, Outcome, Policy, Reason, SpoolLimits, testing
-from rappor_client.errors import UploadError
 from rappor_client.folder.failures import DamagedError, Failures, is_busy
+from rappor_client.network.transport import UploadError
 from rappor_client.testing import FixedClock, MemoryTransport
 
 from rappor import Registry
@@ -326,18 +326,6 @@ def test_programs_with_different_registries_share_one_budget(home: Home) -> None
     assert other.record("two", "x") == Outcome.SILENT
     assert one.record("one", "x") == Outcome.KEPT
     assert one.spent().reserved == {2026: pytest.approx(4, abs=0.001)}
-
-
-def test_order_of_a_new_registry_takes_no_room_that_is_taken(home: Home) -> None:
-    """A metric that stands before one that has reserved gets what is left."""
-    caps = Caps(total=4.01)
-    client = home.open(metric_of("late"), caps=caps)
-    assert client.record("late", "x")
-    client.close()
-    client = home.open(metric_of("early"), metric_of("late"), caps=caps)
-    assert client.record("early", "x") == Outcome.SILENT
-    assert client.record("late", "x") == Outcome.KEPT
-    assert sum(client.spent().reserved.values()) <= 4.01
 
 
 def test_cap_for_life_counts_all_years(home: Home, caplog: pytest.LogCaptureFixture) -> None:

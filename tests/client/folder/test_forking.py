@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import threading
-import time
 from pathlib import Path
 
 import forking_child
@@ -18,7 +17,7 @@ from programs import run_python
 from rappor_client import Client, testing
 from rappor_client.folder import forking
 from rappor_client.folder.failures import Failures
-from rappor_client.folder.forking import hold_over_forks, unforked
+from rappor_client.folder.forking import Shared, unforked
 from rappor_client.testing import MemoryTransport
 from registries import toml_of
 
@@ -106,30 +105,6 @@ def test_fork_waits_for_what_another_thread_loads(late: str, action: str, tmp_pa
     run_python("-c", program, folder=tmp_path)
 
 
-def test_fork_waits_for_a_late_import() -> None:
-    """Else the child would wait for the module that another thread was importing."""
-    steps: list[str] = []
-    is_inside = threading.Event()
-
-    def import_late() -> None:
-        with unforked() as is_kept:
-            assert is_kept
-            is_inside.set()
-            time.sleep(0.1)
-            steps.append("imported")
-
-    importing = threading.Thread(target=import_late)
-    importing.start()
-    assert is_inside.wait(300)
-    child = os.fork()
-    if child == 0:
-        os._exit(0)
-    steps.append("forked")
-    importing.join()
-    os.waitpid(child, 0)
-    assert steps == ["imported", "forked"]
-
-
 def test_no_late_import_begins_beside_a_fork() -> None:
     """It is left out: the line of the log for which it is meant is lost, and nothing waits."""
     told: list[bool] = []
@@ -138,20 +113,14 @@ def test_no_late_import_begins_beside_a_fork() -> None:
         with unforked() as is_kept:
             told.append(is_kept)
 
-    class Looking:
-        def before_fork(self, _: float) -> None:
+    class Looking(Shared):
+        def before_fork(self, deadline: float) -> None:
+            super().before_fork(deadline)
             other = threading.Thread(target=look)
             other.start()
             other.join()
 
-        def after_fork_in_parent(self) -> None:
-            pass
-
-        def after_fork_in_child(self) -> None:
-            pass
-
-    shared = Looking()
-    hold_over_forks(shared)
+    _shared = Looking()
     in_child(bool)
     look()
     assert told == [False, True]
@@ -189,9 +158,9 @@ def senders_of(client: Client, n_threads: int) -> set[int]:
     def work() -> None:
         start.wait()
         client.record("page", "x")
-        sending = client._sending()
-        assert sending is not None
-        met.add(id(sending.sender))
+        sender = client._sender()
+        assert sender is not None
+        met.add(id(sender))
 
     threads = [threading.Thread(target=work) for _ in range(n_threads)]
     for thread in threads:
@@ -233,8 +202,8 @@ def test_fork_does_not_wait_for_a_disk_that_hangs(
     client = home.open()
     client.record("page", "x")
     assert client.waiting() == 1
-    assert client._working is not None
-    writer = client._working.writer
+    writer = client._writer
+    assert writer is not None
     is_inside, may_end = threading.Event(), threading.Event()
 
     def hang() -> None:
@@ -263,22 +232,22 @@ def see(client: Client, waiting: int) -> None:
     client.close()
 
 
-class Interrupted:
+class Interrupted(Shared):
     """What threads share, in whose hook a signal's handler raises."""
 
     def __init__(self, at: str) -> None:
         self.at = at
+        super().__init__()
 
-    def before_fork(self, _: float) -> None:
+    def before_fork(self, deadline: float) -> None:
         """Raise once, if that is where."""
         self.happen("before")
+        super().before_fork(deadline)
 
     def after_fork_in_parent(self) -> None:
         """Raise once, if that is where."""
         self.happen("after")
-
-    def after_fork_in_child(self) -> None:
-        """Do nothing."""
+        super().after_fork_in_parent()
 
     def happen(self, at: str) -> None:
         """Raise as Ctrl-C does."""
@@ -291,9 +260,9 @@ class Interrupted:
 @pytest.mark.parametrize("at", ["before", "after"])
 def test_signal_that_raises_in_a_fork_leaves_nothing_locked(at: str, home: Home) -> None:
     """Before it or after it: another thread records, opens a client and forks afterwards."""
-    client, interrupted = home.open(), Interrupted(at)
+    client = home.open()
     failures = [Failures(home.place) for _ in range(20)]
-    hold_over_forks(interrupted)
+    interrupted = Interrupted(at)
     in_child(bool)
     assert interrupted.at == "done"
 

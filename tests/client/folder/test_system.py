@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from rappor_client.folder.own_folder import OwnFolder
-from rappor_client.folder.system import Posix, System, Windows
+from rappor_client.folder.system import Posix, Windows
 from rappor_client.testing import peek
 from registries import toml_of
 
@@ -90,7 +90,7 @@ class Taken:
 
 
 @pytest.mark.parametrize("system", [Posix(), Windows(Taken())], ids=["posix", "windows"])
-def test_lock_of_another_process_is_not_taken(system: System, tmp_path: Path) -> None:
+def test_lock_of_another_process_is_not_taken(system: Posix | Windows, tmp_path: Path) -> None:
     """No handle is left open."""
     handle = system.open_folder(str(tmp_path))
     held = system.lock(str(tmp_path), handle)

@@ -326,7 +326,7 @@ def test_time_that_was_the_callers_own_earns_no_waiting(home: Home) -> None:
         server.is_over.set()
     (pending,) = peek(home.folder).pending
     assert pending.attempts == 1
-    assert pending.retry_at <= FixedClock("2026-11-18T12:00:00")()
+    assert pending.backoff_until <= FixedClock("2026-11-18T12:00:00")()
 
 
 def test_closing_severs_the_exchange_under_way() -> None:

@@ -175,18 +175,25 @@ def test_sender_goes_on_after_whatever_its_transport_does(
     assert len(transport.reports) == 4
 
 
-NO_THREADS = """
-import resource, sys, tempfile, threading
-from devices import metric_of
-from registries import registry_of
-from rappor_client import Client, Policy
+HEAD = """
+import atexit, http.server, resource, socket, sys, tempfile, threading, time
+from pathlib import Path
+from devices import open_device
+from rappor_client import FlushReason
 from rappor_client.testing import MemoryTransport
 
-folder, transport = tempfile.mkdtemp(), MemoryTransport()
-client = Client.open(folder, registry=registry_of(metric_of()), collector=transport, consent=True,
-                     policy=Policy(max_delay=0.0))
-resource.setrlimit(resource.RLIMIT_AS, (1 << 32, -1))
-threading.stack_size(1 << 33)  # no thread has room for its stack
+def client_of(collector, **chosen):
+    return open_device(Path(tempfile.mkdtemp()), collector=collector, clock=time.time, **chosen)
+
+def leave_no_room():
+    resource.setrlimit(resource.RLIMIT_AS, (1 << 32, -1))
+    threading.stack_size(1 << 33)  # no thread has room for its stack
+"""
+
+
+NO_THREADS = """
+client = client_of(MemoryTransport(), background=True, max_delay=0.0)
+leave_no_room()
 outcome = client.record("page", "x")
 assert outcome and client.waiting() == 1, outcome
 assert threading.active_count() == 1
@@ -200,11 +207,6 @@ sys.stdout.write("done")
 
 
 NO_EXCHANGE = """
-import http.server, resource, socket, sys, tempfile, threading, time
-from devices import metric_of
-from registries import registry_of
-from rappor_client import Client, FlushReason, Policy
-
 class Handler(http.server.BaseHTTPRequestHandler):
     def do_POST(self):
         self.rfile.read(int(self.headers["Content-Length"]))
@@ -220,19 +222,15 @@ def drip():
         connection.sendall(b"x")
         time.sleep(0.01)
 
-def client_of(port):
-    client = Client.open(tempfile.mkdtemp(), registry=registry_of(metric_of()), consent=True,
-                         collector=f"http://127.0.0.1:{port}", policy=Policy(background=False))
-    client.record("page", "x")
-    return client
-
 server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
 threading.Thread(target=server.serve_forever, daemon=True).start()
 dripping = socket.create_server(("127.0.0.1", 0))
 threading.Thread(target=drip, daemon=True).start()
-clients = [client_of(each) for each in (server.server_port, dripping.getsockname()[1])]
-resource.setrlimit(resource.RLIMIT_AS, (1 << 32, -1))
-threading.stack_size(1 << 33)  # no thread has room for its stack
+ports = server.server_port, dripping.getsockname()[1]
+clients = [client_of(f"http://127.0.0.1:{port}") for port in ports]
+for client in clients:
+    client.record("page", "x")
+leave_no_room()
 assert clients[0].flush(timeout=60.0).sent == 1
 flushed = clients[1].flush(timeout=0.5)
 assert flushed.reason is FlushReason.UNREACHABLE, flushed
@@ -242,15 +240,8 @@ sys.stdout.write("done")
 
 
 AT_EXIT = """
-import atexit, sys, tempfile
-from devices import metric_of
-from registries import registry_of
-from rappor_client import Client, Policy
-from rappor_client.testing import MemoryTransport
-
 def late():
-    client = Client.open(tempfile.mkdtemp(), registry=registry_of(metric_of()), consent=True,
-                         collector=MemoryTransport(), policy=Policy(max_delay=0.0))
+    client = client_of(MemoryTransport(), background=True, max_delay=0.0)
     assert client.record("page", "x")
     assert client.flush(timeout=60.0)
     client.close()
@@ -261,24 +252,20 @@ atexit.register(late)
 
 
 IN_ANOTHER_INTERPRETER = """
-import sys
-import _xxsubinterpreters as interpreters
-
-interpreters.run_string(interpreters.create(), f"import sys; sys.path[:] = {sys.path}" + '''
-import tempfile
-from devices import metric_of
-from registries import registry_of
-from rappor_client import Client, Policy
-
-client = Client.open(tempfile.mkdtemp(), registry=registry_of(metric_of()), consent=True,
-                     collector="http://127.0.0.1:9")
+client = client_of("http://127.0.0.1:9", background=True)
 assert client.record("page", "x")
 flushed = client.flush(timeout=1.0)
 assert flushed.waiting == 1, flushed
 assert client.counters() == {"recorded": 1, "failures": 2}, client.counters()
 client.close()
 sys.stdout.write("done")
-''')
+"""
+IN_ANOTHER = """
+import sys
+import _xxsubinterpreters as interpreters
+
+path = f"import sys; sys.path[:] = {{sys.path}}"
+interpreters.run_string(interpreters.create(), path + {program!r})
 """
 
 
@@ -289,10 +276,14 @@ HAS_OTHERS = pytest.mark.skipif(sys.version_info >= (3, 12), reason="mmh3 refuse
 @pytest.mark.parametrize(
     "program",
     [
-        pytest.param(NO_THREADS, id="record without threads", marks=IS_LINUX),
-        pytest.param(NO_EXCHANGE, id="flush without threads", marks=IS_LINUX),
-        pytest.param(AT_EXIT, id="while the interpreter ends"),
-        pytest.param(IN_ANOTHER_INTERPRETER, id="in a subinterpreter", marks=HAS_OTHERS),
+        pytest.param(HEAD + NO_THREADS, id="record without threads", marks=IS_LINUX),
+        pytest.param(HEAD + NO_EXCHANGE, id="flush without threads", marks=IS_LINUX),
+        pytest.param(HEAD + AT_EXIT, id="while the interpreter ends"),
+        pytest.param(
+            IN_ANOTHER.format(program=HEAD + IN_ANOTHER_INTERPRETER),
+            id="in a subinterpreter",
+            marks=HAS_OTHERS,
+        ),
     ],
 )
 def test_record_and_flush_work_where_no_thread_can_start(program: str) -> None:

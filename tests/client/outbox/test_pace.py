@@ -30,9 +30,9 @@ def send(client: Client, *, is_flush: bool) -> float | None:
     """Send what may go now, and return when the next may."""
     if is_flush:
         return client.flush(timeout=2.0).retry_at
-    sending = client._sending()
-    assert sending is not None
-    steps = iter(sending.uploader.step, None)
+    sender = client._sender()
+    assert sender is not None
+    steps = iter(sender.uploader.step, None)
     return next(step.due for step in steps if not step.upload_id)
 
 
@@ -92,9 +92,9 @@ def test_a_first_report_is_not_said_to_rest(home: Home, clock: FixedClock) -> No
     client.record("page", "x")
     clock.advance(days=1)
     assert client.waiting() == 0
-    sending = client._sending()
-    assert sending is not None
-    step = sending.uploader.step()
+    sender = client._sender()
+    assert sender is not None
+    step = sender.uploader.step()
     assert (step.upload_id, step.detail) == ("", "")
     assert step.due is not None
     assert step.due > clock()
@@ -132,11 +132,11 @@ def test_a_program_of_few_hours_a_day_loses_nothing(
         clock.now = start + day * 24 * HOUR
         client = home.open(metric_of(interval="day"), collector=MemoryTransport())
         client.record("page", "x")
-        sending = client._sending()
-        assert sending is not None
-        sending.sender._n_backlog = client.waiting()
+        sender = client._sender()
+        assert sender is not None
+        sender._n_backlog = client.waiting()
         while clock() < (end := start + (day * 24 + hours) * HOUR):
-            clock.now = min(end, clock() + (sending.sender._step() or end))
+            clock.now = min(end, clock() + (sender._step() or end))
         counted = client.counters()
         client.close()
     assert counted["recorded"] == 59  # the last day's is held

@@ -38,7 +38,7 @@ def put_by(open_client: Opener, *values: str) -> None:
 def retry_at(folder: Path) -> float:
     """Return when the background sender tries the pending upload again."""
     (pending,) = peek(folder).pending
-    return pending.retry_at
+    return pending.backoff_until
 
 
 def test_upload_holds_one_report(home: Home) -> None:
@@ -224,10 +224,10 @@ def test_collector_that_always_fails_is_asked_less_and_less(home: Home) -> None:
     client = home.open(collector=transport, coins=LATE)
     for _ in range(100):
         client.record("page", "x")
-    sending = client._sending()
-    assert sending is not None
+    sender = client._sender()
+    assert sender is not None
     end = home.clock() + DAY
-    while (due := sending.uploader.step().due) is not None and due < end:
+    while (due := sender.uploader.step().due) is not None and due < end:
         home.clock.now = max(due, home.clock())
     assert 24 <= len(transport.bodies) < 100
     assert client.waiting() == 100
@@ -239,11 +239,11 @@ def test_collector_that_always_fails_is_asked_less_and_less(home: Home) -> None:
 
 def claim(client: Client, clock: FixedClock) -> None:
     """Claim an upload, as a step does that sends it next."""
-    sending, working = client._sending(), client._working
-    assert sending is not None
-    assert working is not None
-    claimed = working.writer.run(
-        lambda db: sending.uploader._claim(db, clock(), (), is_urgent=True, is_backlog=False),
+    sender, writer = client._sender(), client._writer
+    assert sender is not None
+    assert writer is not None
+    claimed = writer.run(
+        lambda db: sender.uploader._claim(db, clock(), (), is_backlog=False),
         patience=1.0,
     )
     assert isinstance(claimed, Pending)
@@ -292,11 +292,11 @@ def test_random_wait_of_a_clock_that_was_ahead_is_cut_to_a_week(home: Home) -> N
     home.clock.advance(days=7)
     client.record("page", "x")  # its week is over: it is to leave in the next one
     home.clock.advance(days=-1007)
-    sending = client._sending()
-    assert sending is not None
-    assert not sending.uploader.step().is_attempt
+    sender = client._sender()
+    assert sender is not None
+    assert not sender.uploader.step().is_attempt
     home.clock.advance(days=7)
-    assert sending.uploader.step().is_attempt
+    assert sender.uploader.step().is_attempt
 
 
 # Disks that fail

@@ -10,7 +10,7 @@ from devices import metric_of, secret_of
 from programs import run_python
 from rappor_client import Outcome
 from rappor_client.cli import main
-from rappor_client.developer.preview import preview
+from rappor_client.cli.preview import preview_of
 from rappor_client.testing import Device, constant_coins
 from registries import entry_of, registry_of, toml_of
 
@@ -62,7 +62,7 @@ def test_preview_is_what_the_device_sends(name: str, rappor_device: Device) -> N
     assert device.flush()
     secret = secret_of(rappor_device.folder)
     own, coins = device.registry, constant_coins(1 << 30)
-    seen = preview(own, name, "vim", today=DAY, secret=secret, coins=coins)
+    seen = preview_of(own, name, "vim", today=DAY, secret=secret, coins=coins)
     head = len(b'{"v":1,"id":"0123456789012345678901"')
     sent = [body[head:] for body in rappor_device.transport.bodies]
     assert sorted(body[head:] for body in seen.bodies) == sorted(sent)
@@ -95,10 +95,10 @@ def test_two_answers_are_two_uploads(registry: Path, capsys: pytest.CaptureFixtu
 
 def test_what_fits_nowhere_is_said() -> None:
     """It is sent all the same."""
-    seen = preview(registry_of(metric_of()), "page", "", today=DAY)
+    seen = preview_of(registry_of(metric_of()), "page", "", today=DAY)
     assert len(seen.sentences) == 3
     theme = Registry.loads(TOML.replace('other = "discover"', ""))
-    assert "no place for this value" in str(preview(theme, "editor", "ed", today=DAY))
+    assert "no place for this value" in str(preview_of(theme, "editor", "ed", today=DAY))
 
 
 def test_mistakes_are_told(registry: Path, capsys: pytest.CaptureFixture[str]) -> None:
