@@ -34,7 +34,7 @@ METRICS = (
     metric_of("event", params=CLEAR, epoch="year"),
     metric_of("daily", params=CLEAR, epoch="year", interval="day"),
 )
-TOUCHING: Final = frozenset({"write", "fsync", "replace", "rename", "unlink"})
+TOUCHING: Final = frozenset({"write", "fsync", "replace", "rename", "unlink", "link"})
 SENDING: Final = (
     "admission.py",
     "copies.py",

@@ -143,7 +143,7 @@ def write_device(folder: Path, secret: bytes) -> None:
     folder.mkdir(mode=0o700)
     own(folder).mkdir(mode=0o700)
     remainder.write(folder, {})
-    copies.write(OwnFolder(own(folder)), 1, State.of(Sealed(secret)).to_text())
+    copies.begin(OwnFolder(own(folder)), State.of(Sealed(secret)).to_text())
 
 
 def lose(folder: Path) -> None:

@@ -125,7 +125,7 @@ def build(place: Path, state: State) -> OwnFolder:
         place.rmdir()
     place.mkdir(mode=0o700)
     folder = OwnFolder(place)
-    copies.write(folder, 1, state.to_text())
+    copies.begin(folder, state.to_text())
     return folder
 
 

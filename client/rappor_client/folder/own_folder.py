@@ -83,17 +83,17 @@ class OwnFolder:
 
     def replace(self, name: str, data: bytes) -> None:
         """Let a file hold these bytes, whole or not at all; `sync` makes its name durable."""
-        draft = f".{name}.{os.urandom(8).hex()}.tmp"
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | BINARY
-        handle = os.open(self._at(draft), flags, PRIVATE, **self._here())
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
+        with self._draft(name, data) as draft:
             os.replace(self._at(draft), self._at(name), **self._both())  # noqa: PTH105 - likewise
-        finally:
-            self.remove(draft)
+
+    def create(self, name: str, data: bytes) -> bool:
+        """Create a file with these bytes, as `replace` does; false if there is one of this name."""
+        with self._draft(name, data) as draft:
+            try:
+                os.link(self._at(draft), self._at(name), **self._both())
+            except FileExistsError:
+                return False
+        return True
 
     def touch(self, name: str) -> None:
         """Create an empty file if there is none of this name."""
@@ -153,6 +153,21 @@ class OwnFolder:
         held, self._locked = self._locked, None
         if held is not None:
             system.SYSTEM.unlock(held)
+
+    @contextlib.contextmanager
+    def _draft(self, name: str, data: bytes) -> Iterator[str]:
+        """Have these bytes durable under another name while the block runs."""
+        draft = f".{name}.{os.urandom(8).hex()}.tmp"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | BINARY
+        handle = os.open(self._at(draft), flags, PRIVATE, **self._here())
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            yield draft
+        finally:
+            self.remove(draft)
 
     def _at(self, name: str) -> str:
         return name if self._handle is not None else str(self.path / name)
