@@ -166,6 +166,7 @@ def _busy(reader: Reader, asked: Question, owner: str) -> Response:
         "unanswered.html",
         status=HTTPStatus.TOO_MANY_REQUESTS,
         metric=asked.metric,
+        asked=asked,
         now=asked.path.rpartition("/")[2],
         needs_list=False,
         detail=f"A token must have at most {counted(most, 'question')} in progress.",

@@ -200,9 +200,10 @@ def test_a_question_in_progress_is_found_again_and_may_be_cancelled(
         (place,) = re.findall(r'data-progress="([^"]+)"', asked.text)
         place = place.replace("&amp;", "&")
         assert json.loads(reader.get(place).text)["is_over"] is False
-        again = reader.http.get("/pages/metrics/theme/ranking?level=3", follow_redirects=True)
-        assert again.status_code == 429
-        assert f'href="{asked.url.path}?' in again.text
+        for other in ("ranking?level=3", "segments?dimension=version"):
+            again = reader.http.get(f"/pages/metrics/theme/{other}", follow_redirects=True)
+            assert again.status_code == 429
+            assert f'href="{asked.url.path}?' in again.text
         query = asked.url.query.decode()
         gone = reader.post(f"{asked.url.path}/cancel?{query}", at=f"{asked.url.path}?{query}")
         assert gone.headers["location"] == "/pages/metrics/theme/ask"
