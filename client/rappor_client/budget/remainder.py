@@ -7,7 +7,6 @@ anew: then it has a mark, and says the same.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import math
@@ -17,13 +16,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from rappor.ground.files import replacing
-from rappor_client.folder.copies import Sealed
+from rappor_client.folder.copies import Sealed, check_of
 from rappor_client.folder.failures import DamagedError
-from rappor_client.folder.system import read_file
+from rappor_client.folder.system import PRIVATE, read_file
 
 NAME: Final = "budget"
 _MAGIC: Final = "rappor budget 1"
-_PRIVATE: Final = 0o600
 _LOST: Final = 9999
 _OLD: Final[Mapping[str, Any]] = {
     "mark": "",
@@ -47,7 +45,7 @@ def read_document(host: Path) -> dict[str, Any] | None:
         return None
     body = data.bytes[: -(2 * hashlib.sha256().digest_size + 1)]
     head, _, text = body.partition(b"\n")
-    if head != _MAGIC.encode() or data.bytes != body + _check(body):
+    if head != _MAGIC.encode() or data.bytes != body + check_of(body):
         raise DamagedError(NAME)
     try:
         document = json.loads(text)
@@ -101,9 +99,9 @@ def write(host: Path, years: Mapping[int, float]) -> None:
     """Write what was reserved by year, whole or not at all; over the old bytes on a full disk."""
     kept = [[year, "", "", nats] for year, nats in years.items()]
     body = f"{_MAGIC}\n{json.dumps({**_OLD, 'reserved': kept})}\n".encode()
-    data = body + _check(body)
+    data = body + check_of(body)
     try:
-        with replacing(host / NAME, mode=_PRIVATE) as file:
+        with replacing(host / NAME, mode=PRIVATE) as file:
             file.write(data)
     except OSError:
         with (host / NAME).open("r+b") as file:
@@ -116,13 +114,3 @@ def write(host: Path, years: Mapping[int, float]) -> None:
 def greater(one: Mapping[int, float], other: Mapping[int, float]) -> dict[int, float]:
     """Return the greater of two numbers for each year."""
     return {year: max(one.get(year, 0.0), other.get(year, 0.0)) for year in sorted({*one, *other})}
-
-
-def remove(host: Path) -> None:
-    """Remove the file: nothing was ever reserved."""
-    with contextlib.suppress(FileNotFoundError):
-        (host / NAME).unlink()
-
-
-def _check(body: bytes) -> bytes:
-    return hashlib.sha256(body).hexdigest().encode() + b"\n"

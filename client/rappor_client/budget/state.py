@@ -39,7 +39,9 @@ class State:
 
     @classmethod
     def of(cls, sealed: Sealed, **given: Any) -> Self:
-        """Return the state of a secret."""
+        """Return the state of a secret; of no bytes, that of an identity that has ended."""
+        if not sealed.bytes:
+            return cls(secret=None, sealed=sealed, mark=b"", **given)
         secret = Secret(sealed.bytes)
         return cls(secret=secret, sealed=sealed, mark=mark_of(secret), **given)
 
@@ -60,7 +62,7 @@ class State:
 
     def ended(self) -> State:
         """Return the same without the secret: what was reserved."""
-        return State(secret=None, sealed=Sealed(b""), mark=b"", reserved=self.reserved)
+        return State.of(Sealed(b""), reserved=self.reserved)
 
     def to_text(self) -> Sealed:
         """Write it as JSON."""
@@ -80,13 +82,8 @@ class State:
             plain = json.loads(text.bytes.partition(b"\n")[2])
             params = {name: Params.from_json(each) for name, each in plain["params"].items()}
             scopes = [Scope.from_plain(each, params) for each in plain["scopes"]]
-            given: dict[str, Any] = {
-                "scopes": {scope.key: scope for scope in scopes},
-                "reserved": Reserved.from_plain(plain),
-            }
-            if not sealed.bytes:
-                return cls(secret=None, sealed=sealed, mark=b"", **given)
-            return cls.of(sealed, **given)
+            known = {scope.key: scope for scope in scopes}
+            return cls.of(sealed, scopes=known, reserved=Reserved.from_plain(plain))
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, ParamsError):
             return None
 

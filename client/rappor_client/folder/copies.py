@@ -72,7 +72,12 @@ def stamps(folder: OwnFolder) -> tuple[Stamp | None, ...]:
 def written(number: int, text: Sealed) -> bytes:
     """Return the bytes of a copy."""
     body = b"%s%d\n%s\n" % (_MAGIC, number, text.bytes)
-    return body + hashlib.sha256(body).hexdigest().encode() + b"\n"
+    return body + check_of(body)
+
+
+def check_of(body: bytes) -> bytes:
+    """Return the last line of a file, the checksum of what is before it."""
+    return hashlib.sha256(body).hexdigest().encode() + b"\n"
 
 
 def parsed(data: bytes | None) -> Copy | None:

@@ -189,7 +189,7 @@ def _keep(host: Path, years: Mapping[int, float]) -> bool:
         if years or remainder.is_unclean(host):
             remainder.write(host, years)
         else:
-            remainder.remove(host)
+            (host / remainder.NAME).unlink(missing_ok=True)  # nothing was ever reserved
     except OSError:
         return False
     return True

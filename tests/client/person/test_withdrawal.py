@@ -41,10 +41,13 @@ def lived_in(opener: Opener, folder: str = "device", **chosen: Any) -> Client:
 
 
 def traces_of(folder: Path) -> list[bytes]:
-    """Return what must not be found afterwards: the secret and what was drawn under it."""
+    """Return what must not be found afterwards: the secret and what was drawn under it.
+
+    A response that has no bit is left out: what was wiped looks the same.
+    """
     state = state_of(folder)
     secret = state.sealed.bytes
-    responses = [scope.permanent for scope in state.scopes.values()]
+    responses = [each.permanent for each in state.scopes.values() if any(each.permanent)]
     return [each for data in (secret, *responses) for each in (data, data.hex().encode())]
 
 
