@@ -166,7 +166,7 @@ class Client:
         except (MetricError, ReportError) as error:
             if self._settings.policy.strict:
                 raise
-            warn("telemetry is wrong: %s", error)
+            self._failures.tell_mistake(error)
             is_metric = isinstance(error, MetricError)
             return SILENT[Reason.UNKNOWN_METRIC if is_metric else Reason.WRONG_KIND]
         except BusyError:
@@ -260,7 +260,8 @@ class Client:
         """Write what waits in memory, end the background sender and close all files."""
         if self._door is not None:
             self._door.close()
-        self._commit(BUSY_SECONDS)
+        if (writer := self._writer) is not None and self._consent:
+            self._safely(lambda: writer.finish(BUSY_SECONDS), None)
         self._safely(self._stop_sending, otherwise=False)
         self._safely(self._close_files, None)
 
@@ -454,7 +455,7 @@ class Client:
 
     def _close_files(self) -> None:
         if self._writer is not None:
-            self._writer.store.close()
+            self._writer.close()
 
     def _drop_opted_out(self) -> None:
         writer = self._writer

@@ -7,6 +7,7 @@ that misbehaves: each of them is counted here and logged at most once a minute f
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import sqlite3
 import sys
@@ -58,31 +59,40 @@ class Failures(Shared):
 
     def note(self, error: Exception) -> None:
         """Count a failure; log it unless its kind was logged in the last minute."""
-        kind, now = name_failure(error), self._clock()
+        kind = name_failure(error)
         with self._turn.lock:  # the handler of a signal may fail as well
             self.n += 1
+        self._warn(kind, "telemetry failed in %s: %s", self._folder, kind)
+
+    def tell_mistake(self, error: RapporError) -> None:
+        """Log a mistake of the host program, which is no failure."""
+        self._warn(type(error).__name__, "telemetry is wrong: %s", error)
+
+    def _warn(self, kind: str, text: str, *parts: object) -> None:
+        """Log a line, unless one of its kind was logged in the last minute."""
+        now = self._clock()
+        with self._turn.lock:
             if now - self._logged.get(kind, now - _QUIET_SECONDS) < _QUIET_SECONDS:
                 return
             self._logged[kind] = now
-        warn("telemetry failed in %s: %s", self._folder, kind)
+        warn(text, *parts)
 
 
 def warn(text: str, *parts: object) -> None:
     """Log a line, where that can be: a device that never fails does not import `logging`.
 
-    It cannot while another thread forks, while the interpreter ends, nor in a signal's handler in
-    the middle of that very import.
+    It cannot while another thread forks, while the interpreter ends, where no more files can be
+    opened, nor in a signal's handler in the middle of that very import. A host's own handlers of
+    log records may raise.
     """
-    with unforked() as may_import:
-        if not (may_import or "logging" in sys.modules):
-            return
-        try:
+    with contextlib.suppress(Exception):
+        with unforked() as may_import:
+            if not (may_import or "logging" in sys.modules):
+                return
             import logging  # noqa: PLC0415 - 4 ms
 
             log = logging.getLogger("rappor_client")
-        except (ImportError, AttributeError):
-            return
-    log.warning(text, *parts)
+        log.warning(text, *parts)
 
 
 def is_damage(error: Exception) -> bool:

@@ -21,6 +21,7 @@ NAME: Final = "device"
 BUSY_SECONDS: Final = 2.0
 """How long a lock is waited for, unless a caller has less patience."""
 RETRY_SECONDS: Final = 0.01
+_CLOSED: Final = -1
 _GRACE_SECONDS: Final = 0.5
 
 
@@ -47,11 +48,9 @@ class OwnFolder:
     def __init__(self, path: Path) -> None:
         """Open a folder; FileNotFoundError if there is none."""
         self.path = path
-        self._handle = system.SYSTEM.open_folder(os.fspath(path))
-        if self._handle is not None:  # a host may close nothing
-            self._at_end = weakref.finalize(self, os.close, self._handle)
-            self._at_end.atexit = False
         self._locked: int | None = None
+        self._handle: int | None = None
+        self._open()
         self._seen = _number(path.stat() if self._handle is None else os.fstat(self._handle))
 
     def is_current(self) -> bool:
@@ -112,13 +111,19 @@ class OwnFolder:
 
     @contextlib.contextmanager
     def attempt(self) -> Iterator[bool]:
-        """Keep other processes out while the block runs; false if one of them is inside."""
-        is_locked = self._try_to_lock()
+        """Keep other processes out while the block runs; false if one of them is inside.
+
+        One thread at a time: who has the lock gets it again, so that the next attempt gives back
+        what an exception out of a signal's handler has left locked.
+        """
+        self._renew()
         try:
-            yield is_locked
+            self._locked = system.SYSTEM.lock(os.fspath(self.path), self._handle)
+            yield self._locked is not None
         finally:
-            if is_locked:
-                self._unlock()
+            held, self._locked = self._locked, None
+            if held is not None:
+                system.SYSTEM.unlock(held)
 
     @contextlib.contextmanager
     def alone(self, patience: float) -> Iterator[bool]:
@@ -131,28 +136,33 @@ class OwnFolder:
                     return
             time.sleep(RETRY_SECONDS)
 
-    def drop_lock_of_parent(self) -> None:
-        """Close, in a child of a fork, the copy of a lock that its parent holds."""
-        held, self._locked = self._locked, None
-        if held is not None:
-            os.close(held)
+    def leave_to_parent(self) -> None:
+        """Open the folder anew, in a child of a fork: a lock belongs to what both have open."""
+        self._locked = None
+        self.close()
+        with contextlib.suppress(OSError, GoneError):  # the next lock tries again
+            self._renew()
 
     def close(self) -> None:
-        """Close the folder."""
+        """Close the folder; the next lock opens it again."""
         if self._handle is not None:
-            self._handle = None
+            self._handle = _CLOSED
             self._at_end()
 
-    def _try_to_lock(self) -> bool:
-        held = system.SYSTEM.lock(os.fspath(self.path), self._handle)
-        if held is not None:
-            self._locked = held
-        return held is not None
+    def _open(self) -> None:
+        self._handle = system.SYSTEM.open_folder(os.fspath(self.path))
+        if self._handle is not None:  # a host may close nothing
+            self._at_end = weakref.finalize(self, os.close, self._handle)
+            self._at_end.atexit = False
 
-    def _unlock(self) -> None:
-        held, self._locked = self._locked, None
-        if held is not None:
-            system.SYSTEM.unlock(held)
+    def _renew(self) -> None:
+        """Open the folder again where the host has closed every handle there is."""
+        with contextlib.suppress(OSError):
+            if self._handle is None or _number(os.fstat(self._handle)) == self._seen:
+                return
+        self.check()
+        self._at_end.detach()  # the number is a handle of something else by now
+        self._open()
 
     @contextlib.contextmanager
     def _draft(self, name: str, data: bytes) -> Iterator[str]:

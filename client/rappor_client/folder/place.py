@@ -24,10 +24,13 @@ class UnusableError(Exception):
 
 
 def place_of(folder: str | os.PathLike[str]) -> Path:
-    """Return the folder's path; where the home is unknown, one that no disk has."""
+    """Return the folder's path from the root, for a daemon goes elsewhere.
+
+    Where the home or the working folder is unknown, it is one that no disk has.
+    """
     try:
-        return Path(folder).expanduser()
-    except RuntimeError:
+        return Path(folder).expanduser().absolute()
+    except (RuntimeError, OSError):
         return Path(os.devnull, "no home")
 
 

@@ -46,21 +46,16 @@ class Posix:
 
     def lock(self, path: str, handle: int | None) -> int | None:  # noqa: ARG002 - by its handle
         """Lock the very folder of a handle; return what holds it, None if another process does."""
-        held = os.open(".", _FOLDER, dir_fd=handle)
+        assert handle is not None
         try:
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            os.close(held)
             return None
-        except BaseException:
-            os.close(held)
-            raise
-        return held
+        return handle
 
     def unlock(self, held: int) -> None:
         """Release it also where a child of a fork holds a copy."""
         fcntl.flock(held, fcntl.LOCK_UN)
-        os.close(held)
 
 
 class Windows:

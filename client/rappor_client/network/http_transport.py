@@ -29,6 +29,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from rappor.ground.errors import ParamsError
+from rappor.ground.threads import begin
 from rappor_client.network.address import Address, check_key, parse_collector, parse_proxy
 from rappor_client.network.transport import Answer, UploadError
 from rappor_client.version import installed_version
@@ -124,7 +125,7 @@ class _Exchange:
         """Run in a thread and wait for it, not longer than the timeout; raise UploadError."""
         self._deadline = time.monotonic() + self.timeout
         try:
-            threading.Thread(target=self._run, name="rappor-exchange", daemon=True).start()
+            begin(threading.Thread(target=self._run, name="rappor-exchange", daemon=True))
         except RuntimeError:  # no thread is to be had
             self._run()
         is_over = self._is_over.wait(self.timeout) and not self._is_severed

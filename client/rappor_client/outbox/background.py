@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from rappor.ground.threads import begin
 from rappor_client.folder.own_folder import BusyError
 from rappor_client.outbox.uploader import Uploader
 from rappor_client.periods import HOUR, Clock
@@ -74,7 +75,7 @@ class Sender:
         if not self._is_alive():
             thread = threading.Thread(target=self._run, name="rappor-sender", daemon=True)
             try:
-                thread.start()
+                begin(thread)
             except RuntimeError as error:  # no thread is to be had: what waits stays on the disk
                 self._on_failure(error)
                 return

@@ -14,6 +14,7 @@ import time
 from typing import Final
 
 from rappor.encode import encode_value
+from rappor.ground.threads import begin
 from rappor.protocol.encodings import encoding_of, parse_value
 from rappor.protocol.randomizer import SECRET_BYTES, Secret
 from rappor.protocol.wire import Upload
@@ -48,7 +49,7 @@ class DebugDoor:
             return
         thread = threading.Thread(target=self._send, args=(name,), daemon=True)
         try:
-            thread.start()
+            begin(thread)
         except RuntimeError:  # no thread is to be had
             return
         self._threads.append(thread)

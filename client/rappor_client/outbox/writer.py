@@ -23,6 +23,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
+from rappor.ground.threads import begin
 from rappor.registry.metric import Metric
 from rappor_client.budget import admission
 from rappor_client.budget.admission import Admission, Moment, Offered
@@ -46,6 +47,7 @@ _BUSY_SECONDS: Final = 0.05
 _FAILED_SECONDS: Final = 1.0
 _IDLE_SECONDS: Final = 1.0
 _EXIT_SECONDS: Final = 0.5
+_LOOK_SECONDS: Final = 0.001
 
 _Result = TypeVar("_Result")
 Action = Callable[[sqlite3.Connection], _Result]
@@ -136,10 +138,14 @@ class Writer(Shared):
 
     def wake(self) -> None:
         """Let the thread commit soon; it may be called in a signal's handler."""
+        if _ENDED.is_set():  # nothing else is to come
+            with contextlib.suppress(Exception):
+                self.commit(patience=_BUSY_SECONDS)
+            return
         if not self._is_awake:
             self._is_awake = True
             self._tokens.put(None)
-        if self._thread is None or not self._thread.is_alive():
+        if not self._has_thread():
             self._start()
 
     def commit(self, *, patience: float) -> None:
@@ -172,12 +178,14 @@ class Writer(Shared):
         self.clear()
         super().after_fork_in_child()
         self._begin_anew()
-        self.identity.folder.drop_lock_of_parent()
+        self.identity.folder.leave_to_parent()
         self.identity.look_again()
 
     def _begin_anew(self) -> None:
         self._tokens = queue.SimpleQueue[None]()
+        self._hurry = threading.Event()
         self._is_awake = False
+        self._is_late = False  # the thread has failed, and tries again
         self._thread: threading.Thread | None = None
 
     def _mended(self, action: Action[_Result], at: float | None) -> _Result:
@@ -283,12 +291,37 @@ class Writer(Shared):
         spool.trim(db, self._settings.policy.limits)
         return action(db)
 
+    def close(self) -> None:
+        """Close all files, which the next use opens again; BusyError where a disk hangs."""
+        with self._turn.taken(BUSY_SECONDS):
+            self.store.close()
+            self.identity.folder.close()
+
+    def finish(self, seconds: float) -> None:
+        """Have written what waits in memory, within some seconds; it raises as `run` does.
+
+        The thread writes it, unless there is none or it has failed: whoever writes in its place to
+        a disk that hangs waits without end.
+        """
+        deadline = time.monotonic() + seconds
+        self._hurry.set()
+        while self._is_writing() and time.monotonic() < deadline:
+            time.sleep(_LOOK_SECONDS)
+        self._hurry.clear()
+        self.commit(patience=max(deadline - time.monotonic(), 0.0))
+
+    def _is_writing(self) -> bool:
+        return self._has_thread() and not self._is_late and bool(self or self._turn.is_taken)
+
+    def _has_thread(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
     def _start(self) -> None:
         """Start the thread; where none is to be had, what waits is written by the next call."""
         thread = threading.Thread(target=self._run, name="rappor-writer", daemon=True)
         self._thread = thread
         try:
-            thread.start()
+            begin(thread)
         except RuntimeError as error:
             self._thread = None
             self._on_failure(error)
@@ -305,7 +338,7 @@ class Writer(Shared):
                     return
                 self._thread = threading.current_thread()
                 continue
-            time.sleep(_GATHER_SECONDS)
+            self._hurry.wait(_GATHER_SECONDS)
             self._commit_soon()
 
     def _commit_soon(self) -> None:
@@ -315,21 +348,25 @@ class Writer(Shared):
             seconds = _BUSY_SECONDS
             try:
                 self.commit(patience=0.0)
+                self._is_late = False
             except BusyError:
-                pass
+                self._is_late = True
             except Exception as error:  # noqa: BLE001 - the thread outlives whatever fails
                 self._on_failure(error)
-                seconds = _FAILED_SECONDS
+                self._is_late, seconds = True, _FAILED_SECONDS
             if self:
                 time.sleep(seconds)
 
 
 _ALL: Final[weakref.WeakSet[Writer]] = weakref.WeakSet()
+_ENDED: Final = threading.Event()
+"""Whether the program ends: its last writes have been asked for."""
 
 
 @atexit.register
 def _at_exit() -> None:
-    """Write what waits in memory when the program ends."""
+    """Write what waits in memory when the program ends, and at once what comes after."""
+    _ENDED.set()
     for writer in list(_ALL):
         with contextlib.suppress(Exception):
-            writer.commit(patience=_EXIT_SECONDS)
+            writer.finish(_EXIT_SECONDS)

@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from devices import Home, locked, metric_of, own
+from devices import Home, locked, metric_of, open_device, own, peek
 from programs import run_python
 from rappor_client import Answer, Caps, Client, Outcome, Policy, Reason, SpoolLimits, testing
 from rappor_client.folder.failures import DamagedError, Failures, is_busy
+from rappor_client.folder.store import Store
 from rappor_client.network.transport import UploadError
+from rappor_client.outbox.writer import _at_exit
 from rappor_client.testing import FixedClock, MemoryTransport
 
 from rappor import Registry
@@ -237,9 +240,78 @@ def test_mistakes_are_silent_unless_the_policy_is_strict(
     """A name or a kind of value that an update has changed does not stop a program."""
     client = home.open(strict=False)
     assert client.record("telltale", "page").reason is Reason.UNKNOWN_METRIC
-    assert client.record("page", b"telltale").reason is Reason.WRONG_KIND
-    assert len(caplog.records) == 2
+    for _ in range(20):
+        assert client.record("page", b"telltale").reason is Reason.WRONG_KIND
+    assert len(caplog.records) == 2  # one of each kind in a minute
     assert "telltale" not in caplog.text
+
+
+def test_a_host_that_cannot_log_is_not_stopped(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its filter raises, or no file can be opened for the import."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(24, "Too many open files")
+
+    client = home.open(strict=False)
+    with monkeypatch.context() as broken:
+        broken.setattr("logging.Logger.filter", fail)
+        unknown = client.record("telltale", "x")
+        broken.setattr("logging.getLogger", fail)
+        wrong = client.record("page", b"telltale")
+    assert unknown.reason is Reason.UNKNOWN_METRIC
+    assert wrong.reason is Reason.WRONG_KIND
+
+
+def test_a_relative_folder_stays_where_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A daemon changes its folder; where it opened the device, another one may be."""
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    client = open_device(Path("device"))
+    monkeypatch.chdir("elsewhere")
+    other = open_device(Path("device"))
+    for each in (client, other):
+        assert each.record("page", "x")
+        assert each.waiting() == 1
+    assert client.withdraw().secret_gone
+    assert not peek(tmp_path / "device").has_secret
+    assert peek(tmp_path / "elsewhere" / "device").has_secret
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="the system does not list handles")
+def test_close_closes_every_handle(home: Home) -> None:
+    """And what is recorded afterwards opens them again."""
+    handles = Path("/proc/self/fd")
+    client = home.open()
+    for n in (1, 2):
+        client.record("page", "x")
+        assert client.waiting() == n
+        client.close()
+        assert str(home.folder) not in " ".join(map(os.path.realpath, handles.iterdir()))
+
+
+@pytest.mark.parametrize("end", [Client.close, _at_exit], ids=["close", "exit"])
+def test_a_disk_that_hangs_lets_the_program_end(
+    end: Callable[..., object], home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread waits for it; what it was to write is lost only if the process ends first."""
+    client = home.open()
+    writing, answering = threading.Event(), threading.Event()
+    entered = Store.transaction
+
+    def hang(*given: Any, **more: Any) -> Any:
+        writing.set()
+        answering.wait()
+        return entered(*given, **more)
+
+    monkeypatch.setattr("rappor_client.outbox.writer._ENDED", threading.Event())
+    monkeypatch.setattr(Store, "transaction", hang)
+    client.record("page", "x")
+    end(*[client] * (end is Client.close))
+    assert writing.is_set()
+    answering.set()
+    assert client.waiting() == 1
 
 
 def test_memory_holds_a_thousand_events(home: Home) -> None:

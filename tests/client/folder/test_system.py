@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from rappor_client.folder.own_folder import OwnFolder
-from rappor_client.folder.system import Posix, Windows
+from rappor_client.folder.system import SYSTEM, Posix, Windows
 from rappor_client.testing import peek
 from registries import toml_of
 
@@ -92,8 +92,8 @@ class Taken:
 @pytest.mark.parametrize("system", [Posix(), Windows(Taken())], ids=["posix", "windows"])
 def test_lock_of_another_process_is_not_taken(system: Posix | Windows, tmp_path: Path) -> None:
     """No handle is left open."""
-    handle = system.open_folder(str(tmp_path))
-    held = system.lock(str(tmp_path), handle)
+    handle, other = (system.open_folder(str(tmp_path)) for _ in range(2))
+    held = system.lock(str(tmp_path), other)
     before = os.listdir("/proc/self/fd") if os.path.exists("/proc/self/fd") else []  # noqa: PTH110, PTH208
     assert system.lock(str(tmp_path), handle) is None
     after = os.listdir("/proc/self/fd") if before else []  # noqa: PTH208
@@ -123,3 +123,38 @@ def test_a_folder_that_nobody_needs_any_more_is_closed(tmp_path: Path) -> None:
     del folder
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(handle)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="it has no handles of folders")
+def test_a_lock_that_an_exception_has_left_is_given_back_by_the_next_one(tmp_path: Path) -> None:
+    """Ctrl-C comes between any two steps; another process is kept out until then only."""
+    folder, other = OwnFolder(tmp_path), OwnFolder(tmp_path)
+    lock = SYSTEM.lock(str(tmp_path), folder._handle)
+    assert lock is not None
+    with other.attempt() as is_inside:
+        assert not is_inside
+    with folder.attempt() as is_inside:
+        assert is_inside
+    with other.attempt() as is_inside:
+        assert is_inside
+
+
+@pytest.mark.skipif(os.name != "posix", reason="it has no handles of folders")
+def test_a_handle_that_the_host_has_closed_is_of_no_other_folder(tmp_path: Path) -> None:
+    """As daemons do, which close every handle: its number may soon be that of another folder."""
+    own, strange = tmp_path / "own", tmp_path / "strange"
+    own.mkdir()
+    strange.mkdir()
+    folder = OwnFolder(own)
+    assert folder._handle is not None
+    os.close(folder._handle)
+    taken = os.open(strange, os.O_RDONLY)
+    try:
+        assert taken == folder._handle
+        with folder.attempt() as is_inside:
+            assert is_inside
+            folder.replace("state", b"text")
+        assert folder.read("state") == b"text"
+        assert not list(strange.iterdir())
+    finally:
+        os.close(taken)

@@ -134,6 +134,7 @@ def test_ctrl_c_anywhere_in_a_first_record_shows_nothing_true(home: Home) -> Non
         check_hides(error, things)
 
 
+@pytest.mark.filterwarnings("ignore:unclosed file")  # Ctrl-C just before `with` closes it
 @pytest.mark.parametrize("method", ["flush", "close", "spent", "log", "counters", "waiting"])
 def test_ctrl_c_in_another_method_shows_nothing_true(method: str, home: Home) -> None:
     """With a report on the disk, one in memory, and a database that is read, or not any more."""

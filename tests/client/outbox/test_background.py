@@ -251,6 +251,24 @@ atexit.register(late)
 """
 
 
+AFTER_EXIT = """
+class Session:
+    def __del__(self):
+        if self.client.record("page", "x") and self.client.waiting() == 3:
+            sys.stdout.write("done")
+            sys.stdout.flush()
+
+folder = Path(tempfile.mkdtemp())
+session = Session()
+session.client = open_device(folder, background=False)
+atexit._clear()  # as if that of the host had been registered first, and so ran last
+atexit.register(session.client.record, "page", "x")
+from rappor_client.outbox import writer
+atexit.register(writer._at_exit)
+session.client.record("page", "x")
+"""
+
+
 IN_ANOTHER_INTERPRETER = """
 client = client_of("http://127.0.0.1:9", background=True)
 assert client.record("page", "x")
@@ -279,6 +297,7 @@ HAS_OTHERS = pytest.mark.skipif(sys.version_info >= (3, 12), reason="mmh3 refuse
         pytest.param(HEAD + NO_THREADS, id="record without threads", marks=IS_LINUX),
         pytest.param(HEAD + NO_EXCHANGE, id="flush without threads", marks=IS_LINUX),
         pytest.param(HEAD + AT_EXIT, id="while the interpreter ends"),
+        pytest.param(HEAD + AFTER_EXIT, id="after the last writes, and while modules end"),
         pytest.param(
             IN_ANOTHER.format(program=HEAD + IN_ANOTHER_INTERPRETER),
             id="in a subinterpreter",
