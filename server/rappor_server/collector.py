@@ -224,7 +224,8 @@ class Collector:
             now = self._loop.time()
             late = [answer for answer, until in self._waiting.items() if until < now]
             if late:
-                error = _too_late(self.settings.commit_seconds)
+                seconds = f"{self.settings.commit_seconds:g} seconds"
+                error = StoreError(f"the database did not commit within {seconds}: retry")
                 self.health.failed(str(error))
                 self._resolve([(answer, error) for answer in late])
                 self._writer.drop(asyncio.Future.done)
@@ -291,10 +292,6 @@ class Collector:
                 answer.set_result(result)
             else:
                 answer.set_exception(result)
-
-
-def _too_late(seconds: float) -> StoreError:
-    return StoreError(f"the database did not commit within {seconds:g} seconds: retry")
 
 
 def _pool(settings: Settings, name: str, size: int, *, module: str | None = None) -> Pool:
