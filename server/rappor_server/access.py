@@ -25,7 +25,7 @@ async def find_token(collector: Collector, given: str) -> Token | None:
     """Return what a token may do, None if it is unknown, expired or revoked."""
     if not _TOKEN.fullmatch(given):
         return None
-    return await collector.look_up(tokens.verify, collector.engine, given, today=collector.today())
+    return await collector.look_up(tokens.verify, given, today=collector.today())
 
 
 async def token_of(request: Request, collector: Collector) -> Token:

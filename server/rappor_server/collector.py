@@ -10,7 +10,9 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final, TypeVar
+from typing import Concatenate, Final, ParamSpec, TypeVar
+
+from sqlalchemy import Engine
 
 from rappor.decoding.detection import Detection
 from rappor.registry.metric import Metric
@@ -39,6 +41,7 @@ from rappor_server.upload_keys import UploadKeys
 
 Answer = asyncio.Future[bytes]
 
+_P = ParamSpec("_P")
 _T = TypeVar("_T")
 _FIRST_PAUSE: Final = 0.5
 _LONGEST_PAUSE: Final = 5.0
@@ -85,7 +88,7 @@ class Collector:
         self.adopt(inputs or InputFiles.read(settings, today=today()))
         wait = functools.partial(wait_for_database, seconds=settings.database_seconds)
         self.engine = wait(lambda: open_checked(settings.database))
-        self.answers = Answers(self.jobs, self.engine, self.look_up)
+        self.answers = Answers(self.jobs, self.look_up)
         self._receiver = Receiver(
             wait(lambda: open_inbox(self.engine)),
             fold_bytes=lambda *n: self.accepted_params.fold_bytes(*n),  # noqa: PLW0108 - may be others
@@ -147,24 +150,24 @@ class Collector:
         self.metrics.show_registry(known.digest, known.registry)
         logs.event("registry in force", metrics=len(known.registry), fingerprint=known.digest)
 
-    async def look_up(self, ask: Callable[..., _T], *arguments: Any, **more: Any) -> _T:
+    async def look_up(
+        self, ask: Callable[Concatenate[Engine, _P], _T], *arguments: _P.args, **more: _P.kwargs
+    ) -> _T:
         """Ask the database something quick, in a thread for such questions only."""
-        asked = functools.partial(ask, *arguments, **more)
+        asked = functools.partial(ask, self.engine, *arguments, **more)
         return await self._loop.run_in_executor(self._look_ups, asked)
 
     async def _find_due(self) -> list[Metric]:
         """Return the metrics that have days whose blocks are to be closed; note their rules."""
         metrics = list(self.accepted_params.registry.values())
-        today = await self.look_up(earlier_of_clocks, self.engine, self.today())
-        await self.look_up(note_rules, self.engine, metrics, today)
-        return await self.look_up(metrics_due, self.engine, metrics, today)
+        today = await self.look_up(earlier_of_clocks, self.today())
+        await self.look_up(note_rules, metrics, today)
+        return await self.look_up(metrics_due, metrics, today)
 
     async def overview(self, metric: Metric) -> OverviewTask:
         """Return the question that a metric's page answers."""
-        through = await self.look_up(last_day, self.engine, metric, today=self.today())
-        source = await self.look_up(
-            candidate_source, self.engine, metric, "", registry=self.settings.registry
-        )
+        through = await self.look_up(last_day, metric, today=self.today())
+        source = await self.look_up(candidate_source, metric, "", registry=self.settings.registry)
         asked = Asked(metric=metric, source=source, detection=Detection())
         return OverviewTask(asked=asked, through=through)
 
@@ -224,7 +227,8 @@ class Collector:
             now = self._loop.time()
             late = [answer for answer, until in self._waiting.items() if until < now]
             if late:
-                error = _too_late(self.settings.commit_seconds)
+                seconds = f"{self.settings.commit_seconds:g} seconds"
+                error = StoreError(f"the database did not commit within {seconds}: retry")
                 self.health.failed(str(error))
                 self._resolve([(answer, error) for answer in late])
                 self._writer.drop(asyncio.Future.done)
@@ -291,10 +295,6 @@ class Collector:
                 answer.set_result(result)
             else:
                 answer.set_exception(result)
-
-
-def _too_late(seconds: float) -> StoreError:
-    return StoreError(f"the database did not commit within {seconds:g} seconds: retry")
 
 
 def _pool(settings: Settings, name: str, size: int, *, module: str | None = None) -> Pool:

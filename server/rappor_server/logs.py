@@ -45,11 +45,8 @@ class _JsonFormatter(logging.Formatter):
 def _places(trace: TracebackType | None) -> list[str]:
     """Return the innermost lines of code that a traceback passed, without any value."""
     frames = traceback.extract_tb(trace)[-_FRAMES:]
-    return [f"{_short(frame.filename)}:{frame.lineno} {frame.name}" for frame in frames]
-
-
-def _short(path: str) -> str:
-    return "/".join(Path(path).parts[-2:])
+    files = ["/".join(Path(frame.filename).parts[-2:]) for frame in frames]
+    return [f"{file}:{each.lineno} {each.name}" for file, each in zip(files, frames, strict=True)]
 
 
 def _is_told(record: logging.LogRecord) -> bool:

@@ -126,7 +126,8 @@ class Supervisor:
             for worker in self._workers:
                 if worker.process is not None and not worker.process.is_alive():
                     self._bury(worker)
-            for number in self._take_signals():
+            wanted, self._wanted = self._wanted, []
+            for number in wanted:
                 if number != signal.SIGHUP:
                     return 0
                 self._reload()
@@ -134,10 +135,6 @@ class Supervisor:
             if all(worker.n_failures >= _MOST_FAILURES for worker in self._workers):
                 logs.event("collector failed", level=logging.ERROR, reason="no worker starts")
                 return 1
-
-    def _take_signals(self) -> list[int]:
-        wanted, self._wanted = self._wanted, []
-        return wanted
 
     def _start_missing(self) -> None:
         for worker in self._workers:

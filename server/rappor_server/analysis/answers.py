@@ -16,7 +16,6 @@ from http import HTTPStatus
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import Engine
 
 from rappor_server import logs
 from rappor_server.analysis import kept_answers
@@ -48,17 +47,16 @@ class _UnderWay:
 class Answers:
     """The answers of pages and programs, as one process sees them; for the event loop's thread."""
 
-    def __init__(self, jobs: Jobs, engine: Engine, look_up: LookUp) -> None:
+    def __init__(self, jobs: Jobs, look_up: LookUp) -> None:
         """Make nothing yet; `look_up` asks the database in a thread."""
         self._jobs = jobs
-        self._engine = engine
         self._look_up = look_up
         self._under_way: dict[bytes, _UnderWay] = {}
         self._prepared: dict[str, str] = {}
 
     async def find(self, task: PageTask[Any]) -> KeptAnswer | None:
         """Return the answer of a page as it stands, None if nobody has asked it."""
-        return await self._find(await self._look_up(task.key, self._engine))
+        return await self._find(await self._look_up(task.key))
 
     @property
     def is_busy(self) -> bool:
@@ -78,14 +76,14 @@ class Answers:
         None if its owner has as many jobs as it may. At night nothing is asked again that has
         failed lately.
         """
-        key = await self._look_up(task.key, self._engine)
+        key = await self._look_up(task.key)
         found = await self._find(key, is_night=owner == NIGHT)
         if found is not None:
             return found
         began = time.time()
         if await self._ask(kept_answers.claim, key, task.metric.name, began=began):
             if owner != NIGHT and not self._jobs.may_start(owner):  # it has started one meanwhile
-                await self._look_up(kept_answers.cancel, self._engine, key)
+                await self._look_up(kept_answers.cancel, key)
                 return None
             job = self._jobs.start(task, owner=owner)
             await asyncio.wait({self._follow(key, job, began, task, address)}, timeout=wait)
@@ -93,8 +91,8 @@ class Answers:
 
     async def cancel(self, task: PageTask[Any]) -> None:
         """Stop making a page's answer, in whichever process."""
-        key = await self._look_up(task.key, self._engine)
-        await self._look_up(kept_answers.cancel, self._engine, key)
+        key = await self._look_up(task.key)
+        await self._look_up(kept_answers.cancel, key)
         self._stop(key)
 
     async def prepare(self, tasks: Iterable[PageTask[Any]]) -> None:
@@ -139,11 +137,11 @@ class Answers:
     async def forget(self, found: KeptAnswer) -> None:
         """Forget an answer; whichever process makes it stops."""
         self._stop(found.key)
-        await self._look_up(kept_answers.forget, self._engine, found.key)
+        await self._look_up(kept_answers.forget, found.key)
 
     async def files(self, found: KeptAnswer) -> dict[str, bytes]:
         """Return the files of a page by their names, or a program's result by its media type."""
-        files: dict[str, bytes] = await self._look_up(kept_answers.files, self._engine, found.key)
+        files: dict[str, bytes] = await self._look_up(kept_answers.files, found.key)
         return files
 
     async def close(self) -> None:
@@ -155,7 +153,7 @@ class Answers:
 
     async def _ask(self, ask: Callable[..., Any], *arguments: Any, **more: Any) -> Any:
         """Ask the database about its answers as they stand now."""
-        return await self._look_up(ask, self._engine, *arguments, now=time.time(), **more)
+        return await self._look_up(ask, *arguments, now=time.time(), **more)
 
     async def _find(self, key: bytes, *, is_night: bool = False) -> KeptAnswer | None:
         limit = kept_answers.KNOWN_SECONDS if is_night else kept_answers.FAILED_SECONDS
@@ -183,8 +181,8 @@ class Answers:
             while not await self._jobs.wait(job, _TELL_SECONDS):
                 if not await self._ask(kept_answers.tell, key, job.step, began=began):
                     return
-            if not (isinstance(what, str) or await self._look_up(what.has_key, key, self._engine)):
-                await self._look_up(kept_answers.cancel, self._engine, key)
+            if not (isinstance(what, str) or await self._look_up(what.has_key, key)):
+                await self._look_up(kept_answers.cancel, key)
             elif job.result is not None:
                 await self._ask(kept_answers.keep, key, _drawn(what, job.result))
             else:

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import Connection, Engine, select
+from sqlalchemy import Engine, select
 
 from rappor.counts.tables import write_parquet as write_table
 from rappor.ground.errors import FileError, MetricError, RapporError
@@ -94,18 +94,17 @@ def export_reports(
 def _parts(
     engine: Engine, metric: str, first: datetime.date, last: datetime.date
 ) -> list[tuple[datetime.date, Params]]:
+    """Return the days on which reports were kept, each with the parameter sets of that day."""
+    columns, found = schema.params.c, []
+    query = select(columns.document).order_by(columns.document)
     with failing_as_store_error(), engine.connect() as db:
-        days = [day for day in reversed(days_of(db, KEPT)) if first <= day <= last]
-        return [(day, params) for day in days for params in _sets(db, metric, day)]
-
-
-def _sets(db: Connection, metric: str, day: datetime.date) -> list[Params]:
-    """Return the parameter sets under which reports of a day were kept."""
-    kept = table_of(KEPT, day)
-    used = select(kept.c.params).where(kept.c.metric == metric)
-    columns = schema.params.c
-    query = select(columns.document).where(columns.fingerprint.in_(used)).order_by(columns.document)
-    return [Params.from_json(document) for document in db.execute(query).scalars()]
+        for day in reversed(days_of(db, KEPT)):
+            if first <= day <= last:
+                kept = table_of(KEPT, day).c
+                used = select(kept.params).where(kept.metric == metric)
+                documents = db.execute(query.where(columns.fingerprint.in_(used))).scalars()
+                found += [(day, Params.from_json(document)) for document in documents]
+    return found
 
 
 def _batches(

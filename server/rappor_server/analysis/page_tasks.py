@@ -157,7 +157,7 @@ class PageTask(ABC, Generic[_Found]):
             ]
         )
 
-    def has_key(self, key: bytes, engine: Engine) -> bool:
+    def has_key(self, engine: Engine, key: bytes) -> bool:
         """Return whether the candidates are still those of a key.
 
         Without a minimum reports come all the time, and this is not known.

@@ -26,7 +26,6 @@ async def keep(request: Request, reader: Reader, form: Form) -> Response:
         raise ParamsError(f"a list must have at most {candidate_lists.MOST_BYTES:,} bytes")
     await collector.look_up(
         candidate_lists.keep,
-        collector.engine,
         metric.name,
         form.text("name"),
         text,
@@ -40,7 +39,7 @@ async def text(request: Request, reader: Reader) -> Response:
     """GET /pages/metrics/NAME/lists?list=: a list, to be kept."""
     metric, collector = reader.metric(request), reader.collector
     name = request.query_params.get("list", "")
-    found = await collector.look_up(candidate_lists.find, collector.engine, metric.name, name)
+    found = await collector.look_up(candidate_lists.find, metric.name, name)
     if found is None:
         raise _no_list()
     headers = {"Content-Disposition": f'attachment; filename="{metric.name}-candidates.txt"'}
@@ -51,7 +50,7 @@ async def delete(request: Request, reader: Reader, form: Form) -> Response:
     """POST /pages/metrics/NAME/lists/delete: forget a list."""
     metric, collector = reader.metric(request), reader.collector
     name = form.text("list")
-    if not await collector.look_up(candidate_lists.delete, collector.engine, metric.name, name):
+    if not await collector.look_up(candidate_lists.delete, metric.name, name):
         raise _no_list()
     return to_see(_lists_of(metric.name))
 

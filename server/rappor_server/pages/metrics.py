@@ -45,7 +45,7 @@ async def ask(request: Request, reader: Reader) -> Response:
         metric=found,
         now="ask",
         is_hashed=encoding_of(found.params).hashed,
-        lists=await collector.look_up(candidate_lists.list_all, collector.engine, found.name),
+        lists=await collector.look_up(candidate_lists.list_all, found.name),
         most_lists=candidate_lists.MOST_LISTS,
     )
 

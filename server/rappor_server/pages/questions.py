@@ -155,7 +155,7 @@ async def _shown(reader: Reader, asked: Question, found: KeptAnswer | None) -> R
         needs_list = not asked.task.asked.can_be_answered
         more |= {"status": status, "detail": found.step, "needs_list": needs_list, "others": ()}
         return reader.render("unanswered.html", **more)
-    latest = await collector.look_up(last_day, collector.engine, metric, today=collector.today())
+    latest = await collector.look_up(last_day, metric, today=collector.today())
     return reader.render("answer.html", page=found.page, latest=f"{latest}", **more)
 
 
@@ -182,7 +182,7 @@ async def _question(request: Request, reader: Reader) -> Question:
     kind = request.path_params["question"]
     if kind not in _TASKS:
         raise Problem(HTTPStatus.NOT_FOUND, "there is no such question")
-    latest = await collector.look_up(last_day, collector.engine, metric, today=collector.today())
+    latest = await collector.look_up(last_day, metric, today=collector.today())
     given = Form(dict(request.query_params), {})
     fields = {name: given.text(name) for name in _FIELDS if given.text(name)}
     fields = {name: text for name, text in fields.items() if _DEFAULTS.get(name) != text}
@@ -252,7 +252,7 @@ _TASKS: Final[Mapping[str, Callable[[Asked, Form], PageTask[Any]]]] = {
 async def _asked(reader: Reader, metric: Metric, form: Form) -> Asked:
     collector = reader.collector
     source = await collector.look_up(
-        candidate_source, collector.engine, metric, form.text("list"),
+        candidate_source, metric, form.text("list"),
         registry=collector.settings.registry,
     )  # fmt: skip
     return Asked(

@@ -125,7 +125,7 @@ async def sign_in(request: Request) -> Response:
     if token is None:
         return _sign_in_page(request, cookie, _REFUSED, HTTPStatus.UNAUTHORIZED)
     tried.take_back(_address(request))
-    await collector.look_up(visits.end, collector.engine, cookie)
+    await collector.look_up(visits.end, cookie)
     return await _begin(request, token.id)
 
 
@@ -135,9 +135,7 @@ async def sign_in_once(request: Request) -> Response:
     tried.check(_address(request))
     secret = request.path_params["secret"]
     known = visits.is_cookie(secret)
-    token_id = (
-        await collector.look_up(visits.open_link, collector.engine, secret) if known else None
-    )
+    token_id = await collector.look_up(visits.open_link, secret) if known else None
     if token_id is None:
         return to_see(SIGN_IN)
     tried.take_back(_address(request))
@@ -147,7 +145,7 @@ async def sign_in_once(request: Request) -> Response:
 async def _begin(request: Request, token_id: str) -> Response:
     collector = _collector(request)
     response = to_see(HOME)
-    cookie = await collector.look_up(visits.begin, collector.engine, token_id)
+    cookie = await collector.look_up(visits.begin, token_id)
     _set_cookie(request, response, cookie)
     return response
 
@@ -155,7 +153,7 @@ async def _begin(request: Request, token_id: str) -> Response:
 async def sign_out(request: Request, reader: Reader, form: Form) -> Response:  # noqa: ARG001
     """POST /pages/sign-out: end the visit."""
     collector = reader.collector
-    await collector.look_up(visits.end, collector.engine, reader.cookie)
+    await collector.look_up(visits.end, reader.cookie)
     response = to_see(SIGN_IN)
     response.delete_cookie(
         _cookie_name(request), httponly=True, samesite="lax", secure=_is_secure(request)
@@ -190,14 +188,12 @@ async def _reader(request: Request) -> Reader | None:
     cookie, collector = _cookie(request), _collector(request)
     if not cookie:
         return None
-    token_id = await collector.look_up(visits.find, collector.engine, cookie)
+    token_id = await collector.look_up(visits.find, cookie)
     if token_id is None:
         return None
-    token = await collector.look_up(
-        tokens.find, collector.engine, token_id, today=collector.today()
-    )
+    token = await collector.look_up(tokens.find, token_id, today=collector.today())
     if token is None:
-        await collector.look_up(visits.end, collector.engine, cookie)
+        await collector.look_up(visits.end, cookie)
         return None
     return Reader(
         collector=collector, token=token, cookie=cookie, form_token=visits.form_token(cookie)

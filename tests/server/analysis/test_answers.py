@@ -39,7 +39,7 @@ class Question:
         del engine
         return self.name
 
-    def has_key(self, key: bytes, engine: Engine) -> bool:
+    def has_key(self, engine: Engine, key: bytes) -> bool:
         """Return whether its name is still the same."""
         return self.key(engine) == key
 
@@ -79,9 +79,9 @@ async def answering(engine: Engine) -> AsyncIterator[Process]:
     jobs = Jobs(cast("Pool", desk), per_owner=1)
 
     async def look_up(ask: Callable[..., Any], *arguments: Any, **more: Any) -> Any:
-        return ask(*arguments, **more)
+        return ask(engine, *arguments, **more)
 
-    answers = Answers(jobs, engine, look_up)
+    answers = Answers(jobs, look_up)
     try:
         yield Process(answers, jobs, desk)
     finally:

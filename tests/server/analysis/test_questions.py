@@ -7,7 +7,7 @@ import functools
 import os
 import signal
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 import httpx
@@ -174,7 +174,8 @@ def test_questions_that_wait_hold_up_nothing_else(asker: Asker) -> None:
     with ThreadPoolExecutor(N_ASKED) as pool:
         asked = [pool.submit(each.ask, {"candidates": ["w"]}) for each in askers]
         try:
-            refused = [answer.result() for answer in first_answers(asked, N_ASKED - N_WAITING - 1)]
+            answers = as_completed(asked, timeout=90)
+            refused = [next(answers).result() for _ in range(N_ASKED - N_WAITING - 1)]
             assert {answer.status_code for answer in refused} == {503}
             assert all(int(answer.headers["retry-after"]) > 0 for answer in refused)
             assert plain_http.get(f"{asker.running.url}/readyz", timeout=20).status_code == 200
@@ -184,12 +185,6 @@ def test_questions_that_wait_hold_up_nothing_else(asker: Asker) -> None:
             os.kill(stopped, signal.SIGCONT)
         answered = [answer.result(timeout=150).status_code for answer in asked]
     assert sorted(answered) == [200] * (N_WAITING + 1) + [503] * (N_ASKED - N_WAITING - 1)
-
-
-def first_answers(asked: list[Future[httpx.Response]], n: int) -> list[Future[httpx.Response]]:
-    """Wait for the first n answers."""
-    answers = as_completed(asked, timeout=90)
-    return [next(answers) for _ in range(n)]
 
 
 @pytest.mark.slow

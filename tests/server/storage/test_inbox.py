@@ -240,27 +240,17 @@ def test_commits_of_sqlite_are_on_the_disk(path: Path, local: Engine) -> None:
 PRAGMAS = {"synchronous": 2, "secure_delete": 1, "journal_mode": "wal"}
 
 
-def remove(path: Path) -> None:
-    """Remove a database with its log."""
-    for file in path.parent.glob(f"{path.name}*"):
-        file.unlink()
-
-
-def restore_over(path: Path, saved: Path) -> None:
-    """Put the state of a backup in the place of a database."""
-    fresh = path.with_name("restored.sqlite3")
-    restore(saved, sqlite_url(fresh))
-    remove(path)
-    fresh.rename(path)
-
-
 def test_uploads_go_to_the_file_that_has_the_name(path: Path, local: Engine) -> None:
     """A group that comes after another file has taken the name is stored there, once."""
     commit(local, first := upload_of())
     saved = path.with_name("saved.bak")
     backup(sqlite_url(path), saved)
     commit(local, upload_of())  # lost with the old file
-    restore_over(path, saved)
+    fresh = path.with_name("restored.sqlite3")
+    restore(saved, sqlite_url(fresh))
+    for file in path.parent.glob(f"{path.name}*"):
+        file.unlink()
+    fresh.rename(path)
     bodies = [first, upload_of(), upload_of()]
     for body in bodies:
         assert commit(local, body) == [submission_of(body).answer]
