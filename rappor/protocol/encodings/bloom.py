@@ -49,10 +49,6 @@ class Bloom(Encoding):
         normalize(self.params.normalize, "")
         _ = self._elsewhere
 
-    def parse_value(self, text: str) -> str:
-        """Return the text itself."""
-        return text
-
     def bits(self, value: object, cohort: int) -> list[int]:
         """Return the bits of what is told of a text, hashed in UTF-8."""
         self.check_values()
@@ -96,16 +92,6 @@ class Bloom(Encoding):
             f"a text if it is not one of {names}, else an empty text" if params.other else "a text"
         )
         return f"{what}{normalised_by(params)}, hashed to {params.h} of {params.k} bits"
-
-    @property
-    def answers(self) -> tuple[str, ...]:
-        """Empty: reading the sums needs candidates."""
-        return ()
-
-    @property
-    def contrasts(self) -> list[tuple[str, str]]:
-        """Empty: which strings differ most, a search must find."""
-        return []
 
     @property
     def _elsewhere(self) -> Collection[str]:

@@ -75,9 +75,9 @@ class Encoding(ABC):
     def implied_bits(cls, categories: Sequence[str]) -> int | None:
         """Return the k that the categories need; None where k is free."""
 
-    @abstractmethod
     def parse_value(self, text: str) -> object:
         """Turn text, as on a command line, into a value of this encoding."""
+        return text
 
     @abstractmethod
     def bits(self, value: object, cohort: int) -> Iterable[int]:
@@ -144,7 +144,7 @@ class Encoding(ABC):
     @property
     def answers(self) -> tuple[str, ...]:
         """What each bit stands for, in bit order; empty where candidates are needed."""
-        return self.params.categories
+        return () if self.hashed else self.params.categories
 
     @property
     def edges(self) -> tuple[float, ...]:
@@ -162,7 +162,7 @@ class Encoding(ABC):
 
         Together they set every bit. Empty where they must be searched for.
         """
-        return neighbours(self.params.categories)
+        return [] if self.hashed else neighbours(self.params.categories)
 
     @property
     def unlisted(self) -> tuple[str, ...]:
@@ -209,6 +209,7 @@ class NamedEncoding(Encoding):
 
     @property
     def _bits(self) -> Mapping[str, int]:
+        # A cached property of Python 3.11 holds a lock, which a process that forks would keep.
         if (bits := self.__dict__.get("_numbered")) is None:
             bits = self.__dict__["_numbered"] = self._number()
         return bits

@@ -13,10 +13,6 @@ class OneHot(NamedEncoding):
     least_categories = 2
     tells_other = True
 
-    def parse_value(self, text: str) -> str:
-        """Return the text itself."""
-        return text
-
     def bits(self, value: object, cohort: int) -> list[int]:  # noqa: ARG002  (one cohort)
         """Return the bit of a category's name; for another text the last one if it is for those.
 
