@@ -96,7 +96,10 @@ def _compare(survey: _Survey, runs: int, seed: int | None) -> list[dict[str, Any
             own = None if seed is None else seed + i
             trial = try_model(model, n_held=n_held, n=n, runs=runs, seed=own)
             promised = {"model": model.name} | {key: getattr(model, key) for key in _PROMISED}
-            errors = {"std_error": trial.std_error, "tail": model.tail(_ONCE_IN_20, n_held, n)}
+            errors = {
+                "std_error": trial.std_error,
+                "tail": model.noise.tail(_ONCE_IN_20, n_held, n),
+            }
             results.append(promised | errors | {"observed": trial.observed})
     return results
 
@@ -192,7 +195,7 @@ def _curves(
         models = trust_models(epsilon, n, delta=survey.delta, beta=survey.beta)
         for j, model in enumerate(models):
             row = {"x": x, "model": model.name}
-            lines.append(row | {"error": model.std_error(n_held, n)})
+            lines.append(row | {"error": model.noise.std_error(n_held, n)})
             if i % 6 == 0:
                 own = None if seed is None else seed + j
                 trial = try_model(model, n_held=n_held, n=n, runs=_DRAWN_RUNS, seed=own)

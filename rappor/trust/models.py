@@ -49,14 +49,6 @@ class Model:
     epsilon_10: float
     noise: CountNoise
 
-    def std_error(self, n_held: int, n: int) -> float:
-        """Return the standard deviation of the estimated count, in devices."""
-        return self.noise.std_error(n_held, n)
-
-    def tail(self, delta: float, n_held: int, n: int) -> float:
-        """Return an error that is reached with probability `delta` at most, in devices."""
-        return self.noise.tail(delta, n_held, n)
-
 
 def trust_models(epsilon: float, n: int, *, delta: float = 1e-9, beta: float = 0.25) -> list[Model]:
     """Return the models of trust, each with the noise that keeps an answer's loss to epsilon.

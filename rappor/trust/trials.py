@@ -33,7 +33,7 @@ def try_model(model: Model, *, n_held: int, n: int, runs: int, seed: int | None 
     """
     estimates = run_trials(model, n_held=n_held, n=n, runs=runs, seed=seed)
     return Trial(
-        std_error=model.std_error(n_held, n),
+        std_error=model.noise.std_error(n_held, n),
         observed=float(np.sqrt(np.mean((estimates - n_held) ** 2))),
     )
 

@@ -22,8 +22,8 @@ def test_the_table_is_what_the_models_say(model: Model) -> None:
         model.trusted,
         "the truth" if math.isinf(collector) else f"{collector:.2f}",
         f"{model.epsilon_10:.2f}",
-        f"{model.std_error(30_000, 100_000):.1f}",
-        f"{model.tail(0.05, 30_000, 100_000):.1f}",
+        f"{model.noise.std_error(30_000, 100_000):.1f}",
+        f"{model.noise.tail(0.05, 30_000, 100_000):.1f}",
     )
     assert f"| {' | '.join(cells)} |" in DOCUMENT
 

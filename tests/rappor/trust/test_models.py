@@ -48,7 +48,7 @@ def test_models_keep_the_same_epsilon(epsilon: float) -> None:
 def test_local_noise_grows_and_central_noise_does_not() -> None:
     """A hundred times the devices: ten times the error, and the same; 1e5 is a number of them."""
     few, many = (
-        [model.std_error(3 * n // 10, n) for model in trust_models(1.0, n)]
+        [model.noise.std_error(3 * n // 10, n) for model in trust_models(1.0, n)]
         for n in (10_000, 1_000_000)
     )
     assert trust_models(1.0, 1e5) == trust_models(1.0, 100_000)  # type: ignore[arg-type]

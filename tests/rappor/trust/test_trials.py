@@ -28,7 +28,7 @@ def test_trials_agree_with_closed_forms(epsilon: float) -> None:
     n, n_held, runs = 50_000, 15_000, 60_000
     z = float(stats.norm.isf(FALSE_ALARM / 2))
     for model in trust_models(epsilon, n):
-        error = model.std_error(n_held, n)
+        error = model.noise.std_error(n_held, n)
         estimates = run_trials(model, n_held=n_held, n=n, runs=runs, seed=1)
         assert abs(estimates.mean() - n_held) < z * error / math.sqrt(runs)
         square = float(np.mean((estimates - n_held) ** 2)) / error**2
@@ -42,7 +42,7 @@ def test_a_trial_holds_both_errors_of_its_seed() -> None:
     model = trust_models(1.0, 1000)[0]
     trial = try_model(model, n_held=300, n=1000, runs=50, seed=4)
     same, other = (run_trials(model, n_held=300, n=1000, runs=50, seed=seed) for seed in (4, 5))
-    assert trial.std_error == model.std_error(300, 1000)
+    assert trial.std_error == model.noise.std_error(300, 1000)
     assert trial.observed == pytest.approx(math.sqrt(np.mean((same - 300) ** 2)))
     assert not np.array_equal(same, other)
 
@@ -65,4 +65,4 @@ def test_counts_beyond_32_bits() -> None:
     n = 2**53
     for model in trust_models(1.0, n):
         estimates = run_trials(model, n_held=n // 2, n=n, runs=10, seed=1)
-        assert np.abs(estimates - n // 2).max() < 100 * model.std_error(n // 2, n) + 2
+        assert np.abs(estimates - n // 2).max() < 100 * model.noise.std_error(n // 2, n) + 2
