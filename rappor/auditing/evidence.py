@@ -25,6 +25,9 @@ DISTANCES: Final = ((0, 1), (1, 1), (0, 2), (0, 3), (0, 4), (0, 10), (0, 100))
 _LEAST: Final = 1000
 """Devices of a pair below which nothing is learned."""
 
+_MOST_LEARNED: Final = 40_000
+"""Devices of a pair that are kept at most."""
+
 _BINS: Final = 32
 """Steps of the odds that a learned answer may have."""
 
@@ -198,9 +201,9 @@ class Lessons:
     answers are counted, and bounded as the game's.
     """
 
-    def __init__(self, most: int = 40_000) -> None:
-        """Keep at most this many devices."""
-        self._most, self._kept = most, 0
+    def __init__(self) -> None:
+        """Start with no device."""
+        self._kept = 0
         self._features: list[NDArray[np.int16]] = []
         self._sides: list[Integers] = []
 
@@ -211,7 +214,7 @@ class Lessons:
 
         `pair` are the (n, k) true bits of both values in each device's cohort.
         """
-        room = slice(0, max(0, self._most - self._kept))
+        room = slice(0, max(0, _MOST_LEARNED - self._kept))
         only = pair[0] & ~pair[1], pair[1] & ~pair[0]
         own = [(reports & bits).sum(axis=1) for bits in only]
         rest = (reports & ~(pair[0] | pair[1])).sum(axis=1)

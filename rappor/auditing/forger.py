@@ -19,7 +19,7 @@ from statistics import NormalDist
 
 from rappor.counts.popcounts import popcount_range
 from rappor.ground.errors import ParamsError
-from rappor.ground.ranges import check_number, read_count
+from rappor.ground.ranges import read_count
 from rappor.planning.detection_limit import standard_error
 from rappor.protocol.encodings import encoding_of
 from rappor.protocol.params import Params
@@ -113,17 +113,14 @@ def most_strings(params: Params) -> int | None:
     return int(math.log(1 - most / params.k) / math.log(1 - params.density))
 
 
-def detectable_share(
-    params: Params, n_reports: int, *, n_candidates: int, level: float = 0.05
-) -> float:
+def detectable_share(params: Params, n_reports: int, *, n_candidates: int) -> float:
     """Return the share of forged reports with which a fake is detected about half the time.
 
-    At this share its mean estimate is at the limit of Bonferroni's correction.
+    At this share its mean estimate is at the limit of Bonferroni's correction at 5 %.
 
-    Raises ParamsError for counts or a level outside their range.
+    Raises ParamsError for counts outside their range.
     """
     n_reports = read_count("n_reports", n_reports)
     n_candidates = read_count("n_candidates", n_candidates)
-    check_number("level", level, "(0, 1)")
-    limit = NormalDist().inv_cdf(1 - level / n_candidates) * standard_error(params, n_reports)
+    limit = NormalDist().inv_cdf(1 - 0.05 / n_candidates) * standard_error(params, n_reports)
     return limit / (shift(params) * n_reports)

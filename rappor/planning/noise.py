@@ -149,28 +149,24 @@ def best_high(epsilon: float, level: float) -> float:
 
 
 def choose_published(
-    epsilon_1: float, epsilon_inf: float, *, k: int = 128, h: int = 2, m: int = 128
+    epsilon_1: float, epsilon_inf: float, *, k: int = 128, m: int = 128
 ) -> Params | None:
     """Return parameters as [EPK14] chose theirs: p = 1/2 and h = 2, q by the loss.
 
     None where even q = 1 loses less than epsilon_1.
     """
     Budget(epsilon_1, epsilon_inf)
-    t_f = _forced(epsilon_inf, h)
+    # The least threshold of f/2 that loses at most epsilon_inf ([EPK14] Theorem 1).
+    t_f = min(math.ceil(ONE / (math.exp(epsilon_inf / 4) + 1)), ONE // 2 - 1)
 
     def at(t_q: int) -> Params:
-        return Params(k=k, h=h, m=m, f=2 * t_f / ONE, p=0.5, q=t_q / ONE)
+        return Params(k=k, h=2, m=m, f=2 * t_f / ONE, p=0.5, q=t_q / ONE)
 
     if loss.epsilon_1(at(ONE)) < epsilon_1:
         return None
     above = range(ONE // 2 + 2, ONE)
     n_higher = bisect.bisect_right(above, epsilon_1, key=lambda t_q: loss.epsilon_1(at(t_q)))
     return at(above[0] - 1 + n_higher)
-
-
-def _forced(epsilon_inf: float, h: int) -> int:
-    """Return the least threshold of f/2 that loses at most epsilon_inf ([EPK14] Theorem 1)."""
-    return min(math.ceil(ONE / (math.exp(epsilon_inf / (2 * h)) + 1)), ONE // 2 - 1)
 
 
 def shortest(probability: float) -> str:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from rappor.ground.ranges import check_integer, check_number
+from rappor.ground.ranges import check_integer
 from rappor.privacy.recognition import binomial, recognition, recognition_inf, true_ones
 from rappor.protocol.params import Params
 
@@ -95,17 +95,16 @@ def cohort_bits(*params: Params) -> float:
     return sum(math.log2(each.m) for each in params)
 
 
-def reports_to_recover(params: Params, probability: float = _CERTAIN) -> int | None:
+def reports_to_recover(params: Params) -> int | None:
     """Return the number of reports that show all k bits of a permanent response.
 
-    The smallest number from which the likelier state of every bit is the right one with this
-    probability, bits being 0 or 1 alike; None beyond ten thousand. What remains hidden then is
+    The smallest number from which the likelier state of every bit is the right one with
+    probability .99, bits being 0 or 1 alike; None beyond ten thousand. What remains hidden then is
     the value behind the permanent response, by epsilon_inf.
     """
-    check_number("probability", probability, "(0, 1)")
 
     def enough(n: int) -> bool:
-        return params.k * math.log1p(-_error(params.p, params.q, n)) >= math.log(probability)
+        return params.k * math.log1p(-_error(params.p, params.q, n)) >= math.log(_CERTAIN)
 
     if not enough(_MOST_REPORTS):
         return None

@@ -41,7 +41,20 @@ class Filling:
     @property
     def share(self) -> float:
         """The expected share of cohorts that hold `min_cohort` reports in an interval."""
-        return _share(self.m, self.min_cohort, self.devices)
+        n, m = self.devices, self.m
+        if m == 1:
+            return float(n >= self.min_cohort)
+        below = (
+            math.exp(
+                math.lgamma(n + 1)
+                - math.lgamma(i + 1)
+                - math.lgamma(n - i + 1)
+                - i * math.log(m)
+                + (n - i) * math.log1p(-1 / m)
+            )
+            for i in range(min(self.min_cohort, n + 1))
+        )
+        return max(0.0, 1.0 - math.fsum(below))
 
     @property
     def summary(self) -> str:
@@ -50,20 +63,3 @@ class Filling:
             f"of {self.m:,} cohorts, {100 * self.share:.0f} % have at least {self.min_cohort:,} "
             f"reports in an interval; m = {self.largest_m:,} would do"
         )
-
-
-def _share(m: int, least: int, n: int) -> float:
-    """Return the probability that a binomial number of n trials at 1/m is at least `least`."""
-    if m == 1:
-        return float(n >= least)
-    below = (
-        math.exp(
-            math.lgamma(n + 1)
-            - math.lgamma(i + 1)
-            - math.lgamma(n - i + 1)
-            - i * math.log(m)
-            + (n - i) * math.log1p(-1 / m)
-        )
-        for i in range(min(least, n + 1))
-    )
-    return max(0.0, 1.0 - math.fsum(below))
