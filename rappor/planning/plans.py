@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import datetime
-import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Final
 
+from rappor.decoding.estimates import number_or_none
 from rappor.ground.display import Displayed
 from rappor.planning.answer_noise import best_known, choose_answer_noise
 from rappor.planning.detection_limit import rare_variance
@@ -172,18 +172,19 @@ class Plan(Displayed):
             "largest_std_error": prediction.largest_error,
             "interval_width": prediction.width,
             "adjusted_interval_width": prediction.adjusted_width,
-            "excess": _number(self.excess),
+            "excess": number_or_none(self.excess),
             "parts": prediction.parts,
             "binding": self.binding,
             "staying": [
-                {**asdict(row), "epsilon": _number(row.epsilon)} for row in staying(self.params)
+                {**asdict(row), "epsilon": number_or_none(row.epsilon)}
+                for row in staying(self.params)
             ],
             "alternatives": [
                 {
                     "name": other.name,
                     **_letters(other.params),
                     "variance": other.variance,
-                    "excess": _number(other.excess),
+                    "excess": number_or_none(other.excess),
                     "share": other.share,
                 }
                 for other in self.alternatives
@@ -243,11 +244,6 @@ def _answer_alternatives(params: Params, budget: Budget) -> Iterator[tuple[str, 
         yield "best", designs["symmetric"]
     else:
         yield from designs.items()
-
-
-def _number(value: float) -> float | None:
-    """Return a JSON number, or None for what is not one."""
-    return value if math.isfinite(value) else None
 
 
 def _letters(params: Params) -> dict[str, float]:
