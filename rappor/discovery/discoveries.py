@@ -82,8 +82,7 @@ class Discoveries:
     @property
     def strings(self) -> tuple[str, ...]:
         """The strings that are announced."""
-        found = zip(self.estimates.candidates, self.estimates.detected, strict=True)
-        return tuple(string for string, detected in found if detected)
+        return tuple(self.estimates.detected_candidates)
 
     @property
     def reports(self) -> int:

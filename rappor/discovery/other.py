@@ -12,7 +12,7 @@ from rappor.counts.counts import Counts
 from rappor.decoding.decoder import decode
 from rappor.decoding.detection import Detection
 from rappor.decoding.estimates import Estimates
-from rappor.discovery.discoveries import Discoveries, NamedOther, Share, TextInOther
+from rappor.discovery.discoveries import NamedOther, Share, TextInOther
 from rappor.discovery.part_by_part import discover
 from rappor.ground.errors import DecodeError
 from rappor.ground.progress import Progress
@@ -64,7 +64,19 @@ def name_other(
     """
     categories, parts = split(counts)
     answers = decode(categories, detection=search.get("detection", Detection()))
-    return _together(answers, discover(parts, alphabet, **search))
+    found = discover(parts, alphabet, **search)
+    texts = found.estimates
+    return NamedOther(
+        categories=answers,
+        found=found,
+        strings=shares_of_other(answers, texts),
+        unnamed=_quotient(
+            texts.unallocated,
+            texts.unallocated_std_error,
+            answers,
+            miss=1 - texts.detection.confidence,
+        ),
+    )
 
 
 def split(counts: Iterable[Counts]) -> tuple[list[Counts], list[Counts]]:
@@ -84,22 +96,6 @@ def split(counts: Iterable[Counts]) -> tuple[list[Counts], list[Counts]]:
                 "of the categories"
             )
     return categories, parts
-
-
-def _together(categories: Estimates, found: Discoveries) -> NamedOther:
-    """Put the answers side by side, and divide what was found by what `other` holds."""
-    texts = found.estimates
-    return NamedOther(
-        categories=categories,
-        found=found,
-        strings=shares_of_other(categories, texts),
-        unnamed=_quotient(
-            texts.unallocated,
-            texts.unallocated_std_error,
-            categories,
-            miss=1 - texts.detection.confidence,
-        ),
-    )
 
 
 def shares_of_other(categories: Estimates, texts: Estimates) -> tuple[TextInOther, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import numpy as np
@@ -96,7 +96,7 @@ def discover(  # noqa: PLR0913 - what may be searched for
         if not told and alphabet is None:
             params = parts[WHOLE][0].params
             told_elsewhere = [normalize(params.normalize, name) for name in params.categories]
-            letters = learn_alphabet(_detected(found), [*listed.strings, *told_elsewhere])
+            letters = learn_alphabet(found.detected_candidates, [*listed.strings, *told_elsewhere])
         kept = best_prefixes(found, keep or n_kept(len(letters), after - length))
         told.append(_tell(part, found, len(kept)))
     estimates = ask(WHOLE, kept, *lengths[-2:])
@@ -122,11 +122,6 @@ def _lengths(prefix_parts: Sequence[str], longest: int | None) -> list[int]:
 def _naming(progress: Progress, part: str) -> Progress:
     """Say of which part a stage is."""
     return lambda stage, done, total: progress(f"{part}: {stage}", done, total)
-
-
-def _detected(estimates: Estimates) -> Iterator[str]:
-    found = zip(estimates.candidates, estimates.detected, strict=True)
-    return (string for string, detected in found if detected)
 
 
 def _tell(part: str, found: Estimates, n_kept: int) -> Prefixes:

@@ -50,5 +50,5 @@ def test_a_heavy_string_that_is_no_candidate_leaves_the_selection() -> None:
     found = decode(counts, [*names(1)[1:], *absent])
     assert found.diagnostics["capacity"]["fitted"] == "selected"
     assert found.diagnostics["capacity"]["overfull"]
-    detected = {found.candidates[i] for i in np.flatnonzero(found.detected)}
+    detected = set(found.detected_candidates)
     assert len(detected.intersection(absent)) <= 0.1 * len(detected)
