@@ -1,10 +1,11 @@
-"""What a collector releases: its periods, its file, and what is not one."""
+"""What a collector releases: its periods, its file, the counts in it, and what is not one."""
 
 from __future__ import annotations
 
 import dataclasses
 import datetime
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,11 @@ def document(**changes: Any) -> dict[str, Any]:
     """Return the document of RELEASED with other keys; None takes one away."""
     whole = json.loads(RELEASED.to_json()) | changes
     return {key: value for key, value in whole.items() if value is not None}
+
+
+def entry(**changes: Any) -> dict[str, Any]:
+    """Return the first entry of RELEASED with other keys."""
+    return dict(document()["collections"][0]) | changes
 
 
 def read(found: object) -> Released:
@@ -78,6 +84,7 @@ def test_who_reads_a_file_is_not_disturbed_by_a_new_one(tmp_path: Path) -> None:
         dataclasses.replace(RELEASED, periods=(), withheld=()).save(path)
         assert Released.from_json(file.read()) == RELEASED
     assert Released.load(path).n_reports == 0
+    assert Counts.load_all(path) == []
 
 
 def test_entries_without_days_are_of_the_whole_range() -> None:
@@ -85,6 +92,7 @@ def test_entries_without_days_are_of_the_whole_range() -> None:
     entries = document()["collections"][:2]
     for entry in entries:
         del entry["from"], entry["to"]
+    del entries[1]["devices"]
     (period,) = read(document(collections=entries)).periods
     assert (period.first, period.last) == (DAYS[0], DAYS[-1])
     assert period.collections == (ONE, TWO)
@@ -94,6 +102,51 @@ def test_periods_are_in_the_order_of_their_days() -> None:
     """However the entries are ordered."""
     entries = document()["collections"]
     assert read(document(collections=[entries[2], *entries[:2]])) == RELEASED
+
+
+def test_load_wants_one_parameter_set(tmp_path: Path) -> None:
+    """It is that of the answer; of none or several the sentence says how many."""
+    path = tmp_path / "page.json"
+    for n in (1, 0, 2):
+        path.write_text(json.dumps(document(collections=[entry()] * n), indent=1))
+        if n == 1:
+            assert Counts.load(path) == ONE
+            continue
+        with pytest.raises(FileError, match=f"one parameter set, got {n}"):
+            Counts.load(path)
+
+
+@pytest.mark.parametrize("load", [Counts.load_all, Released.load])
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ('{"metric": "page"}', "it is neither a counts file nor the counts of a collector"),
+        ('{"metric":' + "[" * 100_000, "it is neither a counts file nor"),
+        ("{", "it is neither a counts file nor"),
+        ('{"type": "about:blank", "status": 401}', "it is neither a counts file nor"),
+        *(
+            (json.dumps(document(collections=collections)), reason)
+            for collections, reason in (
+                (3, "it is neither a counts file nor"),
+                ([3], "it is neither a counts file nor"),
+                ([entry(fingerprint="0" * 16)], "its parameters are wrong: fingerprint must be"),
+                ([entry(params={"v": 2})], "its parameters are wrong"),
+                ([entry(), entry(reports=[1, 1])], "ones must be at most the reports"),
+                ([entry(ones=[[3], [0, 2]])], ".*inhomogeneous"),
+                ([entry(reports=[4, 1 << 70])], "reports must be integers"),
+            )
+        ),
+        (json.dumps(document(metric=3)), "metric must be a text"),
+    ],
+)
+def test_what_is_no_answer_is_refused(
+    load: Callable[[Path], object], text: str, reason: str, tmp_path: Path
+) -> None:
+    """By whoever reads it, in one sentence that names the file."""
+    path = tmp_path / "page.json"
+    path.write_text(text)
+    with pytest.raises(FileError, match=f"page.json: {reason}"):
+        load(path)
 
 
 NO_ANSWER = "it is not the counts of a collector"
@@ -110,12 +163,12 @@ NO_DAY = "its days must be written as 2026-11-30"
         ({"withheld": ["soon"]}, NO_DAY),
         ({"from": 20261101}, NO_DAY),
         ({"to": "2026-11-31"}, NO_DAY),
-        ({"metric": 3, "collections": document()["collections"]}, "metric must be a text"),
-        ({"collections": 3}, "it is neither a counts file nor the counts of a collector"),
     ],
 )
-def test_anything_else_is_refused(changes: dict[str, Any], reason: str, tmp_path: Path) -> None:
-    """In one sentence that names the file."""
+def test_days_that_are_none_are_refused(
+    changes: dict[str, Any], reason: str, tmp_path: Path
+) -> None:
+    """Those of the answer, and those that are withheld."""
     path = tmp_path / "page.json"
     path.write_text(json.dumps(document(**changes)))
     with pytest.raises(FileError, match=f"page.json: {reason}"):
