@@ -56,7 +56,6 @@ class Ones:
     """How often each bit was one, by its true bit: (2, k) int64, true 0 first."""
 
     def __init__(self, k: int) -> None:
-        """Start with no response."""
         self.n = np.zeros((2, k), dtype=np.int64)
         self.ones = np.zeros((2, k), dtype=np.int64)
 
@@ -70,7 +69,6 @@ class Matches:
     """How often two bits with the same truth are both one: (2,) int64, true 0 first."""
 
     def __init__(self) -> None:
-        """Start with no response."""
         self.n = np.zeros(2, dtype=np.int64)
         self.both = np.zeros(2, dtype=np.int64)
 
@@ -87,7 +85,6 @@ class Pairs:
     """How often two bits of one response are both one, for every two bits and their truths."""
 
     def __init__(self, k: int) -> None:
-        """Start with no response."""
         self._k, self._n = k, 0
         self._both = np.zeros((2 * k, 2 * k), dtype=np.int32)
         self._set = np.zeros((k, k), dtype=np.int32)
@@ -121,7 +118,6 @@ class Copies:
     """
 
     def __init__(self, groups: int, k: int) -> None:
-        """Start with no response."""
         self.n = np.zeros((groups, k + 1), dtype=np.int64)
         self.equal = np.zeros((groups, k + 1), dtype=np.int64)
 
@@ -137,7 +133,6 @@ class Repeats:
     """What devices respond about a value for the second time."""
 
     def __init__(self) -> None:
-        """Start with no device."""
         self.matches = Matches()
         """The same bit in two reports of one device and value."""
         self.returned = self.changed = 0
@@ -202,7 +197,6 @@ class Lessons:
     """
 
     def __init__(self) -> None:
-        """Start with no device."""
         self._kept = 0
         self._features: list[NDArray[np.int16]] = []
         self._sides: list[Integers] = []

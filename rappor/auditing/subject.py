@@ -73,7 +73,6 @@ class Function:
     remembers = quick = True
 
     def __init__(self, start: Callable[[], Respond], restarted: Subject | None = None) -> None:
-        """Start the callable once."""
         self._start, self._restarted = start, restarted
         self._respond = start()
 
@@ -95,7 +94,6 @@ class Sampler:
     remembers, quick = False, True
 
     def __init__(self, params: Params, start: Callable[[], Callable[[str], object]]) -> None:
-        """Start the callable once."""
         self._params, self._start = params, start
         self._sample = start()
 

@@ -47,7 +47,6 @@ class Lines:
     """
 
     def __init__(self, read: Callable[[], Iterable[bytes]], name: str, normalize: str) -> None:
-        """Remember what to read, and how devices write the strings."""
         self._read = read
         self._name = name
         self._normalize = normalize

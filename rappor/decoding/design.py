@@ -27,7 +27,6 @@ class Design:
     """The (n, c) matrix of zeros and ones over c candidates, read in blocks of columns."""
 
     def __init__(self, candidates: Candidates, collections: Sequence[Params]) -> None:
-        """Remember the candidates and the parameters of each stacked collection."""
         self._candidates = candidates
         self._params = tuple(collections)
         sizes = [params.m * params.k for params in self._params]

@@ -39,7 +39,6 @@ class Detection:
     confidence: float = 0.95
 
     def __post_init__(self) -> None:
-        """Raise ParamsError unless every field is in its range."""
         check_number("level", self.level, "(0, 1)")
         check_number("confidence", self.confidence, "(0, 1)")
         check_choice("correction", self.correction, CORRECTIONS)

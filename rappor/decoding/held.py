@@ -87,7 +87,6 @@ class Best:
     """
 
     def __init__(self, most: int) -> None:
-        """Begin with none."""
         self._most = most
         self._held = Held.none()
         self.least = -np.inf

@@ -69,7 +69,6 @@ class Thresholds:
     """What a detection asks of these p-values."""
 
     def __init__(self, detection: Detection, p_values: PValues) -> None:
-        """Take the p-values of all candidates."""
         self.detection, self.p_values = detection, p_values
         self._steps = Steps.of(detection, n_candidates=p_values.n, n_within=p_values.n_within)
 

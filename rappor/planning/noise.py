@@ -49,7 +49,6 @@ class Budget:
     epsilon_inf: float
 
     def __post_init__(self) -> None:
-        """Raise ParamsError unless both losses can be planned and are in order."""
         check_number("epsilon_1", self.epsilon_1, LOSSES)
         check_number("epsilon_inf", self.epsilon_inf, LOSSES)
         if self.epsilon_inf < self.epsilon_1:

@@ -84,7 +84,6 @@ class Question:
     reports_per_device: float = 1.0
 
     def __post_init__(self) -> None:
-        """Raise ParamsError unless every field is in its range."""
         check_number("reports_per_device", self.reports_per_device, "[1, 1000000]")
         check_number("power", self.power, "(0, 1)")
 

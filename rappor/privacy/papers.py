@@ -29,7 +29,6 @@ class Paper:
     version: str = field(init=False)
 
     def __post_init__(self) -> None:
-        """Compute the version."""
         parts = [self.title, *map(asdict, self.sections)]
         content = json.dumps(parts, ensure_ascii=True, sort_keys=True).encode()
         object.__setattr__(self, "version", hashlib.sha256(content).hexdigest()[:16])

@@ -184,7 +184,6 @@ class Batch:
     cohorts: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
-        """Check the ranges."""
         check_integer("devices", self.devices, 1)
         check_number("delta", self.delta, "(0, 1)")
 

@@ -34,7 +34,6 @@ class Part:
     share: float | None = None
 
     def __post_init__(self) -> None:
-        """Check both once."""
         if self.name != WHOLE:
             prefix_length(self.name)
         if (self.share is None) != (self.name == WHOLE):

@@ -41,7 +41,6 @@ class Dimension:
     values: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        """Check both once."""
         _check_name(self.name)
         if not isinstance(self.values, tuple) or not self.values:
             raise ParamsError(f"the dimension {self.name} must list its values")

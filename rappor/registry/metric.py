@@ -89,7 +89,6 @@ class Metric:
     durable: bool = False
 
     def __post_init__(self) -> None:
-        """Check every field once."""
         if not isinstance(self.name, str) or not METRIC_NAME.fullmatch(self.name):
             raise MetricError(
                 f"a metric's name must match {METRIC_NAME.pattern}, got {shown(self.name)}"
