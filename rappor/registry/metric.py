@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Final
 
 from rappor.ground.errors import MetricError, ParamsError
-from rappor.ground.ranges import shown
+from rappor.ground.ranges import check_choice, shown
 from rappor.protocol.encodings import encoder, encoding_of
 from rappor.protocol.normalizers import NORMALIZERS
 from rappor.protocol.params import Params, threshold
@@ -99,14 +99,18 @@ class Metric:
         self._check_text("owner", self.owner)
         if not _is_date(self.expires):
             raise fault(self.name, "expires", "a date as 2026-11-30", self.expires)
-        self._check_choice("epoch", self.epoch, EPOCHS)
-        self._check_choice("interval", self.interval, INTERVALS)
+        this = f"metric {self.name!r}"
+        check_choice(f"{this}: epoch", self.epoch, EPOCHS, error=MetricError)
+        check_choice(f"{this}: interval", self.interval, INTERVALS, error=MetricError)
         self._check_patterns()
         self._check_once()
-        self._check_parts()
-        self._check_sample()
-        self._check_segments()
-        self._check_values()
+        try:
+            self._check_parts()
+            self._check_sample()
+            self._check_segments()
+            encoder(self.params)  # it refuses parameters under which recording would fail
+        except ParamsError as error:
+            raise MetricError(f"{this}: {error}") from None
         if self.candidates is not None:
             self._check_text("candidates", self.candidates)
         self._check_whole("min_reports", self.min_reports, 0)
@@ -181,10 +185,6 @@ class Metric:
         if not isinstance(value, bool):
             raise fault(self.name, key, "true or false", value)
 
-    def _check_choice(self, key: str, value: object, choices: tuple[str, ...]) -> None:
-        if not isinstance(value, str) or value not in choices:
-            raise fault(self.name, key, f"one of {', '.join(choices)}", value)
-
     def _check_whole(self, key: str, value: object, least: int) -> None:
         if type(value) is not int or value < least:
             raise fault(self.name, key, f"an integer of at least {least}", value)
@@ -224,28 +224,15 @@ class Metric:
             )
 
     def _check_segments(self) -> None:
-        try:
-            check_dimensions(self.segments)
-        except ParamsError as error:
-            raise MetricError(f"metric {self.name!r}: {error}") from None
+        check_dimensions(self.segments)
         if self.segments and not is_listed(self.params.segment, self.segments):
             raise MetricError(f"metric {self.name!r}: params must name a segment of its segments")
-
-    def _check_values(self) -> None:
-        """Refuse parameters under which recording would fail."""
-        try:
-            encoder(self.params)
-        except ParamsError as error:
-            raise MetricError(f"metric {self.name!r}: {error}") from None
 
     def _check_parts(self) -> None:
         if not self.parts:
             return
-        try:
-            check_parts(self.parts)
-            self.part_params(self.parts[0].name)
-        except ParamsError as error:
-            raise MetricError(f"metric {self.name!r}: {error}") from None
+        check_parts(self.parts)
+        self.part_params(self.parts[0].name)
         if self.params.part:
             raise MetricError(f"metric {self.name!r}: params must name no part beside parts")
 

@@ -33,7 +33,8 @@ def split_entry(
 ) -> Iterator[dict[str, Any]]:
     """Yield the fields of both metrics, from those of an entry without its `other`.
 
-    Raises MetricError for another word than "discover", and where the entry has no categories.
+    Raises MetricError for another word than "discover", and ParamsError where the entry has no
+    categories.
     """
     name, params = fields["name"], fields["params"]
     if other != DISCOVER:
@@ -48,10 +49,7 @@ def split_entry(
             f"metric {shown(name)}: categories must not name {_CATEGORY!r} beside other = "
             f"{DISCOVER!r}, which adds it"
         )
-    try:
-        first, second = with_other(params)
-    except ParamsError as error:
-        raise MetricError(f"metric {shown(name)}: {error}") from None
+    first, second = with_other(params)
     description = f"What is in no category of {name}: {fields['description']}"
     yield dict(fields) | {"params": first, "candidates": None}
     yield dict(fields) | {

@@ -103,8 +103,11 @@ class Registry(Mapping[str, Metric]):
         Of what another version of the registry may have as a pair, this one may have one metric
         or none; the other one's reports may wait on the device.
         """
-        pairs = (pair for pair in _possible_pairs(name) if not all(each in self for each in pair))
-        return frozenset(self.together(name)).union(*pairs)
+        pairs = [(name, f"{name}{OTHER_NAME}")]
+        if name.endswith(OTHER_NAME):
+            pairs.append((name.removesuffix(OTHER_NAME), name))
+        strange = (pair for pair in pairs if not all(each in self for each in pair))
+        return frozenset(self.together(name)).union(*strange)
 
     def in_segment(self, own: Mapping[str, str]) -> Registry:
         """Return the registry of a device with these public properties, which cost no budget."""
@@ -132,13 +135,6 @@ def _pair_up(metrics: Mapping[str, Metric]) -> dict[str, tuple[str, ...]]:
         _check_pair(first, second)
         pairs[first.name] = pairs[name] = (first.name, name)
     return pairs
-
-
-def _possible_pairs(name: str) -> Iterator[tuple[str, str]]:
-    """Yield the pairs that a name can be of, as the first metric and as the second."""
-    yield name, f"{name}{OTHER_NAME}"
-    if name.endswith(OTHER_NAME):
-        yield name.removesuffix(OTHER_NAME), name
 
 
 def _check_pair(first: Metric, second: Metric) -> None:

@@ -70,10 +70,13 @@ def read_entries(document: _Entry, path: str) -> Iterator[dict[str, Any]]:
     if not isinstance(tables, dict) or not tables:
         raise MetricError(f"{path}: metrics must be at least one table [metrics.NAME]")
     for name, entry in tables.items():
-        if isinstance(entry, dict) and "other" in entry:
-            yield from _read_both(name, entry, tables)
-        else:
-            yield _read_entry(name, entry)
+        try:
+            if isinstance(entry, dict) and "other" in entry:
+                yield from _read_both(name, entry, tables)
+            else:
+                yield _read_entry(name, entry)
+        except ParamsError as error:
+            raise MetricError(f"metric {shown(name)}: {error}") from None
 
 
 def read_budget(document: _Entry, path: str) -> float | None:
@@ -133,10 +136,7 @@ def _read_entry(name: str, entry: object) -> dict[str, Any]:
             f"metric {shown(name)} must be a table [metrics.NAME], got {shown(entry)}"
         )
     _check_keys(name, entry)
-    try:
-        params = _read_params(name, entry)
-    except ParamsError as error:
-        raise MetricError(f"metric {shown(name)}: {error}") from None
+    params = _read_params(name, entry)
     if params.is_bare and entry.get("interval") != "epoch" and not entry.get("insecure"):
         noise = "profile = 'once'" if entry.get("profile") == "once" else "p = 0 with q = 1"
         raise MetricError(f"metric {shown(name)}: {noise} needs interval = 'epoch'")
@@ -184,20 +184,14 @@ def _read_parts(name: str, entries: object) -> tuple[Part, ...]:
     for table in tables:
         if not isinstance(table, dict) or not {"name"} <= table.keys() <= {"name", "share"}:
             raise fault(name, "parts", "a list of {name = ..., share = ...}", entries)
-        try:
-            parts.append(Part(table["name"], table.get("share")))
-        except ParamsError as error:
-            raise MetricError(f"metric {shown(name)}: {error}") from None
+        parts.append(Part(table["name"], table.get("share")))
     return tuple(parts)
 
 
 def _read_segments(name: str, entries: object) -> tuple[Dimension, ...]:
     if not isinstance(entries, dict) or not all(isinstance(v, list) for v in entries.values()):
         raise fault(name, "segments", "a table of lists, as {version = [...]}", entries)
-    try:
-        return tuple(Dimension(each, tuple(values)) for each, values in entries.items())
-    except ParamsError as error:
-        raise MetricError(f"metric {shown(name)}: {error}") from None
+    return tuple(Dimension(each, tuple(values)) for each, values in entries.items())
 
 
 def _read_date(value: object) -> object:
