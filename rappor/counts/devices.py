@@ -133,17 +133,13 @@ def most_reports(pace: str, first: datetime.date, last: datetime.date) -> int:
     """
     if pace == "none":
         return 1
-    return _most(pace) * (_number(pace, last) - _number(pace, first) + 1)
+    each = 24 if pace == "hour" else 1  # in a day, the shortest time that counts know
+    return each * (_number(pace, last) - _number(pace, first) + 1)
 
 
 def same_interval(pace: str, first: datetime.date, second: datetime.date) -> bool:
     """Return whether two days are of one interval; all days are where the pace is "none"."""
     return pace == "none" or _number(pace, first) == _number(pace, second)
-
-
-def _most(pace: str) -> int:
-    """Return how many reports a device sends in the shortest time that counts know: a day."""
-    return 24 if pace == "hour" else 1
 
 
 def _number(pace: str, day: datetime.date) -> int:

@@ -83,7 +83,7 @@ def discover(  # noqa: PLR0913 - what may be searched for
             parts[part],
             continue_prefixes(kept, length, longest, letters, listed, part),
             detection=detection,
-            progress=_naming(progress, part),
+            progress=lambda stage, done, total: progress(f"{part}: {stage}", done, total),
         )
 
     letters = searched_characters(lengths[1]) if alphabet is None else alphabet
@@ -117,11 +117,6 @@ def _lengths(prefix_parts: Sequence[str], longest: int | None) -> list[int]:
         return [*lengths, 2 * lengths[-1] - lengths[-2]]
     check_integer("longest", longest, lengths[-1])
     return [*lengths, longest]
-
-
-def _naming(progress: Progress, part: str) -> Progress:
-    """Say of which part a stage is."""
-    return lambda stage, done, total: progress(f"{part}: {stage}", done, total)
 
 
 def _tell(part: str, found: Estimates, n_kept: int) -> Prefixes:

@@ -104,17 +104,15 @@ def reports_to_recover(params: Params) -> int | None:
     """
 
     def enough(n: int) -> bool:
-        return params.k * math.log1p(-_error(params.p, params.q, n)) >= math.log(_CERTAIN)
+        # Half the overlap of both states is how often the reports of a bit mislead.
+        zero, one = ([binomial(n, x, p) for x in range(n + 1)] for p in (params.p, params.q))
+        misled = sum(map(min, zero, one)) / 2
+        return params.k * math.log1p(-misled) >= math.log(_CERTAIN)
 
     if not enough(_MOST_REPORTS):
         return None
     # More reports never make the likelier state a worse guess.
     return 1 + bisect.bisect_left(range(1, _MOST_REPORTS), x=True, key=enough)
-
-
-def _error(p: float, q: float, n: int) -> float:
-    """Return the probability that n reports of a bit mislead: half the overlap of both states."""
-    return sum(min(binomial(n, x, p), binomial(n, x, q)) for x in range(n + 1)) / 2
 
 
 def _entropy(probability: float) -> float:
