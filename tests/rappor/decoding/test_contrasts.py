@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 from benchmark_modules import benchmark
+from decodings import FALSE_ALARM
 from scipy import stats
 
 from rappor.counts.counts import Counts
@@ -29,7 +30,6 @@ else:
     sums = benchmark("sums")
     POPULATIONS = benchmark("populations").POPULATIONS
 
-FALSE_ALARM = 1e-9
 MANY = 200
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from decodings import FALSE_ALARM
 from scipy import stats
 
 from rappor.decoding.debias import debias
@@ -16,8 +17,6 @@ from rappor.decoding.significance import Draws
 from rappor.protocol.params import Params
 from rappor.simulation.collection import simulate_counts
 from rappor.simulation.population import Population
-
-FALSE_ALARM = 1e-9
 
 LOW_NOISE: dict[str, Any] = {"f": 0.0, "p": 0.225, "q": 0.775}
 

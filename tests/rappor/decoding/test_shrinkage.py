@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from decodings import covered, truth_of
+from decodings import FALSE_ALARM, covered, truth_of
 from numpy.typing import NDArray
 from scipy import stats
 
@@ -23,7 +23,6 @@ from rappor.protocol.params import Params
 from rappor.simulation.collection import simulate_counts
 from rappor.simulation.population import Population
 
-FALSE_ALARM = 1e-9
 FEW_BITS = Params(k=32, m=8, f=0.035972, p=0.008993, q=0.508993)
 """256 rows, for 150 strings that are equally frequent and 50 absent ones."""
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime
 import math
 from typing import Any
 
 import pytest
+from registries import metric_of
 
 from rappor import Metric, Params, ParamsError, Registry
 from rappor.privacy.accountant import account
@@ -36,16 +36,7 @@ BALANCED = Params.profile("balanced")
 def metric(
     name: str = "page", *, params: Params = BALANCED, epoch: str = "life", **fields: Any
 ) -> Metric:
-    """Return a metric that never expires."""
-    return Metric(
-        name=name,
-        params=params,
-        description="d",
-        owner="o",
-        expires=datetime.date.max,
-        epoch=epoch,
-        **fields,
-    )
+    return metric_of(params, name, epoch=epoch, **fields)
 
 
 def test_losses_are_the_librarys_and_any_number_is_last() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import itertools
 import math
 import re
@@ -10,20 +9,14 @@ from dataclasses import replace
 
 import pytest
 from places import ROOT
+from registries import metric_of
 
-from rappor import Metric, Params
+from rappor import Params
 from rappor.privacy.staying import named, staying, staying_of
 from rappor.protocol.loss import belief_bound, epsilon_inf
 
 BALANCED = Params.profile("balanced")
-METRIC = Metric(
-    name="page",
-    params=BALANCED,
-    description="d",
-    owner="o",
-    expires=datetime.date(2030, 1, 1),
-    epoch="quarter",
-)
+METRIC = metric_of(BALANCED, epoch="quarter")
 
 
 def enumerated(params: Params, epochs: int, n: int) -> float:

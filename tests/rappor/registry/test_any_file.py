@@ -5,12 +5,11 @@ from __future__ import annotations
 import datetime
 import json
 import string
-import subprocess
-import sys
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from programs import run_python
 
 from rappor import encode_value
 from rappor.ground.errors import MetricError, MissingExtraError, RapporError
@@ -173,6 +172,5 @@ def test_a_registry_names_the_extra_that_its_normalizer_needs(entry: dict[str, s
         "try: rappor.Registry.loads(sys.stdin.read())\n"
         "except rappor.RapporError as error: print(type(error).__name__, error)\n"
     )
-    run = [sys.executable, "-c", code]
-    answer = subprocess.run(run, input=text, capture_output=True, text=True, check=True).stdout
+    answer = run_python("-c", code, text=text).stdout
     assert answer.strip() == f"MissingExtraError {MissingExtraError('domain')}"
