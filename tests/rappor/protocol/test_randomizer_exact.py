@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any, TypedDict
+from typing import Any
 
 import pytest
 from enumeration import (
@@ -25,17 +25,7 @@ from rappor.protocol.loss import epsilon_1, epsilon_inf, epsilon_n
 from rappor.protocol.params import ONE, Params
 from rappor.protocol.randomizer import instantaneous_response, permanent_response
 
-
-class Noise(TypedDict, total=False):
-    """The letters of one parameter set's noise."""
-
-    f: float
-    g: float
-    p: float
-    q: float
-
-
-NOISES: list[Noise] = [
+NOISES: list[dict[str, Any]] = [
     {"f": 0.5, "p": 0.5, "q": 0.75},
     {"f": 0.3, "p": 0.1, "q": 0.9},
     {"f": 0.25, "p": 0.0, "q": 1.0},
@@ -88,13 +78,6 @@ def product_law(bits: bytes, one_if_zero: Fraction, one_if_one: Fraction, k: int
     return law
 
 
-def stars(params: Params) -> tuple[Fraction, Fraction]:
-    """Return p* and q* from the thresholds ([EPK14] Lemma 1)."""
-    forced_1, forced_0 = Fraction(params.t_1, ONE), Fraction(params.t_0, ONE)
-    p, q = Fraction(params.t_p, ONE), Fraction(params.t_q, ONE)
-    return (1 - forced_1) * p + forced_1 * q, forced_0 * p + (1 - forced_0) * q
-
-
 def inputs_of(params: Params) -> list[bytes]:
     """Return every pattern of bits that some value of the encoding can set."""
     if params.encoding == "bloom":
@@ -108,7 +91,7 @@ def inputs_of(params: Params) -> list[bytes]:
     return [mask.to_bytes(params.n_bytes, "little") for mask in masks]
 
 
-def shapes(noise: Noise) -> list[Params]:
+def shapes(noise: dict[str, Any]) -> list[Params]:
     """Return small parameter sets of every encoding, Bloom with k below 2h among them."""
     names = ("a", "b", "c")
     bloom = [(2, 1), (3, 1), (3, 2), (4, 2), (2, 2), (4, 3)]
@@ -125,7 +108,9 @@ every_noise = pytest.mark.parametrize("noise", NOISES, ids=str)
 
 
 @every_noise
-def test_coins_are_compared_with_the_thresholds_and_used_for_nothing_else(noise: Noise) -> None:
+def test_coins_are_compared_with_the_thresholds_and_used_for_nothing_else(
+    noise: dict[str, Any],
+) -> None:
     """The permanent rule asks for t_1 and t_1 + t_0, the instantaneous for t(p) or t(q)."""
     params = Params(k=5, **noise, insecure=True)
     for value in (0, params.t_1, params.t_1 + params.t_0, params.t_p, ONE - 1):
@@ -144,40 +129,27 @@ def test_coins_are_compared_with_the_thresholds_and_used_for_nothing_else(noise:
 
 
 @every_noise
-def test_permanent_response_is_the_product_of_its_bits(noise: Noise) -> None:
-    """Each bit, true 0 and true 1, is 1 with exactly f1 or 1 - f0, apart from all others."""
+def test_each_response_is_the_product_of_its_bits(noise: dict[str, Any]) -> None:
+    """At every position and true bits, apart from all others, a bit is 1 with exactly its chance.
+
+    That is f1 or 1 - f0 in a permanent response, p or q by it in an instantaneous one, and composed
+    p* or q* ([EPK14] Lemma 1).
+    """
     params = Params(k=3, h=3, **noise, insecure=True)
     forced_1, forced_0 = Fraction(params.t_1, ONE), Fraction(params.t_0, ONE)
-    for mask in range(8):
-        bits = bytes([mask])
-        assert permanent_of(bits, params) == product_law(bits, forced_1, 1 - forced_0, 3)
-
-
-@every_noise
-def test_instantaneous_response_is_the_product_of_its_bits(noise: Noise) -> None:
-    """Each bit is 1 with exactly p or q by its permanent response, apart from all others."""
-    params = Params(k=3, h=3, **noise, insecure=True)
     p, q = Fraction(params.t_p, ONE), Fraction(params.t_q, ONE)
-    for mask in range(8):
-        bits = bytes([mask])
-        assert instantaneous_of(bits, params) == product_law(bits, p, q, 3)
-
-
-@every_noise
-def test_report_is_the_product_of_p_star_and_q_star(noise: Noise) -> None:
-    """Composed, each bit is 1 with exactly p* or q*, at every position and true bits."""
-    params = Params(k=3, h=3, **noise, insecure=True)
-    p_star, q_star = stars(params)
+    p_star, q_star = (one * q + (1 - one) * p for one in (forced_1, 1 - forced_0))
     assert float(p_star) == pytest.approx(params.p_star, rel=1e-14)
     assert float(q_star) == pytest.approx(params.q_star, rel=1e-14)
-    for mask in range(8):
-        bits = bytes([mask])
+    for bits in (bytes([mask]) for mask in range(8)):
+        assert permanent_of(bits, params) == product_law(bits, forced_1, 1 - forced_0, 3)
+        assert instantaneous_of(bits, params) == product_law(bits, p, q, 3)
         assert histories_of(bits, params, 1) == product_law(bits, p_star, q_star, 3)
 
 
 @pytest.mark.slow
 @every_noise
-def test_largest_ratio_of_one_report_is_epsilon_one(noise: Noise) -> None:
+def test_largest_ratio_of_one_report_is_epsilon_one(noise: dict[str, Any]) -> None:
     """Over any two inputs of every encoding, the worst outcome's ratio is exp(eps_1)."""
     for params in shapes(noise):
         laws = [histories_of(bits, params, 1) for bits in inputs_of(params)]
@@ -185,7 +157,7 @@ def test_largest_ratio_of_one_report_is_epsilon_one(noise: Noise) -> None:
 
 
 @every_noise
-def test_largest_ratio_of_the_permanent_response_is_epsilon_inf(noise: Noise) -> None:
+def test_largest_ratio_of_the_permanent_response_is_epsilon_inf(noise: dict[str, Any]) -> None:
     """Over any two inputs of every encoding, the worst memoised outcome's ratio is exp(eps_inf)."""
     for params in shapes(noise):
         laws = [permanent_of(bits, params) for bits in inputs_of(params)]
@@ -194,7 +166,7 @@ def test_largest_ratio_of_the_permanent_response_is_epsilon_inf(noise: Noise) ->
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4])
 @pytest.mark.parametrize("noise", [*NOISES[:2], *NOISES[5:]], ids=str)
-def test_largest_ratio_of_n_reports_is_epsilon_n(n: int, noise: Noise) -> None:
+def test_largest_ratio_of_n_reports_is_epsilon_n(n: int, noise: dict[str, Any]) -> None:
     """The worst history of n reports, by brute force, has the ratio exp(eps_n)."""
     sets = [Params(k=2, h=1, **noise), Params(k=2, h=2, **noise)]
     sets += [Params(k=1, encoding="boolean", **noise)]
