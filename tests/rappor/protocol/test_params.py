@@ -37,15 +37,6 @@ def test_a_threshold_is_rounded_half_up(probability: float, expected: int) -> No
     assert threshold(probability) == expected
 
 
-def test_effective_probabilities_are_those_of_the_paper() -> None:
-    """p* and q* follow Lemma 1."""
-    params = make(f=0.5, p=0.5, q=0.75)
-    assert (params.p_star, params.q_star) == (0.5625, 0.6875)
-    params = make(f=0.5, g=0.25, p=0.5, q=0.75)
-    assert (params.f1, params.f0) == (0.125, 0.375)
-    assert (params.p_star, params.q_star) == (0.53125, 0.65625)
-
-
 def test_sizes() -> None:
     """Bytes are rounded up; density is the chance that a random string sets a bit."""
     assert [make(k=k).n_bytes for k in (2, 8, 9, 2040)] == [1, 1, 2, 255]
