@@ -14,7 +14,7 @@ from decodings import FALSE_ALARM
 from scipy import stats
 
 from rappor.counts.counts import Counts
-from rappor.decoding.contrasts import Joint, add_sampling
+from rappor.decoding.contrasts import Joint
 from rappor.decoding.decoder import decode
 from rappor.decoding.numbers import describe_numbers, reach_of_all
 from rappor.decoding.p_values import PValues
@@ -180,13 +180,3 @@ def test_weights_add_up_segments() -> None:
     expected = np.hypot(0.75 * x.std_error[0], 0.25 * y.std_error[0])
     assert first.std_error == pytest.approx(expected)
     assert found.to_dict()["reports"] == 3000
-
-
-def test_values_that_exclude_each_other_have_errors_that_do() -> None:
-    """Without noise the covariance is that of a multinomial sample, and all together is certain."""
-    share, devices = np.array([0.5, 0.3, 0.2]), 1000
-    own = np.diag(share * (1 - share) / devices)
-    covariance = add_sampling(own, share, np.array(1 / devices))
-    expected = (np.diag(share) - np.outer(share, share)) / devices
-    assert covariance == pytest.approx(expected)
-    assert covariance.sum() == pytest.approx(0, abs=1e-18)

@@ -13,9 +13,6 @@ import reference
 from places import VECTORS
 
 from rappor import Params, Report, ReportError, Upload, parse_upload
-from rappor.candidates.murmur3 import bloom_cells
-from rappor.candidates.sha256 import digest_texts
-from rappor.candidates.texts import Texts
 from rappor.protocol.encodings.catalogue import encoder
 from rappor.protocol.params import noise_of, threshold
 from rappor.protocol.parts import Part, choose_part
@@ -103,18 +100,6 @@ def test_bloom_bits_on_the_device() -> None:
     for row in load("hashing"):
         params = Params(k=row["k"], h=row["h"], m=row["m"], f=0.5, p=0.25, q=0.75)
         assert encoder(params).encode(row["value"], row["cohort"]).hex() == row["bits"]
-
-
-def test_bloom_bits_in_bulk() -> None:
-    """The compiled hash sets the same bits as the device."""
-    for row in load("hashing"):
-        params = Params(k=row["k"], h=row["h"], m=row["m"], f=0.5, p=0.25, q=0.75)
-        cells = bloom_cells(digest_texts(Texts.of([row["value"].encode()])), params)
-        own = cells[0].reshape(params.m, params.h)[row["cohort"]]
-        bits = reference.unpack(bytes.fromhex(row["bits"]), params.k)
-        expected = {row["cohort"] * params.k + i for i, bit in enumerate(bits) if bit}
-        assert {int(cell) for cell in own if cell >= 0} == expected
-        assert (own >= 0).sum() == len(expected)
 
 
 def test_long_values() -> None:
