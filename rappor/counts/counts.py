@@ -11,6 +11,7 @@ import itertools
 import json
 import os
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -25,6 +26,7 @@ _BATCH: Final = 1 << 16
 """Reports that `from_reports` holds at a time: 1 MB of bits at k = 128."""
 
 
+@dataclass(init=False, frozen=True, slots=True, eq=False, repr=False)
 class Counts:  # noqa: PLW1641  (equal by value, so it is no key)
     """Sums of reports; immutable, comparable, not hashable.
 
@@ -56,7 +58,11 @@ class Counts:  # noqa: PLW1641  (equal by value, so it is no key)
     8
     """
 
-    __slots__ = ("_metric", "_ones", "_params", "_reports", "_squares")
+    params: Params
+    ones: NDArray[np.int64]
+    reports: NDArray[np.int64]
+    metric: str
+    squares: int | None
 
     def __init__(
         self,
@@ -69,38 +75,14 @@ class Counts:  # noqa: PLW1641  (equal by value, so it is no key)
         """Copy and check the tables."""
         if not isinstance(metric, str):
             raise MetricError(f"metric must be a text, got {type(metric).__name__}")
-        self._params = params
-        self._ones = _whole_numbers("ones", ones, (params.m, params.k))
-        self._reports = _whole_numbers("reports", reports, (params.m,))
-        self._metric = metric
+        object.__setattr__(self, "params", params)
+        object.__setattr__(self, "ones", _whole_numbers("ones", ones, (params.m, params.k)))
+        object.__setattr__(self, "reports", _whole_numbers("reports", reports, (params.m,)))
+        object.__setattr__(self, "metric", metric)
         _check_bounds(self.ones, self.reports)
         n_reports = self.n_reports
-        self._squares = devices.check_squares(squares, n_reports) if n_reports else 0
-
-    @property
-    def params(self) -> Params:
-        """The parameter set of every report."""
-        return self._params
-
-    @property
-    def ones(self) -> NDArray[np.int64]:
-        """(m, k) int64, read-only: the reports of cohort j that have a 1 at bit i."""
-        return self._ones
-
-    @property
-    def reports(self) -> NDArray[np.int64]:
-        """(m,) int64, read-only: the reports of each cohort."""
-        return self._reports
-
-    @property
-    def metric(self) -> str:
-        """The name of the metric; empty where there is none."""
-        return self._metric
-
-    @property
-    def squares(self) -> int | None:
-        """At most this is the sum of a device's squared reports over all devices; None: unknown."""
-        return self._squares
+        known = devices.check_squares(squares, n_reports) if n_reports else 0
+        object.__setattr__(self, "squares", known)
 
     @property
     def unsegmented(self) -> Counts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -12,14 +13,19 @@ from rappor.counts.counts import Counts
 from rappor.decoding.decoder import decode
 from rappor.decoding.detection import Detection
 from rappor.decoding.estimates import Estimates
-from rappor.discovery.alphabet import check_alphabet, learn_alphabet, searched_characters
 from rappor.discovery.collected_parts import in_order
 from rappor.discovery.continuation import best_prefixes, continue_prefixes, n_kept
 from rappor.discovery.discoveries import Discoveries, Prefixes, Unfinished
+from rappor.ground.errors import DecodeError, ParamsError
 from rappor.ground.progress import Progress, no_progress
-from rappor.ground.ranges import check_integer
+from rappor.ground.ranges import check_integer, shown
 from rappor.protocol.normalizers import normalize
 from rappor.protocol.parts import WHOLE, cut, prefix_length
+
+_PRINTABLE: Final = "".join(map(chr, range(0x20, 0x7F)))
+_CODES: Final = 0x110000
+_SEARCHED_NOWHERE: Final = ("Cc", "Cn", "Co", "Cs")
+"""Categories of Unicode: controls, unassigned, for private use, surrogates."""
 
 _BEYOND: Final = 4.0
 """Standard errors by which a prefix holds more than its strings: of prefixes whose strings were all
@@ -73,7 +79,7 @@ def discover(  # noqa: PLR0913 - what may be searched for
     prefix_parts = [part for part in parts if part != WHOLE]
     lengths = _lengths(prefix_parts, longest)
     if alphabet is not None:
-        check_alphabet(alphabet)
+        _check_alphabet(alphabet)
     if keep is not None:
         check_integer("keep", keep, 1)
     listed = Candidates.from_list(known, normalize=parts[WHOLE][0].params.normalize)
@@ -86,7 +92,7 @@ def discover(  # noqa: PLR0913 - what may be searched for
             progress=lambda stage, done, total: progress(f"{part}: {stage}", done, total),
         )
 
-    letters = searched_characters(lengths[1]) if alphabet is None else alphabet
+    letters = _searched_characters(lengths[1]) if alphabet is None else alphabet
     kept: Sequence[str] = [""]
     told: list[Prefixes] = []
     for part, before, length, after in zip(
@@ -96,7 +102,7 @@ def discover(  # noqa: PLR0913 - what may be searched for
         if not told and alphabet is None:
             params = parts[WHOLE][0].params
             told_elsewhere = [normalize(params.normalize, name) for name in params.categories]
-            letters = learn_alphabet(found.detected_candidates, [*listed.strings, *told_elsewhere])
+            letters = _learn_alphabet(found.detected_candidates, [*listed.strings, *told_elsewhere])
         kept = best_prefixes(found, keep or n_kept(len(letters), after - length))
         told.append(_tell(part, found, len(kept)))
     estimates = ask(WHOLE, kept, *lengths[-2:])
@@ -154,3 +160,37 @@ def _compare(prefixes: Estimates, i: int, share: float, variance: float) -> Unfi
         found=float(share),
         found_std_error=float(variance**0.5),
     )
+
+
+def _check_alphabet(alphabet: object) -> None:
+    """Raise ParamsError unless this is a text of distinct characters."""
+    if not isinstance(alphabet, str):
+        raise ParamsError(f"alphabet must be one text of characters, got {shown(alphabet)}")
+    if not alphabet or len(set(alphabet)) < len(alphabet):
+        raise ParamsError("alphabet must have at least 1 character, and each once")
+    if any(unicodedata.category(each) == "Cs" for each in alphabet):
+        raise ParamsError("alphabet must be valid Unicode, got a lone surrogate")
+
+
+def _searched_characters(length: int) -> str:
+    """Return the characters of which prefixes of a length are searched to learn an alphabet.
+
+    Longer ones than one character have too many candidates for more than printable ASCII.
+    """
+    if length > 1:
+        return _PRINTABLE
+    every = map(chr, range(_CODES))
+    return "".join(each for each in every if unicodedata.category(each) not in _SEARCHED_NOWHERE)
+
+
+def _learn_alphabet(detected: Iterable[str], known: Iterable[str]) -> str:
+    """Return the characters of detected prefixes and known strings, sorted.
+
+    Raises DecodeError if there are none.
+    """
+    characters = set().union(*detected, *known)
+    if not characters:
+        raise DecodeError(
+            "no prefix is detected, so no alphabet can be learned: give one, or collect more"
+        )
+    return "".join(sorted(characters))
