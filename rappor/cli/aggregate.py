@@ -95,7 +95,10 @@ def aggregate(
         uploads = aggregate_jsonl(_lines(streams, slow), registry.lookup)
         rows = None
         if engine == "spark":
-            rows = _read_spark(tables, registry, remote)
+            from rappor.engines import spark
+
+            with spark.open_session(remote) as session:
+                rows = spark.aggregate_paths(session, tables, registry)
         elif tables:
             from rappor.engines import aggregate_files
 
@@ -176,13 +179,6 @@ def _lines(paths: list[str], slow: Slow) -> Iterator[bytes]:
                         slow("reading uploads", done, total)
         except (OSError, EOFError, zlib.error) as error:
             raise FileError(path, getattr(error, "strerror", None) or str(error)) from None
-
-
-def _read_spark(paths: list[str], registry: Registry, remote: str | None) -> FileAggregation:
-    from rappor.engines import spark
-
-    with spark.open_session(remote) as session:
-        return spark.aggregate_paths(session, paths, registry)
 
 
 def _one_collection(found: Sequence[Counts], name: str | None, part: str | None) -> Counts | None:

@@ -58,7 +58,7 @@ def write_parquet(
         ) as writer,
     ):
         for packed, cohorts in batches:
-            repeats = (_repeat(value, len(packed)) for _, value in labels.values())
+            repeats = (pa.repeat(value, len(packed)) for _, value in labels.values())
             columns = [*repeats, cohorts, _bits(packed)]
             arrays = [pa.array(c).cast(t) for c, t in zip(columns, schema.types, strict=True)]
             writer.write_batch(pa.record_batch(arrays, schema=schema))
@@ -95,10 +95,6 @@ def write_parquet_folder(
                 day=day,
             )
     return n_reports
-
-
-def _repeat(label: object, n: int) -> Any:
-    return load_pyarrow().repeat(label, n)
 
 
 def _bits(packed: NDArray[np.uint8]) -> Any:
