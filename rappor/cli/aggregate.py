@@ -18,6 +18,7 @@ from rappor.engines.layout import REASONS
 from rappor.ground.errors import DecodeError, FileError, MetricError
 from rappor.ground.plurals import counted
 from rappor.registry.registry import Registry
+from rappor.reporting.markup import visible
 
 if TYPE_CHECKING:
     from rappor.counts.counts import Counts
@@ -246,6 +247,6 @@ def _warn(refused: tuple[RefusedReports, ...]) -> None:
         place = f", first in {each.first_file}" if each.first_file else ""
         if each.first_line:
             place = f", first on line {each.first_line:,}"
-        labels = " ".join(label for label in (each.metric, each.params) if label)
+        labels = visible(" ".join(label for label in (each.metric, each.params) if label))
         told = f" (of {labels})" if labels else ""
         click.echo(f"refused {each.n:,}{place}: {each.reason}{told}", err=True)
