@@ -18,6 +18,7 @@ from rappor.engines.layout import REASONS
 from rappor.ground.errors import DecodeError, FileError, MetricError
 from rappor.ground.plurals import counted
 from rappor.registry.registry import Registry
+from rappor.reporting.markup import visible
 
 if TYPE_CHECKING:
     from rappor.counts.counts import Counts
@@ -95,7 +96,10 @@ def aggregate(
         uploads = aggregate_jsonl(_lines(streams, slow), registry.lookup)
         rows = None
         if engine == "spark":
-            rows = _read_spark(tables, registry, remote)
+            from rappor.engines import spark
+
+            with spark.open_session(remote) as session:
+                rows = spark.aggregate_paths(session, tables, registry)
         elif tables:
             from rappor.engines import aggregate_files
 
@@ -178,13 +182,6 @@ def _lines(paths: list[str], slow: Slow) -> Iterator[bytes]:
             raise FileError(path, getattr(error, "strerror", None) or str(error)) from None
 
 
-def _read_spark(paths: list[str], registry: Registry, remote: str | None) -> FileAggregation:
-    from rappor.engines import spark
-
-    with spark.open_session(remote) as session:
-        return spark.aggregate_paths(session, paths, registry)
-
-
 def _one_collection(found: Sequence[Counts], name: str | None, part: str | None) -> Counts | None:
     """Return the counts of the one metric that is asked for, None if there are none."""
     names = sorted({each.metric for each in found})
@@ -250,6 +247,6 @@ def _warn(refused: tuple[RefusedReports, ...]) -> None:
         place = f", first in {each.first_file}" if each.first_file else ""
         if each.first_line:
             place = f", first on line {each.first_line:,}"
-        labels = " ".join(label for label in (each.metric, each.params) if label)
+        labels = visible(" ".join(label for label in (each.metric, each.params) if label))
         told = f" (of {labels})" if labels else ""
         click.echo(f"refused {each.n:,}{place}: {each.reason}{told}", err=True)

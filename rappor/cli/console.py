@@ -59,7 +59,10 @@ def _plain(value: Any) -> Any:
     """Turn records into what JSON knows."""
     if dataclasses.is_dataclass(value):
         entries: dict[str, Any] = {}
-        for name in _names(type(value)):
+        names = [field.name for field in dataclasses.fields(value)]
+        members = vars(type(value)).items()
+        names += [name for name, member in members if isinstance(member, property)]
+        for name in names:
             entries |= _entry(name, getattr(value, name))
         return entries
     if isinstance(value, dict):
@@ -67,12 +70,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     return None if isinstance(value, float) and math.isinf(value) else value
-
-
-def _names(kind: type[Any]) -> list[str]:
-    """Return the names of a record's fields and properties."""
-    fields = [field.name for field in dataclasses.fields(kind)]
-    return fields + [name for name, member in vars(kind).items() if isinstance(member, property)]
 
 
 def _entry(name: str, value: Any) -> dict[str, Any]:

@@ -6,7 +6,6 @@ import dataclasses
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -27,13 +26,13 @@ from rappor.cli.options import (
 from rappor.cli.sources import GoogleSource, Source, read_lines
 from rappor.decoding.detection import Detection
 from rappor.ground.errors import FileError
+from rappor.ground.files import saved
 
 if TYPE_CHECKING:
     from rappor.candidates.candidates import Candidates
     from rappor.counts.counts import Counts
     from rappor.decoding.contrasts import Contrast
     from rappor.decoding.estimates import Estimates
-    from rappor.decoding.report import Origin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,19 +253,13 @@ def _write(
     if output.csv_path is not None:
         estimates.to_csv(output.csv_path, detected_only=detected_only)
     if output.html_path is not None:
+        from rappor.decoding.report import Origin
         from rappor.reporting.page import estimates_page
 
-        page = estimates_page(estimates, _origin(source), forged=forged)
-        Path(output.html_path).write_text(page, encoding="utf-8", newline="")
+        typed = click.get_current_context().find_root().obj
+        origin = Origin(command=shlex.join(["rappor", *(typed or ())]), files=source.files())
+        saved(estimates_page(estimates, origin, forged=forged), output.html_path)
     save_chart(estimates, output.chart)
-
-
-def _origin(source: Source) -> Origin:
-    """Return the command line as it was typed, and what it read."""
-    from rappor.decoding.report import Origin
-
-    typed = click.get_current_context().find_root().obj
-    return Origin(command=shlex.join(["rappor", *(typed or ())]), files=source.files())
 
 
 def say_skipped(candidates: Candidates | None) -> None:

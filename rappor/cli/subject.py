@@ -86,7 +86,9 @@ class _Options:
     def read(self) -> Subject:
         """Return what they name, in one of three ways."""
         _check_one_way()
-        name = _only_name(self.metric_name, self.metric_argument)
+        if self.metric_name is not None and self.metric_argument is not None:
+            raise click.UsageError("name the metric once: as METRIC or with --metric")
+        name = self.metric_name if self.metric_argument is None else self.metric_argument
         if self.registry_path is not None and name is not None:
             registry = Registry.load(self.registry_path)
             metric = registry.metric(name)
@@ -112,12 +114,6 @@ def subject_options(**declared: Any) -> Any:
     One that is first of all about a metric declares `metric_argument` too.
     """
     return grouped(_Options, then=_Options.read, **declared)
-
-
-def _only_name(option: str | None, argument: str | None) -> str | None:
-    if option is not None and argument is not None:
-        raise click.UsageError("name the metric once: as METRIC or with --metric")
-    return option if argument is None else argument
 
 
 def _check_one_way() -> None:

@@ -58,8 +58,12 @@ def write_parquet(
         ) as writer,
     ):
         for packed, cohorts in batches:
-            repeats = (_repeat(value, len(packed)) for _, value in labels.values())
-            columns = [*repeats, cohorts, _bits(packed)]
+            repeats = (pa.repeat(value, len(packed)) for _, value in labels.values())
+            # a view of the packed bits, without a copy
+            buffers = [None, pa.py_buffer(np.ascontiguousarray(packed))]
+            kind = pa.binary(packed.shape[1])
+            bits = pa.FixedSizeBinaryArray.from_buffers(kind, len(packed), buffers)
+            columns = [*repeats, cohorts, bits]
             arrays = [pa.array(c).cast(t) for c, t in zip(columns, schema.types, strict=True)]
             writer.write_batch(pa.record_batch(arrays, schema=schema))
             n_reports += len(packed)
@@ -95,14 +99,3 @@ def write_parquet_folder(
                 day=day,
             )
     return n_reports
-
-
-def _repeat(label: object, n: int) -> Any:
-    return load_pyarrow().repeat(label, n)
-
-
-def _bits(packed: NDArray[np.uint8]) -> Any:
-    """View packed reports, (n, n_bytes) uint8, as an Arrow array without a copy."""
-    pa = load_pyarrow()
-    buffers = [None, pa.py_buffer(np.ascontiguousarray(packed))]
-    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(packed.shape[1]), len(packed), buffers)

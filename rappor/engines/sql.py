@@ -91,13 +91,16 @@ def count_statement(params: Params, metric: str, *, dialect: str, table: str = "
     names = [f"bit_{i}" for i in range(params.k)]
     sums = [f"SUM({spelt.bit(i, f'byte_{i // 8}')}) AS {name}" for i, name in enumerate(names)]
     zeros = [f"COALESCE(counted.{name}, 0) AS {name}" for name in ["reports", *names]]
+    bits = ["bits"]
+    if spelt.byte is not None:
+        bits = [f"{spelt.byte(i)} AS byte_{i}" for i in range(params.n_bytes)]
     conditions = "\n    AND ".join(condition for _, condition in _conditions(params, metric, spelt))
     return f"""\
 -- {metric}, params {params.fingerprint}: {params.k} bits, {params.m} cohorts, for {dialect}
 WITH cohorts AS (
   {spelt.cohorts(params.m)}
 ), accepted AS (
-  SELECT {", ".join(["cohort", *_columns_of_bits(params, spelt)])}
+  SELECT {", ".join(["cohort", *bits])}
   FROM {table}
   WHERE {conditions}
 ), counted AS (
@@ -140,12 +143,6 @@ def _dialect(name: str) -> Dialect:
     if name not in DIALECTS:
         raise ParamsError(f"dialect must be one of {', '.join(DIALECTS)}, got {name!r}")
     return DIALECTS[name]
-
-
-def _columns_of_bits(params: Params, spelt: Dialect) -> list[str]:
-    if spelt.byte is None:
-        return ["bits"]
-    return [f"{spelt.byte(i)} AS byte_{i}" for i in range(params.n_bytes)]
 
 
 def _conditions(params: Params, metric: str, spelt: Dialect) -> list[tuple[str, str]]:

@@ -32,7 +32,8 @@ def check_number(
     name: str, value: object, interval: str, *, error: type[RapporError] = ParamsError
 ) -> None:
     """Raise `error` unless the value is an int or a float in the interval."""
-    if not _is_number(value) or value not in _parse(interval):
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or value not in _parse(interval):
         _refuse(error, name, f"a number in {interval}", value)
 
 
@@ -46,7 +47,8 @@ def check_integer(
 ) -> None:
     """Raise `error` unless the value is an int of at least `least`, and at most `most`."""
     if not isinstance(value, int) or isinstance(value, bool) or not _between(value, least, most):
-        _refuse(error, name, _integer_range(least, most), value)
+        within = f"of at least {least:,}" if most is None else f"in [{least:,}, {most:,}]"
+        _refuse(error, name, f"an integer {within}", value)
 
 
 def read_count(name: str, value: object, least: int = 1, most: int | None = None) -> int:
@@ -85,18 +87,8 @@ def shown(value: object) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}... ({len(text)} characters)"
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
 def _between(value: int, least: int, most: int | None) -> bool:
     return least <= value and (most is None or value <= most)
-
-
-def _integer_range(least: int, most: int | None) -> str:
-    if most is None:
-        return f"an integer of at least {least:,}"
-    return f"an integer in [{least:,}, {most:,}]"
 
 
 @functools.cache

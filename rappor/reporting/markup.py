@@ -46,7 +46,7 @@ def tag(name: str, /, *content: str, **attributes: str | float | None) -> Markup
     it is Markup.
     """
     words = "".join(
-        f' {_attribute(key)}="{html.escape(_text(value))}"'
+        f' {key.removesuffix("_").replace("_", "-")}="{html.escape(_text(value))}"'
         for key, value in attributes.items()
         if value is not None
     )
@@ -97,10 +97,6 @@ def shorten(text: str, columns: int) -> str:
         if taken > columns - 1 and place < len(shown) - 1:
             return shown[:place] + "\u2026"
     return shown if len(text) <= 4 * columns else shown + "\u2026"
-
-
-def _attribute(name: str) -> str:
-    return name.removesuffix("_").replace("_", "-")
 
 
 def _text(value: str | float) -> str:

@@ -47,8 +47,10 @@ def estimates_page(
 
 def estimates_content(found: EstimatesReport, *, forged: bool = False) -> Content:
     """Return what the page about one decode shows: the answer, and folded what it rests on."""
-    title = f"{_about(found)}: results from {counted(found.estimates.reports, 'report')}"
     estimates = found.estimates
+    names = dict.fromkeys(each.collected.metric for each in found.collected)
+    about = shorten(", ".join(filter(None, names)), 60) or "Estimates"
+    title = f"{about}: results from {counted(estimates.reports, 'report')}"
     parts = (
         header(
             title,
@@ -65,11 +67,6 @@ def estimates_content(found: EstimatesReport, *, forged: bool = False) -> Conten
         _origin(found),
     )
     return Content(title, parts)
-
-
-def _about(found: EstimatesReport) -> str:
-    names = dict.fromkeys(each.collected.metric for each in found.collected)
-    return shorten(", ".join(name for name in names if name), 60) or "Estimates"
 
 
 def _first(found: EstimatesReport) -> Markup:

@@ -109,6 +109,14 @@ def test_a_folder_of_rows_and_uploads_is_added_up(shell: Shell) -> None:
     assert shell.metric(*words)[2] == f"refused 1, first in {bad}: {reason}\n"
 
 
+def test_names_that_rows_say_reach_no_terminal_as_they_are(shell: Shell) -> None:
+    """They are whatever somebody wrote into the file."""
+    path = shell.place / "rows.csv"
+    path.write_text("format,metric,params,cohort,bits\n2,\x1b[31m,\u202e,1,AAAA\n")
+    err = refused(shell.metric("aggregate", str(path), "--out", shell.path("x")), 1)
+    assert "registry (of \N{SYMBOL FOR ESCAPE}[31m [U+202E])" in err
+
+
 def test_a_second_run_goes_on_after_a_broken_file(shell: Shell) -> None:
     """The checkpoint is kept until counts are written, and removed then."""
     for name in ("a", "b"):

@@ -30,6 +30,7 @@ from rappor import Counts, decode
 from rappor.decoding.detection import Detection
 from rappor.engines import aggregate_files, count_statement, spark, spark_files
 from rappor.engines.files import find_files
+from rappor.engines.shipping import ship
 from rappor.engines.spark_files import AS_BYTES, BY_PATH
 from rappor.engines.sums import sum_schema
 from rappor.engines.totals import shapes_of
@@ -165,6 +166,7 @@ def test_large_files_are_read_in_parts(session: SparkSession, tmp_path: Path) ->
     write_packed(path, "page", 2000, seed=1)
     pq.write_table(pq.read_table(path), path, row_group_size=100)
     (file,) = find_files([path])
+    ship(session)
     frame = spark_files._spread(
         session,
         [
