@@ -17,6 +17,8 @@ from rappor_client.folder import system
 
 _OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
+_LONGEST_BYTES: Final = 400
+"""SQLite opens no path of more than 512, and the spool's name follows."""
 
 
 class UnusableError(Exception):
@@ -38,8 +40,10 @@ def close_to_others(folder: Path, *, mode: int = _OTHERS_WRITE) -> None:
     """Take a folder's permissions from others, and those of the files in it.
 
     `mode` are the permissions that others lose of the folder itself. Raises UnusableError for a
-    link in its place and for what belongs to another user.
+    link in its place, for what belongs to another user, and for a path that SQLite cannot open.
     """
+    if len(os.fsencode(folder)) > _LONGEST_BYTES:
+        raise UnusableError(f"its path is too long: it must have at most {_LONGEST_BYTES} bytes")
     if folder.is_symlink():
         raise UnusableError("the folder is a symbolic link: name the folder itself")
     if not folder.is_dir() or not system.SYSTEM.has_owners:  # elsewhere these bits mean nothing

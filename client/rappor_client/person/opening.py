@@ -14,6 +14,7 @@ from rappor_client.folder.own_folder import (
     NAME,
     RETRY_SECONDS,
     BusyError,
+    OwnFolder,
     alone_in,
 )
 from rappor_client.periods import Clock, day_of
@@ -35,6 +36,7 @@ def opened(host: Path, clock: Clock) -> Identity:
             if is_inside:
                 return _settled(host, clock)
         if time.monotonic() > deadline:
+            OwnFolder(host).close()  # OSError where not a lock but the system keeps us out
             raise BusyError
         time.sleep(RETRY_SECONDS)
 

@@ -15,6 +15,7 @@ from programs import run_python
 from rappor_client import Answer, Caps, Client, Outcome, Policy, Reason, SpoolLimits, testing
 from rappor_client.folder.failures import DamagedError, Failures, is_busy
 from rappor_client.folder.store import Store
+from rappor_client.folder.system import SYSTEM
 from rappor_client.network.transport import UploadError
 from rappor_client.outbox.writer import _at_exit
 from rappor_client.testing import FixedClock, MemoryTransport
@@ -163,6 +164,21 @@ def test_without_a_home_nothing_is_recorded_and_nothing_raised(tmp_path: Path) -
     ended = run_python("-c", head + program, folder=tmp_path)
     assert ended.stdout == "the folder cannot be used: ENOTDIR\n", ended.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_without_handles_or_too_deep_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No other process has its lock, and SQLite would open no spool in it."""
+    deep = open_device(tmp_path.joinpath(*["x" * 100] * 5))
+    assert deep.disabled == "its path is too long: it must have at most 400 bytes"
+    assert deep.record("page", "x").reason is Reason.DISABLED
+
+    def fail(_: str) -> int:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(SYSTEM, "open_folder", fail)
+    assert open_device(tmp_path / "device").disabled == "the folder cannot be used: EMFILE"
 
 
 # The folder
