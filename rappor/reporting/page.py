@@ -290,8 +290,9 @@ def _residuals(grid: ResidualGrid) -> Iterator[Markup]:
     yield chart.figure(
         "A square's area is the residual in standard deviations of its noise, up to 5: full where "
         "there are more ones than the candidates explain, hollow where there are fewer. Noise "
-        "alone looks random; a column of full squares is a bit of strings that are no "
-        "candidates."
+        "alone looks random. A frequent string that is not a candidate gives full squares in "
+        "most rows (cohorts), each at another bit. A full column means that one bit is set in "
+        "every cohort, as in forged reports."
         + (f" Each square is the most extreme of {together} neighbours." if together > 1 else ""),
     )
     if grid.large:
