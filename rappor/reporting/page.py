@@ -137,7 +137,7 @@ def candidates_table(found: EstimatesReport, *, name: str = "", forged: bool = F
     columns: Columns = {
         "candidate": candidate,
         "share": lambda row: measured(row["proportion"], error_of(row, reports)),
-        f"{confidence} interval": lambda row: span(*interval(row), error_of(row, reports)),
+        f"adjusted {confidence} interval": lambda row: span(*interval(row), error_of(row, reports)),
         "detected": lambda row: "yes" if row["detected"] else "no",
         "reports": lambda row: f"{row['count']:,.0f}",
         "std error": lambda row: _reports(row["std_error"]),
@@ -148,7 +148,7 @@ def candidates_table(found: EstimatesReport, *, name: str = "", forged: bool = F
     if found.estimates.share is not None:
         columns["distribution"] = lambda row: measured(row["share"], row["share_std_error"])
         columns["its error"] = lambda row: measured(row["share_std_error"], row["share_std_error"])
-    caption = "Candidates: detected ones first"
+    caption = "Candidates: detected ones first; undetected ones have the interval of each alone"
     return join(*listing(caption, columns, found.rows, left=1, name=name))
 
 

@@ -79,7 +79,12 @@ def test_forged_reports_are_told_on_request(estimates: Estimates, tmp_path: Path
 
 
 def test_the_answer_comes_first_and_the_rest_is_folded(estimates: Estimates, page: str) -> None:
-    """The sentence, the chart, the table; then five parts that unfold without a script."""
+    """The sentence, the chart, the table; then five parts that unfold without a script.
+
+    The table's intervals are called adjusted; tables of words have a class of their own.
+    """
+    assert ">adjusted 95 % interval</th>" in page
+    assert page.count('class="words"') == 6
     row = estimates.row(0)
     error = row["std_error"] / estimates.reports
     largest = f"\u201c<bdi>{row['candidate']}</bdi>\u201d with {measured(row['proportion'], error)}"

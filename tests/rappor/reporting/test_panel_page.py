@@ -12,6 +12,7 @@ from decodings import released
 from pages import SVG, drawings, tables, tags
 
 from rappor import Detection, Panel, Params, Population, by_segment, compare, simulate_counts, trend
+from rappor.reporting.changes import named
 from rappor.reporting.numbers import measured, moved, span, span_of_points
 from rappor.reporting.panel_page import n_panels, panel_page
 from rappor.reporting.plots import contrast_interval, sorted_rows
@@ -86,6 +87,18 @@ def test_changes_are_drawn_as_in_the_record(found: Panel) -> None:
     assert len(shares) == n_panels(found)
 
 
+def test_changes_are_named_with_the_segment_or_the_time() -> None:
+    """A segment with its dimension, what is new or gone with its share and the periods."""
+    assert "is more common in version 2 (" in panel_page(in_segments())
+    days = over_days()
+    row = {"candidate": "x", "name": "", "std_error": 0.01, "before": 0.2, "after": 0.1}
+    told = [str(named([row | {"direction": each}], days)) for each in ("newcomer", "leaver")]
+    assert told == [
+        "<bdi>x</bdi> is new: 10.0\u00a0% in the last day",
+        "<bdi>x</bdi> is gone: 20.0\u00a0% in the first day",
+    ]
+
+
 def test_the_nearest_are_drawn_where_nothing_changed() -> None:
     """Hollow, with the interval of each alone."""
     samples = {
@@ -99,9 +112,11 @@ def test_the_nearest_are_drawn_where_nothing_changed() -> None:
 
 
 def test_one_day_has_no_table_of_changes() -> None:
-    """Nothing is compared, so the shares are the only numbers."""
+    """Nothing is compared, so the shares are the only numbers; the date stays on one line."""
     counts = simulate_counts(Population(NAMES, SAME), PARAMS, n_reports=2e4, seed=0, metric="m")
-    captions = list(tables(panel_page(trend(released({FIRST: counts}, "m"), NAMES))))
+    page = panel_page(trend(released({FIRST: counts}, "m"), NAMES))
+    assert '<th scope="row" align="left" nowrap="">2026-11-02</th>' in page
+    captions = list(tables(page))
     assert not any("Changes" in each for each in captions)
     assert any("Shares of the reports" in each for each in captions)
 
