@@ -210,8 +210,8 @@ def _asked(each: CollectedReport) -> Markup:
             ("reports", f"{collected.n_reports:,}"),
             ("counts added up", f"{collected.repetition.collections:,}"),
             ("epsilon of one report", _loss(one)),
-            (f"epsilon of {sent.reports:,} reports of one value, as many as one device sent",
-             f"{nats(sent.epsilon)} nats"),
+            (f"epsilon of {counted(sent.reports or 0, 'report')} of one value, as many as one "
+             "device sent", f"{nats(sent.epsilon)} nats"),
             ("epsilon of all reports of one value", _loss(every)),
         ),
     )  # fmt: skip
