@@ -57,6 +57,15 @@ def test_demo_of_few_reports_warns(shell: Shell) -> None:
     assert "not reliable" not in shell(*words, "100")[1]
 
 
+def test_demo_without_a_detection_says_so(shell: Shell) -> None:
+    """No table, no false ones among none."""
+    out = ok(shell("demo", "--profile", "strict", "--reports", "500", "--seed", "1"))
+    text = " ".join(out.split())
+    assert "and detect none of them. No candidate was detected: all reports are unalloc" in text
+    assert "false" not in text
+    assert "std error" not in text
+
+
 def test_demo_says_how_many_are_false() -> None:
     """A detected candidate that fewer devices hold than one standard error is counted as false."""
     params, population = Params.profile("low-noise"), Population(["a", "b", "c"], [5, 3, 2])

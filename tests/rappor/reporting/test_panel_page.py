@@ -11,9 +11,21 @@ import pytest
 from decodings import released
 from pages import SVG, drawings, tables, tags
 
-from rappor import Detection, Panel, Params, Population, by_segment, compare, simulate_counts, trend
+from rappor import (
+    Candidates,
+    Detection,
+    Panel,
+    Params,
+    Population,
+    by_segment,
+    compare,
+    simulate_counts,
+    trend,
+)
+from rappor.panels.overview import overview
 from rappor.reporting.changes import named
 from rappor.reporting.numbers import measured, moved, span, span_of_points
+from rappor.reporting.overview import overview_card
 from rappor.reporting.panel_page import n_panels, panel_page
 from rappor.reporting.plots import contrast_interval, sorted_rows
 from rappor.reporting.remarks import in_panel
@@ -109,6 +121,35 @@ def test_the_nearest_are_drawn_where_nothing_changed() -> None:
     assert not same.n_changed
     (drawing,) = drawings(panel_page(same)).values()
     assert [dot.get("fill") for dot in drawing.iter(f"{SVG}circle")] == ["none"] * 4
+
+
+def test_bars_of_an_overview_are_as_long_as_their_shares() -> None:
+    """Also where one string has nearly all, and half of the axis would be empty."""
+    population = Population(["most", *map(str, range(9))], [300, *range(9, 0, -1)])
+    counts = simulate_counts(population, PARAMS, n_reports=1e6, seed=1, metric="m")
+    found = overview(
+        released({FIRST: counts}, "m"), [counts], Candidates.from_list(population.values),
+        n_latest=1, by="day",
+    )  # fmt: skip
+    bars = drawings(str(overview_card(found))).values()
+    widths = [float(bar.findall(f"{SVG}rect")[0].attrib["width"].rstrip("%")) for bar in bars]
+    shares = [line.share for line in found.lines()[: len(widths)]]
+    assert len(widths) == 3
+    assert np.array(widths) / widths[0] == pytest.approx(np.array(shares) / shares[0], abs=1e-3)
+
+
+def test_a_trend_without_changes_says_so() -> None:
+    """Not by a number of 0."""
+    counts = {
+        FIRST + datetime.timedelta(day): simulate_counts(
+            Population(NAMES, SAME), PARAMS, n_reports=2e4, seed=day, metric="m"
+        )
+        for day in range(3)
+    }
+    told = next(in_panel(trend(released(counts, "m"), NAMES, detection=Detection(level=1e-6))))
+    assert told.startswith(
+        "No value changed significantly over the range (trend line through all days), at a false"
+    )
 
 
 def test_one_day_has_no_table_of_changes() -> None:
