@@ -38,8 +38,8 @@ def not_examined(
         f"Reports: a device may change after its first {n_reports}, or with the date."
         if n_reports > 1
         else "Reports: a device may change after its first, with the date, or after a restart.",
-        "Secrets: a client may store them badly, draw them from a foreseeable set, or have more "
-        "than the told bits but fewer than 256.",
+        "Secrets: a client may store them badly or draw them from a foreseeable set. They may have "
+        "more random bits than this audit can test, but fewer than 256.",
         "Generators: a shift register is sought in a subject's coins if p or q is one half; a "
         "congruential generator, coins of 16 or 24 bits, and one seeded by the time are not.",
         "Others: how long an answer takes; other parameters, which may share these coins.",

@@ -168,10 +168,10 @@ def _print_poisoning(poisoning: Poisoning) -> None:
 
 def _many_strings(poisoning: Poisoning) -> str:
     """Say what one forged report is worth to several strings at once, and what it can take."""
-    strings = "any number of" if poisoning.most_strings is None else f"{poisoning.most_strings:,}"
+    most = poisoning.most_strings
+    strings = "any number of" if most is None else f"up to {most:,}"
     return (
-        f"\nA forged report lifts every string whose bits it sets, {strings} strings at most "
-        f"behind the check, by up to {poisoning.most_shift:.2f} reports each. It takes "
-        f"{poisoning.suppression:.2f} reports from a string whose bits it leaves 0, and up to "
-        f"{poisoning.most_suppression:.2f} with the most ones that pass."
+        f"\nOne forged report that passes the collector's check can raise {strings} strings by "
+        f"{poisoning.most_shift:.2f} reports each. It lowers other strings by "
+        f"{poisoning.suppression:.2f} reports each, at most {poisoning.most_suppression:.2f}."
     )

@@ -71,7 +71,7 @@ class Demo:
     def n_false(self) -> int:
         """Detected candidates that fewer devices hold than one standard error.
 
-        That few cannot be told from none: the noise alone has brought these up.
+        So few do not differ significantly from none: the noise alone has brought these up.
         """
         rows = self.estimates.rows(detected_only=True)
         return sum(self.truth.get(row["candidate"], 0) < row["std_error"] for row in rows)
@@ -261,22 +261,33 @@ def _print(found: Demo) -> None:
     from rappor.reporting.text import detected_table
 
     estimates, n = found.estimates, found.n_detected
-    are = "is" if found.n_false == 1 else "are"
     shown = "" if n <= _SHOWN else f", of which these {_SHOWN} are the most frequent"
     show(
         f"Each of {counted(estimates.reports, 'device')} has one of "
         f"{counted(found.n_values, 'value')} and has sent one noisy report of "
         f"{counted(found.params.k, 'bit')} (profile {found.profile}). We test "
         f"{counted(estimates.n_candidates, 'candidate')} against the sums of the reports and "
-        f"detect {n:,}{shown}:\n"
+        f"detect {f'{n:,}{shown}:' if n else 'none of them.'}\n"
     )
-    click.echo(detected_table(estimates, truth=found.truth, most=_SHOWN, width=width()))
+    if n:
+        click.echo(detected_table(estimates, truth=found.truth, most=_SHOWN, width=width()))
     show(
         *(each.sentence for each in estimates.warnings),
-        f"\nOf the {n:,} detected, {found.n_false:,} {are} false: hardly any device has them.",
+        *([f"\n{_false(found)}"] if n else []),
         *unallocated(estimates),
         _privacy(found.params),
     )
+
+
+def _false(found: Demo) -> str:
+    """Say how many of the detected candidates hardly any device has."""
+    n, n_false = found.n_detected, found.n_false
+    if not n_false:
+        return (
+            "The detected one is not false." if n == 1 else f"None of the {n:,} detected is false."
+        )
+    are, them = ("is", "it") if n_false == 1 else ("are", "them")
+    return f"Of the {n:,} detected, {n_false:,} {are} false: hardly any device has {them}."
 
 
 def _privacy(params: Params) -> str:

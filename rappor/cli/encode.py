@@ -114,7 +114,9 @@ def encode(
         _print(_encode(each, value, secret, epoch) for each in (metric, *beside))
         click.echo(_explain(metric.params))
     if not encoder(metric.params).fits(parse_value(metric.params, value)):
-        click.echo(f"warning: {name} has no place for this value, and reports that", err=True)
+        click.echo(
+            f"warning: {name} has no place for this value: the report holds noise only", err=True
+        )
 
 
 def _print_line(

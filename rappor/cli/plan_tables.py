@@ -123,7 +123,7 @@ def _add_prediction(summary: Table, planned: Plan) -> None:
         )
     parts = (f"{_PARTS[name]} {percent(part)}" for name, part in prediction.parts.items())
     summary.add_row("error comes from", ", ".join(parts))
-    summary.add_row("", f"the largest part is {REMEDIES[planned.binding]}")
+    summary.add_row("", f"The largest part of the error is {REMEDIES[planned.binding]}")
     if math.isfinite(planned.excess) and question.reports_per_device == 1:
         summary.add_row(
             "variance",

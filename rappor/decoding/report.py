@@ -22,6 +22,8 @@ from rappor.decoding.collected import Collected
 from rappor.decoding.contrasts import Contrast
 from rappor.decoding.diagnostics import FIT_FALSE_ALARM, IMBALANCE
 from rappor.decoding.estimates import Estimates
+from rappor.decoding.fit import TAPER
+from rappor.ground.plurals import counted
 from rappor.privacy.report import Loss, loss_of
 from rappor.protocol.params import Params
 
@@ -319,13 +321,18 @@ def _checks(estimates: Estimates, origin: Origin) -> Iterator[Check]:
         "The counts do not contain refused reports. How many did the collector refuse, and why?",
     )
     odd = len(estimates.diagnostics["odd_popcounts"])
-    rows = estimates.diagnostics.get("set_aside_rows", 0)
+    unexplained = len(estimates.diagnostics.get("unexplained_bits", []))
     yield Check(
-        "Are there outliers?",
-        (f"{odd:,} cohorts have" if odd else "No cohort has")
-        + f" a number of ones that honest devices do not send, and the fit gave {rows:,} bits less "
-        "weight. Reports in quarantine are not in the counts.",
-        "yes" if odd or rows else "no",
+        "Are outliers handled?",
+        ("No cohort has" if not odd else "1 cohort has" if odd == 1 else f"{odd:,} cohorts have")
+        + f" a number of ones that honest devices do not send. {_lighter(estimates)}"
+        + (
+            f"Neither candidates nor noise explain at least {counted(unexplained, 'bit')}. "
+            if unexplained
+            else ""
+        )
+        + "Reports in quarantine are not in the counts.",
+        "no" if odd or unexplained else "yes",
     )
     yield Check(
         "Does the season matter?",
@@ -374,7 +381,9 @@ def _checks(estimates: Estimates, origin: Origin) -> Iterator[Check]:
     )
     yield Check(
         "Are axes labelled?",
-        "Does each axis name its unit, and begin at 0 or say where it begins?",
+        "Each axis on this page says what it shows and in which unit. An axis that does not begin "
+        "at 0, or that leaves out a range, says so.",
+        "yes",
     )
     yield Check(
         "Can the table be made again?",
@@ -400,8 +409,20 @@ def _enough(share: float | None) -> Check:
         return Check(question, "No string can be detected here, however common.", "no")
     return Check(
         question,
-        f"Strings under {100 * share:.2g} % are invisible here: four in five of those with this "
-        "share are detected. Is every group that matters larger?",
+        f"A string of {100 * share:.2g} % is detected with 80 % probability; rarer ones are missed "
+        "more often. Is every group that matters larger?",
+    )
+
+
+def _lighter(estimates: Estimates) -> str:
+    """Say how many bits the fit gave less weight, and how many noise alone makes so high."""
+    if "set_aside_rows" not in estimates.diagnostics:
+        return ""
+    bits = sum(int((each.reports > 0).sum()) * each.params.k for each in estimates.collected)
+    alone = bits * NormalDist().cdf(-TAPER[0])
+    return (
+        f"{estimates.diagnostics['set_aside_rows']:,} of {bits:,} bits have less weight; noise "
+        f"alone gives about {alone:,.{0 if alone >= 1 else 1}f}. "
     )
 
 

@@ -85,7 +85,7 @@ def by_segment(
         progress,
         metric=collections[0][0].metric,
         by="segment",
-        assumed=decoded.assumed("segment", "Those of two segments are other devices."),
+        assumed=decoded.assumed("segment", "No device is in two segments."),
     )
 
 

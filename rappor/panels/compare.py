@@ -21,8 +21,8 @@ BASELINES: Final = ("first", "previous")
 """What a sample is compared with: the first one, or the one before it."""
 
 UNKNOWN: Final = (
-    "Which devices two samples share is not known: errors of changes follow the variance of the "
-    "bits, or allow for the worst where it cannot be estimated."
+    "It is not known how many devices are in both samples, so errors of changes are estimated from "
+    "the data, or are the largest possible where that fails."
 )
 
 

@@ -134,7 +134,7 @@ def _asked(decoded: Samples, described: Sequence[Sample]) -> Iterator[Asked]:
     slope = precision * away / (precision * away**2).sum()
     yield Asked(
         kind="slope",
-        name=f"from {described[known[0]].name} to {described[known[-1]].name}, by the line",
+        name=f"from {described[known[0]].name} to {described[known[-1]].name}, by the trend line",
         weights=slope * (days[known[-1]] - days[known[0]]),
         before=first,
         after=last,

@@ -22,10 +22,10 @@ from rappor.protocol.params import LETTERS, Params
 from rappor.registry.metric import MIN_COHORT, Metric
 
 REMEDIES: Final = {
-    "coins": "the coins' noise, which only more devices, more reports or a larger loss lower",
-    "sampling": "the sampling of devices, which only more devices lower",
-    "unexplained": "collisions with strings that stay unexplained, which only more cohorts lower",
-    "candidates": "collisions of candidates among themselves, which only a larger m k lowers",
+    "coins": "privacy noise. To lower it, use more devices, more reports or a larger epsilon.",
+    "sampling": "the sampling of devices. To lower it, use more devices.",
+    "unexplained": "collisions with strings that stay unexplained. To lower it, use more cohorts.",
+    "candidates": "collisions between candidates. To lower it, use more bits or more cohorts.",
 }
 """What each part of an error is, and what makes it smaller."""
 

@@ -154,7 +154,7 @@ def _wire(metrics: Iterable[Metric]) -> Section:
 
 def _kept(metrics: Iterable[Metric]) -> Section:
     raw = [metric.name for metric in metrics if metric.keep_reports]
-    reports = f"single noisy reports of {', '.join(raw)}" if raw else "single reports: of no metric"
+    reports = f"single noisy reports of {', '.join(raw)}" if raw else "single noisy reports"
     return Section(
         title="Retention",
         columns=("where", "what", "how long"),
@@ -174,7 +174,7 @@ def _recipients(metrics: Iterable[Metric]) -> Section:
         title="Recipients",
         texts=(
             "The operator of the collector receives each noisy report, with its address and time. "
-            "Who has a token to read sees released sums:",
+            "Whoever has a token to read sees released sums:",
         ),
         columns=("metric", "least reports", "one device is at most"),
         rows=tuple(

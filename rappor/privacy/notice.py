@@ -147,8 +147,8 @@ def _year(metric: Metric) -> Iterator[str]:
     text = f"A value that stays the same for a year: {observer_belief(stays.epsilon)}"
     if stays.named is not None:
         text += (
-            f". Who links all its reports names it among {stays.candidates:,} equally likely "
-            f"values {100 * stays.named:.0f} times in 100"
+            f". Somebody who links all reports of a device can pick its value out of "
+            f"{stays.candidates:,} equally likely ones {100 * stays.named:.0f} times in 100"
         )
     yield f"{text}."
 
@@ -164,14 +164,10 @@ def _span(metric: Metric) -> str:
 
 
 def observer_belief(epsilon: float) -> str:
-    """Say how sure a loss of epsilon nats can make an observer who thought a value 50 % likely."""
-    low, high = belief_bound(epsilon, _EVEN_ODDS)
-    if high > _NEAR_CERTAINTY:
-        return "somebody who thought a value 50 % likely can become almost certain, either way"
-    return (
-        "somebody who thought a value 50 % likely is afterwards between "
-        f"{math.floor(1000 * low) / 10:g} % and {at_most(high)} sure of it"
-    )
+    """Say how sure a loss of epsilon nats can make an observer who was half sure."""
+    _, high = belief_bound(epsilon, _EVEN_ODDS)
+    sure = "become almost certain" if high > _NEAR_CERTAINTY else f"be at most {at_most(high)} sure"
+    return f"somebody who was half sure what your answer is can {sure}"
 
 
 def at_most(belief: float) -> str:
@@ -233,14 +229,13 @@ def _showing(metric: Metric) -> str:
     """Say which sums are shown."""
     if not metric.min_reports:
         return "It shows every sum at once, even that of a single report."
-    group = " of a group" if metric.segments else ""
-    whose = " of a cohort" if metric.params.m > 1 else ""
-    least = (
-        f"at least {counted(metric.min_cohort, 'report')}{whose}"
-        if metric.pace == "none"
-        else f"reports{whose} of which no device sent more than one in {metric.min_cohort:,}"
-    )
+    group = " of one group" if metric.segments else ""
+    several, least, few = metric.params.m > 1, metric.min_reports, f"{metric.min_cohort:,}"
+    limit = f", and no device sent more than one in {few} of {'a cohort' if several else 'them'}"
+    if metric.pace == "none":
+        limit = f", and at least {few} of each of its cohorts" if several else ""
+        least = least if several else max(least, metric.min_cohort)
     return (
-        f"It shows only sums of whole days that have {least}, and only from "
-        f"{counted(metric.min_reports, 'report')}{group} on."
+        "It shows a sum of whole days only if it has at least "
+        f"{counted(least, 'report')}{group}{limit}."
     )

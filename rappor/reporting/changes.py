@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from rappor.panels.panel import Panel
+from rappor.panels.panel import Panel, Sample
 from rappor.reporting.markup import Markup, breakable, join, shorten, tag
 from rappor.reporting.numbers import measured
 from rappor.reporting.plots import sorted_rows
 
 _NAMED: Final = 3
+_THIRDS: Final = 3
+"""Parts of the periods; the first and the last are compared."""
+
 _WORDS: Final = {
     "rise": "rose from {before} to {after}",
     "fall": "fell from {before} to {after}",
-    "newcomer": "is new, with {after}",
-    "leaver": "is gone, from {before}",
+    "newcomer": "is new: {after}{late}",
+    "leaver": "is gone: {before}{early}",
     "more": "is more common in {name} ({after}) than elsewhere ({before})",
     "less": "is less common in {name} ({after}) than elsewhere ({before})",
 }
@@ -37,14 +40,19 @@ def panel_changes(panel: Panel) -> Markup:
     if not rows:
         is_over_time = panel.main and panel.by != "segment"
         return join("No share changed significantly." if is_over_time else "")
-    labels = {f"{each.name} against the rest": each.label for each in panel.samples}
-    rows = [row | {"name": labels.get(row["name"], row["name"])} for row in rows]
-    return join(named(rows, where=len(panel.main) > 1), ".")
+    here = {f"{each.name} against the rest": _place(each) for each in panel.samples}
+    rows = [row | {"name": here.get(row["name"], row["name"])} for row in rows]
+    return join(named(rows, panel, where=len(panel.main) > 1), ".")
 
 
-def named(rows: Sequence[Mapping[str, Any]], *, where: bool = False) -> Markup:
+def _place(sample: Sample) -> str:
+    """Name a segment with its properties: version 2."""
+    return ", ".join(f"{name} {value}" for name, value in sample.segment.items()) or sample.name
+
+
+def named(rows: Sequence[Mapping[str, Any]], panel: Panel, *, where: bool = False) -> Markup:
     """Name changes, the largest first, and count those beyond three; `where` says of what."""
-    told = [_change(row, where=where) for row in rows[:_NAMED]]
+    told = [_change(row, panel, where=where) for row in rows[:_NAMED]]
     if len(rows) > _NAMED:
         told.append(join(f"{len(rows) - _NAMED:,} more changed"))
     parts = [each for part in told for each in (part, ", ")][:-1]
@@ -53,10 +61,21 @@ def named(rows: Sequence[Mapping[str, Any]], *, where: bool = False) -> Markup:
     return join(*parts)
 
 
-def _change(row: Mapping[str, Any], *, where: bool) -> Markup:
+def _change(row: Mapping[str, Any], panel: Panel, *, where: bool) -> Markup:
     error, direction, name = row["std_error"], row["direction"], row["name"]
+    early, late = _ends(panel)
     words = _WORDS[direction].format(
-        before=measured(row["before"], error), after=measured(row["after"], error), name=name
-    )
+        before=measured(row["before"], error), after=measured(row["after"], error), name=name,
+        early=early, late=late,
+    )  # fmt: skip
     more = f" ({name})" if where and direction not in ("more", "less") else ""
     return join(string(row["candidate"]), f" {words}{more}".replace(" %", "\u00a0%"))
+
+
+def _ends(panel: Panel) -> tuple[str, str]:
+    """Say when a string was there that is gone, and when one is there that is new."""
+    if panel.by == "sample":
+        return " before", ""
+    several = sum(each.reports > 0 for each in panel.samples) >= 2 * _THIRDS
+    periods = f"{panel.by}s" if several else panel.by
+    return f" in the first {periods}", f" in the last {periods}"

@@ -14,9 +14,12 @@ from rappor.reporting.markup import Markup, join, tag
 from rappor.reporting.scale import Scale
 
 _LEFT, _RIGHT = 16.0, 98.0
-_TOP, _FLOOR = 20, 170
+_TOP, _FLOOR = 40, 190
 _CELL: Final = 6
 _MARGIN, _HEAD = 46, 22
+_NAMED_COHORTS: Final = 8
+"""Cohorts that are named below a chart, at most."""
+
 _FULL: Final = 5.0
 """Residual whose square fills its cell."""
 
@@ -30,16 +33,26 @@ class _Column(NamedTuple):
     bounds: tuple[float, ...] = ()
 
 
+class _Upright(NamedTuple):
+    """An upright axis: what it shows and in which unit, what writes its numbers, dashed levels."""
+
+    title: str
+    write: Callable[[float], str]
+    levels: tuple[float, ...] = ()
+
+
 def cohort_reports(title: str, cohorts: Sequence[CohortRange], expected: float) -> Chart:
     """Draw the reports of each cohort, or the least and the most of neighbouring ones."""
     ends = ((each.least_reports, each.most_reports) for each in cohorts)
     columns = [_Column(low, high, f"{low:,} to {high:,} reports") for low, high in ends]
-    return _ranges(title, cohorts, columns, "{:,.0f}".format, expected=(expected,))
+    up = _Upright("reports of a cohort", "{:,.0f}".format, (expected,))
+    return _ranges(title, cohorts, columns, up)
 
 
 def cohort_bits(title: str, cohorts: Sequence[CohortRange]) -> Chart:
     """Draw the mean true bits of a report in each cohort, between what honest ones can have."""
-    return _ranges(title, cohorts, [_bits(each) for each in cohorts], "{:g}".format)
+    up = _Upright("true bits of a report", "{:g}".format)
+    return _ranges(title, cohorts, [_bits(each) for each in cohorts], up)
 
 
 def _bits(each: CohortRange) -> _Column | None:
@@ -54,25 +67,24 @@ def _ranges(
     title: str,
     cohorts: Sequence[CohortRange],
     columns: Sequence[_Column | None],
-    write: Callable[[float], str],
-    expected: tuple[float, ...] = (),
+    axis: _Upright,
 ) -> Chart:
     """Draw an upright line for each column from its least to its most, and dashed levels."""
     known = [column for column in columns if column is not None]
     ends = [end for column in known for end in (column.low, column.high, *column.bounds)]
-    up = Scale.over([*ends, *expected], start=_FLOOR, end=_TOP)
-    parts = []
+    up = Scale.over([*ends, *axis.levels], start=_FLOOR, end=_TOP)
+    parts = [tag("text", axis.title, y=14, font_size=12)]
     for tick in up.ticks(4):
         y = up(tick)
         parts.append(tag("line", x1=0, x2="100%", y1=y, y2=y, stroke="currentColor",
                          stroke_opacity=0.15))  # fmt: skip
-        parts.append(tag("text", write(tick), y=y - 3, font_size=12))
+        parts.append(tag("text", axis.write(tick), y=y - 3, font_size=12))
     parts += [
         tag("line", x1=0, x2="100%", y1=up(level), y2=up(level), stroke="currentColor",
             stroke_dasharray="5 4", stroke_opacity=0.7)
-        for level in expected
+        for level in axis.levels
     ]  # fmt: skip
-    step = math.ceil(len(cohorts) / 6)
+    step = 2 ** math.ceil(math.log2(len(cohorts) / _NAMED_COHORTS)) if len(cohorts) > 1 else 1
     for number, (cohort, column) in enumerate(zip(cohorts, columns, strict=True)):
         place = _LEFT + (_RIGHT - _LEFT) * (number + 0.5) / len(cohorts)
         x = f"{place:.2f}%"
@@ -81,7 +93,10 @@ def _ranges(
         if number % step == 0:
             parts.append(tag("text", f"{cohort.first}", x=x, y=_FLOOR + 20, text_anchor="middle"))
     parts.append(tag("text", "cohort", y=_FLOOR + 20))
-    return Chart(title=title, content=join(*parts), height=_FLOOR + 28)
+    if up.low > 0:
+        words = "The upright axis does not begin at 0."
+        parts.append(tag("text", words, y=_FLOOR + 40, font_style="italic", font_size=12))
+    return Chart(title=title, content=join(*parts), height=_FLOOR + 48)
 
 
 def _range(cohort: CohortRange, column: _Column, x: str, up: Scale) -> Markup:

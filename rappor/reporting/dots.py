@@ -21,10 +21,13 @@ _NAME_COLUMNS: Final = 34
 _START, _END = 2.0, 98.0
 """Ends of the axis, in per cent of the width: a dot at an end is whole."""
 
-_ROW: Final = 30
+_ROW: Final = 34
+_NAME, _DOT = 13, 25
+"""Below the top of a row: the foot of its name, and its dots, whose intervals stay clear of it."""
+
 _HEADING: Final = 26
 _LINE: Final = 18
-_APART: Final = 9
+_APART: Final = 15
 """Per cent of the width between two numbers beside an axis, at least."""
 
 _MOST: Final = (-0.5, 1.5)
@@ -57,12 +60,14 @@ def dots(
     title: str,
     parts: Mapping[str, Sequence[Row]],
     *,
+    axis: str = "share of the reports",
     kinds: Sequence[str] = (),
     write: Callable[[float], str] = short_percent,
 ) -> Chart:
     """Draw rows under their headings; an empty heading is not written.
 
-    With `kinds` a legend names what dots of each kind are. `write` writes a number of the axis.
+    `axis` says what is drawn, and in which unit; `write` writes a number of it. With `kinds` a
+    legend names what dots of each kind are.
     """
     every = [dot for rows in parts.values() for row in rows for dot in row.dots]
     scale = Scale.broken([_ends(dot) for dot in every], start=_START, end=_END)
@@ -76,12 +81,12 @@ def dots(
         for row in rows:
             marks.append(_row(row, scale, top))
             top += _ROW
-    axis, height = _axis(scale, top, write)
+    below, height = _axis(scale, top, axis, write)
     for kind, text in enumerate(kinds):
         marks.append(marker(kind, "6", height + 8, full=not kind))
         marks.append(tag("text", text, x=18, y=height + 13))
         height += _LINE
-    return Chart(title=title, content=join(axis, *marks), height=height + 4)
+    return Chart(title=title, content=join(below, *marks), height=height + 4)
 
 
 def marker(kind: int, x: str, y: float, *, full: bool = True) -> Markup:
@@ -110,12 +115,12 @@ def _ends(dot: Dot) -> tuple[float, float]:
 
 
 def _row(row: Row, scale: Scale, top: float) -> Markup:
-    y = top + 21
+    y = top + _DOT
     parts = [
         tag("title", f"{row.name}: {row.told or row.number}"),
-        tag("text", shorten(row.name, _NAME_COLUMNS), y=top + 13, direction="ltr",
+        tag("text", shorten(row.name, _NAME_COLUMNS), y=top + _NAME, direction="ltr",
             unicode_bidi="isolate"),
-        tag("text", row.number, x="100%", y=top + 13, text_anchor="end"),
+        tag("text", row.number, x="100%", y=top + _NAME, text_anchor="end"),
         tag("line", x1=f"{_START:g}%", x2=f"{_END:g}%", y1=y, y2=y, stroke="currentColor",
             stroke_opacity=0.15),
     ]  # fmt: skip
@@ -126,9 +131,9 @@ def _row(row: Row, scale: Scale, top: float) -> Markup:
 
 
 def _stem(dot: Dot, scale: Scale, y: float) -> list[Markup]:
-    """Draw the way from 0 to a full dot, and its interval."""
+    """Draw the way from 0 to a full dot, unless the axis is broken there, and its interval."""
     parts = []
-    if dot.full and dot.kind == 0:
+    if dot.full and dot.kind == 0 and scale.gap is None:
         ends = {"x1": along(scale, 0.0), "x2": along(scale, dot.value)}
         parts.append(tag("line", y1=y, y2=y, stroke=COLORS[0], stroke_width=2, **ends))
     if dot.low is not None and dot.high is not None:
@@ -143,8 +148,8 @@ def _stem(dot: Dot, scale: Scale, y: float) -> list[Markup]:
 def _grid(scale: Scale, top: float, n: int) -> Markup:
     """Draw uprights beside the dots of n rows, and the break of the axis; names stay clear."""
     parts = [
-        tag("line", x1=along(scale, tick), x2=along(scale, tick), y1=top + 14, y2=top + n * _ROW,
-            stroke="currentColor", stroke_opacity=0.8 if tick == 0 else 0.25,
+        tag("line", x1=along(scale, tick), x2=along(scale, tick), y1=top + _DOT - 7,
+            y2=top + n * _ROW, stroke="currentColor", stroke_opacity=0.8 if tick == 0 else 0.25,
             stroke_dasharray=f"14 {_ROW - 14}")
         for tick in scale.ticks(5)
     ]  # fmt: skip
@@ -152,14 +157,16 @@ def _grid(scale: Scale, top: float, n: int) -> Markup:
         middle = f"{(scale(scale.gap[0]) + scale(scale.gap[1])) / 2:g}%"
         slashes = tag("path", d="M-5 5L-2 -5M1 5L4 -5", stroke="currentColor")
         parts += [
-            tag("svg", slashes, x=middle, y=top + 21 + row * _ROW, overflow="visible")
+            tag("svg", slashes, x=middle, y=top + _DOT + row * _ROW, overflow="visible")
             for row in range(n)
         ]
     return join(*parts)
 
 
-def _axis(scale: Scale, height: float, write: Callable[[float], str]) -> tuple[Markup, float]:
-    """Write the numbers of the axis below all rows, and say where it is broken."""
+def _axis(
+    scale: Scale, height: float, title: str, write: Callable[[float], str]
+) -> tuple[Markup, float]:
+    """Write the numbers of the axis below all rows, its title, and where it is broken."""
     parts, last = [], -math.inf
     for tick in scale.ticks(5):
         place = scale(tick)
@@ -168,6 +175,8 @@ def _axis(scale: Scale, height: float, write: Callable[[float], str]) -> tuple[M
             x = along(scale, tick)
             parts.append(tag("text", write(tick), x=x, y=height + 16, text_anchor=anchor))
             last = place
+    height += 20
+    parts.append(tag("text", title, x="100%", y=height + 14, text_anchor="end", font_size=12))
     if scale.gap is None:
         return join(*parts), height + 24
     below, above = (write(float(f"{end:.2g}")) for end in scale.gap)

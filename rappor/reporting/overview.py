@@ -49,7 +49,7 @@ def overview_content(found: Overview) -> Content:
             warnings=[each.sentence for each in estimates.warnings],
         ),
         _ranks(found, lines[:_MOST]),
-        tag("p", f"{_legend(found, lines[:_MOST])}{more}", class_="note"),
+        tag("p", f"{_legend(found)}{more}", class_="note"),
         tag("p", basis(found), class_="note"),
         *([section(f"By {found.panel.by}", panels.inline(), name="shares")] if drawn else []),
         folded(
@@ -82,7 +82,7 @@ def sentence(found: Overview) -> Markup:
     over = f"over {n} {found.panel.by}s"
     if not changes:
         return join(*parts, f"; no share changed significantly {over}.")
-    return join(*parts, f". {over[0].upper()}{over[1:]} ", named(changes), ".")
+    return join(*parts, f". {over[0].upper()}{over[1:]} ", named(changes, found.panel), ".")
 
 
 def basis(found: Overview) -> str:
@@ -125,12 +125,12 @@ def _ranks(found: Overview, lines: Sequence[Line]) -> Markup:
 
 
 def _scale(lines: Sequence[Line]) -> Scale:
-    ends = [(each.low or 0.0, each.high or each.share) for each in lines]
-    return Scale.broken(ends, start=0.0, end=99.0)
+    ends = [end for each in lines for end in (each.low or 0.0, each.high or each.share)]
+    return Scale.over([0.0, *ends], start=0.0, end=99.0)
 
 
 def _bar(line: Line, scale: Scale) -> Markup:
-    """Draw a share as a bar from 0, and its interval over the end; a broken axis cuts the bar."""
+    """Draw a share as a bar from 0, and its interval over the end."""
     y, low, high = _HEIGHT / 2, line.low, line.high
     parts = [
         tag("rect", x=along(scale, 0.0), y=y - 6, height=12, rx=2, fill=COLORS[0],
@@ -140,10 +140,6 @@ def _bar(line: Line, scale: Scale) -> Markup:
     if scale(0.0) > scale.start:
         zero = along(scale, 0.0)
         parts.append(tag("line", x1=zero, x2=zero, y1=0, y2=_HEIGHT, stroke="currentColor"))
-    if scale.gap is not None and line.share > scale.gap[1]:
-        middle = f"{(scale(scale.gap[0]) + scale(scale.gap[1])) / 2:g}%"
-        slashes = tag("path", d="M-6 9L0 -9M1 9L7 -9", stroke="Canvas", stroke_width=4)
-        parts.append(tag("svg", slashes, x=middle, y=y, overflow="visible"))
     if low is not None and high is not None:
         ends = {"x1": along(scale, low), "x2": along(scale, high)}
         parts.append(tag("line", y1=y, y2=y, stroke="currentColor", stroke_width=1.5, **ends))
@@ -186,13 +182,9 @@ def _drawing(told: str, parts: Sequence[Markup], *, class_: str, width: int) -> 
     )  # fmt: skip
 
 
-def _legend(found: Overview, lines: Sequence[Line]) -> str:
+def _legend(found: Overview) -> str:
     confidence = short_percent(found.estimates.detection.confidence)
     parts = [f"Bars: shares of the reports in {found.latest}, with {confidence} intervals."]
-    gap = _scale(lines).gap
-    if gap is not None:
-        below, above = (short_percent(float(f"{end:.2g}")) for end in gap)
-        parts.append(f"Two slashes: the bars leave out {below} to {above}.")
     n = len(found.panel.samples)
     if n > 1:
         parts.append(

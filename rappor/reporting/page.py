@@ -134,7 +134,7 @@ def candidates_table(found: EstimatesReport, *, name: str = "", forged: bool = F
     columns: Columns = {
         "candidate": candidate,
         "share": lambda row: measured(row["proportion"], error_of(row, reports)),
-        f"{confidence} interval": lambda row: span(*interval(row), error_of(row, reports)),
+        f"adjusted {confidence} interval": lambda row: span(*interval(row), error_of(row, reports)),
         "detected": lambda row: "yes" if row["detected"] else "no",
         "reports": lambda row: f"{row['count']:,.0f}",
         "std error": lambda row: _reports(row["std_error"]),
@@ -145,7 +145,7 @@ def candidates_table(found: EstimatesReport, *, name: str = "", forged: bool = F
     if found.estimates.share is not None:
         columns["distribution"] = lambda row: measured(row["share"], row["share_std_error"])
         columns["its error"] = lambda row: measured(row["share_std_error"], row["share_std_error"])
-    caption = "Candidates: detected ones first"
+    caption = "Candidates: detected ones first; undetected ones have the interval of each alone"
     return join(*listing(caption, columns, found.rows, left=1, name=name))
 
 
@@ -207,8 +207,8 @@ def _asked(each: CollectedReport) -> Markup:
             ("reports", f"{collected.n_reports:,}"),
             ("counts added up", f"{collected.repetition.collections:,}"),
             ("epsilon of one report", _loss(one)),
-            (f"epsilon of {sent.reports:,} reports of one value, as many as one device sent",
-             f"{nats(sent.epsilon)} nats"),
+            (f"epsilon of {counted(sent.reports or 0, 'report')} of one value, as many as one "
+             "device sent", f"{nats(sent.epsilon)} nats"),
             ("epsilon of all reports of one value", _loss(every)),
         ),
     )  # fmt: skip
@@ -287,8 +287,9 @@ def _residuals(grid: ResidualGrid) -> Iterator[Markup]:
     yield chart.figure(
         "A square's area is the residual in standard deviations of its noise, up to 5: full where "
         "there are more ones than the candidates explain, hollow where there are fewer. Noise "
-        "alone looks random; a column of full squares is a bit of strings that are no "
-        "candidates."
+        "alone looks random. A frequent string that is not a candidate gives full squares in "
+        "most rows (cohorts), each at another bit. A full column means that one bit is set in "
+        "every cohort, as in forged reports."
         + (f" Each square is the most extreme of {together} neighbours." if together > 1 else ""),
     )
     if grid.large:

@@ -29,7 +29,7 @@ _COMPARED: Final = {
     "sample": ("difference", "before", "after"),
     "segment": ("difference", "elsewhere", "here"),
 }
-_OVER_TIME: Final = ("change by the line", "first third", "last third")
+_OVER_TIME: Final = ("change by the trend line", "first third", "last third")
 """Titles of the columns of a change."""
 
 _PANELS: Final = 12

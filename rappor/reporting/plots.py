@@ -145,7 +145,12 @@ def changes_chart(panel: Panel, *, top: int) -> Chart:
     title = f"{counted(len(changed), what)}, in percentage points"
     if not changed:
         title = f"No significant {what}; the nearest candidates, in percentage points"
-    return dots(title, {name: some for name, some in parts.items() if some}, write=_points)
+    return dots(
+        title,
+        {name: some for name, some in parts.items() if some},
+        axis="percentage points",
+        write=_points,
+    )
 
 
 def sorted_rows(panel: Panel) -> list[dict[str, Any]]:
@@ -253,5 +258,9 @@ def audit_plot(audit: Any) -> Chart:
         marks = tuple(Dot(value, full=kind == 0, kind=kind) for value, kind in known)
         rows.append(Row(check.name, " / ".join(f"{value:.3g}" for value, _ in known), marks))
     return dots(
-        "Losses in nats: measured, and claimed", {"": rows}, kinds=kinds, write="{:g}".format
+        "Losses in nats: measured, and claimed",
+        {"": rows},
+        axis="nats",
+        kinds=kinds,
+        write="{:g}".format,
     )

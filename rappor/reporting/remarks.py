@@ -18,17 +18,15 @@ _SURELY: Final = 0.01
 """P-value below which a test is read as an answer."""
 
 FORGED: Final = (
-    "Nothing in a report proves that a device sent it. Forged make: if this many of the reports "
-    "are forged, nobody may have the string. Forged hide: this many forged reports more would hide "
-    "the row, and perhaps others too."
+    "Nothing in a report proves that a device sent it. 'forged make': this many forged reports "
+    "could create this row although nobody has the string. 'forged hide': this many more could "
+    "remove it, and perhaps other rows too."
 )
 
 _ASKED: Final = {
     "sample": "differences are significant, at",
     "segment": "differences of a segment from the rest are significant, at",
-} | dict.fromkeys(
-    ("day", "week", "month", "period"), "values changed over the range, by the line through all, at"
-)
+}
 
 
 def remarks(estimates: Estimates) -> Iterator[str]:
@@ -43,8 +41,7 @@ def remarks(estimates: Estimates) -> Iterator[str]:
 def in_panel(panel: Panel) -> Iterator[str]:
     """Yield what changed at which error rate, what was found, and what to know of it."""
     if panel.main:
-        n = len(panel.candidates) * len(panel.main)
-        yield f"{panel.n_changed:,} of {n:,} {_ASKED[panel.by]} {error_rate(panel)}."
+        yield _changed(panel)
         yield unchanged(panel.main)
     else:
         yield f"Nothing was compared: only one {panel.by} has reports."
@@ -73,6 +70,16 @@ def in_panel(panel: Panel) -> Iterator[str]:
         )
     yield panel.assumed
     yield from (each.sentence for each in panel.warnings)
+
+
+def _changed(panel: Panel) -> str:
+    """Say how many contrasts are significant at which error rate."""
+    n = len(panel.candidates) * len(panel.main)
+    if panel.by in _ASKED:
+        return f"{panel.n_changed:,} of {n:,} {_ASKED[panel.by]} {error_rate(panel)}."
+    some = f"{panel.n_changed:,} of {n:,} values" if panel.n_changed else "No value"
+    line = f"trend line through all {panel.by}s"
+    return f"{some} changed significantly over the range ({line}), at {error_rate(panel)}."
 
 
 def unchanged(main: Sequence[SampleContrast]) -> str:
@@ -140,17 +147,28 @@ def _limit(diagnostics: Mapping[str, Any]) -> str:
     share = diagnostics["detectable_share"]
     if share is None or share > 1:
         return "No share can be detected: there are too few reports for this noise."
+    reports, each, cohorts = (
+        diagnostics[f"half_detectable_with_{way}"]
+        for way in ("reports", "reports_per_device", "cohorts")
+    )
+    unit = "" if reports is not None else "reports "
     ways = {
-        "{:,} reports from more devices": diagnostics["half_detectable_with_reports"],
-        "{:,} reports from each device": diagnostics["half_detectable_with_reports_per_device"],
-        "{:,} cohorts": diagnostics["half_detectable_with_cohorts"],
+        "about {} reports in all, from different devices": reports,
+        f"{{}} {unit}from each of the same devices": each,
+        "{} cohorts": cohorts,
     }
-    enough = [way.format(number) for way, number in ways.items() if number is not None]
-    needed = " or ".join(enough) or "more reports and more cohorts"
+    enough = [way.format(_about(number)) for way, number in ways.items() if number is not None]
+    needed = ", or ".join(enough) or "more reports and more cohorts"
     return (
         f"A share of {percent(share, 2)} is detected with 80 % probability. To detect "
-        f"{percent(share / 2, 2)}, collect {needed}."
+        f"{percent(share / 2, 2)}, you need {needed}."
     )
+
+
+def _about(number: int) -> str:
+    """Write a number with two digits that count, rounded up: it is enough."""
+    step = 10 ** max(len(f"{number}") - 2, 0)
+    return f"{-(-number // step) * step:,}"
 
 
 def answer(estimates: Estimates) -> str:
@@ -165,7 +183,9 @@ def unallocated(estimates: Estimates) -> Iterator[str]:
     """Yield what the detected candidates leave, where a report has one answer."""
     if not math.isfinite(estimates.unallocated):
         return
-    if estimates.unallocated < 0:
+    if not estimates.detected.any():
+        yield "No candidate was detected: all reports are unallocated."
+    elif estimates.unallocated < 0:
         yield (
             "The detected candidates account for all of the reports (standard error "
             f"{percent(estimates.unallocated_std_error)})."

@@ -41,7 +41,13 @@ def table(
     body = [
         tag(
             "tr",
-            tag("th", row[0], scope="row", align="left"),
+            tag(
+                "th",
+                row[0],
+                scope="row",
+                align="left",
+                nowrap="" if len(row[0]) <= _SHORT else None,
+            ),
             *(
                 tag(
                     "td",
@@ -62,6 +68,7 @@ def table(
         border="1",
         cellpadding="4",
         cellspacing="0",
+        class_="words" if left >= len(columns) else None,  # a phone shows its cells below another
         id=name or None,
         data_sorts="" if name else None,
     )

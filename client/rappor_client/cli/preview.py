@@ -67,7 +67,7 @@ def preview_of(
 
     told = ["The id, the cohort and the bits are random. Each device has others."]
     if not encoder(asked.params).fits(value):
-        told += [f"{asked.name} has no place for this value: its bits are noise over no bit."]
+        told += [f"{asked.name} has no place for this value: the report holds noise only."]
     told += told_beside(asked)
     told += losses(asked) if len(metrics) == 1 else [describe_together(metrics)]
     return Preview(bodies=tuple(map(body, metrics)), sentences=tuple(told))

@@ -39,9 +39,8 @@ epoch = "month"
 """
 
 _DESCRIPTION: Final = (
-    "Which {what} of {name} are used. Each device answers once a month, with a use "
-    "drawn from one random day: shares are those of devices by what they use, and nothing links "
-    "two answers."
+    "Which {what} of {name} are used. Each device answers once a month, with one of its uses on a "
+    "random day. So a share is a share of devices, not of uses. Nothing links two answers."
 )
 
 _SECTION: Final = """\
@@ -91,8 +90,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         "--devices",
         type=int,
         metavar="N",
-        help="Devices that you expect in a month. With too few, the names of commands that are not "
-        "listed are not looked for.",
+        help="Devices that you expect in a month. With too few, unlisted commands are not counted.",
     )
     command.add_argument(
         "--readme", type=Path, metavar="FILE", help="Where the section goes. Default: the terminal."
@@ -111,8 +109,8 @@ def write(host: Host, chosen: argparse.Namespace, names: Sequence[str]) -> Itera
         path.write_text(text, encoding="utf-8")
         yield f"{path} has {len(names)} names of {host.what}. It ships with {host.name}."
         if "discover" not in text and not host.is_site:
-            least = f"{devices_for_others():,} devices a month, and no command named other"
-            yield f"Names that are not listed are not looked for: that takes {least}."
+            least = f"{devices_for_others():,} devices a month, and no command may be named `other`"
+            yield f"Unlisted commands (plugins) are not counted: that needs {least}."
     elif new := sorted({*names}.difference(Registry.load(path)[METRIC].params.categories)):
         yield f"{path} is kept, and lacks {', '.join(new)}. For a new list remove it first."
     section = section_of(host)
@@ -136,6 +134,8 @@ def registry_of(
     is_enough = devices is None or devices >= devices_for_others()
     is_discovered = is_enough and "other" not in uses and not host.is_site
     description = _DESCRIPTION.format(name=host.name, what=host.what)
+    if METRIC not in host.what:
+        description += f" A {METRIC} is one of these {host.what}."
     fields = {
         "name": host.name,
         "metric": METRIC,

@@ -47,6 +47,11 @@ def _write(value: object) -> object:
     return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
+def _sentence(detail: str) -> str:
+    """Write an error as a sentence of a page."""
+    return f"{detail[:1].upper()}{detail[1:].removesuffix('.')}."
+
+
 def _address(name: str) -> str:
     return f"/pages/static/{name}?v={FILES[name].version}"
 
@@ -64,6 +69,7 @@ _TEMPLATES.globals["has_png"] = importlib.util.find_spec("resvg_py") is not None
 _TEMPLATES.filters["number"] = lambda number: f"{number:,}"
 _TEMPLATES.filters["counted"] = counted
 _TEMPLATES.filters["nats"] = nats
+_TEMPLATES.filters["sentence"] = _sentence
 
 
 def render(template: str, **values: Any) -> str:

@@ -77,6 +77,7 @@ def test_a_registry_names_the_tools(host: Awake) -> None:
     """Its description says tools, not commands."""
     metric = Registry.load(host.registry)["command"]
     assert metric.description.startswith("Which tools of myserver are used.")
+    assert metric.description.endswith("A command is one of these tools.")
     assert metric.params.categories == ("add", "multiply", "other")
 
 

@@ -46,4 +46,9 @@ def test_poisoning_prints(shell: Shell) -> None:
     words = ("attack", "poisoning", *LETTERS[:-2])
     document = json.loads(ok(shell(*words, "--json")))
     assert document["shift"] == pytest.approx(shift(Params(k=32, f=0.5, p=0.25, q=0.75)))
-    assert "One forged report counts as" in ok(shell(*words, "--reports", "2e4"))
+    told = ok(shell(*words, "--reports", "2e4"))
+    assert "One forged report counts as" in told
+    several = f"can raise up to {document['most_strings']:,} strings by"
+    assert f"One forged report that passes the collector's check {several}" in " ".join(
+        told.split()
+    )

@@ -48,7 +48,7 @@ def test_changes_are_listed(samples: Shell) -> None:
     assert rows == {"qwant": "leaver", "duckduckgo": "rise"}
     assert "2 of 3 differences are significant" in out
     assert "significant: from may to june (p = " in " ".join(out.split())
-    assert "Which devices two samples share is not known" in " ".join(out.split())
+    assert "It is not known how many devices are in both samples" in " ".join(out.split())
 
 
 def test_periods_of_one_file_are_samples(samples: Shell) -> None:

@@ -148,7 +148,7 @@ def test_decode_shows_what_forgers_could_do(shell: Shell, counts: str) -> None:
         assert len(line) <= 80
         numbers = [f"{row[key]:,}" for key in ("forged_to_make", "forged_to_hide") if key in row]
         assert line.split()[-len(numbers) :] == numbers or not numbers
-    assert "this many forged reports more would hide the row" in " ".join(out.split())
+    assert "this many more could remove it, and perhaps other rows too" in " ".join(out.split())
     assert "interval" not in lines[0]
 
 

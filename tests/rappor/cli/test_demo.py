@@ -57,6 +57,15 @@ def test_demo_of_few_reports_warns(shell: Shell) -> None:
     assert "not reliable" not in shell(*words, "100")[1]
 
 
+def test_demo_without_a_detection_says_so(shell: Shell) -> None:
+    """No table, no false ones among none."""
+    out = ok(shell("demo", "--profile", "strict", "--reports", "500", "--seed", "1"))
+    text = " ".join(out.split())
+    assert "and detect none of them. No candidate was detected: all reports are unalloc" in text
+    assert "false" not in text
+    assert "std error" not in text
+
+
 def test_demo_says_how_many_are_false() -> None:
     """A detected candidate that fewer devices hold than one standard error is counted as false."""
     params, population = Params.profile("low-noise"), Population(["a", "b", "c"], [5, 3, 2])
@@ -77,7 +86,7 @@ def test_demo_ends_with_what_an_observer_can_believe(shell: Shell) -> None:
     (shell.place / "own.txt").write_text("cat\n" * 30_000 + "dog\n" * 20_000)
     text = " ".join(ok(shell("demo", "--values", "own.txt", "--seed", "1")).split())
     assert "Each of 50,000 devices has one of 2 values" in text
-    assert "Of the 2 detected, 0 are false: hardly any device has them." in text
+    assert "None of the 2 detected is false." in text
     assert text.endswith(
         "Somebody who thought it 50 % likely that a device has some value is at most 88.1 % sure "
         "after its report (epsilon_1 = 2.00), and at most 98.3 % sure after any number of reports "

@@ -88,4 +88,4 @@ def test_encode_warns_of_a_value_without_a_place(shell: Shell) -> None:
     )
     assert code == 0
     assert json.loads(out)["bits"] == "000"
-    assert err == "warning: theme has no place for this value, and reports that\n"
+    assert err == "warning: theme has no place for this value: the report holds noise only\n"

@@ -137,8 +137,8 @@ def test_both_prices_are_told(shop: Shell) -> None:
     assert "editor.other: What is in no category of editor" in out
     assert "a device answers both or neither" in out
     told = " ".join(out.partition("both or neither")[2].split())
-    one = "Both reports of one value together: somebody who thought a value 50 % likely can become"
-    assert f"{one} almost certain, either way" in told
+    one = "Both reports of one value together: somebody who was half sure what your answer is can"
+    assert f"{one} become almost certain" in told
     out = ok(shop("privacy", "editor", "--registry", "registry.toml", "--json"))
     assert json.loads(out)["together"] == {
         "metrics": ["editor", "editor.other"],

@@ -22,6 +22,13 @@ def test_parts_are_planned(shell: Shell) -> None:
     assert "of up to 6 characters, 26 in the alphabet; 1,000 are assumed" in table
 
 
+def test_the_largest_part_of_the_error_has_a_remedy(shell: Shell) -> None:
+    """As a sentence of its own, below the parts."""
+    told = ok(shell("plan", "--profile", "strict", "--reports", "1e6", "--candidates", "100"))
+    words = " ".join(told.replace("│", " ").split())
+    assert "The largest part of the error is privacy noise. To lower it, use more devices," in words
+
+
 def test_json_has_the_same_numbers(shell: Shell) -> None:
     """Layouts with what they find, and the entry."""
     more = ("--longest", "4", "--alphabet", "a-c0-1", "--candidates", "50", "--json")

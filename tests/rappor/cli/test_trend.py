@@ -53,7 +53,7 @@ def test_shares_gaps_and_the_course_are_printed(days: Shell) -> None:
     """A row a string with the first and the last third, a dot where there are no reports."""
     out = ok(days("trend", "days.json", "--candidates", "engines.txt"))
     lines = out.splitlines()
-    assert lines[0] == "from 2026-11-02 to 2026-11-06, by the line"
+    assert lines[0] == "from 2026-11-02 to 2026-11-06, by the trend line"
     assert lines[1].split() == [
         *("candidate", "first", "third", "last", "third", "points", "95", "%", "interval"),
         *("p-value", "change", "days"),

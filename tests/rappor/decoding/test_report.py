@@ -86,7 +86,24 @@ def test_a_reviewer_is_told_what_nobody_knows(counts: Counts) -> None:
     assert checks["Is the question stated?"].verdict == "you answer"
     enough = checks["Are there enough data?"]
     share = decode(unknown, NAMES[3:]).diagnostics["detectable_share"]
-    assert f"Strings under {100 * share:.2g} % are invisible here" in enough.answer
+    told = (
+        f"A string of {100 * share:.2g} % is detected with 80 % probability; rarer ones are missed"
+    )
+    assert told in enough.answer
+
+
+def test_outliers_are_not_handled_where_candidates_and_noise_leave_bits(
+    counts: Counts, estimates: Estimates
+) -> None:
+    """About 0.2 of 1,024 bits have less weight by noise alone; a heavy string leaves more."""
+    verdicts = []
+    for found in (estimates, decode(counts, NAMES[1:])):
+        rows = found.diagnostics["set_aside_rows"]
+        (check,) = [each for each in report(found).checks if "outliers" in each.question]
+        told = f"{rows:,} of 1,024 bits have less weight; noise alone gives about 0.2. "
+        assert told in check.answer
+        verdicts.append(check.verdict)
+    assert verdicts == ["yes", "no"]
 
 
 def test_losses_told_are_those_of_the_reports_that_devices_sent(counts: Counts) -> None:

@@ -65,7 +65,7 @@ def test_devices_report_as_often_as_their_counts_say() -> None:
     """That is said of each segment; those of two are others, whatever the bits would suggest."""
     found = by_segment([SMALL.of_devices(1e4), LARGE], NAMES)
     assert [each.devices for each in found.samples] == pytest.approx([60_000, 10_000])
-    assert "Those of two segments are other devices." in found.assumed
+    assert "No device is in two segments." in found.assumed
 
 
 def test_a_dimension_adds_up_what_is_told_beside_it() -> None:

@@ -37,10 +37,9 @@ def test_a_description_for_life() -> None:
         "Collected by browser team until the end of 2026-11-30.",
         "Recorded at every event: a text (only the host of a web address), hashed to 2 of 128 "
         "bits. The device flips some of its bits at random before it sends a report.",
-        "One report: somebody who thought a value 50 % likely is afterwards between 25.4 % and "
-        "74.6 % sure of it.",
-        "All reports of one value: somebody who thought a value 50 % likely is afterwards between "
-        "1.2 % and 98.8 % sure of it.",
+        "One report: somebody who was half sure what your answer is can be at most 74.6 % sure.",
+        "All reports of one value: somebody who was half sure what your answer is can be at most "
+        "98.8 % sure.",
         "Promise: in its whole life a device repeats the value of its first report, even if its "
         "value changes. The limit on the loss holds for any two histories of values, as long as "
         "when and how often a device reports does not depend on its values.",
@@ -48,8 +47,8 @@ def test_a_description_for_life() -> None:
         f"sets of 2 reports, a device is found among 1,000,000 with {100 * FOUND:.0f} % "
         "probability. Beyond that, only its network address or the time of sending can link "
         "reports.",
-        "The collector keeps sums by day and cohort, not reports. It shows only sums of whole days "
-        "that have at least 10 reports of a cohort, and only from 100 reports on.",
+        "The collector keeps sums by day and cohort, not reports. It shows a sum of whole "
+        "days only if it has at least 100 reports, and at least 10 of each of its cohorts.",
     ]
 
 
@@ -59,19 +58,21 @@ def test_epochs_are_named_in_the_promise() -> None:
     assert "All reports of one value in one quarter: somebody" in text
     assert "Promise: in each quarter a device repeats the value of its first report" in text
     assert "whole life" not in text
+    year = "pick its value out of 100 equally likely ones 77 times in 100."
+    assert year in describe(make(Params.profile("balanced"), epoch="quarter"))
 
 
 @pytest.mark.parametrize(
     ("params", "bounds"),
     [
-        (Params.profile("balanced"), "11.9 % and 88.1 %"),
-        (Params(k=128, m=128, f=0.5, g=0, p=0.05, q=0.6), "9.8 % and 90.2 %"),
+        (Params.profile("balanced"), "at most 88.1 %"),
+        (Params(k=128, m=128, f=0.5, g=0, p=0.05, q=0.6), "at most 90.2 %"),
     ],
 )
 def test_one_report_an_epoch_repeats_and_links_nothing(params: Params, bounds: str) -> None:
     """The bound of one report is that of all, also where many would have none."""
     text = describe(make(params, epoch="quarter", interval="epoch", expires=LAST_DAY))
-    assert text.count("sure of it") == text.count(bounds) == 1
+    assert text.count("% sure.") == text.count(bounds) == 1
     assert "in each quarter a device sends one report at most." in text
     assert "draws its noise anew for each. Only its network address" in text
     assert not re.search("WARNING|All reports|repeats|with .* probability", text)
@@ -158,7 +159,7 @@ def test_no_bound_is_a_warning() -> None:
 def test_a_weak_bound_is_not_shown_as_a_percentage() -> None:
     """Rounded it would read as 100 %."""
     text = describe(make(Params.profile("low-noise")))
-    assert "somebody who thought a value 50 % likely can become almost certain" in text
+    assert "somebody who was half sure what your answer is can become almost certain" in text
     assert "100 %" not in text
 
 
@@ -179,13 +180,17 @@ def test_what_the_collector_keeps() -> None:
     """Whole reports and the least number that is shown."""
     text = describe(make(PAPER, keep_reports=True, min_reports=500))
     assert (
-        "The collector keeps each noisy report. It shows only sums of whole days that have at "
-        "least 10 reports of a cohort, and only from 500 reports on."
+        "The collector keeps each noisy report. It shows a sum of whole days only if it has at "
+        "least 500 reports, and at least 10 of each of its cohorts."
     ) in text
     assert "90 %" not in text
     assert "It shows every sum at once" in describe(make(PAPER, min_reports=0))
     boolean = Params(k=1, encoding="boolean", f=0.5, p=0.25, q=0.75)
-    assert "that have at least 10 reports, and only from 100 reports on." in describe(make(boolean))
+    assert "only if it has at least 100 reports." in describe(make(boolean))
+    paced = {"interval": "day", "epoch": "quarter"}
+    one = "only if it has at least 100 reports, and no device sent more than one in 10 of"
+    assert f"{one} a cohort." in describe(make(PAPER, **paced))
+    assert f"{one} them." in describe(make(boolean, **paced))
 
 
 @pytest.mark.parametrize(
@@ -221,4 +226,4 @@ def test_segments_are_listed_with_what_they_reveal() -> None:
     assert "share its properties, its cohort" in linking
     assert "among 1,000,000 with the same properties" in linking
     assert "only its properties, its network address or the time of sending" in linking
-    assert "from 100 reports of a group on" in showing
+    assert "at least 100 reports of one group, and at least 10 of each of its cohorts." in showing

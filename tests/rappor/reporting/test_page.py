@@ -75,11 +75,16 @@ def test_forged_reports_are_told_on_request(estimates: Estimates, tmp_path: Path
     for row, cells in zip(estimates.rows(detected_only=True), rows_of(page), strict=False):
         assert cells[-2:] == [f"{row['forged_to_make']:,}", f"{row['forged_to_hide']:,}"]
     assert "Nothing in a report proves that a device sent it." in page
-    assert "forged" not in estimates.to_html()
+    assert "forged make" not in estimates.to_html()
 
 
 def test_the_answer_comes_first_and_the_rest_is_folded(estimates: Estimates, page: str) -> None:
-    """The sentence, the chart, the table; then five parts that unfold without a script."""
+    """The sentence, the chart, the table; then five parts that unfold without a script.
+
+    The table's intervals are called adjusted; tables of words have a class of their own.
+    """
+    assert ">adjusted 95 % interval</th>" in page
+    assert page.count('class="words"') == 6
     row = estimates.row(0)
     error = row["std_error"] / estimates.reports
     largest = f"\u201c<bdi>{row['candidate']}</bdi>\u201d with {measured(row['proportion'], error)}"
@@ -118,6 +123,7 @@ def test_diagnostics_are_the_record_s(estimates: Estimates, page: str) -> None:
     assert fit["goodness of fit"].startswith(f"{shown['goodness_of_fit']['chi2_per_degree']:.4g} ")
     detectable = percent(shown["detectable_share"], 2)
     assert f"A share of {detectable} is detected with 80 % probability." in page
+    assert "A full column means that one bit is set in every cohort, as in forged reports." in page
 
 
 def test_page_needs_nothing_but_itself(page: str) -> None:

@@ -11,8 +11,21 @@ import pytest
 from decodings import released
 from pages import SVG, drawings, tables, tags
 
-from rappor import Detection, Panel, Params, Population, by_segment, compare, simulate_counts, trend
+from rappor import (
+    Candidates,
+    Detection,
+    Panel,
+    Params,
+    Population,
+    by_segment,
+    compare,
+    simulate_counts,
+    trend,
+)
+from rappor.panels.overview import overview
+from rappor.reporting.changes import named
 from rappor.reporting.numbers import measured, moved, span, span_of_points
+from rappor.reporting.overview import overview_card
 from rappor.reporting.panel_page import n_panels, panel_page
 from rappor.reporting.plots import contrast_interval, sorted_rows
 from rappor.reporting.remarks import in_panel
@@ -86,6 +99,18 @@ def test_changes_are_drawn_as_in_the_record(found: Panel) -> None:
     assert len(shares) == n_panels(found)
 
 
+def test_changes_are_named_with_the_segment_or_the_time() -> None:
+    """A segment with its dimension, what is new or gone with its share and the periods."""
+    assert "is more common in version 2 (" in panel_page(in_segments())
+    days = over_days()
+    row = {"candidate": "x", "name": "", "std_error": 0.01, "before": 0.2, "after": 0.1}
+    told = [str(named([row | {"direction": each}], days)) for each in ("newcomer", "leaver")]
+    assert told == [
+        "<bdi>x</bdi> is new: 10.0\u00a0% in the last day",
+        "<bdi>x</bdi> is gone: 20.0\u00a0% in the first day",
+    ]
+
+
 def test_the_nearest_are_drawn_where_nothing_changed() -> None:
     """Hollow, with the interval of each alone."""
     samples = {
@@ -98,10 +123,41 @@ def test_the_nearest_are_drawn_where_nothing_changed() -> None:
     assert [dot.get("fill") for dot in drawing.iter(f"{SVG}circle")] == ["none"] * 4
 
 
+def test_bars_of_an_overview_are_as_long_as_their_shares() -> None:
+    """Also where one string has nearly all, and half of the axis would be empty."""
+    population = Population(["most", *map(str, range(9))], [300, *range(9, 0, -1)])
+    counts = simulate_counts(population, PARAMS, n_reports=1e6, seed=1, metric="m")
+    found = overview(
+        released({FIRST: counts}, "m"), [counts], Candidates.from_list(population.values),
+        n_latest=1, by="day",
+    )  # fmt: skip
+    bars = drawings(str(overview_card(found))).values()
+    widths = [float(bar.findall(f"{SVG}rect")[0].attrib["width"].rstrip("%")) for bar in bars]
+    shares = [line.share for line in found.lines()[: len(widths)]]
+    assert len(widths) == 3
+    assert np.array(widths) / widths[0] == pytest.approx(np.array(shares) / shares[0], abs=1e-3)
+
+
+def test_a_trend_without_changes_says_so() -> None:
+    """Not by a number of 0."""
+    counts = {
+        FIRST + datetime.timedelta(day): simulate_counts(
+            Population(NAMES, SAME), PARAMS, n_reports=2e4, seed=day, metric="m"
+        )
+        for day in range(3)
+    }
+    told = next(in_panel(trend(released(counts, "m"), NAMES, detection=Detection(level=1e-6))))
+    assert told.startswith(
+        "No value changed significantly over the range (trend line through all days), at a false"
+    )
+
+
 def test_one_day_has_no_table_of_changes() -> None:
-    """Nothing is compared, so the shares are the only numbers."""
+    """Nothing is compared, so the shares are the only numbers; the date stays on one line."""
     counts = simulate_counts(Population(NAMES, SAME), PARAMS, n_reports=2e4, seed=0, metric="m")
-    captions = list(tables(panel_page(trend(released({FIRST: counts}, "m"), NAMES))))
+    page = panel_page(trend(released({FIRST: counts}, "m"), NAMES))
+    assert '<th scope="row" align="left" nowrap="">2026-11-02</th>' in page
+    captions = list(tables(page))
     assert not any("Changes" in each for each in captions)
     assert any("Shares of the reports" in each for each in captions)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from rappor.reporting.numbers import p_value
@@ -20,26 +21,39 @@ def limit(share: float | None, **halves: int | None) -> str:
 
 def test_the_limit_of_detection_says_what_would_halve_it() -> None:
     """Every way that there is; none is beyond all reports."""
-    told = limit(0.01, with_reports=4000, with_cohorts=32)
-    ways = "To detect 0.50 %, collect 4,000 reports from more devices or 32 cohorts."
-    assert told == f"A share of 1.00 % is detected with 80 % probability. {ways}"
-    assert limit(0.01).endswith("To detect 0.50 %, collect more reports and more cohorts.")
+    told = limit(0.01, with_reports=417_914, with_reports_per_device=8, with_cohorts=132)
+    ways = (
+        "about 420,000 reports in all, from different devices, or 8 from each of the same devices"
+    )
+    needed = f"To detect 0.50 %, you need {ways}, or 140 cohorts."
+    assert told == f"A share of 1.00 % is detected with 80 % probability. {needed}"
+    alone = limit(0.01, with_reports_per_device=8)
+    assert alone.endswith("you need 8 reports from each of the same devices.")
+    assert limit(0.01).endswith("To detect 0.50 %, you need more reports and more cohorts.")
     assert limit(1.0).startswith("A share of 100.00 % is detected")
     for share in (None, 1.01):
         assert limit(share).startswith("No share can be detected")
 
 
 @pytest.mark.parametrize(
-    ("left", "told"),
+    ("left", "n_detected", "told"),
     [
-        (0.25, ["25.0 % of the reports are unallocated (standard error 1.0 %): "]),
-        (-0.02, ["The detected candidates account for all of the reports (standard error 1.0 %"]),
-        (float("nan"), []),
+        (0.25, 2, ["25.0 % of the reports are unallocated (standard error 1.0 %): "]),
+        (
+            -0.02,
+            2,
+            ["The detected candidates account for all of the reports (standard error 1.0 %"],
+        ),
+        (1.0, 0, ["No candidate was detected: all reports are unallocated."]),
+        (float("nan"), 2, []),
     ],
 )
-def test_what_is_left_is_told_where_a_report_has_one_answer(left: float, told: list[str]) -> None:
+def test_what_is_left_is_told_where_a_report_has_one_answer(
+    left: float, n_detected: int, told: list[str]
+) -> None:
     """Less than nothing is noise; of flags nothing is said."""
-    found: Any = SimpleNamespace(unallocated=left, unallocated_std_error=0.01)
+    detected = np.arange(3) < n_detected
+    found: Any = SimpleNamespace(unallocated=left, unallocated_std_error=0.01, detected=detected)
     sentences = list(unallocated(found))
     assert len(sentences) == len(told)
     assert all(sentence.startswith(start) for sentence, start in zip(sentences, told, strict=True))

@@ -101,7 +101,7 @@ def test_every_cohort_is_drawn_where_its_reports_are(
         labels = sorted(
             (float(str(text.get("y"))) + 3, float(str(text.text).replace(",", "")))
             for text in drawing.findall(f"{SVG}text")
-            if text.get("x") is None and text.text != "cohort"
+            if text.get("x") is None and str(text.text).replace(",", "").replace(".", "").isdigit()
         )
         (y0, value0), *_, (y1, value1) = labels
         slope = (value1 - value0) / (y1 - y0)
@@ -112,6 +112,25 @@ def test_every_cohort_is_drawn_where_its_reports_are(
             assert line is not None
             ends = [value0 + (float(str(line.get(end))) - y0) * slope for end in ("y1", "y2")]
             assert ends == pytest.approx([pair.min(), pair.max()], abs=abs(slope) * 0.02)
+
+
+def test_axes_say_what_they_show_and_where_they_begin(
+    figures: dict[str, ElementTree.Element],
+) -> None:
+    """Titles with units, cohorts in steps of a power of two; names stay clear of the intervals."""
+    texts = {name: [text_of(text) for text in each.iter(f"{SVG}text")]
+             for name, each in figures.items()}  # fmt: skip
+    assert "share of the reports" in texts[SHARES]
+    for name, title in ((REPORTS, "reports of a cohort"), (BITS, "true bits of a report")):
+        assert {title, "cohort"} < set(texts[name])
+        assert ("The upright axis does not begin at 0." in texts[name]) is (name == REPORTS)
+        named = [text.text for text in figures[name].iter(f"{SVG}text")
+                 if text.get("text-anchor") == "middle"]  # fmt: skip
+        assert named == ["0", "16", "32", "48", "64"]
+    assert {"bit", "cohort"} < set(texts[RESIDUALS])
+    for mark in figures[SHARES].findall(f"{SVG}g"):
+        below = [float(str(text.get("y"))) for text in mark.findall(f"{SVG}text")]
+        assert max(below) + 5 <= float(str(mark.find(f"{SVG}rect").get("y")))  # type: ignore[union-attr]
 
 
 def test_every_drawing_is_named_and_needs_no_style(figures: dict[str, ElementTree.Element]) -> None:

@@ -17,7 +17,7 @@ from collectors import Running, free_port, make_token, serving_file
 from dashboards import DAYS, HOSTILE, NAMES, TOML, Visitor
 from pages import drawings, tables
 
-CANDIDATES = "Candidates: detected ones first"
+CANDIDATES = "Candidates: detected ones first; undetected ones have the interval of each alone"
 HOME = "/pages/metrics/home_page"
 MOST_BYTES = 200_000
 MARKUP = ("<script>alert", "\u202e", "\x1b", '"><img')
@@ -184,10 +184,13 @@ def test_hostile_candidates_are_harmless(reader: Visitor) -> None:
 def test_a_question_without_an_answer_says_why(
     reader: Visitor, path: str, fields: dict[str, str], sentence: str
 ) -> None:
-    """At once, or as the answer."""
+    """At once, or as the answer; a page about a problem has a whole sentence."""
     answer = reader.answer(f"/pages/metrics/{path}", **fields)
     assert answer.status_code == (404 if "list" in fields else 422)
-    assert sentence in answer.text
+    assert sentence.lower() in answer.text.lower()
+    for told in re.findall(r'role="alert">([^<]+)<', answer.text):
+        assert told[0].isupper()
+        assert told.endswith(".")
 
 
 def test_a_question_in_progress_is_found_again_and_may_be_cancelled(
@@ -197,7 +200,7 @@ def test_a_question_in_progress_is_found_again_and_may_be_cancelled(
     reader.answer("/pages/metrics/theme/ranking")
     with stopped(dashboard):
         asked = reader.http.get("/pages/metrics/theme/ranking?level=4", follow_redirects=True)
-        (place,) = re.findall(r'data-progress="([^"]+)"', asked.text)
+        (place,) = re.findall(r'Being computed: <span [^>]*data-progress="([^"]+)"', asked.text)
         place = place.replace("&amp;", "&")
         assert json.loads(reader.get(place).text)["is_over"] is False
         for other in ("ranking?level=3", "segments?dimension=version"):

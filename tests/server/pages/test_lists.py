@@ -45,12 +45,12 @@ def test_a_list_is_uploaded_used_and_deleted(reader: Visitor) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "file", "sentence"),
     [
-        ("", "a", b"", "the name must have 1 to 60 visible characters"),
-        ("\u202e", "a", b"", "the name must have 1 to 60 visible characters"),
-        ("n" * 61, "a", b"", "the name must have 1 to 60 visible characters"),
-        ("empty", " \n", b"", "a list must have 1 to"),
-        ("bytes", "", b"\xff", "a list must be UTF-8"),
-        ("long", "", b"a" * 5_000_001, "a list must have at most 5,000,000 bytes"),
+        ("", "a", b"", "The name must have 1 to 60 visible characters"),
+        ("\u202e", "a", b"", "The name must have 1 to 60 visible characters"),
+        ("n" * 61, "a", b"", "The name must have 1 to 60 visible characters"),
+        ("empty", " \n", b"", "A list must have 1 to"),
+        ("bytes", "", b"\xff", "A list must be UTF-8"),
+        ("long", "", b"a" * 5_000_001, "A list must have at most 5,000,000 bytes"),
     ],
 )
 def test_what_is_no_list_is_refused(
