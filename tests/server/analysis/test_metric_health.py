@@ -6,6 +6,7 @@ import datetime
 
 from collectors import ACCEPTED, TODAY, commit, count_group, report_of, upload_of
 from rappor_server.analysis.metric_health import HealthReport, HealthTask, Refused
+from rappor_server.pages.rendering import spans
 from rappor_server.storage.blocks import SET_ASIDE
 from sqlalchemy import Engine
 
@@ -62,3 +63,20 @@ def test_a_word_says_how_a_metric_is(engine: Engine) -> None:
     later = HealthTask(metrics=[ACCEPTED.registry["page"]], today=TODAY + 20 * DAY)
     silent = later.run(engine, lambda _: None).metrics[0]
     assert silent.state == ("silent", f"no reports since {TODAY - DAY}")
+
+
+def test_many_days_that_wait_are_sparse(engine: Engine) -> None:
+    """A released week does not hide that the days of other cohorts wait; a page writes spans."""
+    commit(engine, upload_of(*[report_of(cohort=0) for _ in range(50)]), today=TODAY - DAY)
+    for days in (0, 1, 2, 3, 5, 6, 7, 8):
+        commit(engine, upload_of(report_of(cohort=1)), today=TODAY - days * DAY)
+    assert health(engine, "page").metrics[0].state.word == "good"
+    commit(engine, upload_of(report_of(cohort=1)), today=TODAY - 9 * DAY)
+    page = health(engine, "page").metrics[0]
+    assert page.state == (
+        "sparse",
+        "8 past days not yet released: cohorts have too few reports",
+    )
+    near, far = TODAY - 3 * DAY, TODAY - 5 * DAY
+    assert spans(page.withheld) == f"{TODAY - 9 * DAY} to {far}, {near} to {TODAY}"
+    assert spans([TODAY, TODAY + 2 * DAY]) == f"{TODAY}, {TODAY + 2 * DAY}"
