@@ -131,9 +131,11 @@ def read_settings(options: Mapping[str, Any]) -> Settings:
             f"put the address in {_PREFIX}DATABASE"
         )
     if not options["registry"]:
+        command = click.get_current_context().command
+        is_option = any("--registry" in each.opts for each in command.params)
+        given = "with --registry FILE" if is_option else "as the argument REGISTRY"
         raise ConfigError(
-            f"registry must be given, as --registry FILE, in {_PREFIX}REGISTRY or in the file of "
-            "settings"
+            f"registry must be given {given}, in {_PREFIX}REGISTRY or in the file of settings"
         )
     return Settings(**options)
 
@@ -154,12 +156,14 @@ def check_database(chosen: Settings) -> None:
     from rappor_server.storage.database import is_empty, opened
 
     url = parse_url(chosen.database)
-    is_there = url.drivername != "sqlite" or Path(str(url.database)).exists()
-    if is_there:
+    fault = "is empty"
+    if url.drivername == "sqlite" and not Path(str(url.database)).exists():
+        fault = "does not exist"
+    else:
         with opened(chosen.database) as engine:
-            is_there = not is_empty(engine)
-    if not is_there:
-        raise ConfigError(
-            f"database must be that of a collector, got {url.render_as_string()}, which is "
-            "empty: run rappor-server serve or migrate to create the tables"
-        )
+            if not is_empty(engine):
+                return
+    raise ConfigError(
+        f"database must be that of a collector, got {url.render_as_string()}, which {fault}: run "
+        "rappor-server serve or migrate to create the tables"
+    )
