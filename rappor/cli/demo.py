@@ -109,8 +109,8 @@ def demo(
     ),
     reports: int | None = asked(
         WholeNumber(1),
-        "Devices, each with one report.  [default: a million, ten thousand if --small, or as many "
-        "as --values counts]",
+        "Devices, each with one report.  [default: 1,000,000; 10,000 if --small; or as many as "
+        "--values counts]",
     ),
     profile: str = asked(PROFILE_NAME, "Named parameters: how much noise.", default="balanced"),
     seed: int | None = seed_option(),

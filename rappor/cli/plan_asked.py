@@ -300,7 +300,7 @@ class Strings:
     """Which strings devices hold, and how many candidates there are."""
 
     candidates: int | None = asked(
-        "N", "Candidate strings that will be tested.  [default: 1000, or all answers]"
+        "N", "Candidate strings that will be tested.  [default: 1,000, or all answers]"
     )
     zipf: float | None = asked(
         "EXPONENT", "Assume shares in proportion to rank^-EXPONENT.  [default: 1]"

@@ -33,7 +33,7 @@ class _Survey:
     """The question that all models answer."""
 
     epsilon: float = asked("NATS", "Privacy loss of one answer.", default=1.0)
-    devices: int = asked(COUNT, "Devices that answer.", default=100_000, show_default="1e5")
+    devices: int = asked(COUNT, "Devices that answer.", default=100_000)
     share: float = asked("SHARE", "Share of the devices that have the property.", default=0.3)
     delta: float = asked(
         "PROBABILITY",

@@ -97,7 +97,8 @@ def _fill(settings: Settings, registry: Path) -> bool:
     click.echo(f"{WEEKS} weeks of reports from simulated devices, day by day:")
 
     def tell(week: int) -> None:
-        click.echo(f"\r{week} of {WEEKS} weeks", nl=week == WEEKS)
+        begin, end = ("\r", week == WEEKS) if sys.stdout.isatty() else ("", True)
+        click.echo(f"{begin}{week} of {WEEKS} weeks", nl=end)
 
     def send(server: Server, url: str) -> None:
         try:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from rappor.cli.options import Option
 from rappor.ground.files import read_text
 from rappor_server.errors import ConfigError
 from rappor_server.settings import Settings
@@ -85,6 +86,7 @@ def _option(name: str, *, is_hidden: bool) -> Decorator:
     field = _FIELDS[name]
     return click.option(
         f"--{name.replace('_', '-')}",
+        cls=Option,
         default=None if field.default == () else field.default,
         show_default=field.default not in ("", False, ()),
         is_flag=field.default is False,
