@@ -17,7 +17,7 @@ ELSEWHERE = {
     "client/HOSTS.md": "each program runs in its host",
     "client/javascript/README.md": "a browser runs it",
     "client/examples/kit/README.md": "runs beside the files of its folder",
-    "server/README.md": "what it prints is compared, and one block needs PostgreSQL",
+    "server/README.md": "what it prints is compared",
     ".github/CONTRIBUTING.md": "installs the package",
 }
 """Pages that other tests follow, and why."""

@@ -236,7 +236,7 @@ def _loss_check(
     bound, reach = loss_bound(*game, level=level), None
     detail = f"at least {bound:.4f} of {claim:.4f}"
     if 0 < claim < math.inf:
-        detail += f" ({bound / claim:.1%})"
+        detail += f" ({100 * bound / claim:.1f} %)"
     if encoding_of(params).hashed and params.k >= 2 * params.h:
         reach = reachable(params, n, evidence.trials, level=level)
         detail += f"; {evidence.trials:,} trials can reach about {reach:.4f}"

@@ -94,7 +94,7 @@ def counts_check(
     n_worst = int(n[least_likely])
     digits = max(3, 1 + math.ceil(math.log10(n_worst) / 2))  # one more than the standard error has
     observed, expected = (
-        f"{share:.{digits}f}".removeprefix("0")
+        f"{share:.{digits}f}"
         for share in (int(ones[least_likely]) / n_worst, float(probabilities[least_likely]))
     )
     head = "" if len(n) == 1 else f"largest deviation of {len(n):,} counts: "

@@ -13,6 +13,7 @@ import numpy as np
 
 from rappor.candidates.texts import Texts
 from rappor.ground.errors import FileError, ReportError
+from rappor.ground.files import not_utf_8
 from rappor.protocol.normalizers import normalize as normalize_text
 
 _CHUNK: Final = 1 << 20
@@ -75,11 +76,13 @@ class Lines:
                 yield self._normalized(texts, whole, number - n_lines)
 
     def _split(self, whole: bytes, number: int) -> Texts:
-        """Return the lines of some bytes that are no blank ones; check that they are UTF-8."""
+        """Return the lines of some bytes that are no blank ones; check that they are text."""
         try:
             whole.decode()
         except UnicodeDecodeError as error:
-            raise self._bad(whole, number, error.start, "it is not UTF-8") from None
+            raise self._bad(whole, number, error.start, not_utf_8(whole)) from None
+        if b"\0" in whole:
+            raise self._bad(whole, number, whole.index(b"\0"), not_utf_8(whole))
         data = np.frombuffer(whole, dtype=np.uint8)
         ends = np.flatnonzero(data == _NEWLINE)
         if data[-1] != _NEWLINE:

@@ -16,7 +16,7 @@ from rappor.cli.aggregate import aggregate
 from rappor.cli.attack import attack
 from rappor.cli.audit import FaultFoundError, audit
 from rappor.cli.collects import collects
-from rappor.cli.commands import Group, command
+from rappor.cli.commands import Group, command, show_refusal
 from rappor.cli.compare import compare
 from rappor.cli.convert import convert
 from rappor.cli.datasheet import datasheet
@@ -78,9 +78,9 @@ MOVED: Final = {
 def cli() -> None:
     """Learn which strings are common among many devices without learning anyone's.
 
-    Start with `rappor demo`. Every command explains itself with --help. Exit codes are 0 (done),
-    1 (the answer is no, as when a check fails), 2 (wrong use or input) and 130 (interrupted).
+    Start with `rappor demo`. Every command explains itself with --help.
 
+    Exit codes: 0 done, 1 the answer is no, 2 wrong use or input, 130 interrupted.
     """
 
 
@@ -95,7 +95,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except click.Abort:
         return _fail("interrupted", INTERRUPTED)
     except click.ClickException as error:
-        error.show()
+        show_refusal(error, "rappor")
         return USAGE
     except RapporError as error:
         return _fail(str(error), NO_ANSWER if isinstance(error, _ANSWERS) else USAGE)

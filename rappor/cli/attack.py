@@ -62,9 +62,7 @@ def longitudinal(
 def poisoning(
     *,
     subject: Subject = subject_options(),
-    reports: int = asked(
-        "N", "Total reports, including forged ones.", default=1_000_000, show_default="1e6"
-    ),
+    reports: int = asked("N", "Total reports, including forged ones.", default=1_000_000),
     candidates: int = asked(
         "N", "Number of candidates assumed for the detection threshold.", default=1000
     ),

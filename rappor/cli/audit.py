@@ -96,7 +96,7 @@ def audit(
         "FILE", "Also test these values, one per line. Random values are always tested."
     ),
     trials: int | None = asked(
-        "N", "Number of devices.", show_default="1e5; --exact 500; --client 50"
+        "N", "Number of devices.", show_default="100,000; --exact 500; --client 50"
     ),
     reports: int = asked("N", "Reports of each device, up to 100.", default=2),
     seed: int | None = seed_option(),

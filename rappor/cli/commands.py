@@ -10,7 +10,8 @@ from typing import Any, cast
 
 import click
 
-from rappor.cli.options import with_options
+from rappor.cli.options import options_typed, with_options
+from rappor.ground.errors import ParamsError
 
 
 class Explained(click.Command):
@@ -59,6 +60,18 @@ class Command(Explained):
                         f"no such option {error.option_name}; {hint}", ctx
                     ) from None
             raise
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; a number that the library refuses gets the name of its option."""
+        try:
+            return super().invoke(ctx)
+        except ParamsError as error:
+            name, must, rest = str(error).partition(" must be ")
+            typed = options_typed()
+            flag = typed.get(name) or typed.get(name.removeprefix("n_"))
+            if flag is None:
+                raise
+            raise ParamsError(f"{flag}{must}{rest}") from None
 
 
 def command(*examples: str, **settings: Any) -> Any:
@@ -119,6 +132,15 @@ class Group(Explained, click.Group):
             hint = f"did you mean {close[0]!r}?" if close else "see --help for all commands"
             ctx.fail(f"unknown command {name!r}; {hint}")
         return super().resolve_command(ctx, args)
+
+
+def show_refusal(error: click.ClickException, program: str) -> None:
+    """Write what is wrong with a command line like every other error, below the usage."""
+    context = getattr(error, "ctx", None)
+    if context is not None:
+        usage = f"{context.get_usage()}\nTry '{context.command_path} --help' for help.\n"
+        click.echo(usage, err=True)
+    click.echo(f"{program}: {error.format_message()}", err=True)
 
 
 Group.group_class = Group

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -202,7 +203,7 @@ def _asked_together(estimates: Estimates, together: _Together) -> Iterator[Contr
     from rappor.decoding.numbers import describe_numbers
 
     for group in together.sums:
-        if group in {"", "@"}:
+        if group in {"", "@"} or not (group.startswith("@") or _is_pattern(group)):
             raise click.UsageError(
                 f"--sum must be a regular expression, or @ and the name of a file, got '{group}'"
             )
@@ -214,6 +215,15 @@ def _asked_together(estimates: Estimates, together: _Together) -> Iterator[Contr
         yield estimates.difference(first, second)
     if together.quantiles:
         yield from describe_numbers(estimates)
+
+
+def _is_pattern(group: str) -> bool:
+    """Return whether a text is a regular expression."""
+    try:
+        re.compile(group)
+    except re.error:
+        return False
+    return True
 
 
 _NOT_WEIGHTED: Final = (

@@ -14,7 +14,7 @@ from rappor.cli.commands import command
 from rappor.cli.console import Slow, print_json, show, width
 from rappor.cli.decode import say_skipped
 from rappor.cli.demo_other import SIZES, play, print_demo
-from rappor.cli.numbers import even_odds_become
+from rappor.cli.numbers import WholeNumber, even_odds_become
 from rappor.cli.options import (
     PROFILE_NAME,
     asked,
@@ -108,9 +108,9 @@ def demo(
         "Your own data: one value per line, or CSV with the header value,count or value,weight.",
     ),
     reports: int | None = asked(
-        "N",
-        "Devices, each with one report.  [default: a million, ten thousand if --small, or as many "
-        "as --values counts]",
+        WholeNumber(1),
+        "Devices, each with one report.  [default: 1,000,000; 10,000 if --small; or as many as "
+        "--values counts]",
     ),
     profile: str = asked(PROFILE_NAME, "Named parameters: how much noise.", default="balanced"),
     seed: int | None = seed_option(),
@@ -200,7 +200,8 @@ def _population(path: str | None) -> tuple[Population, NDArray[np.int64] | None]
     if header == "value,count":
         population, held = Population.from_csv(path), _counts_column(text, path)
     elif "," in header:
-        raise FileError(path, "the header must be value,count or value,weight", line=1)
+        needed = "the header must be value,count or value,weight: a value with a comma needs one"
+        raise FileError(path, needed, line=1)
     elif separator := next((each for each in ";\t" if each in header), ""):
         name = "semicolons" if separator == ";" else "tabs"
         raise FileError(path, f"its columns are separated by {name}: use commas", line=1)

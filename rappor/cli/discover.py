@@ -84,8 +84,14 @@ def discover(
         refuse_beside("--list", "alphabet", "longest", "keep", "csv_path")
         _search_list(source, list_path, detection, as_json=as_json)
         return
+    letters = None if alphabet is None else characters(alphabet)
     counts = source.read()
     both = is_pair(counts)
+    if not (both or all(each.params.part for each in counts)):
+        raise click.UsageError(
+            "COUNTS must be of parts, got some of a metric without parts: it has no prefixes, so "
+            "use rappor decode with a list of candidates"
+        )
     with Slow() as slow:
         options: dict[str, Any] = {
             "known": source.known(counts),
@@ -94,7 +100,6 @@ def discover(
             "detection": detection,
             "progress": slow,
         }
-        letters = None if alphabet is None else characters(alphabet)
         named = name_other(counts, letters, **options) if both else None
         found = named.found if named else part_by_part.discover(counts, letters, **options)
     if csv_path is not None:

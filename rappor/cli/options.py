@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -17,6 +18,29 @@ from rappor.decoding.detection import CORRECTIONS, Detection
 from rappor.ground.display import Displayed
 from rappor.ground.errors import ParamsError
 from rappor.protocol.profiles import PROFILES, profile_named
+
+
+class Option(click.Option):
+    """An option whose default is written as people write numbers: 1,000,000 and 1e-9."""
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        """Return the flags and the help; click puts a described default into parentheses."""
+        record = super().get_help_record(ctx)
+        if record is None:
+            return None
+        text = re.sub(r"\[default: \((.*?)\)(?=[;\]])", r"[default: \1", record[1])
+        if self.name != "port":
+            text = re.sub(r"(?<=\[default: )[0-9][0-9.e-]*(?=[;\]])", _written, text)
+        return record[0], text
+
+
+def _written(number: re.Match[str]) -> str:
+    if number[0].isdecimal():
+        return f"{int(number[0]):,}"
+    try:
+        return f"{float(number[0]):g}".replace("e-0", "e-")
+    except ValueError:  # an address
+        return number[0]
 
 
 class ProfileName(click.Choice):  # type: ignore[type-arg]  # generic in late versions only
@@ -61,7 +85,9 @@ def option(flags: str, value: Value, text: str, **settings: Any) -> Any:
     if settings.get("default") is not None:
         settings = {"show_default": True} | settings
     name = settings.pop("name", None)
-    return click.option(*flags.split(), *([name] if name else []), help=text, **settings)
+    return click.option(
+        *flags.split(), *([name] if name else []), cls=Option, help=text, **settings
+    )
 
 
 def flag(flags: str, text: str, *, name: str | None = None) -> Any:

@@ -99,7 +99,7 @@ def plan(
         params = with_numbers(metric.params, planned.params)
         planned = dataclasses.replace(planned, params=params)
     compared = compare_repeats(planned, epochs=pace.epochs, once=pace.once) if each > 1 else ()
-    entry = planned.to_toml(name if metric is None else metric.name, **terms)
+    entry = planned.to_toml(name, **terms) if metric is None else subject.entry(planned.params)
     if subject.write:
         subject.write_numbers(planned.params)
     save_chart(planned, chart)

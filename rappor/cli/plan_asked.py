@@ -164,6 +164,14 @@ class Subject:
         noise = {letter: getattr(strings, letter) for letter in NOISE}
         return dataclasses.replace(self.metric.params, **noise, insecure=True)
 
+    def entry(self, params: Params) -> str:
+        """Return the metric's entry with the planned numbers, as `write_numbers` writes it."""
+        from rappor.planning.entry import replaced_entry
+
+        assert self.registry_path is not None
+        assert self.metric_name is not None
+        return replaced_entry(read_text(self.registry_path), self.metric_name, params)
+
     def write_numbers(self, params: Params) -> None:
         """Write the planned numbers into the metric's entry."""
         from rappor.planning.entry import replace_numbers
@@ -292,7 +300,7 @@ class Strings:
     """Which strings devices hold, and how many candidates there are."""
 
     candidates: int | None = asked(
-        "N", "Candidate strings that will be tested.  [default: 1000, or all answers]"
+        "N", "Candidate strings that will be tested.  [default: 1,000, or all answers]"
     )
     zipf: float | None = asked(
         "EXPONENT", "Assume shares in proportion to rank^-EXPONENT.  [default: 1]"

@@ -86,7 +86,7 @@ def privacy(
         COUNT,
         "Devices of a collection, for the detection limit.",
         default=1_000_000,
-        show_default="1e6",
+        show_default="1,000,000",
     ),
     candidates: int = asked(COUNT, "Candidate strings, for the detection limit.", default=1000),
     changed: str | None = asked(

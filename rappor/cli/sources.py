@@ -10,7 +10,7 @@ import click
 
 from rappor.cli.count_files import check_counts, days_of, is_pair, only_name, read_counts
 from rappor.cli.options import argument, asked, metric_option, registry_option
-from rappor.ground.errors import DecodeError, MetricError
+from rappor.ground.errors import DecodeError, FileError, MetricError
 from rappor.ground.files import read_text, sha256_of
 from rappor.protocol.encodings import encoding_of
 from rappor.protocol.params import Params
@@ -246,7 +246,7 @@ class PartSource(Source):
 def _checked(listed: Candidates, path: str, params: Params) -> Candidates:
     """Refuse a file without candidates; add the empty string where devices send it."""
     if listed.is_held and len(listed) == 0:
-        raise DecodeError(f"{path}: it has no candidates: write one string per line")
+        raise FileError(path, "it has no candidates: write one string per line")
     return listed.with_empty() if params.other else listed
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rappor.cli.commands import command
 from rappor.cli.console import Slow, print_json, show, table
-from rappor.cli.numbers import WholeNumber
+from rappor.cli.numbers import COUNT, WholeNumber
 from rappor.cli.options import asked, chart_option, grouped, json_option, seed_option
 from rappor.ground.ranges import check_number
 from rappor.trust.models import trust_models
@@ -33,7 +33,7 @@ class _Survey:
     """The question that all models answer."""
 
     epsilon: float = asked("NATS", "Privacy loss of one answer.", default=1.0)
-    devices: int = asked("N", "Devices that answer.", default=100_000, show_default="1e5")
+    devices: int = asked(COUNT, "Devices that answer.", default=100_000)
     share: float = asked("SHARE", "Share of the devices that have the property.", default=0.3)
     delta: float = asked(
         "PROBABILITY",

@@ -144,14 +144,27 @@ def saved(text: str, path: str | os.PathLike[str] | None) -> str:
 def read_text(path: str | os.PathLike[str]) -> str:
     """Read a whole text file in UTF-8, with or without a byte-order mark.
 
-    Raises FileError where it cannot be read, and with the line where it is not UTF-8.
+    Raises FileError where it cannot be read, and with the line where it is not UTF-8 or has a zero
+    byte: UTF-16 of plain letters is UTF-8 with a zero beside each.
     """
     try:
-        return (data := Path(path).read_bytes()).decode("utf-8-sig")
+        data = Path(path).read_bytes()
     except OSError as error:
         raise FileError(path, error.strerror or "unreadable") from None
+    try:
+        text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-        reason = "it is not UTF-8 but UTF-16: save it as UTF-8" if wide else "it is not UTF-8"
-        raise FileError(path, reason, line=line) from None
+        raise _no_text(path, data, error.start) from None
+    if "\0" in text:
+        raise _no_text(path, data, data.index(b"\0"))
+    return text
+
+
+def _no_text(path: str | os.PathLike[str], data: bytes, at: int) -> FileError:
+    return FileError(path, not_utf_8(data), line=data.count(b"\n", 0, at) + 1)
+
+
+def not_utf_8(data: bytes) -> str:
+    """Say what bytes are that are no text in UTF-8, in which a zero byte would be a character."""
+    wide = b"\0" in data or data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    return f"it is not UTF-8{' but UTF-16, or binary: save it as UTF-8' if wide else ''}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from rappor.decoding.p_values import PValues
 from rappor.decoding.thresholds import Thresholds
 from rappor.panels.regression import Changes
 
-KINDS: Final = ("difference", "slope", "thirds", "step", "rest", "own")
+Kind: TypeAlias = Literal["difference", "slope", "thirds", "step", "rest", "own"]
 """What contrasts are: one sample against another, a line through all, the last third of them
 against the first, one period against the one before, a segment against all others, or weights of
 the analyst's own."""
@@ -32,14 +32,14 @@ class Asked:
     `before` and `after` are weights of samples that sum to 1.
     """
 
-    kind: str
+    kind: Kind
     name: str
     weights: Floats
     before: Floats
     after: Floats
 
     @classmethod
-    def of(cls, kind: str, name: str, weights: Floats) -> Asked:
+    def of(cls, kind: Kind, name: str, weights: Floats) -> Asked:
         """Ask for weights; samples of negative weight are before those of positive weight."""
         before, after = (np.maximum(sign * weights, 0.0) for sign in (-1, 1))
         return cls(
@@ -57,7 +57,7 @@ class SampleContrast:
 
     Attributes
     ----------
-    kind : one of `KINDS`.
+    kind : a `Kind`.
     name : what is compared, such as "from May to June".
     weights : (t,) float64, one for each sample. They sum to 0.
     how : "rows" where unchanged strings cancel, "answers" where bits are answers, "apart" where
@@ -77,7 +77,7 @@ class SampleContrast:
     rows_p_value : its part that asks all bits, candidates or not; None without rows.
     """
 
-    kind: str
+    kind: Kind
     name: str
     weights: Floats
     how: str

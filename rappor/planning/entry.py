@@ -6,7 +6,7 @@ import dataclasses
 import json
 import re
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from rappor.ground.errors import FileError, MetricError
 from rappor.planning.noise import shortest, shortest_forced
@@ -40,15 +40,10 @@ def write_registry(metric: Metric) -> str:
     Raises MetricError if the metric is of what is in another one's `other`, which has the entry.
     """
     name, epoch = metric.name, metric.epoch
-    if metric.params.other and encoding_of(metric.params).hashed:
-        raise MetricError(f"metric {name!r} has no entry: plan the metric whose other it names")
-    total = sum(reserve(each).total for each in (metric, *_beside(metric)))
     epochs = ", ".join(f'"{other}"' for other in ("quarter", "month", "year") if other != epoch)
     return "\n".join(
         [
-            "[budget]",
-            f"total = {total:g}  # nats in a calendar year, this metric alone",
-            "",
+            *_budget_lines(metric),
             header(name),
             f"description = {json.dumps(metric.description, ensure_ascii=False)}",
             f"owner = {json.dumps(metric.owner, ensure_ascii=False)}",
@@ -60,6 +55,16 @@ def write_registry(metric: Metric) -> str:
             "",
         ]
     )
+
+
+def _budget_lines(metric: Metric) -> list[str]:
+    """Write the budget that a metric needs alone."""
+    if metric.params.other and encoding_of(metric.params).hashed:
+        raise MetricError(
+            f"metric {metric.name!r} has no entry: plan the metric whose other it names"
+        )
+    total = sum(reserve(each).total for each in (metric, *_beside(metric)))
+    return ["[budget]", f"total = {total:g}  # nats in a calendar year, this metric alone", ""]
 
 
 def _beside(metric: Metric) -> Iterator[Metric]:
@@ -122,16 +127,47 @@ def replace_numbers(text: str, name: str, params: Params) -> str:
     each, or its budget cannot pay the new loss.
     """
     old = Registry.loads(text).metric(name)
+    changed = "\n".join(_replaced(text, name, params).lines)
+    if _read(changed, name) != dataclasses.replace(old, params=with_numbers(old.params, params)):
+        raise MetricError(f"metric {name}: its entry must be a table with a line for each number")
+    return changed
+
+
+def replaced_entry(text: str, name: str, params: Params) -> str:
+    """Return a registry of one metric of another registry, as `replace_numbers` would write it.
+
+    Where that one's lines cannot be changed, the entry is written anew.
+    """
+    old = Registry.loads(text).metric(name)
+    new = dataclasses.replace(old, params=with_numbers(old.params, params))
+    head = _budget_lines(new)
+    try:
+        lines, first, last = _replaced(text, name, params)
+    except MetricError:
+        return write_registry(new)
+    while last < len(lines) and (not _TABLE.match(lines[last]) or _is_below(lines[last], name)):
+        last += 1
+    shown = "\n".join([*head, *lines[first:last]]).rstrip() + "\n"
+    return shown if _read(shown, name) == new else write_registry(new)
+
+
+class _Replaced(NamedTuple):
+    """Lines of a registry, and where the table of the changed entry begins and ends."""
+
+    lines: list[str]
+    first: int
+    last: int
+
+
+def _replaced(text: str, name: str, params: Params) -> _Replaced:
+    """Replace the numbers of an entry."""
     lines = text.split("\n")
     first = _first_line(lines, name)
     last = next((i for i in range(first + 1, len(lines)) if _TABLE.match(lines[i])), len(lines))
     kept = [line for line in lines[first + 1 : last] if not _is_replaced(line)]
     end = max((i + 1 for i, line in enumerate(kept) if line.strip()), default=0)
-    entry = [*kept[:end], *_numbers(params), *kept[end:]]
-    changed = "\n".join([*lines[: first + 1], *entry, *lines[last:]])
-    if _read(changed, name) != dataclasses.replace(old, params=with_numbers(old.params, params)):
-        raise MetricError(f"metric {name}: its entry must be a table with a line for each number")
-    return changed
+    entry = [lines[first], *kept[:end], *_numbers(params), *kept[end:]]
+    return _Replaced([*lines[:first], *entry, *lines[last:]], first, first + len(entry))
 
 
 def with_numbers(params: Params, planned: Params) -> Params:
@@ -150,12 +186,21 @@ def _read(text: str, name: str) -> Metric | None:
 
 def _first_line(lines: list[str], name: str) -> int:
     """Return the line of the entry's header."""
-    quoted = re.escape(name)
-    pattern = re.compile(rf"\s*\[\s*metrics\s*\.\s*(?:{quoted}|\"{quoted}\"|'{quoted}')\s*\]")
-    found = [i for i, line in enumerate(lines) if pattern.match(line)]
+    found = [i for i, line in enumerate(lines) if re.match(_table_of(name) + r"\]", line)]
     if len(found) != 1:
         raise MetricError(f"metric {name}: the registry must have one line {header(name)}")
     return found[0]
+
+
+def _is_below(line: str, name: str) -> bool:
+    """Return whether a line is the header of a table inside the entry, as of its segments."""
+    return re.match(_table_of(name) + r"\.", line) is not None
+
+
+def _table_of(name: str) -> str:
+    """Return a pattern of the beginning of the entry's header."""
+    quoted = re.escape(name)
+    return rf"\s*\[\s*metrics\s*\.\s*(?:{quoted}|\"{quoted}\"|'{quoted}')\s*"
 
 
 def _is_replaced(line: str) -> bool:

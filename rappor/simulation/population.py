@@ -79,6 +79,8 @@ class Population:
                 shares[value] = share
         except (ParamsError, csv.Error) as error:
             raise FileError(path, str(error), line=max(rows.line_num, 1)) from None
+        if not shares:
+            raise FileError(path, "it has a header and no values")
         try:
             return cls(tuple(shares), list(shares.values()))
         except ParamsError as error:

@@ -86,6 +86,16 @@ def test_every_block_runs(printed: Mapping[Block, str], collector: AcceptingColl
     ]
 
 
+@pytest.mark.slow
+def test_the_block_for_tests_needs_no_edit_of_the_registry(tmp_path: Path) -> None:
+    """It runs beside the page's file as it stands."""
+    (registry,) = (block for block in BLOCKS if block.language == "toml")
+    (block,) = (block for block in BLOCKS if "MemoryTransport" in block.text)
+    (tmp_path / "metrics.toml").write_text(registry.text)
+    ended = run_script(f"python3 -c {shlex.quote(block.text)}", tmp_path)
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
 def test_tool_sends_at_once(printed: Mapping[Block, str]) -> None:
     """The first recipe says what became of its report."""
     assert output_of("flushed", printed) == "the collector accepted everything\n"

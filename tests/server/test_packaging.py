@@ -182,6 +182,7 @@ def test_commands_find_their_settings_and_make_no_database(tmp_path: Path) -> No
         answer = run_command(*arguments, **named)
         assert answer.returncode == 2, arguments
         assert "database must be that of a collector" in answer.stderr
+        assert "nowhere.sqlite3, which does not exist: run rappor-server serve" in answer.stderr
         assert not absent.exists()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["metrics.toml", "server.toml"]
     assert run_command("migrate", **named).returncode == 0

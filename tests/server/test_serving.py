@@ -288,6 +288,9 @@ def test_a_start_gives_up_in_a_sentence(tmp_path: Path) -> None:
     """A database that never answers, or an address that is taken, ends with exit code 2."""
     registry = tmp_path / "metrics.toml"
     registry.write_text(REGISTRY)
+    answer = run_command("serve")
+    assert answer.returncode == 2
+    assert "given as the argument REGISTRY, in RAPPOR_SERVER_REGISTRY" in answer.stderr
     absent = f"postgresql://nobody@127.0.0.1:{free_port()}/nothing"
     answer = run_command("serve", str(registry), "--database", absent, "--database-seconds", "1")
     assert answer.returncode == 2

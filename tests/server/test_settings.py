@@ -77,7 +77,7 @@ WRONG = (
     ("--workers 2", "", "workers must be 1 on SQLite"),
     ("--workers 2 --database postgresql://a/b --debug-key-file k", "", "there is a debug_key_file"),
     ("--workers 2 --database postgresql://a/b", "", "where there are several workers"),
-    ("--registry=", "", "registry must be given"),
+    ("--registry=", "", "registry must be given with --registry FILE, in RAPPOR_SERVER_REGISTRY"),
 )
 
 

@@ -1,6 +1,6 @@
 """The `rappor-client` command.
 
-Exit codes: 0 done, 1 not done, 2 usage (a wrong argument, file or entry), 130 interrupted.
+Exit codes: 0 done, 1 the answer is no, 2 wrong use or input, 130 interrupted.
 """
 
 from __future__ import annotations

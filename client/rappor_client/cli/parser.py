@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import math
+import sys
 from argparse import Namespace
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from rappor_client.version import installed_version
 
@@ -41,6 +42,11 @@ class _Parser(argparse.ArgumentParser):
         )
         self.add_argument("-h", "--help", action="help", help="Print this help.")
 
+    def error(self, message: str) -> NoReturn:
+        """End with the usage and the sentence, which begins like every other error."""
+        self.print_usage(sys.stderr)
+        self.exit(2, f"{PROGRAM}: {message}\n")
+
 
 def argument(*names: str, **settings: Any) -> Argument:
     """Note an argument of a command."""
@@ -51,7 +57,8 @@ def program(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
     """Return the parser of the whole command line."""
     parser = _Parser(
         prog=PROGRAM,
-        description="See what a device has sent and spent, erase it, or build one in.",
+        description="See what a device has sent and spent, erase it, or build one in.\n\n"
+        "Exit codes: 0 done, 1 the answer is no, 2 wrong use or input, 130 interrupted.",
         epilog=_examples(f"{PROGRAM} show ~/.local/share/myapp/telemetry"),
     )
     version = f"{PROGRAM} {installed_version()}".rstrip()

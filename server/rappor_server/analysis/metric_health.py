@@ -23,6 +23,8 @@ _DAY: Final = datetime.timedelta(days=1)
 _DAYS_LISTED: Final = 31
 _MANY_REFUSED: Final = 0.05
 """Part of the released reports that may be refused in a week before a metric is not good."""
+_MOST_WAITING: Final = 7
+"""Days that have ended and may wait for their release before a metric is not good."""
 _SOON: Final = 30
 """Days before a metric expires from which on it says so."""
 
@@ -94,6 +96,10 @@ class MetricHealth:
         if not self.days:
             need = max(self.metric.min_reports, 1)
             return State("waiting", f"for {counted(need, 'report')} from days that have ended")
+        waiting = sum(day < self._day for day in self.withheld)
+        if waiting > _MOST_WAITING:
+            few = f"{counted(waiting, 'past day')} not yet released"
+            return State("sparse", f"{few}: cohorts have too few reports")
         if not self.week and not self.today and not self.withheld:
             return State("silent", f"no reports since {self.days[-1].day}")
         if self.refused_week > _MANY_REFUSED * self.week:

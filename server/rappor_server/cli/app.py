@@ -8,7 +8,7 @@ from typing import Final
 import click
 from click.shell_completion import get_completion_class
 
-from rappor.cli.commands import Group
+from rappor.cli.commands import Group, show_refusal
 from rappor.ground.errors import RapporError
 from rappor_server.cli.check import check
 from rappor_server.cli.database import backup, export, migrate, prune, restore
@@ -36,8 +36,7 @@ _INTERRUPTED: Final = 130
 def server() -> None:
     """Collect noisy reports, keep their sums, and answer analysts.
 
-    The exit code is 0 when a command is done, 1 when the answer is no (a check refuses an edit, a
-    name is not there), 2 for a wrong argument, file or entry, and 130 when it was interrupted.
+    Exit codes: 0 done, 1 the answer is no, 2 wrong use or input, 130 interrupted.
     """
 
 
@@ -66,7 +65,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except click.exceptions.Abort:
         return _INTERRUPTED
     except click.ClickException as error:
-        error.show()
+        show_refusal(error, _NAME)
         return _FAILED
     except RapporError as error:
         return _fail(str(error))

@@ -98,9 +98,9 @@ def prune(*, yes: bool, **options: Any) -> None:
     """Delete the keys of uploads after 14 days, and raw reports after --report-days.
 
     The command also closes the blocks of past days. Run it once a day. It deletes nothing if
-    this machine's clock is more than two days from the last day on which a collector ran, or
-    that day from the one before, or if uploads came more than 14 days after those before.
-    Its exit status is not 0 while groups of uploads are set apart that cannot be read.
+    the clock looks wrong: more than two days after the collector's last day, or after a gap of
+    more than two days before that day, or of more than 14 days between uploads.
+    Its exit code is not 0 while groups of uploads are set apart that cannot be read.
     """
     from rappor_server.analysis.closing import close_all, earlier_of_clocks
     from rappor_server.storage import retention

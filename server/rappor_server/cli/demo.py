@@ -54,7 +54,7 @@ _PATIENCE = 600.0
 def demo(*, keep: Path | None, port: int, no_browser: bool) -> int:
     """Show a full dashboard: eight weeks of reports from simulated devices.
 
-    A collector starts on this machine, simulated devices send it about 230,000 reports over HTTP,
+    A collector starts on this machine, simulated devices send it about 280,000 reports over HTTP,
     and the pages open in the browser. The metrics are a string whose share rises, a new string that
     no category covers, and a question by category in two segments. Ctrl-C ends the demo.
     """
@@ -97,7 +97,8 @@ def _fill(settings: Settings, registry: Path) -> bool:
     click.echo(f"{WEEKS} weeks of reports from simulated devices, day by day:")
 
     def tell(week: int) -> None:
-        click.echo(f"\r{week} of {WEEKS} weeks", nl=week == WEEKS)
+        begin, end = ("\r", week == WEEKS) if sys.stdout.isatty() else ("", True)
+        click.echo(f"{begin}{week} of {WEEKS} weeks", nl=end)
 
     def send(server: Server, url: str) -> None:
         try:

@@ -39,7 +39,7 @@ expires = 2099-12-31
 encoding = "onehot"
 categories = ["vscode", "vim", "intellij", "emacs"]
 other = "discover"     # the other editors, in the metric editor.other
-parts = [{name = "prefix:3", share = 0.1}, {name = "whole"}]
+parts = [{name = "prefix:3", share = 0.5}, {name = "whole"}]
 profile = "balanced"
 epoch = "quarter"
 interval = "week"
@@ -106,7 +106,7 @@ STREAMS: Final = (
     ),
     Stream(
         metric="editor.other",
-        reports=1400,
+        reports=2000,
         first={"": 82, "sublime": 7, "helix": 6, "nano": 5, "zed": -5.5},
         steps={"": -2.0, "zed": 2.5},
     ),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from rappor.cli.options import Option
 from rappor.ground.files import read_text
 from rappor_server.errors import ConfigError
 from rappor_server.settings import Settings
@@ -85,6 +86,7 @@ def _option(name: str, *, is_hidden: bool) -> Decorator:
     field = _FIELDS[name]
     return click.option(
         f"--{name.replace('_', '-')}",
+        cls=Option,
         default=None if field.default == () else field.default,
         show_default=field.default not in ("", False, ()),
         is_flag=field.default is False,
@@ -131,9 +133,11 @@ def read_settings(options: Mapping[str, Any]) -> Settings:
             f"put the address in {_PREFIX}DATABASE"
         )
     if not options["registry"]:
+        command = click.get_current_context().command
+        is_option = any("--registry" in each.opts for each in command.params)
+        given = "with --registry FILE" if is_option else "as the argument REGISTRY"
         raise ConfigError(
-            f"registry must be given, as --registry FILE, in {_PREFIX}REGISTRY or in the file of "
-            "settings"
+            f"registry must be given {given}, in {_PREFIX}REGISTRY or in the file of settings"
         )
     return Settings(**options)
 
@@ -154,12 +158,14 @@ def check_database(chosen: Settings) -> None:
     from rappor_server.storage.database import is_empty, opened
 
     url = parse_url(chosen.database)
-    is_there = url.drivername != "sqlite" or Path(str(url.database)).exists()
-    if is_there:
+    fault = "is empty"
+    if url.drivername == "sqlite" and not Path(str(url.database)).exists():
+        fault = "does not exist"
+    else:
         with opened(chosen.database) as engine:
-            is_there = not is_empty(engine)
-    if not is_there:
-        raise ConfigError(
-            f"database must be that of a collector, got {url.render_as_string()}, which is "
-            "empty: run rappor-server serve or migrate to create the tables"
-        )
+            if not is_empty(engine):
+                return
+    raise ConfigError(
+        f"database must be that of a collector, got {url.render_as_string()}, which {fault}: run "
+        "rappor-server serve or migrate to create the tables"
+    )

@@ -22,7 +22,7 @@ _NAMES: Final = [field.name for field in dataclasses.fields(Settings) if field.n
     cls=Command,
     examples=(
         "rappor-server serve metrics.toml",
-        "rappor-server serve metrics.toml --port 8181 --rate 60",
+        "rappor-server serve metrics.toml --admin 127.0.0.1:9090 --pages",
     ),
 )
 @click.argument("registry", type=click.Path(), envvar="RAPPOR_SERVER_REGISTRY", required=False)
@@ -34,7 +34,8 @@ def serve(**options: Any) -> int:
     Without options it listens on http://127.0.0.1:8080 and keeps an SQLite file beside the
     registry. The settings file may name the registry instead. On SIGHUP the collector reads the
     registry, the keys, the stops and the certificate again. On SIGTERM it commits the uploads that
-    are waiting, and stops.
+    are waiting, and stops. The exit code is 1 if no worker starts, and 3 if the database fails
+    while the collector starts.
     """
     from rappor_server import logs
 

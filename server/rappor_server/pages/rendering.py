@@ -5,10 +5,11 @@ Every text is escaped where it is written, and characters that would not be seen
 
 from __future__ import annotations
 
+import datetime
 import hashlib
 import importlib.util
 import pkgutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import jinja2
@@ -52,6 +53,17 @@ def _sentence(detail: str) -> str:
     return f"{detail[:1].upper()}{detail[1:].removesuffix('.')}."
 
 
+def spans(days: Sequence[datetime.date]) -> str:
+    """Write days in order, those that follow one another as one span."""
+    found: list[list[datetime.date]] = []
+    for day in days:
+        if found and day - found[-1][-1] == datetime.timedelta(days=1):
+            found[-1] = [found[-1][0], day]
+        else:
+            found.append([day])
+    return ", ".join(" to ".join(map(str, span)) for span in found)
+
+
 def _address(name: str) -> str:
     return f"/pages/static/{name}?v={FILES[name].version}"
 
@@ -70,6 +82,7 @@ _TEMPLATES.filters["number"] = lambda number: f"{number:,}"
 _TEMPLATES.filters["counted"] = counted
 _TEMPLATES.filters["nats"] = nats
 _TEMPLATES.filters["sentence"] = _sentence
+_TEMPLATES.filters["spans"] = spans
 
 
 def render(template: str, **values: Any) -> str:

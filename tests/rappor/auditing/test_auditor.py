@@ -349,7 +349,8 @@ def test_a_loss_is_told_with_its_claim_and_its_reach() -> None:
     assert check.bound is not None
     assert check.claim == epsilon_1(SMALL.params)
     assert check.detail == (
-        f"at least {check.bound:.4f} of {check.claim:.4f} ({check.bound / check.claim:.1%}); "
+        f"at least {check.bound:.4f} of {check.claim:.4f} "
+        f"({100 * check.bound / check.claim:.1f} %); "
         f"1,000 trials can reach about {check.reach:.4f}"
     )
 

@@ -26,7 +26,8 @@ def test_a_check_says_what_deviates_most() -> None:
     cases = [Case("bit 7 given true 0", 252, 500, 0.5), Case("bit 8 given true 0", 0, 0, 0.5)]
     check = binomial_check("share of ones", [*cases, Case("bit 119 given true 1", 488, 880, 0.5)])
     assert check.detail == (
-        "largest deviation of 2 counts: bit 119 given true 1: observed .555, expected .500, n = 880"
+        "largest deviation of 2 counts: bit 119 given true 1: observed 0.555, expected 0.500, "
+        "n = 880"
     )
     assert check.verdict == "pass"
     both_sides, counts = 2, 2
@@ -36,7 +37,10 @@ def test_a_check_says_what_deviates_most() -> None:
 
 @pytest.mark.parametrize(
     ("ones", "n", "words"),
-    [(1, 1, "observed 1.000, expected .500"), (500_300, 10**6, "observed .5003, expected .5000")],
+    [
+        (1, 1, "observed 1.000, expected 0.500"),
+        (500_300, 10**6, "observed 0.5003, expected 0.5000"),
+    ],
 )
 def test_a_share_has_a_digit_more_than_its_standard_error(ones: int, n: int, words: str) -> None:
     """Large counts differ in their later digits only; a single one is not the largest of any."""

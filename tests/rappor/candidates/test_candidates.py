@@ -35,7 +35,7 @@ LETTERS = [
     "\x85",
     '"d",e',
     "\ufeffm",
-    "\0",
+    "\1",
     "a",
 ]
 
@@ -108,7 +108,8 @@ def test_a_file_too_long_to_be_held_is_read_for_every_pass(
     ("data", "message"),
     [
         (b"a\nb\nM\xfcller\n", "candidates.txt, line 3: it is not UTF-8"),
-        ("a\nb".encode("utf-16"), "line 1: it is not UTF-8"),
+        ("a\nb".encode("utf-16"), "line 1: it is not UTF-8 but UTF-16, or binary: save"),
+        ("a\nb\n".encode("utf-16-le"), "line 1: it is not UTF-8 but UTF-16"),
         (b"good\n" * 300_000 + b"\xff\n", "line 300001: it is not UTF-8"),
         (gzip.compress(b"word\n" * 1000, mtime=0)[:-12], "candidates.txt: it cannot be unpacked"),
     ],

@@ -44,7 +44,7 @@ def test_demo_draws_values_by_weights(shell: Shell) -> None:
 
 def test_demo_takes_any_line_for_a_value(shell: Shell) -> None:
     """A first line that a reader of tables would refuse is a value like others."""
-    (shell.place / "own.txt").write_text("x" * 200_000 + "\n" + 'a\0"\n' * 200)
+    (shell.place / "own.txt").write_text("x" * 200_000 + "\n" + 'a\1"\n' * 200)
     out = ok(shell("demo", "--values", "own.txt", "--seed", "1", "--json"))
     assert json.loads(out)["reports"] == 201
 
@@ -101,7 +101,10 @@ def test_demo_ends_with_what_an_observer_can_believe(shell: Shell) -> None:
         (b"\n\n", "it is empty: write one value a line"),
         (b"value;count\ncat;3\n", "its columns are separated by semicolons: use commas"),
         (b"value\tcount\ncat\t3\n", "its columns are separated by tabs: use commas"),
-        ("value,count\ncat,3\n".encode("utf-16"), "it is not UTF-8 but UTF-16: save it as UTF-8"),
+        ("value,count\ncat,3\n".encode("utf-16"), "it is not UTF-8 but UTF-16, or binary: save it"),
+        ("cat\ndog\n".encode("utf-16-le"), "line 1: it is not UTF-8 but UTF-16"),
+        (b"value,count\n", "it has a header and no values"),
+        (b"Paris, France\nRome\n", "a value with a comma needs one"),
         (b"\xff", "it is not UTF-8"),
         (b"value,count\ncat,1.5\n", "count must be a whole number"),
         (b"name,devices\ncat,3\n", "the header must be"),

@@ -84,6 +84,8 @@ def test_no_page_is_cut(words: tuple[str, ...], capfd: pytest.CaptureFixture[str
     assert max(map(len, text.splitlines())) <= 80
     assert "..." not in text
     assert "…" not in text
+    defaults = re.findall(r"\[default: ([^\]]*)\]", " ".join(text.split()))
+    assert not [each for each in defaults if re.search(r"\d{4}|\de\d|e-0|^\(", each)]
 
 
 @pytest.mark.parametrize("words", [words for words in COMMANDS if words], ids=" ".join)

@@ -6,6 +6,9 @@ import re
 
 import click
 from places import ROOT
+from rappor_client.cli.app import COMMANDS
+from rappor_client.cli.parser import program
+from rappor_server.cli.app import server
 
 from rappor.cli.app import INTERRUPTED, NO_ANSWER, USAGE, cli
 
@@ -53,6 +56,9 @@ def test_commands_with_and_without_json() -> None:
 
 
 def test_exit_codes_are_those_of_the_program() -> None:
-    """Done, no answer, usage, interrupted."""
+    """Done, no answer, usage, interrupted; the helps of all three programs say the same."""
     codes = re.findall(r"^\| (\d+) \|", section("## Exit codes"), flags=re.MULTILINE)
     assert list(map(int, codes)) == [0, NO_ANSWER, USAGE, INTERRUPTED]
+    told = "Exit codes: 0 done, 1 the answer is no, 2 wrong use or input, 130 interrupted."
+    for text in (cli.help, server.help, program(COMMANDS).format_help()):
+        assert told in " ".join((text or "").split())

@@ -112,15 +112,15 @@ def test_decode_of_no_reports_is_no_answer(shell: Shell) -> None:
 @pytest.mark.parametrize(
     ("content", "code", "reason"),
     [
-        (b"", 1, "asked.txt: it has no candidates: write one string per line"),
-        (b"\n\n \n", 1, "it has no candidates"),
+        (b"", 2, "asked.txt: it has no candidates: write one string per line"),
+        (b"\n\n \n", 2, "it has no candidates"),
         (b"good\n\xff\xfe\n", 2, "line 2"),
         (b"qwant\n", 0, ""),
         (b"x" * 1_000_000 + b"\nqwant\n", 0, ""),
     ],
 )
 def test_candidate_files(shell: Shell, counts: str, content: bytes, code: int, reason: str) -> None:
-    """None is no answer, bad UTF-8 is told with its line, one will do, a long line is fine."""
+    """None is a wrong file, bad UTF-8 is told with its line, one will do, a long line is fine."""
     (shell.place / "asked.txt").write_bytes(content)
     got, _, err = shell.metric("decode", counts, "--candidates", "asked.txt", "--json")
     assert got == code

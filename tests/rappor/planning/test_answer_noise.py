@@ -246,7 +246,11 @@ expires = 2030-12-31
 epoch = "quarter"
 encoding = "bloom"
 normalize = "host"
+candidates = "pages.txt"
 profile = "balanced"  # for now
+
+[metrics.page.segments]
+platform = ["desktop", "phone"]
 
 # and
 [metrics."theme.dark"]
@@ -288,7 +292,7 @@ def test_numbers_of_an_entry_are_replaced_and_nothing_else() -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        (REGISTRY.replace("[metrics.page]", "[metrics.pages]"), "unknown metric 'page'"),
+        (REGISTRY.replace("[metrics.page", "[metrics.pages"), "unknown metric 'page'"),
         (REGISTRY.replace("total = 100", "total = 45"), "total"),
         (
             REGISTRY.replace("# asked in March", "").replace(
@@ -354,7 +358,9 @@ def test_command_plans_for_a_metric_and_writes_its_numbers(
     code, out, _ = command(capsys, *words, *budget, "--json")
     assert code == 0
     assert path.read_text() == REGISTRY
+    printed = json.loads(out)["toml"].partition("\n\n")[2]
     code, out, _ = command(capsys, *words, *budget, "--write", "--json")
+    assert path.read_text().endswith(printed)
     assert code == 0
     written = Registry.load(path)["theme.dark"].params
     assert written.fingerprint == json.loads(out)["fingerprint"]
@@ -366,4 +372,4 @@ def test_command_plans_for_a_metric_and_writes_its_numbers(
     assert epsilon_inf(page) <= 3
     answer = json.loads(command(capsys, *of_page, "--json")[1])
     assert answer["fingerprint"] == page.fingerprint
-    assert Registry.loads(answer["toml"])["page"].params == page
+    assert Registry.loads(answer["toml"])["page"] == Registry.load(path)["page"]

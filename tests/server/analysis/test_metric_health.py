@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import datetime
 
-from collectors import ACCEPTED, TODAY, commit, count_group, report_of, upload_of
+from collectors import ACCEPTED, TODAY, commit, count_group, day, report_of, upload_of
+from rappor_server.analysis.closing import close_all
 from rappor_server.analysis.metric_health import HealthReport, HealthTask, Refused
+from rappor_server.pages.rendering import spans
 from rappor_server.storage.blocks import SET_ASIDE
 from sqlalchemy import Engine
 
@@ -62,3 +64,19 @@ def test_a_word_says_how_a_metric_is(engine: Engine) -> None:
     later = HealthTask(metrics=[ACCEPTED.registry["page"]], today=TODAY + 20 * DAY)
     silent = later.run(engine, lambda _: None).metrics[0]
     assert silent.state == ("silent", f"no reports since {TODAY - DAY}")
+
+
+def test_many_days_that_wait_are_sparse(engine: Engine) -> None:
+    """A released week does not hide that the days of a cohort wait; a page writes spans."""
+    full = [report_of("small", cohort=(0, 2, 3)[i % 3]) for i in range(36)]
+    commit(engine, upload_of(*full), today=TODAY - DAY)
+    close_all(engine, [ACCEPTED.registry["small"]], TODAY)
+    for days in (0, 1, 2, 3, 5, 6, 7, 8):
+        commit(engine, upload_of(report_of("small")), today=TODAY - days * DAY)
+    assert health(engine, "small").metrics[0].state.word == "good"
+    commit(engine, upload_of(report_of("small")), today=TODAY - 9 * DAY)
+    small = health(engine, "small").metrics[0]
+    reason = "8 past days not yet released: cohorts have too few reports"
+    assert small.state == ("sparse", reason)
+    assert spans(small.withheld) == f"{day(-9)} to {day(-5)}, {day(-3)} to {TODAY}"
+    assert spans([TODAY, day(2)]) == f"{TODAY}, {day(2)}"

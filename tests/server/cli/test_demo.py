@@ -31,7 +31,13 @@ def test_the_demo_fills_a_dashboard_and_leaves_nothing(tmp_path: Path) -> None:
     ) as process:
         try:
             assert process.stdout is not None
-            found = next(filter(None, (re.search(r"http://\S+", line) for line in process.stdout)))
+            shown = []
+            for line in process.stdout:
+                shown.append(line)
+                if found := re.search(r"http://\S+", line):
+                    break
+            assert len(shown) == 2 + WEEKS  # a line for each week: this is no terminal
+            assert found is not None
             with httpx.Client(
                 verify=NO_CERTIFICATES, follow_redirects=True, timeout=PATIENCE
             ) as http:
@@ -44,6 +50,8 @@ def test_the_demo_fills_a_dashboard_and_leaves_nothing(tmp_path: Path) -> None:
                     page = http.get(page.url)
                 for name in {stream.metric for stream in STREAMS}:
                     assert f"/pages/metrics/{name}" in page.text
+                    health = http.get(page.url.join(f"/pages/metrics/{name}/health")).text
+                    assert f"<h1>{name}: good</h1>" in health
             process.send_signal(signal.SIGINT)
             assert process.wait(60) == 0
         finally:

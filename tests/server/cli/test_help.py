@@ -57,6 +57,14 @@ def test_pages_are_whole_sentences_at_80_columns(names: tuple[str, ...]) -> None
             assert (option.help or "").endswith("."), option.name
 
 
+def test_defaults_are_written_as_numbers() -> None:
+    """With commas, but for a port, and without a fraction of 0."""
+    page = CliRunner().invoke(server, ["serve", "--help-all"], prog_name="rappor-server").output
+    defaults = re.findall(r"\[default: ([^;\]]*)", " ".join(page.split()))
+    assert [each for each in defaults if re.search(r"\d{4}|\.0$", each)] == ["8080"]
+    assert "4,000,000,000" in defaults
+
+
 def test_serve_shows_eight_options_at_first() -> None:
     """`--help-all` shows the rest too, one for each setting."""
     first = run_command("serve", "--help", COLUMNS="80").stdout

@@ -110,7 +110,7 @@ def test_a_metric_says_how_it_is(reader: Visitor) -> None:
     by_day = tables(page)["Released reports, by the last day of each block, newest first"]
     assert by_day[1:] == [[str(day), "20,000"] for day in reversed(DAYS)]
     over = reader.get("/pages/metrics/other/health").text
-    assert "other is expired" in over
+    assert "other: expired" in over
     assert "on 2026-01-01" in over.lower()
     missing = reader.answer("/pages/metrics/other/overview")
     assert "Add a list" in missing.text
