@@ -148,8 +148,6 @@ def demo(
     population, values = _few_words() if small else _population(values_path)
     if values is not None and reports is not None:
         raise click.UsageError("--reports must be omitted where --values counts the devices")
-    if reports is not None and reports < 1:
-        raise click.UsageError(f"--reports must be at least 1, got {reports}")
     n_drawn = reports or (SMALL_REPORTS if small else REPORTS)
     n_reports = n_drawn if values is None else len(values)
     candidates = Candidates.from_list(_most_frequent(population))

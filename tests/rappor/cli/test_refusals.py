@@ -108,7 +108,6 @@ REFUSED = {
     f"audit {STRICT} --client x": "--client needs --registry and --metric",
     f"audit {STRICT} --client x --values y": "--values must be omitted with",
     f"audit {STRICT} --command x --exact --secret-file-option y": "a question names the secret",
-    "demo --reports 0": "--reports must be at least 1, got 0",
     "demo --values own.txt --reports 5": "--reports must be omitted where --values counts",
     "demo --values own.txt --small": "give either --small or --values",
     "demo --values own.txt --other": "give only one of --other, --small and --values",
