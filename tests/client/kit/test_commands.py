@@ -70,6 +70,7 @@ def test_reset_begins_as_a_new_device(tool: Tool) -> None:
     """Another secret, the same answer."""
     tool.run("telemetry", "on")
     tool.run("build")
+    until(lambda: peek(tool.folder).has_secret)  # its worker has begun, and begins no other
     assert "is on" in tool.run("telemetry", "reset")
     assert not peek(tool.folder).has_secret
     assert read(str(tool.folder)).word == "yes"
