@@ -13,7 +13,7 @@ import numpy as np
 
 from rappor.candidates.texts import Texts
 from rappor.ground.errors import FileError, ReportError
-from rappor.ground.files import not_utf_8
+from rappor.ground.files import is_wide, not_utf_8
 from rappor.protocol.normalizers import normalize as normalize_text
 
 _CHUNK: Final = 1 << 20
@@ -81,8 +81,8 @@ class Lines:
             whole.decode()
         except UnicodeDecodeError as error:
             raise self._bad(whole, number, error.start, not_utf_8(whole)) from None
-        if b"\0" in whole:
-            raise self._bad(whole, number, whole.index(b"\0"), not_utf_8(whole))
+        if is_wide(whole):
+            raise self._bad(whole, number, 0, not_utf_8(whole))
         data = np.frombuffer(whole, dtype=np.uint8)
         ends = np.flatnonzero(data == _NEWLINE)
         if data[-1] != _NEWLINE:

@@ -144,27 +144,32 @@ def saved(text: str, path: str | os.PathLike[str] | None) -> str:
 def read_text(path: str | os.PathLike[str]) -> str:
     """Read a whole text file in UTF-8, with or without a byte-order mark.
 
-    Raises FileError where it cannot be read, and with the line where it is not UTF-8 or has a zero
-    byte: UTF-16 of plain letters is UTF-8 with a zero beside each.
+    Raises FileError where it cannot be read, and with the line where it is not UTF-8.
     """
     try:
         data = Path(path).read_bytes()
     except OSError as error:
         raise FileError(path, error.strerror or "unreadable") from None
+    if is_wide(data):
+        raise FileError(path, not_utf_8(data), line=1)
     try:
-        text = data.decode("utf-8-sig")
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise _no_text(path, data, error.start) from None
-    if "\0" in text:
-        raise _no_text(path, data, data.index(b"\0"))
-    return text
+        line = data.count(b"\n", 0, error.start) + 1
+        raise FileError(path, not_utf_8(data), line=line) from None
 
 
-def _no_text(path: str | os.PathLike[str], data: bytes, at: int) -> FileError:
-    return FileError(path, not_utf_8(data), line=data.count(b"\n", 0, at) + 1)
+def is_wide(data: bytes) -> bool:
+    """Return whether bytes are UTF-16: by their mark, or by a zero beside each plain letter.
+
+    Without the mark they are UTF-8 as well, where a zero byte is a character that hardly anybody
+    writes.
+    """
+    has_mark = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    return has_mark or data.count(0) * 3 > len(data)
 
 
 def not_utf_8(data: bytes) -> str:
-    """Say what bytes are that are no text in UTF-8, in which a zero byte would be a character."""
-    wide = b"\0" in data or data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-    return f"it is not UTF-8{' but UTF-16, or binary: save it as UTF-8' if wide else ''}"
+    """Say what bytes are that are no text in UTF-8."""
+    wide = " but UTF-16, or binary: save it as UTF-8" if is_wide(data) else ""
+    return f"it is not UTF-8{wide}"

@@ -44,7 +44,7 @@ def test_demo_draws_values_by_weights(shell: Shell) -> None:
 
 def test_demo_takes_any_line_for_a_value(shell: Shell) -> None:
     """A first line that a reader of tables would refuse is a value like others."""
-    (shell.place / "own.txt").write_text("x" * 200_000 + "\n" + 'a\1"\n' * 200)
+    (shell.place / "own.txt").write_text("x" * 200_000 + "\n" + 'a\0"\n' * 200)
     out = ok(shell("demo", "--values", "own.txt", "--seed", "1", "--json"))
     assert json.loads(out)["reports"] == 201
 
