@@ -39,7 +39,7 @@ export interface Scope extends Omit<Terms, "day" | "accepted" | "segments"> {
 
 /**
  * A value on its way into the store: what its metrics tell of it, and their fingerprints. The page is
- * named, and the event numbered in it, where pages leave events to each other.
+ * named, and the event numbered in it, so that no event is stored twice.
  */
 export interface Recorded {
   page: string;

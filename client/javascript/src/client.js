@@ -5,10 +5,10 @@
 
 import { base64url, fromBase64url } from "./bytes.js";
 import { bounded, dayOf, yearOf } from "./calendar.js";
-import { within } from "./deadline.js";
+import { PATIENCE, within } from "./deadline.js";
 import { Damaged, count, newDevice } from "./device.js";
 import { readValue } from "./encodings.js";
-import { ALL, PATIENCE, erased, isSound } from "./erasing.js";
+import { ALL, erased, isSound } from "./erasing.js";
 import { ParamsError, RapporError } from "./errors.js";
 import { Handover } from "./handover.js";
 import { httpTransport } from "./http_transport.js";
@@ -25,7 +25,7 @@ import { systemCoins } from "./responses.js";
 import { keepParams } from "./scopes.js";
 import { SECRET_BYTES, secretOf } from "./secret.js";
 import { LONGEST_SLEEP, Sender, elapsed } from "./sender.js";
-import { dropMetrics, sentOf } from "./spool.js";
+import { dropMetrics, nWaiting, sentOf } from "./spool.js";
 import { silentUntil } from "./stops.js";
 import { tabsOf } from "./tabs.js";
 import { Uploader } from "./uploader.js";
@@ -45,7 +45,7 @@ import { newId } from "./wire.js";
 /** @typedef {import("./uploader.js").Step} Step */
 /** @typedef {{ secret: CryptoKey, mark: string, maker: Maker }} Identity */
 
-const CHANGING = /** @type {(keyof Documents)[]} */ (["device", "spool", "log"]);
+const CHANGING = ALL.slice(1); // all but the identity
 const MOST_EVENTS = 1000; // in memory
 const RETRY = 10; // seconds until a store that failed is tried again
 const WARN_EVERY = 60;
@@ -80,12 +80,11 @@ export class Client {
   /** @type {Handover} */ #handover;
   /** @type {Promise<unknown> | undefined} */ #committing;
   /** @type {Promise<Identity> | undefined} */ #beginning;
+  /** @type {ReturnType<typeof setTimeout> | undefined} */ #again;
   /** @type {import("./tabs.js").Tabs} */ #tabs;
   /** @type {Uploader | undefined} */ #uploader;
   /** @type {Sender | undefined} */ #sender;
   /** @type {import("./debug_door.js").DebugDoor | undefined} */ #door;
-  #onHide = () => this.#handOver();
-  #onPageHide = () => this.#leave();
 
   /**
    * @param {Registry} registry
@@ -107,14 +106,14 @@ export class Client {
     };
     check(this.#settings);
     demand(typeof optedOut !== "string", "optedOut must be a list of names");
+    this.#handover = new Handover(store);
     for (const name of optedOut) this.#refuse(name);
     this.#tabs = tabsOf(store.channel, (name) => (name ? this.#refuse(name) : this.#forget()));
-    this.#handover = new Handover(store);
     if (transport) {
       this.#uploader = new Uploader({
         ...this.#settings,
         transport,
-        update: (work, strict) => this.#update(CHANGING, work, strict),
+        update: (work, strict) => within(this.#update(CHANGING, work, strict)),
         prepare: (documents) => this.#dropOptedOut(documents),
         together: (name) => together(registry, name),
         pace: (name) => registry.metrics.get(name) ?? { interval: "week" },
@@ -123,8 +122,8 @@ export class Client {
       demand(maxDelay >= 0 && maxDelay < Infinity, "maxDelay must be seconds, at least 0");
       if (background) this.#sender = new Sender((isBacklog) => this.#step({ isBacklog }), { ...this.#settings, maxDelay });
     }
-    globalThis.addEventListener?.("pagehide", this.#onPageHide);
-    globalThis.document?.addEventListener("visibilitychange", this.#onHide);
+    globalThis.addEventListener?.("pagehide", this.#leave);
+    globalThis.document?.addEventListener("visibilitychange", this.#handOver);
   }
 
   /**
@@ -139,7 +138,7 @@ export class Client {
     const isNamed = Object.values(segment).every((value) => typeof value === "string");
     demand(isNamed, "segment must be texts by name");
     // before what may be wrong with the program
-    if (!consent) await within(PATIENCE, erased(store, options.clock)).catch(() => {}); // it goes on
+    if (!consent) await within(erased(store, options.clock)).catch(() => {}); // it goes on
     const transport = options.transport ?? (collector ? httpTransport(collector, key) : undefined);
     const isSecure = Boolean(globalThis.crypto?.subtle);
     const registry = isSecure ? await readRegistry(options.registry, segment) : { total: 0, metrics: new Map() };
@@ -151,7 +150,7 @@ export class Client {
       client.#door = new DebugDoor(told, httpTransport(String(collector), debug, "/v1/debug"));
     }
     if (!isSecure) client.#disable("a page must be of https or of localhost");
-    else if (consent) await client.#safely(() => client.#begin(), undefined);
+    else if (consent) await client.#safely(() => client.#begin());
     return client;
   }
 
@@ -198,6 +197,7 @@ export class Client {
     this.#seq += 1;
     this.#queue.push(event);
     this.#commit();
+    if (globalThis.document?.hidden) this.#handOver(); // it may end at once
     return KEPT;
   }
 
@@ -215,7 +215,7 @@ export class Client {
 
   /** Return how many finished reports have no answer yet. */
   waiting() {
-    return this.#look(({ spool }) => spool.reports.length + spool.uploads.length, 0);
+    return this.#look(({ spool }) => nWaiting(spool), 0);
   }
 
   /** Return the loss so far, in nats: in all, by metric, and what is reserved by year. */
@@ -241,7 +241,7 @@ export class Client {
   async optOut(name) {
     this.#refuse(metricOf(this.#registry, name).name);
     this.#tabs.tell(name);
-    await this.#safely(() => this.#update(CHANGING, (all) => this.#dropOptedOut(all)), undefined);
+    await this.#safely(() => this.#update(CHANGING, (all) => this.#dropOptedOut(all)));
   }
 
   /** End consent: erase everything but the nats reserved, and say what was verified. */
@@ -254,11 +254,10 @@ export class Client {
   async close() {
     await this.#door?.close();
     this.#stopSending();
-    await this.#safely(() => this.#commit(), undefined);
+    await this.#safely(() => this.#commit().then(() => this.#store.close()));
     this.#handOver();
     this.#stopListening();
     this.#tabs.close();
-    await this.#safely(() => this.#store.close(), undefined, PATIENCE / 2);
   }
 
   /**
@@ -270,7 +269,7 @@ export class Client {
   #refusal(metric, today) {
     if (!this.#consent) return "no consent";
     const isRetried = !this.#identity && !this.#beginning; // the store may answer by now
-    if (isRetried) this.#safely(() => this.#begin(), undefined);
+    if (isRetried) this.#safely(() => this.#begin());
     if (this.#disabled) return "disabled";
     if (this.#optedOut.has(metric.name)) return "opted out";
     return today > metric.expires ? "expired" : undefined;
@@ -311,23 +310,22 @@ export class Client {
       /** @type {Map<Recorded, Ready>} */
       const ready = new Map();
       while (this.#consent && this.#queue.length) {
+        clearTimeout(this.#again);
+        this.#again = setTimeout(() => this.#commit(), 1000 * RETRY); // if this one fails
+        /** @type {any} */ (this.#again).unref?.(); // in Node it keeps no program alive
         const { maker } = this.#identity ?? (await this.#begin());
         const fresh = this.#queue.filter((event) => !ready.has(event));
         for (const each of await Promise.all(fresh.map((event) => this.#made(maker, event)))) {
           ready.set(each.event, each);
         }
         const batch = this.#queue.flatMap((event) => ready.get(event) ?? []);
-        const n = await this.#stored(batch);
+        const n = await within(this.#stored(batch));
         if (n < batch.length) await maker.complete(batch[n].answers);
-        const stored = new Set(batch.slice(0, n).map(({ event }) => event));
-        this.#queue = this.#queue.filter((event) => !stored.has(event));
-        this.#handover.settle(stored);
         if (n) this.#sender?.nudge();
       }
+      clearTimeout(this.#again);
     } catch (error) {
       this.#failed(error);
-      const again = setTimeout(() => this.#commit(), 1000 * RETRY);
-      /** @type {any} */ (again).unref?.(); // in Node it keeps no program alive
     } finally {
       this.#committing = undefined;
     }
@@ -345,6 +343,7 @@ export class Client {
       return keepAll(all, batch, this.#settings, (own, metrics, now) => this.#speaks(own, metrics, now));
     });
     this.#dropped -= dropped;
+    this.#settle(batch.slice(0, n).map(({ event }) => event));
     return n;
   }
 
@@ -361,21 +360,20 @@ export class Client {
     const metrics = names.flatMap((name) => this.#registry.metrics.get(name) ?? []);
     const day = dayOf(event.now);
     const isSame = metrics.map(({ fingerprint }) => fingerprint).join() === event.params.join();
-    if (isSame && metrics.length) await maker.place(device, metrics[0], day);
-    if (!isSame || !metrics.length || maker.silence(device, metrics[0], day)) {
-      return { event, metrics: [], answers: [] };
-    }
-    const entering = metrics.map((metric, i) => maker.entering(device, metric, event.told[i], day));
-    return { event, metrics, answers: await Promise.all(entering) };
+    if (isSame) await maker.place(device, metrics[0], day);
+    const isSilent = !isSame || maker.silence(device, metrics[0], day);
+    const speaking = isSilent ? [] : metrics;
+    const entering = speaking.map((metric, i) => maker.entering(device, metric, event.told[i], day));
+    return { event, metrics: speaking, answers: await Promise.all(entering) };
   }
 
   /** Leave what is not in the store yet to the next page, for this one may end. */
-  #handOver() {
+  #handOver = () => {
     const secret = this.#identity?.secret;
     if (secret && this.#handover.leave(this.#queue)) {
-      this.#safely(() => this.#handover.prepare(secret), undefined); // if the page goes on
+      this.#safely(() => this.#handover.prepare(secret)); // if the page goes on
     }
-  }
+  };
 
   /** @param {import("./uploader.js").FlushHurry} hurry */
   async #flushed(hurry) {
@@ -388,7 +386,7 @@ export class Client {
       const step = await this.#step(hurry);
       steps.push(step);
       if (step.id) tried.add(step.id);
-      const { waiting = await this.waiting() } = step;
+      const waiting = step.waiting || (await this.waiting()); // also what is in memory only
       const pause = Math.max(step.due - this.#settings.clock(), 0);
       if (!waiting || pause >= deadline - elapsed()) return summedUp(steps, waiting);
       const sleep = 1000 * Math.min(pause, LONGEST_SLEEP); // no timer takes more than 24 days
@@ -416,7 +414,17 @@ export class Client {
   #refuse(name) {
     for (const each of refusedWith(this.#registry, name)) this.#optedOut.add(each);
     this.#uploader?.drop();
-    this.#queue = this.#queue.filter((event) => !this.#optedOut.has(event.name));
+    this.#settle([]);
+  }
+
+  /**
+   * Let neither what is stored nor what the person has refused wait in memory, or for the next page.
+   * @param {Recorded[]} stored
+   */
+  #settle(stored) {
+    const isDone = new Set(stored);
+    this.#queue = this.#queue.filter((event) => !isDone.has(event) && !this.#optedOut.has(event.name));
+    this.#handover.settle(this.#queue);
   }
 
   /** @param {Required<Documents>} documents */
@@ -427,17 +435,17 @@ export class Client {
   }
 
   /** Send the upload at hand while the page ends. If no answer is seen, it is sent once more. */
-  #leave() {
+  #leave = () => {
     this.#handOver();
     const [upload, seen] = [this.#atHand, this.#seen];
     this.#atHand = undefined;
     if (!upload || !seen || this.#optedOut.has(upload.metric)) return;
-    this.#safely(async () => this.#uploader?.leave(seen, upload), undefined);
-  }
+    this.#safely(async () => this.#uploader?.leave(seen, upload));
+  };
 
-  /** Become the store's device, or a new one, once at a time. */
+  /** Become the store's device, or a new one, once at a time; who does not answer is asked again. */
   #begin() {
-    this.#beginning ??= this.#begun().finally(() => (this.#beginning = undefined));
+    this.#beginning ??= within(this.#begun()).finally(() => (this.#beginning = undefined));
     return this.#beginning;
   }
 
@@ -475,17 +483,16 @@ export class Client {
     await loadNormalizers(normalizers, this.#settings.normalizers);
     const maker = new Maker(secret);
     await Promise.all(metrics.map((metric) => maker.place(device, metric, dayOf(now))));
-    if (this.#store.shelf) {
-      this.#page = newId();
-      const found = await this.#handover.found(secret);
-      this.#queue.unshift(...found.filter(({ name }) => !this.#optedOut.has(name)));
-      await this.#handover.prepare(secret);
-    }
+    if (this.#identity) return this.#identity; // this answer comes late, and another one came meanwhile
+    this.#page ||= newId();
+    this.#queue.unshift(...(await this.#handover.found(secret)));
+    this.#settle([]);
+    await this.#handover.prepare(secret);
     if (!this.#consent) throw new Changed();
     this.#seen = device;
     this.#identity = { secret, mark: identity.mark, maker };
     this.#disabled = undefined;
-    const waiting = spool.reports.length + spool.uploads.length;
+    const waiting = nWaiting(spool);
     const isLeft = waiting || this.#queue.length || nextEnd(device) < Infinity;
     this.#commit().then(() => isLeft && this.#sender?.catchUp(waiting));
     const without = metrics.filter((metric) => !this.#hasRoom(device, [metric], now));
@@ -562,7 +569,7 @@ export class Client {
    */
   #look(question, otherwise) {
     return this.#safely(async () => {
-      if (this.#queue.length) await this.#commit();
+      await this.#commit();
       const all = await this.#store.read(ALL);
       return all.device ? question(whole(all)) : otherwise;
     }, otherwise);
@@ -572,17 +579,17 @@ export class Client {
    * Run an action; whatever fails but the program itself is counted and answered.
    * @template T
    * @param {() => Promise<T>} action
-   * @param {T} otherwise
+   * @param {T} [otherwise]
    * @param {number} [seconds]
    * @returns {Promise<T>}
    */
   async #safely(action, otherwise, seconds = PATIENCE) {
     try {
-      return await within(seconds, action());
+      return await within(action(), seconds);
     } catch (error) {
       if (error instanceof RapporError) throw error;
       this.#failed(error);
-      return otherwise;
+      return /** @type {T} */ (otherwise);
     }
   }
 
@@ -628,8 +635,9 @@ export class Client {
   }
 
   #stopListening() {
-    globalThis.removeEventListener?.("pagehide", this.#onPageHide);
-    globalThis.document?.removeEventListener("visibilitychange", this.#onHide);
+    clearTimeout(this.#again);
+    globalThis.removeEventListener?.("pagehide", this.#leave);
+    globalThis.document?.removeEventListener("visibilitychange", this.#handOver);
   }
 }
 
@@ -692,6 +700,9 @@ function summedUp(steps, waiting) {
   const told = steps.reverse().find(({ reason }) =>
     waiting ? isHeldUp && reason && !DONE.includes(reason) : reason === "refused",
   );
-  const { reason = waiting ? "timeout" : n ? "sent" : "nothing waiting", detail } = told ?? {};
-  return flushed(reason, { sent: n, waiting, detail, retryAt: isHeldUp ? last.due : undefined });
+  const isPlanned = last.due < Infinity; // or it is not in the store
+  const failure = isPlanned ? "timeout" : "failed";
+  const { reason = waiting ? failure : n ? "sent" : "nothing waiting", detail } = told ?? {};
+  const retryAt = isHeldUp && isPlanned ? last.due : undefined;
+  return flushed(reason, { sent: n, waiting, detail, retryAt });
 }

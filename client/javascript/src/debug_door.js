@@ -50,7 +50,7 @@ export class DebugDoor {
 
   /** Wait for what is under way, and send nothing more. */
   async close() {
-    await within(PATIENCE, Promise.all(this.#underWay)).catch(() => {}); // the rest is severed
+    await within(Promise.all(this.#underWay), PATIENCE).catch(() => {}); // the rest is severed
     this.sever();
   }
 
@@ -76,7 +76,7 @@ export class DebugDoor {
   async #told(metric) {
     const body = await this.#example(metric);
     const { signal } = this.#ended;
-    const answer = await within(PATIENCE, this.#transport.send(body, { signal }));
+    const answer = await within(this.#transport.send(body, { signal }), PATIENCE);
     if (answer.status !== 200) return `the collector answered with status ${answer.status}`;
     const { status, reason = "" } = JSON.parse(answer.body).reports[0];
     return `${status} ${reason}`.trim();

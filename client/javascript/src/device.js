@@ -52,7 +52,8 @@ export function remainder(device) {
 }
 
 /**
- * Return whether an event of a page is in the store: its pages, and the next ones, may bring it twice.
+ * Return whether an event of a page is in the store: the next pages may bring it again, and the same
+ * one after a store that answered late.
  * @param {Device} device
  * @param {{ page: string, seq: number }} event
  */
@@ -66,7 +67,6 @@ export function isDone({ done }, { page, seq }) {
  * @param {{ page: string, seq: number }} event
  */
 export function markDone(device, { page, seq }) {
-  if (!page) return; // it leaves nothing to the next one
   const { [page]: _, ...others } = device.done;
   device.done = Object.fromEntries([...Object.entries(others), [page, seq]].slice(-MOST_PAGES));
 }

@@ -1,7 +1,7 @@
 // The end of consent: what is erased, and the proof of it.
 
 import { bounded, yearOf } from "./calendar.js";
-import { within } from "./deadline.js";
+import { PATIENCE, within } from "./deadline.js";
 import { Damaged, VERSION, newDevice, remainder } from "./device.js";
 import { Handover } from "./handover.js";
 import { tabsOf } from "./tabs.js";
@@ -10,9 +10,6 @@ import { tabsOf } from "./tabs.js";
 
 /** The names of all documents; the identity comes first. */
 export const ALL = /** @type {(keyof Documents)[]} */ (["identity", "device", "spool", "log"]);
-
-/** Seconds that anybody waits for a store. */
-export const PATIENCE = 2;
 
 /**
  * Erase a store once no tab sends any more, and check that nothing remains.
@@ -31,7 +28,7 @@ export async function erased(store, clock) {
     const isQuiet = !(await leftIn(store)).length || (await tabs.whenQuiet(eraseAnyhow));
     return isQuiet ? [] : ["an upload under way"];
   };
-  const underWay = await within(2 * PATIENCE, erasing()).catch(() => []); // what failed is left
+  const underWay = await within(erasing(), 2 * PATIENCE).catch(() => []); // what failed is left
   const left = [...(await leftIn(store)), ...shelf.keys(), ...underWay];
   tabs.close();
   return { done: !left.length, secretGone: !left.includes("identity"), left };
@@ -60,7 +57,7 @@ function erasedAll(all) {
  */
 async function leftIn(store) {
   try {
-    const all = await within(PATIENCE / 2, store.read(ALL));
+    const all = await within(store.read(ALL), PATIENCE / 2);
     return ALL.filter((name) => (name === "device" ? all.device?.mark : all[name]));
   } catch {
     return [...ALL];

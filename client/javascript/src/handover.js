@@ -11,48 +11,57 @@ import { newId } from "./wire.js";
 
 const ROOM = 4096; // bytes of one text
 const SPACE = 32;
+const STREAMS = 4; // a page may record while it ends, after it was hidden
 
 /** The shelf of one device's pages. */
 export class Handover {
   /** @type {import("../index.js").Shelf | undefined} */ #shelf;
   #prefix;
-  /** @type {{ id: string, stream: Uint8Array } | undefined} */ #ready;
+  /** @type {{ key: string, stream: Uint8Array }[]} */ #ready = [];
   /** @type {Map<string, Recorded[]>} what lies there and is not in the store, as far as is known */
   #left = new Map();
 
   /** @param {import("../index.js").Store} store */
   constructor({ shelf, channel }) {
     this.#shelf = shelf;
-    this.#prefix = `rappor ${channel} `;
+    this.#prefix = `rappor ${JSON.stringify(channel)} `; // no other device's begins with it
   }
 
   /**
-   * Make the next key stream.
+   * Make the next key streams.
    * @param {CryptoKey} secret
    */
   async prepare(secret) {
-    const id = newId();
-    if (this.#shelf) this.#ready = { id, stream: await streamOf(secret, id) };
+    while (this.#shelf && this.#ready.length < STREAMS) {
+      const id = newId();
+      this.#ready.push({ key: this.#prefix + id, stream: await streamOf(secret, id) });
+    }
   }
 
   /**
    * Leave events to the next page, as many as there is room for; nothing is left twice.
    * @param {Recorded[]} events
-   * @returns {boolean} whether anything was
+   * @returns {boolean} whether a key stream was used
    */
   leave(events) {
     const left = new Set([...this.#left.values()].flat());
-    const fresh = events.filter((event) => !left.has(event));
-    let text = utf8(JSON.stringify(fresh));
-    while (text.length > ROOM && fresh.pop()) text = utf8(JSON.stringify(fresh));
-    if (!fresh.length || !this.#ready) return false;
-    const { id, stream } = this.#ready;
-    this.#ready = undefined; // no stream is used twice
+    /** @type {Recorded[]} */
+    const fresh = [];
+    let text = utf8("");
+    for (const event of events.filter((each) => !left.has(each))) {
+      const longer = utf8(JSON.stringify([...fresh, event]));
+      if (longer.length > ROOM) break; // in their order: what is stored is known by its last event
+      fresh.push(event);
+      text = longer;
+    }
+    const ready = fresh.length && this.#ready.shift(); // no stream is used twice
+    if (!ready) return false;
+    const { key, stream } = ready;
     try {
-      this.#shelf?.setItem(`${this.#prefix}${id}`, base64url(enciphered(text, stream)));
-      this.#left.set(`${this.#prefix}${id}`, fresh);
+      this.#shelf?.setItem(key, base64url(enciphered(text, stream)));
+      this.#left.set(key, fresh);
     } catch {
-      return false; // there is no room
+      // there is no room
     }
     return true;
   }
@@ -62,25 +71,27 @@ export class Handover {
    * @param {CryptoKey} secret
    */
   async found(secret) {
+    const found = new Map();
     for (const key of this.keys()) {
       try {
-        const text = fromBase64url(this.#shelf?.getItem(key) ?? "");
+        const text = fromBase64url(/** @type {string} */ (this.#shelf?.getItem(key)));
         const stream = await streamOf(secret, key.slice(this.#prefix.length));
-        this.#left.set(key, JSON.parse(new TextDecoder().decode(enciphered(text, stream))));
+        found.set(key, JSON.parse(new TextDecoder().decode(enciphered(text, stream))));
       } catch {
         this.#shelf?.removeItem(key);
       }
     }
+    this.#left = new Map([...this.#left, ...found]); // at once, or what is settled meanwhile is removed
     return [...this.#left.values()].flat().sort((a, b) => a.seq - b.seq);
   }
 
   /**
-   * Remove what is in the store by now.
-   * @param {Set<Recorded>} stored
+   * Remove the texts of which nothing waits any more: it is in the store, or was refused.
+   * @param {Recorded[]} waiting
    */
-  settle(stored) {
+  settle(waiting) {
     for (const [key, events] of this.#left) {
-      if (!events.every((event) => stored.has(event))) continue;
+      if (events.some((event) => waiting.includes(event))) continue;
       this.#shelf?.removeItem(key);
       this.#left.delete(key);
     }
@@ -90,7 +101,7 @@ export class Handover {
   clear() {
     for (const key of this.keys()) this.#shelf?.removeItem(key);
     this.#left.clear();
-    this.#ready = undefined;
+    this.#ready = [];
   }
 
   /** Return the names of what lies there. */

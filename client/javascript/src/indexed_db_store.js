@@ -1,6 +1,8 @@
 // The device's documents in IndexedDB: tabs share them, and each change is whole or not at all,
 // one after the other. The secret is a key that not even the page can read.
 
+import { within } from "./deadline.js";
+
 /** @typedef {import("../documents.js").Documents} Documents */
 
 const TABLE = "documents";
@@ -11,13 +13,32 @@ const TABLE = "documents";
  * @returns {import("../index.js").Store}
  */
 export function indexedDbStore(name) {
+  const path = `rappor ${name}`;
   /** @type {Promise<IDBDatabase> | undefined} */
   let opened;
-  const database = (/** @type {boolean} */ mayCreate) => {
-    opened ??= open(`rappor ${name}`, mayCreate, () => (opened = undefined));
-    opened.catch(() => (opened = undefined));
+  const forget = () => void (opened = undefined);
+
+  /** @param {boolean} mayCreate whether a database may come to be: to look is no reason */
+  async function open(mayCreate) {
+    const request = indexedDB.open(path, 1);
+    request.onupgradeneeded = () =>
+      mayCreate ? request.result.createObjectStore(TABLE) : request.transaction?.abort();
+    const database = await asked(request);
+    database.onclose = forget; // the person has cleared the site's data
+    database.onversionchange = () => {
+      database.close();
+      forget();
+    };
+    return database;
+  }
+
+  /** @param {boolean} mayCreate */
+  function database(mayCreate) {
+    if (opened) return opened;
+    opened = open(mayCreate);
+    within(opened.catch(forget)).catch(forget); // the next one asks anew
     return opened;
-  };
+  }
 
   /**
    * @template T
@@ -47,7 +68,7 @@ export function indexedDbStore(name) {
 
   const close = async () => {
     const database = await opened;
-    opened = undefined;
+    forget();
     database?.close();
   };
 
@@ -76,7 +97,7 @@ export function indexedDbStore(name) {
       }),
     clear: async (documents) => {
       await close();
-      await asked(indexedDB.deleteDatabase(`rappor ${name}`));
+      await asked(indexedDB.deleteDatabase(path));
       if (documents.device) {
         await run("readwrite", true, async (table) => table.put(documents.device, "device"));
       }
@@ -92,25 +113,6 @@ function shelfOf() {
   } catch {
     return undefined;
   }
-}
-
-/**
- * @param {string} name
- * @param {boolean} mayCreate whether a database may come to be: to look is no reason
- * @param {() => void} onClosed
- * @returns {Promise<IDBDatabase>}
- */
-async function open(name, mayCreate, onClosed) {
-  const request = indexedDB.open(name, 1);
-  request.onupgradeneeded = () =>
-    mayCreate ? request.result.createObjectStore(TABLE) : request.transaction?.abort();
-  const opened = await asked(request);
-  opened.onclose = onClosed; // the person has cleared the site's data
-  opened.onversionchange = () => {
-    opened.close();
-    onClosed();
-  };
-  return opened;
 }
 
 /**

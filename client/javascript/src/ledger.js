@@ -15,15 +15,14 @@ import { reservedByYear } from "./reservation.js";
  * @returns {Spent}
  */
 export function spentOf(device) {
-  /** @type {Spent["metrics"]} */
-  const metrics = {};
-  for (const name of new Set(device.scopes.map(({ metric }) => metric))) {
-    const scopes = device.scopes.filter(({ metric }) => metric === name);
+  const entries = device.scopes.map(({ metric }) => {
+    const scopes = device.scopes.filter((each) => each.metric === metric);
     const patterns = scopes.flatMap(({ admitted }) => Object.values(admitted));
     const losses = patterns.map((reports) => lossOf(device, reports));
-    const entry = { nats: sum(losses), patterns: patterns.length, reports: nReports(scopes) };
-    Object.defineProperty(metrics, name, { value: entry, enumerable: true });
-  }
+    return [metric, { nats: sum(losses), patterns: patterns.length, reports: nReports(scopes) }];
+  });
+  /** @type {Spent["metrics"]} */
+  const metrics = Object.fromEntries(entries);
   const nats = device.lost === undefined ? sum(Object.values(metrics).map((each) => each.nats)) : Infinity;
   return { nats, metrics, reserved: reservedByYear(device) };
 }

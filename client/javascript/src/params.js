@@ -4,6 +4,7 @@ import { hex } from "./bytes.js";
 import { checkEncoding } from "./encodings.js";
 import { sha256 } from "./hashes.js";
 import { checkNormalizer } from "./normalizers.js";
+import { sort } from "./records.js";
 
 /** @typedef {import("../index.js").Params} Params */
 /** @typedef {import("../index.js").ParamsDocument} ParamsDocument */
@@ -60,5 +61,5 @@ export async function inSegment(document, part, segment) {
 
 /** @param {{}} record */
 function canonical(record) {
-  return JSON.stringify(Object.fromEntries(Object.entries(record).sort(([a], [b]) => (a < b ? -1 : 1))));
+  return JSON.stringify(Object.fromEntries(sort(Object.entries(record), ([name]) => name)));
 }

@@ -50,9 +50,18 @@ export function recordedBy(registry, name) {
  * @param {string} name
  */
 export function together({ metrics }, name) {
-  const first = name.endsWith(OTHER) ? name.slice(0, -OTHER.length) : name;
-  const pair = [first, first + OTHER];
+  const pair = pairOf(stemOf(name));
   return pair.every((each) => metrics.get(each)?.params.other) ? pair : [name];
+}
+
+/** @param {string} name */
+function stemOf(name) {
+  return name.endsWith(OTHER) ? name.slice(0, -OTHER.length) : name;
+}
+
+/** @param {string} first */
+function pairOf(first) {
+  return [first, first + OTHER];
 }
 
 /**
@@ -63,12 +72,10 @@ export function together({ metrics }, name) {
  */
 export function refusedWith(registry, name) {
   const names = new Set(together(registry, name));
-  const stem = name.endsWith(OTHER) ? name.slice(0, -OTHER.length) : name;
-  for (const first of new Set([name, stem])) {
-    const pair = [first, first + OTHER];
+  for (const pair of [name, stemOf(name)].map(pairOf)) {
     if (!pair.every((each) => registry.metrics.has(each))) pair.forEach((each) => names.add(each));
   }
-  return [...names];
+  return names;
 }
 
 /**

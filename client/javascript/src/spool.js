@@ -19,6 +19,14 @@ export const GIVE_UP = 7 * DAY; // the collector remembers ids for 14 days
 const NOTE_BYTES = 128;
 
 /**
+ * Return how many finished reports have no answer yet.
+ * @param {Spool} spool
+ */
+export function nWaiting({ reports, uploads }) {
+  return reports.length + uploads.length;
+}
+
+/**
  * Drop and count the oldest waiting reports until the others are within the limits.
  * @param {Device} device
  * @param {Spool} spool

@@ -12,7 +12,7 @@ import { ONE } from "./params.js";
 import { own } from "./records.js";
 import { nextEnd, release } from "./reservoir.js";
 import { elapsed } from "./sender.js";
-import { GIVE_UP, build, giveUp, hasten, settle, trim } from "./spool.js";
+import { GIVE_UP, build, giveUp, hasten, nWaiting, settle, trim } from "./spool.js";
 import { NAME, follow, silentUntil } from "./stops.js";
 
 /** @typedef {import("../index.js").Answer} Answer */
@@ -63,7 +63,8 @@ const DROPPED = [400, 409, 413, 415, 422]; // what no repetition changes
 export class Uploader {
   /** @type {Surroundings} */
   #at;
-  #severing = new AbortController();
+  #isClosed = false;
+  /** @type {AbortController | undefined} */ #exchange;
   /** @type {Pending | undefined} what a flush sends next: it was claimed as the one before was settled */
   #claimed;
 
@@ -74,7 +75,8 @@ export class Uploader {
 
   /** Sever the exchange under way and make no other. */
   close() {
-    this.#severing.abort();
+    this.#isClosed = true;
+    this.#exchange?.abort();
   }
 
   /**
@@ -84,22 +86,21 @@ export class Uploader {
    */
   async step(hurry = {}) {
     const { deadline = Infinity, tried, isBacklog } = hurry;
-    if (this.#severing.signal.aborted) return { due: Infinity };
+    if (this.#isClosed) return { due: Infinity };
     const isClaimed = this.#claimed && this.#at.clock() < this.#claimed.claimed;
     const claim = (/** @type {Required<Documents>} */ documents) => this.#claim(documents, tried, isBacklog);
     const claimed = (isClaimed && this.#claimed) || (await this.#at.update(claim, true));
     this.#claimed = undefined;
-    if (this.#severing.signal.aborted || hurry.isOver) return { due: Infinity }; // meanwhile
+    if (this.#isClosed || hurry.isOver) return { due: Infinity }; // meanwhile
     if (!("body" in claimed)) return claimed;
     const timeout = Math.min(Math.max(deadline - elapsed(), 0.001), REQUEST);
     const { answer, failure, isLate } = await this.#send(claimed.body, timeout);
-    if (this.#severing.signal.aborted) return { due: Infinity };
+    if (this.#isClosed) return { due: Infinity };
     const isCutShort = isLate && timeout < REQUEST;
     const goesOn = tried && deadline - elapsed() > CLAIM; // one change of the store for two
     const [step, next] = await this.#at.update((documents) => {
       const step = this.#settle(documents, claimed, answer, failure, isCutShort);
-      const { reports, uploads } = documents.spool;
-      const waiting = reports.length + uploads.length;
+      const waiting = nWaiting(documents.spool);
       const isNext = goesOn && waiting && step.reason === "sent" && !hurry.isOver;
       const next = isNext ? this.#claim(documents, new Set([...tried, claimed.id])) : undefined;
       return /** @type {const} */ ([{ ...step, waiting }, next]);
@@ -153,9 +154,8 @@ export class Uploader {
   async #send(body, timeout) {
     const exchange = new AbortController();
     const { signal } = exchange;
-    const sever = () => exchange.abort();
+    this.#exchange = exchange;
     const late = () => exchange.abort(new DOMException("", "TimeoutError"));
-    this.#severing.signal.addEventListener("abort", sever);
     const timer = setTimeout(late, 1000 * timeout);
     try {
       const ended = new Promise((_, reject) => {
@@ -167,7 +167,6 @@ export class Uploader {
       return { failure: error instanceof Error ? error.name : "error", isLate: signal.aborted };
     } finally {
       clearTimeout(timer);
-      this.#severing.signal.removeEventListener("abort", sever);
     }
   }
 
@@ -199,7 +198,8 @@ export class Uploader {
       );
       moments.push(...spool.uploads.map(stoppedUntil));
       const waiting = [...spool.reports, ...spool.uploads];
-      const reason = waiting.some(mayLeave) ? undefined : "asked to wait";
+      const isStopped = waiting.length && !waiting.some(mayLeave);
+      const reason = isStopped ? "asked to wait" : undefined;
       return { due: Math.min(nextEnd(device), ...moments), reason };
     }
     const { metric, id, backoff = 0 } = /** @type {Pending} */ (found); // both are absent in a new one

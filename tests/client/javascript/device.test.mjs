@@ -25,7 +25,10 @@ import { Worker } from "node:worker_threads";
 import { fileStore } from "../../../client/javascript/file.js";
 import { Client, MetricError, ParamsError, ReportError } from "../../../client/javascript/index.js";
 import { PLACE } from "../../../client/javascript/src/file_store.js";
+import { Handover } from "../../../client/javascript/src/handover.js";
 import { httpTransport } from "../../../client/javascript/src/http_transport.js";
+import { indexedDbStore } from "../../../client/javascript/src/indexed_db_store.js";
+import { secretOf } from "../../../client/javascript/src/secret.js";
 import { memoryStore } from "../../../client/javascript/testing.js";
 import { metricOf, registryOf } from "./registries.mjs";
 import { told } from "./told.mjs";
@@ -34,6 +37,7 @@ const REGISTRY = JSON.parse(readFileSync(new URL("registry.json", import.meta.ur
 const NOON = Date.UTC(2026, 10, 18, 12) / 1000;
 const ACCEPTED = JSON.stringify({ reports: [{ status: "accepted" }] });
 const silently = { warn: console.warn };
+const realTimeout = globalThis.setTimeout;
 
 /** Open a device whose collector answers with these statuses, then accepts. */
 async function open(options = {}) {
@@ -706,16 +710,29 @@ test("what is recorded in one go is one change", async () => {
   assert.ok(written.length <= n + 2, String(written.length - n)); // the first value needs its response
 });
 
-/** Return what a page that ends does, in Node, where there are no pages. */
+/** Return what a page that is hidden, or ends, does, in Node, where there are no pages. */
 function pageOf(t) {
-  const listeners = new Map();
-  globalThis.addEventListener = (name, call) => listeners.set(name, call);
-  globalThis.removeEventListener = (name) => listeners.delete(name);
+  const listeners = [];
+  const target = {
+    addEventListener: (name, call) => listeners.push([name, call]),
+    removeEventListener: () => {},
+  };
+  const fire = (wanted) => {
+    for (const [name, call] of listeners) if (name === wanted) call();
+  };
+  Object.assign(globalThis, target, { document: { ...target, hidden: false } });
   t.after(() => {
     delete globalThis.addEventListener;
     delete globalThis.removeEventListener;
+    delete globalThis.document;
   });
-  return { end: () => listeners.get("pagehide")?.() };
+  return {
+    end: () => fire("pagehide"),
+    hide: () => {
+      globalThis.document.hidden = true;
+      fire("visibilitychange");
+    },
+  };
 }
 
 test("a page that ends leaves to the next one what is not stored, and nobody can read it there", async (t) => {
@@ -769,6 +786,232 @@ test("a withdrawal removes what pages have left, and another device's is no even
   const { client: next } = await open({ store });
   assert.equal(await next.waiting(), 0);
   assert.deepEqual([...pages.keys()], ["another program's"]);
+});
+
+/** Return the store of a page, which changes nothing any more once the page is gone. */
+function ofPage(store) {
+  const moment = { isGone: false };
+  const never = new Promise(() => {});
+  const update = (...words) => (moment.isGone ? never : store.update(...words));
+  return { moment, store: { ...store, shelf: store.shelf, update } };
+}
+
+test("a page leaves what it records while it is hidden and while it ends, in either order", async (t) => {
+  for (const order of [["hide", "end"], ["end", "hide"]]) {
+    const page = pageOf(t);
+    const { store } = counted();
+    const its = ofPage(store);
+    const first = await open({ store: its.store });
+    for (const name of ["visibilitychange", "pagehide"]) {
+      globalThis.addEventListener(name, () => first.client.record("page", name));
+    }
+    its.moment.isGone = true;
+    first.client.record("page", "a click");
+    for (const each of order) page[each]();
+    const { client } = await open({ store });
+    assert.equal(await client.waiting(), 3, order);
+  }
+});
+
+test("of a text that lies there nothing stays once its values are refused or stored", async (t) => {
+  for (const isLater of [false, true]) {
+    const page = pageOf(t);
+    const { store, pages } = counted();
+    const its = ofPage(store);
+    const first = await open({ store: its.store });
+    its.moment.isGone = true;
+    const names = isLater ? ["page"] : ["page", "theme"];
+    for (const name of names) first.client.record(name, "light");
+    page.end();
+    assert.equal(pages.size, 1);
+    if (isLater) {
+      first.client.optOut("page");
+    } else {
+      const { client } = await open({ store, optedOut: ["theme"] });
+      assert.equal(await client.waiting(), 1);
+    }
+    assert.equal(pages.size, 0);
+  }
+});
+
+test("a device removes nothing that a page of another one has left, whatever its name", async (t) => {
+  const page = pageOf(t);
+  const { store, pages } = counted();
+  const other = { ...store, channel: "app beta", update: store.update };
+  const { client } = await open({ store: other });
+  other.update = () => new Promise(() => {});
+  client.record("page", "a");
+  page.end();
+  for (const consent of [true, false]) {
+    const mine = await open({ store: { ...memoryStore(), shelf: store.shelf, channel: "app" }, consent });
+    await mine.client.close();
+    assert.equal(pages.size, 1);
+  }
+  other.update = store.update;
+  await client.withdraw();
+  await client.close();
+  assert.equal(pages.size, 0);
+});
+
+test("to leave a thousand values looks at those that fit, and a long one lets no later one go first", async () => {
+  const { store, pages } = counted();
+  const secret = await secretOf(new Uint8Array(32));
+  const handover = new Handover(store);
+  await handover.prepare(secret);
+  let n = 0;
+  const events = Array.from({ length: 1000 }, (_, seq) => ({
+    toJSON: () => ((n += 1), { seq, told: seq === 9 ? "x".repeat(5000) : "x".repeat(90) }),
+  }));
+  assert.ok(handover.leave(events));
+  assert.ok(n < 100, n);
+  assert.equal(pages.size, 1);
+  const found = await new Handover(store).found(secret);
+  assert.deepEqual(found.map(({ seq }) => seq), [0, 1, 2, 3, 4, 5, 6, 7, 8]);
+});
+
+/** Return a store of which one call never answers: with what it did, or not. */
+function silentOnce(method, isDone) {
+  const store = memoryStore();
+  const moment = { isSilent: false };
+  const call = store[method];
+  store[method] = async (...words) => {
+    const { isSilent } = moment;
+    moment.isSilent = false;
+    const result = isSilent && !isDone ? undefined : await call(...words);
+    return isSilent ? new Promise(() => {}) : result;
+  };
+  return { store, moment };
+}
+
+test("a store that does not answer once is asked again, and keeps each value once", async () => {
+  console.warn = () => {};
+  const begins = async (method) => {
+    const { store, moment } = silentOnce(method, false);
+    moment.isSilent = true;
+    const { client } = await open({ store });
+    assert.equal(client.disabled, "it cannot be opened: TimeoutError");
+    assert.ok((await client.flush({ timeout: 1 })).done);
+    assert.equal(await told(client, "page", "a"), "kept");
+  };
+  const commits = async (isDone) => {
+    const { store, moment } = silentOnce("update", isDone);
+    const { client, sent } = await open({ store });
+    await told(client, "page", "a"); // it has its permanent response
+    moment.isSilent = true;
+    client.record("page", "a");
+    assert.equal((await client.flush({ timeout: 1 })).reason, "failed");
+    client.record("page", "a");
+    await eventually(async () => (await client.flush({ timeout: 1 })).done);
+    assert.equal(sent.length, 3);
+    assert.equal((await client.counters()).recorded, 3);
+  };
+  const sends = async () => {
+    const { store, moment } = silentOnce("update", false);
+    const { client, sent } = await open({ store });
+    await told(client, "page", "a");
+    moment.isSilent = true;
+    assert.equal((await client.flush({ timeout: 5 })).reason, "failed");
+    assert.ok((await client.flush({ timeout: 1 })).done);
+    assert.equal(sent.length, 1);
+  };
+  try {
+    await Promise.all([begins("read"), begins("update"), commits(false), commits(true), sends()]);
+  } finally {
+    console.warn = silently.warn;
+  }
+});
+
+test("a database whose opening does not answer is opened anew", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  let n = 0;
+  globalThis.indexedDB = { open: () => ((n += 1), {}) };
+  t.after(() => delete globalThis.indexedDB);
+  const store = indexedDbStore("silent");
+  for (const opened of [1, 1]) {
+    store.read(["device"]);
+    assert.equal(n, opened);
+  }
+  t.mock.timers.tick(2000);
+  for (let i = 0; i < 20; i++) await Promise.resolve();
+  store.read(["device"]);
+  assert.equal(n, 2);
+});
+
+/** Let what is asynchronous happen, but no timer of a test that sets them itself. */
+const settled = () => new Promise((resolve) => realTimeout(resolve, 20));
+
+test("a store that fails is asked again every ten seconds, and not after the client was closed", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const store = memoryStore();
+  const { update } = store;
+  const { client } = await open({ store });
+  let n = 0;
+  store.update = async () => {
+    n += 1;
+    throw new DOMException("full", "QuotaExceededError");
+  };
+  const pass = async (seconds) => {
+    for (let i = 0; i < seconds; i++) {
+      t.mock.timers.tick(1000);
+      await settled();
+    }
+  };
+  console.warn = () => {};
+  try {
+    for (let i = 0; i < 3; i++) {
+      client.record("page", "a");
+      await pass(1);
+    }
+    assert.equal(n, 3);
+    await pass(30);
+    assert.equal(n, 6);
+    await client.close();
+    await pass(30);
+    assert.equal(n, 7); // by close itself
+    store.update = update;
+    assert.equal(await client.waiting(), 3);
+  } finally {
+    console.warn = silently.warn;
+  }
+});
+
+test("closing waits two seconds for a store that does not answer", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const store = memoryStore();
+  const { client } = await open({ store });
+  Object.assign(store, { update: () => new Promise(() => {}), close: () => new Promise(() => {}) });
+  client.record("page", "a");
+  let isClosed = false;
+  console.warn = () => {};
+  try {
+    client.close().then(() => (isClosed = true));
+    await settled();
+    assert.ok(!isClosed);
+    t.mock.timers.tick(2000);
+    await settled();
+    assert.ok(isClosed);
+  } finally {
+    console.warn = silently.warn;
+  }
+});
+
+test("a flush that cannot store a value has failed, whatever the collector", async () => {
+  const { store } = counted();
+  const { update } = store;
+  const { client } = await open({ store });
+  store.update = () => {
+    store.update = update;
+    return Promise.reject(new DOMException("full", "QuotaExceededError"));
+  };
+  console.warn = () => {};
+  try {
+    client.record("page", "a");
+    const { reason, waiting, retryAt } = await client.flush({ timeout: 1 });
+    assert.deepEqual([reason, waiting, retryAt], ["failed", 1, undefined]);
+    assert.ok((await client.flush()).done);
+  } finally {
+    console.warn = silently.warn;
+  }
 });
 
 /** Return a store that holds each call until `free` is called, and then answers it. */

@@ -57,6 +57,11 @@ test("a report does not leave before its time, unless a flush asks for it", asyn
   assert.equal((await uploader.step({ tried: new Set() })).reason, "sent");
 });
 
+test("where nothing waits nobody asked to wait", async () => {
+  const { uploader } = uploaderOf({});
+  assert.deepEqual(await uploader.step(), { due: Infinity, reason: undefined });
+});
+
 test("an upload that failed waits for its time, and the one whose wait is over goes", async () => {
   const uploads = [pending("a", { backoff: NOON + 100 }), pending("b", { backoff: NOON - 1 })];
   const { uploader, sent } = uploaderOf({ uploads });
