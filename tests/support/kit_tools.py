@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import os
 import subprocess
@@ -197,10 +198,10 @@ class Tool:
             env=self.environment(env or {}),
         ) as process:
             os.close(theirs)
-            shown = ""
+            shown, whole = "", codecs.getincrementaldecoder("utf-8")()  # a read may cut a letter
             with contextlib.suppress(OSError):  # the terminal is gone with its last program
                 while read := os.read(ours, 1000):
-                    shown += read.decode()
+                    shown += whole.decode(read)
                     if types and QUESTION in shown:
                         os.write(ours, types)
                         types = b""

@@ -55,7 +55,7 @@ def test_shares_and_differences_are_printed(segments: Shell) -> None:
     assert changes[1] == {"duckduckgo": "less", "qwant": "more"}
     words = " ".join(out.split())
     assert "4 of 6 differences of a segment from the rest are significant" in words
-    assert "Those of two segments are other devices." in words
+    assert "No device is in two segments." in words
 
 
 def test_json_csv_page_and_chart_have_the_same_segments(segments: Shell) -> None:
