@@ -311,7 +311,9 @@ class Writer(Shared):
         self.commit(patience=max(deadline - time.monotonic(), 0.0))
 
     def _is_writing(self) -> bool:
-        return self._has_thread() and not self._is_late and bool(self or self._turn.is_taken)
+        if not self._has_thread() or self._is_late or self._turn.is_mine:
+            return False
+        return bool(self or self._turn.is_taken)
 
     def _has_thread(self) -> bool:
         return self._thread is not None and self._thread.is_alive()
