@@ -137,11 +137,9 @@ class OwnFolder:
             time.sleep(RETRY_SECONDS)
 
     def leave_to_parent(self) -> None:
-        """Open the folder anew, in a child of a fork: a lock belongs to what both have open."""
+        """Close what a child of a fork has open together with its parent, and so its lock."""
         self._locked = None
         self.close()
-        with contextlib.suppress(OSError, GoneError):  # the next lock tries again
-            self._renew()
 
     def close(self) -> None:
         """Close the folder; the next lock opens it again."""
@@ -156,7 +154,7 @@ class OwnFolder:
             self._at_end.atexit = False
 
     def _renew(self) -> None:
-        """Open the folder again where the host has closed every handle there is."""
+        """Open the folder again where it was closed, or the host has closed every handle."""
         with contextlib.suppress(OSError):
             if self._handle is None or _number(os.fstat(self._handle)) == self._seen:
                 return

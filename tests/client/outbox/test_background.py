@@ -15,6 +15,8 @@ from rappor_client import Answer, Client
 from rappor_client.outbox.background import wait
 from rappor_client.testing import FixedClock, MemoryTransport, constant_coins
 
+from rappor.ground.threads import begin
+
 LATE = constant_coins(2**32 - 1)
 EARLY = constant_coins(0)
 
@@ -308,3 +310,12 @@ HAS_OTHERS = pytest.mark.skipif(sys.version_info >= (3, 12), reason="mmh3 refuse
 def test_record_and_flush_work_where_no_thread_can_start(program: str) -> None:
     """The report waits or is sent in place; a missing sender is a failure that is counted."""
     assert run_python("-c", program).stdout == "done"
+
+
+def test_no_thread_is_begun_while_the_interpreter_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python 3.11 would wait without end until it runs."""
+    monkeypatch.setattr("sys.is_finalizing", lambda: True)
+    thread = threading.Thread(target=int)
+    with pytest.raises(RuntimeError, match="the interpreter ends"):
+        begin(thread)
+    assert thread.ident is None
