@@ -14,6 +14,7 @@ from devices import Home, locked, metric_of, open_device, own, peek
 from programs import run_python
 from rappor_client import Answer, Caps, Client, Outcome, Policy, Reason, SpoolLimits, testing
 from rappor_client.folder.failures import DamagedError, Failures, is_busy
+from rappor_client.folder.own_folder import BusyError
 from rappor_client.folder.store import Store
 from rappor_client.folder.system import SYSTEM
 from rappor_client.network.transport import UploadError
@@ -305,6 +306,24 @@ def test_close_closes_every_handle(home: Home) -> None:
         assert client.waiting() == n
         client.close()
         assert str(home.folder) not in " ".join(map(os.path.realpath, handles.iterdir()))
+
+
+def test_a_signals_handler_does_not_wait_for_what_it_interrupted(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It closes the client in the middle of a write, which goes on after it."""
+    client = home.open()
+    client.record("page", "x")
+    writer = client._writer
+    assert writer is not None
+    with writer._turn.taken(patience=5.0):
+        client.record("page", "y")
+        with monkeypatch.context() as patched:
+            patched.setattr("rappor_client.outbox.writer._LOOK_SECONDS", None)  # no sleep takes it
+            patched.setattr("rappor_client.outbox.writer.RETRY_SECONDS", None)
+            with pytest.raises(BusyError):
+                writer.finish(1.0)
+    assert client.waiting() == 2
 
 
 @pytest.mark.parametrize("end", [Client.close, _at_exit], ids=["close", "exit"])

@@ -34,6 +34,25 @@ def test_two_threads_fork_while_a_third_records(rounds: int, way: str, tmp_path:
     assert int(run_python(forking_child.__file__, *words).stdout) >= 2 * rounds
 
 
+def test_a_child_is_another_process_for_the_folders_lock(home: Home) -> None:
+    """It has not the lock of its parent, takes its own, and leaves the parent's alone."""
+    client = home.open()
+    client.record("page", "x")
+    assert client.waiting() == 1
+    assert client._writer is not None
+    folder = client._writer.identity.folder
+
+    def attempt() -> bool:
+        with folder.attempt() as is_inside:
+            return is_inside
+
+    with folder.attempt() as is_inside:
+        assert is_inside
+        assert in_child(attempt) == 0
+    assert in_child(attempt) == 1
+    assert attempt()
+
+
 @pytest.mark.parametrize("normalizer", sorted(NORMALIZERS))
 def test_methods_of_an_open_client_load_nothing(normalizer: str, tmp_path: Path) -> None:
     """A child of a fork could wait for the module that another thread was importing."""
