@@ -170,7 +170,7 @@ def test_names_of_routes_are_recorded_of_accounts_that_agree(
     site = give(app)
     assert isinstance(site, Seen)
     listed = Registry.load(site.registry)["command"].params.categories
-    item = "sub.item" if make is flask_app else "item"
+    item = "sub.item" if make is flask_app else "sub:item"
     assert sorted(listed) == sorted(["home", "user", "fail", item])
     for who in ("", *AGREED):
         assert [get(path, who)[0] for path, _ in PAGES] == [status for _, status in PAGES]

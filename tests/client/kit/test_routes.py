@@ -1,0 +1,319 @@
+"""Names of routes: a name for each route, the one that answered, and none for two."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rappor_client.kit.web import Site, list_routes, telemetry
+from starlette.applications import Starlette
+from starlette.endpoints import HTTPEndpoint
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+from starlette.routing import Host, Mount, Route
+from starlette.testclient import TestClient
+
+from rappor import ParamsError
+
+Visits = list[tuple[str, str, str]]
+"""Method and address of a request, and the name under which it must be recorded; "" if none."""
+
+
+def page(_: Request) -> PlainTextResponse:
+    """Answer every route that a test gives no function of its own."""
+    return PlainTextResponse("page")
+
+
+def other(_: Request) -> PlainTextResponse:
+    """Answer as `page`, by another function."""
+    return PlainTextResponse("other")
+
+
+def view() -> str:
+    """Answer the routes of FastAPI."""
+    return "page"
+
+
+class Cart(HTTPEndpoint):
+    """A view that is a class: one route, whatever the method."""
+
+    def get(self, _: Request) -> PlainTextResponse:
+        """Answer."""
+        return PlainTextResponse("cart")
+
+    post = get
+
+
+def one_function() -> tuple[Any, Visits]:
+    """Several routes of one function, also with parameters, and below a mount without a name."""
+    routes = [
+        Route("/", page, name="home"),
+        Route("/help", page, name="help"),
+        Route("/help/{topic}", page, name="topic"),
+        Route("/help/{topic:path}/all", page, name="all"),
+        Mount("/sub", routes=[Route("/help", page, name="help")]),
+    ]
+    return Starlette(routes=routes), [
+        ("GET", "/", "home"),
+        ("GET", "/help", "help"),
+        ("HEAD", "/help", "help"),
+        ("GET", "/help/secret", "topic"),
+        ("GET", "/help/a/b/all", "all"),
+        ("GET", "/sub/help", "sub:help"),
+        ("POST", "/help", ""),
+        ("GET", "/none", ""),
+    ]
+
+
+def one_path() -> tuple[Any, Visits]:
+    """Methods of one path, by different functions, by one, and by a class."""
+    routes = [
+        Route("/item", page, methods=["GET"], name="read"),
+        Route("/item", other, methods=["POST"], name="write"),
+        Route("/note", page, methods=["GET"], name="read note"),
+        Route("/note", page, methods=["PUT", "DELETE"], name="change note"),
+        Route("/cart", Cart),
+        Route("/basket", Cart, name="basket"),
+    ]
+    return Starlette(routes=routes), [
+        ("GET", "/item", "read"),
+        ("POST", "/item", "write"),
+        ("GET", "/note", "read note"),
+        ("DELETE", "/note", "change note"),
+        ("GET", "/cart", "Cart"),
+        ("POST", "/cart", "Cart"),
+        ("POST", "/basket", "basket"),
+        ("PATCH", "/note", ""),
+    ]
+
+
+def nested_mounts() -> tuple[Any, Visits]:
+    """Mounts in mounts, one application mounted twice, and hosts."""
+    inner = Starlette(routes=[Route("/", page, name="list"), Route("/{id}", page, name="one")])
+    shop = [Mount("/users", inner, name="users"), Mount("/orders", inner)]
+    routes = [
+        Mount("/v1", routes=shop, name="old"),
+        Mount("/v2", routes=shop, name="new"),
+        Host("{part}.example.org", inner, name="part"),
+        Route("/list", page, name="list"),
+    ]
+    return Starlette(routes=routes), [
+        ("GET", "/v1/users/", "old:users:list"),
+        ("GET", "/v1/orders/", "old:orders:list"),
+        ("GET", "/v2/users/7", "new:users:one"),
+        ("GET", "/v2/orders/7", "new:orders:one"),
+        ("GET", "http://a.example.org/7", "part:one"),
+        ("GET", "/list", "list"),
+    ]
+
+
+def mounted_itself() -> tuple[Any, Visits]:
+    """An application that is below another one, which the kit does not know."""
+    app, visits = one_function()
+    return app, [(method, f"/outer{path}", name) for method, path, name in visits]
+
+
+def fastapi_routers() -> tuple[Any, Visits]:
+    """Routers with and without paths, nested, included twice, and with mounts in them."""
+    from fastapi import APIRouter, FastAPI  # noqa: PLC0415 - 0.4 s
+
+    app, both, inner, plain = FastAPI(), APIRouter(), APIRouter(prefix="/users"), APIRouter()
+    inner.add_api_route("/", view, name="read")
+    inner.add_api_route("/{id}", view, name="one")
+    inner.mount("/files", Starlette(routes=[Route("/{id}", page, name="file")]))
+    both.include_router(inner, prefix="/shop")
+    app.include_router(both, prefix="/v1")
+    app.include_router(both, prefix="/v2")
+    plain.add_api_route("/read", view, name="read")
+    plain.add_api_route("/read", view, methods=["POST"], name="write")
+    app.include_router(plain)
+    app.mount("/admin", fastapi_admin())
+    return app, [
+        ("GET", "/v1/shop/users/", "v1/shop/users:read"),
+        ("GET", "/v2/shop/users/", "v2/shop/users:read"),
+        ("GET", "/v2/shop/users/7", "v2/shop/users:one"),
+        (
+            "GET",
+            "/v1/shop/files/7",
+            "v1/shop/users:files:file",
+        ),
+        ("GET", "/read", "read"),
+        ("POST", "/read", "write"),
+        ("GET", "/admin/read", "admin:read"),
+        ("GET", "/openapi.json", ""),
+    ]
+
+
+def fastapi_admin() -> Any:
+    """An application of FastAPI that knows where a proxy has put it."""
+    from fastapi import FastAPI  # noqa: PLC0415 - 0.4 s
+
+    app = FastAPI()
+    app.get("/read", name="read")(view)
+    return app
+
+
+def behind_proxy() -> tuple[Any, Visits]:
+    """A root path that the server tells, as behind a proxy that cuts it, or does not."""
+    routes = [Route("/read", page, name="read"), Route("/again", page, name="again")]
+    return Starlette(routes=routes), [("GET", "/read", "read"), ("GET", "/api/again", "again")]
+
+
+ASGI = [one_function, one_path, nested_mounts, mounted_itself, fastapi_routers, behind_proxy]
+
+
+class Recorded(Site):
+    """A site that shows a test the names of its visits."""
+
+    names: list[str]
+
+    def used(self, answer: Any, name: str) -> None:
+        """Keep the name."""
+        assert answer == ("ada", True)
+        self.names.append(name)
+
+
+def watch(app: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Recorded:
+    """Give an application telemetry whose names are seen."""
+    monkeypatch.setattr("rappor_client.kit.web.Site", Recorded)
+    site = telemetry(
+        app, "site", registry=folder / "r.toml", collector=None, folder=folder / "devices",
+        account=lambda _: ("ada", True), agreed=lambda: ["ada"],
+    )  # fmt: skip
+    assert isinstance(site, Recorded)
+    site.names = []
+    return site
+
+
+def listed(site: Site) -> list[str]:
+    """Return the categories that `init` writes."""
+    assert site.manage(["init", "--owner", "me@example.org"]) == 0
+    text = Path(site.registry).read_text(encoding="utf-8")
+    return list(json.loads(text[text.index("[\n") : text.index(",\n]")] + "]"))
+
+
+@pytest.mark.parametrize("make", ASGI)
+def test_the_route_that_answered_is_recorded(
+    make: Callable[[], tuple[Any, Visits]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever routes share its function, and under a name that `init` has listed."""
+    app, visits = make()
+    site = watch(app, tmp_path, monkeypatch)
+    outer = Starlette(routes=[Mount("/outer", app)]) if make is mounted_itself else app
+    client = TestClient(outer, root_path="/api" if make is behind_proxy else "")
+    for method, path, name in visits:
+        site.names.clear()
+        client.request(method, path)
+        assert site.names == [name] * bool(name), (method, path)
+    names = {name for _, _, name in visits if name}
+    assert names <= set(listed(site))
+
+
+def test_an_endpoint_of_flask_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Functions of one name in two blueprints, one blueprint twice, nested ones, one view twice."""
+    from flask import Blueprint, Flask  # noqa: PLC0415 - 0.2 s
+    from flask.views import MethodView  # noqa: PLC0415 - likewise
+
+    class Cart(MethodView):
+        def get(self) -> str:
+            return "cart"
+
+        post = get
+
+    def read() -> str:
+        return "read"
+
+    app, users, orders = Flask("site"), Blueprint("users", "u"), Blueprint("orders", "o")
+    for blueprint in (users, orders):
+        blueprint.add_url_rule("/read", view_func=read)
+    outer = Blueprint("outer", "x", url_prefix="/outer")
+    outer.register_blueprint(users, url_prefix="/users")
+    app.register_blueprint(outer)
+    app.register_blueprint(orders, url_prefix="/orders")
+    app.register_blueprint(orders, url_prefix="/later", name="later")
+    app.add_url_rule("/", "home", read)
+    app.add_url_rule("/index", "home", read)  # by Flask's own rule one page with two addresses
+    app.add_url_rule("/help", "help", read)
+    app.add_url_rule("/cart", view_func=Cart.as_view("cart"))
+    app.add_url_rule("/basket", view_func=Cart.as_view("basket"))
+    site = watch(app, tmp_path, monkeypatch)
+    client = app.test_client()
+    for path, name in {
+        "/outer/users/read": "outer.users.read",
+        "/orders/read": "orders.read",
+        "/later/read": "later.read",
+        "/": "home",
+        "/index": "home",
+        "/help": "help",
+        "/cart": "cart",
+        "/basket": "basket",
+    }.items():
+        client.get(path)
+        assert site.names.pop() == name
+    client.post("/help")  # another method than the route has
+    assert not site.names
+    assert len(listed(site)) == 7
+
+
+def fastapi_functions() -> Any:
+    """Two functions of one name, in routers without a path."""
+    from fastapi import APIRouter, FastAPI  # noqa: PLC0415 - 0.4 s
+
+    app = FastAPI()
+    for path in ("/users", "/orders"):
+        router = APIRouter()
+        router.add_api_route(path, view, name="read")
+        app.include_router(router)
+    return app
+
+
+@pytest.mark.parametrize(
+    ("make", "addresses"),
+    [
+        (lambda: [Route("/a", page), Route("/b", page)], ("GET /a", "GET /b")),
+        (
+            lambda: [Route("/a", page, name="x"), Route("/a", other, methods=["POST"], name="x")],
+            ("GET /a", "POST /a"),
+        ),
+        (lambda: [Route("/a", Cart), Route("/b", Cart)], ("any method /a", "any method /b")),
+        (
+            lambda: [Mount("/a", routes=[Route("/{id}", page)], name="m"),
+                     Mount("/b", routes=[Route("/{id}", other, name="page")], name="m")],
+            ("GET /a/{id}", "GET /b/{id}"),
+        ),
+        (
+            lambda: [Mount("/a", routes=[Route("/b", page, name="b")]),
+                     Route("/c", page, name="a:b")],
+            ("GET /a/b", "GET /c"),
+        ),
+        (fastapi_functions, ("GET /users", "GET /orders")),
+    ],
+    ids=["one-function", "one-path", "class", "mounts", "colon", "routers"],
+)  # fmt: skip
+def test_two_routes_of_one_name_are_refused(
+    make: Callable[[], Any], addresses: tuple[str, str], tmp_path: Path,
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """At the start, or by `init` where they were added later, with the addresses of both."""
+    made = make()
+    app = Starlette(routes=made) if isinstance(made, list) else made
+    with pytest.raises(ParamsError) as caught:
+        watch(app, tmp_path, monkeypatch)
+    assert all(address in str(caught.value) for address in addresses)
+    late = Starlette()
+    site = watch(late, tmp_path, monkeypatch)
+    late.router.routes.extend(app.routes)
+    assert site.manage(["init", "--owner", "me@example.org"]) == 1
+    assert all(address in capsys.readouterr().err for address in addresses[:1])
+    assert TestClient(late).get("/a").status_code in (200, 404)
+    assert not site.names
+
+
+def test_names_are_different_and_of_routes_that_are_listed() -> None:
+    """A route that the application hides from its schema has no name."""
+    hidden = Route("/health", page, include_in_schema=False)
+    app = Starlette(routes=[hidden, Route("/", page, name="home"), Route("/x", page, name="x")])
+    assert [route.name for route in list_routes(app)] == ["home", "x"]
