@@ -189,8 +189,10 @@ class Client:
                 f"timeout must be a number of seconds in [0, infinity], got {timeout}"
             )
         deadline = time.monotonic() + timeout
-        failed = Flushed(reason=FlushReason.FAILED)
-        return self._safely(lambda: self._flush(deadline), failed)
+        flushed = self._safely(lambda: self._flush(deadline), Flushed(reason=FlushReason.FAILED))
+        if self._disabled:
+            return Flushed(reason=FlushReason.FAILED, detail=self._disabled)
+        return flushed
 
     async def aflush(self, *, timeout: float = 10.0) -> Flushed:
         """Flush without holding up the event loop: `flush` runs in a thread."""
@@ -269,7 +271,7 @@ class Client:
         if not self._consent:
             return SILENT[Reason.NO_CONSENT]
         lane = self._lane(name)
-        if lane is None:
+        if lane is None or self._disabled:
             return SILENT[Reason.DISABLED]
         if self._door is not None and lane.reason is not Reason.OPTED_OUT:
             self._door.show(name)
@@ -348,13 +350,12 @@ class Client:
         except (MetricError, ParamsError):
             raise
         except Exception as error:  # noqa: BLE001 - nothing of a device may stop its host
-            self._disabled = _in_words(error)
-            warn("telemetry is disabled in %s: %s", self._settings.folder, self._disabled)
+            self._disable(error)
             return
         self._safely(self._settle, None)
 
     def _opened(self) -> Writer:
-        """Take the folder over from earlier versions and unfinished withdrawals, and open it."""
+        """Finish a withdrawal that was not finished, and open the folder."""
         from rappor_client.person.opening import opened  # noqa: PLC0415 - loaded at opening
 
         settings = self._settings
@@ -423,8 +424,6 @@ class Client:
             if is_last or not (step.is_attempt or waiting):
                 return sum_up(steps, waiting=waiting)
             time.sleep(pause)
-        if self._disabled:
-            return Flushed(reason=FlushReason.FAILED, detail=self._disabled)
         if not (waiting := self._look(spool.waiting, 0, patience_until(deadline))):
             return Flushed(reason=FlushReason.NOTHING_WAITING)
         absent = FlushReason.NO_COLLECTOR if self._consent else FlushReason.NO_CONSENT
@@ -433,7 +432,7 @@ class Client:
     def _sender(self) -> Sender | None:
         """Return what carries reports away, new in a process that was forked."""
         transport, writer = self._settings.transport, self._writer
-        if transport is None or writer is None:
+        if transport is None or writer is None or self._disabled:
             return None
         process = os.getpid()
         if (sender := self._senders.get(process)) is None:
@@ -482,8 +481,19 @@ class Client:
         """Note a failure; or that another process has withdrawn consent."""
         if isinstance(error, GoneError):
             self._forget()
+        elif isinstance(error, UnusableError):  # another version has taken the folder meanwhile
+            self._disable(error)
         else:
             self._failures.note(error)
+
+    def _disable(self, error: Exception) -> None:
+        """Record nothing from now on, forget what waits in memory, and log once why."""
+        reason = _in_words(error)
+        if self._writer is not None:
+            self._writer.clear()
+        if reason != self._disabled:
+            self._disabled = reason
+            warn("telemetry is disabled in %s: %s", self._settings.folder, reason)
 
     def _forget(self) -> None:
         """End consent, and forget what waits in memory."""

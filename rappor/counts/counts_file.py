@@ -1,6 +1,6 @@
 """The file of one Counts: three lines of text, then integers.
 
-    RAPPOR COUNTS 2
+    RAPPOR COUNTS 1
     {"devices":null|{"squares":...},"metric":...,"packing":"raw"|"zlib","params":{...},
      "shape":[m,k]}                                               in one line
     SHA-256, as hex digits, of everything else in the file
@@ -34,7 +34,7 @@ from rappor.ground.files import replacing
 from rappor.protocol.params import Params
 
 _FAMILY: Final = b"RAPPOR COUNTS "
-_MAGIC: Final = _FAMILY + b"2\n"
+_MAGIC: Final = _FAMILY + b"1\n"
 _PARQUET: Final = b"PAR1"
 _JSON: Final = b"{"
 
@@ -113,7 +113,7 @@ def _check_start(start: bytes) -> None:
     if not start.startswith(_FAMILY):
         raise ValueError("it is not a counts file")
     if start != _MAGIC:
-        raise ValueError("it is a counts file of another version than 2, or cut off")
+        raise ValueError("it is a counts file of another version than 1, or cut off")
 
 
 def _parse(data: bytes) -> Contents:

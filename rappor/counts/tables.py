@@ -25,7 +25,7 @@ _PARAMS_KEY: Final = b"rappor.params"
 _METRIC_KEY: Final = b"rappor.metric"
 _SQUARES_KEY: Final = b"rappor.squares"
 _FORMAT_KEY: Final = b"rappor.format"
-_FORMAT: Final = b"2"
+_FORMAT: Final = b"1"
 """The same number as a counts file's: it changes when what the bits mean does."""
 
 

@@ -1,11 +1,11 @@
 """The layout of stored reports, which every engine reads.
 
-Columns: format (integer, 2), metric and params (text; params is the fingerprint), day (date),
+Columns: format (integer, 1), metric and params (text; params is the fingerprint), day (date),
 cohort (integer) and bits (binary of ceil(k/8) bytes; in CSV and JSON, base64url). Others are
 ignored, and the day may be missing.
 
-The format stands in every row because rows are copied between files. It tells what the
-fingerprint cannot: rows without it are from before the protocol's hash was changed.
+The format stands in every row because rows are copied between files. The fingerprint cannot tell
+another meaning of the bits.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final
 
 from rappor.ground.errors import ReportError
 
-FORMAT: Final = 2
+FORMAT: Final = 1
 """The number of the layout, and of what its bits mean."""
 
 COLUMNS: Final = ("format", "metric", "params", "cohort", "bits")
@@ -46,10 +46,7 @@ def check_columns(names: Sequence[str], by: Sequence[str] = ()) -> None:
         if name in _TAKEN:
             raise ReportError(f"by must name columns beside those of reports and sums, got {name}")
     if "format" not in names:
-        raise ReportError(
-            f"it has no column format, which must be {FORMAT} in every row: reports from before "
-            "the protocol's hash was changed cannot be read"
-        )
+        raise ReportError(f"it has no column format, which must be {FORMAT} in every row")
     for name in (*COLUMNS, *by):
         if names.count(name) != 1:
             raise ReportError(f"column {name} must be there once, got columns {list(names)}")

@@ -27,8 +27,8 @@ from rappor.panels.levels import Levels
 from rappor.panels.samples import Samples
 from rappor.protocol.params import Params
 
-FORMAT: Final = 2
-"""Of the JSON document; ../cli/README.md lists what changed."""
+FORMAT: Final = 1
+"""Number of the JSON document's format."""
 
 COLUMNS: Final = (
     "candidate",

@@ -11,14 +11,13 @@ import itertools
 import math
 import os
 import shutil
-import tarfile
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
 import pytest
-from devices import metric_of, open_device, own, state_of
+from devices import metric_of, open_device
 from forks import at_touch
 from rappor_client import Client
 from rappor_client.budget import remainder
@@ -30,7 +29,6 @@ from rappor_client.testing import FixedClock, MemoryTransport
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
 
-BEFORE: Final = Path(__file__).with_name("person") / "before.tar.xz"
 TOUCHING: Final = {
     *("open", "write", "fsync", "replace", "rename", "unlink", "rmdir", "mkdir"),
     *("iterdir", "flock", "execute"),
@@ -111,19 +109,10 @@ def withdrawn(folder: Path) -> Path:
     return folder
 
 
-def of_before(folder: Path) -> Path:
-    """Make a folder of the version before."""
-    with tarfile.open(BEFORE) as archive:
-        archive.extractall(folder, filter="data")
-    return folder
-
-
-BASES: Final = {"lived in": lived_in, "withdrawn": withdrawn, "of before": of_before}
+BASES: Final = {"lived in": lived_in, "withdrawn": withdrawn}
 FEW: Final = [
     ("lived in", withdraw, withdraw_later),
     ("withdrawn", record, withdraw_later),
-    ("of before", record, withdraw),
-    ("of before", withdraw, record),
 ]
 ALL: Final = list(
     itertools.product(BASES, (record, withdraw, withdraw_later), (record, withdraw, withdraw_later))
@@ -145,24 +134,20 @@ def trials(base: Path, first: Action, second: Action, moments: Iterable[int]) ->
 def check_budget(
     begun: str, first: Action, second: Action, place: Path, moments: Iterable[int]
 ) -> None:
-    """Nothing of what was reserved at the beginning is free in the end.
-
-    Nor is the year lost, unless the one that was stopped keeps the old database locked.
-    """
+    """Nothing of what was reserved at the beginning is free in the end, nor is the year lost."""
     base = BASES[begun](place / "base")
-    least = 219.146 if begun == "of before" else read_spent(base).reserved[2026]
+    least = read_spent(base).reserved[2026]
     for folder in trials(base, first, second, moments):
         withdraw(folder)
         reserved = remainder.read_years(folder, 2026)[2026]
-        assert least <= reserved, folder.name
-        assert reserved < math.inf or begun == "of before"
+        assert least <= reserved < math.inf, folder.name
         assert [path.name for path in folder.iterdir()] == ["budget"]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("begun", "first", "second"), FEW)
 def test_no_budget_is_renewed(begun: str, first: Action, second: Action, tmp_path: Path) -> None:
-    """Two that withdraw, begin or take over a folder, one in the middle of the other.
+    """Two that withdraw or begin, one in the middle of the other.
 
     At the moments 5 to 7 a withdrawal reads the state that it ends.
     """
@@ -178,16 +163,6 @@ def test_no_budget_is_renewed_at_any_moment(
 ) -> None:
     """The same for all pairs, and each touch of the disk."""
     check_budget(begun, first, second, tmp_path, itertools.count())
-
-
-@pytest.mark.slow
-def test_one_secret_is_taken_over(tmp_path: Path) -> None:
-    """By two programs that start at the same time after an update."""
-    base = of_before(tmp_path / "base")
-    secret = (base / "identity").read_bytes()[18:50]
-    for folder in trials(base, record, record, itertools.count(step=11)):
-        assert state_of(folder).sealed.bytes == secret
-        assert len(list(own(folder).glob("state.*"))) == 2
 
 
 def test_many_that_start_together_wait_for_the_first_alone(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ DAYS: Final = (datetime.date(2026, 11, 1), datetime.date(2026, 11, 2))
 
 
 FAULTS: Final[list[tuple[str, dict[str, Any]]]] = [
-    ("format", {"format": 1}),
+    ("format", {"format": 9}),
     ("format", {"format": None}),
     ("unknown-metric", {"metric": "site"}),
     ("unknown-metric", {"metric": None}),
@@ -77,7 +77,7 @@ def rows_of(name: str, n: int, *, seed: int = 1, day: datetime.date = DAYS[0]) -
     cohorts = rng.integers(0, params.m, n).tolist()
     return [
         {
-            "format": 2,
+            "format": 1,
             "metric": name,
             "params": params.fingerprint,
             "day": day,

@@ -21,7 +21,7 @@ from rappor_client.budget.state import State
 from rappor_client.folder import copies
 from rappor_client.folder.copies import Sealed
 from rappor_client.folder.own_folder import BUSY_SECONDS, NAME, BusyError, OwnFolder
-from rappor_client.folder.place import close_all
+from rappor_client.folder.place import ForeignError, close_all
 from rappor_client.periods import HOUR, Clock, day_of
 
 _SPOOL: Final = "spool-"
@@ -36,8 +36,9 @@ class Identity:
     def __init__(self, host: Path, clock: Clock) -> None:
         """Open the folder; FileNotFoundError if there is none.
 
-        Raises OSError where the system does not allow it, UnusableError for a folder that is not
-        the user's, and BusyError where it must be mended and another process keeps the lock.
+        Raises OSError where the system does not allow it, UnusableError for a folder of another
+        user or another version, and BusyError where it must be mended and another process keeps the
+        lock.
         """
         self._clock = clock
         self._host = host
@@ -130,7 +131,10 @@ def build(place: Path, state: State) -> OwnFolder:
 
 
 def read_state(host: Path) -> tuple[State, Path] | None:
-    """Return a folder's state and the file of its spool, None where no copy is valid."""
+    """Return a folder's state and the file of its spool, None where no copy is valid.
+
+    Raises OSError where a copy cannot be read, and ForeignError for one of another version.
+    """
     try:
         folder = OwnFolder(host / NAME)
     except (FileNotFoundError, NotADirectoryError):
@@ -143,12 +147,17 @@ def read_state(host: Path) -> tuple[State, Path] | None:
 
 
 def _newest(folder: OwnFolder) -> tuple[int, State, Sealed] | None:
-    """Return the newest state of a valid copy that is this device's."""
+    """Return the newest state of a valid copy that is this device's.
+
+    Raises ForeignError for a copy of another version.
+    """
     spools = _spools(folder.path)
     found = []
     for copy in copies.read(folder):
         state = State.from_text(copy.text)
-        if state is not None and state.secret is not None:
+        if state is None:
+            raise ForeignError(copies.NAMES[0])
+        if state.secret is not None:
             found.append((copy.number, state, copy.text))
     if spools:
         found = [each for each in found if spool_name(each[1].mark) in spools]

@@ -10,9 +10,11 @@ import hashlib
 from typing import Final, NamedTuple
 
 from rappor_client.folder.own_folder import OwnFolder, Stamp
+from rappor_client.folder.place import ForeignError
 
 NAMES: Final = ("state.1", "state.2")
 _MAGIC: Final = b"rappor state 1 "
+_CHECK_BYTES: Final = 2 * hashlib.sha256().digest_size + 1
 _DIGITS: Final = 18
 """Of a running number at most: more replacements than any disk survives."""
 
@@ -39,7 +41,8 @@ class Copy(NamedTuple):
 def read(folder: OwnFolder) -> list[Copy]:
     """Return what the valid copies hold, the highest number first.
 
-    Raises OSError where a copy is there and cannot be read.
+    Raises OSError where a copy is there and cannot be read, and ForeignError for one of another
+    version.
     """
     found = [parsed(folder.read(name)) for name in NAMES]
     return sorted(filter(None, found), key=lambda each: -each.number)
@@ -80,13 +83,21 @@ def check_of(body: bytes) -> bytes:
     return hashlib.sha256(body).hexdigest().encode() + b"\n"
 
 
+def is_intact(data: bytes) -> bool:
+    """Return whether the last line of a file is the checksum of what is before it."""
+    return data[-_CHECK_BYTES:] == check_of(data[:-_CHECK_BYTES])
+
+
 def parsed(data: bytes | None) -> Copy | None:
-    """Read what `written` wrote; None for anything else."""
-    if data is None or not data.startswith(_MAGIC):
+    """Read what `written` wrote; None for a damaged copy and for none.
+
+    Raises ForeignError for a whole copy of another version.
+    """
+    if data is None or not is_intact(data):
         return None
     head, _, rest = data.partition(b"\n")
-    digits, text = head[len(_MAGIC) :], Sealed(rest[: -(2 * hashlib.sha256().digest_size + 2)])
-    if not digits.isdigit() or len(digits) > _DIGITS:
-        return None
-    number = int(digits)
-    return Copy(number, text) if data == written(number, text) else None
+    digits, text = head.removeprefix(_MAGIC), Sealed(rest[: -(_CHECK_BYTES + 1)])
+    is_ours = head.startswith(_MAGIC) and digits.isdigit() and len(digits) <= _DIGITS
+    if not is_ours or data != written(int(digits), text):
+        raise ForeignError(NAMES[0])
+    return Copy(int(digits), text)

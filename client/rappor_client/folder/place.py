@@ -25,6 +25,19 @@ class UnusableError(Exception):
     """The device cannot work in its folder; the message says why, for the person who runs it."""
 
 
+class ForeignError(UnusableError):
+    """A file is whole, but another version of this library wrote it in a format of its own.
+
+    To take such a file for a damaged one would cost the device its secret and its year.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"the file {name} has the format of another version of rappor-client: use that "
+            "version, or withdraw consent and ask again"
+        )
+
+
 def place_of(folder: str | os.PathLike[str]) -> Path:
     """Return the folder's path from the root, for a daemon goes elsewhere.
 

@@ -24,6 +24,7 @@ from rappor_client.folder import spool
 from rappor_client.folder.counters import counters
 from rappor_client.folder.failures import DamagedError, name_failure
 from rappor_client.folder.own_folder import NAME, BusyError
+from rappor_client.folder.place import UnusableError
 from rappor_client.folder.spool import Pending, Sent
 from rappor_client.folder.store import Store
 
@@ -105,5 +106,7 @@ def _failing_as_file_error(folder: Path) -> Iterator[None]:
     """Raise FileError for what the disk does not allow when a caller only looks."""
     try:
         yield
+    except UnusableError as error:
+        raise FileError(folder, str(error)) from None
     except (sqlite3.Error, OSError, DamagedError, BusyError) as error:
         raise FileError(folder, name_failure(error)) from None

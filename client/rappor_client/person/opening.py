@@ -1,4 +1,4 @@
-"""Opens a device's folder: a new one, one of the version before, one that was being erased."""
+"""Opens a device's folder: a new one, or one that was being erased."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from rappor_client.folder.own_folder import (
     alone_in,
 )
 from rappor_client.periods import Clock, day_of
-from rappor_client.person import migration, withdrawal
+from rappor_client.person import withdrawal
 
 
 def opened(host: Path, clock: Clock) -> Identity:
     """Return the identity of a host's folder, which must be there.
 
-    Raises OSError where the system does not allow it, UnusableError for a folder that is not the
-    user's, and BusyError where another process is at its beginning or end for too long.
+    Raises OSError where the system does not allow it, UnusableError for a folder of another user
+    or another version, and BusyError where another process is at its beginning or end for too long.
     """
     deadline = time.monotonic() + BUSY_SECONDS
     while True:
@@ -43,18 +43,13 @@ def opened(host: Path, clock: Clock) -> Identity:
 
 def _settled(host: Path, clock: Clock) -> Identity:
     now = clock()
-    year = day_of(now).year
     if withdrawal.is_unfinished(host):
         withdrawal.finish(host, now=now)
-    migration.migrate(host, year)
     if not os.path.lexists(host / NAME):
-        begin(host, remainder.read_years(host, year))
+        begin(host, remainder.read_years(host, day_of(now).year))
     return Identity(host, clock)
 
 
 def _is_at_rest(host: Path) -> bool:
-    """Return whether a folder has an identity of this version, and nothing else to see to."""
-    if not os.path.lexists(host / NAME) or withdrawal.is_unfinished(host):
-        return False
-    is_written = (host / remainder.NAME).exists() and not remainder.is_unclean(host)
-    return is_written and not migration.names_of_before(host)
+    """Return whether a folder has an identity, and no withdrawal to finish."""
+    return os.path.lexists(host / NAME) and not withdrawal.is_unfinished(host)

@@ -20,12 +20,12 @@ from rappor_client.budget.identity import BEGUN
 from rappor_client.budget.state import State
 from rappor_client.folder import copies, spool
 from rappor_client.folder.own_folder import NAME, OwnFolder, alone_in
+from rappor_client.folder.place import ForeignError
 from rappor_client.folder.spool import CLAIM_SECONDS
 from rappor_client.folder.store import Store
 from rappor_client.folder.system import read_file
 from rappor_client.folder.wiping import overwrite, wipe
 from rappor_client.periods import day_of
-from rappor_client.person import migration
 
 _WITHDRAWN: Final = f"{NAME}.withdrawn"
 _TRIES: Final = 3
@@ -69,7 +69,7 @@ def erase(host: Path, *, now: float) -> Withdrawal:
     to send in the last seconds before `now` is named in `left`. This year counts as used up where
     nothing says what was reserved.
     """
-    if not (_folders(host) or migration.names_of_before(host) or remainder.is_unclean(host)):
+    if not (_folders(host) or remainder.is_unreadable(host)):
         return Withdrawal(secret_gone=True)
     with alone_in(host):  # or beside a process that was stopped inside: nothing keeps this waiting
         return finish(host, now=now)
@@ -82,16 +82,12 @@ def finish(host: Path, *, now: float) -> Withdrawal:
     """
     year = day_of(now).year
     years: dict[int, float] = {}
-    try:
-        migration.migrate(host, year)  # what the version before has reserved
-    except Exception:  # noqa: BLE001 - the disk, or whatever an old database holds
-        years = {year: math.inf}
     folders = _renamed(host)
     for folder in folders:
         years = remainder.greater(years, _ended(folder, year))
     try:
         years = remainder.greater(years, remainder.read_years(host, year))
-    except OSError:
+    except (OSError, ForeignError):  # nobody knows what an unreadable record reserves
         years = {**years, year: math.inf}
     is_sending = any(_is_sending(folder, now) for folder in folders)
     secret_gone = _erase_files(host, folders, years)
@@ -103,7 +99,7 @@ def finish(host: Path, *, now: float) -> Withdrawal:
 
 def is_unfinished(host: Path) -> bool:
     """Return whether an erasure has begun and not ended: `erase` finishes it."""
-    return any(host.glob(f"{_WITHDRAWN}.*")) or (host / "withdrawing").exists()
+    return any(host.glob(f"{_WITHDRAWN}.*"))
 
 
 def _renamed(host: Path) -> list[Path]:
@@ -131,7 +127,7 @@ def _is_empty(place: Path) -> bool:
 
 def _folders(host: Path) -> list[Path]:
     """Return the folders there are of identities, ended ones too."""
-    own = [host / NAME, host / migration.DRAFT, host / BEGUN, *sorted(host.glob(f"{_WITHDRAWN}.*"))]
+    own = [host / NAME, host / BEGUN, *sorted(host.glob(f"{_WITHDRAWN}.*"))]
     return [path for path in own if os.path.lexists(path)]
 
 
@@ -144,7 +140,7 @@ def _ended(place: Path, year: int) -> dict[int, float]:
         return {}
     years: dict[int, float] = {}
     is_known = place.name == BEGUN
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, ForeignError):
         folder = OwnFolder(place)
         try:
             for copy in copies.read(folder):
@@ -167,26 +163,24 @@ def _secrets(place: Path) -> list[Path]:
 def _erase_files(host: Path, folders: list[Path], years: dict[int, float]) -> bool:
     """Leave the one line, and nothing else; return whether the secret is gone."""
     is_kept = _keep(host, years)
-    for path in migration.names_of_before(host):
-        wipe(path)
     if not is_kept:  # what gives room goes, but for what says the same as the line
         for folder in folders:
             _empty(folder, but_ended=True)
         is_kept = _keep(host, years)
-    if not is_kept and remainder.is_unclean(host):
+    if not is_kept and remainder.is_unreadable(host):
         wipe(host / remainder.NAME)
     for _ in range(_TRIES):
         for folder in folders:
             _empty(folder)
     if not is_kept:
         _keep(host, years)
-    return not any(_holds_something(path) for path in _with_secret(host, folders))
+    return not any(_holds_something(path) for path in _with_secret(folders))
 
 
 def _keep(host: Path, years: Mapping[int, float]) -> bool:
     """Write the line, if there is anything to say; false where the disk does not allow it."""
     try:
-        if years or remainder.is_unclean(host):
+        if years or remainder.is_unreadable(host):
             remainder.write(host, years)
         else:
             (host / remainder.NAME).unlink(missing_ok=True)  # nothing was ever reserved
@@ -207,21 +201,20 @@ def _empty(folder: Path, *, but_ended: bool = False) -> None:
         folder.rmdir()
 
 
-def _with_secret(host: Path, folders: list[Path]) -> list[Path]:
+def _with_secret(folders: list[Path]) -> list[Path]:
     """Return the files that may hold the secret, or half of it."""
     drafts = [path for folder in folders for path in folder.glob(".state.*")]
     states = [path for folder in folders for path in _secrets(folder)]
-    before = [host / migration.SECRET, *host.glob(f".{migration.SECRET}.*.tmp")]
-    return [*drafts, *states, *before]
+    return [*drafts, *states]
 
 
 def _left(host: Path, folders: list[Path]) -> list[Path]:
     """Return the files there are that must not outlive consent."""
-    found = migration.names_of_before(host)
+    found = list[Path]()
     for folder in filter(os.path.lexists, folders):
         inside = sorted(folder.iterdir()) if folder.is_dir() else []
         found += inside or [folder]
-    return [*found, host / remainder.NAME] if remainder.is_unclean(host) else found
+    return [*found, host / remainder.NAME] if remainder.is_unreadable(host) else found
 
 
 def _is_sending(place: Path, now: float) -> bool:
@@ -253,6 +246,9 @@ def _holds_something(path: Path) -> bool:
         return False
     except OSError:
         return True
-    state = copies.parsed(data)
+    try:
+        state = copies.parsed(data)
+    except ForeignError:
+        return True
     ended = state is not None and State.from_text(state.text)
     return any(data) and not (ended and ended.secret is None)

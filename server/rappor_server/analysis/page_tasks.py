@@ -33,7 +33,6 @@ from rappor_server.analysis.release_json import write_release
 from rappor_server.analysis.releases import (
     BlockQuery,
     Release,
-    check_decodable,
     release,
     release_by_day,
     releases_by,
@@ -311,7 +310,6 @@ class CompareTask(PageTask[dict[str, list[Counts]]]):
         samples = {}
         for each in (self.before, self.after):
             found = release(engine, self.metric, *each.days())
-            check_decodable(found)
             counts = self.asked.some(found.collections)  # or there are no days to name
             samples[_named(each, found)] = counts
         return samples
@@ -344,7 +342,6 @@ class SegmentsTask(PageTask[list[Counts]]):
 
     def _find(self, engine: Engine) -> list[Counts]:
         found = release(engine, self.metric, *self.range.days(), segments=True)
-        check_decodable(found)
         return self.asked.some(found.collections)
 
     def _answer(
@@ -394,8 +391,6 @@ def _released(
     An open range is that of what was found; one that is cut begins with the first period.
     """
     found = releases_by(engine, BlockQuery(asked.metric, first, last), by)
-    for each in found:
-        check_decodable(each)
     shown = [each for each in found if each.collections]
     if is_cut:
         first = shown[0].first if shown else first
@@ -419,7 +414,6 @@ def _released(
 def _by_day(engine: Engine, asked: Asked, first: datetime.date, last: datetime.date) -> Release:
     """Return what was released of a range, and its parts by day, which are some."""
     found = release_by_day(engine, asked.metric, first, last)
-    check_decodable(found)
     return replace(found, parts=tuple(asked.some(found.parts)))
 
 

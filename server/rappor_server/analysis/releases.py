@@ -34,7 +34,7 @@ from sqlalchemy import (
 from rappor.counts.calendar import Days, stretch_of
 from rappor.counts.counts import Counts
 from rappor.counts.devices import squares_by_paces
-from rappor.ground.errors import DecodeError, ParamsError, ReportError
+from rappor.ground.errors import ParamsError, ReportError
 from rappor.protocol.params import Params
 from rappor.registry.metric import Metric
 from rappor_server.errors import StoreError
@@ -45,9 +45,6 @@ from rappor_server.storage.tallies import Tally
 
 MOST_STRETCHES: Final = 400
 """Days, weeks or months of one answer: a year of days and a month more."""
-
-_EARLIER_HASH: Final = "murmur3"
-"""The layout of strings that were counted before SHA-256 decided which of them are alike."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,16 +291,6 @@ def overview(engine: Engine, metric: Metric) -> Overview:
             CohortReports(fingerprint=key, reports=cohorts[key]) for key in sorted(enough)
         ),
     )
-
-
-def check_decodable(found: Release) -> None:
-    """Raise DecodeError for counts of strings that an earlier hash made: candidates differ."""
-    for counts in found.collections:
-        if counts.params.layout == _EARLIER_HASH:
-            raise DecodeError(
-                f"the counts under {counts.params.fingerprint} come from an earlier hash of "
-                "strings, which candidates cannot be compared with: choose days after them"
-            )
 
 
 _Days = Counter[tuple[str, datetime.date]]

@@ -166,7 +166,6 @@ class EstimatesTask:
         self._check(asked)
         if not release.collections:
             raise ParamsError(no_results(self.metric))
-        releases.check_decodable(release)
         key = self._key(asked, release, engine)
         if (known := _CACHE.find(key)) is not None:
             return known

@@ -263,7 +263,7 @@ def packed(integers: tuple[int, ...]) -> bytes:
 
 
 def sealed(line: str, payload: bytes) -> bytes:
-    magic, head = b"RAPPOR COUNTS 2\n", line.encode() + b"\n"
+    magic, head = b"RAPPOR COUNTS 1\n", line.encode() + b"\n"
     digest = hashlib.sha256(magic + head + payload).hexdigest().encode() + b"\n"
     return magic + head + digest + payload
 
@@ -273,7 +273,7 @@ def sealed(line: str, payload: bytes) -> bytes:
     [
         (b"", "it is not a counts file"),
         (b"cohort,reports\n", "it is not a counts file"),
-        (forged().replace(b"COUNTS 2", b"COUNTS 1"), "another version"),
+        (forged().replace(b"COUNTS 1", b"COUNTS 2"), "another version"),
         (forged(shape=[3, 2]), r"shape must be \[2, 3\]"),
         (forged(metric=...), "its header is wrong"),
         (forged(metric=7), "metric must be a text"),
@@ -404,7 +404,7 @@ def with_column(column: str, values: Any) -> Any:
 
 
 def without_format() -> Any:
-    """Return the table of `small()` as it was before the protocol's hash was changed."""
+    """Return the table of `small()` without the number of its format."""
     table = small().to_arrow()
     metadata = dict(table.schema.metadata)
     del metadata[b"rappor.format"]
@@ -417,7 +417,7 @@ def wrong_tables() -> dict[str, Any]:
     lists = pa.list_(pa.int64(), 3)
     return {
         "metadata must name": small().to_arrow().replace_schema_metadata({}),
-        "metadata must name format 2, got none": without_format(),
+        "metadata must name format 1, got none": without_format(),
         "columns must be cohort": small().to_arrow().drop_columns(["reports"]),
         "cohort must have 0 to 1, each once": with_column("cohort", [[0, 0]]),
         "cohort must be integers": with_column("cohort", [[0.0, 1.0]]),

@@ -65,7 +65,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
             )
     good = rows_of("page", 1)[0]
     changes: list[dict[str, Any]] = [
-        {"format": 1},
+        {"format": 9},
         {"metric": "site"},
         {"params": "0123456789abcdef"},
         {"cohort": 8},
@@ -367,7 +367,7 @@ def write_odd_json(folder: Path) -> None:
     """Write lines of which two hold a report, one by its folder's name, others with a fault."""
     good = as_text(rows_of("page", 1)[0])
     text = json.dumps(good)
-    changes: list[dict[str, Any]] = [{"cohort": "5"}, {"format": 2.0}, {"day": 5}, {"metric": 5}]
+    changes: list[dict[str, Any]] = [{"cohort": "5"}, {"format": 1.0}, {"day": 5}, {"metric": 5}]
     odd = [f"[{text},{text}]", text.replace('"', "'"), f"{text}{text}", "junk", "7", "", " "]
     lines = [json.dumps(good | change) for change in [*changes, {"metric": None}]]
     (folder / "metric=page").mkdir()

@@ -128,7 +128,7 @@ def bad_texts() -> list[Row]:
     """Rows of text, each with one fault."""
     row = as_text(rows_of("page", 1)[0])
     changes: list[Row] = [
-        {"format": 1},
+        {"format": 9},
         {"metric": "site"},
         {"params": "0123456789abcdef"},
         {"day": "2026-02-30"},

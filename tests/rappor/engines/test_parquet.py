@@ -89,7 +89,7 @@ def test_the_layout_is_the_documented_one(tmp_path: Path) -> None:
     text = pa.dictionary(pa.int32(), pa.string())
     assert table.schema.names == ["format", "metric", "params", "day", "cohort", "bits"]
     assert table.schema.types == [pa.int8(), text, text, pa.date32(), pa.int32(), pa.binary(2)]
-    assert table.column("format").to_pylist() == [2] * 3
+    assert table.column("format").to_pylist() == [1] * 3
     assert table.column("metric").to_pylist() == ["page"] * 3
     assert table.column("params").to_pylist() == [PARAMS.fingerprint] * 3
     assert table.column("day").to_pylist() == [DAY] * 3
@@ -103,7 +103,7 @@ def write_with(path: Path, **changes: Any) -> Path:
         "bits": pa.array([b"\x01\x00", b"\x03\x08", b"\x00\x00"], pa.binary(2)),
         "cohort": pa.array([0, 3, 3], pa.int64()),
         "extra": pa.array([1, 2, 3]),
-        "format": pa.array([2, 2, 2]),
+        "format": pa.array([1, 1, 1]),
         "metric": pa.array(["page"] * 3),
         "params": pa.array([PARAMS.fingerprint] * 3),
     } | changes
@@ -118,7 +118,7 @@ def write_with(path: Path, **changes: Any) -> Path:
         ({"metric": pa.array(["page", "site", "page"])}, "metric must be 'page', got 'site' in"),
         ({"metric": pa.array(["page", None, "page"])}, "metric must be 'page', got None"),
         ({"params": pa.array([OTHER.fingerprint] * 3)}, "params must be .* in row 0"),
-        ({"format": pa.array([2, 1, 2])}, "format must be 2, got 1 in row 1"),
+        ({"format": pa.array([1, 2, 1])}, "format must be 1, got 2 in row 1"),
         ({"params": None}, "column params must be there once"),
         ({"cohort": pa.array([0.0, 3.0, 3.0])}, "cohort must be integers"),
         ({"cohort": pa.array([0, None, 3])}, r"cohort must be in \[0, m - 1\], got None in row 1"),

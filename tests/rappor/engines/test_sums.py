@@ -221,7 +221,7 @@ def test_numbers_keep_sums_apart_as_their_texts_do() -> None:
 def test_the_longest_report_may_be_text() -> None:
     """Of 255 bytes, the most that a report has; one byte more is none."""
     rows = [
-        {"format": 2, "metric": "m", "params": "p", "cohort": 0, "bits": b"\xff" * n}
+        {"format": 1, "metric": "m", "params": "p", "cohort": 0, "bits": b"\xff" * n}
         for n in (255, 256)
     ]
     sums = Sums({("m", "p"): Shape(2040, 1)})
@@ -319,7 +319,7 @@ from rappor.engines.sums import Shape
 rng = np.random.default_rng(1)
 bits = rng.integers(0, 256, (5000, 16), dtype=np.uint8)
 batch = pa.record_batch({
-    "format": pa.array([2] * 5000), "metric": pa.array(["page"] * 5000),
+    "format": pa.array([1] * 5000), "metric": pa.array(["page"] * 5000),
     "params": pa.array(["p"] * 5000), "cohort": pa.array(rng.integers(0, 4, 5000)),
     "bits": pa.array([row.tobytes() for row in bits], pa.binary(16)),
 })

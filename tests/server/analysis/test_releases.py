@@ -38,7 +38,7 @@ from sqlalchemy import Engine, event
 
 from rappor import Counts, Metric, Registry, decode
 from rappor.counts.released import Released
-from rappor.ground.errors import DecodeError, ParamsError
+from rappor.ground.errors import ParamsError
 from rappor.protocol.segments import Dimension
 
 DAILY = Registry.loads(REGISTRY)["small"]
@@ -261,27 +261,6 @@ def test_forged_reports_around_a_victim_do_not_isolate_it(engine: Engine) -> Non
 def strip(counts: Counts, n_forged: int) -> tuple[int, list[int]]:
     """Subtract forged reports of all ones from cohort 0."""
     return int(counts.reports[0]) - n_forged, (counts.ones[0] - n_forged).tolist()
-
-
-def test_counts_of_an_earlier_hash_are_read_and_not_decoded(engine: Engine) -> None:
-    """They are sums as ever; candidates would be compared with another hash's bits."""
-    params = dataclasses.replace(SMALL.params, layout="murmur3")
-    row: dict[str, Any] = {"reports": 6, "ones": bytes(8 * 16), "cohort": 0}
-    with writing(engine) as db:
-        db.execute(
-            schema.params.insert().values(fingerprint=params.fingerprint, document=params.to_json())
-        )
-        db.execute(
-            schema.tally.insert().values(
-                metric="small", params=params.fingerprint, day=day(0), quarantine=False, **row
-            )
-        )
-    send(engine, *[0] * 6, on=1)
-    everything = read(engine)
-    assert everything.n_reports == 12
-    with pytest.raises(DecodeError, match=f"under {params.fingerprint} come from an earlier hash"):
-        releases.check_decodable(everything)
-    releases.check_decodable(read(engine, 1, 1))
 
 
 def test_impossible_counts_in_the_database_are_a_store_error(engine: Engine) -> None:

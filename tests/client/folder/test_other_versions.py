@@ -1,0 +1,144 @@
+"""A folder in the format of another version disables the device, which changes nothing in it."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from devices import Home, own, peek, state_of
+from rappor_client import Reason, Withdrawal
+from rappor_client.budget import remainder
+from rappor_client.folder import copies
+from rappor_client.folder.copies import check_of
+from rappor_client.testing import MemoryTransport
+
+from rappor.ground.errors import FileError
+
+METRIC_ROWS = {"reserved": [[2026, "page", "life", 4.0]], "mark": "", "lost": [9999, 1, None]}
+
+
+def write_checked(path: Path, body: bytes) -> None:
+    """Write a file that is whole: its last line is the checksum of all others."""
+    path.write_bytes(body + check_of(body))
+
+
+def change_state(folder: Path, change: Callable[[bytes], bytes], *, names: tuple[str, ...]) -> None:
+    """Write copies of the state of another version."""
+    for name in names:
+        path = own(folder) / name
+        body = b"".join(path.read_bytes().splitlines(keepends=True)[:-1])
+        write_checked(path, change(body))
+
+
+def other_number(body: bytes) -> bytes:
+    """Return a copy whose first line names another format."""
+    return body.replace(b"rappor state 1 ", b"rappor state 2 ", 1)
+
+
+def other_keys(body: bytes) -> bytes:
+    """Return a copy whose text has no key that this version reads."""
+    magic, secret, _ = body.splitlines(keepends=True)
+    return magic + secret + b"{}\n"
+
+
+def only_record(folder: Path, record: bytes) -> None:
+    """Leave a record of reserved nats and no device, as a withdrawal does."""
+    for path in own(folder).iterdir():
+        path.unlink()
+    own(folder).rmdir()
+    write_checked(folder / "budget", record)
+
+
+FOLDERS: dict[str, tuple[str, Callable[[Path], None]]] = {
+    "number of the state": (
+        "state.1",
+        lambda folder: change_state(folder, other_number, names=copies.NAMES),
+    ),
+    "number of one copy": (
+        "state.1",
+        lambda folder: change_state(folder, other_number, names=copies.NAMES[1:]),
+    ),
+    "keys of the state": (
+        "state.1",
+        lambda folder: change_state(folder, other_keys, names=copies.NAMES),
+    ),
+    "number of the record": (
+        "budget",
+        lambda folder: only_record(folder, b"rappor budget 2\n{}\n"),
+    ),
+    "rows of the record": (
+        "budget",
+        lambda folder: only_record(
+            folder, b"rappor budget 1\n" + json.dumps(METRIC_ROWS).encode() + b"\n"
+        ),
+    ),
+    "lines of the record": (
+        "budget",
+        lambda folder: only_record(folder, b"rappor budget 1\n{}\n\n"),
+    ),
+}
+
+
+def files_of(folder: Path) -> dict[Path, bytes]:
+    """Return the bytes of every file."""
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("kind", FOLDERS)
+def test_folder_of_another_version_disables_the_device(kind: str, home: Home) -> None:
+    """A client that took it for a damaged one would replace the secret."""
+    name, write = FOLDERS[kind]
+    home.open().close()
+    write(home.folder)
+    before = files_of(home.folder)
+    client = home.open(collector=MemoryTransport())
+    assert client.disabled.startswith(f"the file {name} has the format of another version")
+    assert client.record("page", "x").reason is Reason.DISABLED
+    assert client.flush().detail == client.disabled
+    client.close()
+    assert files_of(home.folder) == before
+    with pytest.raises(FileError, match=f"the file {name} has the format of another version"):
+        peek(home.folder)
+
+
+@pytest.mark.parametrize("kind", FOLDERS)
+def test_withdrawal_erases_a_folder_of_another_version(kind: str, home: Home) -> None:
+    """Nobody knows what it reserved, so the year counts as used up."""
+    client = home.open()
+    secret = state_of(home.folder).sealed.bytes
+    client.close()
+    FOLDERS[kind][1](home.folder)
+    assert home.open().withdraw() == Withdrawal(secret_gone=True)
+    ((path, data),) = files_of(home.folder).items()
+    assert path.name == "budget"
+    assert not any(each in data for each in (secret, secret.hex().encode()))
+    assert home.open().spent().reserved == {2026: math.inf}
+
+
+def test_another_version_that_takes_over_an_open_folder_disables_the_device(home: Home) -> None:
+    """It says why once, and what waits in memory is dropped."""
+    client = home.open(collector=MemoryTransport())
+    change_state(home.folder, other_keys, names=copies.NAMES)
+    before = files_of(home.folder)
+    client.record("page", "x")
+    assert client.flush().detail == client.disabled
+    assert client.disabled.startswith("the file state.1 has the format of another version")
+    assert client.record("page", "x").reason is Reason.DISABLED
+    assert (
+        files_of(home.folder).items()
+        >= {path: data for path, data in before.items() if path.name in copies.NAMES}.items()
+    )
+
+
+@pytest.mark.parametrize("nats", [{}, {2026: 8.0}, {2026: math.inf, 2027: 0.5}], ids=str)
+def test_record_of_reserved_nats_is_read_as_written(nats: dict[int, float], tmp_path: Path) -> None:
+    """Infinity too, which JSON does not have."""
+    remainder.write(tmp_path, nats)
+    assert remainder.read_years(tmp_path, 2030) == nats
+    data = (tmp_path / "budget").read_bytes()
+    for n in range(len(data)):
+        (tmp_path / "budget").write_bytes(data[:n])
+        assert remainder.read_years(tmp_path, 2030) == {2030: math.inf}
