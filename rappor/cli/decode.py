@@ -151,6 +151,7 @@ def decode(
         estimates = decode_counts(
             source.by_epoch(counts),
             candidates,
+            listed=source.listed(counts),
             detection=detection,
             distribution=distribution,
             devices=devices,

@@ -95,6 +95,7 @@ def discover(
     with Slow() as slow:
         options: dict[str, Any] = {
             "known": source.known(counts),
+            "listed": source.listed(counts),
             "longest": longest,
             "keep": keep,
             "detection": detection,

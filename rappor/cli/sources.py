@@ -93,6 +93,11 @@ class Source:
             )
         return None
 
+    def listed(self, counts: list[Counts]) -> tuple[str, ...]:
+        """Return the strings that the metric's entry lists, if it lists any."""
+        metric = self.metric(counts)
+        return () if metric is None else metric.listed
+
     def is_complete(self, counts: list[Counts]) -> bool:
         """Return whether the registry says that every value is in one of the answers."""
         metric = self.metric(counts)
@@ -118,7 +123,26 @@ class Source:
         return self.registry_path, self.candidates_path
 
     def _candidates(self, params: Params, metric: Metric | None) -> Candidates:
-        """Read the candidates that are named, or the metric's own."""
+        """Read the candidates that are named, after those that the metric's entry lists.
+
+        Without any that are named they are the metric's own.
+        """
+        from rappor.candidates.candidates import Candidates
+
+        if metric is None or not metric.listed:
+            return self._named_candidates(params, metric)
+        listed = Candidates.from_list(metric.listed, normalize=params.normalize)
+        if self.candidates_path is None:
+            return listed
+        named = self._named_candidates(params, metric)
+        both = Candidates.chain(listed, named)
+        if named.is_held:
+            both = both.hold(len(listed) + len(named)) or both
+            both.n_blank, both.n_duplicates = named.n_blank, named.n_duplicates
+        return both
+
+    def _named_candidates(self, params: Params, metric: Metric | None) -> Candidates:
+        """Read the file of candidates that is named, or the file that the metric's entry names."""
         from rappor.candidates.candidates import Candidates
         from rappor.candidates.google_hashing import LAYOUT
         from rappor.google.files import read_candidates
@@ -175,7 +199,7 @@ class Source:
 
     def _own_candidates(self, metric: Metric | None) -> str | None:
         """Return the path of the candidates that a metric names, which is beside the registry."""
-        if self.registry_path is None or metric is None or metric.candidates is None:
+        if self.registry_path is None or metric is None or not isinstance(metric.candidates, str):
             return None
         return str(Path(self.registry_path).parent / metric.candidates)
 

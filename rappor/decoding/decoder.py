@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any, Final
@@ -45,6 +46,7 @@ def decode(  # noqa: PLR0913 - all that a caller may know of the counts
     counts: Counts | Sequence[Counts],
     candidates: Candidates | Iterable[str] | None = None,
     *,
+    listed: Iterable[str] = (),
     detection: Detection = Detection(),
     distribution: bool = False,
     devices: float | None = None,
@@ -66,6 +68,8 @@ def decode(  # noqa: PLR0913 - all that a caller may know of the counts
     candidates : the strings to estimate: a list or column of them, or `Candidates`. Of more than
         MOST_ROWS the best have a row, and all others are in `Estimates.p_value_counts`. Other
         encodings than Bloom answer for all their categories and take none.
+    listed : strings that the metric's entry lists. They are candidates, too, each with a row that
+        is shown first, detected or not; `Estimates.not_listed` is the share of all others.
     detection : how sure to be. "adaptive" is applied as "bh" to strings in few reports, which
         `Estimates.detection` says.
     distribution : also estimate the whole list at once (`Estimates.share`).
@@ -105,7 +109,8 @@ def decode(  # noqa: PLR0913 - all that a caller may know of the counts
     target = debias(*merge(collections, devices=devices, reports_per_device=reports_per_device))
     keep = len(target) + 2 * SCREENED
     most = max(keep, MOST_ROWS)
-    asked = listed(candidates, collections, most)
+    first = normalize_listed(listed, collections)
+    asked = normalize_candidates(candidates, first, collections, most)
     if asked is None:
         return _decode_closed(target, detection, distribution=distribution, complete=complete)
     with one_thread():
@@ -113,13 +118,16 @@ def decode(  # noqa: PLR0913 - all that a caller may know of the counts
             # Imported here: it loads the compiler, which categories do without.
             from rappor.decoding.streamed_design import StreamedDesign  # noqa: PLC0415
 
-            pool = StreamedDesign(asked, target, keep)
+            pool = StreamedDesign(asked, target, keep, n_first=len(first))
             selection = select(target, pool, progress)
             strings = pool.strings
         else:
             strings = Strings(asked, target, progress)
             selection = fit_all(target, strings.design, select(target, strings.design, progress))
-        return _conclude_strings(target, strings, selection, detection, distribution=distribution)
+        estimates = _conclude_strings(
+            target, strings, selection, detection, distribution=distribution
+        )
+    return dataclasses.replace(estimates, listed=frozenset(first))
 
 
 def _collections(counts: Counts | Sequence[Counts]) -> list[Counts]:
@@ -144,12 +152,24 @@ def _collections(counts: Counts | Sequence[Counts]) -> list[Counts]:
     return collections
 
 
-def listed(
-    candidates: Candidates | Iterable[str] | None, collections: Sequence[Counts], most: int
+def normalize_listed(listed: Iterable[str], collections: Sequence[Counts]) -> tuple[str, ...]:
+    """Return the strings of a metric's list as the devices normalise them, each once."""
+    normalizer = collections[0].params.normalize
+    return Candidates.from_list(listed, normalize=normalizer).strings
+
+
+def normalize_candidates(
+    candidates: Candidates | Iterable[str] | None,
+    first: Sequence[str],
+    collections: Sequence[Counts],
+    most: int,
 ) -> Candidates | None:
-    """Normalise candidates as the devices did; None where bits are answers. `most` are held."""
+    """Normalise candidates as the devices did; None where bits are answers. `most` are held.
+
+    Those in `first`, which are normalised already, come before all others.
+    """
     if not all(encoding_of(collection.params).hashed for collection in collections):
-        if candidates is not None:
+        if candidates is not None or first:
             raise DecodeError("candidates must be omitted: this encoding answers for every bit")
         return None
     normalizers = {collection.params.normalize for collection in collections}
@@ -164,6 +184,12 @@ def listed(
             f"candidates must be normalised by {normalizer!r} as on the devices, "
             f"got {candidates.normalize!r}"
         )
+    if first:
+        # As they are: some normalizers would change a second time what they made.
+        own = Candidates.product(first, "", 0, 0, normalize=normalizer)
+        both = Candidates.chain(own, candidates)
+        held = both.hold(len(first) + len(candidates)) if candidates.is_held else None
+        candidates = both if held is None else held
     if (held := candidates.hold(most)) is not None:
         candidates = held
     if candidates.is_held and len(candidates) == 0:

@@ -62,7 +62,8 @@ class Estimates(Displayed):
     """What a decode found, one row a candidate.
 
     Strings are sorted by count, largest first; categories, flags and buckets keep the order in
-    which the parameters declare them.
+    which the parameters declare them. `rows` and everything that is made of it begin with the
+    strings that the metric's entry lists.
 
     Attributes
     ----------
@@ -101,6 +102,7 @@ class Estimates(Displayed):
         "adaptive" had too few reports.
     related : how the rows belong together, for `contrast`.
     contrasts : what was asked of several rows at once; `asking` adds to it.
+    listed : the strings that the metric's entry lists, as devices normalise them. Each has a row.
     """
 
     _drawn_as: ClassVar[str] = "estimates"
@@ -131,6 +133,7 @@ class Estimates(Displayed):
     detection: Detection
     related: Related
     contrasts: tuple[Contrast, ...] = ()
+    listed: frozenset[str] = frozenset()
 
     def __len__(self) -> int:
         return len(self.candidates)
@@ -158,6 +161,38 @@ class Estimates(Displayed):
     def detected_candidates(self) -> list[str]:
         """The candidates that are detected, in the order of their rows."""
         return [self.candidates[i] for i in np.flatnonzero(self.detected)]
+
+    @property
+    def is_listed(self) -> Booleans:
+        """Which rows, (c,), are of strings that the metric's entry lists."""
+        return np.array([name in self.listed for name in self.candidates], dtype=bool)
+
+    @property
+    def not_listed(self) -> Contrast | None:
+        """The share of reports of strings that the metric's entry does not list.
+
+        The list was chosen before the counts were seen, so the sum of its estimates is unbiased. A
+        string that cannot be distinguished from a listed one counts as listed. None where the entry
+        has no list, or the counts say nothing about one of its strings.
+        """
+        if not self.listed:
+            return None
+        entries = np.unique(self.related.entry[self.is_listed])
+        rows = np.flatnonzero(np.isin(self.related.entry, entries))
+        if not np.isfinite(self.std_error[rows]).all():
+            return None
+        (value,), ((variance,),) = self.related.contrasts(rows, -np.ones((1, len(rows))))
+        reach = normal_reach(self.detection.confidence)
+        return Contrast.around("not in the list", 1 + value, variance, reach)
+
+    def order(self, *, detected_only: bool = False) -> Integers:
+        """Return the numbers of the rows as people read them: listed strings first.
+
+        With `detected_only` the others are those that are detected; listed strings stay.
+        """
+        listed = self.is_listed
+        others = ~listed & self.detected if detected_only else ~listed
+        return np.concatenate([np.flatnonzero(listed), np.flatnonzero(others)])
 
     def contrast(
         self,
@@ -239,16 +274,15 @@ class Estimates(Displayed):
         return np.array([rows[name] for name in asked], dtype=np.int64)
 
     def rows(self, *, detected_only: bool = False) -> Iterator[dict[str, Any]]:
-        """Yield each row as a dictionary.
+        """Yield each row as a dictionary, those of listed strings first.
 
+        With `detected_only`, other strings must be detected; listed ones are always there.
         `count`, `std_error`, `forged_to_make` and `forged_to_hide` are in reports, all else is
         named as the columns above. A number that does not exist (an infinite error) is None.
         Detected rows have the adjusted interval and the breakdown numbers, rows of a group have
         `group`, and all have `share` and its error if it was asked for.
         """
-        for i in range(len(self)):
-            if detected_only and not self.detected[i]:
-                continue
+        for i in self.order(detected_only=detected_only).tolist():
             yield self.row(i)
 
     def row(self, i: int) -> dict[str, Any]:
@@ -273,6 +307,8 @@ class Estimates(Displayed):
             row["share_std_error"] = number_or_none(self.share_std_error[i])
         if self.group[i]:
             row["group"] = int(self.group[i])
+        if self.listed:
+            row["listed"] = self.candidates[i] in self.listed
         return row
 
     def to_dict(self, *, detected_only: bool = False) -> dict[str, Any]:
@@ -283,6 +319,7 @@ class Estimates(Displayed):
             "reports": self.reports,
             "unallocated": number_or_none(self.unallocated),
             "unallocated_std_error": number_or_none(self.unallocated_std_error),
+            **({} if self.not_listed is None else {"not_listed": self.not_listed.to_dict()}),
             **(
                 {"contrasts": [each.to_dict() for each in self.contrasts]} if self.contrasts else {}
             ),
@@ -317,14 +354,16 @@ class Estimates(Displayed):
         everything = {
             "candidate": list(self.candidates),
             "count": self.proportion * self.reports,
-            **{name: getattr(self, name) for name in self._columns()[3:]},
+            **{name: getattr(self, name) for name in self._columns()[3:] if name != "listed"},
+            "listed": self.is_listed,
         }
         everything["std_error"] = self.std_error * self.reports
         return {name: everything[name] for name in self._columns()}
 
     def _columns(self) -> list[str]:
         asked = self.share is not None
-        return [name for name in COLUMNS if asked or not name.startswith("share")]
+        columns = [name for name in COLUMNS if asked or not name.startswith("share")]
+        return [*columns, "listed"] if self.listed else columns
 
     def __str__(self) -> str:
         """Print the detected rows for people, as `rappor decode` does."""

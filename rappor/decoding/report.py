@@ -138,10 +138,12 @@ class EstimatesReport:
 
     Attributes
     ----------
-    rows : at most `LISTED` rows as `Estimates.rows` yields them, detected ones first.
+    rows : at most `LISTED` rows as `Estimates.rows` yields them: strings that the metric's entry
+        lists, then detected ones, then the others.
     charted : those of the chart.
-    masses : of all detected rows, of those that are not charted if there are any, and what is
-        unallocated; empty where a report can hold several answers.
+    masses : of all detected rows, of those that are not charted if there are any, what is
+        unallocated, and of strings that the metric's entry does not list, if it has a list; empty
+        where a report can hold several answers.
     unlisted_detected, unlisted_undetected : rows that are only counted.
     groups : indistinguishable candidates, at most a hundred groups of them.
     versions : of Python and the packages that computed, by name.
@@ -171,19 +173,22 @@ class EstimatesReport:
 def report(estimates: Estimates, origin: Origin | None = None) -> EstimatesReport:
     """Gather what a page about these estimates shows."""
     origin = origin or Origin()
-    detected = np.flatnonzero(estimates.detected)
-    others = np.flatnonzero(~estimates.detected)
+    first = estimates.order(detected_only=True)
+    others = np.flatnonzero(~estimates.detected & ~estimates.is_listed)
     others = others[np.argsort(estimates.p_value[others], kind="stable")]
-    listed = np.concatenate([detected, others])[:LISTED]
-    rows = tuple(estimates.row(int(i)) for i in listed)
-    n_listed = min(len(detected), LISTED)
+    shown = np.concatenate([first, others])[:LISTED]
+    rows = tuple(estimates.row(int(i)) for i in shown)
+    n_first = min(len(first), LISTED)
+    n_detected = int(estimates.detected[shown].sum())
     return EstimatesReport(
         estimates=estimates,
         rows=rows,
-        charted=rows[: min(n_listed, CHARTED)] + rows[n_listed:][:CHARTED_UNDETECTED],
+        charted=_charted(rows, n_first),
         masses=tuple(masses(estimates)),
-        unlisted_detected=len(detected) - n_listed,
-        unlisted_undetected=estimates.n_candidates - len(detected) - (len(listed) - n_listed),
+        unlisted_detected=int(estimates.detected.sum()) - n_detected,
+        unlisted_undetected=(
+            estimates.n_candidates - int(estimates.detected.sum()) - (len(shown) - n_detected)
+        ),
         collected=tuple(_collected(each) for each in estimates.collected),
         groups=tuple(map(tuple, estimates.diagnostics.get("groups", [])[:_LISTED_GROUPS])),
         checks=tuple(_checks(estimates, origin)),
@@ -194,6 +199,11 @@ def report(estimates: Estimates, origin: Origin | None = None) -> EstimatesRepor
         ),
         candidates_sha256=hash_candidates(estimates.candidates),
     )
+
+
+def _charted(rows: Sequence[dict[str, Any]], n_first: int) -> tuple[dict[str, Any], ...]:
+    """Return the rows of the chart: the first ones, and the nearest to detection of the others."""
+    return (*rows[: min(n_first, CHARTED)], *rows[n_first:][:CHARTED_UNDETECTED])
 
 
 def hash_candidates(candidates: Sequence[str]) -> str:
@@ -218,6 +228,8 @@ def masses(estimates: Estimates, *, after: int = CHARTED) -> Iterator[Contrast]:
             name = f"other detected ({rest.rows:,})"
             yield _mass(estimates, name, rest.proportion, rest.std_error)
     yield _mass(estimates, "unallocated", estimates.unallocated, error)
+    if estimates.not_listed is not None:
+        yield estimates.not_listed
 
 
 def _mass(estimates: Estimates, name: str, proportion: float, std_error: float) -> Contrast:

@@ -53,8 +53,12 @@ class StreamedDesign:
         others, or are in a group.
     """
 
-    def __init__(self, candidates: Candidates, target: Target, keep: int) -> None:
+    def __init__(
+        self, candidates: Candidates, target: Target, keep: int, *, n_first: int = 0
+    ) -> None:
         """Remember the candidates, and how many of them are held.
+
+        The first `n_first` of the stream are always held, however small their estimates are.
 
         Raises DecodeError where the hash layout is foreign.
         """
@@ -69,7 +73,8 @@ class StreamedDesign:
         self.n_terms = sum(params.m * params.h for params in self._params)
         self.n_streamed = self.n_candidates = 0
         self._words: list[NDArray[np.uint32]] = []
-        self._hold(Held.none(), np.array([], dtype=np.int64))
+        self._first = np.arange(n_first)
+        self._hold(self._read_first(n_first), np.array([], dtype=np.int64))
 
     def screen(self, task: Task, always: Integers, progress: Progress) -> Screening:
         """Estimate every candidate, and hold the best and those in `always`."""
@@ -87,7 +92,8 @@ class StreamedDesign:
             progress("screening candidates", number, self.n_streamed or None)
         self._check(number)
         held = best.close()
-        before = self._held.take(np.flatnonzero(np.isin(self._held.index, always)))
+        stay = np.union1d(always, self._first)
+        before = self._held.take(np.flatnonzero(np.isin(self._held.index, stay)))
         missing = before.take(np.flatnonzero(~np.isin(before.index, held.index)))
         self._hold(held.and_then(missing).each_once(), always)
         self.n_candidates = number - int(self._held.copies.sum()) + self.strings.design.n_candidates
@@ -103,6 +109,19 @@ class StreamedDesign:
             others=None if tail is None else counts,
             least=0.0 if tail is None else float(tail(np.array([best.least]))[0]),
         )
+
+    def _read_first(self, n: int) -> Held:
+        """Return the first n candidates of the stream."""
+        held, number = Held.none(), 0
+        if n == 0:
+            return held
+        for texts, words in self._digested():
+            block = Held.of(number, texts, words, np.zeros(len(texts)))
+            held = held.and_then(block.take(np.arange(min(len(texts), n - number))))
+            number += len(texts)
+            if number >= n:
+                break
+        return held
 
     def columns(self, chosen: Integers) -> sparse.csc_array:
         """Return the columns of candidates that are held, by their numbers in the stream."""

@@ -37,6 +37,7 @@ def discover(  # noqa: PLR0913 - what may be searched for
     alphabet: str | None = None,
     *,
     known: Iterable[str] = (),
+    listed: Iterable[str] = (),
     longest: int | None = None,
     keep: int | None = None,
     detection: Detection = Detection(),
@@ -54,7 +55,8 @@ def discover(  # noqa: PLR0913 - what may be searched for
     are days, as in `decode`. Without an `alphabet`, the characters of the strings, the first part
     is searched for printable ASCII, or for all of Unicode if it is `prefix:1`, and the alphabet has
     the characters of the prefixes that are detected there, of the known strings, and of the
-    categories that another metric tells. Candidates that are `known` are asked about beside.
+    categories that another metric tells. Candidates that are `known` are asked about beside, and
+    those in `listed` as well: they are the strings of the metric's entry, which come first.
     `longest` is in characters; by default the last prefix is continued by as many as it has more
     than the prefix before it. `keep` prefixes of a part are continued; by default as many as make
     20 million candidates, and 50 at least.
@@ -82,12 +84,14 @@ def discover(  # noqa: PLR0913 - what may be searched for
         _check_alphabet(alphabet)
     if keep is not None:
         check_integer("keep", keep, 1)
-    listed = Candidates.from_list(known, normalize=parts[WHOLE][0].params.normalize)
+    entry_list = tuple(listed)
+    beside = Candidates.from_list([*entry_list, *known], normalize=parts[WHOLE][0].params.normalize)
 
     def ask(part: str, kept: Sequence[str], length: int, longest: int) -> Estimates:
         return decode(
             parts[part],
-            continue_prefixes(kept, length, longest, letters, listed, part),
+            continue_prefixes(kept, length, longest, letters, beside, part),
+            listed=entry_list if part == WHOLE else (),
             detection=detection,
             progress=lambda stage, done, total: progress(f"{part}: {stage}", done, total),
         )
@@ -102,7 +106,7 @@ def discover(  # noqa: PLR0913 - what may be searched for
         if not told and alphabet is None:
             params = parts[WHOLE][0].params
             told_elsewhere = [normalize(params.normalize, name) for name in params.categories]
-            letters = _learn_alphabet(found.detected_candidates, [*listed.strings, *told_elsewhere])
+            letters = _learn_alphabet(found.detected_candidates, [*beside.strings, *told_elsewhere])
         kept = best_prefixes(found, keep or n_kept(len(letters), after - length))
         told.append(_tell(part, found, len(kept)))
     estimates = ask(WHOLE, kept, *lengths[-2:])

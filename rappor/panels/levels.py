@@ -15,7 +15,7 @@ import numpy as np
 from rappor.candidates.candidates import Candidates
 from rappor.counts.arrays import Booleans, Floats, Integers
 from rappor.counts.counts import Counts
-from rappor.decoding.decoder import MOST_ROWS, decode, listed
+from rappor.decoding.decoder import MOST_ROWS, decode, normalize_candidates
 from rappor.decoding.detection import Detection
 from rappor.decoding.estimates import Estimates
 from rappor.decoding.p_values import PValues
@@ -133,7 +133,7 @@ def listed_candidates(
     hashed = {encoding_of(each.params).hashed for each in counts}
     if len(hashed) > 1:
         raise DecodeError("samples must have the same kind of values: strings or answers")
-    found = listed(candidates, counts, MOST_ROWS)
+    found = normalize_candidates(candidates, (), counts, MOST_ROWS)
     if found is not None and not found.is_held:
         raise DecodeError(
             f"candidates of several samples must number at most {MOST_ROWS:,}, got more: "

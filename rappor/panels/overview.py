@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -63,12 +63,15 @@ class Overview:
         )
 
     def lines(self) -> list[Line]:
-        """Return the detected strings, the largest first; without any, those nearest to it."""
+        """Return the detected strings, the largest first; without any, those nearest to it.
+
+        The strings that the metric's entry lists come before all others, detected or not.
+        """
         found = list(self.estimates.rows(detected_only=True))
         rows = found or sorted(self.estimates.rows(), key=lambda row: float(row["p_value"]))
         place = {name: i for i, name in enumerate(self.panel.candidates)}
         few = rows if found else rows[:_NEAREST]
-        few.sort(key=lambda row: -float(row["proportion"]))
+        few.sort(key=lambda row: (not row.get("listed"), -float(row["proportion"])))
         return [self._line(row, place.get(row["candidate"])) for row in few]
 
     def changes(self) -> list[dict[str, Any]]:
@@ -104,6 +107,7 @@ def overview(  # noqa: PLR0913 - what is decoded, and how
     *,
     n_latest: int,
     by: str,
+    listed: Iterable[str] = (),
     complete: bool = False,
     detection: Detection = Detection(),
     progress: Progress = no_progress,
@@ -111,11 +115,18 @@ def overview(  # noqa: PLR0913 - what is decoded, and how
     """Decode the latest periods together, and each of all periods for how shares moved.
 
     `latest` are the counts of the last `n_latest` periods, by day where that is known: they tell
-    how often devices report. Raises DecodeError where there are no reports or no candidates, or the
+    how often devices report. `listed` are the strings that the metric's entry lists.
+
+    Raises DecodeError where there are no reports or no candidates, or the
     counts do not go together.
     """
     estimates = decode(
-        list(latest), candidates, detection=detection, complete=complete, progress=progress
+        list(latest),
+        candidates,
+        listed=listed,
+        detection=detection,
+        complete=complete,
+        progress=progress,
     )
     run = trend(
         released, candidates, by=by, detection=detection, complete=complete, progress=progress

@@ -15,7 +15,8 @@ from typing import Final
 from rappor.ground.errors import MetricError, ParamsError
 from rappor.ground.ranges import check_choice, shown
 from rappor.protocol.encodings import encoder, encoding_of
-from rappor.protocol.normalizers import NORMALIZERS
+from rappor.protocol.encodings.encoding import check_name
+from rappor.protocol.normalizers import NORMALIZERS, normalize
 from rappor.protocol.params import Params, threshold
 from rappor.protocol.parts import Part, check_parts
 from rappor.protocol.segments import (
@@ -37,6 +38,10 @@ _EPOCHS: Final[Mapping[str, tuple[str, str]]] = {
 EPOCHS: Final = tuple(_EPOCHS)
 MIN_COHORT: Final = 10
 """Reports of a cohort below which a collector shows no sum of it, unless a metric says so."""
+MOST_LISTED: Final = 10_000
+"""Candidates that an entry lists at most. Every device that reads the registry normalises all of
+them, which takes some tenths of a second at this number. A file is read only where reports are
+decoded."""
 INTERVALS: Final = ("none", "hour", "day", "week", "epoch")
 
 _LARGEST: Final = 2**53 - 1
@@ -60,8 +65,9 @@ class Metric:
     each epoch, of a day that the device's secret draws. `patterns` is how many
     values one scope answers for. `parts` divide a string metric's devices. `sample` is the share
     of devices that take part in an epoch, each by its own secret. `segments` are the public
-    properties that devices tell in the clear. `candidates` is a path
-    relative to the registry's file. The collector shows nothing below `min_reports`, and no sum
+    properties that devices tell in the clear. `candidates` are the strings to look for: a list, or
+    the path of a file, relative to the registry's file. Devices ignore them. The
+    collector shows nothing below `min_reports`, and no sum
     of fewer than `min_cohort` reports of a cohort; without a `min_reports` it shows everything.
     `complete` says that every value is in one of the categories or buckets.
     A device records a `durable` metric on its disk before the program goes on.
@@ -81,7 +87,7 @@ class Metric:
     parts: tuple[Part, ...] = ()
     sample: float = 1.0
     segments: tuple[Dimension, ...] = ()
-    candidates: str | None = None
+    candidates: str | tuple[str, ...] | None = None
     min_reports: int = 100
     min_cohort: int = MIN_COHORT
     keep_reports: bool = False
@@ -109,10 +115,9 @@ class Metric:
             self._check_sample()
             self._check_segments()
             encoder(self.params)  # it refuses parameters under which recording would fail
+            self._check_candidates()
         except ParamsError as error:
             raise MetricError(f"{this}: {error}") from None
-        if self.candidates is not None:
-            self._check_text("candidates", self.candidates)
         self._check_whole("min_reports", self.min_reports, 0)
         self._check_whole("min_cohort", self.min_cohort, 1)
         self._check_flag("keep_reports", self.keep_reports)
@@ -158,6 +163,11 @@ class Metric:
         return dataclasses.replace(self.params, part=part, insecure=True) if part else self.params
 
     @property
+    def listed(self) -> tuple[str, ...]:
+        """The candidates that stand in the entry; empty where it names a file, or none."""
+        return self.candidates if isinstance(self.candidates, tuple) else ()
+
+    @property
     def pace(self) -> str:
         """The time in which a device reports at most once: an interval, or a whole epoch."""
         return self.epoch if self.interval == "epoch" else self.interval
@@ -180,6 +190,49 @@ class Metric:
     def _check_text(self, key: str, text: object) -> None:
         if not isinstance(text, str) or not text.strip():
             raise fault(self.name, key, "a non-empty text", text)
+
+    def _check_candidates(self) -> None:
+        """Refuse candidates that no string of the metric can be, and equal ones."""
+        if self.candidates is None:
+            return
+        if not encoding_of(self.params).hashed:
+            raise MetricError(
+                f"metric {self.name!r}: candidates must be absent for encoding "
+                f"{self.params.encoding}, whose values are all known"
+            )
+        if not isinstance(self.candidates, tuple):
+            self._check_text("candidates", self.candidates)
+        else:
+            self._check_listed(self.candidates)
+
+    def _check_listed(self, candidates: tuple[object, ...]) -> None:
+        """Refuse an empty or long list, and strings that normalising makes equal or empty."""
+        n, normalizer = len(candidates), self.params.normalize
+        if n == 0:
+            raise MetricError(
+                f"metric {self.name!r}: candidates must list at least 1 string, got none: leave "
+                "the key out if there is no list"
+            )
+        if n > MOST_LISTED:
+            raise MetricError(
+                f"metric {self.name!r}: candidates must list at most {MOST_LISTED:,} strings, got "
+                f"{n:,}: write them into a file, one a line, and name the file"
+            )
+        normalized = set()
+        for candidate in candidates:
+            if not isinstance(candidate, str):
+                raise fault(self.name, "candidates", "a list of texts", candidate)
+            check_name(candidate, "candidates")
+            text = normalize(normalizer, candidate)
+            # Two spellings of one value would be one row of the result. An empty text is what
+            # devices report of every value of which the normalizer leaves nothing.
+            if not text:
+                required = f"non-empty after normalising by {normalizer}"
+                raise fault(self.name, "candidates", required, candidate)
+            if text in normalized:
+                required = f"distinct after normalising by {normalizer}"
+                raise fault(self.name, "candidates", required, candidate)
+            normalized.add(text)
 
     def _check_flag(self, key: str, value: object) -> None:
         if not isinstance(value, bool):

@@ -147,9 +147,12 @@ def _read_entry(name: str, entry: object) -> dict[str, Any]:
         "parts": _read_parts(name, entry.get("parts", [])),
         "segments": _read_segments(name, entry.get("segments", {})),
     }
-    return fields | {
+    fields |= {
         key: entry[key] for key in ("description", "owner", "epoch", *_OPTIONAL) if key in entry
     }
+    if isinstance(listed := fields.get("candidates"), list):
+        fields["candidates"] = tuple(listed)
+    return fields
 
 
 def _read_both(name: str, entry: _Entry, tables: _Entry) -> Iterator[dict[str, Any]]:
@@ -229,6 +232,8 @@ def _read_letters(name: str, entry: _Entry, categories: tuple[str, ...]) -> dict
                 entry["profile"], encoding=entry["encoding"], categories=categories
             )
         for key in LETTERS if encoding.hashed else NOISE:
+            if key == "m" and key in letters:  # no profile's loss depends on the cohorts
+                continue
             if key in letters:
                 raise MetricError(f"metric {shown(name)}: {key} must be absent with a profile")
             letters[key] = getattr(profile, key)

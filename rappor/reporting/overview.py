@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from rappor.decoding.estimates import Estimates
 from rappor.decoding.report import report
 from rappor.panels.overview import Line, Overview
 from rappor.protocol.loss import epsilon_1
@@ -72,9 +73,10 @@ def overview_card(found: Overview) -> Markup:
 def sentence(found: Overview) -> Markup:
     """Say which string leads, and which shares changed over all periods."""
     lines, changes = found.lines(), found.changes()
-    if not lines or not lines[0].detected:
+    detected = [line for line in lines if line.detected]
+    if not detected:
         return join("No listed string is common enough to be detected yet.")
-    first = lines[0]
+    first = max(detected, key=lambda line: line.share)
     parts = [string(first.name), f" leads with {_share(first)} of the reports"]
     n = len(found.panel.samples)
     if not found.panel.main:
@@ -94,11 +96,20 @@ def basis(found: Overview) -> str:
         f"{estimates.reports:,} reports in {found.latest}, as informative as {found.devices:,.0f} "
         "devices with one report each",
         *([f"shares from {percent(share)} are usually found"] if share and share < 1 else []),
-        *([f"{percent(estimates.unallocated)} have no listed string"]
-          if math.isfinite(estimates.unallocated) and estimates.unallocated > 0 else []),
+        *_outside(estimates),
         f"epsilon of one report: {losses:.3g}",
     ]  # fmt: skip
     return "; ".join(parts) + "."
+
+
+def _outside(estimates: Estimates) -> Iterator[str]:
+    """Yield which share no candidate has, and which share is not in the list of the entry."""
+    rest = estimates.not_listed
+    if rest is not None:
+        ends = span(max(rest.ci_low, 0.0), rest.ci_high, rest.std_error)
+        yield f"{measured(max(rest.estimate, 0.0), rest.std_error)} are not in the list ({ends})"
+    if math.isfinite(estimates.unallocated) and estimates.unallocated > 0:
+        yield f"{percent(estimates.unallocated)} have no detected string"
 
 
 def _ranks(found: Overview, lines: Sequence[Line]) -> Markup:

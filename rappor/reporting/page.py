@@ -98,9 +98,13 @@ def _estimates(found: EstimatesReport, *, forged: bool) -> Markup:
             "detected candidates together."
         ]
         if not all(row["detected"] for row in found.charted):
+            which = (
+                "undetected ones of the list, and those"
+                if found.estimates.listed
+                else ("the undetected candidates")
+            )
             told.append(
-                "Hollow dots are the undetected candidates that came nearest, with the interval of "
-                "each alone."
+                f"Hollow dots are {which} that came nearest, with the interval of each alone."
             )
         if more:
             told.append(f"{more:,} more detected candidates are in the table only.")
@@ -115,7 +119,7 @@ def _masses(found: EstimatesReport) -> Iterator[Markup]:
     if found.masses:
         confidence = short_percent(found.estimates.detection.confidence)
         shares = table(
-            "Detected, other and unallocated shares of the reports",
+            "Shares of the reports of several candidates, and of none",
             ("part", "share", "std error", f"{confidence} interval"),
             (
                 (mass.name, measured(mass.estimate, mass.std_error),
@@ -145,7 +149,12 @@ def candidates_table(found: EstimatesReport, *, name: str = "", forged: bool = F
     if found.estimates.share is not None:
         columns["distribution"] = lambda row: measured(row["share"], row["share_std_error"])
         columns["its error"] = lambda row: measured(row["share_std_error"], row["share_std_error"])
-    caption = "Candidates: detected ones first; undetected ones have the interval of each alone"
+    first = (
+        "those of the metric's list first, then detected ones"
+        if found.estimates.listed
+        else ("detected ones first")
+    )
+    caption = f"Candidates: {first}; undetected ones have the interval of each alone"
     return join(*listing(caption, columns, found.rows, left=1, name=name))
 
 

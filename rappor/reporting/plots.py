@@ -38,14 +38,15 @@ _STEPS: Final = 60
 def estimates_plot(estimates: Estimates, *, top: int = 20, rest: bool = False) -> Chart:
     """Draw the shares of the top detected rows with their adjusted intervals.
 
-    Without any detected row the candidates nearest to detection are drawn. With `rest` two rows
-    more say what the other detected ones hold together, if `top` is 10, 20, 50, 100 or 1000, and
-    what is unallocated.
+    Without any detected row the candidates nearest to detection are drawn. The strings that the
+    metric's entry lists come first, detected or not. With `rest` two rows more say what the other
+    detected ones hold together, if `top` is 10, 20, 50, 100 or 1000, and what is unallocated; of a
+    metric with a list a third row has the share of all strings that are not in it.
     """
     found = list(estimates.rows(detected_only=True))[:top]
     rows = found or sorted(estimates.rows(), key=lambda row: float(row["p_value"]))[:top]
-    n = int(estimates.detected.sum())
-    title = f"Shares of the reports: {len(found)} of {n} detected candidates"
+    n, n_drawn = int(estimates.detected.sum()), sum(row["detected"] for row in found)
+    title = f"Shares of the reports: {n_drawn} of {n} detected candidates"
     return shares_chart(
         title if found else "Nothing is detected; the candidates nearest to it",
         rows,
@@ -57,10 +58,11 @@ def estimates_plot(estimates: Estimates, *, top: int = 20, rest: bool = False) -
 def shares_chart(
     title: str, rows: Sequence[Mapping[str, Any]], reports: int, others: Sequence[Contrast] = ()
 ) -> Chart:
-    """Draw rows of estimates, detected ones first, and shares that are no single candidate's."""
-    shown: dict[str, list[Row]] = {"": [], "Not detected": [], "Together": []}
+    """Draw rows of estimates, listed and detected ones first, and shares of several candidates."""
+    shown: dict[str, list[Row]] = {"In the list": [], "": [], "Not detected": [], "Together": []}
     for row in rows:
-        shown["" if row["detected"] else "Not detected"].append(_estimate(row, reports))
+        part = "" if row["detected"] else "Not detected"
+        shown["In the list" if row.get("listed") else part].append(_estimate(row, reports))
     for mass in others:
         dot = Dot(mass.estimate, mass.ci_low, mass.ci_high)
         shown["Together"].append(Row(mass.name, measured(mass.estimate, mass.std_error), (dot,)))

@@ -30,7 +30,9 @@ def estimates_text(
     """Write the rows, what they leave unallocated, what was assumed, and what looks wrong.
 
     A list of detected rows shows their adjusted intervals, which hold for it as a whole; a list of
-    all candidates shows the interval of each on its own. With `forged` the numbers of forged
+    all candidates shows the interval of each on its own. The strings that the metric's entry lists
+    come first, those that are not detected with the interval of each on its own; the share of
+    reports of all other strings comes last. With `forged` the numbers of forged
     reports stand in their place.
     """
     sentences = [*([FORGED] if forged else []), *remarks(estimates)]
@@ -94,7 +96,8 @@ def _rows(
     )
     for row in estimates.rows(detected_only=detected_only):
         error = None if row["std_error"] is None else row["std_error"] / estimates.reports
-        low, high = adjusted_interval(row) if detected_only else (row["ci_low"], row["ci_high"])
+        is_adjusted = detected_only and row["detected"]
+        low, high = adjusted_interval(row) if is_adjusted else (row["ci_low"], row["ci_high"])
         yield (
             _name(row),
             f"{row['count']:,.0f}",
@@ -103,6 +106,17 @@ def _rows(
             *(_forged(row) if forged else [span(low, high, error)]),
             *(_distribution(row) if "share" in row else ()),
             *(() if truth is None else (f"{truth.get(row['candidate'], 0):,}",)),
+        )
+    if (rest := estimates.not_listed) is not None:
+        reports, error = estimates.reports, rest.std_error
+        yield (
+            rest.name,
+            f"{rest.estimate * reports:,.0f}",
+            f"{error * reports:,.0f}",
+            measured(rest.estimate, error),
+            *(("", "") if forged else (span(max(rest.ci_low, 0.0), rest.ci_high, error),)),
+            *(() if estimates.share is None else ("", "")),
+            *(() if truth is None else ("",)),
         )
 
 

@@ -244,13 +244,14 @@ def check_names(kind: type[Encoding], params: Shape, least: int) -> None:
             f"k must be {needed}, the number of bits that the {noun} need, got {params.k}"
         )
     for name in names:
-        _check_name(name, noun)
+        check_name(name, noun)
     if len(set(names)) != len(names):
         twice = next(name for i, name in enumerate(names) if name in names[:i])
         raise ParamsError(f"{noun} must be distinct, got {shown(twice)} twice")
 
 
-def _check_name(name: str, noun: str) -> None:
+def check_name(name: str, noun: str) -> None:
+    """Raise ParamsError for an empty name, control characters and lone surrogates."""
     if not name or any(ord(c) < 32 or 127 <= ord(c) < 160 for c in name):
         raise ParamsError(
             f"{noun} must be non-empty and free of control characters, got {shown(name)}"

@@ -1,4 +1,4 @@
-"""Where the candidates of an estimate come from: the registry's file, or a saved list.
+"""Where the candidates of an estimate come from: the registry's list or file, or a saved list.
 
 A source returns its text, one candidate a line, and nothing if that cannot be read: an answer that
 was kept follows from it. Reading the candidates raises DecodeError or NotFoundError instead.
@@ -48,6 +48,23 @@ class CandidatesFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EntryList:
+    """The candidates that a metric's entry in the registry lists."""
+
+    strings: tuple[str, ...]
+
+    def contents(self, engine: Engine) -> bytes:  # noqa: ARG002 - a list that was kept needs it
+        """Return the strings, one a line."""
+        return "\n".join(self.strings).encode()
+
+    def read(self, engine: Engine, normalize: str) -> Candidates:  # noqa: ARG002 - as above
+        """Return the strings."""
+        from rappor.candidates.candidates import Candidates  # noqa: PLC0415 - loads the hashes
+
+        return Candidates.from_list(self.strings, normalize=normalize)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class KeptList:
     """A list of a metric that was kept under a name."""
 
@@ -71,7 +88,7 @@ class KeptList:
             raise _unreadable("the list", error) from None
 
 
-CandidateSource = CandidatesFile | KeptList
+CandidateSource = CandidatesFile | EntryList | KeptList
 
 
 def _unreadable(what: str, error: FileError) -> DecodeError:
@@ -79,10 +96,12 @@ def _unreadable(what: str, error: FileError) -> DecodeError:
     return DecodeError(f"{what} cannot be read: {place}{error.reason}")
 
 
-def candidates_file(metric: Metric, *, registry: str) -> CandidatesFile | None:
-    """Return the file of candidates that a metric of a registry names, None if it names none."""
+def registry_candidates(metric: Metric, *, registry: str) -> CandidatesFile | EntryList | None:
+    """Return the list of a metric's entry, or the file that the entry names; None without both."""
     if metric.candidates is None:
         return None
+    if not isinstance(metric.candidates, str):
+        return EntryList(strings=metric.candidates)
     path = Path(registry).parent / metric.candidates
     return CandidatesFile(metric=metric.name, name=metric.candidates, path=path)
 
@@ -90,8 +109,8 @@ def candidates_file(metric: Metric, *, registry: str) -> CandidatesFile | None:
 def candidate_source(
     engine: Engine, metric: Metric, listed: str, *, registry: str
 ) -> CandidateSource | None:
-    """Return the list of a name; else the registry's file, else the list that was kept last."""
-    if not listed and (file := candidates_file(metric, registry=registry)) is not None:
-        return file
+    """Return the list of a name; else the registry's candidates, else the list kept last."""
+    if not listed and (own := registry_candidates(metric, registry=registry)) is not None:
+        return own
     name = listed or candidate_lists.newest(engine, metric.name)
     return KeptList(metric=metric.name, name=name) if name else None

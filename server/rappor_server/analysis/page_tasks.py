@@ -103,7 +103,7 @@ class Asked:
             return None
         if self.source is None:
             raise ParamsError(
-                f"candidates must be chosen: {self.metric.name} names no file of them"
+                f"candidates must be chosen: the registry has none for {self.metric.name}"
             )
         return self.source.read(engine, self.metric.params.normalize)
 
@@ -205,6 +205,7 @@ class OverviewTask(PageTask[tuple[Released, Release]]):
             candidates,
             by="day" if periods[0].first == periods[0].last else "week",
             n_latest=sum(each.last >= latest.first for each in periods),
+            listed=self.metric.listed,
             complete=self.metric.complete,
             detection=self.asked.detection,
             progress=progress,
@@ -243,6 +244,7 @@ class RankingTask(PageTask[Release]):
         estimates = decode(
             list(found.parts),
             candidates,
+            listed=self.metric.listed,
             detection=self.asked.detection,
             complete=self.metric.complete,
             progress=progress,

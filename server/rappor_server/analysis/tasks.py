@@ -191,6 +191,7 @@ class EstimatesTask:
         estimates = decode(
             list(release.parts),
             candidates,
+            listed=self.metric.listed,
             detection=asked.detection,
             distribution=asked.distribution,
             complete=self.metric.complete,
@@ -201,8 +202,7 @@ class EstimatesTask:
             return estimates.to_csv(detected_only=only).encode()
         if self.media_type == JSON:
             return estimates.to_json(detected_only=only).encode()
-        table = estimates.to_arrow()
-        return _stream(table.filter(table["detected"]) if only else table)
+        return _stream(estimates.to_arrow().take(estimates.order(detected_only=only)))
 
     def _asked(self) -> EstimateBody:
         if self.beside is None:
@@ -219,7 +219,7 @@ class EstimatesTask:
                 raise ParamsError(f"candidates must be absent for encoding {encoding}")
         elif asked.candidates is None and self.file is None:
             name = self.metric.name
-            raise ParamsError(f"candidates must be given: {name} names no file of them")
+            raise ParamsError(f"candidates must be given: the registry has none for {name}")
 
     def _candidates(self, asked: EstimateBody, engine: Engine) -> Candidates | None:
         from rappor.candidates.candidates import Candidates  # noqa: PLC0415

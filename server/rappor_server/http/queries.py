@@ -16,7 +16,7 @@ from starlette.responses import Response
 
 from rappor.registry.metric import Metric
 from rappor_server.access import token_of, while_connected
-from rappor_server.analysis.candidate_sources import candidates_file
+from rappor_server.analysis.candidate_sources import registry_candidates
 from rappor_server.analysis.kept_answers import WAITING, KeptAnswer
 from rappor_server.analysis.tasks import (
     JSON,
@@ -96,7 +96,7 @@ async def estimates(request: Request) -> Response:
             body=body,
             beside=beside,
             media_type=media_type,
-            file=candidates_file(metric, registry=collector.settings.registry),
+            file=registry_candidates(metric, registry=collector.settings.registry),
             max_candidates=collector.settings.max_candidates,
         )
         if not collector.jobs.may_start(token.id):

@@ -143,7 +143,7 @@ def _check(metric: Metric, today: datetime.date) -> Iterator[Finding]:
 
 def _check_candidates(metric: Metric, folder: Path) -> Iterator[Finding]:
     """Read the file of candidates that a metric names, as an estimate would."""
-    if metric.candidates is None:
+    if not isinstance(metric.candidates, str):
         return
     try:
         found = Candidates.from_file(

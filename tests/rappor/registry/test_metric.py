@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import math
 from pathlib import Path
@@ -72,6 +73,24 @@ def test_an_entry_with_everything() -> None:
         keep_reports=True,
         durable=True,
     )
+
+
+def test_an_entry_may_list_its_candidates() -> None:
+    """Devices ignore them: no fingerprint depends on them, and a list may change."""
+    metric = one(BLOOM + 'candidates = ["vim", "emacs"]')
+    assert metric.listed == metric.candidates == ("vim", "emacs")
+    assert metric == make(candidates=("vim", "emacs"))
+    assert (make().listed, make(candidates="pages.txt").listed) == ((), ())
+    assert metric.accepted.keys() == make().accepted.keys()
+
+
+@pytest.mark.parametrize("cohorts", [1, 8, 65536])
+def test_strings_of_a_profile_may_have_other_cohorts(cohorts: int) -> None:
+    """All else, and so both losses, is the profile's."""
+    head = f'{HEAD}encoding = "bloom"\nprofile = "balanced"\n'
+    plain = Params.profile("balanced")
+    assert one(f"{head}m = {cohorts}").params == dataclasses.replace(plain, m=cohorts)
+    assert one(head).params == plain
 
 
 @pytest.mark.parametrize(
@@ -164,6 +183,36 @@ BUCKETS = f'{HEAD}encoding = "buckets"\nprofile = "strict"\n'
         (BLOOM + 'parts = [{name = "whole"}]', "parts must be one prefix or more, and then whole"),
         (BLOOM + 'parts = [{name = "prefix:0", share = 0.1}]', "a part must be prefix:N with N in"),
         (BLOOM + "candidates = 3", "candidates must be a non-empty text, got 3"),
+        (BLOOM + "candidates = []", "candidates must list at least 1 string, got none"),
+        (BLOOM + 'candidates = ["a", 3]', "candidates must be a list of texts, got 3"),
+        (BLOOM + 'candidates = ["a", ""]', "candidates must be non-empty and free of control"),
+        (BLOOM + 'candidates = ["a\\nb"]', "candidates must be non-empty and free of control"),
+        (BLOOM + 'candidates = ["a", "a"]', "candidates must be distinct after normalising by no"),
+        (
+            BLOOM + 'normalize = "casefold"\ncandidates = ["Vim", "VIM"]',
+            "candidates must be distinct after normalising by casefold, got 'VIM'",
+        ),
+        (
+            BLOOM + 'normalize = "strip"\ncandidates = ["  "]',
+            "candidates must be non-empty after normalising by strip, got '  '",
+        ),
+        (
+            BLOOM + f"candidates = {[f'name {i}' for i in range(100_000)]}",
+            "candidates must list at most 10,000 strings, got 100,000: write them into a file",
+        ),
+        (
+            f'{HEAD}encoding = "boolean"\n{NOISE}candidates = ["true"]',
+            "candidates must be absent for encoding boolean, whose values are all known",
+        ),
+        (
+            f'{HEAD}encoding = "onehot"\ncategories = ["a", "b"]\n{NOISE}candidates = "a.txt"',
+            "candidates must be absent for encoding onehot, whose values are all known",
+        ),
+        (
+            f'{HEAD}encoding = "onehot"\ncategories = ["a", "b"]\nprofile = "strict"\nm = 2',
+            "m must be 1 for encoding onehot, got 2",
+        ),
+        (f'{HEAD}encoding = "bloom"\nprofile = "strict"\nk = 8', "k must be absent with a profile"),
         (BLOOM + "min_reports = -1", "min_reports must be an integer of at least 0, got -1"),
         (BLOOM + "min_cohort = 0", "min_cohort must be an integer of at least 1, got 0"),
         (BLOOM + "complete = true", "complete must be false unless each value is in one"),

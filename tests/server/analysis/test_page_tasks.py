@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from collectors import metric_of, put
 from rappor_server.analysis import candidate_lists
-from rappor_server.analysis.candidate_sources import KeptList
+from rappor_server.analysis.candidate_sources import EntryList, KeptList, candidate_source
 from rappor_server.analysis.page_tasks import (
     Asked,
     Drawn,
@@ -109,6 +109,23 @@ def test_files_are_bounded(engine: Engine) -> None:
     assert list(found.files) == page.files
     assert "report.html" in found.files
     assert page.too_large == ["estimates.json"]
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_a_ranking_begins_with_the_list_of_the_entry(engine: Engine) -> None:
+    """Whatever list is asked about; a changed list is another question."""
+    put(engine, COUNTS, DAY)
+    metric = metric_of("page", PARAMS, min_reports=0, candidates=("rare", "also rare"))
+    candidate_lists.keep(engine, "page", "own", b"a\nb\nrare\n", most=10, today=DAY)
+    task = ranking(metric=metric)
+    page = msgspec.msgpack.decode(task.run(engine, lambda _: None), type=Drawn).files
+    rows = page["estimates.csv"].decode().split("\n")[1:]
+    assert [row.split(",")[0] for row in rows[:2]] == ["rare", "also rare"]
+    source = candidate_source(engine, metric, "", registry="metrics.toml")
+    assert isinstance(source, EntryList)
+    assert source.read(engine, "none").strings == ("rare", "also rare")
+    changed = metric_of("page", PARAMS, min_reports=0, candidates=("rare",))
+    assert ranking(metric=changed).key(engine) != task.key(engine)
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)

@@ -272,6 +272,15 @@ def test_candidates_files_are_read(
         assert str(tmp_path) not in text
 
 
+def test_a_list_may_change() -> None:
+    """It is compared with no earlier one: whatever was collected is decoded by the new one."""
+    first = metric_of(params=STRICT, candidates=("a", "b"))
+    for changed in (("b", "c"), ("a",), "engines.txt", None):
+        other = dataclasses.replace(first, candidates=changed)
+        assert check_edit(registry_of(first), registry_of(other)) == []
+        assert check_edit(registry_of(other), registry_of(first)) == []
+
+
 def test_devices_are_spread_over_segments() -> None:
     """Each segment fills cohorts of its own."""
     segments = (Dimension("version", ("1", "2")),)
