@@ -164,9 +164,11 @@ def prose_of(path: Path) -> str:
 
 
 def anchors_of(path: Path) -> set[str]:
-    """Return how links name the headings of a page."""
-    headings = re.findall(r"^ *#+ (.*)$", prose_of(path), flags=re.MULTILINE)
-    return {re.sub(r"[^\w -]", "", each).lower().replace(" ", "-") for each in headings}
+    """Return the anchors of a page: its headings as links write them, and its named places."""
+    text = prose_of(path)
+    headings = re.findall(r"^ *#+ (.*)$", text, flags=re.MULTILINE)
+    named = set(re.findall(r'<a id="([^"]+)">', text))
+    return named | {re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in headings}
 
 
 def test_every_package_has_its_page() -> None:

@@ -1,0 +1,224 @@
+"""Measures of the language of source code: where docstrings and names drift away from the field's terms.
+
+Two reviewers read files drawn by lot, ours beside eleven well-written projects, and listed every
+sentence and name that they did not understand at first reading. Four figures differed most between
+the two groups and need no judge: pronouns and relative words, long words, clauses that lack their
+noun, and functions named by a participle. This module computes the four figures, and two more that
+find single mistakes: constants without a sentence, and names in backticks that do not exist.
+
+The figures describe a code base and not a file: within our files they hardly follow the riddles.
+They find a code base that slides back. Nobody should write a sentence to please them.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+PRONOUNS: Final = frozenset(
+    {
+        *("that", "which", "what", "who", "whose", "where", "whatever", "whoever"),
+        *("one", "ones", "none", "others", "other", "those", "these", "it", "its", "each"),
+    }
+)
+"""Relative words and pronouns, which stand in a sentence instead of a noun."""
+
+LONG_WORD: Final = 9
+"""Letters of a long word. The terms of a field are long; paraphrases of terms are short."""
+
+_MISSING_NOUN: Final = tuple(
+    re.compile(pattern, re.IGNORECASE)
+    for pattern in (
+        r"\b(?:return|yield|note|say|write|take|keep|do|give|add|read) what\b",
+        r"^what (?:an?|the|no|is|we|it|they|of|none)\b",
+        r"\b(?:that|those) (?:of|that|in|which)\b|\bthe ones? (?:that|of|with|in)\b",
+        r"\b(?:is|are) (?:none|no [a-z]+)\b|\bif (?:any|there (?:is|are) (?:one|none|any|some))\b",
+        r"\bbut for\b|\bat (?:most|least)[.:;]?$",
+        r"\b(?:tells?|told|says?|said|knows?|known|asks?|asked|hears?|heard|forgets?|judged?)\b",
+        r"\b(?:is|are|was|were|be) of (?:an?|the|one|this|that|these|other|another|which|no)\b",
+        r"\b(?:meanwhile|by now|until then|from then on|from here on)\b",
+        r"\b(?:whoever|who|somebody|nobody|anybody|everybody)\b",
+    )
+)
+"""Turns of phrase that stand in place of a noun, or make a person of a piece of code."""
+
+_PARTICIPLE: Final = re.compile(r"[a-z]{2,}(?:ed|wn|ept|ound|eld|ent|old|aid|orn|ung)")
+_IRREGULAR: Final = frozenset(
+    {
+        *("sent", "shown", "told", "known", "begun", "drawn", "made", "said", "held", "kept"),
+        *("spent", "left", "met", "hidden", "written", "given", "taken", "found", "bound"),
+        *("alone", "apart", "own", "early"),
+    }
+)
+_VERBS_LIKE_PARTICIPLES: Final = frozenset(
+    {
+        *("need", "feed", "seed", "speed", "embed", "exceed", "proceed", "send", "bind", "build"),
+        *("hold", "load", "add", "pad", "round", "record", "yield", "spend", "extend", "append"),
+        *("expand", "end", "mend", "forward", "discard", "guard", "shed", "invent", "present"),
+        *("prevent", "represent", "scold", "fold", "unfold", "document", "implement", "rent"),
+        *("event", "segment", "percent", "client", "component", "exponent", "sound", "intent"),
+        *("content", "current", "parent", "recent", "background", "ground", "threshold", "accept"),
+    }
+)
+
+_FINITE_VERB: Final = re.compile(
+    r"\b(?:is|are|was|were|has|have|had|can|may|must|will|do|does|did"
+    r"|[a-z]+(?:es|ises|izes|ates|ects|unds|ains|ires|ows|ads|ets|its|ids|ays|ends|eps|uts|ops|aks"
+    r"|eds|eeds|eans|ives|ines|ides|ars|ers|urs|ores|ares|akes|uses|oses|ites|ates|ules|ounts))\b"
+)
+_IMPERATIVE: Final = re.compile(r"^(?:Do|Keep|Use|Compute|Count|Limit|Bound|Wait|Retry|Match|Test)\b")
+
+_WORD: Final = re.compile(r"[A-Za-z]+")
+_CODE: Final = re.compile(r">>>.*|\.\.\. .*|`[^`]*`|^\s*[-=]{3,}\s*$", re.MULTILINE)
+_IDENTIFIER: Final = re.compile(r"^[A-Za-z_]\w*(?:\.\w+)*(?:\(\))?$")
+
+
+@dataclass(slots=True)
+class Figures:
+    """The figures of a group of Python files."""
+
+    words: Counter[str] = field(default_factory=Counter)
+    clauses: int = 0
+    unclear: list[str] = field(default_factory=list)
+    """Clauses with one turn of `_MISSING_NOUN` or more."""
+    riddles: list[str] = field(default_factory=list)
+    """Clauses with two turns or more."""
+    functions: int = 0
+    participles: list[str] = field(default_factory=list)
+    constants: int = 0
+    constants_without_verb: list[str] = field(default_factory=list)
+    lines: int = 0
+    comments: int = 0
+
+    @property
+    def pronouns(self) -> float:
+        """Pronouns and relative words in 1,000 words of docstrings."""
+        return 1000 * sum(self.words[word] for word in PRONOUNS) / max(self.words.total(), 1)
+
+    @property
+    def long_words(self) -> float:
+        """Percentage of the words of docstrings that have `LONG_WORD` letters or more."""
+        long = sum(count for word, count in self.words.items() if len(word) >= LONG_WORD)
+        return 100 * long / max(self.words.total(), 1)
+
+    @property
+    def unclear_clauses(self) -> float:
+        """Percentage of the clauses that lack a noun."""
+        return 100 * len(self.unclear) / max(self.clauses, 1)
+
+    @property
+    def participle_names(self) -> float:
+        """Percentage of the functions that are named by a participle or an adverb."""
+        return 100 * len(self.participles) / max(self.functions, 1)
+
+    @property
+    def silent_constants(self) -> float:
+        """Percentage of the explained constants whose explanation has no verb."""
+        return 100 * len(self.constants_without_verb) / max(self.constants, 1)
+
+    @property
+    def comments_per_100_lines(self) -> float:
+        """Comments in 100 lines that are not blank."""
+        return 100 * self.comments / max(self.lines, 1)
+
+
+def measure(paths: Iterable[Path]) -> Figures:
+    """Measure Python files together."""
+    figures = Figures()
+    for path in paths:
+        text = path.read_text(encoding="utf-8")
+        tree = ast.parse(text)
+        figures.lines += sum(bool(line.strip()) for line in text.splitlines())
+        figures.comments += sum(1 for _ in comments(text))
+        for line, docstring in docstrings(tree):
+            _measure_docstring(figures, f"{path.name}:{line}", docstring)
+        for function in functions(tree):
+            figures.functions += 1
+            if is_participle(function.name):
+                figures.participles.append(f"{path.name}:{function.lineno} {function.name}")
+        for line, docstring in constants(tree):
+            figures.constants += 1
+            if not has_verb(docstring):
+                figures.constants_without_verb.append(f"{path.name}:{line} {docstring!r}")
+    return figures
+
+
+def docstrings(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yield line and text of every string that stands as a statement: docstrings of all kinds."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            if isinstance(node.value.value, str):
+                yield node.lineno, node.value.value
+
+
+def comments(text: str) -> Iterator[str]:
+    """Yield the comments of a file, without instructions to tools."""
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            if not re.match(r"#\s*(?:noqa|type:|pragma|fmt:|!)", token.string):
+                yield token.string
+
+
+def functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """Yield functions and methods, without properties, fixtures and special methods."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            decorators = " ".join(ast.unparse(decorator) for decorator in node.decorator_list)
+            if not re.search(r"property|setter|fixture", decorators):
+                if not node.name.startswith("__"):
+                    yield node
+
+
+def constants(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Yield line and explanation of the explained constants of a module."""
+    for before, node in zip(tree.body, tree.body[1:], strict=False):
+        if isinstance(before, ast.Assign | ast.AnnAssign) and isinstance(node, ast.Expr):
+            if isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+                yield node.lineno, " ".join(node.value.value.split())
+
+
+def is_participle(name: str) -> bool:
+    """Return whether the first word of a function's name is a participle or an adverb."""
+    word = name.strip("_").split("_")[0]
+    if word in _VERBS_LIKE_PARTICIPLES:
+        return False
+    return word in _IRREGULAR or bool(len(word) > 3 and _PARTICIPLE.fullmatch(word))
+
+
+def has_verb(sentence: str) -> bool:
+    """Return whether a sentence has a finite verb, judged by the endings of its words."""
+    return bool(_FINITE_VERB.search(sentence) or _IMPERATIVE.search(sentence))
+
+
+def count_missing_nouns(clause: str) -> int:
+    """Return how many turns of phrase stand in a clause in place of a noun."""
+    return sum(bool(pattern.search(clause)) for pattern in _MISSING_NOUN)
+
+
+def quoted_names(docstring: str) -> Iterator[str]:
+    """Yield the identifiers between backticks, without the parentheses of a call."""
+    for quoted in re.findall(r"(?<![`\w])`([^`\n]+)`(?!`)", docstring):
+        if _IDENTIFIER.match(quoted):
+            yield quoted.removesuffix("()")
+
+
+def _measure_docstring(figures: Figures, place: str, docstring: str) -> None:
+    text = _CODE.sub(" ", docstring)
+    for paragraph in re.split(r"(?<=[.:;])\s+|\n\n", text):
+        clause = " ".join(paragraph.split())
+        words = _WORD.findall(clause)
+        if len(words) > 3:
+            figures.words.update(word.lower() for word in words)
+            figures.clauses += 1
+            missing = count_missing_nouns(clause)
+            if missing:
+                figures.unclear.append(f"{place} {clause}")
+            if missing > 1:
+                figures.riddles.append(f"{place} {clause}")
