@@ -166,7 +166,7 @@ class Client:
         except (MetricError, ReportError) as error:
             if self._settings.policy.strict:
                 raise
-            self._failures.tell_mistake(error)
+            self._failures.tell_mistake(error, metric=name)
             is_metric = isinstance(error, MetricError)
             return SILENT[Reason.UNKNOWN_METRIC if is_metric else Reason.WRONG_KIND]
         except BusyError:

@@ -1,4 +1,4 @@
-"""The package as a .zip for the workers of a cluster, sent once a session."""
+"""What a session's workers run: this interpreter if they are local, and this package as a .zip."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import atexit
 import functools
 import hashlib
 import io
+import os
 import shutil
+import sys
 import tempfile
 import weakref
 import zipfile
@@ -23,8 +25,24 @@ _SHIPPED: Final = weakref.WeakSet[SparkSession]()
 def ship(session: SparkSession) -> None:
     """Send this package to the session's workers, once however often it is called."""
     if session not in _SHIPPED:
+        _use_own_interpreter(session)
         session.addArtifacts(str(kernel_zip()), pyfile=True)
         _SHIPPED.add(session)
+
+
+def _use_own_interpreter(session: SparkSession) -> None:
+    """Let workers on this machine run the interpreter of this process.
+
+    Spark would run the `python3` of the PATH. Unless the environment is activated, that one has
+    neither this package's libraries nor always the same version. A choice of the user's stays.
+    """
+    try:
+        context = session.sparkContext
+    except AttributeError:  # Spark Connect: the workers are the server's
+        return
+    is_chosen = "PYSPARK_PYTHON" in os.environ or session.conf.get("spark.pyspark.python", None)
+    if str(context.master).startswith("local") and not is_chosen:
+        context.pythonExec = sys.executable
 
 
 @functools.cache

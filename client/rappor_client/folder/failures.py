@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from rappor.ground.errors import FileError, RapporError
+from rappor.ground.errors import FileError, MetricError, RapporError
 from rappor_client.folder.forking import Shared, unforked
 
 _QUIET_SECONDS: Final = 60.0
@@ -64,9 +64,17 @@ class Failures(Shared):
             self.n += 1
         self._warn(kind, "telemetry failed in %s: %s", self._folder, kind)
 
-    def tell_mistake(self, error: RapporError) -> None:
-        """Log a mistake of the host program, which is no failure."""
-        self._warn(type(error).__name__, "telemetry is wrong: %s", error)
+    def tell_mistake(self, error: RapporError, *, metric: str) -> None:
+        """Log a mistake of the host program, which is no failure, once a minute for each metric.
+
+        A host has many calls of `record`; only the metric says which of them is wrong. An error
+        about the metric itself, as an unknown one, names it already.
+        """
+        kind = type(error).__name__
+        if isinstance(error, MetricError):
+            self._warn(kind, "telemetry is wrong: %s", error)
+        else:
+            self._warn(f"{kind} {metric}", "telemetry is wrong: metric %s: %s", metric, error)
 
     def _warn(self, kind: str, text: str, *parts: object) -> None:
         """Log a line, unless one of its kind was logged in the last minute."""

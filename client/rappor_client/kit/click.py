@@ -18,12 +18,16 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, TypeVar
 
 from rappor.ground.errors import ParamsError
-from rappor_client.kit.host import Host
+from rappor_client.kit.host import Host, is_success
 
 _Program = TypeVar("_Program")
 
 NAME: Final = "telemetry"
+_ALONE: Final = "(no command)"
+"""The use of a program whose root runs without a command and without a flag."""
 _RAN: Final = f"{__name__}.ran"
+_PARSED: Final = f"{__name__}.parsed"
+"""Keys of what the contexts of one run share: whether a command ran, and all that will run."""
 _UNREAD: Final = {
     "ignore_unknown_options": True,
     "allow_extra_args": True,
@@ -71,14 +75,14 @@ def uses_of(ctx: Any) -> list[str]:
             path.append(name)
         flags = [" ".join([*path, flag]) for flag in _typed_flags(each)]
         found += flags
-    return found if flags else [*found, " ".join(path)]
+    return found if flags else [*found, " ".join(path) or _ALONE]
 
 
 def all_uses(ctx: Any) -> Iterator[str]:
     """Yield every name that `uses_of` can return of a program, from a context of its root."""
     path = [each.info_name for each in _chain(ctx)][1:]
-    if path and not _is_group(ctx.command):
-        yield " ".join(path)
+    if not _is_group(ctx.command) or _may_run_alone(ctx.command):
+        yield " ".join(path) or _ALONE
     for option in _options(ctx.command):
         yield from (" ".join([*path, flag]) for flag in _flags(option))
     if _is_group(ctx.command):
@@ -142,8 +146,9 @@ def _watch_root(group: Any, host: Host) -> None:
     def run(ctx: Any) -> Any:
         try:
             result = invoke(ctx)
-        except Exception as error:
-            if _RAN in ctx.meta and getattr(error, "exit_code", 1) == 0:  # as the command chose
+        except (Exception, SystemExit) as error:
+            # Options such as --version end the program with success, too, but before any command.
+            if _RAN in ctx.meta and is_success(error):
                 host.end()
             raise
         host.end()
@@ -155,29 +160,63 @@ def _watch_root(group: Any, host: Host) -> None:
 def _watch(command: Any, host: Host) -> None:
     """Let a command record itself when it runs, and a group watch what it looks up."""
     if _is_group(command):
-        get_command = command.get_command
+        _watch_lookup(command, host)
+    make_context, invoke = command.make_context, command.invoke
 
-        def watched(ctx: Any, name: str) -> Any:
-            found = get_command(ctx, name)
-            if name == NAME and ctx.parent is None:  # a group may look up its own commands only
-                return found or command.commands[NAME]
-            with contextlib.suppress(Exception):  # nothing of telemetry may stop its host
-                if found is not None and "invoke" not in vars(found):
-                    _watch(found, host)
-            return found
-
-        command.get_command = watched
-        return
-    invoke = command.invoke
+    def make(*args: Any, **settings: Any) -> Any:
+        ctx = make_context(*args, **settings)
+        if not (_is_group(command) or ctx.resilient_parsing):
+            ctx.meta.setdefault(_PARSED, []).append(ctx)
+        return ctx
 
     def run(ctx: Any) -> Any:
-        ctx.meta[_RAN] = True
-        with contextlib.suppress(Exception):  # nothing of telemetry may stop its host
-            if host.listens():
-                host.record(uses_of(ctx))
+        if not _is_group(command) or _runs_alone(ctx):
+            _record(ctx, host)
         return invoke(ctx)
 
-    command.invoke = run
+    command.make_context, command.invoke = make, run
+
+
+def _watch_lookup(group: Any, host: Host) -> None:
+    """Let a group watch each command that it looks up."""
+    get_command = group.get_command
+
+    def watched(ctx: Any, name: str) -> Any:
+        command = get_command(ctx, name)
+        if name == NAME and ctx.parent is None:  # a group may look up its own commands only
+            return command or group.commands[NAME]
+        with contextlib.suppress(Exception):  # nothing of telemetry may stop its host
+            if command is not None and "invoke" not in vars(command):
+                _watch(command, host)
+        return command
+
+    group.get_command = watched
+
+
+def _record(ctx: Any, host: Host) -> None:
+    """Record a run, at its first command.
+
+    A chain of commands is one run: click has parsed all of them before it runs the first, so the
+    use that is drawn may be of any.
+    """
+    is_first = _RAN not in ctx.meta
+    ctx.meta[_RAN] = True
+    with contextlib.suppress(Exception):  # nothing of telemetry may stop its host
+        if is_first and host.listens():
+            contexts = ctx.meta.get(_PARSED) or [ctx]
+            host.record(list(dict.fromkeys(use for parsed in contexts for use in uses_of(parsed))))
+
+
+def _runs_alone(ctx: Any) -> bool:
+    """Return whether a group runs by itself: it may, and no command's name was typed."""
+    words = getattr(ctx, "_protected_args", None)  # of click from 8.2 on
+    if words is None:
+        words = ctx.protected_args
+    return _may_run_alone(ctx.command) and not (words or ctx.args)
+
+
+def _may_run_alone(group: Any) -> bool:
+    return bool(getattr(group, "invoke_without_command", False))
 
 
 def _is_group(command: Any) -> bool:

@@ -61,7 +61,7 @@ def _parser(host: Host) -> argparse.ArgumentParser:
         if name == "view":
             command.add_argument("--no-browser", action="store_true", help="Print its path only.")
         if name == "init":
-            introduction.add_arguments(command)
+            introduction.add_arguments(command, host)
     return parser
 
 

@@ -142,9 +142,17 @@ class Host:
 
     @contextlib.contextmanager
     def run(self, *uses: str) -> Iterator[None]:
-        """Record a run of any program: the names of its command, and of `command --flag`."""
+        """Record a run of any program: the names of its command, and of `command --flag`.
+
+        The question comes at the end of a run that succeeds, also by `sys.exit(0)`.
+        """
         self.record(uses)
-        yield
+        try:
+            yield
+        except BaseException as error:
+            if is_success(error):
+                self.end()
+            raise
         self.end()
 
     def work(self, use: str) -> None:
@@ -276,6 +284,17 @@ class Host:
         """Return what differs between two registries, for a look that costs nothing."""
         status = os.stat(self.registry)
         return f"{status.st_size} {status.st_mtime_ns}"
+
+
+def is_success(error: BaseException) -> bool:
+    """Return whether an exception ends a program with exit code 0.
+
+    `sys.exit` raises SystemExit, whose code is None, a number, or a text that is printed (exit
+    code 1). The Exit of click and typer has an `exit_code`.
+    """
+    if isinstance(error, SystemExit):
+        return error.code is None or (isinstance(error.code, int) and error.code == 0)
+    return getattr(error, "exit_code", 1) == 0
 
 
 def _data_home() -> str:

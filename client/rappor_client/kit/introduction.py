@@ -73,24 +73,23 @@ or delete the account. Our server sees the pages that it serves; the collector l
 described here."""
 
 
-def add_arguments(command: argparse.ArgumentParser) -> None:
+def add_arguments(command: argparse.ArgumentParser, host: Host) -> None:
     """Add what only the makers of a program know."""
-    next_year = datetime.date(datetime.datetime.now(datetime.UTC).year + 1, 12, 31)
     command.add_argument(
         "--owner", metavar="WHO", help="Who is responsible: an address for people."
     )
     command.add_argument(
         "--expires",
         type=datetime.date.fromisoformat,
-        default=next_year,
         metavar="DAY",
-        help=f"The last day of collection. The default is {next_year}.",
+        help=f"The last day of collection. The default is {_default_expiry()}.",
     )
     command.add_argument(
         "--devices",
         type=int,
         metavar="N",
-        help="Devices that you expect in a month. With too few, unlisted commands are not counted.",
+        help=f"Devices that you expect in a month. With too few, unlisted {host.what} are not "
+        "counted.",
     )
     command.add_argument(
         "--readme", type=Path, metavar="FILE", help="Where the section goes. Default: the terminal."
@@ -100,19 +99,23 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 def write(host: Host, chosen: argparse.Namespace, names: Sequence[str]) -> Iterator[str]:
     """Write a registry unless there is one, then the section; yield what people should know."""
     path = Path(host.registry)
-    if not path.exists():
+    is_new = not path.exists()
+    if is_new:
         if not chosen.owner:
             raise ParamsError("--owner must be given for a new registry: who is responsible")
-        text = registry_of(
-            host, names, owner=chosen.owner, expires=chosen.expires, devices=chosen.devices
-        )
+        expires = chosen.expires or _default_expiry()
+        text = registry_of(host, names, owner=chosen.owner, expires=expires, devices=chosen.devices)
         path.write_text(text, encoding="utf-8")
         yield f"{path} has {len(names)} names of {host.what}. It ships with {host.name}."
         if "discover" not in text and not host.is_site:
-            least = f"{devices_for_others():,} devices a month, and no command may be named `other`"
-            yield f"Unlisted commands (plugins) are not counted: that needs {least}."
-    elif new := sorted({*names}.difference(Registry.load(path)[METRIC].params.categories)):
-        yield f"{path} is kept, and lacks {', '.join(new)}. For a new list remove it first."
+            least = f"{devices_for_others():,} devices a month, and nothing may be named `other`"
+            yield f"Unlisted {host.what} are not counted: that needs {least}."
+    else:
+        kept = Registry.load(path)
+        if new := sorted({*names}.difference(kept[METRIC].params.categories)):
+            yield f"{path} is kept, and lacks {', '.join(new)}. For a new list remove it first."
+        if ignored := [*_ignored_options(host, chosen, names, kept)]:
+            yield f"{path} is kept, so {', '.join(ignored)}. For a new registry remove it first."
     section = section_of(host)
     if chosen.readme is None:
         yield section
@@ -125,6 +128,29 @@ def write(host: Host, chosen: argparse.Namespace, names: Sequence[str]) -> Itera
     text = "\n\n".join(filter(None, map(str.strip, parts)))
     chosen.readme.write_text(f"{text}\n", encoding="utf-8")
     yield f"The section Telemetry is in {chosen.readme}."
+
+
+def _default_expiry() -> datetime.date:
+    """Return the end of the next year."""
+    return datetime.date(datetime.datetime.now(datetime.UTC).year + 1, 12, 31)
+
+
+def _ignored_options(
+    host: Host, chosen: argparse.Namespace, names: Sequence[str], kept: Registry
+) -> Iterator[str]:
+    """Yield what each option says that a registry, which stays as it is, contradicts."""
+    metric = kept[METRIC]
+    if chosen.owner and chosen.owner != metric.owner:
+        yield f"--owner {chosen.owner} is ignored (its owner is {metric.owner})"
+    if chosen.expires and chosen.expires != metric.expires:
+        yield f"--expires {chosen.expires} is ignored (it expires on {metric.expires})"
+    if chosen.devices is not None:
+        text = registry_of(
+            host, names, owner=metric.owner, expires=metric.expires, devices=chosen.devices
+        )
+        wanted = Registry.loads(text, today=datetime.date.min)
+        if [*wanted] != [*kept] or wanted[METRIC].params.encoding != metric.params.encoding:
+            yield f"--devices {chosen.devices} is ignored (it was made for another number)"
 
 
 def registry_of(
@@ -143,7 +169,7 @@ def registry_of(
         "owner": json.dumps(owner, ensure_ascii=False),
         "expires": expires,
         "categories": "".join(f"  {json.dumps(each, ensure_ascii=False)},\n" for each in uses),
-        "other": 'other = "discover"              # looks for commands of plugins\n'
+        "other": f'other = "discover"              # finds {host.what} that are not listed\n'
         if is_discovered
         else "",
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Final
 
@@ -39,7 +40,9 @@ class Boolean(Encoding):
 
     def bits(self, value: object, cohort: int) -> list[int]:  # noqa: ARG002  (one cohort)
         """Return the bit if the value is True."""
-        if not isinstance(value, bool):
+        # Whoever has a value of numpy has imported it. A device without numpy must not.
+        numpy_bool = getattr(sys.modules.get("numpy"), "bool_", bool)
+        if not isinstance(value, bool | numpy_bool):
             raise ReportError(f"a value must be True or False, got {described(value)}")
         return [0] if value else []
 

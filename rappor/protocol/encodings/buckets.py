@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 import itertools
 import math
+import numbers
 from collections.abc import Sequence
 
 from rappor.ground.errors import ParamsError, ReportError
@@ -87,9 +88,21 @@ class Buckets(Encoding):
 
 
 def _number(value: object) -> int | float:
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        raise ReportError(f"a value must be an int or a float, got {described(value)}")
-    return value
+    """Return a number as Python's own; ReportError for anything else, as True or a text.
+
+    Numbers of numpy are registered as these abstract ones. They become Python's, because numpy
+    compares a float32 with an edge in single precision, and so would move it to another bucket.
+    """
+    match value:
+        case bool():
+            pass
+        case numbers.Integral():
+            return int(value)
+        case numbers.Rational():  # a Fraction is not what a program measures
+            pass
+        case numbers.Real():
+            return float(value)
+    raise ReportError(f"a value must be an int or a float, got {described(value)}")
 
 
 def edge_text(edge: float) -> str:

@@ -263,6 +263,19 @@ def test_mistakes_are_silent_unless_the_policy_is_strict(
     assert "telltale" not in caplog.text
 
 
+def test_a_log_line_about_a_value_names_its_metric(
+    home: Home, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One line a minute for each metric, so that a host finds its call; never the value."""
+    client = home.open(metric_of("page"), metric_of("site"), strict=False)
+    for name in ("page", "page", "site"):
+        client.record(name, 12345)
+    lines = [record.getMessage() for record in caplog.records]
+    assert [line.partition("metric ")[2].partition(":")[0] for line in lines] == ["page", "site"]
+    assert all(line.endswith("a value must be a text, got int") for line in lines)
+    assert "12345" not in caplog.text
+
+
 def test_a_host_that_cannot_log_is_not_stopped(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its filter raises, or no file can be opened for the import."""
 

@@ -143,8 +143,23 @@ def test_init_writes_a_section_for_the_readme(tool: Tool, tmp_path: Path) -> Non
     tool.registry.unlink()
     assert "--owner must be given" in tool.run("telemetry", "init", code=1)
     few = tool.run("telemetry", "init", "--owner", "a@example.org", "--devices", "300")
-    assert "Unlisted commands (plugins) are not counted: that needs 12,800 devices a month" in few
+    assert "Unlisted commands and options are not counted: that needs 12,800 devices a month" in few
     assert list(Registry.load(tool.registry)) == ["command"]
+
+
+def test_init_says_which_options_an_existing_registry_contradicts(tool: Tool) -> None:
+    """The registry stays as it is; options that say the same as it are not mentioned."""
+    before = tool.registry.read_text()
+    shown = tool.run(
+        "telemetry", "init", "--owner", "b@example.org", "--expires", "2040-01-01", "--devices", "9"
+    )
+    assert "--owner b@example.org is ignored (its owner is a@example.org)" in shown
+    assert "--expires 2040-01-01 is ignored (it expires on " in shown
+    assert "--devices 9 is ignored" in shown
+    assert tool.registry.read_text() == before
+    expires = str(Registry.load(tool.registry)["command"].expires)
+    same = ("--owner", "a@example.org", "--expires", expires, "--devices", "1000000")
+    assert "ignored" not in tool.run("telemetry", "init", *same)
 
 
 def test_a_program_without_its_registry_does_nothing(tool: Tool) -> None:

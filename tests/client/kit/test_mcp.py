@@ -11,6 +11,7 @@ from pathlib import Path
 import fastmcp
 import pytest
 from fastmcp.client.transports import StdioTransport
+from rappor_client.kit.commands import manage
 from rappor_client.kit.host import Host
 from rappor_client.kit.introduction import registry_of
 from rappor_client.kit.mcp import Telemetry, tool_names
@@ -79,6 +80,21 @@ def test_a_registry_names_the_tools(host: Awake) -> None:
     assert metric.description.startswith("Which tools of myserver are used.")
     assert metric.description.endswith("A command is one of these tools.")
     assert metric.params.categories == ("add", "multiply", "other")
+    assert "plugin" not in Path(host.registry).read_text()
+
+
+def test_init_speaks_of_tools(host: Awake, capsys: pytest.CaptureFixture[str]) -> None:
+    """A server has neither commands nor plugins."""
+    Path(host.registry).unlink()
+    words = ["init", "--owner", "a@example.org", "--devices", "300"]
+    assert manage(host, words, ["add", "multiply"]) == 0
+    shown = capsys.readouterr().out
+    assert "has 2 names of tools." in shown
+    assert "Unlisted tools are not counted" in shown
+    with pytest.raises(SystemExit):
+        manage(host, ["init", "--help"], ["add", "multiply"])
+    assert "unlisted tools are not counted" in " ".join(capsys.readouterr().out.split())
+    assert "plugin" not in shown
 
 
 def test_names_of_the_servers_own_tools_are_recorded(host: Awake) -> None:

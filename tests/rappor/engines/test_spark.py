@@ -49,6 +49,41 @@ def test_without_spark_the_extra_is_named() -> None:
     assert run_python("-c", program).stdout == "spark\n"
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("is_chosen", [False, True])
+def test_local_workers_run_this_interpreter(is_chosen: bool, tmp_path: Path) -> None:
+    """Without an activated environment, unless PYSPARK_PYTHON names another one."""
+    need("java")
+    need("pyspark")
+    program = (
+        "import sys\nfrom pyspark.sql import SparkSession\n"
+        "from rappor.engines.shipping import ship\n"
+        "session = SparkSession.builder.master('local[1]')"
+        ".config('spark.ui.enabled', 'false').getOrCreate()\nship(session)\n"
+        "def name(batches):\n    import os, sys, pyarrow\n    for _ in batches:\n"
+        "        yield pyarrow.RecordBatch.from_pydict({'e': [os.environ.get('IS_OURS', 'no')"
+        " + ' ' + sys.executable]})\n"
+        "print(session.range(1, numPartitions=1).mapInArrow(name, 'e string').collect()[0][0])\n"
+    )
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nIS_OURS=yes exec "{sys.executable}" "$@"\n')
+    python.chmod(0o755)
+    tools = tmp_path / "tools"  # a PATH without any Python but one that cannot run
+    tools.mkdir()
+    (tools / "python3").write_text("#!/bin/sh\nexit 1\n")
+    (tools / "python3").chmod(0o755)
+    env = {name: text for name, text in os.environ.items() if not name.startswith("PYSPARK")}
+    env |= {"PATH": f"{tools}:{env['PATH']}", "SPARK_LOCAL_IP": "127.0.0.1"}
+    env |= {"PYSPARK_PYTHON": str(python)} if is_chosen else {}
+    ended = subprocess.run(
+        [sys.executable, "-c", program], env=env, capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 0, ended.stderr[-5_000:]
+    chosen, interpreter = ended.stdout.split()
+    assert chosen == ("yes" if is_chosen else "no")
+    assert interpreter == sys.executable
+
+
 LANES = pytest.mark.parametrize(
     "is_large",
     [

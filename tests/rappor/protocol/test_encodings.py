@@ -7,6 +7,7 @@ import math
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -155,6 +156,42 @@ def test_what_is_no_value_is_refused_unseen(params: Params, value: object, reaso
         encoder(params).encode(value, 0)
     assert TRUTH not in str(caught.value)
     assert "12345" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "form", [np.int8, np.int64, np.uint64, np.float16, np.float32, np.float64, np.longdouble]
+)
+@pytest.mark.parametrize("value", [0, 1, 2, 10, 120])
+def test_a_number_of_numpy_is_encoded_as_its_value(form: Any, value: int) -> None:
+    """In the bucket of the same number of Python."""
+    assert ones(BUCKETS, form(value)) == ones(BUCKETS, value)
+
+
+@pytest.mark.parametrize("form", [np.float16, np.float32])
+def test_a_short_number_of_numpy_is_compared_exactly(form: Any) -> None:
+    """It is rounded when the program makes it, and not again beside an edge."""
+    for edge in (0.1, 0.3, 0.7):
+        params = Params(k=2, h=1, m=1, encoding="buckets", categories=(str(edge),), **NOISE)
+        assert ones(params, form(edge)) == ones(params, float(form(edge)))
+    assert ones(BUCKETS, form("nan")) == ones(BUCKETS, math.nan)
+
+
+@pytest.mark.parametrize("value", [True, False])
+def test_a_boolean_of_numpy_is_one(value: bool) -> None:
+    """For yes or no, and no number."""
+    assert ones(BOOLEAN, np.bool_(value)) == ones(BOOLEAN, value)
+    with pytest.raises(ReportError, match="an int or a float"):
+        ones(BUCKETS, np.bool_(value))
+
+
+@pytest.mark.parametrize("value", [np.int64(1), np.array(1), np.array([1, 2]), np.complex128(1)])
+def test_another_value_of_numpy_is_refused(value: object) -> None:
+    """A number is no boolean, and neither an array nor a complex number is a number."""
+    with pytest.raises(ReportError, match="True or False"):
+        ones(BOOLEAN, value)
+    if not isinstance(value, np.int64):
+        with pytest.raises(ReportError, match="an int or a float"):
+            ones(BUCKETS, value)
 
 
 @pytest.mark.parametrize(

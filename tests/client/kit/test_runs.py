@@ -1,0 +1,182 @@
+"""Runs of programs: which ends are followed by the question, and what of a run may be recorded."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import click
+import pytest
+import typer
+from rappor_client.kit import click as kit
+from rappor_client.kit.click import all_uses
+from rappor_client.kit.host import Host
+
+
+class Watched(Host):
+    """A host that counts its questions, and shows which uses it draws from."""
+
+    def __init__(self) -> None:
+        """Begin with none of either."""
+        super().__init__("x", registry="none.toml", collector=None, folder="/nowhere")
+        self.drawn_from: list[list[str]] = []
+        self.n_asked = 0
+
+    def listens(self) -> bool:
+        """Listen."""
+        return True
+
+    def record(self, uses: Sequence[str]) -> None:
+        """Keep the uses of a run."""
+        self.drawn_from.append(list(uses))
+
+    def end(self) -> None:
+        """Count a question."""
+        self.n_asked += 1
+
+
+ENDS: dict[str, tuple[Callable[[], Any], bool]] = {
+    "returns": (lambda: None, True),
+    "sys.exit()": (sys.exit, True),
+    "sys.exit(0)": (lambda: sys.exit(0), True),
+    "sys.exit(False)": (lambda: sys.exit(False), True),
+    "SystemExit(None)": (lambda: leave(SystemExit(None)), True),
+    "parser.exit(0)": (lambda: argparse.ArgumentParser().exit(0), True),
+    "parser.exit(2)": (lambda: argparse.ArgumentParser().exit(2), False),
+    "click exit 0": (lambda: leave(click.exceptions.Exit(0)), True),
+    "click exit 1": (lambda: leave(click.exceptions.Exit(1)), False),
+    "sys.exit(3)": (lambda: sys.exit(3), False),
+    "sys.exit(text)": (lambda: sys.exit("a failure"), False),
+    "sys.exit('')": (lambda: sys.exit(""), False),
+    "sys.exit(0.0)": (lambda: sys.exit(0.0), False),  # type: ignore[arg-type]  # it is printed
+    "an error": (lambda: leave(ValueError()), False),
+    "abort": (lambda: leave(click.Abort()), False),
+    "usage": (lambda: leave(click.UsageError("wrong")), False),
+    "Ctrl-C": (lambda: leave(KeyboardInterrupt()), False),
+}
+"""How a command ends, and whether that is a success."""
+
+
+def leave(error: BaseException) -> None:
+    """Raise an exception."""
+    raise error
+
+
+@pytest.mark.parametrize(("ends", "is_success"), ENDS.values(), ids=ENDS)
+@pytest.mark.parametrize("way", ["click", "nested", "Host.run"])
+def test_every_success_is_followed_by_the_question(
+    way: str, ends: Callable[[], Any], is_success: bool
+) -> None:
+    """However a program ends with exit code 0, and after nothing else; the end is its own."""
+    host = Watched()
+    raised: list[BaseException] = []
+    try:
+        if way == "Host.run":
+            with host.run("go"):
+                ends()
+        else:
+            inner = click.Group("inner", commands=[click.Command("go", callback=ends)])
+            program = click.Group("x", commands=[click.Command("go", callback=ends), inner])
+            kit._watch_root(program, host)
+            words = ["go"] if way == "click" else ["inner", "go"]
+            program.main(words, standalone_mode=False)
+    except BaseException as error:  # noqa: BLE001 - as the interpreter gets it
+        raised.append(error)
+    assert host.n_asked == is_success
+    if way == "Host.run":
+        assert bool(raised) == (ends is not ENDS["returns"][0])
+
+
+def chain(*, alone: bool = False) -> click.Group:
+    """Return a group whose commands may follow each other."""
+    wheel = click.Command("wheel", params=[click.Option(["--fast"], is_flag=True)])
+    wheel.callback = lambda fast: None  # noqa: ARG005 - by click's call
+    commands = [click.Command(name, callback=lambda: None) for name in ("sdist", "upload")]
+    return click.Group(
+        "x", chain=True, commands=[*commands, wheel], invoke_without_command=alone,
+        callback=lambda verbose: None,  # noqa: ARG005 - by click's call
+        params=[click.Option(["--verbose"], is_flag=True)],
+    )  # fmt: skip
+
+
+def groups() -> click.Group:
+    """Return a program whose root and whose groups run by themselves."""
+    flags = [click.Option(["--all"], is_flag=True)]
+    remote = click.Group(
+        "remote", invoke_without_command=True, params=flags, callback=lambda all: None,  # noqa: A006, ARG005
+        commands=[click.Command("add", callback=lambda: None)],
+    )  # fmt: skip
+    stash = click.Group("stash", commands=[click.Command("pop", callback=lambda: None)])
+    build = click.Command("build", callback=lambda: None)
+    commands = [remote, stash, build, chained := chain(alone=True)]
+    chained.name = "dist"
+    return click.Group(
+        "x", invoke_without_command=True, callback=lambda: None,
+        commands={command.name or "": command for command in commands},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("make", "words", "uses"),
+    [
+        (chain, "sdist", {"sdist"}),
+        (chain, "sdist wheel upload", {"sdist", "wheel", "upload"}),
+        (chain, "sdist sdist", {"sdist"}),
+        (chain, "sdist wheel --fast upload", {"sdist", "wheel --fast", "upload"}),
+        (chain, "--verbose sdist upload", {"--verbose", "sdist", "upload"}),
+        (groups, "", {"(no command)"}),
+        (groups, "build", {"build"}),
+        (groups, "remote", {"remote"}),
+        (groups, "remote --all", {"remote --all"}),
+        (groups, "remote add", {"remote add"}),
+        (groups, "remote --all add", {"remote --all", "remote add"}),
+        (groups, "stash pop", {"stash pop"}),
+        (groups, "dist", {"dist"}),
+        (groups, "dist sdist upload", {"dist sdist", "dist upload"}),
+    ],
+)
+def test_all_that_a_run_used_may_be_recorded(
+    make: Callable[[], click.Group], words: str, uses: set[str]
+) -> None:
+    """Every command of a chain, once, and a group that runs by itself; `init` lists all of them."""
+    host, program = Watched(), make()
+    kit._watch_root(program, host)
+    program.main(words.split(), standalone_mode=False)
+    (drawn_from,) = host.drawn_from
+    assert set(drawn_from) == uses
+    assert len(drawn_from) == len(uses)
+    assert uses <= set(all_uses(click.Context(make(), info_name="x")))
+    assert host.n_asked == 1
+
+
+@pytest.mark.parametrize("words", ["sdist nothing", "nothing", "sdist --wrong", "stash", "--help"])
+def test_a_run_that_does_not_begin_is_not_recorded(words: str) -> None:
+    """A word that is no command, and a group that needs one, are errors of usage."""
+    for make in (chain, groups):
+        host, program = Watched(), make()
+        kit._watch_root(program, host)
+        try:
+            program.main(words.split(), standalone_mode=False)
+        except click.UsageError:
+            assert host.n_asked == 0
+        assert host.drawn_from == []
+
+
+@pytest.mark.parametrize(
+    ("words", "uses"),
+    [("", ["(no command)"]), ("sub", ["sub"]), ("sub go", ["sub go"]), ("go", ["go"])],
+)
+def test_groups_of_typer_run_by_themselves(words: str, uses: list[str]) -> None:
+    """As those of click, whose code typer has a copy of."""
+    app, sub = typer.Typer(), typer.Typer()
+    for each in (app, sub):
+        each.callback(invoke_without_command=True)(lambda: None)
+        each.command("go")(lambda: None)
+    app.add_typer(sub, name="sub")
+    program: Any = typer.main.get_command(app)
+    host = Watched()
+    kit._watch_root(program, host)
+    program.main(words.split(), standalone_mode=False)
+    assert host.drawn_from == [uses]
