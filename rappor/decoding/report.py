@@ -337,13 +337,12 @@ def _checks(estimates: Estimates, origin: Origin) -> Iterator[Check]:
     yield Check(
         "Are outliers handled?",
         ("No cohort has" if not odd else "1 cohort has" if odd == 1 else f"{odd:,} cohorts have")
-        + f" a number of ones that honest devices do not send. {_lighter(estimates)}"
+        + f" a number of ones that honest devices do not send.{_lighter(estimates)}"
         + (
-            f"Neither candidates nor noise explain at least {counted(unexplained, 'bit')}. "
+            f" Neither candidates nor noise explain at least {counted(unexplained, 'bit')}."
             if unexplained
             else ""
-        )
-        + "Reports in quarantine are not in the counts.",
+        ),
         "no" if odd or unexplained else "yes",
     )
     yield Check(
@@ -433,8 +432,8 @@ def _lighter(estimates: Estimates) -> str:
     bits = sum(int((each.reports > 0).sum()) * each.params.k for each in estimates.collected)
     alone = bits * NormalDist().cdf(-TAPER[0])
     return (
-        f"{estimates.diagnostics['set_aside_rows']:,} of {bits:,} bits have less weight; noise "
-        f"alone gives about {alone:,.{0 if alone >= 1 else 1}f}. "
+        f" {estimates.diagnostics['set_aside_rows']:,} of {bits:,} bits have less weight; noise "
+        f"alone gives about {alone:,.{0 if alone >= 1 else 1}f}."
     )
 
 

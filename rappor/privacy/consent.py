@@ -50,9 +50,6 @@ def _long(metrics: tuple[Metric, ...]) -> Iterator[str]:
     yield (
         "Who receives the answers can see that your device takes part, and its network address, "
         "like any website you visit. We keep sums, and no address."
-        if not any(metric.keep_reports for metric in metrics)
-        else "Who receives the answers can see that your device takes part, and its network "
-        "address, like any website you visit. We keep scrambled answers, and no address."
     )
     yield (
         "Your device stores a secret number and what it has answered, for nothing but this. You "

@@ -71,7 +71,7 @@ def datasheet(registry: Registry) -> Paper:
             _purpose(metrics),
             _unit(registry),
             _wire(metrics),
-            _kept(metrics),
+            _retention(),
             _recipients(metrics),
             *_losses(metrics),
             Section(title="What links reports", texts=tuple(map(_linking, metrics))),
@@ -152,9 +152,7 @@ def _wire(metrics: Iterable[Metric]) -> Section:
     )
 
 
-def _kept(metrics: Iterable[Metric]) -> Section:
-    raw = [metric.name for metric in metrics if metric.keep_reports]
-    reports = f"single noisy reports of {', '.join(raw)}" if raw else "single noisy reports"
+def _retention() -> Section:
     return Section(
         title="Retention",
         columns=("where", "what", "how long"),
@@ -164,7 +162,7 @@ def _kept(metrics: Iterable[Metric]) -> Section:
             ("device", "a log of what was sent", f"the last {LOGGED:,} uploads"),
             ("collector", "a key of each upload, not its id", f"{KEY_DAYS} days"),
             ("collector", "sums by metric, day and cohort", "no end: they hold no report"),
-            ("collector", reports, "as the operator sets" if raw else "not kept"),
+            ("collector", "single noisy reports", "not stored"),
         ),
     )
 

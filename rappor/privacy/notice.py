@@ -25,7 +25,6 @@ _LINKED_REPORTS: Final = 2
 
 def describe(metric: Metric, *, today: datetime.date | None = None) -> str:
     """Return lines of plain text; with `today` they say whether the metric has expired."""
-    kept = "each noisy report" if metric.keep_reports else "sums by day and cohort, not reports"
     lines = [
         f"{metric.name}: {metric.description}",
         f"Collected by {metric.owner} {_until(metric, today)}.",
@@ -36,7 +35,7 @@ def describe(metric: Metric, *, today: datetime.date | None = None) -> str:
         *losses(metric),
         promise(metric),
         _linking(metric),
-        f"The collector keeps {kept}. {_showing(metric)}",
+        f"The collector keeps sums by day and cohort, not reports. {_showing(metric)}",
     ]
     return "\n".join(lines)
 

@@ -90,7 +90,6 @@ class Metric:
     candidates: str | tuple[str, ...] | None = None
     min_reports: int = 100
     min_cohort: int = MIN_COHORT
-    keep_reports: bool = False
     complete: bool = False
     durable: bool = False
 
@@ -120,7 +119,6 @@ class Metric:
             raise MetricError(f"{this}: {error}") from None
         self._check_whole("min_reports", self.min_reports, 0)
         self._check_whole("min_cohort", self.min_cohort, 1)
-        self._check_flag("keep_reports", self.keep_reports)
         self._check_flag("durable", self.durable)
         self._check_complete()
 

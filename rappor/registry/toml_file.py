@@ -34,7 +34,6 @@ _OPTIONAL: Final = (
     "candidates",
     "min_reports",
     "min_cohort",
-    "keep_reports",
     "complete",
     "durable",
 )
@@ -60,6 +59,11 @@ _ADVICE: Final = {
     )
 }
 """What to write, for keys that older registries do not have."""
+
+_REPLACEMENTS: Final = {
+    "keep_reports": "a collector stores sums only, and `rappor-server export` writes them",
+}
+"""The replacement of each key that a registry must not have any more."""
 
 
 def read_entries(document: _Entry, path: str) -> Iterator[dict[str, Any]]:
@@ -175,6 +179,8 @@ def _check_keys(name: str, entry: _Entry) -> None:
                 f"metric {shown(name)}: {key} must not be a table; a name with a dot is quoted, "
                 f"as in [metrics.{json.dumps(f'{name}.{key}')}]"
             )
+        if key in _REPLACEMENTS:
+            raise MetricError(f"metric {shown(name)}: {key} must be absent: {_REPLACEMENTS[key]}")
         check_known(key, KEYS, "key", place=f"metric {shown(name)}: ")
     for key in _REQUIRED:
         if key not in entry:

@@ -45,7 +45,7 @@ class RemoteMetric:
     """What a collector has of a metric.
 
     `fingerprints` are the parameters that devices use now, `days` the released reports, `withheld`
-    days with reports that wait, `quarantine` the suspicious reports that no answer includes.
+    days with reports that wait.
     """
 
     name: str
@@ -57,7 +57,6 @@ class RemoteMetric:
     min_cohort: int
     days: tuple[DayReports, ...]
     withheld: tuple[datetime.date, ...]
-    quarantine: int
 
     @property
     def n_reports(self) -> int:
@@ -304,7 +303,6 @@ def _metric(entry: Any) -> RemoteMetric:
             for each in entry["days"]
         ),
         withheld=tuple(map(datetime.date.fromisoformat, entry["withheld"])),
-        quarantine=int(entry["quarantine"]),
     )
 
 

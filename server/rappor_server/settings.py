@@ -163,12 +163,6 @@ class Settings:
         "What to do with reports whose number of ones no honest device sends.",
         click.Choice([choice.value for choice in Suspicious]),
     )
-    report_days: int = _setting(
-        90,
-        "DAYS",
-        "How long raw reports are kept, for metrics with keep_reports.",
-        click.IntRange(1, 36_500),
-    )
     readers: int = _setting(
         1, "PROCESSES", "The number of processes that read counts for analysts.", _NUMBER
     )

@@ -74,7 +74,7 @@ UNBOUNDED = "[budget]\ntotal = inf\n"
 REGISTRY = (
     UNBOUNDED
     + entry("page", k=16, m=4, candidates="pages.txt")
-    + entry("sound", encoding="boolean", keep_reports=True)
+    + entry("sound", encoding="boolean")
     + entry("small", interval="day", k=16, m=4, min_reports=5, min_cohort=2)
     + entry("old", encoding="boolean", expires=datetime.date(2020, 1, 1))
 )
@@ -133,7 +133,7 @@ def total(engine: Engine, name: str = "page") -> int:
 
 
 def rows_of(engine: Engine, kind: str) -> list[dict[str, Any]]:
-    """Return the rows of all tables that hold a day of uploads or of kept reports each."""
+    """Return the rows of all tables that contain the keys of one day each."""
     with engine.connect() as db:
         return [
             dict(row) | {"day": day}
@@ -438,7 +438,7 @@ def make_token(database: str, *metrics: str, expires: datetime.date | None = Non
 def put(engine: Engine, counts: Counts, day: datetime.date) -> None:
     """Keep counts as those of a day without any, as if their reports had come on it."""
     params = counts.params
-    kind = (counts.metric, params.fingerprint, day, False)
+    kind = (counts.metric, params.fingerprint, day)
     rows = [
         (*kind, cohort, each.reports, each.to_bytes())
         for cohort, each in enumerate(map(Tally, counts.reports.tolist(), counts.ones))

@@ -62,7 +62,6 @@ class MetricHealth:
     withheld: tuple[datetime.date, ...]
     days_left: int
     refused: tuple[Refused, ...]
-    quarantine: int
     overfull_cohorts: tuple[OverfullCohort, ...]
 
     @property
@@ -88,8 +87,6 @@ class MetricHealth:
         if self.overfull_cohorts:
             over = counted(len(self.overfull_cohorts), "cohort")
             return State("suspicious", f"{over} with more reports than honest devices send")
-        if self.quarantine:
-            return State("suspicious", f"{counted(self.quarantine, 'report')} in quarantine")
         if self.set_aside_week > self.week:
             few = f"{counted(self.set_aside_week, 'report')} in 7 days"
             return State("sparse", f"{few}, of cohorts with too few devices, are not shown")
@@ -156,7 +153,6 @@ def _health(
         withheld=seen.withheld[-_DAYS_LISTED:],
         days_left=(metric.expires - today).days,
         refused=refused,
-        quarantine=warning_signs.n_quarantined(engine, metric.name),
         overfull_cohorts=warning_signs.overfull_cohorts(seen.cohorts),
     )
 

@@ -157,7 +157,6 @@ class BlockQuery:
             self._own(schema.tally),
             columns.day >= self.first,
             columns.day <= self.last,
-            ~columns.quarantine,
         )
 
     def _own(self, table: Table) -> ColumnElement[bool]:

@@ -248,7 +248,6 @@ class MetricAnswer(msgspec.Struct, frozen=True, kw_only=True):
     min_cohort: int
     days: tuple[DayReports, ...]
     withheld: tuple[datetime.date, ...]
-    quarantine: int
     small_blocks: int
     overfull_cohorts: tuple[OverfullCohort, ...]
 
@@ -285,7 +284,6 @@ def _look_at(engine: Engine, metric: Metric) -> MetricAnswer:
         min_cohort=metric.min_cohort,
         days=seen.days,
         withheld=seen.withheld,
-        quarantine=warning_signs.n_quarantined(engine, metric.name),
         small_blocks=warning_signs.n_of_small_blocks(engine, metric),
         overfull_cohorts=warning_signs.overfull_cohorts(seen.cohorts),
     )

@@ -1,4 +1,4 @@
-"""Signs that something is wrong with what arrives: refusals, quarantine, overfull cohorts."""
+"""Signs that something is wrong with what arrives: refusals, overfull cohorts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from sqlalchemy import ColumnElement, Engine, func, select
+from sqlalchemy import Engine, func, select
 
 from rappor.registry.metric import Metric
 from rappor_server.analysis.releases import CohortReports
@@ -55,22 +55,14 @@ def refusals(engine: Engine, *, since: datetime.date = datetime.date.min) -> lis
         ]
 
 
-def n_quarantined(engine: Engine, metric: str) -> int:
-    """Return how many suspicious reports of a metric are in quarantine."""
-    return _n_counted(engine, metric, schema.tally.c.quarantine)
-
-
 def n_arrived(engine: Engine, metric: str, day: datetime.date | None = None) -> int:
-    """Return how many reports of a metric are counted, on a day or all, and are in no block yet."""
-    on_day = () if day is None else (schema.tally.c.day == day,)
-    return _n_counted(engine, metric, ~schema.tally.c.quarantine, *on_day)
-
-
-def _n_counted(engine: Engine, metric: str, *conditions: ColumnElement[bool]) -> int:
+    """Return how many reports of a metric, on a day or all, are counted and in no block yet."""
     columns = schema.tally.c
-    query = select(func.coalesce(func.sum(columns.reports), 0))
+    query = select(func.coalesce(func.sum(columns.reports), 0)).where(columns.metric == metric)
+    if day is not None:
+        query = query.where(columns.day == day)
     with failing_as_store_error(), engine.connect() as db:
-        return int(db.execute(query.where(columns.metric == metric, *conditions)).scalar_one())
+        return int(db.execute(query).scalar_one())
 
 
 def n_of_small_blocks(engine: Engine, metric: Metric) -> int:

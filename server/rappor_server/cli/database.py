@@ -17,7 +17,6 @@ from rappor_server.cli.options import (
     database_options,
     open_database,
     read_settings,
-    setting_options,
 )
 from rappor_server.errors import StoreError
 from rappor_server.storage.database import utc_today
@@ -87,15 +86,12 @@ def restore(path: Path, **options: Any) -> None:
 
 @click.command(
     cls=Command,
-    examples=(
-        "rappor-server prune --registry metrics.toml",
-        "rappor-server prune --registry metrics.toml --report-days 30",
-    ),
+    examples=("rappor-server prune --registry metrics.toml",),
 )
 @flag("--yes", "Delete even if no collector has run on days near today: the clock is right.")
-@setting_options("registry", "database", "report_days")
+@database_options
 def prune(*, yes: bool, **options: Any) -> None:
-    """Delete the keys of uploads after 14 days, and raw reports after --report-days.
+    """Delete the keys of uploads after 14 days.
 
     The command also closes the blocks of past days. Run it once a day. It deletes nothing if
     the clock looks wrong: more than two days after the collector's last day, or after a gap of
@@ -113,10 +109,8 @@ def prune(*, yes: bool, **options: Any) -> None:
         if not yes:
             retention.check_clock(engine, utc_today())
         fold_all(engine)
-        pruned = retention.prune(engine, today=utc_today(), report_days=settings.report_days)
-    click.echo(
-        f"deleted {counted(pruned.keys, 'upload key')} and {counted(pruned.reports, 'raw report')}"
-    )
+        keys = retention.prune(engine, today=utc_today())
+    click.echo(f"deleted {counted(keys, 'upload key')}")
     # Last, so that a registry that cannot be read stops nothing else.
     registry = Registry.load(settings.registry, today=utc_today())
     with open_database(settings) as engine:
@@ -142,33 +136,30 @@ def prune(*, yes: bool, **options: Any) -> None:
 @option("--metric", "NAME", "A metric of the registry.", required=True)
 @option("--from", "DAY", "The first day (UTC).", name="first", required=True)
 @option("--to", "DAY", "The last day (UTC).", name="last", required=True)
-@flag("--reports", "Write single reports instead of counts. The metric must have keep_reports.")
 @database_options
 def export(
     folder: Path,
     metric: str,
     first: datetime.datetime,
     last: datetime.datetime,
-    reports: bool,
     **options: Any,
 ) -> None:
     """Write the counts of a metric into a FOLDER as Parquet files.
 
     These are the counts that analysts may read: blocks that end on the given days, which must be
     over. The files are in partitions (folders named column=value), which Spark, DuckDB and
-    warehouses read. `rappor aggregate` reads single reports. The command needs the extra `arrow`.
+    warehouses read. The command needs the extra `arrow`.
     """
-    from rappor_server.analysis.export import export_counts, export_reports
+    from rappor_server.analysis.export import export_counts
 
     if first > last:
         raise click.UsageError(f"--from must be before --to or equal, got {first:%Y-%m-%d}")
-    if last.date() >= utc_today() and not reports:
+    if last.date() >= utc_today():
         raise click.UsageError(f"--to must be a day that is over (UTC), got {last:%Y-%m-%d}")
     settings = read_settings(options)
     entry = Registry.load(settings.registry, today=utc_today()).metric(metric)
-    write = export_reports if reports else export_counts
     with open_database(settings) as engine:
-        written = write(engine, folder, entry, first=first.date(), last=last.date())
+        written = export_counts(engine, folder, entry, first=first.date(), last=last.date())
     for path in written:
         click.echo(str(path))
     if not written:

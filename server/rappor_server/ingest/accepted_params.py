@@ -46,7 +46,7 @@ class Accepted:
     ) -> None:
         self.metric, self.params, self.last_day = metric, params, last_day
         self.stopped_until = stopped_until
-        self.name, self.keep = metric.name, metric.keep_reports
+        self.name = metric.name
         self.fingerprint = params.fingerprint
         self.m, self.n_bytes, self.end = params.m, params.n_bytes, 1 << params.k
 
@@ -89,7 +89,6 @@ class AcceptedParams:
                         )
         self.find = accepted.get
         self._counter_bytes = sum(each.m * _row_bytes(each.params.k) for each in accepted.values())
-        self._keeps = any(each.keep for each in accepted.values())
 
     def lookup(self, name: str, fingerprint: str) -> Params | None:
         """Return the parameters that a report names, for the protocol's strict reader."""
@@ -99,12 +98,11 @@ class AcceptedParams:
     def fold_bytes(self, waiting_bytes: int, waiting_reports: int) -> int:
         """Return how much room in SQLite's log and file a fold of what waits takes at most.
 
-        Keys take less than 4 times what waits, and kept reports, if small, nearly 30 times. In
-        large tables each random key changes a page of its own; the log is emptied piece by piece.
+        Keys take less than 4 times the waiting bytes. In a large table each random key changes a
+        page of its own; the log is emptied piece by piece.
         """
-        tables, times = (2, 30) if self._keeps else (1, 4)
-        pages = tables * min(waiting_reports, _MOST_KEYS)
-        return 2 * self._counter_bytes + times * waiting_bytes + pages * _LOGGED_PAGE_BYTES
+        pages = min(waiting_reports, _MOST_KEYS)
+        return 2 * self._counter_bytes + 4 * waiting_bytes + pages * _LOGGED_PAGE_BYTES
 
 
 def _row_bytes(k: int) -> int:

@@ -32,8 +32,6 @@ class Suspicious(enum.Enum):
     """What becomes of a report whose popcount no honest device shows."""
 
     REFUSE = "refuse"
-    QUARANTINE = "quarantine"
-    """The report is counted in rows of its own, which no answer includes."""
     ACCEPT = "accept"
 
 
@@ -59,18 +57,13 @@ _ACCEPTED: Final = ReportStatus("accepted")
 
 
 class AcceptedReport(msgspec.Struct, frozen=True, gc=False):
-    """One report that is counted; `keep` stores the noisy report itself too.
-
-    `place` is its place in the upload, from 1.
-    """
+    """One report to count; `place` is its index in the upload, from 1."""
 
     metric: str
     params: Params
     fingerprint: str
     cohort: int
     bits: bytes
-    keep: bool
-    quarantine: bool
     place: int
 
     def __repr__(self) -> str:
@@ -149,7 +142,6 @@ class _Judge:
         self._statuses: list[ReportStatus] = []
         self._known = accepted_params
         self._today = today
-        self._counts_odd = suspicious is Suspicious.ACCEPT
         self._refuses_odd = suspicious is Suspicious.REFUSE
 
     def answer(self) -> bytes:
@@ -203,8 +195,7 @@ class _Judge:
             self._refuse(known.name, "stopped")
             return
         fewest, most = known.ones
-        odd = not (fewest <= n_ones <= most or self._counts_odd)
-        if odd and self._refuses_odd:
+        if self._refuses_odd and not fewest <= n_ones <= most:
             self._refuse(known.name, "popcount")
             return
         self._statuses.append(_ACCEPTED)
@@ -215,8 +206,6 @@ class _Judge:
                 fingerprint=known.fingerprint,
                 cohort=cohort,
                 bits=bits,
-                keep=known.keep and not odd,
-                quarantine=odd,
                 place=len(self._statuses),
             )
         )

@@ -24,7 +24,7 @@ from rappor_server.storage.database import (
     sqlite_url,
     writing,
 )
-from rappor_server.storage.day_tables import KEPT, PART, UPLOAD, days_of, table_of
+from rappor_server.storage.day_tables import PART, UPLOAD, days_of, table_of
 from rappor_server.storage.fold import fold_all
 
 
@@ -84,7 +84,7 @@ def _copy_tables(source: Engine, target: Engine) -> None:
         for table in schema.metadata.sorted_tables:
             if table not in schema.NOT_IN_BACKUPS:
                 _copy_rows(old, new, table)
-        for kind in (UPLOAD, PART, KEPT):
+        for kind in (UPLOAD, PART):
             for day in days_of(old, kind):
                 table = table_of(kind, day)
                 table.create(new)

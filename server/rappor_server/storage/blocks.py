@@ -174,7 +174,7 @@ def due(engine: Engine, metrics: Collection[str], *, today: datetime.date) -> li
     query = (
         select(tally.metric)
         .outerjoin(blocked, blocked.c.metric == tally.metric)
-        .where(tally.metric.in_(metrics), tally.day < today, ~tally.quarantine, is_open)
+        .where(tally.metric.in_(metrics), tally.day < today, is_open)
     )
     with failing_as_store_error(), engine.connect() as db:
         return sorted(db.execute(query.distinct()).scalars())
@@ -188,7 +188,7 @@ def close_blocks(
     today: datetime.date,
     until: float = math.inf,
 ) -> bool:
-    """Move the counts of all days before today into blocks; those in quarantine stay.
+    """Move the counts of all days before today into blocks.
 
     No transaction begins after `until`, a time of `time.monotonic`, but the first one always does.
     Returns whether all counts were moved.
@@ -213,7 +213,7 @@ def _pieces(db: Connection, metric: str, today: datetime.date) -> Iterator[_Piec
     """Yield what is to be moved, day by day."""
     columns = schema.tally.c
     next_day = _through(db, metric) + _DAY
-    own = (columns.metric == metric, columns.day < today, ~columns.quarantine)
+    own = (columns.metric == metric, columns.day < today)
     days = db.execute(select(columns.day).where(*own).distinct()).scalars().all()
     ends = select(func.min(columns.cohort), func.max(columns.cohort))
     first, last = db.execute(ends.where(*own)).one()
@@ -290,7 +290,6 @@ def _take_counts(db: Connection, metric: str, piece: _Piece) -> _Blocks:
         columns.day <= piece.day,
         columns.cohort >= piece.start,
         columns.cohort < piece.start + _COHORTS,
-        ~columns.quarantine,
         ~is_closed.exists(),
     )
     return _returned(db, gone, columns.day.label("first"), columns.day.label("last"))

@@ -9,6 +9,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from importlib import resources
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, Final
 
@@ -35,8 +36,8 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from rappor.ground.errors import MissingExtraError
 from rappor_server.errors import ConfigError, SchemaError, StoreError
-from rappor_server.storage import schema
 
+_STEPS: Final = resources.files("rappor_server.storage") / "migrations"
 _WAIT_SECONDS: Final = 5.0
 """How long a transaction waits for a locked database, table or row."""
 _GONE_SECONDS: Final = 10.0
@@ -240,7 +241,7 @@ def check_schema(engine: Engine) -> None:
     not use either, so both versions may run side by side.
     """
     with failing_as_store_error(), engine.connect() as connection:
-        have, want = _revision(connection), _revisions()[0]
+        have, want = _revision(connection), _revisions(_STEPS)[0]
     _check_own(have)
     if have is not None and int(want) <= int(have) <= int(want) + 1:
         return
@@ -263,10 +264,11 @@ def is_empty(engine: Engine) -> bool:
         return not inspect(engine).get_table_names()
 
 
-def migrate(address: str) -> Path | None:
+def migrate(address: str, *, steps: Traversable = _STEPS) -> Path | None:
     """Bring a database to this program's schema; return the backup if an SQLite file was copied.
 
-    Raises SchemaError for a database of another version, and StoreError if it cannot answer.
+    `steps` is the folder of Alembic's scripts. Raises SchemaError for a database of a newer version
+    or of another program, and StoreError if the database does not answer.
     """
     with opened(address) as engine:
         is_sqlite = engine.dialect.name == "sqlite"
@@ -275,18 +277,13 @@ def migrate(address: str) -> Path | None:
             wait_alone(connection)
             if not is_sqlite:
                 connection.execute(_HOLD_LONG)
-            have, (want, *older) = _revision(connection), _revisions()
+            have, (want, *older) = _revision(connection), _revisions(steps)
             _check_own(have)
             if have is None:
                 create_tables(connection)
             elif have in older:
                 backup = _back_up(path, have) if is_sqlite else None
-                command.upgrade(_config(connection), want)
-            elif have < want:
-                raise SchemaError(
-                    f"the database must have schema {' or '.join(older)}, got {have}: run migrate "
-                    "of the version in between first"
-                )
+                command.upgrade(_config(steps, connection), want)
             else:
                 check_schema(engine)
         if is_sqlite:
@@ -296,8 +293,7 @@ def migrate(address: str) -> Path | None:
 
 def create_tables(connection: Connection) -> None:
     """Give an empty database the schema of this program."""
-    schema.metadata.create_all(connection, checkfirst=False)
-    command.stamp(_config(connection), _revisions()[0])
+    command.upgrade(_config(_STEPS, connection), "head")
 
 
 def erase_traces(path: Path, *, seconds: float = _WAIT_SECONDS) -> bool:
@@ -414,16 +410,16 @@ def _prepare_postgresql(connection: Any, _: object) -> None:
     connection.commit()
 
 
-def _config(connection: Connection | None = None) -> Config:
+def _config(steps: Traversable, connection: Connection | None = None) -> Config:
     config = Config(attributes={"connection": connection})
-    folder = resources.files("rappor_server.storage") / "migrations"
-    config.set_main_option("script_location", str(folder).replace("%", "%%"))
+    config.set_main_option("script_location", str(steps).replace("%", "%%"))
     return config
 
 
-def _revisions() -> list[str]:
-    """Return the schemas that this program knows, its own one first."""
-    return [each.revision for each in ScriptDirectory.from_config(_config()).walk_revisions()]
+def _revisions(steps: Traversable) -> list[str]:
+    """Return the schemas that the steps lead to, the newest one first."""
+    scripts = ScriptDirectory.from_config(_config(steps))
+    return [step.revision for step in scripts.walk_revisions()]
 
 
 def _revision(connection: Connection) -> str | None:

@@ -10,7 +10,7 @@ import datetime
 from collections.abc import Collection, Iterable
 from typing import Final
 
-from sqlalchemy import Connection, Engine, Table, delete, insert, inspect, select, text, update
+from sqlalchemy import Connection, Engine, Table, delete, insert, inspect, select, text
 
 from rappor_server.ingest.retry_keys import KEY_BYTES
 from rappor_server.storage import schema
@@ -23,7 +23,6 @@ from rappor_server.storage.database import (
 
 UPLOAD: Final = "upload"
 PART: Final = "part"
-KEPT: Final = "kept"
 KEY_DAYS: Final = 14
 """How long the keys of uploads are kept; a device gives up an upload after 7 days."""
 _STILL_READ: Final = (
@@ -50,8 +49,7 @@ _FOUND: Final = {"sqlite": "given.key", "postgresql": "uuid_send(given.key)"}
 
 def table_of(kind: str, day: datetime.date) -> Table:
     """Return the table of a day, whether it exists or not."""
-    make = schema.kept_table if kind == KEPT else schema.key_table
-    return make(f"{kind}_{day:%Y%m%d}")
+    return schema.key_table(f"{kind}_{day:%Y%m%d}")
 
 
 def days_of(db: Connection, *kinds: str) -> list[datetime.date]:
@@ -75,7 +73,7 @@ def runs(days: Iterable[datetime.date]) -> list[list[datetime.date]]:
 def add(db: Connection, kind: str, day: datetime.date) -> None:
     """Add the table of a day, unless there is one."""
     if day not in days_of(db, kind):
-        db.execute(insert(schema.day_table).values(kind=kind, day=day, shuffled=False))
+        db.execute(insert(schema.day_table).values(kind=kind, day=day))
         table_of(kind, day).create(db)
 
 
@@ -138,37 +136,3 @@ def forget(engine: Engine, kind: str, *, before: datetime.date) -> int:
                 n_rows += db.scalar(text(f"SELECT count(*) FROM {name}")) or 0  # noqa: S608
                 db.execute(text(f"DROP TABLE {name}"))
     return n_rows
-
-
-def shuffle_days(engine: Engine, *, before: datetime.date) -> None:
-    """Write the kept reports of finished days again, in random order, on PostgreSQL.
-
-    A table there holds its rows in the order of their arrival, with the transaction that wrote
-    each; it is replaced by a copy in the order of its random keys, written by one transaction.
-    SQLite sorts the rows by their random keys as they arrive.
-    """
-    if engine.dialect.name != "postgresql":
-        return
-    columns = schema.day_table.c
-    query = select(columns.day).where(columns.kind == KEPT, columns.day < before, ~columns.shuffled)
-    with failing_as_store_error(), engine.connect() as db:
-        days = db.execute(query).scalars().all()
-    for day in days:
-        new = table_of(KEPT, day)
-        old = schema.kept_table(f"{new.name}_old")
-        with writing(engine) as db:
-            db.execute(text(f"LOCK TABLE {new.name} IN ACCESS EXCLUSIVE MODE"))
-            db.execute(text(f"ALTER TABLE {new.name} RENAME TO {old.name}"))
-            db.execute(text(f"ALTER INDEX {new.name}_pkey RENAME TO {old.name}_pkey"))
-            new.create(db)
-            rows = select(old).order_by(old.c.key)
-            db.execute(insert(new).from_select(list(new.columns), rows))
-            old.drop(db)
-            note_shuffled(db, day, is_shuffled=True)
-
-
-def note_shuffled(db: Connection, day: datetime.date, *, is_shuffled: bool) -> None:
-    """Note whether the kept reports of a day are shuffled, or others have come since."""
-    columns = schema.day_table.c
-    here = [columns.kind == KEPT, columns.day == day, columns.shuffled != is_shuffled]
-    db.execute(update(schema.day_table).where(*here).values(shuffled=is_shuffled))

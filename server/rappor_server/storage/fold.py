@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import datetime
 import functools
-import secrets
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
@@ -21,11 +20,11 @@ import numpy as np
 from sqlalchemy import Connection, Engine, delete, insert, select
 
 from rappor.protocol.params import Params
-from rappor_server.ingest.retry_keys import KEY_BYTES, key_of_report
-from rappor_server.storage import day_tables, schema
+from rappor_server.ingest.retry_keys import key_of_report
+from rappor_server.storage import schema
 from rappor_server.storage.bulk import insert_rows
 from rappor_server.storage.database import is_alone, today_of, wait_alone, writing
-from rappor_server.storage.day_tables import KEPT, PART, UPLOAD, days_of, keep_keys, known_keys
+from rappor_server.storage.day_tables import PART, UPLOAD, days_of, keep_keys, known_keys
 from rappor_server.storage.inbox import Group, Inbox, open_inbox, take_failed
 from rappor_server.storage.record import Kind, Record, RecordError, Reports, decode
 from rappor_server.storage.tallies import Tally, sum_by_cohort
@@ -102,7 +101,6 @@ def _fold(db: Connection, groups: Sequence[Group], today: datetime.date) -> Fold
                 batches[day, reports.kind].append(new)
     uploads.keep(db, today)
     cells = sum(_count(db, *batch, reports) for batch, reports in batches.items())
-    _keep_reports(db, batches)
     add_refusals(db, refusals)
     return Folded(uploads.n_uploads, uploads.n_doubles, cells, n_failed)
 
@@ -191,12 +189,11 @@ def _count(db: Connection, day: datetime.date, kind: Kind, batch: Sequence[Repor
     cohorts = np.concatenate([each.cohorts for each in batch])
     packed = np.concatenate([each.packed for each in batch])
     order = np.argsort(cohorts, kind="stable")
-    cell = (kind.metric, kind.fingerprint, day, kind.quarantine)
+    cell = (kind.metric, kind.fingerprint, day)
     cells = select(columns.cohort, columns.reports, columns.ones).where(
         columns.metric == kind.metric,
         columns.params == kind.fingerprint,
         columns.day == day,
-        columns.quarantine == kind.quarantine,
     )
     n_cells = 0
     for start in range(0, len(order), _AT_ONCE):
@@ -212,27 +209,6 @@ def _count(db: Connection, day: datetime.date, kind: Kind, batch: Sequence[Repor
         )
         n_cells += len(added)
     return n_cells
-
-
-def _keep_reports(
-    db: Connection, batches: Mapping[tuple[datetime.date, Kind], Sequence[Reports]]
-) -> None:
-    """Store the noisy reports of metrics that keep them, in the order of random keys."""
-    by_day: dict[datetime.date, list[tuple[str, str, int, bytes]]] = defaultdict(list)
-    for (day, kind), batch in batches.items():
-        if kind.keep:
-            by_day[day] += [
-                (kind.metric, kind.fingerprint, cohort, bits.tobytes())
-                for each in batch
-                for cohort, bits in zip(each.cohorts.tolist(), each.packed, strict=True)
-            ]
-    for day, reports in by_day.items():
-        secrets.SystemRandom().shuffle(reports)
-        day_tables.add(db, KEPT, day)
-        keys_of = sorted(secrets.token_bytes(KEY_BYTES) for _ in reports)
-        rows = [(key, *report) for key, report in zip(keys_of, reports, strict=True)]
-        insert_rows(db, day_tables.table_of(KEPT, day), rows)
-        day_tables.note_shuffled(db, day, is_shuffled=False)  # `prune` may be doing it
 
 
 def add_refusals(db: Connection, refusals: Mapping[tuple[datetime.date, str, str], int]) -> None:

@@ -43,8 +43,6 @@ class Kind(NamedTuple):
 
     metric: _Metric
     fingerprint: _Fingerprint
-    quarantine: bool
-    keep: bool
 
 
 class _Packed(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
@@ -99,7 +97,7 @@ def encode(submissions: Iterable[Submission], refusals: Refusals) -> bytes:
         if each.refusals:  # few have any, and an update costs
             added.update(each.refusals)
         for report in each.accepted:
-            kind = Kind(report.metric, report.fingerprint, report.quarantine, report.keep)
+            kind = Kind(report.metric, report.fingerprint)
             rows[kind].append((len(owners), report.place, report.cohort, report.bits))
         if each.accepted:
             owners.append(each)

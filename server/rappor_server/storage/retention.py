@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
@@ -14,36 +13,24 @@ from rappor_server.errors import StoreError
 from rappor_server.storage import schema
 from rappor_server.storage.database import erase_traces, failing_as_store_error
 from rappor_server.storage.day_tables import (
-    KEPT,
     KEY_DAYS,
     PART,
     UPLOAD,
     days_of,
     forget,
     runs,
-    shuffle_days,
 )
 
 _CLOCK_DAYS: Final = 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pruned:
-    """How many rows were removed: keys of uploads, and raw reports."""
-
-    keys: int
-    reports: int
-
-
-def prune(engine: Engine, *, today: datetime.date, report_days: int) -> Pruned:
-    """Delete keys after 14 days and raw reports after `report_days`."""
+def prune(engine: Engine, *, today: datetime.date) -> int:
+    """Delete the keys of uploads after 14 days, and return their number."""
     last = today - datetime.timedelta(days=KEY_DAYS)
     keys = sum(forget(engine, kind, before=last) for kind in (UPLOAD, PART))
-    reports = forget(engine, KEPT, before=today - datetime.timedelta(days=report_days))
-    shuffle_days(engine, before=today)
     if engine.dialect.name == "sqlite":
         erase_traces(Path(str(engine.url.database)))
-    return Pruned(keys=keys, reports=reports)
+    return keys
 
 
 def check_clock(engine: Engine, today: datetime.date) -> None:

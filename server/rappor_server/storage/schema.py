@@ -1,8 +1,8 @@
 """The tables: counts, keys of uploads, and what analysts need; nothing about a device.
 
-Receive times are days. Counters are one row for each (metric, parameters, day, cohort). Keys and
-kept reports lie in tables of one day each (`day_tables`), which are dropped whole. Groups of
-uploads lie in the inbox (`inbox`) until they are folded into counters.
+Receive times are days. Counters are one row for each (metric, parameters, day, cohort). Keys lie
+in tables of one day each (`day_tables`), which are dropped whole. Groups of uploads lie in the
+inbox (`inbox`) until they are folded into counters.
 """
 
 from __future__ import annotations
@@ -57,9 +57,8 @@ _SEQUENCE: Final = BigInteger().with_variant(Integer, "sqlite")
 day_table: Final = Table(
     "day_table",
     metadata,
-    Column("kind", String(8), primary_key=True, comment="What it holds: upload, part or kept"),
+    Column("kind", String(8), primary_key=True, comment="Of which keys: upload or part"),
     Column("day", Date, primary_key=True, comment="Day (UTC) of receipt"),
-    Column("shuffled", Boolean, nullable=False, comment="True once its rows are in random order"),
     comment="The tables KIND_YYYYMMDD, one for each day on which something was received",
 )
 
@@ -77,7 +76,6 @@ tally: Final = Table(
     Column("metric", String(64), primary_key=True, comment="Name of the metric"),
     Column("params", String(16), primary_key=True, comment="Fingerprint of the parameters"),
     Column("day", Date, primary_key=True, comment="Day (UTC) of receipt"),
-    Column("quarantine", Boolean, primary_key=True, comment="True for suspicious reports"),
     Column("cohort", Integer, primary_key=True, autoincrement=False, comment="Cohort, from 0"),
     Column("reports", BigInteger, nullable=False, comment="Number of reports"),
     Column("ones", LargeBinary, nullable=False, comment="k little-endian 64-bit sums of bits"),
@@ -259,19 +257,4 @@ def inbox_table(name: str) -> Table:
         Column("reports", Integer, nullable=False, comment="Number of reports"),
         Column("data", LargeBinary, nullable=False, comment="The group (`record`)"),
         comment="Groups of uploads that are not folded yet; each is gone within a minute",
-    )
-
-
-def kept_table(name: str) -> Table:
-    """Return the table of one day's kept reports; the key is random."""
-    return Table(
-        name,
-        MetaData(),
-        Column("key", LargeBinary(16), primary_key=True, comment="Random bytes"),
-        Column("metric", String(64), nullable=False, comment="Name of the metric"),
-        Column("params", String(16), nullable=False, comment="Fingerprint of the parameters"),
-        Column("cohort", Integer, nullable=False, comment="Cohort, from 0"),
-        Column("bits", LargeBinary, nullable=False, comment="The noisy bits, packed"),
-        comment="Raw reports of metrics that keep them, without their uploads and in no order",
-        sqlite_with_rowid=False,
     )

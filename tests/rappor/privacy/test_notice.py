@@ -177,11 +177,11 @@ def test_links_that_cannot_be_seen_are_not_listed() -> None:
 
 
 def test_what_the_collector_keeps() -> None:
-    """Whole reports and the least number that is shown."""
-    text = describe(make(PAPER, keep_reports=True, min_reports=500))
+    """The notice says that sums are kept, and the least number that is shown."""
+    text = describe(make(PAPER, min_reports=500))
     assert (
-        "The collector keeps each noisy report. It shows a sum of whole days only if it has at "
-        "least 500 reports, and at least 10 of each of its cohorts."
+        "The collector keeps sums by day and cohort, not reports. It shows a sum of whole days "
+        "only if it has at least 500 reports, and at least 10 of each of its cohorts."
     ) in text
     assert "90 %" not in text
     assert "It shows every sum at once" in describe(make(PAPER, min_reports=0))

@@ -75,7 +75,7 @@ def test_the_data_sheet_has_what_the_registry_knows() -> None:
     total = sum(each.total for each in known.reserved)
     assert f"at most {total:g} nats in a calendar year" in said
     assert "system (mac, linux" in said
-    assert "| single noisy reports | not kept |" in text_of(datasheet(registry()))
+    assert "| single noisy reports | not stored |" in text_of(datasheet(registry()))
     for word in ("GDPR", "5(3) of the ePrivacy", "pseudonymous data", "not legal advice"):
         assert word in said
 

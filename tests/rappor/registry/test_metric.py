@@ -45,7 +45,7 @@ def test_an_entry_of_explicit_letters() -> None:
     assert metric == make()
     assert (metric.epoch, metric.interval, metric.patterns) == ("life", "day", 1)
     assert (metric.candidates, metric.min_reports, metric.min_cohort) == (None, 100, 10)
-    assert (metric.keep_reports, metric.parts, metric.sample) == (False, (), 1.0)
+    assert (metric.parts, metric.sample) == ((), 1.0)
     assert metric.fingerprint == PARAMS.fingerprint
     assert len({metric, make(), make(name="theme")}) == 2
     assert one(BLOOM.replace("h = 2\nm = 4\n", "")).params.m == 1
@@ -56,7 +56,7 @@ def test_an_entry_with_everything() -> None:
     """The optional keys."""
     body = BLOOM.replace("2026-11-30", '"2026-11-30"').replace('"life"', '"quarter"') + (
         'interval = "week"\nnormalize = "strip"\ncandidates = "pages.txt"\npatterns = 3\n'
-        "min_reports = 1000\nmin_cohort = 20\nkeep_reports = true\ninsecure = true\n"
+        "min_reports = 1000\nmin_cohort = 20\ninsecure = true\n"
         "durable = true\n"
         'parts = [{name = "prefix:2", share = 0.5}, {name = "whole"}]\nsample = 0.1\n'
     )
@@ -70,7 +70,6 @@ def test_an_entry_with_everything() -> None:
         candidates="pages.txt",
         min_reports=1000,
         min_cohort=20,
-        keep_reports=True,
         durable=True,
     )
 
@@ -217,7 +216,10 @@ BUCKETS = f'{HEAD}encoding = "buckets"\nprofile = "strict"\n'
         (BLOOM + "min_cohort = 0", "min_cohort must be an integer of at least 1, got 0"),
         (BLOOM + "complete = true", "complete must be false unless each value is in one"),
         (BLOOM + "complete = 1", "complete must be true or false, got 1"),
-        (BLOOM + "keep_reports = 1", "keep_reports must be true or false, got 1"),
+        *(
+            (BLOOM + f"keep_reports = {value}", "keep_reports must be absent: .*server export")
+            for value in ("true", "false", "1")
+        ),
         (BLOOM + "durable = 1", "durable must be true or false, got 1"),
         (BLOOM + "sample = 0", r"sample must be a share of devices in \(0, 1\], got 0"),
         (BLOOM + "sample = 1.5", r"sample must be a share of devices in \(0, 1\], got 1.5"),

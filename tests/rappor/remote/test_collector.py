@@ -30,7 +30,6 @@ METRIC = {
     "min_cohort": 10,
     "days": [{"day": "2026-11-01", "reports": 6}],
     "withheld": ["2026-11-02"],
-    "quarantine": 1,
     "overfull_cohorts": [],
 }
 JOB = "/v1/analyses/" + "ab" * 16
@@ -83,7 +82,7 @@ def test_metrics_are_records() -> None:
     collector, _, _ = collector_of(answer(200, {"metrics": [METRIC], "refusals": []}))
     (metric,) = collector.metrics()
     assert (metric.name, metric.n_reports, metric.days[0].day) == ("page", 6, DAY)
-    assert (metric.withheld, metric.expires.year, metric.quarantine) == ((NEXT,), 2100, 1)
+    assert (metric.withheld, metric.expires.year) == ((NEXT,), 2100)
 
 
 def test_estimates_that_are_there_at_once() -> None:

@@ -204,7 +204,6 @@ def test_an_interrupted_day_goes_on_and_loses_nothing(engine: Engine) -> None:
             "metric": "small",
             "params": params.fingerprint,
             "day": day(0),
-            "quarantine": False,
             "cohort": cohort,
             "reports": 2,
             "ones": bytes(8 * 16),

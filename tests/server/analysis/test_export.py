@@ -1,60 +1,21 @@
-"""Counts and single reports as Parquet files for a data lake."""
+"""Export of counts as Parquet files for a data lake."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import duckdb
-import pyarrow.parquet as pq
 import pytest
-from collectors import REGISTRY, commit, day, released, report_of, upload_of
+from collectors import REGISTRY, commit, day, report_of, upload_of
 from rappor_server.analysis.closing import close_days
-from rappor_server.analysis.export import export_counts, export_reports
+from rappor_server.analysis.export import export_counts
 from rappor_server.analysis.releases import release
 from sqlalchemy import Engine
 
 from rappor import Counts, Registry
-from rappor.engines import aggregate_files, aggregate_parquet, count_statement
-from rappor.ground.errors import FileError, MetricError, RapporError
+from rappor.ground.errors import FileError, RapporError
 
 METRICS = Registry.loads(REGISTRY.replace('interval = "day"', 'interval = "none"'))
-
-
-def test_single_reports_are_partitions_for_any_lake(engine: Engine, tmp_path: Path) -> None:
-    """A file for each day and parameter set; engines and warehouses add them up to the counts."""
-    metric = METRICS["sound"]
-    for offset in (0, 1):
-        bodies = [upload_of(report_of("sound", bits=i % 2)) for i in range(10 + offset)]
-        commit(engine, *bodies, today=day(offset))
-    lake = tmp_path / "lake"
-    written = export_reports(engine, lake, metric, first=day(0), last=day(1))
-    assert [str(path.relative_to(lake)) for path in written] == [
-        f"reports/metric=sound/day={day(offset)}/{metric.fingerprint}.parquet" for offset in (0, 1)
-    ]
-    for path, n in zip(written, (10, 11), strict=True):
-        counts = aggregate_parquet(path, params=metric.params, metric="sound")
-        assert (counts.n_reports, counts.ones.tolist()) == (n, [[n // 2]])
-        assert pq.ParquetFile(path).schema_arrow.names == ["format", "params", "cohort", "bits"]
-    expected = released(engine, "sound").collections[0]
-    together = aggregate_files([lake], METRICS).counts
-    assert together == {("sound", metric.fingerprint): expected}
-    statement = count_statement(
-        metric.params, "sound", dialect="duckdb", table=f"'{lake}/reports/**/*.parquet'"
-    )
-    assert duckdb.execute(statement).fetchall() == [(0, 21, 10)]
-    days = duckdb.read_parquet(f"{lake}/reports/**/*.parquet", hive_partitioning=True).aggregate(
-        "day, count(*)"
-    )
-    assert sorted(days.fetchall()) == [(day(0), 10), (day(1), 11)]
-
-
-def test_single_reports_are_those_of_metrics_that_keep_them(engine: Engine, tmp_path: Path) -> None:
-    """A metric without keep_reports is refused by name, and a range without reports is empty."""
-    with pytest.raises(MetricError, match="metric 'page' keeps no single reports"):
-        export_reports(engine, tmp_path, METRICS["page"], first=day(0), last=day(1))
-    sound = METRICS["sound"]
-    assert export_reports(engine, tmp_path, sound, first=day(0), last=day(1)) == []
-    assert not (tmp_path / "reports").exists()
 
 
 def test_counts_are_what_may_be_read_and_no_more(engine: Engine, tmp_path: Path) -> None:

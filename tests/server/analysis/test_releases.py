@@ -27,7 +27,7 @@ from rappor_server.analysis import closing, releases
 from rappor_server.analysis.release_json import write_releases
 from rappor_server.analysis.releases import DayReports
 from rappor_server.analysis.tasks import JSON, EstimatesTask
-from rappor_server.analysis.warning_signs import Refusals, n_quarantined, refusals
+from rappor_server.analysis.warning_signs import Refusals, refusals
 from rappor_server.errors import StoreError
 from rappor_server.ingest.accepted_params import AcceptedParams
 from rappor_server.storage import schema
@@ -130,20 +130,6 @@ def test_blocks_never_change(engine: Engine) -> None:
     assert read(engine, 0, 0, on=4) == late
     assert read(engine, on=4).n_reports == 8
     assert read(engine, 1, 3, on=4).withheld == (day(3),)  # two reports, five are the least
-
-
-def test_reports_in_quarantine_are_in_no_block(engine: Engine) -> None:
-    """They stay when their day is closed, and do not keep a collector at it."""
-    send(engine, *[0] * 6, on=0)
-    with writing(engine) as db:
-        db.execute(schema.tally.update().values(quarantine=True))
-    assert closing.metrics_due(engine, [SMALL], day(1)) == []
-    send(engine, *[0] * 5, on=0)
-    send(engine, *[0] * 5, on=1)
-    shown = read(engine, on=2)
-    assert (shown.n_reports, shown.withheld) == (10, ())
-    assert n_quarantined(engine, "small") == 6
-    assert closing.metrics_due(engine, [SMALL], day(2)) == []
 
 
 def test_without_a_minimum_everything_shows_at_once(engine: Engine) -> None:

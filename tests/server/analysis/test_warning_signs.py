@@ -6,23 +6,16 @@ import datetime
 
 import numpy as np
 import pytest
-from collectors import TODAY, count_group, metric_of, released, submission_of, upload_of
+from collectors import TODAY, metric_of
 from rappor_server.analysis.releases import CohortReports
 from rappor_server.analysis.warning_signs import (
     OverfullCohort,
     n_of_small_blocks,
-    n_quarantined,
     overfull_cohorts,
 )
-from rappor_server.ingest.accepted_params import AcceptedParams
-from rappor_server.ingest.validate import Suspicious
 from rappor_server.storage import schema
 from rappor_server.storage.database import writing
-from registries import registry_of
 from sqlalchemy import Engine, insert
-
-from rappor import Params
-from rappor.protocol.wire import Report
 
 
 @pytest.mark.parametrize(
@@ -34,18 +27,6 @@ def test_overfull_cohorts_show_a_flood(reports: list[int], overfull: list[int]) 
     cohorts = CohortReports(fingerprint="f", reports=np.array(reports))
     expected = tuple(OverfullCohort("f", j, reports[j]) for j in overfull)
     assert overfull_cohorts([cohorts]) == expected
-
-
-def test_reports_in_quarantine_are_counted_and_in_no_answer(engine: Engine) -> None:
-    """A report of 128 ones is counted, beside those that are released."""
-    params = Params.profile("balanced")
-    accepted_params = AcceptedParams(registry_of(metric_of(params=params)))
-    forged = Report(metric="page", params=params.fingerprint, cohort=0, bits=b"\xff" * 16)
-    submission = submission_of(upload_of(forged), accepted_params, suspicious=Suspicious.QUARANTINE)
-    count_group(engine, [submission], today=TODAY)
-    assert n_quarantined(engine, "page") == 1
-    assert n_quarantined(engine, "sound") == 0
-    assert released(engine, "page").n_reports == 0
 
 
 def test_blocks_of_an_earlier_rule_are_counted(engine: Engine) -> None:

@@ -157,7 +157,7 @@ def test_mistyped_metrics_and_options_are_hinted_at(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("words", "expected"),
-    [("rappor-server ser", "serve"), ("rappor-server serve --suspicious q", "quarantine")],
+    [("rappor-server ser", "serve"), ("rappor-server serve --suspicious r", "refuse")],
 )
 def test_completion_names_commands_and_choices(words: str, expected: str) -> None:
     """What the script of bash gets for a beginning."""

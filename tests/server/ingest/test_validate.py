@@ -157,24 +157,20 @@ def test_range_of_popcounts_is_exact(params: Params) -> None:
     ("suspicious", "status"),
     [
         (Suspicious.REFUSE, "popcount"),
-        (Suspicious.QUARANTINE, "accepted"),
         (Suspicious.ACCEPT, "accepted"),
     ],
 )
 def test_forged_popcounts_are_treated_as_set(suspicious: Suspicious, status: str) -> None:
-    """A report of 128 ones is refused, quarantined or accepted, as the setting says."""
+    """A report of 128 ones is refused or accepted, as the setting says."""
     params = Params.profile("balanced")
-    accepted_params = AcceptedParams(registry_of(metric_of(params=params, keep_reports=True)))
+    accepted_params = AcceptedParams(registry_of(metric_of(params=params)))
     report = Report(metric="page", params=params.fingerprint, cohort=0, bits=b"\xff" * 16)
     assert popcount_range(params)[1] < 128
     submission = read(upload_of(report), accepted_params=accepted_params, suspicious=suspicious)
     assert statuses(submission) == [status]
-    if suspicious is Suspicious.REFUSE:
-        assert submission.refusals == {("page", "popcount"): 1}
-    else:
-        (accepted,) = submission.accepted
-        assert accepted.quarantine is (suspicious is Suspicious.QUARANTINE)
-        assert accepted.keep is (suspicious is Suspicious.ACCEPT)
+    is_refused = suspicious is Suspicious.REFUSE
+    assert submission.refusals == ({("page", "popcount"): 1} if is_refused else {})
+    assert len(submission.accepted) == (not is_refused)
 
 
 def test_short_reports_are_never_suspicious() -> None:

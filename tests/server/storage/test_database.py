@@ -2,37 +2,29 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import datetime
-import hmac
-import json
+import shutil
 import sqlite3
 import stat
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import msgspec
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from collectors import (
-    BOOLEAN,
-    PARAMS,
     REGISTRY,
     TODAY,
     commit,
-    count_group,
-    released,
     report_of,
     run_command,
     submission_of,
     total,
     upload_of,
 )
-from rappor_server.analysis.warning_signs import Refusals, refusals
 from rappor_server.errors import ConfigError, SchemaError, StoreError
-from rappor_server.storage import day_tables, schema, tokens, visits
+from rappor_server.storage import day_tables, migrations, schema, tokens, visits
 from rappor_server.storage.backup import backup, restore
 from rappor_server.storage.database import (
     check_schema,
@@ -47,16 +39,11 @@ from rappor_server.storage.database import (
 from sqlalchemy import Engine, MetaData, inspect, select, text
 
 
-@pytest.mark.parametrize("since", ["", "0006", "0009"])
-def test_migrations_end_at_the_schema(database: str, since: str) -> None:
+def test_migrations_end_at_the_schema(database: str) -> None:
     """Tables, columns and keys are those of the schema, with comments; nothing is left to generate.
 
     On PostgreSQL the comments are in the database itself.
     """
-    if since == "0006":
-        make_schema_6(database)
-    elif since == "0009":
-        make_schema_9(database)
     migrate(database)
     known = {"include_name": lambda name, *_: name != "inbox_1"}  # it is there until it is folded
     with opened(database) as engine:
@@ -73,117 +60,33 @@ def test_migrations_end_at_the_schema(database: str, since: str) -> None:
                 assert inspect(engine).get_table_comment(table.name)["text"] == table.comment
 
 
-NEWER = (
-    *("segment", "folded", "inbox_failed", "heartbeat"),
-    *("visit", "answer", "rule", "tally", "refusal"),
-)
-SHARDED = (
-    "shard (id INTEGER PRIMARY KEY, day DATE NOT NULL)",
-    "tally (metric VARCHAR(64), params VARCHAR(16), day DATE, quarantine BOOLEAN, cohort INTEGER, "
-    "shard INTEGER, reports BIGINT NOT NULL, ones {bytes} NOT NULL, "
-    "PRIMARY KEY (metric, params, day, quarantine, cohort, shard))",
-    "refusal (day DATE, metric VARCHAR(64), reason VARCHAR(32), shard INTEGER, "
-    "number BIGINT NOT NULL, PRIMARY KEY (day, metric, reason, shard))",
-    "upload_{day:%Y%m%d} (id {bytes} PRIMARY KEY, mac {bytes} NOT NULL, answer {bytes} NOT NULL)",
-)
-"""The tables of schema 6 that are no longer the same."""
+NEXT_STEP = """
+from alembic import op
+
+revision, down_revision = "0002", "0001"
 
 
-def make_schema_6(database: str) -> None:
-    """Give an empty database the schema before the inbox, with a table of one day."""
-    migrate(database)
-    is_postgresql = database.startswith("postgresql")
-    with opened(database) as engine, engine.begin() as db:
-        for name in (*NEWER, *["inbox_1"] * is_postgresql):
-            db.execute(text(f"DROP TABLE {name}"))
-        if is_postgresql:
-            db.execute(text("DROP FUNCTION append_group"))
-        for table in SHARDED:
-            columns = table.format(day=TODAY, bytes="BYTEA" if is_postgresql else "BLOB")
-            db.execute(text(f"CREATE TABLE {columns}"))
-        day = {"day": TODAY.isoformat(), "no": False}
-        db.execute(text("INSERT INTO day_table VALUES ('upload', :day, :no)"), day)
-        db.execute(text("UPDATE alembic_version SET version_num = '0006'"))
+def upgrade():
+    op.execute("CREATE TABLE added (n INTEGER)")
+"""
 
 
-def make_schema_9(database: str) -> None:
-    """Give an empty database the schema before the table of rules."""
-    migrate(database)
-    with opened(database) as engine, engine.begin() as db:
-        schema.rule.drop(db)
-        db.execute(text("UPDATE alembic_version SET version_num = '0009'"))
-
-
-MIXED = upload_of(report_of(cohort=0), report_of("old"), report_of(cohort=2))
-WHOLE = upload_of(report_of("sound", bits=1))
-
-
-def mac_of(body: bytes) -> bytes:
-    """Return the MAC that schema 6 had of an upload."""
-    own_id = base64.urlsafe_b64decode(json.loads(body)["id"] + "==")
-    return hmac.digest(own_id, body, "sha256")
-
-
-def write_schema_6(database: str) -> None:
-    """Fill a database of schema 6 with two uploads, and with what two shards have counted."""
-    make_schema_6(database)
-    day = TODAY.isoformat()
-    with opened(database) as engine, engine.begin() as db:
-        for i, body in enumerate((WHOLE, MIXED)):
-            row = {"id": bytes([i]) * 32, "mac": mac_of(body), "answer": submission_of(body).answer}
-            table = f"upload_{TODAY:%Y%m%d}"
-            db.execute(text(f"INSERT INTO {table} VALUES (:id, :mac, :answer)"), row)  # noqa: S608
-        for shard in (1, 2):
-            for name, params in (("page", PARAMS), ("sound", BOOLEAN)):
-                given = {"name": name, "params": params.fingerprint, "day": day, "shard": shard}
-                ones = bytes([shard, *bytes(7)]) * params.k
-                if shard == 1:
-                    document = {"params": params.fingerprint, "document": params.to_json()}
-                    db.execute(text("INSERT INTO params VALUES (:params, :document)"), document)
-                db.execute(
-                    text(
-                        "INSERT INTO tally VALUES (:name, :params, :day, :no, 0, :shard, 10, :ones)"
-                    ),
-                    given | {"no": False, "ones": ones},
-                )
-            refused = {"day": day, "shard": shard}
-            db.execute(text("INSERT INTO refusal VALUES (:day, '', 'length', :shard, 4)"), refused)
-
-
-def test_schema_6_keeps_every_count_and_knows_every_retry(database: str) -> None:
-    """Shards are added up, uploads are known by their bytes; what was more than a key is gone.
-
-    Of an upload that was refused in part, what was refused then may be accepted now, and counts.
-    An SQLite file is copied before it is upgraded.
-    """
-    write_schema_6(database)
-    with pytest.raises(SchemaError, match="run rappor-server migrate"):
-        open_checked(database)
-    copy = migrate(database)
+def test_a_step_adds_to_a_database_in_use(engine: Engine, database: str, tmp_path: Path) -> None:
+    """Counts stay, an SQLite file is copied before, and there is nothing left to do."""
+    commit(engine, upload_of())
+    steps = tmp_path / "steps"
+    shutil.copytree(Path(migrations.__file__).parent, steps)
+    (steps / "versions" / "m0002_next.py").write_text(NEXT_STEP)
+    copy = migrate(database, steps=steps)
+    assert "added" in inspect(engine).get_table_names()
+    assert total(engine) == 1
+    assert migrate(database, steps=steps) is None
     assert (copy is not None) == database.startswith("sqlite")
     if copy is not None:
         assert stat.S_IMODE(copy.stat().st_mode) == 0o600
         with contextlib.closing(sqlite3.connect(copy)) as old:
-            assert old.execute("SELECT version_num FROM alembic_version").fetchall() == [("0006",)]
-    assert migrate(database) is None  # nothing left to do
-    with opened(database) as engine:
-        assert (total(engine), total(engine, "sound")) == (20, 20)
-        (page,) = released(engine).collections
-        assert page.ones[0].tolist() == [3] * 16
-        assert refusals(engine) == [Refusals(TODAY, "", "length", 8)]
-        commit(engine, WHOLE, MIXED)
-        assert (total(engine), total(engine, "sound")) == (20, 20)
-        later = submission_of(MIXED)
-        accepted = submission_of(upload_of(report_of(), report_of(), report_of())).accepted
-        count_group(engine, [msgspec.structs.replace(later, accepted=accepted, refusals={})])
-        assert total(engine) == 21
-    if database.startswith("sqlite"):
-        path = Path(str(parse_url(database).database))
-        files = [path, path.with_name(f"{path.name}-wal")]
-        data = b"".join(file.read_bytes() for file in files if file.exists())
-        assert mac_of(WHOLE)[:16] in data
-        for gone in (mac_of(WHOLE)[16:], mac_of(MIXED)[16:], b'"refused"'):
-            assert gone not in data
+            assert old.execute("SELECT version_num FROM alembic_version").fetchall() == [("0001",)]
+            assert old.execute("SELECT sum(reports) FROM tally").fetchall() == [(1,)]
 
 
 @pytest.mark.slow
@@ -199,23 +102,21 @@ def test_several_may_migrate_at_once(database: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("revision", "told", "remedy"),
+    ("revision", "reason"),
     [
-        ("0100", "belongs to a newer version", "belongs to a newer version"),
-        ("0008", "run rappor-server migrate", " or 0006, got 0008: run migrate of"),
-        ("0005", "run rappor-server migrate", " or 0006, got 0005: run migrate of"),
-        ("ae1027a6acf2", "got schema ae1027a6acf2 of another program", "another program"),
+        ("0100", "belongs to a newer version"),
+        ("ae1027a6acf2", "got schema ae1027a6acf2 of another program"),
     ],
 )
 def test_other_schemas_are_refused(
-    engine: Engine, database: str, revision: str, told: str, remedy: str
+    engine: Engine, database: str, revision: str, reason: str
 ) -> None:
-    """A database of a newer version, of one too old, or of another program stays as it is."""
+    """A database of a newer version, or of another program, stays as it is."""
     with engine.begin() as connection:
         connection.execute(text(f"UPDATE alembic_version SET version_num = '{revision}'"))  # noqa: S608
-    with pytest.raises(SchemaError, match=told):
+    with pytest.raises(SchemaError, match=reason):
         check_schema(engine)
-    with pytest.raises(SchemaError, match=remedy):
+    with pytest.raises(SchemaError, match=reason):
         migrate(database)
     with engine.connect() as connection:
         found = connection.execute(text("SELECT version_num FROM alembic_version")).scalar_one()
@@ -375,7 +276,7 @@ def test_a_damaged_file_is_a_store_error(tmp_path: Path, damage: str) -> None:
 
 
 def test_nothing_finer_than_a_day_is_stored(engine: Engine) -> None:
-    """No column holds a time; uploads and kept reports lie in tables of their day of receipt."""
+    """No column holds a time; keys of uploads lie in tables of their day of receipt."""
     commit(engine, upload_of(report_of(), report_of("sound")))
     for table in schema.metadata.tables.values():
         for column in table.columns:
@@ -383,8 +284,7 @@ def test_nothing_finer_than_a_day_is_stored(engine: Engine) -> None:
     commit(engine, upload_of(), today=TODAY + datetime.timedelta(days=1))
     with engine.connect() as connection:
         tables = inspect(engine).get_table_names()
-        assert {"upload_20261121", "upload_20261122", "kept_20261121"} <= set(tables)
-        for kind in (day_tables.UPLOAD, day_tables.KEPT):
-            for day in day_tables.days_of(connection, kind):
-                for column in day_tables.table_of(kind, day).columns:
-                    assert "TIME" not in str(column.type).upper()
+        assert {"upload_20261121", "upload_20261122"} <= set(tables)
+        for day in day_tables.days_of(connection, day_tables.UPLOAD):
+            for column in day_tables.table_of(day_tables.UPLOAD, day).columns:
+                assert "TIME" not in str(column.type).upper()

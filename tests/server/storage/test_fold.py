@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 from collectors import (
-    ACCEPTED,
     REGISTRY,
     TODAY,
     append,
@@ -35,7 +34,6 @@ from rappor_server.errors import StoreError
 from rappor_server.ingest.accepted_params import AcceptedParams
 from rappor_server.ingest.validate import AcceptedReport, Submission
 from rappor_server.storage import day_tables, schema
-from rappor_server.storage.bulk import insert_rows
 from rappor_server.storage.database import (
     erase_traces,
     is_alone,
@@ -73,18 +71,21 @@ SUBSETS = [places for n in range(4) for places in itertools.combinations((1, 2, 
 HISTORIES = [each for n in range(1, 5) for each in itertools.product(SUBSETS, repeat=n)]
 
 
+MANY_COHORTS = Params(k=2, h=1, m=65_536, f=0.5, p=0.25, q=0.75)
+
+
 def attempt(number: int, key: bytes, places: tuple[int, ...]) -> Submission:
-    """Return an attempt of an upload of three reports, of which these are accepted."""
-    metric = ACCEPTED.registry["sound"]
+    """Return an attempt of an upload of three reports, of which these are accepted.
+
+    Each report of each upload has a cohort of its own, so that counters tell how often it counted.
+    """
     accepted = tuple(
         AcceptedReport(
             metric="page",
-            params=PAGE.params,
-            fingerprint=PAGE.fingerprint,
-            cohort=place,
-            bits=(3 * number + place).to_bytes(2, "little"),
-            keep=metric.keep_reports,
-            quarantine=False,
+            params=MANY_COHORTS,
+            fingerprint=MANY_COHORTS.fingerprint,
+            cohort=3 * number + place,
+            bits=b"\x01",
             place=place,
         )
         for place in places
@@ -115,14 +116,15 @@ def test_mixed_uploads_lose_and_double_nothing(engine: Engine, pattern: tuple[bo
         )
         if is_folded:
             fold_now(engine)
-    expected = sorted(
-        3 * number + place
+    expected = {
+        3 * number + place: 1
         for number, history in enumerate(HISTORIES)
         for place in set(itertools.chain.from_iterable(history))
-    )
-    kept = [int.from_bytes(row["bits"], "little") for row in rows_of(engine, day_tables.KEPT)]
-    assert sorted(kept) == expected
-    assert total(engine) == len(expected)
+    }
+    columns = schema.tally.c
+    with engine.connect() as db:
+        rows = db.execute(select(columns.cohort, columns.reports)).all()
+    assert {row.cohort: row.reports for row in rows} == expected
 
 
 def test_folders_and_receivers_at_once_lose_and_double_nothing(
@@ -163,7 +165,7 @@ def test_a_receiver_with_a_wrong_clock_harms_nobody(engine: Engine, days: int) -
     fold_now(engine)
     assert {row["day"] for row in rows_of(engine, day_tables.UPLOAD)} == {TODAY}
     assert [each.day for each in released(engine).days] == [min(TODAY + days * DAY, TODAY)]
-    prune(engine, today=TODAY + DAY, report_days=90)
+    prune(engine, today=TODAY + DAY)
     commit(engine, body, today=TODAY + DAY)
     assert total(engine) == 1
 
@@ -175,7 +177,7 @@ def test_keys_go_to_the_newest_table(engine: Engine) -> None:
         commit(engine, upload_of(), today=TODAY + day * DAY)
     body = upload_of()
     commit(engine, body)
-    prune(engine, today=TODAY + 20 * DAY, report_days=90)
+    prune(engine, today=TODAY + 20 * DAY)
     commit(engine, body, today=TODAY + 20 * DAY)
     assert total(engine) == len(days) + 1
 
@@ -187,7 +189,7 @@ def test_a_clock_that_was_far_ahead_lets_no_key_live_longer(engine: Engine) -> N
     with engine.connect() as db:
         found = [(day - TODAY).days for day in day_tables.days_of(db, day_tables.UPLOAD)]
     assert found == [400, 1, 0]
-    assert prune(engine, today=TODAY + 16 * DAY, report_days=90).keys == 3
+    assert prune(engine, today=TODAY + 16 * DAY) == 3
 
 
 @pytest.mark.slow
@@ -246,19 +248,19 @@ def test_a_collector_with_a_wrong_clock_lets_prune_delete_nothing(engine: Engine
         commit(engine, upload_of(), today=TODAY + ahead * DAY)
     with pytest.raises(StoreError, match="run prune --yes"):
         check_clock(engine, TODAY + 101 * DAY)
-    prune(engine, today=TODAY + 101 * DAY, report_days=90)
+    prune(engine, today=TODAY + 101 * DAY)
     check_clock(engine, TODAY + 101 * DAY)
 
 
 def test_tables_that_a_wrong_clock_has_deleted_are_added_again(engine: Engine) -> None:
-    """A running collector goes on, also with the raw reports of a day whose table is gone."""
-    commit(engine, upload_of(), upload_of(report_of("sound")))
-    prune(engine, today=TODAY + 100 * DAY, report_days=90)
-    commit(engine, upload_of(), upload_of(report_of("sound")))
-    prune(engine, today=TODAY + DAY, report_days=0)
-    commit(engine, upload_of(report_of("sound")))
-    assert (total(engine), total(engine, "sound")) == (2, 3)
-    assert len(rows_of(engine, day_tables.KEPT)) == 1
+    """A running collector goes on, also with the keys of a day whose table is gone."""
+    body = upload_of()
+    commit(engine, upload_of())
+    assert prune(engine, today=TODAY + 100 * DAY) == 1
+    for _ in range(2):
+        commit(engine, body)
+    assert total(engine) == 2
+    assert len(rows_of(engine, day_tables.UPLOAD)) == 1
 
 
 def test_refusals_are_counted_by_reason(engine: Engine) -> None:
@@ -270,23 +272,6 @@ def test_refusals_are_counted_by_reason(engine: Engine) -> None:
         Refusals(TODAY, "", "malformed", 3),
         Refusals(TODAY, "old", "expired", 1),
     ]
-
-
-def test_raw_reports_are_kept_only_where_a_metric_says_so(engine: Engine) -> None:
-    """Only a metric with keep_reports keeps its reports, without their upload."""
-    commit(engine, upload_of(report_of("page"), report_of("sound", bits=1)))
-    (row,) = rows_of(engine, day_tables.KEPT)
-    assert len(row.pop("key")) == 16
-    assert [row] == [
-        {
-            "metric": "sound",
-            "params": ACCEPTED.registry["sound"].fingerprint,
-            "day": TODAY,
-            "cohort": 0,
-            "bits": b"\x01",
-        }
-    ]
-    assert total(engine, "sound") == 1
 
 
 def damaged() -> dict[str, bytes]:
@@ -471,36 +456,24 @@ def random_keys(n: int) -> list[bytes]:
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 @pytest.mark.parametrize(
-    ("k", "m", "n", "of_upload", "keep"),
-    [
-        *((8, 4096, 4096, 1, False), (128, 4096, 4096, 1, False), (2040, 512, 512, 1, False)),
-        *((8, 4, 999, 1, False), (8, 4, 999, 1, True), (8, 4, 999, 99, True)),
-    ],
+    ("k", "m", "n"),
+    [(8, 4096, 4096), (128, 4096, 4096), (2040, 512, 512), (8, 4, 999)],
 )
-def test_a_fold_takes_no_more_room_than_is_reckoned(
-    engine: Engine, k: int, m: int, n: int, of_upload: int, *, keep: bool
-) -> None:
-    """Counters of all cohorts, keys, or reports that are kept: in the log, then in the file.
+def test_a_fold_takes_no_more_room_than_is_reckoned(engine: Engine, k: int, m: int, n: int) -> None:
+    """Counters of all cohorts, or keys: in the log, then in the file.
 
     Most keys change a page of their own, as those do that come later on a busy day.
     """
     params = Params(k=k, h=1, m=m, f=0.5, p=0.25, q=0.75)
-    metric = metric_of("m" * 64, params, keep_reports=keep)
+    metric = metric_of("m" * 64, params)
     bits = bytes(params.n_bytes)
-    uploads = [
-        tuple(
-            AcceptedReport(metric.name, params, params.fingerprint, i % m, bits, keep, False, place)
-            for place, i in enumerate(range(start, min(start + of_upload, n)), 1)
-        )
-        for start in range(0, n, of_upload)
+    reports = [
+        AcceptedReport(metric.name, params, params.fingerprint, i % m, bits, 1) for i in range(n)
     ]
-    append(engine, [Submission(secrets.token_bytes(16), b"", each, {}) for each in uploads])
+    append(engine, [Submission(secrets.token_bytes(16), b"", (each,), {}) for each in reports])
     path = Path(str(engine.url.database))
-    rows = [(key, metric.name, "0" * 16, 0, bits) for key in random_keys(20_000)]
     with writing(engine) as db:
         day_tables.keep_keys(db, day_tables.UPLOAD, random_keys(40_000), TODAY)
-        day_tables.add(db, day_tables.KEPT, TODAY)
-        insert_rows(db, day_tables.table_of(day_tables.KEPT, TODAY), rows)
     erase_traces(path)
     before, logs = path.stat().st_size, [0]
 

@@ -29,7 +29,6 @@ from collectors import (
     entry,
     fold_now,
     metric_of,
-    rows_of,
     serving,
     submission_of,
     upload_of,
@@ -38,7 +37,6 @@ from collectors import report_of as page_report
 from rappor_server.analysis import closing
 from rappor_server.ingest.accepted_params import AcceptedParams
 from rappor_server.ingest.retry_keys import key_of_upload
-from rappor_server.storage import day_tables
 from rappor_server.storage.backup import backup
 from rappor_server.storage.database import (
     erase_traces,
@@ -61,9 +59,9 @@ TOMORROW = TODAY + datetime.timedelta(days=1)
 AS_USUAL = {"interval": None, "min_reports": None}
 REGISTRY = Registry.loads(
     UNBOUNDED
-    + entry("sound", encoding="boolean", keep_reports=True, **AS_USUAL)
+    + entry("sound", encoding="boolean", **AS_USUAL)
     + entry("theme", encoding="onehot", categories=["light", "dark", "red"], **AS_USUAL)
-    + entry("page", k=16, m=2, keep_reports=True, **AS_USUAL)
+    + entry("page", k=16, m=2, **AS_USUAL)
 )
 ACCEPTED = AcceptedParams(REGISTRY)
 WIDE = metric_of(params=Params(k=128, m=4, f=0.5, p=0.25, q=0.75))
@@ -147,7 +145,7 @@ def loot(request: pytest.FixtureRequest, database: str, tmp_path: Path) -> Itera
     for _ in live_through(database, groups):
         pass
     with opened(database) as engine:
-        prune(engine, today=TOMORROW, report_days=90)
+        prune(engine, today=TOMORROW)
     address = database
     if request.param == "backup":
         copy = tmp_path / "copy"
@@ -218,42 +216,6 @@ def test_no_id_is_anywhere(loot: Loot) -> None:
     assert key_of_upload(loot.ids[0], loot.bodies[0]) in stolen  # the search finds what is there
 
 
-def n_neighbours(numbers: list[int]) -> int:
-    """Return how many marked reports lie beside the other one of their upload."""
-    return sum(one // 2 == other // 2 for one, other in itertools.pairwise(numbers))
-
-
-def disorder(numbers: list[int]) -> float:
-    """Return the rank correlation of the order in which reports lie with that of arrival."""
-    n = len(numbers)
-    ranks = {number: rank for rank, number in enumerate(sorted(numbers))}
-    distance = sum((place - ranks[number]) ** 2 for place, number in enumerate(numbers))
-    return 1 - 6 * distance / (n * (n * n - 1))
-
-
-@pytest.mark.slow
-def test_kept_reports_have_no_order_and_no_company(loot: Loot) -> None:
-    """Where they lie, their keys and who wrote them say nothing of upload, group or time.
-
-    In random order about one report lies beside the other of its upload: 20 with a probability
-    below 1e-15. A rank correlation of 0.6 is nine standard deviations.
-    """
-    rows = [row for row in loot.of_kind("kept") if row["metric"] == "page"]
-    marked = [int.from_bytes(row["bits"], "little") for row in rows]
-    assert len(set(marked)) == len(marked) == N_MARKED
-    by_key = [
-        number
-        for _, number in sorted((bytes(row["key"]), n) for row, n in zip(rows, marked, strict=True))
-    ]
-    for order in (marked, by_key):
-        assert n_neighbours(order) < 20
-        assert abs(disorder(order)) < 0.6
-    assert set(rows[0]) - {"ctid", "writer"} == {"key", "metric", "params", "cohort", "bits"}
-    assert len({row.get("writer") for row in rows}) == 1
-    assert n_neighbours(sorted(marked)) > 50  # in the order of arrival
-    assert disorder(sorted(marked)) == 1
-
-
 @pytest.mark.slow
 def test_no_row_of_counts_is_one_report(loot: Loot) -> None:
     """Every row is the sum of many reports, although the collector began anew twice."""
@@ -276,7 +238,7 @@ def test_no_block_is_one_report(loot: Loot) -> None:
     assert sum(row["reports"] for row in tables["block"]) > N_MARKED
 
 
-TOLD = ("upload", "kept", "tally", "block", "folded", "segment", "inbox_13")
+TOLD = ("upload", "tally", "block", "folded", "segment", "inbox_13")
 """The tables, or kinds of them, that depend on what devices sent; the attacks are on these.
 The last three count folds, and each database uses its own."""
 
@@ -395,14 +357,3 @@ def found_in(folder: Path, secrets: Iterable[bytes]) -> int:
     """Return how many of these byte strings are in the files of a database."""
     data = b"".join(file.read_bytes() for file in folder.glob("counts.sqlite3*"))
     return sum(secret in data for secret in secrets)
-
-
-def test_kept_reports_of_today_are_shuffled_in_their_group(database: str) -> None:
-    """Until the day is over, a group's reports lie in the order of random keys."""
-    migrate(database)
-    groups = bodies_of_a_day(4)
-    for engine in live_through(database, [[body for group in groups for body in group]]):
-        rows = [row for row in rows_of(engine, day_tables.KEPT) if row["metric"] == "page"]
-    marked = [int.from_bytes(row["bits"], "little") for row in rows]
-    assert n_neighbours(marked) < 20
-    assert abs(disorder(marked)) < 0.6
