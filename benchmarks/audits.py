@@ -39,7 +39,7 @@ _KINDS: Final = (
     'encoding = "bloom"\ninterval = "none"',
     'encoding = "bloom"\ninterval = "epoch"',
     'encoding = "onehot"\ncategories = ["quite long", "short"]\nother = "discover"',
-    'encoding = "onehot"\ncategories = ["quite long", "short"]\npatterns = 2',
+    'encoding = "onehot"\ncategories = ["quite long", "short"]\ninterval = "week"',
 )
 
 

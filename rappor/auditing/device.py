@@ -83,7 +83,6 @@ NOT_EXAMINED: Final = (
     "Many reports: a fault after 1,000, or in one of no fixed place; noise that comes again later.",
     "Values: others; a file that holds one encrypted or rearranged, or shows it by its size.",
     "Ledger: wrong nats that are alike for twins, within their bounds.",
-    "Closing: a metric of several patterns after the last of them.",
     "Rare faults: as of one value's noise; --command tests many more devices, and measures losses.",
 )
 
@@ -209,20 +208,10 @@ class _Member:
         return bits
 
     def _answered(self, place: int) -> Integers:
-        """Return the value that each device answers for: an epoch's first one, if it is latched."""
-        if self.metric.patterns > 1:
-            return self.lives.values[:, place]
+        """Return the value that each device reports: the first one of the epoch."""
         epoch = self.lives.calendar.days[place].epoch
         epochs = [day.epoch for day in self.lives.calendar.days]
         return self.lives.values[:, epochs.index(epoch)]
-
-    def keeping(self, place: int, seen: _Seen) -> Booleans:
-        """Return whose reports share the first day's permanent response."""
-        if self.metric.patterns == 1:
-            return np.ones(len(seen.devices), dtype=np.bool_)
-        values = self.lives.values[seen.devices]
-        same: Booleans = values[:, place] == values[:, FIRST]
-        return same
 
 
 class _Found:
@@ -270,9 +259,7 @@ class _Found:
         return _of_twins([[[r.form for r in own] for own in each] for each in answers])
 
     def _nats(self) -> tuple[int, int]:
-        """Compare what twins count; with several patterns a change of the value costs more."""
-        if self._metric.patterns > 1:
-            return 0, 0
+        """Count the days on which two twins count different nats."""
         return _of_twins([[held.spent for held in day] for day in self._lives.held])
 
     def _foreign(self) -> tuple[int, int]:
@@ -318,8 +305,7 @@ class _Found:
     def _again(self, member: _Member) -> Iterator[Case]:
         """Yield pairs of reports with one permanent response: that of the first value."""
         for place in self._calendar.same[RESTARTED:]:
-            seen = member.seen(place)
-            first, later = member.seen(FIRST).beside(seen.at(member.keeping(place, seen)))
+            first, later = member.seen(FIRST).beside(member.seen(place))
             yield from repeated(_matches(first, later), member.params, f"on day {place + 1}")
 
     def _unrelated(self, member: _Member) -> Iterator[Case]:
@@ -344,7 +330,6 @@ class _Found:
             same = first.cohorts == later.cohorts
             same &= ~np.isin(first.devices, list(known))
             known |= set(first.devices[same].tolist())
-            same &= member.keeping(place, first)
             both = _matches(first.at(same), later.at(same)._replace(truth=first.truth[same]))
             yield from repeated(both, member.params, f"in epoch {int(place != FIRST) + 1}")
         strangers = len(set(back.devices.tolist()) - known)

@@ -13,7 +13,6 @@ from rappor.cli.numbers import even_odds_become, least_belief
 from rappor.ground.plurals import counted
 from rappor.planning.changed_params import JointError
 from rappor.privacy.changing_params import EntryChange
-from rappor.privacy.changing_values import ValueChange
 from rappor.privacy.linkability import Linkability
 from rappor.privacy.report import (
     Loss,
@@ -67,15 +66,6 @@ def print_report(report: PrivacyReport, error: JointError | None, limit: Detecta
         section("What is sent without noise", escape(report.without_noise), f"{_ALIKE}.")
     if report.together is not None:
         section("Answered together", _together(report.together))
-    if report.value_changes:
-        section(
-            "How visible it is that the value changed, half way",
-            _value_changes(report.value_changes),
-            "'accounted' is the sum of both values' losses. A new permanent response follows the "
-            "change, in all bits: 'worst' is the largest log-likelihood ratio that any reports can "
-            "reach, 'mean' is its average when the value did change. A metric with patterns = 1 "
-            "hides a change: it keeps to the value of its first report.",
-        )
     section(
         "Detection",
         f"A report from each of {counted(limit.devices, 'device')} detects a share of "
@@ -141,14 +131,6 @@ def _beliefs(losses: tuple[Loss, ...]) -> Table:
             for belief in loss.beliefs
         )
         shown.add_row(_reports_or_all(loss.reports), nats(loss.epsilon), *cells)
-    return shown
-
-
-def _value_changes(changes: tuple[ValueChange, ...]) -> Table:
-    shown = table("reports", "accounted (nats)", "worst (nats)", "mean (nats)")
-    for change in changes:
-        numbers = (change.accounted, change.worst, change.mean)
-        shown.add_row(_reports_or_all(change.reports), *map(nats, numbers))
     return shown
 
 

@@ -133,7 +133,6 @@ def _seen_by_devices(metric: Metric) -> tuple[object, ...]:
         metric.parts,
         metric.epoch,
         metric.interval,
-        metric.patterns,
         metric.sample,
     )
 

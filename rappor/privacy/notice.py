@@ -188,16 +188,9 @@ def promise(metric: Metric) -> str:
             f"Promise: in {span} a device sends one report at most. The limit on the loss of that "
             f"report holds for any two histories of values, {condition}."
         )
-    if metric.patterns == 1:
-        return (
-            f"Promise: in {span} a device repeats the value of its first report, even if its value "
-            f"changes. The limit on the loss holds for any two histories of values, {condition}."
-        )
     return (
-        f"Promise: in {span} a device answers for up to {metric.patterns} values. From the next "
-        "value on it repeats its last answer. The losses add up; the sum is a limit for histories "
-        f"whose bits repeat in the same way, {condition}. Until the device repeats itself, it is "
-        "not hidden that a value changed or came back."
+        f"Promise: in {span} a device repeats the value of its first report, even if its value "
+        f"changes. The limit on the loss holds for any two histories of values, {condition}."
     )
 
 

@@ -14,7 +14,6 @@ from rappor.ground.display import Displayed
 from rappor.ground.ranges import check_integer, check_number
 from rappor.privacy.accountant import account
 from rappor.privacy.changing_params import EntryChange, price_change
-from rappor.privacy.changing_values import ValueChange, change_visibility
 from rappor.privacy.linkability import Linkability, link
 from rappor.privacy.notice import promise, told_beside
 from rappor.privacy.shuffling import likely_smallest_cohort, shuffled_epsilon
@@ -31,7 +30,6 @@ REPORTS: Final = (1, 2, 3, 5, 10, 100)
 PRIORS: Final = (0.01, 0.1, 0.5, 0.9)
 """An observer's beliefs before the reports."""
 
-_CHANGES: Final = (2, 4, 10, 40)
 _SHUFFLED: Final = (1, 10)
 
 
@@ -126,8 +124,7 @@ class PrivacyReport(Displayed):
     without a new entry, `together` for a metric that is answered alone, `shuffling` without a
     batch. `staying` is for a value that stays for years. `without_noise` says
     what devices send in the clear, None if nothing: the devices of `shuffling` and `linkability`
-    are then those that send the same. `value_changes` are empty for a metric that
-    answers for one value only.
+    are then those that send the same.
     """
 
     _drawn_as: ClassVar[str] = "privacy"
@@ -140,7 +137,6 @@ class PrivacyReport(Displayed):
     promise: str | None = None
     without_noise: str | None = None
     staying: tuple[Staying, ...]
-    value_changes: tuple[ValueChange, ...]
     shuffling: Shuffling | None
     linkability: Linkability
     account: PersonLoss | None = None
@@ -226,7 +222,6 @@ def privacy_report(
         promise=promise(metric),
         without_noise=next(told_beside(metric), None),
         staying=staying(metric.params, metric),
-        value_changes=() if metric.patterns == 1 else report.value_changes,
         account=None if registry is None else _account(registry, usage),
         change=None if changed is None else price_change(metric, changed, reports=usage.reports),
         together=None if registry is None else _together(registry, metric.name),
@@ -240,7 +235,6 @@ def privacy_report_of(params: Params, *, batch: Batch | None = None) -> PrivacyR
         epsilon_1=epsilon_n(params, 1),
         epsilon_inf=epsilon_inf(params),
         losses=losses_of(params),
-        value_changes=tuple(change_visibility(params, n - n // 2, n // 2) for n in _CHANGES),
         staying=staying(params),
         shuffling=None if batch is None else _shuffling(params, batch),
         linkability=link(params),

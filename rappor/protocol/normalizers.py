@@ -31,13 +31,11 @@ class Normalizer(NamedTuple):
 
     `rewrite` makes equal spellings one value. `respell` spells a text of lower-case letters and
     dots in another way that `rewrite` undoes, or returns it as it is; an audit asks for both.
-    `stable` is True if no update of Unicode's or other tables can change what `rewrite` returns.
     `described` says for people what is kept of a text; empty if all of it is.
     """
 
     rewrite: Callable[[str], str]
     respell: Callable[[str], str]
-    stable: bool
     described: str
 
 
@@ -152,29 +150,22 @@ def _public_suffixes() -> Any:
 
 
 NORMALIZERS: Final[Mapping[str, Normalizer]] = {
-    "none": Normalizer(rewrite=_keep, respell=_keep, stable=True, described=""),
-    "nfc": Normalizer(
-        rewrite=_nfc, respell=_nfd, stable=False, described="in Unicode's composed form"
-    ),
+    "none": Normalizer(rewrite=_keep, respell=_keep, described=""),
+    "nfc": Normalizer(rewrite=_nfc, respell=_nfd, described="in Unicode's composed form"),
     "casefold": Normalizer(
         rewrite=_casefold,
         respell=str.upper,
-        stable=False,
         described="upper and lower case count as the same",
     ),
     "strip": Normalizer(
         rewrite=str.strip,
         respell=" {} ".format,
-        stable=True,
         described="without spaces around it",
     ),
-    "host": Normalizer(
-        rewrite=_host, respell=_shout, stable=False, described="only the host of a web address"
-    ),
+    "host": Normalizer(rewrite=_host, respell=_shout, described="only the host of a web address"),
     "domain": Normalizer(
         rewrite=_domain,
         respell="https://www.{}/".format,
-        stable=False,
         described="only the domain of a web address",
     ),
 }

@@ -1,7 +1,7 @@
 """What a registry costs a device in a calendar year, in nats: decided before anything happens.
 
 A scope is one metric in one epoch under one permanent response. Its price is what it can cost
-at most: `patterns` times the loss of all reports of one pattern, whose number epoch and interval
+at most: the loss of all reports of one value, whose number epoch and interval
 may bound. A device reserves the prices of all scopes that touch the calendar year (UTC). They
 depend on the registry and the calendar alone, so that silence tells nothing of values.
 """
@@ -68,7 +68,7 @@ def scope_price(metric: Metric) -> float:
     The parts of a metric have the same noise, and a device answers for one.
     """
     loss = scope_loss(metric)
-    return metric.patterns * (math.ceil(1000 * loss) / 1000) if loss < math.inf else math.inf
+    return math.ceil(1000 * loss) / 1000 if loss < math.inf else math.inf
 
 
 def scope_names(metric: Metric) -> str:

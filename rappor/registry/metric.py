@@ -16,7 +16,7 @@ from rappor.ground.errors import MetricError, ParamsError
 from rappor.ground.ranges import check_choice, shown
 from rappor.protocol.encodings import encoder, encoding_of
 from rappor.protocol.encodings.encoding import check_name
-from rappor.protocol.normalizers import NORMALIZERS, normalize
+from rappor.protocol.normalizers import normalize
 from rappor.protocol.params import Params, threshold
 from rappor.protocol.parts import Part, check_parts
 from rappor.protocol.segments import (
@@ -62,11 +62,10 @@ class Metric:
     `expires` is the last day of collection. `epoch` is how long one permanent response lasts:
     "life", "year", "quarter" or "month". `interval` is the time in which a device reports at most
     once: "hour", "day" or "week", or "none" for a report of every event; "epoch" is one report in
-    each epoch, of a day that the device's secret draws. `patterns` is how many
-    values one scope answers for. `parts` divide a string metric's devices. `sample` is the share
-    of devices that take part in an epoch, each by its own secret. `segments` are the public
-    properties that devices tell in the clear. `candidates` are the strings to look for: a list, or
-    the path of a file, relative to the registry's file. Devices ignore them. The
+    each epoch, of a day that the device's secret draws. `parts` divide a string metric's devices.
+    `sample` is the share of devices that take part in an epoch, each by its own secret. `segments`
+    are the public properties that devices tell in the clear. `candidates` are the strings to look
+    for: a list, or the path of a file, relative to the registry's file. Devices ignore them. The
     collector shows nothing below `min_reports`, and no sum
     of fewer than `min_cohort` reports of a cohort; without a `min_reports` it shows everything.
     `complete` says that every value is in one of the categories or buckets.
@@ -83,7 +82,6 @@ class Metric:
     expires: datetime.date
     epoch: str
     interval: str = "day"
-    patterns: int = 1
     parts: tuple[Part, ...] = ()
     sample: float = 1.0
     segments: tuple[Dimension, ...] = ()
@@ -107,7 +105,6 @@ class Metric:
         this = f"metric {self.name!r}"
         check_choice(f"{this}: epoch", self.epoch, EPOCHS, error=MetricError)
         check_choice(f"{this}: interval", self.interval, INTERVALS, error=MetricError)
-        self._check_patterns()
         self._check_once()
         try:
             self._check_parts()
@@ -242,20 +239,11 @@ class Metric:
         if value > _LARGEST:
             raise fault(self.name, key, f"an integer of at most {_LARGEST}", value)
 
-    def _check_patterns(self) -> None:
-        self._check_whole("patterns", self.patterns, 1)
-        if self.patterns > 1 and not NORMALIZERS[self.params.normalize].stable:
-            raise MetricError(
-                f"metric {self.name!r}: patterns must be 1 with normalize = "
-                f"{self.params.normalize!r}, got {self.patterns}: an update of the normalizer's "
-                "tables would move some values and leave others"
-            )
-
     def _check_once(self) -> None:
-        if self.interval == "epoch" and (self.epoch == "life" or self.patterns > 1):
+        if self.interval == "epoch" and self.epoch == "life":
             raise MetricError(
-                f"metric {self.name!r}: interval = 'epoch' needs an epoch that ends and "
-                f"patterns = 1, got epoch = {self.epoch!r} and patterns = {self.patterns}"
+                f"metric {self.name!r}: interval = 'epoch' needs an epoch that ends, got epoch = "
+                f"{self.epoch!r}"
             )
 
     def _check_sample(self) -> None:

@@ -39,11 +39,6 @@ def split_entry(
     name, params = fields["name"], fields["params"]
     if other != DISCOVER:
         raise MetricError(f"metric {shown(name)}: other must be {DISCOVER!r}, got {shown(other)}")
-    if fields.get("patterns", 1) != 1:
-        raise MetricError(
-            f"metric {shown(name)}: patterns must be 1 beside other, got "
-            f"{shown(fields['patterns'])}: both answers are of one value"
-        )
     if _CATEGORY in params.categories:
         raise MetricError(
             f"metric {shown(name)}: categories must not name {_CATEGORY!r} beside other = "

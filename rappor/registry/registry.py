@@ -20,7 +20,7 @@ from rappor.registry.metric import Metric
 from rappor.registry.other import OTHER_NAME
 from rappor.registry.toml_file import check_known, read_budget, read_entries, read_toml
 
-_SAME: Final = ("owner", "expires", "epoch", "interval", "patterns", "sample", "segments")
+_SAME: Final = ("owner", "expires", "epoch", "interval", "sample", "segments")
 """What both metrics of a pair have in common, so that devices answer both at the same times, or
 neither."""
 
@@ -149,5 +149,3 @@ def _check_pair(first: Metric, second: Metric) -> None:
                 f"metric {second.name!r}: {key} must be that of {first.name!r}, "
                 "whose other it names"
             )
-    if first.patterns != 1:
-        raise MetricError(f"metric {first.name!r}: patterns must be 1 beside {second.name!r}")

@@ -29,7 +29,6 @@ _INTEGER_BITS: Final = 63
 _REQUIRED: Final = ("description", "owner", "expires", "encoding", "epoch")
 _OPTIONAL: Final = (
     "interval",
-    "patterns",
     "sample",
     "candidates",
     "min_reports",
@@ -62,6 +61,10 @@ _ADVICE: Final = {
 
 _REPLACEMENTS: Final = {
     "keep_reports": "a collector stores sums only, and `rappor-server export` writes them",
+    "patterns": (
+        "a device reports one value in each epoch; for a value that changes, choose a shorter "
+        'epoch, such as epoch = "month"'
+    ),
 }
 """The replacement of each key that a registry must not have any more."""
 

@@ -193,8 +193,8 @@ def test_every_person_is_a_device(site: Site, collector: AcceptingCollector) -> 
     contents = site.contents()
     assert [one.has_secret for one in contents] == [True, True]
     assert [len(one.waiting) for one in contents] == [2, 2]
-    assert len({one.scopes[0].names.last for one in contents}) == 2
-    assert [one.spent.metrics["theme"].patterns for one in contents] == [1, 1]
+    assert len({one.scopes[0].permanent for one in contents}) == 2
+    assert [one.spent.metrics["theme"].scopes for one in contents] == [1, 1]
     assert collector.reports == []  # a request only records
     site.send()
     assert len(collector.reports) == 4

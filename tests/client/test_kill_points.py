@@ -155,7 +155,7 @@ def check_lost(place: Path, opener: Opener) -> None:
     for metric in METRICS:
         client.record(metric.name, "b")
     assert client.flush()
-    assert client.spent().nats >= sum(scope.nats for scope in state.scopes.values())
+    assert client.spent().nats >= sum(scope.price for scope in state.scopes.values())
     client.close()
     after = bits_of(transport.bodies)
     latched = {scope.metric for scope in state.scopes.values()}

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from devices import Home, metric_of, peek, secret_of, write_device
+from devices import Home, database, metric_of, peek, secret_of, write_device
 from enumeration import coin_classes, instantaneous_of
 from rappor_client import Answer, Caps, Outcome
+from rappor_client.budget.admission import Offered
 from rappor_client.budget.prepared import prepare
 from rappor_client.testing import Device, FixedCoins, MemoryTransport, constant_coins
 from registries import registry_of
@@ -148,20 +149,29 @@ def test_both_answers_of_an_interval_are_of_one_event(tmp_path: Path) -> None:
             client = device.open(registry_of(*pair))
             for value in values:
                 assert client.record("editor", value)
-            held = device.contents.held
+            held = held_responses(device)
             secret = secret_of(device.folder)
             events = [
                 {
                     value
                     for value in values
-                    if prepare(secret, metric, value, epoch="2026-Q4", coins=device.coins).pattern
-                    == each.pattern
+                    if prepare(secret, metric, value, epoch="2026-Q4", coins=device.coins).permanent
+                    == permanent
                 }
-                for metric, each in zip(pair, held, strict=True)
+                for metric, permanent in zip(pair, held, strict=True)
             ]
             (event,) = events[0] & events[1]
             chosen.add(event)
     assert len(chosen) > 1
+
+
+def held_responses(device: Device) -> list[bytes]:
+    """Return the permanent response of each pending report, by metric."""
+    assert device.contents.held
+    query = "SELECT metric, epoch, report FROM held WHERE report IS NOT NULL ORDER BY metric"
+    with database(device.folder) as db:
+        rows = db.execute(query).fetchall()
+        return [Offered.from_text(db, *row).prepared.permanent for row in rows]
 
 
 def switched(*, on: bool) -> Registry:
@@ -183,8 +193,8 @@ def test_what_is_held_is_of_one_event_after_a_switch(tmp_path: Path) -> None:
         again = device.open(switched(on=True), coins=coins)
         again.record("editor", "zed")
         secret = secret_of(device.folder)
-        assert [each.pattern for each in device.contents.held] == [
-            prepare(secret, metric, "zed", epoch="2026-Q4", coins=coins).pattern
+        assert held_responses(device) == [
+            prepare(secret, metric, "zed", epoch="2026-Q4", coins=coins).permanent
             for metric in switched(on=True).values()
         ]
 

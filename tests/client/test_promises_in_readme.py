@@ -44,8 +44,8 @@ http_transport.proxy_of_the_system_is_used
 http_transport.client_sends_each_report_on_a_connection_of_its_own
     each over a connection of its own
     opens a new connection for it
-intervals.only_the_chosen_events_are_latched_and_admitted
-    An event that is not chosen leaves no trace: no epoch answers for it.
+intervals.only_the_chosen_event_of_the_first_interval_is_memoized
+    An event that is not chosen leaves no trace.
 intervals.interval_ends_with_its_epoch
     An interval ends with its epoch at the latest.
 vectors.client_sends_what_the_vectors_say
@@ -70,7 +70,6 @@ reservation.metric_without_room_is_named_once_and_silent
 reservation.next_year_has_a_budget_of_its_own
     Next year's budget is a new one.
 lives.check_delivered
-    from then on every report repeats the last one's permanent response
     A clock that is set back finds what an epoch has answered for.
 scope_memory.metric_for_life_follows_a_change_of_p_and_q
     A metric for life follows a change of `p` and `q` at once
@@ -112,7 +111,7 @@ uploader.collector_that_always_fails_is_asked_less_and_less
 withdrawal.read_only_folder_is_overwritten_as_far_as_it_lets_itself
     the names of files that the system did not let it erase
 promises.by_epoch_the_first_value_answers
-    the value of the epoch's first report is repeated for the whole epoch
+    The value of the epoch's first report is repeated for the whole epoch,
 withdrawal.withdrawal_leaves_one_line
     what an earlier consent left is erased
 withdrawal.wherever_a_withdrawal_is_killed_the_next_start_finishes_it

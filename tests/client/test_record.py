@@ -73,7 +73,7 @@ def test_expired_metric_is_not_recorded(home: Home) -> None:
 
 def test_hundred_threads_record_at_once(home: Home) -> None:
     """Every value is kept once and charged once."""
-    client = home.open(metric_of(patterns=8), limits=SpoolLimits(reports=10_000))
+    client = home.open(metric_of(), limits=SpoolLimits(reports=10_000))
     outcomes: list[Outcome] = []
     start = threading.Barrier(100)
 
@@ -88,8 +88,7 @@ def test_hundred_threads_record_at_once(home: Home) -> None:
         thread.join()
     assert Counter(outcomes) == {Outcome.KEPT: 500}
     assert client.waiting() == 500
-    spent = client.spent().metrics["page"]
-    assert spent.patterns == 7
+    assert client.spent().metrics["page"].scopes == 1
 
 
 def handles(folder: Path) -> list[str]:
@@ -120,7 +119,7 @@ def test_fork_shares_no_handle_no_thread_and_no_randomness(home: Home) -> None:
     for _ in range(20):  # after the child: whoever waits for its lock may only queue a report
         assert client.record("page", "x")
     assert client.waiting() == 41
-    assert client.spent().metrics["page"].patterns == 1
+    assert client.spent().metrics["page"].scopes == 1
     bits = {report.bits for report in peek(home.folder).waiting}
     assert len(bits) == 41  # of 128 fresh coins each: two are equal with probability below 2^-60
 
@@ -138,7 +137,7 @@ def test_fork_shares_no_handle_no_thread_and_no_randomness(home: Home) -> None:
 )
 def test_one_report_leaves_an_interval(interval: str, within: str, after: str, home: Home) -> None:
     """However many events: one report, charged and sent once the interval is over."""
-    metric = metric_of(interval=interval, patterns=8)
+    metric = metric_of(interval=interval)
     client = home.open(metric, collector=home.transport)
     for value in "abcde":
         assert client.record("page", value) == Outcome.KEPT
@@ -152,7 +151,7 @@ def test_one_report_leaves_an_interval(interval: str, within: str, after: str, h
     again = home.open(metric, collector=home.transport)  # after a restart
     assert again.flush()
     assert len(home.transport.reports) == 1
-    assert again.spent().metrics["page"].patterns == 1
+    assert again.spent().metrics["page"].scopes == 1
     assert again.flush()
     assert len(home.transport.reports) == 1
 

@@ -39,7 +39,7 @@ VALUES = ("telltale-value-one", "Telltale Ünicode Zwei", "x" * 5 + "telltale-th
 WIDE = Params(k=256, h=16, m=8, f=0.3, p=0.2, q=0.7)
 """Many bits are set, so that no Bloom filter is met by accident."""
 METRICS = (
-    metric_of("plain", WIDE, patterns=8),
+    metric_of("plain", WIDE),
     metric_of("held", WIDE, interval="day"),
     metric_of("latched", WIDE, epoch="month"),
     metric_of("folded", Params(k=256, h=16, m=8, f=0.3, p=0.2, q=0.7, normalize="casefold")),

@@ -60,7 +60,7 @@ def test_peek_shows_what_a_folder_holds(home: Home) -> None:
     (scope,) = contents.scopes
     assert (scope.metric, scope.epoch) == ("page", "2026-11")
     assert contents.spent == client.spent()
-    assert scope.nats == contents.spent.nats
+    assert scope.price == contents.spent.nats
     assert list(contents.sent) == client.log()
     assert contents.counters == client.counters() == {"accepted": 1, "recorded": 3}
 

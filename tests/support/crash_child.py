@@ -34,7 +34,7 @@ _LAST = datetime.date(2099, 12, 31)
 METRICS = (
     metric_of("one", expires=_LAST, durable=True),
     metric_of("two", expires=_LAST, durable=True),
-    metric_of("shown", CLEAR, epoch="month", patterns=2, expires=_LAST),
+    metric_of("shown", CLEAR, epoch="month", expires=_LAST),
     metric_of("hourly", CLEAR, epoch="month", interval="hour", expires=_LAST),
 )
 TOTAL = math.ceil(sum(reserve(metric).total for metric in METRICS))

@@ -56,54 +56,43 @@ class Moment(NamedTuple):
 
 
 class Held(NamedTuple):
-    """A metric's open interval: its end in seconds since 1970, and the keyed name of its report.
+    """A metric's open interval: its end, in seconds since 1970, and its pending report.
 
     `body` is the upload that the report becomes, unless it is drawn again.
     """
 
     metric: str
     ends: float
-    pattern: bytes
     body: bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offered:
-    """A report that an event leads to, as it was drawn, with the id of its upload.
-
-    It `is_closing` where its scope closes with it.
-    """
+    """A report that an event leads to, as it was drawn, with the id of its upload."""
 
     terms: Terms
     prepared: Prepared = field(repr=False)
     upload_id: str
-    is_closing: bool = False
 
     def to_text(self) -> str:
         """Write it, to wait for the end of an interval."""
         report = self.prepared.report
-        data = (report.bits, self.prepared.permanent, self.prepared.pattern)
+        data = (report.bits, self.prepared.permanent)
         known = (self.upload_id, self.terms.to_json(), report.params, report.cohort)
-        return json.dumps([*known, *(each.hex() for each in data), self.is_closing])
+        return json.dumps([*known, *(each.hex() for each in data)])
 
     @classmethod
     def from_text(cls, db: sqlite3.Connection, metric: str, epoch: str, text: str) -> Self:
         """Read what `to_text` wrote; whatever else it is raises what its parts raise."""
-        upload_id, terms, fingerprint, cohort, *data, is_closing = json.loads(text)
-        bits, permanent, pattern = map(bytes.fromhex, data)
+        upload_id, terms, fingerprint, cohort, *data = json.loads(text)
+        bits, permanent = map(bytes.fromhex, data)
         prepared = Prepared(
             params=kept_params(db, fingerprint),
             epoch=epoch,
-            pattern=pattern,
             permanent=permanent,
             report=Report(metric=metric, params=fingerprint, cohort=cohort, bits=bits),
         )
-        return cls(
-            terms=Terms.from_json(terms),
-            prepared=prepared,
-            upload_id=upload_id,
-            is_closing=is_closing,
-        )
+        return cls(terms=Terms.from_json(terms), prepared=prepared, upload_id=upload_id)
 
 
 class _Interval(NamedTuple):
@@ -151,9 +140,9 @@ class Admission:
             return False
         tags = {interval.tag for _, _, interval in waiting if interval is not None}
         held = tags.pop() if len(tags) == 1 else None
-        is_latched = all(self._is_latched(found.scope) for _, found, _ in waiting)
+        is_memoized = all(self._is_memoized(found.scope) for _, found, _ in waiting)
         is_entered = self._is_entered(offered[0].prepared.report.metric, tag, moment)
-        if not is_entered and (held is None or not (is_latched or tag >= held)):
+        if not is_entered and (held is None or not (is_memoized or tag >= held)):
             for each, found, interval in waiting:
                 assert interval is not None
                 self._hold(each, found, interval._replace(tag=tag))
@@ -176,11 +165,11 @@ class Admission:
             found = self._answer(held.terms, held.prepared)
             if not self._may_answer(found.scope, ends, tag + _SIGNED):
                 continue
-            scope = _closed(found.scope) if held.is_closing else found.scope
+            scope = found.scope
             if scope.is_counted:
                 scope = dataclasses.replace(scope, answered=(ends, tag + _SIGNED))
             if found.report is not held.prepared:
-                held = _drawn_again(held, found.report, is_closing=scope.names.closed)
+                held = _drawn_again(held, found.report)
                 self._write(held, epoch, ends, seconds, tag)  # over the one that it replaces
             self.state = self.state.with_scope(scope)
             due = min(ends, moment.now) + self._coins(1)[0] / ONE * seconds
@@ -200,10 +189,9 @@ class Admission:
     def _answer(self, terms: Terms, prepared: Prepared) -> Answer:
         return answer(self.state.scopes, terms, prepared, self._coins)
 
-    def _is_latched(self, scope: Scope) -> bool:
-        """Return whether a scope had its latch before the event that leads to this one."""
-        known = self.state.scopes.get(scope.key)
-        return known is not None and (known.names.closed or scope.patterns == 1)
+    def _is_memoized(self, scope: Scope) -> bool:
+        """Return whether a scope has reported before, so that all of its events are alike."""
+        return scope.key in self.state.scopes
 
     def _may_answer(self, scope: Scope, ends: float, tag: int) -> bool:
         known = self.state.scopes.get(scope.key)
@@ -258,7 +246,7 @@ class Admission:
     def _hold(self, offered: Offered, found: Answer, interval: _Interval) -> None:
         """Hold an event's report as it was drawn, or as its scope repeats it."""
         is_of_other = found.scope.epoch != offered.prepared.epoch
-        if is_of_other or self._is_latched(found.scope):
+        if is_of_other or self._is_memoized(found.scope):
             offered = _drawn_again(offered, found.report)
         assert interval.tag is not None
         # A later one was entered by a clock that ran ahead: the open one is the last that is known.
@@ -307,7 +295,7 @@ def held(db: sqlite3.Connection) -> list[Held]:
     for name, epoch, ends, _, _, text in db.execute(query).fetchall():
         offered = Offered.from_text(db, name, epoch, text)
         upload = Upload(id=offered.upload_id, reports=(offered.prepared.report,))
-        found.append(Held(name, ends, offered.prepared.pattern, upload.to_json()))
+        found.append(Held(name, ends, upload.to_json()))
     return found
 
 
@@ -317,14 +305,8 @@ def next_end(db: sqlite3.Connection) -> float | None:
     return None if ends is None else float(ends)
 
 
-def _drawn_again(offered: Offered, report: Prepared, *, is_closing: bool = False) -> Offered:
+def _drawn_again(offered: Offered, report: Prepared) -> Offered:
     """Return the same with another report, and its id with it; with its own, the very same."""
     if report is offered.prepared:
         return offered
-    upload_id = Upload.new_id()
-    return Offered(terms=offered.terms, prepared=report, upload_id=upload_id, is_closing=is_closing)
-
-
-def _closed(scope: Scope) -> Scope:
-    """Return the same after a value that is not admitted."""
-    return dataclasses.replace(scope, names=scope.names._replace(closed=True))
+    return Offered(terms=offered.terms, prepared=report, upload_id=Upload.new_id())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import datetime
 from dataclasses import dataclass, field
-from typing import Final
 
 from rappor.encode import device_part, encode_value
 from rappor.protocol.params import Params
@@ -13,29 +12,19 @@ from rappor.protocol.randomizer import (
     Coins,
     Secret,
     drawn_day,
-    expand,
     instantaneous_response,
-    scope,
 )
 from rappor.protocol.wire import Report
 from rappor.registry.metric import Metric
 from rappor_client.periods import epoch_days
 
-PATTERN_BYTES: Final = 16  # two patterns share a name with probability 2^-128
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """A report, its parameters, and the permanent response behind it.
-
-    `pattern` names the permanent response by a keyed hash. The name is the same for the same
-    bits of one secret, metric, epoch and permanent part of the parameters; it tells nothing to
-    anyone without the secret.
-    """
+    """A report, its parameters, and the permanent response that it was drawn from."""
 
     params: Params
     epoch: str
-    pattern: bytes = field(repr=False)
     permanent: bytes = field(repr=False)
     report: Report
 
@@ -54,11 +43,9 @@ def prepare(
     `part` is the part that the device has answered for before in the epoch, if any.
     """
     encoded = encode_value(secret, metric, value, epoch=epoch, part=part, coins=coins)
-    head = b"rappor-client/1/pattern\0" + scope(metric.name, epoch, encoded.params) + b"\0"
     return Prepared(
         params=encoded.params,
         epoch=epoch,
-        pattern=expand(secret, head + encoded.bits, PATTERN_BYTES),
         permanent=encoded.permanent,
         report=encoded.report,
     )

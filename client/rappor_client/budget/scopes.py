@@ -1,15 +1,17 @@
-"""What each metric has answered for: a scope's patterns, never its values.
+"""Scopes of a device: for each metric and epoch, the permanent response that all reports repeat.
 
-A scope begins with its first report. It answers for as many values as the metric has patterns, one
-unless it says more; then it closes and repeats its last report's permanent response. The memory of
-an epoch is in force on all days of that epoch, whatever the registry says meanwhile; interval and
-patterns stay with it, for the price of the scope counts on them. It is never dropped: a clock that
-is set back finds what was answered. The memory of a metric for life is in force whenever its
-permanent responses are the same; p and q may change. A value that comes under another scope than
-the one in force is not looked at: the last response is repeated.
+A scope begins with its first report, whose permanent response is memoized. Every later report of
+the scope is drawn from it, whatever the value is by then. So a scope costs the loss of one value,
+however often the value changes.
 
-An epoch keeps p, q and segment of its first report. A segment that the registry lists no more is
-not told any more: the device tells none until the epoch ends.
+A scope of an epoch is in force on all days of that epoch, whatever a later registry says. It keeps
+the interval, because its price assumes that interval. It keeps p, q and the segment of its first
+report. A segment that the registry no longer lists is left out of further reports until the epoch
+ends. A scope is never dropped: a clock that is set back finds the scope of its day again, and gets
+no second permanent response.
+
+A scope of a metric for life is in force as long as the permanent fingerprint is the same. p, q and
+the interval may change.
 """
 
 from __future__ import annotations
@@ -20,13 +22,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
-from rappor.protocol.closing import Answered
 from rappor.protocol.params import Params
 from rappor.protocol.randomizer import Coins
 from rappor.protocol.segments import is_listed
 from rappor.protocol.wire import Report
 from rappor.registry.metric import INTERVALS, Metric
-from rappor_client.budget.prepared import PATTERN_BYTES, Prepared, prepare_again
+from rappor_client.budget.prepared import Prepared, prepare_again
 from rappor_client.budget.terms import Terms
 
 Key = tuple[str, str, str]
@@ -35,12 +36,12 @@ Key = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """A scope that has answered: its price, its latch and, where reports count, the last of them.
+    """A scope that has reported: its price and its memoized permanent response.
 
-    At most `patterns` values are answered for, each for `price` nats at most. `permanent` is the
-    response behind the last report, under `params`. `answered` is the end of the interval that
-    had the last report, in seconds since 1970, and the tag of its event; None where the price
-    does not count on the number of reports.
+    `price` is the most that all its reports can cost, in nats. `permanent` is the memoized
+    permanent response, under `params`. `answered` is the end of the interval of the last report, in
+    seconds since 1970, and the tag of its event. It is None where the price does not depend on the
+    number of reports.
     """
 
     metric: str
@@ -50,8 +51,6 @@ class Scope:
     params: Params
     cohort: int
     permanent: bytes = field(repr=False)
-    names: Answered[bytes] = field(repr=False)
-    patterns: int
     interval: str
     price: float
     is_counted: bool
@@ -63,26 +62,14 @@ class Scope:
         return self.metric, self.epoch, self.params.permanent_fingerprint
 
     @property
-    def is_latched(self) -> bool:
-        """Whether every further report is drawn from the same permanent response."""
-        return self.names.closed or self.patterns == 1
-
-    @property
-    def nats(self) -> float:
-        """What it can have cost at most."""
-        return len(self.names.admitted) * self.price
-
-    @property
-    def last(self) -> Prepared:
-        """The source of its last report."""
-        assert self.names.last is not None
+    def memoized(self) -> Prepared:
+        """The memoized permanent response, from which `prepare_again` draws a report."""
         report = Report(
             metric=self.metric, params=self.params.fingerprint, cohort=self.cohort, bits=b""
         )
         return Prepared(
             params=self.params,
             epoch=self.epoch,
-            pattern=self.names.last,
             permanent=self.permanent,
             report=report,
         )
@@ -103,25 +90,17 @@ class Scope:
         return plain | {
             "params": self.params.fingerprint,
             "permanent": self.permanent.hex(),
-            "names": [
-                [name.hex() for name in self.names.admitted],
-                self.last.pattern.hex(),
-                self.names.closed,
-            ],
         }
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any], params: Mapping[str, Params]) -> Self:
         """Read what `to_plain` wrote; ValueError and others for what it cannot have written."""
-        admitted, last, closed = plain["names"]
-        names = tuple(map(bytes.fromhex, admitted))
         answered = plain["answered"]
         scope = cls(
             **{
                 **plain,
                 "params": params[plain["params"]],
                 "permanent": bytes.fromhex(plain["permanent"]),
-                "names": Answered(names, bytes.fromhex(last), bool(closed)),
                 "answered": None if answered is None else (float(answered[0]), int(answered[1])),
             }
         )
@@ -133,16 +112,14 @@ class Scope:
         sound = (
             isinstance(self.metric, str) and isinstance(self.epoch, str) and first <= last,
             0 <= self.cohort < self.params.m and len(self.permanent) == self.params.n_bytes,
-            self.names.last in self.names.admitted and self.patterns >= 1 and self.price >= 0,
-            {len(name) for name in self.names.admitted} == {PATTERN_BYTES},
-            self.interval in INTERVALS,
+            self.price >= 0 and self.interval in INTERVALS,
         )
         if not all(sound):
             raise ValueError("scope")
 
 
 class Answer(NamedTuple):
-    """What a scope is after an event, and the report that the event leads to."""
+    """A scope, new or memoized, and the report of an event in it."""
 
     scope: Scope
     report: Prepared
@@ -164,31 +141,28 @@ def in_force(scopes: Scopes, terms: Terms, own: Params, name: str, epoch: str) -
         if not is_listed(kept.segment, terms.segments):
             kept = kept.unsegmented
         if scope.epoch:
-            patterns = min(scope.patterns, terms.patterns)
-            return dataclasses.replace(scope, params=kept, patterns=patterns)
+            return dataclasses.replace(scope, params=kept)
         if (params := _with_same_response(terms, own, epoch, kept)) is not None:
-            return dataclasses.replace(
-                scope, params=params, patterns=terms.patterns, interval=terms.interval
-            )
+            return dataclasses.replace(scope, params=params, interval=terms.interval)
     return None
 
 
 def answer(scopes: Scopes, terms: Terms, prepared: Prepared, coins: Coins) -> Answer:
-    """Return what the scope is after a report of a value, and that report; nothing is kept yet."""
+    """Return the scope of a prepared report, and the report that leaves; nothing is kept yet.
+
+    A report that was not drawn from the memoized response is drawn again from it: another process
+    has reported meanwhile, or a registry has changed.
+    """
     scope = in_force(scopes, terms, prepared.params, prepared.report.metric, prepared.epoch)
     if scope is None:
-        return Answer(_begun(terms, prepared), prepared)
-    names, source = scope.names, scope.last
-    if _is_of(prepared, source):
-        names = names.with_value(prepared.pattern, patterns=scope.patterns)
-    if names.last == prepared.pattern:
-        if prepared.params.fingerprint == source.params.fingerprint:
-            return _answered(scope, names, prepared)
-        source = dataclasses.replace(source, pattern=prepared.pattern, permanent=prepared.permanent)
-    return _answered(scope, names, prepare_again(source, coins))
+        return Answer(_begin_scope(terms, prepared), prepared)
+    memoized = scope.memoized
+    if not _is_same_response(prepared, memoized):
+        prepared = prepare_again(memoized, coins)
+    return Answer(scope, prepared)
 
 
-def latched_part(scopes: Iterable[Scope], metric: Metric, epoch: str) -> str | None:
+def memoized_part(scopes: Iterable[Scope], metric: Metric, epoch: str) -> str | None:
     """Return the part of a metric that the device has answered for, None if it may choose.
 
     A part stays over changed shares as long as the registry has one of its name.
@@ -211,8 +185,7 @@ def is_begun(scopes: Iterable[Scope], name: str, day: datetime.date) -> bool:
     )
 
 
-def _begun(terms: Terms, prepared: Prepared) -> Scope:
-    nothing: Answered[bytes] = Answered()
+def _begin_scope(terms: Terms, prepared: Prepared) -> Scope:
     return Scope(
         metric=prepared.report.metric,
         epoch=prepared.epoch,
@@ -221,25 +194,20 @@ def _begun(terms: Terms, prepared: Prepared) -> Scope:
         params=prepared.params,
         cohort=prepared.report.cohort,
         permanent=prepared.permanent,
-        names=nothing.with_value(prepared.pattern, patterns=terms.patterns),
-        patterns=terms.patterns,
         interval=terms.interval,
         price=terms.price,
         is_counted=terms.is_counted,
     )
 
 
-def _answered(scope: Scope, names: Answered[bytes], report: Prepared) -> Answer:
-    after = dataclasses.replace(
-        scope, names=names, params=report.params, permanent=report.permanent
+def _is_same_response(prepared: Prepared, memoized: Prepared) -> bool:
+    """Return whether a report was drawn from the memoized response, under the same parameters."""
+    return (
+        prepared.epoch == memoized.epoch
+        and prepared.params.fingerprint == memoized.params.fingerprint
+        and prepared.report.cohort == memoized.report.cohort
+        and prepared.permanent == memoized.permanent
     )
-    return Answer(after, report)
-
-
-def _is_of(prepared: Prepared, last: Prepared) -> bool:
-    """Return whether a report was prepared in the scope that is in force."""
-    mine, its = prepared.params, last.params
-    return (prepared.epoch, mine.permanent_fingerprint) == (last.epoch, its.permanent_fingerprint)
 
 
 def _with_same_response(terms: Terms, own: Params, epoch: str, params: Params) -> Params | None:

@@ -17,28 +17,23 @@ from rappor_client.budget.scopes import Scope
 
 _EVEN_ODDS: Final = 0.5
 
-ONE_PATTERN: Final = (
-    "Your device keeps repeating the value of its first report, even if your value changes. This "
-    "limits everything that your reports reveal about your values, if the number and the times of "
-    "the reports do not depend on them."
+ONE_RESPONSE: Final = (
+    "In each epoch your device keeps repeating the value of its first report, even if your value "
+    "changes. This limits everything that your reports reveal about your values, if the number and "
+    "the times of the reports do not depend on them."
 )
 ONE_REPORT: Final = (
     "Your device sends one report at most in each year, quarter or month. This limits everything "
     "that your reports reveal about your values, if the time of a report does not depend on them."
 )
-SEVERAL_PATTERNS: Final = (
-    "This limits what your reports reveal about WHICH values you had. It does not hide WHEN a "
-    "value changed or came back, nor that two values share all their bits: over many reports, that "
-    "can show."
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricSpent:
-    """What the reports of one metric can cost at most: nats, values answered for, the promise."""
+    """Privacy loss of one metric at most, in nats; the number of its scopes; the promise."""
 
     nats: float
-    patterns: int
+    scopes: int
     promise: str
 
 
@@ -82,9 +77,9 @@ class Spent:
             f"{at_most(self.belief()[1])} sure after all of its reports."
         ]
         for name, spent in self.metrics.items():
-            patterns = counted(spent.patterns, "value")
+            values = counted(spent.scopes, "value")
             paragraphs += [
-                f"  {name}: epsilon = {spent.nats:.2f} at most, for {patterns}.",
+                f"  {name}: epsilon = {spent.nats:.2f} at most, for {values}.",
                 f"    {spent.promise}",
             ]
         for year, nats in self.reserved.items():
@@ -98,14 +93,11 @@ NOTHING_SPENT: Final = Spent(nats=0.0, metrics={}, reserved={})
 
 
 def _metric(scopes: list[Scope]) -> MetricSpent:
-    n_epochs = len({scope.epoch for scope in scopes})
-    n_patterns = sum(len(scope.names.admitted) for scope in scopes)
-    is_several = n_patterns > n_epochs or any(scope.patterns > 1 for scope in scopes)
     is_once = all(scope.interval == "epoch" for scope in scopes)
     return MetricSpent(
-        nats=math.fsum(scope.nats for scope in scopes),
-        patterns=n_patterns,
-        promise=SEVERAL_PATTERNS if is_several else ONE_REPORT if is_once else ONE_PATTERN,
+        nats=math.fsum(scope.price for scope in scopes),
+        scopes=len(scopes),
+        promise=ONE_REPORT if is_once else ONE_RESPONSE,
     )
 
 

@@ -19,15 +19,14 @@ class Terms(NamedTuple):
     """The terms of one metric on one day.
 
     Days are in ISO form. `parts` are the names of the metric's parts, an empty one if it has none.
-    `price` is that of one pattern, in nats; `is_counted` says that it counts on the number of
-    reports. `segments` are the properties that may be told.
+    `price` is the most that a scope can cost, in nats; `is_counted` says that it depends on the
+    number of reports. `segments` are the properties that may be told.
     """
 
     day: str
     first_day: str
     last_day: str
     parts: tuple[str, ...]
-    patterns: int
     interval: str
     price: float
     is_counted: bool
@@ -38,13 +37,12 @@ class Terms(NamedTuple):
     def of(metric: Metric, day: datetime.date) -> Terms:
         """Return what the registry says now."""
         first_day, last_day = days_of(metric, day)
-        price = scope_price(metric) / metric.patterns
+        price = scope_price(metric)
         return Terms(
             day=day.isoformat(),
             first_day=first_day,
             last_day=last_day,
             parts=tuple(part.name for part in metric.parts) or ("",),
-            patterns=metric.patterns,
             interval=metric.interval,
             price=price,
             is_counted=most_reports(metric) is not None
@@ -66,7 +64,7 @@ class Terms(NamedTuple):
 
 
 def unbounded_price(loss: float) -> float:
-    """Return the price of a pattern whose reports are not counted, from its epsilon_inf."""
+    """Return the price of a scope whose reports are not counted, from its epsilon_inf."""
     return math.ceil(1000 * loss) / 1000 if loss < math.inf else math.inf
 
 

@@ -34,8 +34,8 @@ _HALF: Final = 1 << 32
 class Lane:
     """A metric, and what is answered together with it, from one moment to another.
 
-    `reason` says why it is silent. `latches` are the scopes that repeat one response, None where
-    the value decides. `best` is the smallest tag that this process has offered in the interval;
+    `reason` says why it is silent. `memoized` are the scopes that have reported, None where the
+    value decides. `best` is the smallest tag that this process has offered in the interval;
     `is_quiet` says that the interval needs no further event.
     """
 
@@ -48,7 +48,7 @@ class Lane:
     epoch: str = ""
     parts: tuple[str | None, ...] = ()
     terms: tuple[Terms, ...] = ()
-    latches: tuple[Scope | None, ...] = ()
+    memoized: tuple[Scope | None, ...] = ()
     has_interval: bool = False
     best: int = TAGS
     is_quiet: bool = False
@@ -67,11 +67,11 @@ class Lane:
         secret = self.state.secret
         assert secret is not None
         drawn = []
-        for metric, part, terms, latch in zip(
-            self.metrics, self.parts, self.terms, self.latches, strict=True
+        for metric, part, terms, scope in zip(
+            self.metrics, self.parts, self.terms, self.memoized, strict=True
         ):
-            if latch is not None:
-                prepared = prepare_again(latch.last, coins)
+            if scope is not None:
+                prepared = prepare_again(scope.memoized, coins)
             else:
                 prepared = prepare(secret, metric, value, epoch=self.epoch, part=part, coins=coins)
             drawn.append(Offered(terms=terms, prepared=prepared, upload_id=Upload.new_id()))
@@ -82,7 +82,7 @@ class Lane:
     def offered(self, tag: int) -> None:
         """Note that an event of this tag waits to be written."""
         self.best = min(self.best, tag)
-        self.is_quiet = self.has_interval and None not in self.latches
+        self.is_quiet = self.has_interval and None not in self.memoized
 
 
 def draw_tag(coins: Coins) -> int:
@@ -123,7 +123,7 @@ def _look_up(lane: Lane, day: datetime.date, now: float) -> None:
     if not (is_begun or takes_part(secret, asked, lane.epoch)):
         lane.reason = Reason.NOT_IN_SAMPLE
         return
-    lane.parts = tuple(scopes.latched_part(known, each, lane.epoch) for each in lane.metrics)
+    lane.parts = tuple(scopes.memoized_part(known, each, lane.epoch) for each in lane.metrics)
     lane.terms = tuple(Terms.of(each, day) for each in lane.metrics)
     forces = []
     for metric, part, terms in zip(lane.metrics, lane.parts, lane.terms, strict=True):
@@ -135,7 +135,7 @@ def _look_up(lane: Lane, day: datetime.date, now: float) -> None:
             lane.reason = Reason.EARLY
     if any(each is not None and each.interval == "epoch" for each in forces):
         lane.reason = Reason.ANSWERED
-    lane.latches = tuple(each if each is not None and each.is_latched else None for each in forces)
+    lane.memoized = tuple(forces)
     intervals = [
         metric.interval if scope is None else scope.interval
         for metric, scope in zip(lane.metrics, forces, strict=True)

@@ -239,7 +239,7 @@ def _changes(old: Metric, new: Metric) -> Iterator[str]:
         yield "the shares of the parts change"
     if old.segments != new.segments:
         yield f"segments change from {_dimensions(old)} to {_dimensions(new)}"
-    for key in ("epoch", "interval", "patterns", "sample"):
+    for key in ("epoch", "interval", "sample"):
         before, after = getattr(old, key), getattr(new, key)
         if before != after:
             yield f"{key} changes from {before} to {after}"

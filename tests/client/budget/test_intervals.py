@@ -13,7 +13,6 @@ from rappor_client import Outcome
 from rappor_client.testing import FixedClock, MemoryTransport
 
 from rappor import Metric
-from rappor.protocol.closing import Answered
 from rappor.protocol.parts import Part
 from rappor.registry.metric import EPOCHS
 
@@ -66,19 +65,15 @@ def test_interval_of_a_metric_for_life_has_no_epoch_to_end_with(home: Home) -> N
     assert peek(home.folder).held[0].ends == FixedClock("2027-01-04")()
 
 
-@pytest.mark.parametrize("patterns", [1, 2])
 @pytest.mark.parametrize("values", ["abcabc", "abbcca"])
-def test_only_the_chosen_events_are_latched_and_admitted(
-    values: str, patterns: int, home: Home
-) -> None:
-    """Three days of two events, for all choices: what is shown is the protocol's own state."""
+def test_only_the_chosen_event_of_the_first_interval_is_memoized(values: str, home: Home) -> None:
+    """Three days of two events, for all choices: the first chosen value is in all reports."""
     pairs = [values[i : i + 2] for i in range(0, 6, 2)]
     for number, chosen in enumerate(itertools.product([0, 1], repeat=3)):
         home.clock.set("2026-11-18T12:00:00")
         coins, transport, name = Choice(), MemoryTransport(), str(number)
         settings: dict[str, Any] = {"folder": name, "coins": coins, "collector": transport}
-        client = home.open(metric(patterns=patterns), **settings)
-        state: Answered[str] = Answered()
+        client = home.open(metric(), **settings)
         expected: list[bytes] = []
         for pair, second in zip(pairs, chosen, strict=True):
             for value, u in zip(pair, (STAYS, REPLACES if second else STAYS), strict=True):
@@ -87,15 +82,14 @@ def test_only_the_chosen_events_are_latched_and_admitted(
                 assert client.waiting() == len(expected) - len(transport.reports)
             if number % 2:  # the next run settles it as well
                 client.close()
-                client = home.open(metric(patterns=patterns), **settings)
+                client = home.open(metric(), **settings)
             home.clock.advance(days=1)
             assert client.flush()
-            state = state.with_value(pair[second], patterns=patterns)
             secret = secret_of(home.place / name)
-            expected.append(response_of(secret, str(state.last), epoch="2026-11"))
+            expected.append(response_of(secret, pairs[0][chosen[0]], epoch="2026-11"))
         assert [report.bits for report in transport.reports] == expected, chosen
         (scope,) = peek(home.place / name).scopes
-        assert len(scope.names.admitted) == len(set(expected)) == len(state.admitted)
+        assert scope.permanent == expected[0]
 
 
 def test_part_that_an_earlier_registry_chose_waits_for_no_second_one(home: Home) -> None:
@@ -147,13 +141,13 @@ def test_interval_has_one_report_whatever_epoch_the_registry_says(
         home.clock.set("2026-11-09T12:00:00")  # a Monday
         for day, epoch in enumerate([before, first, second, first, second]):
             settings: dict[str, Any] = {"folder": f"{first} {second}", "collector": transport}
-            with home.open(metric(epoch or first, "week", patterns=2), **settings) as client:
+            with home.open(metric(epoch or first, "week"), **settings) as client:
                 if epoch is not None:
                     assert client.record("page", "abcde"[day]) == HELD
                 home.clock.advance(days=1 if day else 7)
                 assert client.flush()
         home.clock.advance(days=7)
-        with home.open(metric(second, "week", patterns=2), **settings) as client:
+        with home.open(metric(second, "week"), **settings) as client:
             assert client.flush()
         assert len(transport.reports) == (1 if before is None else 2), (first, second)
 
@@ -186,7 +180,7 @@ def test_events_of_two_intervals_leave_once_where_the_disk_fails_in_between(
 ) -> None:
     """They wait in memory; what is held is on the disk, and what goes with it is not yet."""
     transport, choice, folder = MemoryTransport(), Choice(), home.folder
-    client = home.open(metric(patterns=2), collector=transport, coins=choice)
+    client = home.open(metric(), collector=transport, coins=choice)
     client.flush()  # the spool is there
     with locked(folder):
         choice.u = REPLACES
@@ -201,7 +195,7 @@ def test_events_of_two_intervals_leave_once_where_the_disk_fails_in_between(
     clock.advance(days=1)
     assert client.flush()
     assert len(transport.bodies) == len(transport.reports) == 2
-    assert len({report.bits for report in transport.reports}) == 2
+    assert len({report.bits for report in transport.reports}) == 1
 
 
 def test_event_that_takes_no_part_reserves_nothing(home: Home, clock: FixedClock) -> None:

@@ -16,6 +16,7 @@ from rappor_client.budget.reservation import Reserved
 
 from rappor import Metric, Params
 from rappor.privacy import price_change
+from rappor.registry.budget import scope_price
 
 SILENT = Outcome.SILENT
 
@@ -24,7 +25,7 @@ def test_metric_without_room_is_named_once_and_silent(
     home: Home, caplog: pytest.LogCaptureFixture
 ) -> None:
     """From the opening on and for every value, without a trace; a later metric still fits."""
-    metrics = (metric_of("large", patterns=3), metric_of("small"))  # 12 and 4
+    metrics = (metric_of("large", epoch="month"), metric_of("small"))  # 48 and 4
     client = home.open(*metrics, caps=Caps(total=4.01))
     (line,) = [record.getMessage() for record in caplog.records]
     assert line == "the budget of 2026 has no room for large: nothing is sent"
@@ -79,12 +80,10 @@ QUARTER = dataclasses.replace(OLD, epoch="quarter", interval="week")
 @pytest.mark.parametrize(
     ("old", "fields"),
     [
-        (OLD, {"patterns": 3}),
         (OLD, {"interval": "week"}),
         (OLD, {"epoch": "quarter"}),
         (OLD, {"params": dataclasses.replace(OLD.params, p=0.4)}),
         (OLD, {"params": dataclasses.replace(OLD.params, f=0.2)}),
-        (QUARTER, {"patterns": 2}),
         (QUARTER, {"interval": "none"}),
         (QUARTER, {"interval": "day"}),
         (QUARTER, {"epoch": "month"}),
@@ -127,15 +126,21 @@ def test_reservation_is_told(home: Home) -> None:
     assert "Reserved for 2026: epsilon = 16.00 at most." in str(client.spent())
 
 
+BARE = Params(k=1, encoding="boolean", f=0, p=0.25, q=0.75)
+"""Without permanent noise each report costs: 31 of a month, or six."""
+
+
 def test_cheaper_metric_keeps_the_room_that_it_has_reserved(home: Home) -> None:
     """What may be spent already is no room for another metric."""
-    dear, cheap = metric_of("x", patterns=2), metric_of("x", patterns=1)  # 8 and 4
-    caps = Caps(total=8.01)
+    dear, cheap = (
+        metric_of("x", BARE, epoch="month", interval=interval) for interval in ("day", "week")
+    )
+    caps = Caps(total=12 * scope_price(dear) + 0.01)
     client = home.open(dear, caps=caps)
-    assert [client.record("x", value) for value in "ab"] == [Outcome.KEPT] * 2
+    assert client.record("x", True) == Outcome.KEPT
     client.close()
     client = home.open(cheap, metric_of("y"), caps=caps)
-    assert client.record("x", "b") == Outcome.KEPT
+    assert client.record("x", False) == Outcome.KEPT
     assert client.record("y", "a") == SILENT
 
 

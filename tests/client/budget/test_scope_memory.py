@@ -1,4 +1,4 @@
-"""Which value a scope answers for, on the real client: closing, restarts, changes, clocks."""
+"""Which value a scope reports, on the real client: restarts, changed registries, clocks."""
 
 from __future__ import annotations
 
@@ -44,16 +44,17 @@ def test_clock_that_was_wrong_freezes_no_epoch(home: Home) -> None:
 
 
 def test_metric_for_life_follows_a_change_of_p_and_q(home: Home) -> None:
-    """Its permanent responses are the same: the scope stays as it is, closed."""
-    client = home.open(metric_of(params=NOISY, patterns=2), collector=home.transport)
+    """Its permanent responses are the same: the scope stays memoized."""
+    client = home.open(metric_of(params=NOISY), collector=home.transport)
     assert [client.record("page", value) for value in "abc"] == [KEPT, KEPT, KEPT]
     client.close()
-    client = home.open(metric_of(params=CLEAR, patterns=2), collector=home.transport)
-    assert client.record("page", "a") is KEPT
+    client = home.open(metric_of(params=CLEAR), collector=home.transport)
+    assert client.record("page", "b") is KEPT
     assert client.flush()
     fingerprints = [report.params for report in home.transport.reports]
     assert fingerprints == [NOISY.fingerprint] * 3 + [CLEAR.fingerprint]
-    assert client.spent().metrics["page"].patterns == 2
+    assert home.transport.reports[-1].bits == response_of(secret_of(home.folder), "a")
+    assert client.spent().metrics["page"].scopes == 1
 
 
 def test_epoch_keeps_its_p_and_q(home: Home) -> None:
@@ -73,14 +74,7 @@ def test_metric_for_life_draws_anew_under_another_response(home: Home) -> None:
     client.close()
     client = home.open(metric_of(params=dataclasses.replace(CLEAR, k=64)))
     assert [client.record("page", value) for value in "bab"] == [KEPT, KEPT, KEPT]
-    assert client.spent().metrics["page"].patterns == 2
-
-
-def test_fewer_patterns_than_admitted_close_the_scope(home: Home) -> None:
-    """A registry that takes patterns back stops the answers for the others."""
-    bits_of(home.open, metric_of(params=CLEAR, patterns=3), "abc")
-    shown = bits_of(home.open, metric_of(params=CLEAR), "ab")
-    assert shown == [response_of(secret_of(home.folder), "c")] * 2
+    assert client.spent().metrics["page"].scopes == 2
 
 
 def test_held_report_goes_under_the_scope_that_it_was_prepared_in(home: Home) -> None:
@@ -104,15 +98,15 @@ def test_held_report_goes_under_the_scope_that_it_was_prepared_in(home: Home) ->
 def test_values_that_fit_nowhere_are_reported_and_counted(home: Home) -> None:
     """A report leaves as for any other value; the count stays on the device."""
     params = Params(k=2, encoding="onehot", categories=("a", "b"), f=0.5, p=0.25, q=0.75)
-    client = home.open(metric_of(params=params, patterns=2))
+    client = home.open(metric_of(params=params))
     assert [client.record("page", value) for value in "azz"] == [KEPT] * 3
     assert client.counters() == {"recorded": 3, "unfit": 2}
 
 
-def test_epoch_keeps_its_interval_and_patterns(home: Home) -> None:
-    """More reports and more values wait for the next epoch, as other noise does."""
+def test_epoch_keeps_its_interval(home: Home) -> None:
+    """More reports wait for the next epoch, as other noise does."""
     rare = metric_of(epoch="year", interval="week")
-    often = metric_of(epoch="year", interval="none", patterns=2)
+    often = metric_of(epoch="year", interval="none")
     client = home.open(rare)
     assert client.record("page", "a") == Outcome.KEPT
     home.clock.advance(days=7)

@@ -56,7 +56,7 @@ def test_show_for_scripts(home: Home, capsys: pytest.CaptureFixture[str]) -> Non
     assert report["fingerprint"] == home.transport.reports[0].params
     assert Params.from_json(json.dumps(report["params"])).fingerprint == report["fingerprint"]
     assert document["spent"]["nats"] == nats
-    assert document["spent"]["metrics"]["page"]["patterns"] == 1
+    assert document["spent"]["metrics"]["page"]["scopes"] == 1
     assert (document["waiting"], document["held"]) == (1, 0)
     (waits,) = document["reports"]
     (waiting,) = peek(home.folder).waiting

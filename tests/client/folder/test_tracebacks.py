@@ -217,7 +217,7 @@ def test_names_that_can_be_read_once_are_read_once(home: Home) -> None:
     client = home.open(FLAGS, METRIC)
     assert client.record("flags", ["a", "b"]) == Outcome.KEPT
     assert client.record("flags", iter(["b", "a"])) == Outcome.KEPT
-    assert client.spent().metrics["flags"].patterns == 1
+    assert client.spent().metrics["flags"].scopes == 1
     assert "unfit" not in client.counters()
 
 

@@ -18,7 +18,6 @@ from rappor_client.network.transport import Answer
 from rappor_client.periods import interval_end
 
 from rappor import Metric, Params, Registry
-from rappor.protocol.normalizers import NORMALIZERS
 from rappor.protocol.parts import Part
 from rappor.protocol.segments import Dimension
 from rappor.registry.other import DEFAULT_PARTS, OTHER_NAME, with_other
@@ -81,13 +80,10 @@ def a_metric(rng: random.Random, name: str) -> tuple[Metric, list[Any]]:
     noise: dict[str, Any] = {"f": 0.5, "p": 0.25, "q": rng.choice((0.75, 0.5))}
     if kind in ("words", "parts"):
         normalize = rng.choice(("none", "strip", "casefold", "nfc"))
-        if normalize in ("none", "strip") and fields["interval"] != "epoch":
-            fields["patterns"] = rng.choice((1, 2, 3))
         if kind == "parts":
             share = rng.choice((0.3, 0.6))
             fields["parts"] = (Part("prefix:2", share), Part("whole"))
         return metric_of(name, bloom(rng, normalize), **fields), list(WORDS)
-    fields["patterns"] = 1 if fields["interval"] == "epoch" else rng.choice((1, 2))
     shape, values = SHAPES[kind]
     return metric_of(name, Params(**shape, **noise), **fields), values
 
@@ -118,21 +114,10 @@ def changed(metric: Metric, rng: random.Random) -> Metric:
         more["sample"] = rng.choice((1.0, 0.5, 0.01))
     if rng.random() < 0.3:
         more["segments"] = rng.choice(SEGMENTS)
-    if metric.patterns > 1:
-        more["patterns"] = rng.choice((1, 2, 3))
-    if more.get("interval", metric.interval) == "epoch":
-        more["patterns"] = 1
-        if more.get("epoch", metric.epoch) == "life":
-            more["epoch"] = "month"
+    is_once = more.get("interval", metric.interval) == "epoch"
+    if is_once and more.get("epoch", metric.epoch) == "life":
+        more["epoch"] = "month"
     return dataclasses.replace(metric, **more)
-
-
-def raised(metric: Metric, rng: random.Random) -> Metric:
-    """Return a metric that may answer for more patterns than it had."""
-    is_stable = NORMALIZERS[metric.params.normalize].stable
-    if not is_stable or metric.interval == "epoch" or metric.patterns > 1:
-        return metric
-    return dataclasses.replace(metric, patterns=rng.choice((1, 2, 3)))
 
 
 def a_stop(rng: random.Random, names: list[str], now: float) -> object:
@@ -152,8 +137,7 @@ def a_history(seed: int) -> dict[str, Any]:
     metrics = [metric for metric, _ in pairs.values()]
     later = [changed(metric, rng) for metric in metrics]
     is_open = {
-        each.name: each.params.encoding == "onehot" and each.patterns == 1 and rng.random() < 0.8
-        for each in metrics
+        each.name: each.params.encoding == "onehot" and rng.random() < 0.8 for each in metrics
     }
     owns: list[dict[str, str]] = [{}, {"version": "1"}, {"version": "9", "country": "de"}]
     now = float(START + rng.randrange(90 * DAY))
@@ -180,7 +164,6 @@ def a_history(seed: int) -> dict[str, Any]:
         elif draw < 0.96:
             events.append({"now": now, "withdraw": True})
             break
-    later = [each if is_open[each.name] else raised(each, rng) for each in later]
     registries = [
         Registry(
             [one for base in each for one in metrics_of(base, is_open=is_open[base.name])],
@@ -321,7 +304,7 @@ def compare(histories: dict[int, dict[str, Any]], folder: Path) -> list[dict[str
 
 @pytest.mark.slow
 def test_the_same_history_leaves_the_same_reports(tmp_path: Path) -> None:
-    """Outcomes, permanent responses, latches, closing, intervals and prices.
+    """Outcomes, permanent responses, memoized scopes, intervals and prices.
 
     Over changed registries, clocks that jump, refusals, opting out, and withdrawal.
     """
@@ -376,32 +359,6 @@ def test_an_open_interval_holds_up_no_scope_that_reports_every_event(tmp_path: P
     }
     (seen,) = compare({0: history}, tmp_path)
     assert len(seen["sent"]) == 3
-
-
-def test_a_metric_that_gets_a_second_pattern_chooses_among_the_events_of_an_interval(
-    tmp_path: Path,
-) -> None:
-    """It had one pattern, where all events are alike; now the smallest tag decides."""
-    params = Params(k=16, h=2, m=8, f=0.25, p=0.25, q=0.75)
-    of_pattern = [metric_of("page", params, patterns=n, interval="day") for n in (1, 2)]
-    histories = {}
-    for moment in range(10):
-        later = START + 2 * DAY + moment
-        histories[moment] = {
-            "secret": bytes(range(32)),
-            "registries": [Registry([metric], total=math.inf) for metric in of_pattern],
-            "events": [
-                {"now": START, "open": 0, "caps": {}},
-                {"now": START, "metric": "page", "value": "a"},
-                {"now": later, "open": 1, "caps": {}},
-                {"now": later, "metric": "page", "value": "a"},
-                {"now": later + 7, "metric": "page", "value": "A"},
-                *({"now": later + days * DAY, "flush": []} for days in (2, 3)),
-            ],
-        }
-    seen = compare(histories, tmp_path)
-    n_values = [len({bits for *_, bits in each["sent"]}) for each in seen]
-    assert set(n_values) == {1, 2}
 
 
 @pytest.mark.acceptance

@@ -33,7 +33,6 @@ KINDS: dict[str, dict[str, str]] = {
     "plain": {},
     "every event": {"interval": '"none"'},
     "other": LISTED | {"other": '"discover"'},
-    "patterns": LISTED | {"patterns": "2", "interval": '"none"'},
     "parts": {"parts": '[{name = "prefix:3", share = 0.3}, {name = "whole"}]'},
     "once": LISTED | {"interval": '"epoch"'},
     "segments": LISTED | {"segments": '{system = ["mac", "linux"]}'},
@@ -50,7 +49,7 @@ SLOW = ("plain", "other")
     ],
 )
 def test_every_kind_of_metric_passes(tmp_path: Path, kind: str) -> None:
-    """Two metrics that are answered together, by parts; several patterns; segments.
+    """Two metrics that are answered together, by parts; segments.
 
     The list of categories is no value: a device keeps its parameters, whatever its value is.
     """

@@ -111,14 +111,6 @@ def test_devices_whose_day_comes_after_the_end_are_told(
     assert (sentence in text.splitlines()) is ("later day" in text) is (share is not None)
 
 
-def test_several_patterns_promise_less() -> None:
-    """That a value changed is not hidden, and the text says so."""
-    params = Params(k=128, h=2, m=16, f=0.5, p=0.5, q=0.75)
-    text = describe(make(params, patterns=3))
-    assert "a device answers for up to 3 values." in text
-    assert "it is not hidden that a value changed or came back." in text
-
-
 @pytest.mark.parametrize(
     ("params", "phrase"),
     [

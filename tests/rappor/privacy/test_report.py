@@ -12,7 +12,6 @@ from registries import metric_of
 from rappor import Metric, Params, ParamsError, Registry
 from rappor.privacy.accountant import account
 from rappor.privacy.changing_params import change_cost
-from rappor.privacy.changing_values import change_visibility
 from rappor.privacy.linkability import link
 from rappor.privacy.notice import describe
 from rappor.privacy.report import (
@@ -53,10 +52,10 @@ def test_losses_are_the_librarys_and_any_number_is_last() -> None:
 
 
 def test_parameters_alone_have_no_metric() -> None:
-    """What depends on a metric is None; all else is the same as for a metric of many patterns."""
+    """What depends on a metric is None; all else is the same."""
     report = privacy_report_of(BALANCED)
     assert (report.metric, report.promise, report.account, report.change) == (None,) * 4
-    of_metric = privacy_report(metric(patterns=2))
+    of_metric = privacy_report(metric())
     assert report == dataclasses.replace(of_metric, metric=None, promise=None)
     assert of_metric.metric == "page"
     assert (report.epsilon_1, report.epsilon_inf) == (
@@ -66,22 +65,11 @@ def test_parameters_alone_have_no_metric() -> None:
     assert report.linkability == link(BALANCED)
 
 
-def test_one_pattern_hides_a_change() -> None:
-    """A device that keeps to its first value shows nothing of a change, in any epoch."""
-    changes = privacy_report(metric(patterns=2)).value_changes
-    seen = change_visibility(BALANCED, 1, 1)
-    assert (changes[0].accounted, changes[0].worst, changes[0].mean) == (
-        seen.accounted,
-        seen.worst,
-        seen.mean,
-    )
-    assert [change.reports for change in changes] == [2, 4, 10, 40]
-    assert privacy_report(metric(epoch="month", patterns=2)).value_changes == changes
-    assert privacy_report(metric()).value_changes == ()
+def test_the_promise_names_the_epoch() -> None:
+    """Within it the value of the first report is repeated."""
     by_month = privacy_report(metric(epoch="month"))
-    assert by_month.value_changes == ()
     assert by_month.promise is not None
-    assert "month" in by_month.promise
+    assert "in each month a device repeats the value of its first report" in by_month.promise
 
 
 def shuffling_of(params: Params, batch: Batch) -> Shuffling:
@@ -160,7 +148,6 @@ def test_an_account_adds_a_registry_up() -> None:
         (metric(), metric(params=Params.profile("strict")), False, False),
         (metric(epoch="year"), metric(epoch="year"), True, False),
         (metric(), metric(epoch="year"), False, False),
-        (metric(), metric(patterns=3), False, True),
         (metric(), metric(interval="week"), False, True),
         (metric(), metric(sample=0.5), False, True),
         (metric(epoch="year"), metric(epoch="year", interval="week"), False, False),

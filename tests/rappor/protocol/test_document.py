@@ -30,11 +30,10 @@ def test_an_excerpt_is_the_code(path: str, name: str, shown: str) -> None:
 
 
 def test_all_that_a_client_must_copy_is_quoted() -> None:
-    """Hash, both responses and the closing."""
+    """The hash and both responses."""
     assert [name for _, name, _ in EXCERPTS] == [
         "_hashed",
         "permanent_response",
-        "with_value",
         "instantaneous_response",
     ]
 

@@ -146,7 +146,11 @@ def test_categories_that_normalising_spoils_are_refused_at_loading(
 @pytest.mark.parametrize(
     ("key", "literal", "reason"),
     [
-        ("patterns", f"0x{'f' * 9000}", "patterns must be an integer of at most 9007199254740991"),
+        (
+            "min_cohort",
+            f"0x{'f' * 9000}",
+            "min_cohort must be an integer of at most 9007199254740991",
+        ),
         ("min_reports", str(2**63), "min_reports must be an integer of at most 9007199254740991"),
         ("k", f"0x{'f' * 9000}", r"k must be an integer in \[2, 2,040\], got a value of type int"),
         ("f", f"0x{'f' * 9000}", r"f must be a number in \[0, 1\), got a value of type int"),

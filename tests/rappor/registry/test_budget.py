@@ -54,13 +54,10 @@ def test_no_epoch_touches_more_weeks(epoch: str) -> None:
 
 
 def test_a_price_is_what_one_scope_can_cost() -> None:
-    """Times patterns, rounded up to a thousandth of a nat; a metric for life has one every year."""
+    """Rounded up to a thousandth of a nat; a metric for life has one every year."""
     params = Params(k=64, h=2, m=8, f=0.3, p=0.2, q=0.7)
     weekly = make(params, epoch="month", interval="week")
     assert 0 <= scope_price(weekly) - epsilon_n(params, 6) < 0.001
-    assert scope_price(make(params, epoch="month", interval="week", patterns=3)) == (
-        pytest.approx(3 * scope_price(weekly))
-    )
     assert 0 <= scope_price(make(params, epoch="life")) - epsilon_inf(params) < 0.001
     assert reserve(make(params, epoch="life")).scopes == 1
 
@@ -82,7 +79,6 @@ def test_without_permanent_noise_the_calendar_must_bound_the_reports() -> None:
     ("changed", "same"),
     [
         ({"interval": "week"}, True),
-        ({"patterns": 2}, True),
         ({"params": dataclasses.replace(NOISE, p=0.2, q=0.7)}, True),
         ({"params": dataclasses.replace(NOISE, f=0.25)}, False),
         ({"epoch": "month"}, False),

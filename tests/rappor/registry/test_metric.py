@@ -43,7 +43,7 @@ def test_an_entry_of_explicit_letters() -> None:
     """
     metric = one(BLOOM)
     assert metric == make()
-    assert (metric.epoch, metric.interval, metric.patterns) == ("life", "day", 1)
+    assert (metric.epoch, metric.interval) == ("life", "day")
     assert (metric.candidates, metric.min_reports, metric.min_cohort) == (None, 100, 10)
     assert (metric.parts, metric.sample) == ((), 1.0)
     assert metric.fingerprint == PARAMS.fingerprint
@@ -55,7 +55,7 @@ def test_an_entry_of_explicit_letters() -> None:
 def test_an_entry_with_everything() -> None:
     """The optional keys."""
     body = BLOOM.replace("2026-11-30", '"2026-11-30"').replace('"life"', '"quarter"') + (
-        'interval = "week"\nnormalize = "strip"\ncandidates = "pages.txt"\npatterns = 3\n'
+        'interval = "week"\nnormalize = "strip"\ncandidates = "pages.txt"\n'
         "min_reports = 1000\nmin_cohort = 20\ninsecure = true\n"
         "durable = true\n"
         'parts = [{name = "prefix:2", share = 0.5}, {name = "whole"}]\nsample = 0.1\n'
@@ -64,7 +64,6 @@ def test_an_entry_with_everything() -> None:
         params=Params(k=8, h=2, m=4, f=0, p=0, q=0.75, normalize="strip", insecure=True),
         epoch="quarter",
         interval="week",
-        patterns=3,
         parts=(Part("prefix:2", 0.5), Part("whole")),
         sample=0.1,
         candidates="pages.txt",
@@ -167,11 +166,13 @@ BUCKETS = f'{HEAD}encoding = "buckets"\nprofile = "strict"\n'
         ),
         (BLOOM.replace('"life"', '"week"'), "epoch must be one of life, year, quarter, month, got"),
         (BLOOM + 'interval = "year"', "interval must be one of none, .*, epoch, got 'year'"),
-        (BLOOM + "patterns = 0", "patterns must be an integer of at least 1, got 0"),
-        (BLOOM + "patterns = true", "patterns must be an integer of at least 1, got True"),
-        (
-            BLOOM + 'patterns = 2\nnormalize = "host"',
-            "patterns must be 1 with normalize = 'host', got 2: an update",
+        *(
+            (
+                BLOOM + f"patterns = {number}",
+                "patterns must be absent: a device reports one value in each epoch; "
+                "for a value that changes, choose a shorter epoch",
+            )
+            for number in ("1", "2", "true")
         ),
         (BLOOM + 'parts = "whole"', "parts must be a list of {name = ..., share = ...}, got 'who"),
         (BLOOM + "parts = [{share = 1}]", "parts must be a list of {name = ..., share = ...}"),

@@ -131,7 +131,6 @@ def test_parts_and_candidates_are_of_the_texts() -> None:
         (['other = ""'], "other must be 'discover', got ''"),
         (['categories = ["vim", "other"]'], "categories must not name 'other'"),
         (['categories = ["Other", "vim"]', 'normalize = "casefold"'], "must be distinct after"),
-        (["patterns = 2"], "patterns must be 1 beside other, got 2"),
         (['encoding = "flags"'], "other must be absent for encoding flags"),
         (["parts = 3"], "parts must be a list"),
         (['[metrics."editor.other"]', 'description = "x"'], "metric 'editor.other' must be absent"),
@@ -159,7 +158,6 @@ def test_the_budget_is_for_both() -> None:
         {"sample": 0.5},
         {"expires": datetime.date(2031, 1, 1)},
         {"owner": "another"},
-        {"patterns": 2},
         {"segments": (Dimension("version", ("1",)),)},
         {"params": dataclasses.replace(with_other(PLAIN)[1], categories=("vscode",))},
         {"params": dataclasses.replace(with_other(PLAIN)[1], normalize="casefold")},
@@ -170,8 +168,6 @@ def test_two_metrics_that_are_no_pair_cannot_have_its_names(changed: dict[str, A
     first, second = pair()
     with pytest.raises(MetricError, match="whose other it names"):
         registry_of(first, dataclasses.replace(second, **changed))
-    with pytest.raises(MetricError, match="'editor': patterns must be 1 beside"):
-        registry_of(*(dataclasses.replace(each, patterns=2) for each in pair()))
 
 
 def test_each_value_has_one_answer_in_both() -> None:

@@ -46,9 +46,7 @@ def test_the_seal_comes_last_and_is_of_all_before_it() -> None:
 def test_an_entry_has_all_that_devices_need() -> None:
     """Shares of devices are thresholds; the version of the format is told."""
     dimensions = (Dimension("version", ("1", "2")), Dimension("country", ("de",)))
-    metric = dataclasses.replace(
-        METRIC, interval="week", patterns=3, sample=0.5, segments=dimensions
-    )
+    metric = dataclasses.replace(METRIC, interval="week", sample=0.5, segments=dimensions)
     document = json.loads(sealed(metric))
     assert document["v"] == 1
     assert document["metrics"] == [
@@ -59,7 +57,7 @@ def test_an_entry_has_all_that_devices_need() -> None:
             "expires": "2999-01-01",
             "epoch": "quarter",
             "interval": "week",
-            "patterns": 3,
+            "patterns": 1,
             "sample": 1 << 31,
             "params": json.loads(metric.params.to_json()),
             "fingerprint": metric.fingerprint,

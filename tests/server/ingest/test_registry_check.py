@@ -92,7 +92,7 @@ def test_other_may_be_switched_off() -> None:
         {"params": STRICT},
         {"params": STRICT, "epoch": "month"},
         {"parts": (Part("prefix:3", 0.25), Part("whole"))},
-        *({"patterns": 3}, {"interval": "week"}, {"sample": 0.5}, {"epoch": "quarter"}),
+        *({"interval": "week"}, {"sample": 0.5}, {"epoch": "quarter"}),
     ],
     ids=str,
 )
