@@ -1,7 +1,6 @@
 from rappor_client.budget.spent import MetricSpent as MetricSpent
 from rappor_client.budget.spent import Spent as Spent
 from rappor_client.client import Client as Client
-from rappor_client.client import Handle as Handle
 from rappor_client.folder.spool import Sent as Sent
 from rappor_client.folder.spool import SentReport as SentReport
 from rappor_client.network.transport import Answer as Answer

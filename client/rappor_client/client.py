@@ -10,9 +10,8 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from rappor.ground.errors import MetricError, ParamsError, ReportError
 from rappor.registry.metric import Metric
@@ -39,11 +38,9 @@ from rappor_client.settings import Policy, Settings, check_consent, read_names
 
 if TYPE_CHECKING:
     from rappor_client.outbox.background import Sender
-    from rappor_client.outbox.debug_door import DebugDoor
     from rappor_client.person.withdrawal import Withdrawal
 
 _Result = TypeVar("_Result")
-_Value_contra = TypeVar("_Value_contra", contravariant=True)
 _PATIENCE: Final = 0.05
 """The seconds that a durable `record` waits for another process's lock."""
 
@@ -70,7 +67,6 @@ class Client:
         self._lanes: dict[str, Lane] = {}
         self._told: tuple[int, frozenset[str]] | None = None
         self._senders: dict[int, Sender] = {}
-        self._door: DebugDoor | None = None
 
     @classmethod
     @silent
@@ -118,8 +114,6 @@ class Client:
             )
         )
         client._consent = consent
-        if chosen.debug is not None:
-            client._door = _debug_door(collector, chosen.debug, client.registry)
         if consent:
             client._begin(chosen.obstacle())
         return client
@@ -249,8 +243,6 @@ class Client:
         from rappor_client.person.withdrawal import UNDER_WAY  # noqa: PLC0415 - loaded at opening
 
         self._forget()
-        if self._door is not None:
-            self._door.close(patience=0.0)
         is_silent = self._safely(self._stop_sending, otherwise=False)
         self._safely(self._close_files, None)
         now = self._clock()
@@ -260,8 +252,6 @@ class Client:
     @silent
     def close(self) -> None:
         """Write what waits in memory, end the background sender and close all files."""
-        if self._door is not None:
-            self._door.close()
         if (writer := self._writer) is not None and self._consent:
             self._safely(lambda: writer.finish(BUSY_SECONDS), None)
         self._safely(self._stop_sending, otherwise=False)
@@ -273,8 +263,6 @@ class Client:
         lane = self._lane(name)
         if lane is None or self._disabled:
             return SILENT[Reason.DISABLED]
-        if self._door is not None and lane.reason is not Reason.OPTED_OUT:
-            self._door.show(name)
         if lane.reason is not None:
             return SILENT[lane.reason]
         value = lane.ready.checked(value)  # before the secret is touched
@@ -532,18 +520,6 @@ class Client:
         return otherwise
 
 
-@dataclass(frozen=True, slots=True)
-class Handle(Generic[_Value_contra]):
-    """One metric of a client; `rappor-client handles` writes them for a whole registry."""
-
-    client: Client
-    name: str
-
-    def record(self, value: _Value_contra) -> Outcome:
-        """Record a value, as `Client.record` does."""
-        return self.client.record(self.name, value)
-
-
 def _read(registry: Registry | str | os.PathLike[str]) -> Registry:
     """Return a registry; it loads modules that a child of a fork must not wait for."""
     if isinstance(registry, Registry):
@@ -562,17 +538,6 @@ def _transport(collector: str | Transport | None, key: str | None) -> Transport 
         from rappor_client.network.http_transport import HttpTransport  # noqa: PLC0415 - 60 ms
 
     return HttpTransport(collector, key=key)
-
-
-def _debug_door(collector: object, key: str, registry: Registry) -> DebugDoor:
-    """Return what shows example reports; ParamsError without the address of a collector."""
-    if not isinstance(collector, str):
-        raise ParamsError("debug must be absent without the address of a collector")
-    with unforked(wait=True):
-        from rappor_client.network.http_transport import DEBUG, HttpTransport  # noqa: PLC0415 - 60 ms
-        from rappor_client.outbox.debug_door import DebugDoor  # noqa: PLC0415 - developers only
-
-    return DebugDoor(registry, HttpTransport(collector, key=key, path=DEBUG))
 
 
 def _in_words(error: Exception) -> str:

@@ -64,9 +64,7 @@ class SpoolLimits:
 class Policy:
     """What a host program seldom chooses.
 
-    `key`: the key for sending, if the collector wants one. `debug`: a key of the collector's debug
-    door, while a program is built: at each `record` an example value, never the recorded one, goes
-    there at once under a secret that is thrown away. `caps`: a lower limit than the
+    `key`: the key for sending, if the collector wants one. `caps`: a lower limit than the
     registry's total. `limits`: how much may wait. `segment`: public properties of this device by
     name, such as its version, for metrics whose entry lists them; they are sent in the clear, with
     "other" for what is not listed. `max_delay`: the longest random wait of the background sender,
@@ -77,7 +75,6 @@ class Policy:
     """
 
     key: str | None = None
-    debug: str | None = None
     caps: Caps = Caps()
     limits: SpoolLimits = SpoolLimits()
     segment: Mapping[str, str] = field(default_factory=dict)

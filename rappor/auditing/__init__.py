@@ -1,4 +1,4 @@
-"""What an encoder really promises, measured from outside, and what attackers gain."""
+"""What an encoder really promises, measured from outside, and an observer's attack."""
 
 from rappor.ground.lazy_exports import lazy_exports
 

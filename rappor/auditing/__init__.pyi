@@ -4,7 +4,6 @@ from rappor.auditing.auditor import audit_coins as audit_coins
 from rappor.auditing.check import Check as Check
 from rappor.auditing.device import audit_client as audit_client
 from rappor.auditing.exact import audit_exactly as audit_exactly
-from rappor.auditing.forger import forge as forge
 from rappor.auditing.observer import observe as observe
 from rappor.auditing.shipped_encoder import shipped_answer as shipped_answer
 from rappor.auditing.shipped_encoder import shipped_respond as shipped_respond

@@ -13,7 +13,6 @@ import click
 from click.shell_completion import get_completion_class
 
 from rappor.cli.aggregate import aggregate
-from rappor.cli.attack import attack
 from rappor.cli.audit import FaultFoundError, audit
 from rappor.cli.collects import collects
 from rappor.cli.commands import Group, command, show_refusal
@@ -56,21 +55,14 @@ STEPS: Final = {
     "Collect": (aggregate, pull),
     "Read": (decode, discover, compare, trend, publish),
     "Prove": (audit,),
-    "More": (attack, trust, sql, convert, completion),
+    "More": (trust, sql, convert, completion),
 }
 """The commands in the order of work."""
-
-MOVED: Final = {
-    "params": "rappor privacy",
-    "segments": "rappor compare --by",
-    "suggest": "rappor discover --list",
-}
 
 
 @click.group(
     cls=Group,
     steps=STEPS,
-    moved=MOVED,
     context_settings={"help_option_names": ["-h", "--help"]},
     examples=("rappor demo --seed 1", "rappor privacy --profile balanced"),
 )

@@ -93,13 +93,11 @@ class Group(Explained, click.Group):
         self,
         *arguments: Any,
         steps: Mapping[str, Sequence[click.Command]] = MappingProxyType({}),
-        moved: Mapping[str, str] = MappingProxyType({}),
         **options: Any,
     ) -> None:
-        """Take commands by the title under which the help page lists them, and earlier names."""
+        """Take commands by the title under which the help page lists them."""
         super().__init__(*arguments, subcommand_metavar="COMMAND [OPTIONS]", **options)
         self._steps = steps
-        self._moved = moved
         for command in (each for some in steps.values() for each in some):
             self.add_command(command)
 
@@ -126,8 +124,6 @@ class Group(Explained, click.Group):
         name = args[0]
         known = self.get_command(ctx, name) is not None
         if not (known or name.startswith("-") or ctx.resilient_parsing):
-            if name in self._moved:
-                raise click.ClickException(f"`rappor {name}` is now `{self._moved[name]}`")
             close = difflib.get_close_matches(name, self.commands, n=1)
             hint = f"did you mean {close[0]!r}?" if close else "see --help for all commands"
             ctx.fail(f"unknown command {name!r}; {hint}")

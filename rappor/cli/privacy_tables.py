@@ -56,8 +56,7 @@ def print_report(report: PrivacyReport, error: JointError | None, limit: Detecta
     section(
         "What an observer can believe after reports of one value",
         _beliefs(report.losses),
-        "Each cell has the least and the most that the belief above it can become. How often an "
-        "average observer names the value is shown by `rappor attack longitudinal`.",
+        "Each cell has the least and the most that the belief above it can become.",
     )
     section(*staying_section(report.staying))
     if report.promise is not None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from rappor.ground.errors import RapporError
-from rappor_client.cli import handles, preview, reset, send, show
+from rappor_client.cli import preview, reset, send, show
 from rappor_client.cli.parser import program
 
 COMMANDS: Final = {
@@ -16,7 +16,6 @@ COMMANDS: Final = {
     "reset": reset.COMMAND,
     "send": send.COMMAND,
     "preview": preview.COMMAND,
-    "handles": handles.COMMAND,
 }
 DONE: Final = 0
 NOT_DONE: Final = 1

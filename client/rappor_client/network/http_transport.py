@@ -35,7 +35,6 @@ from rappor_client.network.transport import Answer, UploadError
 from rappor_client.version import installed_version
 
 REPORTS: Final = "/v1/reports"
-DEBUG: Final = "/v1/debug"
 _GZIP_FROM_BYTES: Final = 1000  # below it the longer header costs more than gzip saves
 _MAX_ANSWER_BYTES: Final = 1_000_000
 _MOST_UNPACKED: Final = 10
@@ -47,8 +46,8 @@ _LEAST_SECONDS: Final = 0.001
 class HttpTransport:
     """Sends uploads over HTTPS, each over a connection of its own, through the system's proxies."""
 
-    def __init__(self, url: str, *, key: str | None = None, path: str = REPORTS) -> None:
-        """Keep the collector's address, and the key if what is at the path wants one.
+    def __init__(self, url: str, *, key: str | None = None) -> None:
+        """Keep the collector's address, and the key for sending if it wants one.
 
         Raises ParamsError unless the scheme is https, or http to this very machine, and for an
         address or a key that cannot be right.
@@ -57,7 +56,6 @@ class HttpTransport:
         if key is not None:
             check_key(key)
         self._key = key
-        self._path = path
         self._under_way: set[_Exchange] = set()
 
     def __repr__(self) -> str:
@@ -74,7 +72,7 @@ class HttpTransport:
         headers |= {"User-Agent": _user_agent(), "Connection": "close"}
         if self._key is not None:
             headers["Authorization"] = f"Bearer {self._key}"
-        exchange = _Exchange(self._address, self._path, body, headers, timeout)
+        exchange = _Exchange(self._address, body, headers, timeout)
         self._under_way.add(exchange)
         try:
             return exchange.result()
@@ -109,7 +107,6 @@ class _Exchange:
     """One request and its answer, on a connection that no other one shares: it would link them."""
 
     address: Address
-    path: str
     body: bytes
     headers: Mapping[str, str] = field(repr=False)
     timeout: float
@@ -161,7 +158,7 @@ class _Exchange:
             connection.sock = self._connected(_proxy(address) if is_tls else None)
             if is_tls:
                 connection.sock = self._encrypted(connection.sock)
-            connection.request("POST", address.path + self.path, self.body, dict(self.headers))
+            connection.request("POST", address.path + REPORTS, self.body, dict(self.headers))
             with connection.getresponse() as response:
                 return Answer(
                     status=response.status,

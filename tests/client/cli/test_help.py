@@ -75,7 +75,6 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["show", "x", "--jsno"], "unrecognized arguments: --jsno"),
         (["reset", "--ye", "x"], "unrecognized arguments: --ye"),
         ([], "required: COMMAND"),
-        (["handles", "x"], "required: --out"),
         (["preview", "m.toml", "page", "x", "--segment", "1"], "it must be NAME=VALUE, got '1'"),
         (["send", "x"], "required: --registry, --metric, --collector"),
         (["send", "x", "--timeout", "0"], "it must be a number of seconds above 0, got '0'"),

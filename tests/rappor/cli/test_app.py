@@ -5,19 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-import pytest
-from shell import Shell, ok, refused
-
-from rappor.cli.app import MOVED, cli
-
-
-@pytest.mark.parametrize("name", MOVED)
-def test_an_earlier_name_says_the_new_one(shell: Shell, name: str) -> None:
-    """In one sentence; the new one is a command with that option."""
-    assert refused(shell(name, "--anything")) == f"rappor: `rappor {name}` is now `{MOVED[name]}`"
-    _, command, *options = MOVED[name].split()
-    names = [option for each in cli.commands[command].params for option in each.opts]
-    assert set(options) <= set(names)
+from shell import Shell, ok
 
 
 def test_completion_prints_a_script(shell: Shell) -> None:

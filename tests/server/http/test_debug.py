@@ -11,12 +11,10 @@ import pytest
 from collectors import (
     Running,
     free_port,
-    make_token,
     report_of,
     serving_file,
     upload_of,
 )
-from rappor_client import Client, Outcome, Policy
 from rappor_server.http.debug import MOST_LINES
 
 KEY = {"Authorization": "Bearer sesame"}
@@ -63,31 +61,6 @@ def test_without_keys_there_is_no_door(tmp_path: Path) -> None:
     with serving_file(tmp_path) as running:
         assert post(running, upload_of()) == 404
         assert running.get("/v1/debug", **KEY).status_code == 404
-
-
-def test_developer_sees_a_first_record_and_nothing_is_counted(
-    door: Running, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """One line of a program: the example is on the page, and the database is as it was."""
-    before = content(door.folder / "counts.sqlite3")
-    with Client.open(
-        tmp_path / "device",
-        registry=door.folder / "metrics.toml",
-        consent=True,
-        collector=door.url,
-        policy=Policy(debug="sesame", background=False),
-    ) as client:
-        assert client.record("page", "true value") == Outcome.KEPT
-        assert client.record("sound", True) == Outcome.KEPT
-    shown = {line.split()[2]: line for line in lines(door)[:2]}
-    assert set(shown) == {"page", "sound"}
-    assert all(f" anna  {name}  accepted: cohort " in line for name, line in shown.items())
-    assert "debug: an example of page: accepted" in caplog.messages
-    door.count()
-    assert content(door.folder / "counts.sqlite3") == before
-    token = make_token(door.database)
-    for name in ("page", "sound"):
-        assert door.get(f"/v1/metrics/{name}/counts", token).json()["reports"] == 0
 
 
 def test_what_the_collector_would_refuse_is_shown(door: Running) -> None:
