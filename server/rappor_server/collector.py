@@ -84,7 +84,6 @@ class Collector:
         self.metrics = Metrics(lambda: len(self._writer))
         self.accepted_params: AcceptedParams
         self._keys: UploadKeys | None
-        self.debug_keys: UploadKeys | None
         self.adopt(inputs or InputFiles.read(settings, today=today()))
         wait = functools.partial(wait_for_database, seconds=settings.database_seconds)
         self.engine = wait(lambda: open_checked(settings.database))
@@ -145,7 +144,6 @@ class Collector:
         """Let inputs be in force from now on; if they are wrong, those before stay."""
         known = inputs.accepted_params(self.settings, today=self.today())
         self._keys = inputs.upload_keys(self.settings)
-        self.debug_keys = inputs.debug_keys(self.settings)
         self.accepted_params = known
         self.metrics.show_registry(known.digest, known.registry)
         logs.event("registry in force", metrics=len(known.registry), fingerprint=known.digest)
@@ -190,13 +188,13 @@ class Collector:
             return ""
         return self._keys.find(authorization, today=self.today())
 
-    def read(self, body: bytes, *, max_reports: int | None = None) -> Submission:
+    def read(self, body: bytes) -> Submission:
         """Read an upload, and store nothing; ReportError for other bytes."""
         return read_upload(
             body,
             self.accepted_params,
             today=self.today(),
-            max_reports=max_reports or self.settings.max_reports,
+            max_reports=self.settings.max_reports,
             suspicious=self.suspicious,
         )
 

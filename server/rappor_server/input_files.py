@@ -21,15 +21,11 @@ from rappor_server.upload_keys import UploadKeys
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputFiles:
-    """The texts of the files that settings name; where they name none, the text is empty.
-
-    A process that starts anew gets those that were last found good, whatever the files hold then.
-    """
+    """The texts of the files that settings name; where they name none, the text is empty."""
 
     registry: str
     older: tuple[str, ...]
     keys: str = field(repr=False)
-    debug_keys_text: str = field(repr=False)
     stops: str
     certificate: str
     private_key: str = field(repr=False)
@@ -41,14 +37,12 @@ class InputFiles:
             registry=read_text(settings.registry),
             older=tuple(map(read_text, settings.older)),
             keys=_read(settings.upload_key_file),
-            debug_keys_text=_read(settings.debug_key_file),
             stops=_read(settings.stop_file),
             certificate=_read(settings.tls_certificate),
             private_key=_read(settings.tls_key),
         )
         found.accepted_params(settings, today=today)
         found.upload_keys(settings)
-        found.debug_keys(settings)
         if found.certificate:
             found.load_certificate(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
         return found
@@ -74,11 +68,8 @@ class InputFiles:
 
     def upload_keys(self, settings: Settings) -> UploadKeys | None:
         """Return the upload keys, None if everyone may send."""
-        return _keys(self.keys, settings.upload_key_file)
-
-    def debug_keys(self, settings: Settings) -> UploadKeys | None:
-        """Return the keys of the debug door, None if there is no such door."""
-        return _keys(self.debug_keys_text, settings.debug_key_file)
+        path = settings.upload_key_file
+        return UploadKeys.loads(self.keys, path=path) if path else None
 
     def load_certificate(self, context: ssl.SSLContext) -> None:
         """Let a context use the certificate from now on; ConfigError if the two do not fit."""
@@ -93,10 +84,6 @@ class InputFiles:
                     "tls_certificate and tls_key must be PEM files that belong together, the key "
                     "without a passphrase"
                 ) from None
-
-
-def _keys(text: str, path: str) -> UploadKeys | None:
-    return UploadKeys.loads(text, path=path) if path else None
 
 
 def _read(path: str) -> str:

@@ -1,18 +1,11 @@
-"""What an operator watches, for Prometheus; nothing about single devices.
-
-Any of several workers answers for all of them: their counters lie in files of one folder, which
-prometheus-client finds by an environment variable when it is imported.
-"""
+"""Counters and gauges of one process for Prometheus; they contain nothing about single devices."""
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import os
-import tempfile
 import time
 from collections import Counter as Tally
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from importlib.metadata import version
 from typing import Final
 
@@ -24,7 +17,6 @@ from prometheus_client import (
     ProcessCollector,
     disable_created_metrics,
     generate_latest,
-    multiprocess,
 )
 
 from rappor_server.ingest.validate import Submission
@@ -36,28 +28,10 @@ _REASONS: Final = (
     *("malformed", "unknown-metric", "unknown-params", "cohort", "length", "padding"),
     *("popcount", "expired", "stopped", "too-many", "no-key"),
 )
-_SHARED: Final = "PROMETHEUS_MULTIPROC_DIR"
-_MEMORY: Final = "/dev/shm"  # noqa: S108 - its folder has a name of its own
 
 
 # The time of a first report is nobody's business.
 disable_created_metrics()  # type: ignore[no-untyped-call]
-
-
-@contextlib.contextmanager
-def shared_by_workers() -> Iterator[None]:
-    """Let the processes that are started in this block count together.
-
-    Their files are in memory where that is possible: who writes to a file's page for which a disk
-    has no room is killed.
-    """
-    place = _MEMORY if os.access(_MEMORY, os.W_OK) else None
-    with tempfile.TemporaryDirectory(prefix="rappor-server-", dir=place) as folder:
-        os.environ[_SHARED] = folder
-        try:
-            yield
-        finally:
-            del os.environ[_SHARED]
 
 
 class Metrics:
@@ -101,24 +75,19 @@ class Metrics:
         self._last_commit = gauge(
             "rappor_last_commit_timestamp_seconds",
             "When the last group was committed, in seconds since 1970",
-            multiprocess_mode="max",
         )
         self._registry_info = gauge(
             "rappor_registry_info",
             "Processes in which a registry is in force, by its fingerprint",
             ["fingerprint"],
-            multiprocess_mode="livesum",
         )
         self._ready = gauge(
             "rappor_ready",
             "1 while the last commit or probe of the database succeeded",
-            multiprocess_mode="livemin",
         )
-        self._queue = gauge(
-            "rappor_queue_uploads", "Uploads that wait for a commit", multiprocess_mode="livesum"
-        )
+        self._queue = gauge("rappor_queue_uploads", "Uploads that wait for a commit")
         self._inbox = {
-            name: gauge(f"rappor_inbox_{name}", text, multiprocess_mode="max")
+            name: gauge(f"rappor_inbox_{name}", text)
             for name, text in (
                 ("bytes", "What waits to be folded, in bytes"),
                 ("oldest_seconds", "How long the oldest group waits"),
@@ -131,7 +100,6 @@ class Metrics:
             "rappor_build_info",
             "The version of the collector",
             ["version"],
-            multiprocess_mode="max",
         )
         version_info.labels(version("rappor")).set(1)
         self._ready.set(1)
@@ -194,11 +162,6 @@ class Metrics:
             self.refusals.labels(reason).inc(n)
 
     def render(self) -> bytes:
-        """Write the counters in the text format of Prometheus, added over all workers."""
+        """Write the counters in the text format of Prometheus."""
         self._queue.set(self._queue_length())
-        if _SHARED not in os.environ:
-            return generate_latest(self._registry)
-        everyone = CollectorRegistry()
-        ProcessCollector(registry=everyone)  # of the worker that answers
-        multiprocess.MultiProcessCollector(everyone)  # type: ignore[no-untyped-call]
-        return generate_latest(everyone)
+        return generate_latest(self._registry)

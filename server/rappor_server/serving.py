@@ -12,7 +12,6 @@ import ssl
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
 from typing import Any, Final
 
 import uvicorn
@@ -78,26 +77,19 @@ def _bind(name: str, host: str, port: int) -> socket.socket:
 
 
 class Server(uvicorn.Server):
-    """The server of one process.
-
-    Alone it reads its files again on SIGHUP. As one of several workers it is told by the
-    supervisor through `link`: new inputs are answered by the digest of the registry in force, and
-    the process ends with its supervisor.
-    """
+    """The HTTP server of a collector; on SIGHUP it reads the collector's files again."""
 
     def __init__(
         self,
         settings: Settings,
         inputs: InputFiles,
         sockets: Sockets,
-        link: Connection[Any, Any] | None,
         *,
         today: Callable[[], datetime.date] = utc_today,
     ) -> None:
         """Prepare to listen; nothing is opened yet."""
         self._settings = settings
         self._sockets = sockets
-        self._link = link
         self._app = app.create(
             settings,
             open_collector=lambda chosen: Collector(chosen, inputs=inputs, today=today),
@@ -156,20 +148,14 @@ class Server(uvicorn.Server):
             )
         readers = SlowReaders(self.server_state.connections, seconds=self._settings.body_seconds)
         self._tasks.append(loop.create_task(readers.keep_ending()))
-        if self._link is None:
-            loop.add_signal_handler(signal.SIGHUP, self._reload_files)
-            systemd.notify("READY=1")
-        else:
-            signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the supervisor's business
-            loop.add_reader(self._link.fileno(), self._hear)
-            self._link.send("ready")
+        loop.add_signal_handler(signal.SIGHUP, self._reload_files)
+        systemd.notify("READY=1")
         logs.event("collector listening", **self._addresses())
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Answer what has begun, and end; in time even if the database hangs."""
         self._deadline = end_within(_GRACE_SECONDS + self._settings.commit_seconds)
-        if self._link is None:
-            systemd.notify("STOPPING=1")
+        systemd.notify("STOPPING=1")
         for task in self._tasks:
             task.cancel()
         await super().shutdown(sockets)
@@ -200,35 +186,15 @@ class Server(uvicorn.Server):
         return addresses
 
     def _reload_files(self) -> None:
-        """Read all files again; if one is wrong, everything stays as it was."""
-        try:
-            inputs = InputFiles.read(self._settings, today=utc_today())
-        except RapporError as error:
-            logs.refused_reload(error)
-        else:
-            self._adopt(inputs)
-
-    def _hear(self) -> None:
-        """Adopt what the supervisor sends; end when it is gone."""
-        assert self._link is not None
-        try:
-            inputs: InputFiles = self._link.recv()
-        except (EOFError, OSError):
-            asyncio.get_running_loop().remove_reader(self._link.fileno())
-            self.should_exit = True
-            return
-        self._link.send(self._adopt(inputs))
-
-    def _adopt(self, inputs: InputFiles) -> str:
-        """Let new inputs be in force; return the digest of the registry that is in force then."""
+        """Read all files again; if one is wrong, the registry and the keys stay as they were."""
         collector: Collector = self._app.state.collector
         try:
+            inputs = InputFiles.read(self._settings, today=utc_today())
             if self._tls is not None:
                 inputs.load_certificate(self._tls)
             collector.adopt(inputs)
         except RapporError as error:
             logs.refused_reload(error)
-        return collector.accepted_params.digest
 
 
 def _allow_descriptors(number: int) -> None:

@@ -74,12 +74,6 @@ class Settings:
         "The port to listen on. With 0 the system chooses one.",
         click.IntRange(0, 65535),
     )
-    workers: int = _setting(
-        1,
-        "PROCESSES",
-        "The number of worker processes. More than one needs PostgreSQL and --admin.",
-        _NUMBER,
-    )
     admin: str = _setting(
         "",
         "HOST:PORT",
@@ -96,13 +90,6 @@ class Settings:
         "FILE",
         "A file of upload keys, one NAME KEY LAST-DAY per line. Uploads must carry one of them. "
         "Without this file everybody may upload.",
-        _PATH,
-    )
-    debug_key_file: str = _setting(
-        "",
-        "FILE",
-        "A file of keys, as for uploads. Who has one may open /v1/debug, which shows the example "
-        "reports of programs in debug mode and counts none. Without this file it does not exist.",
         _PATH,
     )
     stop_file: str = _setting(
@@ -148,7 +135,7 @@ class Settings:
     rate: int = _setting(
         0,
         "UPLOADS",
-        "Uploads that one source may send to one worker in a minute. 0 means no limit.",
+        "Uploads that one source may send to one process in a minute. 0 means no limit.",
         click.IntRange(min=0),
     )
     origins: tuple[str, ...] = _setting(
@@ -223,21 +210,6 @@ class Settings:
             )
         if bool(self.tls_certificate) != bool(self.tls_key):
             raise ConfigError("tls_certificate and tls_key must be given together")
-        if self.workers > 1 and self.database.startswith("sqlite"):
-            raise ConfigError(
-                f"workers must be 1 on SQLite, got {self.workers}: several workers need "
-                "PostgreSQL (--database postgresql://...)"
-            )
-        if self.workers > 1 and self.debug_key_file:
-            raise ConfigError(
-                f"workers must be 1 where there is a debug_key_file, got {self.workers}: each one "
-                "would show its own part"
-            )
-        if self.workers > 1 and not self.admin:
-            raise ConfigError(
-                "admin must be HOST:PORT where there are several workers, got nothing: analysts "
-                "and operators ask the worker at that address"
-            )
 
     @property
     def admin_address(self) -> tuple[str, int]:

@@ -44,7 +44,7 @@ def test_the_way_to_an_estimate_works_from_an_empty_folder(tmp_path: Path) -> No
 @pytest.mark.slow
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)
 def test_the_block_of_postgresql_works(tmp_path: Path, database: str) -> None:
-    """Two workers on the database of the environment, with a real address in its place."""
+    """A collector on the database of the environment, with a real address in its place."""
     (shown,) = [block for block in BLOCKS if POSTGRESQL in block.text]
     typed = shown._replace(language="sh", text=shown.text.removeprefix("$ "))
     script = script_of([BLOCKS[0], typed]).replace(POSTGRESQL, shlex.quote(database))

@@ -11,7 +11,7 @@ import device_child
 import numpy as np
 import plain_http
 import pytest
-from collectors import LOUD, PATIENT, UNBOUNDED, entry, free_port, make_token, serving, serving_file
+from collectors import LOUD, PATIENT, UNBOUNDED, entry, make_token, serving, serving_file
 from programs import CLIENT, run_python
 from scipy import stats
 
@@ -52,12 +52,10 @@ def words_of_devices() -> list[str]:
 @pytest.mark.slow
 def test_words_of_real_devices_are_found(tmp_path: Path, database: str) -> None:
     """Every true count lies in an interval that misses once in 1e9, and the top is detected."""
-    workers = ["--workers", "2"] if database.startswith("postgresql") else []
-    admin = free_port() if workers else 0
     words = words_of_devices()
     candidates = [*dict.fromkeys(words), "zyzzyva", "qwertz", "xylograph"]
     (tmp_path / "words.txt").write_text("\n".join(candidates))
-    with serving(tmp_path, database, *workers, admin=admin, registry=WORD) as running:
+    with serving(tmp_path, database, registry=WORD) as running:
 
         def send(i: int) -> str:
             where = (str(tmp_path / "metrics.toml"), running.url)

@@ -91,12 +91,14 @@ def test_units_are_those_of_systemd(tmp_path: Path) -> None:
     for name in (*UNITS, *TIMERS):
         text = (FOLDER / name).read_text(encoding="utf-8")
         (tmp_path / name).write_text(text.replace("/opt/rappor/bin/rappor-server", "/bin/true"))
+    instance = tmp_path / "rappor-server@2.service"
+    instance.write_text((tmp_path / "rappor-server.service").read_text())
     drop_in = tmp_path / "rappor-server.service.d"
     drop_in.mkdir()
     shutil.copy(FOLDER / "tls.conf", drop_in)
     verify = [str(need("systemd-analyze")), "verify", "--man=no"]
     answer = subprocess.run(
-        [*verify, *(str(tmp_path / name) for name in (*UNITS, *TIMERS))],
+        [*verify, *(str(tmp_path / name) for name in (*UNITS, *TIMERS, instance.name))],
         capture_output=True,
         text=True,
         check=False,

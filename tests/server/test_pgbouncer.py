@@ -83,8 +83,7 @@ def test_sessions_of_pgbouncer_carry_a_collector(
     address += f"?sslmode=verify-full&sslrootcert={pooler.folder}/cert.pem"
     pooler.start()
     bodies = [upload_of() for _ in range(20)]
-    flags = ("--workers", "2", "--commit-seconds", "3")
-    with serving(tmp_path, address, *flags, admin=free_port()) as running:
+    with serving(tmp_path, address, "--commit-seconds", "3") as running:
         assert {running.post(body).status_code for body in bodies * 2} == {200}
         pooler.stop()
         late = upload_of()

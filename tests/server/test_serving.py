@@ -1,17 +1,14 @@
-"""A collector in service: addresses, reloads, stops, a late database, workers that die."""
+"""A collector in service: addresses, reloads, stops, a late database, units that die."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-import os
 import signal
 import socket
 import sqlite3
 import ssl
-import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -32,9 +29,7 @@ from collectors import (
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.serialization import Encoding, PrivateFormat
 from programs import run_python, until
-from rappor_server.storage.database import opened
 from sockets import certificate
-from sqlalchemy import text
 
 OTHER_REGISTRY = REGISTRY.replace("[metrics.old]", "[metrics.new]")
 OPERATORS = ("/metrics", "/readyz", "/v1/metrics", "/v1/metrics/page/counts")
@@ -314,7 +309,7 @@ from rappor_server.storage.database import utc_today
 
 settings = Settings(registry=sys.argv[1], port=0)
 logs.configure()
-sys.exit(run(settings, InputFiles.read(settings, today=utc_today())))
+run(settings, InputFiles.read(settings, today=utc_today()))
 """
 
 
@@ -329,81 +324,42 @@ def test_a_start_that_fails_late_is_told_and_is_a_failure(tmp_path: Path) -> Non
     assert not [each for each in told if each["event"] == "collector listening"]
 
 
-@pytest.fixture
-def workers(tmp_path: Path, database: str) -> Iterator[Running]:
-    """Two workers on PostgreSQL."""
-    flags = ("--workers", "2", "--suspicious", "accept", "--database-seconds", "0.1")
-    with serving(tmp_path, database, *flags, admin=free_port()) as running:
-        until(lambda: len(running.events("collector listening")) == 2)
-        yield running
-
-
-def processes_of(running: Running) -> list[int]:
-    """Return the workers of a collector; ended ones do not count."""
-    asked = ["ps", "-ww", "-o", "pid=,stat=,args=", "--ppid", str(running.process.pid)]
-    listed = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.splitlines()
-    rows = [line.split(maxsplit=2) for line in listed]
-    return [int(pid) for pid, stat, what in rows if "spawn_main" in what and "Z" not in stat]
-
-
-def figures(running: Running) -> list[str]:
-    """Return the counters of a collector, whichever worker is asked."""
-    return plain_http.get(f"{running.admin_url}/metrics", timeout=60).text.splitlines()
-
-
-def registries_of(running: Running) -> dict[str, float]:
-    """Return how many processes have each registry."""
-    found = [line for line in figures(running) if line.startswith("rappor_registry_info{")]
-    return {line.split('"')[1]: float(line.split()[-1]) for line in found if line[-3:] != "0.0"}
+def registry_of(running: Running) -> str:
+    """Return the fingerprint of the registry in force."""
+    lines = running.get("/metrics").text.splitlines()
+    (found,) = [
+        line for line in lines if line.startswith("rappor_registry_info{") and line.endswith(" 1.0")
+    ]
+    return found.split('"')[1]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)
-def test_a_wrong_registry_ends_no_worker_and_a_good_one_reaches_all(workers: Running) -> None:
-    """A worker that dies comes back with the last good registry, whatever lies on the disk.
+def test_units_on_one_database_are_reloaded_one_by_one(tmp_path: Path, database: str) -> None:
+    """Each unit has its own port and counters; a unit that is killed loses nothing of the others.
 
-    Every scrape shows the totals of all workers, also of those that died.
+    A registry that is wrong ends no unit. A retry that reaches another unit counts once.
     """
-    for _ in range(40):
-        assert workers.post(upload_of()).status_code == 200
-    assert 'rappor_uploads_total{status="200"} 40.0' in figures(workers)
-    assert 'rappor_reports_total{metric="page"} 40.0' in figures(workers)
-    (old,) = registries_of(workers)
-    path = workers.folder / "metrics.toml"
-    path.write_text(OTHER_REGISTRY)
-    workers.process.send_signal(signal.SIGHUP)
-    until(lambda: old not in registries_of(workers))
-    until(lambda: list(registries_of(workers).values()) == [2.0])
-    good = registries_of(workers)
-    assert {workers.get("/v1/registry").text for _ in range(8)} == {OTHER_REGISTRY}
-    path.write_text("nonsense [")
-    workers.process.send_signal(signal.SIGHUP)
-    until(lambda: len(workers.events("reload refused")) == 1)
-    for victim in processes_of(workers):
-        os.kill(victim, signal.SIGKILL)
-    until(lambda: len(workers.events("worker ended")) == 2)
-    until(lambda: len(workers.events("collector listening")) == 4)
-    assert registries_of(workers) == good
-    assert {workers.get("/v1/registry").text for _ in range(8)} == {OTHER_REGISTRY}
-    assert len(processes_of(workers)) == 2
-    assert workers.post(upload_of()).status_code == 200
-    assert 'rappor_uploads_total{status="200"} 41.0' in figures(workers)
-    assert "rappor_queue_uploads 0.0" in figures(workers)
-    assert not workers.events("reload incomplete")
-    workers.process.send_signal(signal.SIGTERM)
-    assert workers.process.wait(60) == 0
-
-
-@pytest.mark.acceptance
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
-def test_a_collector_whose_workers_cannot_start_ends_as_failed(
-    workers: Running, database: str
-) -> None:
-    """After some tries of each worker the exit status is 1, so that systemd starts it again."""
-    with opened(database) as engine, engine.begin() as db:
-        db.execute(text("ALTER TABLE alembic_version RENAME TO hidden"))
-    for victim in processes_of(workers):
-        os.kill(victim, signal.SIGKILL)
-    assert workers.process.wait(250) == 1
-    assert workers.events("collector failed")
+    with contextlib.ExitStack() as stack:
+        units = []
+        for name in ("one", "two"):
+            (folder := tmp_path / name).mkdir()
+            flags = ("--suspicious", "accept")
+            units.append(stack.enter_context(serving(folder, database, *flags)))
+        bodies = [upload_of() for _ in range(20)]
+        for unit in units:
+            assert {unit.post(body).status_code for body in bodies} == {200}
+        (old,) = {registry_of(unit) for unit in units}
+        for unit in units:
+            (unit.folder / "metrics.toml").write_text(OTHER_REGISTRY)
+            reload(unit)
+        (new,) = {registry_of(unit) for unit in units}
+        assert new != old
+        for unit in units:
+            (unit.folder / "metrics.toml").write_text("nonsense [")
+            reload(unit)
+            assert registry_of(unit) == new
+        units[0].kill()
+        assert units[1].post(upload_of()).status_code == 200
+        counts = units[1].get("/v1/metrics/page/counts", make_token(database)).json()
+        assert counts["reports"] == len(bodies) + 1

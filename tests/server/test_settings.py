@@ -73,9 +73,6 @@ WRONG = (
     ("--suspicious maybe", "", "is not one of 'refuse', 'accept'"),
     ("--pages", "", "admin must be HOST:PORT where there are pages"),
     ("--tls-key k", "", "must be given together"),
-    ("--workers 2", "", "workers must be 1 on SQLite"),
-    ("--workers 2 --database postgresql://a/b --debug-key-file k", "", "there is a debug_key_file"),
-    ("--workers 2 --database postgresql://a/b", "", "where there are several workers"),
     ("--registry=", "", "registry must be given with --registry FILE, in RAPPOR_SERVER_REGISTRY"),
 )
 

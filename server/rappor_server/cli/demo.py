@@ -138,7 +138,7 @@ def _run(
 
     prepare(settings)
     with listening(settings) as sockets:
-        server = Server(settings, InputFiles.read(settings, today=day()), sockets, None, today=day)
+        server = Server(settings, InputFiles.read(settings, today=day()), sockets, today=day)
         url = f"http://127.0.0.1:{sockets.public.getsockname()[1]}"
 
         def wait() -> None:

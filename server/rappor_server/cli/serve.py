@@ -28,14 +28,13 @@ _NAMES: Final = [field.name for field in dataclasses.fields(Settings) if field.n
 @click.argument("registry", type=click.Path(), envvar="RAPPOR_SERVER_REGISTRY", required=False)
 @setting_options(*_NAMES, hidden=tuple(set(_NAMES) - _FIRST))
 @help_all_option
-def serve(**options: Any) -> int:
+def serve(**options: Any) -> None:
     """Run the collector for the metrics of a REGISTRY.
 
     Without options it listens on http://127.0.0.1:8080 and keeps an SQLite file beside the
     registry. The settings file may name the registry instead. On SIGHUP the collector reads the
     registry, the keys, the stops and the certificate again. On SIGTERM it commits the uploads that
-    are waiting, and stops. The exit code is 1 if no worker starts, and 3 if the database fails
-    while the collector starts.
+    are waiting, and stops. The exit code is 3 if the database fails while the collector starts.
     """
     from rappor_server import logs
 
@@ -43,7 +42,7 @@ def serve(**options: Any) -> int:
     inputs = InputFiles.read(settings, today=utc_today())
     logs.configure()
     prepare(settings)
-    return run(settings, inputs)
+    run(settings, inputs)
 
 
 def prepare(settings: Settings) -> None:
@@ -57,15 +56,9 @@ def prepare(settings: Settings) -> None:
         check_schema(engine)
 
 
-def run(settings: Settings, inputs: InputFiles) -> int:
+def run(settings: Settings, inputs: InputFiles) -> None:
     """Listen until a signal says to end; requests that have begun are answered first."""
-    from rappor_server.prometheus import shared_by_workers
     from rappor_server.serving import Server, listening
-    from rappor_server.supervisor import Supervisor
 
     with listening(settings) as sockets:
-        if settings.workers > 1:
-            with shared_by_workers():
-                return Supervisor(settings, inputs, sockets).run()
-        Server(settings, inputs, sockets, None).run()
-        return 0
+        Server(settings, inputs, sockets).run()

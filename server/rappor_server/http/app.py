@@ -17,7 +17,6 @@ from rappor.ground.errors import RapporError
 from rappor_server import logs, problems
 from rappor_server.collector import Collector
 from rappor_server.http import openapi, operations, queries, uploads
-from rappor_server.http.debug import DEBUG, DebugDoor
 from rappor_server.http.envelope import DevicesCors, Doors, Envelope
 from rappor_server.http.slow_clients import METRICS, SETTINGS, SOURCES
 from rappor_server.pages import app as pages
@@ -55,7 +54,7 @@ class _Application(Starlette):
         return Envelope(super().build_middleware_stack(), state=self.state, routes=routes)
 
 
-_PUBLIC: Final = ("/", "/healthz", "/openapi.json", DEBUG, *_OF_DEVICES)
+_PUBLIC: Final = ("/", "/healthz", "/openapi.json", *_OF_DEVICES)
 """What is answered at the public address where operators have one of their own."""
 
 
@@ -70,8 +69,6 @@ def create(
     With `admin_port`, only who comes through that port reaches more than devices need.
     """
     routes: list[BaseRoute] = [*ROUTES]
-    if settings.debug_key_file:
-        routes += DebugDoor().routes
     room = pages.create() if settings.pages else None
     if room is not None:
         routes += [Route(pages.PREFIX, pages.entrance), Mount(pages.PREFIX, room)]
