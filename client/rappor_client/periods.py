@@ -17,7 +17,6 @@ _FIRST_DAY: Final = datetime.date(1970, 1, 1)
 _LAST: Final = (datetime.date(9999, 1, 1) - _FIRST_DAY).days * DAY
 _MONDAY: Final = 4 * DAY  # 1970 began on a Thursday
 _INTERVALS: Final[Mapping[str, tuple[float, float]]] = {
-    "hour": (HOUR, 0.0),
     "day": (DAY, 0.0),
     "week": (WEEK, _MONDAY),
     "epoch": (DAY, 0.0),
@@ -45,13 +44,13 @@ def day_of(now: float) -> datetime.date:
 
 
 def interval_seconds(interval: str) -> float:
-    """Return the length of an hour, a day or a week; of a day where one is drawn in an epoch."""
+    """Return the length of a day or a week, in seconds; of a day where one is drawn in an epoch."""
     length, _ = _INTERVALS[interval]
     return length
 
 
 def interval_end(interval: str, now: float) -> float:
-    """Return the first moment after the hour, day or week (from Monday) that holds `now`."""
+    """Return the first moment after the day or week (from Monday) that holds `now`."""
     length, offset = _INTERVALS[interval]
     return (now - offset) // length * length + length + offset
 

@@ -56,7 +56,6 @@ _BEFORE_THE_END: Final = datetime.timedelta(days=1500)
 
 _STEPS: Final[Mapping[str, datetime.timedelta]] = {
     "none": datetime.timedelta(minutes=1),
-    "hour": datetime.timedelta(hours=1),
     "day": datetime.timedelta(days=1),
     "week": datetime.timedelta(weeks=1),
 }

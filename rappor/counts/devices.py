@@ -99,7 +99,7 @@ def squares_by_pace(
 ) -> int | None:
     """Return the largest sum of squares of a metric whose devices report once in each time.
 
-    The pace is "hour", "day", "week" from Monday on, "month", "quarter", "year", or "none", for
+    The pace is "day", "week" from Monday on, "month", "quarter", "year", or "none", for
     which nothing bounds the reports and None is returned. A period is a first and a last day, and
     the reports received in it. A device that has drawn new noise in a new epoch still holds its
     value, so it is taken for the same.
@@ -133,8 +133,7 @@ def most_reports(pace: str, first: datetime.date, last: datetime.date) -> int:
     """
     if pace == "none":
         return 1
-    each = 24 if pace == "hour" else 1  # in a day, the shortest time that counts know
-    return each * (_number(pace, last) - _number(pace, first) + 1)
+    return _number(pace, last) - _number(pace, first) + 1
 
 
 def same_interval(pace: str, first: datetime.date, second: datetime.date) -> bool:

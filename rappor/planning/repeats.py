@@ -21,7 +21,7 @@ from rappor.protocol import loss
 _ENDLESS: Final = 10**6
 """Reports a device that stand for any number: fresh coins then have a millionth of the variance."""
 
-_A_DAY: Final = {"hour": 24.0, "day": 1.0, "week": 1 / 7}
+_A_DAY: Final = {"day": 1.0, "week": 1 / 7}
 _EPOCH_DAYS: Final = {"month": 30.4375, "quarter": 91.3125, "year": 365.25}
 """Days of an epoch in the mean over years."""
 

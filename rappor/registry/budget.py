@@ -21,7 +21,6 @@ MOST_DAYS: Final = {"year": 366, "quarter": 92, "month": 31}
 """Days of an epoch at most."""
 
 _EPOCHS_A_YEAR: Final = {"life": 1, "year": 1, "quarter": 4, "month": 12}
-_HOURS_A_DAY: Final = 24
 
 
 class Reserved(NamedTuple):
@@ -45,8 +44,6 @@ def most_reports(metric: Metric) -> int | None:
     match metric.interval:
         case "epoch":
             return 1
-        case "hour":
-            return days * _HOURS_A_DAY
         case "day":
             return days
         case _:  # weeks from Monday to Sunday that an epoch touches

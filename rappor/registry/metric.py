@@ -42,7 +42,12 @@ MOST_LISTED: Final = 10_000
 """Candidates that an entry lists at most. Every device that reads the registry normalises all of
 them, which takes some tenths of a second at this number. A file is read only where reports are
 decoded."""
-INTERVALS: Final = ("none", "hour", "day", "week", "epoch")
+INTERVALS: Final = ("none", "day", "week", "epoch")
+
+_REMOVED_INTERVALS: Final[Mapping[str, str]] = {
+    "hour": 'write interval = "day", the shortest interval',
+}
+"""The replacement of each interval that a metric must not have any more."""
 
 _LARGEST: Final = 2**53 - 1
 """The largest integer that every reader of JSON and every database takes exactly."""
@@ -61,7 +66,7 @@ class Metric:
 
     `expires` is the last day of collection. `epoch` is how long one permanent response lasts:
     "life", "year", "quarter" or "month". `interval` is the time in which a device reports at most
-    once: "hour", "day" or "week", or "none" for a report of every event; "epoch" is one report in
+    once: "day" or "week", or "none" for a report of every event; "epoch" is one report in
     each epoch, of a day that the device's secret draws. `parts` divide a string metric's devices.
     `sample` is the share of devices that take part in an epoch, each by its own secret. `segments`
     are the public properties that devices tell in the clear. `candidates` are the strings to look
@@ -104,6 +109,11 @@ class Metric:
             raise fault(self.name, "expires", "a date as 2026-11-30", self.expires)
         this = f"metric {self.name!r}"
         check_choice(f"{this}: epoch", self.epoch, EPOCHS, error=MetricError)
+        if isinstance(self.interval, str) and self.interval in _REMOVED_INTERVALS:
+            raise MetricError(
+                f"{this}: interval must not be {self.interval!r}: "
+                f"{_REMOVED_INTERVALS[self.interval]}"
+            )
         check_choice(f"{this}: interval", self.interval, INTERVALS, error=MetricError)
         self._check_once()
         try:

@@ -195,7 +195,7 @@ def crash(folder: Path, kills: int) -> None:
                 confirmed |= {number for number in safe if number > 0}
                 late |= {-number for number in safe if number < 0}
         server.is_moody = False
-        hours = 1  # past every claim and backoff
+        days = 1  # past every claim and backoff
         with Client.open(
             folder,
             registry=REGISTRY,
@@ -203,16 +203,16 @@ def crash(folder: Path, kills: int) -> None:
             consent=True,
             policy=Policy(
                 background=False,
-                clock=lambda: fast_clock(started) + 3600 * hours,
+                clock=lambda: fast_clock(started) + 86_400 * days,
                 coins=constant_coins(0),
             ),
         ) as client:
             in_flight = 2 * kills + len(late)
             account(client, folder, server, confirmed, in_flight)
             waiting = waiting_reports(folder, server.accepted)
-            while not (flushed := client.flush(timeout=60)):  # those of hours follow one by one
+            while not (flushed := client.flush(timeout=60)):  # those of days follow one by one
                 assert flushed.sent
-                hours += 1
+                days += 1
             counters = client.counters()
             account(client, folder, server, confirmed, in_flight)
     delivered = [report for body in server.accepted.values() for report in reports_of(body)]
@@ -243,7 +243,7 @@ def account(client: Client, folder: Path, server: Moody, confirmed: set[int], mo
 def check_responses(folder: Path, delivered: list[tuple[str, bytes]], kills: int) -> None:
     """Check that each scope showed the permanent response of one value."""
     secret, scopes = secret_of(folder), peek(folder).scopes
-    for name in ("shown", "hourly"):
+    for name in ("shown", "daily"):
         epochs = [scope.epoch for scope in scopes if scope.metric == name]
         values = {
             response_of(secret, value, name=name, epoch=epoch, params=CLEAR): (epoch, value)

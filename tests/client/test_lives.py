@@ -48,7 +48,7 @@ METRICS = {
         metric_of("quarterly", NOISY, epoch="quarter"),
         metric_of("daily", NOISY, epoch="month", interval="day"),
         metric_of("once", NOISY, epoch="month", interval="epoch"),
-        metric_of("durable", NOISY, epoch="year", interval="hour", durable=True),
+        metric_of("durable", NOISY, epoch="year", interval="day", durable=True),
     )
 }
 REGISTRY = registry_of(*METRICS.values())
@@ -60,7 +60,7 @@ REGISTRIES = (
 """The second has other noise: it is followed at once for life, else from the next epoch on."""
 VALUES = ("telltale one", "telltale two", "telltale three")
 HOUR, DAY = 3600, 86_400
-SPANS_OF = {"durable": HOUR, "daily": DAY, "once": DAY}
+SPANS_OF = {"durable": DAY, "daily": DAY, "once": DAY}
 """The seconds of an interval; one event of a day answers for the epoch of the last."""
 JUMPS = (60, HOUR, HOUR, DAY, DAY, 8 * DAY, 40 * DAY, -HOUR, -2 * DAY, -40 * DAY)
 PROGRAMS = st.integers(0, 1)

@@ -59,7 +59,7 @@ record.hundred_threads_record_at_once
 record.fork_shares_no_handle_no_thread_and_no_randomness
     after a fork
 record.one_report_leaves_an_interval
-    the device sends at most one report in each hour, day or week
+    the device sends at most one report in each day or week
 record.opting_out_of_a_metric_drops_what_waits_of_it
     refuse one metric and drop its waiting reports
 withdrawal.lost_state_uses_the_year_up

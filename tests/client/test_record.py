@@ -130,7 +130,6 @@ def test_fork_shares_no_handle_no_thread_and_no_randomness(home: Home) -> None:
 @pytest.mark.parametrize(
     ("interval", "within", "after"),
     [
-        ("hour", "2026-11-18T12:59:59", "2026-11-18T13:00:00"),
         ("day", "2026-11-18T23:59:59", "2026-11-19T00:00:00"),
         ("week", "2026-11-22T23:59:59", "2026-11-23T00:00:00"),
     ],

@@ -5,7 +5,7 @@ A number below 0 is a report that waits in memory for another process's lock: it
 Its coins write the record's number into the report's bits (a coin of 0 shows 1, the largest
 shows 0, whatever the permanent response), so that each report can be told from all others. Their
 metrics have one value: a report that the writer draws again, later, would spell another's number.
-Reports of the metrics `shown` and `hourly` show their permanent response instead, whatever the
+Reports of the metrics `shown` and `daily` show their permanent response instead, whatever the
 coins. Single coins, which decide delays, are small, and its clock runs a thousand times too fast:
 it waits for milliseconds where a device waits for minutes. Now and then the clock is ten years
 off, and now and then the host forks, and both go on.
@@ -35,7 +35,7 @@ METRICS = (
     metric_of("one", expires=_LAST, durable=True),
     metric_of("two", expires=_LAST, durable=True),
     metric_of("shown", CLEAR, epoch="month", expires=_LAST),
-    metric_of("hourly", CLEAR, epoch="month", interval="hour", expires=_LAST),
+    metric_of("daily", CLEAR, epoch="month", interval="day", expires=_LAST),
 )
 TOTAL = math.ceil(sum(reserve(metric).total for metric in METRICS))
 REGISTRY = Registry(METRICS, total=TOTAL)
@@ -88,7 +88,7 @@ def main(folder: str, collector: str, process: int, started: float) -> None:
         coins.number = process << 32 | i
         is_safe = client.record("one" if i % 3 else "two", VALUES[0])
         os.write(1, f"{coins.number if is_safe else -coins.number}\n".encode())
-        client.record("shown" if i % 2 else "hourly", VALUES[i % 5])
+        client.record("shown" if i % 2 else "daily", VALUES[i % 5])
 
 
 if __name__ == "__main__":

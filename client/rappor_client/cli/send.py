@@ -1,77 +1,99 @@
-"""`rappor-client send`: try a collector by hand."""
+"""`rappor-client send`: try a collector by hand.
+
+A report is drawn under a new secret and sent at once. No folder is read or written, so no budget
+and no interval applies. The collector counts each report as the report of one more device.
+"""
 
 from __future__ import annotations
 
-import dataclasses
-import math
-import tempfile
+import datetime
+import os
 from argparse import Namespace
 from pathlib import Path
 from typing import Final
 
+from rappor.encode import encode_value
 from rappor.ground.files import read_text
 from rappor.protocol.encodings import parse_value
+from rappor.protocol.randomizer import SECRET_BYTES, system_coins
+from rappor.protocol.wire import Upload
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
 from rappor_client.cli.parser import SEGMENT, Command, argument, seconds
 from rappor_client.cli.show import upload_in_words
-from rappor_client.client import Client
-from rappor_client.folder.spool import ACCEPTED
-from rappor_client.settings import Policy
+from rappor_client.folder.spool import ACCEPTED, Sent, SentReport
+from rappor_client.network.http_transport import HttpTransport
+from rappor_client.network.transport import Transport, UploadError
+from rappor_client.outbox.uploader import read_status
 
 
 def run(chosen: Namespace) -> bool:
     """Send every value; True if the collector accepted all of them."""
-    metrics = _metrics(chosen.registry, chosen.metric)
+    registry = Registry.load(chosen.registry).in_segment(dict(chosen.segment))
+    names = registry.together(registry.metric(chosen.metric).name)
+    metrics = [registry[name] for name in names]
+    today = datetime.datetime.now(datetime.UTC).date()
+    metrics[0].check_active(today)
     key = read_text(chosen.key_file).strip() if chosen.key_file else None
+    transport = HttpTransport(chosen.collector, key=key)
     accepted = []
-    for text in chosen.values:
-        with (
-            tempfile.TemporaryDirectory() as folder,
-            Client.open(
-                folder,
-                registry=Registry(metrics, total=math.inf),
-                consent=True,
-                collector=chosen.collector,
-                policy=Policy(key=key, segment=dict(chosen.segment)),
-            ) as client,
-        ):
-            accepted.append(_send_one(client, metrics[0], text, chosen.timeout))
-    return all(accepted)
+    try:
+        for text in chosen.values:
+            value, secret = parse_value(metrics[0].params, text), os.urandom(SECRET_BYTES)
+            accepted += [
+                _send_one(transport, metric, value, secret, today, chosen.timeout)
+                for metric in metrics
+            ]
+    finally:
+        transport.close()
+    n_accepted = sum(accepted)
+    if n_accepted:
+        print(_counted_as(n_accepted))  # noqa: T201 - a command's output
+    return n_accepted == len(accepted)
 
 
-def _send_one(client: Client, metric: Metric, text: str, timeout: float) -> bool:
-    """Send one value and print the result; the value itself is not repeated."""
-    outcome = client.record(metric.name, parse_value(metric.params, text))
-    if not outcome:
-        print(f"Not sent: {outcome}.")  # noqa: T201 - a command's output
+def _send_one(
+    transport: Transport,
+    metric: Metric,
+    value: object,
+    secret: bytes,
+    today: datetime.date,
+    timeout: float,
+) -> bool:
+    """Send one report and print the result; the value itself is not repeated."""
+    epoch = metric.epoch_at(today)
+    encoded = encode_value(secret, metric, value, epoch=epoch, coins=system_coins)
+    upload = Upload(id=Upload.new_id(), reports=(encoded.report,))
+    body = upload.to_json()
+    try:
+        status = read_status(transport.send(body, timeout=timeout))
+    except UploadError as error:
+        print(f"Not sent: {error}.")  # noqa: T201 - a command's output
         return False
-    flushed = client.flush(timeout=timeout)
-    if not flushed:
-        print(f"Not sent: {flushed.detail or flushed.reason.value}.")  # noqa: T201
-        return False
-    uploads = client.log()
-    for upload in uploads:
-        print(upload_in_words(upload))  # noqa: T201
-    return all(upload.reports[0].status == ACCEPTED for upload in uploads)
+    report = SentReport(
+        metric=metric.name,
+        params=encoded.params,
+        cohort=encoded.report.cohort,
+        bits=encoded.report.bits,
+        status=status,
+    )
+    sent = Sent(day=today.isoformat(), id=upload.id, attempts=1, body=body, reports=(report,))
+    print(upload_in_words(sent))  # noqa: T201 - a command's output
+    return status == ACCEPTED
 
 
-def _metrics(path: Path, name: str) -> list[Metric]:
-    """Return a metric of the registry, and what is answered together with it.
-
-    They have no interval, which is not for tries by hand.
-    """
-    registry = Registry.load(path)
-    names = registry.together(registry.metric(name).name)
-    return [dataclasses.replace(registry[each], interval="none") for each in names]
+def _counted_as(n_reports: int) -> str:
+    if n_reports == 1:
+        return "The collector counts this report as one more device."
+    return f"The collector counts these {n_reports} reports as {n_reports} more devices."
 
 
 COMMAND: Final = Command(
     run=run,
-    summary="Send each VALUE from a new device, to try a collector by hand.",
+    summary="Send a report of each VALUE at once, to try a collector by hand.",
     details=(
-        "Each value is sent by a new device in a temporary folder, which is erased at\n"
-        "the end. The metric's interval is ignored: the report is sent at once."
+        "Each report is drawn under a new secret and sent at once, whatever the metric's\n"
+        "interval is. No folder is used. The collector counts each report as a device."
     ),
     example=(
         "rappor-client send duckduckgo qwant --registry metrics.toml \\\n"

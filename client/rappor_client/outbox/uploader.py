@@ -429,6 +429,12 @@ def _backoff(attempts: int, coins: Coins) -> float:
     return coins(1)[0] / ONE * ceiling
 
 
+def read_status(answer: Answer) -> str:
+    """Return the report's status in a collector's answer; UploadError as for a device."""
+    status, _ = _read(answer)
+    return status
+
+
 def _read(answer: Answer) -> tuple[str, object]:
     """Read the report's status and what is to stop, or raise the UploadError that says why."""
     if not 200 <= answer.status < 300:

@@ -29,7 +29,7 @@ _WEAK_EPSILON_INF: Final = 6.01
 """Nats; the named profile with the least noise, at 4 and 6, is not called weak."""
 _Level = Literal["refused", "warning", "note"]
 _SOON_DAYS: Final = 30
-_DAYS: Final = {"hour": 1, "day": 1, "week": 7, "month": 31, "quarter": 91, "year": 366}
+_DAYS: Final = {"day": 1, "week": 7, "month": 31, "quarter": 91, "year": 366}
 """Of an interval that begins on this day, a Monday and the first of a year."""
 _BEGIN: Final = datetime.date(2024, 1, 1)
 _REPORTS: Final = 10

@@ -130,7 +130,7 @@ _Blocks = defaultdict[tuple[str, int], list[Block]]
 def note_rules(engine: Engine, metrics: Iterable[Metric], today: datetime.date) -> None:
     """Note that the rules of metrics are in force today: a registry is edited while reports wait.
 
-    A device that reported each hour under an earlier entry may be many times in a day's block, so
+    A device that reported each day under an earlier entry may be many times in a week's block, so
     the rule of that entry holds for the days on which it was in force.
     """
     *own, last = schema.rule.columns

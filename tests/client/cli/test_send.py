@@ -12,7 +12,7 @@ from registries import entry_of, toml_of
 
 from rappor import Registry
 
-YES = {"encoding": '"boolean"', "profile": '"strict"', "interval": '"none"'}
+YES = {"encoding": '"boolean"', "profile": '"strict"'}
 TOML = (
     toml_of(interval='"day"')
     + entry_of("sound", **YES)
@@ -43,8 +43,12 @@ def test_send_tries_a_collector(
     assert main(["send", "a", "a", "a", *arguments, "--metric", "page"]) == 0
     assert len(collector.reports) == 3
     assert len({report.bits for report in collector.reports}) == 3
-    assert capsys.readouterr().out.count("page: accepted (") == 3
+    printed = capsys.readouterr().out
+    assert printed.count("page: accepted (") == 3
+    assert printed.endswith("The collector counts these 3 reports as 3 more devices.\n")
     assert main(["send", "yes", *arguments, "--metric", "sound"]) == 0
+    told = "The collector counts this report as one more device.\n"
+    assert capsys.readouterr().out.endswith(told)
     assert main(["send", "maybe", *arguments, "--metric", "sound"]) == 2
     assert "maybe" not in capsys.readouterr().err
 
@@ -78,8 +82,8 @@ def test_refused_report_is_not_done(
         (
             "old",
             "http://127.0.0.1:9",
-            1,
-            "Not sent: silent: the last day of the metric's collection is over.",
+            2,
+            "metric 'old' expired on 2001-01-01",
         ),
     ],
 )

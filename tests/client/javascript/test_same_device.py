@@ -69,7 +69,7 @@ def a_metric(rng: random.Random, name: str) -> tuple[Metric, list[Any]]:
     """Return some metric, and values for it."""
     fields: dict[str, Any] = {
         "epoch": rng.choice(("life", "year", "quarter", "month")),
-        "interval": rng.choice(("none", "hour", "day", "week", "epoch")),
+        "interval": rng.choice(("none", "day", "week", "epoch")),
         "expires": rng.choice((*[datetime.date(2030, 12, 31)] * 9, datetime.date(2026, 12, 5))),
         "sample": rng.choice((1.0, 1.0, 0.7)),
         "segments": rng.choice(SEGMENTS),
@@ -107,7 +107,7 @@ def changed(metric: Metric, rng: random.Random) -> Metric:
         params = dataclasses.replace(params, f=0.125)
     more: dict[str, Any] = {"params": params}
     if rng.random() < 0.3:
-        more["interval"] = rng.choice(("none", "hour", "day", "week", "epoch"))
+        more["interval"] = rng.choice(("none", "day", "week", "epoch"))
     if rng.random() < 0.3:
         more["epoch"] = rng.choice(("life", "year", "quarter", "month"))
     if rng.random() < 0.3:

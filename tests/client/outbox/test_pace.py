@@ -13,7 +13,7 @@ from rappor_client import Answer, Client, SpoolLimits, UploadError
 from rappor_client.periods import HOUR, WEEK, day_of, interval_end, interval_seconds
 from rappor_client.testing import FixedClock, FixedCoins, MemoryTransport, constant_coins
 
-INTERVALS = pytest.mark.parametrize(("interval", "n"), [("hour", 216), ("day", 9), ("week", 3)])
+INTERVALS = pytest.mark.parametrize(("interval", "n"), [("day", 9), ("week", 3)])
 PATHS = pytest.mark.parametrize("is_flush", [False, True], ids=["background", "flush"])
 
 
@@ -168,11 +168,11 @@ def test_those_that_always_fail_hold_up_no_other(home: Home, clock: FixedClock) 
 def test_an_attempt_of_a_later_interval_takes_its_place(
     is_flush: bool, home: Home, clock: FixedClock
 ) -> None:
-    """The collector fails for hours: in each, one upload is tried, and perhaps again."""
-    offline(home.open, clock, "hour", 6)
+    """The collector fails for days: in each, one upload is tried, and perhaps again."""
+    offline(home.open, clock, "day", 6)
     transport = MemoryTransport([None] * 14)
-    client = home.open(metric_of(interval="hour"), collector=transport, coins=FixedCoins(seed=2))
-    came = lived(client, transport, clock, "hour", is_flush=is_flush)
+    client = home.open(metric_of(interval="day"), collector=transport, coins=FixedCoins(seed=2))
+    came = lived(client, transport, clock, "day", is_flush=is_flush)
     assert {len(ids) for ids in came.values()} == {1}
     assert len({name for ids in came.values() for name in ids}) == 6
     first = [next(iter(ids)) for _, ids in sorted(came.items())]

@@ -130,7 +130,7 @@ def test_days_bound_the_squares(days: list[list[bool]]) -> None:
 
 
 @given(
-    st.sampled_from(["hour", "day", "week"]),
+    st.sampled_from(["day", "week"]),
     st.lists(st.sets(st.integers(0, 30)), min_size=1, max_size=6),
     st.sets(st.integers(1, 30)),
 )
@@ -139,14 +139,13 @@ def test_interval_and_days_bound_the_squares(
 ) -> None:
     """Whichever intervals a device reports in, and however days are summed into periods."""
     start = datetime.date(2026, 11, 20)  # a Friday, so that weeks begin inside
-    each = 24 if interval == "hour" else 1
     starts = sorted({0, *ends})
     periods = []
     for first, end in itertools.pairwise([*starts, 31]):
-        n = sum(each * (first <= day < end) for days in devices for day in _used(interval, days))
+        n = sum(first <= day < end for days in devices for day in _used(interval, days))
         last = start + datetime.timedelta(days=end - 1)
         periods.append((start + datetime.timedelta(days=first), last, n))
-    squares = sum((each * len(_used(interval, days))) ** 2 for days in devices)
+    squares = sum(len(_used(interval, days)) ** 2 for days in devices)
     bound = squares_by_pace(interval, periods)
     assert bound is not None
     assert squares <= bound
@@ -172,13 +171,12 @@ def test_the_same_devices_every_day_reach_the_bound_of_the_interval() -> None:
     assert squares_by_pace("week", weeks) == 500 * 5
     # Other devices of one week more: on Monday and Tuesday, before its Sunday.
     assert squares_by_pace("week", [*weeks, (days[1], days[2], 100)]) == 500 * 5 + 100
-    assert squares_by_pace("hour", each_day[:1]) == 100 * 24
     assert squares_by_pace("none", each_day) is None
     assert squares_by_pace("day", []) == 0
 
 
 @given(
-    st.sets(st.sampled_from(["hour", "day", "week", "month", "quarter"]), min_size=1),
+    st.sets(st.sampled_from(["day", "week", "month", "quarter"]), min_size=1),
     st.lists(st.tuples(st.integers(0, 99), st.integers(0, 9), st.integers(0, 50))),
 )
 def test_periods_under_several_rules_are_bounded_by_each(

@@ -32,7 +32,7 @@ def make(params: Params | None = None, **changes: Any) -> Metric:
         ("life", "day", None),
         ("year", "none", None),
         ("month", "day", 31),
-        ("quarter", "hour", 92 * 24),
+        ("quarter", "day", 92),
     ],
 )
 def test_epoch_and_interval_bound_the_reports(epoch: str, interval: str, n: int | None) -> None:

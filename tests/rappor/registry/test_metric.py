@@ -165,6 +165,10 @@ BUCKETS = f'{HEAD}encoding = "buckets"\nprofile = "strict"\n'
             'epoch must be given; add a line epoch = "quarter"',
         ),
         (BLOOM.replace('"life"', '"week"'), "epoch must be one of life, year, quarter, month, got"),
+        (
+            BLOOM + 'interval = "hour"',
+            "interval must not be 'hour': write interval = \"day\", the shortest interval",
+        ),
         (BLOOM + 'interval = "year"', "interval must be one of none, .*, epoch, got 'year'"),
         *(
             (

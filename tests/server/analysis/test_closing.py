@@ -146,16 +146,19 @@ def test_a_late_report_and_the_next_one_count_as_two_of_a_device(engine: Engine,
 
 
 def test_reports_that_wait_are_judged_by_the_rules_of_their_days(engine: Engine) -> None:
-    """Those of an hourly metric that became a daily one; what comes two days later is not."""
-    hourly, daily = (dataclasses.replace(SMALL, interval=each) for each in ("hour", "day"))
-    for on, served in ((0, hourly), (1, daily), (2, daily)):
+    """Those of a daily metric that became a weekly one; what comes two days later is not."""
+    daily, weekly = (
+        dataclasses.replace(SMALL, interval=interval, min_cohort=10) for interval in ("day", "week")
+    )
+    # TODAY is a Saturday: both days before day 2 are of one week, which has twelve reports of ten
+    for on, served, n_reports in ((0, daily, 6), (1, weekly, 6), (2, weekly, 10)):
         for _ in range(2):
             note_rules(engine, [served], day(on))
-        commit(engine, upload_of(*[report_of("small")] * 6), today=day(on))
+        commit(engine, upload_of(*[report_of("small")] * n_reports), today=day(on))
         closing.close_days(engine, served, day(on + 1))
-        shown = releases.release(engine, daily, *ALL_DAYS).days
-        assert shown == ((DayReports(day(2), 6),) if on == 2 else ())
-    assert {rule.pace for _, rule in rule_of(engine, daily).earlier} == {"day", "hour"}
+        shown = releases.release(engine, weekly, *ALL_DAYS).days
+        assert shown == ((DayReports(day(2), 10),) if on == 2 else ())
+    assert {rule.pace for _, rule in rule_of(engine, weekly).earlier} == {"day", "week"}
 
 
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)

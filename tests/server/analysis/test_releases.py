@@ -353,17 +353,17 @@ def test_estimates_of_a_range_are_those_of_its_days(engine: Engine) -> None:
 def test_errors_count_what_devices_reported_under_the_rule_of_each_day(
     engine: Engine, least: int
 ) -> None:
-    """Hourly on day 0, weekly from day 1 on, which is judged by both; TODAY is a Saturday."""
-    hourly, weekly, event = (
+    """Daily on day 0, weekly from day 1 on, which is judged by both; TODAY is a Saturday."""
+    daily, weekly, event = (
         dataclasses.replace(DAILY, interval=each, min_reports=least, min_cohort=1)
-        for each in ("hour", "week", "none")
+        for each in ("day", "week", "none")
     )
-    for metric, on, number in ((hourly, 0, 100), (weekly, 1, 50), (weekly, 2, 30), (weekly, 4, 20)):
+    for metric, on, number in ((daily, 0, 100), (weekly, 1, 50), (weekly, 2, 30), (weekly, 4, 20)):
         note_rules(engine, [metric], day(on))
         send(engine, *[0] * number, on=on)
     (counts,) = read(engine, 0, 4, metric=weekly).collections
-    # of one device at most 24 reports on each of days 0 and 1, and one in the week of days 2 and 4
-    assert counts.squares == 24 * 100 + 24 * 50 + 50 + 2 * (24 * 50 + 100 + 50)
+    # of one device at most one report on each of days 0 and 1, and one in the week of days 2 and 4
+    assert counts.squares == 100 + 50 + 50 + 2 * (50 + 50 + 50)
     note_rules(engine, [event], day(4))
     assert read(engine, 0, 4, metric=weekly).collections[0].squares is None
 

@@ -44,7 +44,6 @@ def test_blocks_of_an_earlier_rule_are_counted(engine: Engine) -> None:
         ({"interval": "week"}, 10),
         ({"interval": "none"}, 0),
         ({"interval": "epoch", "epoch": "quarter"}, 0),
-        ({"interval": "hour"}, 40),
     ):
         assert n_of_small_blocks(engine, metric_of(**fields)) == found
     assert n_of_small_blocks(engine, metric_of("sound")) == 0

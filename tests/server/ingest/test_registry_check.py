@@ -169,7 +169,7 @@ def test_a_metric_without_a_minimum_is_warned_of() -> None:
 
 @pytest.mark.parametrize(
     ("interval", "min_cohort", "is_told"),
-    [("none", 10, True), ("none", 200, False), ("hour", 10, False), ("day", 10, False)],
+    [("none", 10, True), ("none", 200, False), ("day", 10, False)],
 )
 def test_a_metric_of_every_event_needs_a_minimum_of_its_own(
     interval: str, min_cohort: int, is_told: bool, tmp_path: Path
@@ -194,11 +194,9 @@ def test_a_metric_of_every_event_needs_a_minimum_of_its_own(
 @pytest.mark.parametrize(
     ("before", "after", "told"),
     [
-        ("hour", "day", "min_cohort = 240"),
         ("day", "week", "min_cohort = 70"),
         ("day", "epoch", "min_cohort = 910"),
         ("none", "day", "a larger min_cohort"),
-        ("day", "hour", ""),
         ("week", "day", ""),
         ("day", "none", ""),
     ],
