@@ -44,9 +44,14 @@ class Candidates:
     normalize : the normalizer's name.
     n_blank : lines of nothing but white space, which were skipped; 0 where they are not held.
     n_duplicates : repeated strings, which were skipped.
+    n_spaced, n_marked : lines that begin or end with white space, or begin with a byte-order mark
+        after the first line. They are strings as they are. 0 where they are not held.
     """
 
-    __slots__ = ("_read", "_texts", "_words", "n_blank", "n_duplicates", "name", "normalize")
+    __slots__ = (
+        *("_read", "_texts", "_words", "name", "normalize"),
+        *("n_blank", "n_duplicates", "n_marked", "n_spaced"),
+    )
 
     def __init__(
         self,
@@ -61,7 +66,7 @@ class Candidates:
         self._read = None if isinstance(source, Texts) else source
         self._words = words
         self.name, self.normalize = name, normalize
-        self.n_blank = self.n_duplicates = 0
+        self.n_blank = self.n_duplicates = self.n_spaced = self.n_marked = 0
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str], *, normalize: str = "none") -> Candidates:
@@ -77,22 +82,24 @@ class Candidates:
         texts = None if is_long else _join(lines(), lambda block: len(block.data), most)
         if texts is None:
             return cls(lines, name=name, normalize=normalize)
-        return cls._once(texts, name=name, normalize=normalize, n_blank=lines.n_blank)
+        return cls._once(texts, name=name, normalize=normalize).with_notes_of(lines)
 
     @classmethod
     def from_lines(
         cls, lines: Iterable[str | bytes], *, name: str = "standard input", normalize: str = "none"
     ) -> Candidates:
-        r"""Read one candidate a line, of any length, ending with \n, \r\n or nothing.
+        r"""Read one candidate a line, of any length, ending with \n, \r\n, \r or nothing.
 
-        Spaces are part of a candidate unless the normalizer says otherwise; lines of nothing
-        else are skipped. A byte-order mark is tolerated on the first line.
+        Spaces are part of a candidate unless the normalizer says otherwise. Lines that have
+        nothing but the white space of ASCII are skipped. A byte-order mark is tolerated on the
+        first line. `n_blank`, `n_spaced`, `n_marked` and `n_duplicates` of the result say how many
+        lines were skipped, begin or end with white space, begin with a later mark, or came again.
 
         Raises FileError, with name and line, where a line is not UTF-8 or has a lone surrogate.
         """
         read = Lines(lambda: _encoded(lines, name), name, normalize)
         texts = Texts.join(list(read()))
-        return cls._once(texts, name=name, normalize=normalize, n_blank=read.n_blank)
+        return cls._once(texts, name=name, normalize=normalize).with_notes_of(read)
 
     @classmethod
     def from_list(cls, strings: Iterable[str], *, normalize: str = "none") -> Candidates:
@@ -150,7 +157,7 @@ class Candidates:
         )
 
     @classmethod
-    def _once(cls, texts: Texts, *, name: str, normalize: str, n_blank: int = 0) -> Candidates:
+    def _once(cls, texts: Texts, *, name: str, normalize: str) -> Candidates:
         """Hold strings, each once, at the place of the first."""
         words = digest_texts(texts)
         heads = words.view(np.uint64)[:, 0]
@@ -162,8 +169,13 @@ class Candidates:
             kept = np.sort(np.delete(order, again))
             texts, words = texts.take(kept), words[kept]
         held = cls(texts, name=name, normalize=normalize, words=words)
-        held.n_blank, held.n_duplicates = n_blank, len(again)
+        held.n_duplicates = len(again)
         return held
+
+    def with_notes_of(self, read: Lines | Candidates) -> Candidates:
+        """Take over what was counted while the lines were read; return the candidates."""
+        self.n_blank, self.n_spaced, self.n_marked = read.n_blank, read.n_spaced, read.n_marked
+        return self
 
     @property
     def is_held(self) -> bool:
@@ -217,8 +229,8 @@ class Candidates:
             name=self.name,
             normalize=self.normalize,
         )
-        both.n_blank, both.n_duplicates = self.n_blank, self.n_duplicates
-        return both
+        both.n_duplicates = self.n_duplicates
+        return both.with_notes_of(self)
 
     def subset(self, chosen: Sequence[int]) -> Candidates:
         """Return the chosen candidates, in the given order."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import itertools
+import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ import numpy as np
 from rappor.candidates.texts import Texts
 from rappor.ground.errors import FileError, ReportError
 from rappor.ground.files import is_wide, not_utf_8
+from rappor.ground.lines import WHITE_SPACE
 from rappor.protocol.normalizers import normalize as normalize_text
 
 _CHUNK: Final = 1 << 20
@@ -21,11 +23,17 @@ _CHUNK: Final = 1 << 20
 
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 _GZIP: Final = b"\x1f\x8b"
-_NEWLINE, _RETURN = 10, 13
-_SPACES: Final = np.isin(
-    np.arange(256), [chr(code).encode()[0] for code in range(0x3001) if chr(code).isspace()]
+_NEWLINE: Final = 10
+_SPACES: Final = np.isin(np.arange(256), list(WHITE_SPACE.encode()))
+"""(256,) bool. The bytes that are white space; others are part of a string at its ends, too."""
+
+_WIDE_SPACE: Final = b"|".join(
+    re.escape(chr(code).encode()) for code in range(128, 0x3001) if chr(code).isspace()
 )
-"""(256,) bool. Bytes with which white space begins; there is none beyond U+3000."""
+_WIDE_EDGES: Final = re.compile(b"(?m)^(?:%b)|(?:%b)$" % (_WIDE_SPACE, _WIDE_SPACE))
+"""White space beyond ASCII, as U+00A0, with which a line begins or ends."""
+
+_LATER_MARK: Final = re.compile(b"(?m)^" + _BYTE_ORDER_MARK)
 
 
 def read_chunks(path: str) -> Iterator[bytes]:
@@ -41,23 +49,41 @@ def read_chunks(path: str) -> Iterator[bytes]:
         raise FileError(path, reason) from None
 
 
-class Lines:
-    """Lines in blocks of bytes that may be cut anywhere; `n_blank` are the last pass's blank ones.
+def _end_with_newlines(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield chunks whose lines all end at LF, also where CR LF or CR ended them."""
+    is_returned = False  # whether a CR is withheld: the LF that belongs to it may be the next byte
+    for chunk in chunks:
+        data = b"\r" + chunk if is_returned else chunk
+        is_returned = data.endswith(b"\r")
+        data = data.removesuffix(b"\r")
+        if b"\r" in data:
+            data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        yield data
+    if is_returned:
+        yield b"\n"
 
-    `read` is called for every pass. FileError names the line that is not UTF-8.
+
+class Lines:
+    """Lines in blocks of bytes that may be cut anywhere. They end at LF, CR LF or CR.
+
+    `read` is called for every pass. FileError names the line that is not UTF-8. Of the last pass,
+    `n_blank` lines had nothing but white space and were left out. `n_spaced` begin or end with
+    white space, and `n_marked` after the first begin with a byte-order mark, as where two files
+    were joined. Both kinds are strings as they are, which hardly any device reports.
     """
 
     def __init__(self, read: Callable[[], Iterable[bytes]], name: str, normalize: str) -> None:
         self._read = read
         self._name = name
         self._normalize = normalize
-        self.n_blank = 0
+        self._keeps_space = normalize_text(normalize, " a") == " a"
+        self.n_blank = self.n_spaced = self.n_marked = 0
 
     def __call__(self) -> Iterator[Texts]:
         """Read from the beginning."""
-        self.n_blank = 0
+        self.n_blank = self.n_spaced = self.n_marked = 0
         rest, number = b"", 0
-        for chunk in itertools.chain(self._read(), [None]):
+        for chunk in itertools.chain(_end_with_newlines(self._read()), [None]):
             if chunk is None:
                 whole, rest = rest, b""
             else:
@@ -89,14 +115,18 @@ class Lines:
             ends = np.append(ends, len(data))
         starts = np.concatenate([[0], ends[:-1] + 1])
         filled = ends > starts
-        returned = filled & (data[np.maximum(ends - 1, 0)] == _RETURN)
-        ends = ends - returned
-        filled = ends > starts
         maybe = np.flatnonzero(filled)
         maybe = maybe[_SPACES[data[starts[maybe]]]]
         for i in maybe.tolist():
-            filled[i] = not whole[starts[i] : ends[i]].decode().isspace()
-        return Texts(data=data, starts=starts[filled], ends=ends[filled])
+            filled[i] = not whole[starts[i] : ends[i]].isspace()
+        starts, ends = starts[filled], ends[filled]
+        spaced = _SPACES[data[starts]] | _SPACES[data[ends - 1]]
+        if not whole.isascii():
+            edges = [edge.start() for edge in _WIDE_EDGES.finditer(whole)]
+            spaced[np.searchsorted(starts, edges, side="right") - 1] = True
+            self.n_marked += len(_LATER_MARK.findall(whole))
+        self.n_spaced += int(np.count_nonzero(spaced)) if self._keeps_space else 0
+        return Texts(data=data, starts=starts, ends=ends)
 
     def _normalized(self, texts: Texts, whole: bytes, number: int) -> Texts:
         """Write every string as the devices do."""

@@ -28,6 +28,7 @@ from rappor.cli.sources import GoogleSource, Source, read_lines
 from rappor.decoding.detection import Detection
 from rappor.ground.errors import FileError
 from rappor.ground.files import saved
+from rappor.ground.lines import WHITE_SPACE
 
 if TYPE_CHECKING:
     from rappor.candidates.candidates import Candidates
@@ -244,7 +245,7 @@ def _read_weights(path: str) -> dict[str, float]:
     weights: dict[str, float] = {}
     for number, line in enumerate(read_lines(path)):
         name, comma, weight = line.rpartition(",")
-        name = name.strip()
+        name = name.strip(WHITE_SPACE)
         try:
             value = float(weight)
         except ValueError:
@@ -274,10 +275,25 @@ def _write(
 
 
 def say_skipped(candidates: Candidates | None) -> None:
-    """Say on standard error which candidates were skipped."""
-    if candidates is not None and (candidates.n_blank or candidates.n_duplicates):
+    """Say on standard error which candidates were skipped, and which have odd ends.
+
+    A line of spaces around a name is another string than the name, and hardly any device reports
+    it. Without a word the whole list would be found absent.
+    """
+    if candidates is None:
+        return
+    if candidates.n_blank or candidates.n_duplicates:
         click.echo(
             f"candidates: skipped {candidates.n_blank:,} blank lines and "
             f"{candidates.n_duplicates:,} repeated ones",
             err=True,
         )
+    for number, what in (
+        (candidates.n_spaced, "begin or end with white space"),
+        (candidates.n_marked, "begin with a byte-order mark"),
+    ):
+        if number:
+            click.echo(
+                f"candidates: lines that {what}, which is part of their strings: {number:,}",
+                err=True,
+            )

@@ -12,6 +12,7 @@ from rappor.cli.count_files import check_counts, days_of, is_pair, only_name, re
 from rappor.cli.options import argument, asked, metric_option, registry_option
 from rappor.ground.errors import DecodeError, FileError, MetricError
 from rappor.ground.files import read_text, sha256_of
+from rappor.ground.lines import filled_lines
 from rappor.protocol.encodings import encoding_of
 from rappor.protocol.params import Params
 from rappor.registry.metric import Metric
@@ -138,7 +139,7 @@ class Source:
         both = Candidates.chain(listed, named)
         if named.is_held:
             both = both.hold(len(listed) + len(named)) or both
-            both.n_blank, both.n_duplicates = named.n_blank, named.n_duplicates
+            both.with_notes_of(named).n_duplicates = named.n_duplicates
         return both
 
     def _named_candidates(self, params: Params, metric: Metric | None) -> Candidates:
@@ -276,5 +277,4 @@ def _checked(listed: Candidates, path: str, params: Params) -> Candidates:
 
 def read_lines(path: str) -> list[str]:
     """Read one string a line; blank lines are skipped."""
-    lines = read_text(path).split("\n")
-    return [line.removesuffix("\r") for line in lines if line.strip()]
+    return filled_lines(read_text(path))

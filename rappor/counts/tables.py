@@ -14,12 +14,10 @@ from numpy.typing import NDArray
 from rappor.ground.arrow import load_pyarrow, open_parquet
 from rappor.ground.errors import FileError, ReportError
 from rappor.ground.files import read_text, replacing
+from rappor.ground.lines import read_whole_number
 from rappor.protocol.params import Params
 
 _Tables = tuple[NDArray[np.int64], NDArray[np.int64]]
-
-_WHOLE: Final = re.compile(r"([0-9]{1,19})(?:\.0*)?", re.ASCII)
-"""A whole number; spreadsheets and data frames may append .0 to it."""
 
 _PARAMS_KEY: Final = b"rappor.params"
 _METRIC_KEY: Final = b"rappor.metric"
@@ -93,10 +91,11 @@ def _parse_row(row: list[str], columns: list[str], m: int) -> list[int]:
 
 
 def _whole(name: str, text: str) -> int:
-    match = _WHOLE.fullmatch(text)
-    if match is None or (number := int(match[1])) >= 1 << 63:
-        raise ReportError(f"{name} must be a whole number in [0, 2^63), got {text[:40]!r}")
-    return number
+    try:
+        return read_whole_number(text)
+    except ValueError:
+        reason = f"{name} must be a whole number in [0, 2^63), got {text[:40]!r}"
+        raise ReportError(reason) from None
 
 
 def to_arrow(

@@ -26,12 +26,15 @@ from rappor.counts.counts import Counts
 from rappor.google.effective_noise import Client, effective_f
 from rappor.ground.errors import FileError, ParamsError, ReportError
 from rappor.ground.files import read_text, replacing
+from rappor.ground.lines import WHITE_SPACE, read_whole_number, split_lines
 from rappor.protocol.params import Params
 
 PathLike = str | os.PathLike[str]
 
 _PARAMS_HEADER: Final = ["k", "h", "m", "p", "q", "f"]
 _REPORT_COLUMNS: Final = 5
+_NA: Final = ("NA", "")
+"""Cells of a map that R reads as missing."""
 
 
 class MappedCandidates(Candidates):
@@ -73,13 +76,13 @@ def read_params(path: PathLike, *, client: Client | None = None) -> Params:
     Raises FileError for any other file, and ParamsError where a parameter is outside its range.
     """
     rows = list(_rows(path))
-    if not rows or [cell.strip() for cell in rows[0][1]] != _PARAMS_HEADER:
+    if not rows or [cell.strip(WHITE_SPACE) for cell in rows[0][1]] != _PARAMS_HEADER:
         raise FileError(path, f"the header must be {','.join(_PARAMS_HEADER)}", line=1)
     if len(rows) != 2:
         raise FileError(path, f"there must be one row of parameters, got {len(rows) - 1}")
     line, row = rows[1]
     try:
-        k, h, m = (int(cell) for cell in row[:3])
+        k, h, m = (read_whole_number(cell) for cell in row[:3])
         p, q, f = (float(cell) for cell in row[3:])
     except ValueError:
         raise FileError(path, "k, h, m must be integers and p, q, f numbers", line=line) from None
@@ -110,9 +113,9 @@ def read_counts(path: PathLike, params: Params) -> Counts:
             wanted = params.k + 1
             raise FileError(path, f"a row must have {wanted} cells, got {len(row)}", line=line)
         try:
-            table.append([int(cell) for cell in row])
+            table.append([read_whole_number(cell) for cell in row])
         except ValueError:
-            raise FileError(path, "every cell must be a whole number", line=line) from None
+            raise _not_whole(path, row, line) from None
     if len(table) != params.m:
         raise FileError(
             path, f"there must be a row for each of {params.m} cohorts, got {len(table)}"
@@ -147,11 +150,11 @@ def read_reports(path: PathLike, params: Params) -> Counts:
             raise FileError(
                 path, f"a row must have {_REPORT_COLUMNS} cells, got {len(row)}", line=line
             )
-        if not row[1].isdecimal() or int(row[1]) >= params.m:
+        if (cohort := _read_cohort(row[1])) >= params.m:
             raise FileError(path, f"cohort must be in [0, {params.m - 1}]", line=line)
         if len(row[4]) != params.k or set(row[4]) - {"0", "1"}:
             raise FileError(path, f"irr must be {params.k} characters 0 or 1", line=line)
-        cohorts.append(int(row[1]))
+        cohorts.append(cohort)
         packed.append(int(row[4], 2).to_bytes(params.n_bytes, "little"))
     bits = np.frombuffer(b"".join(packed), dtype=np.uint8).reshape(-1, params.n_bytes)
     return Counts.from_packed(bits, np.array(cohorts, dtype=np.int64), params)
@@ -159,17 +162,18 @@ def read_reports(path: PathLike, params: Params) -> Counts:
 
 def read_candidates(path: PathLike) -> Candidates:
     """Read candidates.txt as their hash_candidates does: stripped, a blank line is ""."""
-    lines = read_text(path).splitlines()
-    return Candidates.from_list(line.strip() for line in lines)
+    lines = split_lines(read_text(path))
+    return Candidates.from_list(line.strip(WHITE_SPACE) for line in lines)
 
 
 def read_map(path: PathLike, params: Params) -> MappedCandidates:
     """Read map.csv, which takes the place of candidates: strings with the cells that they set.
 
-    The cells of a row may have any order, NA and repeated cells are ignored, and "Empty" is
-    the empty string. Strings stay text, leading zeros included. Of a repeated string the first
-    row is kept and the others are counted. Raises FileError where a cell is no whole number from 1
-    to m k, or a row has none or more than m h.
+    The cells of a row may have any order. NA, an empty cell, which is R's NA, and repeated cells
+    are ignored. "Empty" is the empty string. Strings stay text, leading zeros included. Of a
+    repeated string the first row is kept and the others are counted.
+    Raises FileError where a cell is no whole number from 1 to m k, or a row has none or more than
+    m h.
     """
     width = params.m * params.h
     rows: dict[str, list[int]] = {}
@@ -177,9 +181,9 @@ def read_map(path: PathLike, params: Params) -> MappedCandidates:
     for line, row in _rows(path):
         text = "" if row[0] == "Empty" else row[0]
         try:
-            cells = sorted({int(cell) - 1 for cell in row[1:] if cell != "NA"})
+            cells = sorted({read_whole_number(cell) - 1 for cell in row[1:] if cell not in _NA})
         except ValueError:
-            raise FileError(path, "every cell must be a whole number", line=line) from None
+            raise _not_whole(path, row[1:], line) from None
         if not 1 <= len(cells) <= width:
             raise FileError(path, f"a string must have 1 to {width} cells", line=line)
         if cells[0] < 0 or cells[-1] >= params.m * params.k:
@@ -191,6 +195,29 @@ def read_map(path: PathLike, params: Params) -> MappedCandidates:
         place[: len(cells)] = cells
     shape = (params.k, params.h, params.m)
     return MappedCandidates(tuple(rows), table, shape=shape, n_duplicates=n_duplicates)
+
+
+def _not_whole(path: PathLike, row: Sequence[str], line: int) -> FileError:
+    """Return the refusal of a row, by its first cell that is no whole number."""
+    wrong = next(cell for cell in row if not _is_whole(cell))
+    is_title = line == 1 and wrong[:1].isalpha()
+    title = "; a row of titles must be removed" if is_title else ""
+    return FileError(
+        path, f"every cell must be a whole number, got {wrong[:40]!r}{title}", line=line
+    )
+
+
+def _is_whole(cell: str) -> bool:
+    try:
+        read_whole_number(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def _read_cohort(cell: str) -> int:
+    """Return a cohort's number; one that no collection has for a cell that is none."""
+    return read_whole_number(cell) if _is_whole(cell) else 1 << 63
 
 
 def _check_layout(params: Params) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final, Self
 
 from rappor.ground.errors import FileError
+from rappor.ground.lines import split_lines
 
 _NAME: Final = re.compile(r"[a-z][a-z0-9_.-]{0,63}")
 _DAY: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
@@ -37,7 +38,7 @@ class UploadKeys:
         an empty file must not let everyone send.
         """
         keys: dict[str, UploadKey] = {}
-        for number, line in enumerate(text.splitlines(), start=1):
+        for number, line in enumerate(split_lines(text), start=1):
             words = line.partition("#")[0].split()
             if not words:
                 continue

@@ -10,6 +10,7 @@ from sqlalchemy import Engine, select
 from sqlalchemy import delete as delete_rows
 
 from rappor.ground.errors import ParamsError
+from rappor.ground.lines import filled_lines
 from rappor_server.errors import LimitError
 from rappor_server.storage import schema
 from rappor_server.storage.database import failing_as_store_error, wait_alone, writing
@@ -111,7 +112,6 @@ def _is_name(text: str) -> bool:
 def lines_of(text: bytes) -> list[str]:
     """Return the lines of a list that are not blank; ParamsError unless it is UTF-8."""
     try:
-        lines = text.decode("utf-8-sig").split("\n")
+        return filled_lines(text.decode("utf-8-sig"))
     except UnicodeDecodeError:
         raise ParamsError("a list must be UTF-8") from None
-    return [line.rstrip("\r") for line in lines if line.strip()]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import os
 import threading
 from pathlib import Path
@@ -20,6 +21,7 @@ from rappor.candidates.murmur3 import bloom_cells
 from rappor.candidates.sha256 import digest_texts
 from rappor.candidates.texts import Texts
 from rappor.ground.errors import DecodeError, FileError, ParamsError, ReportError
+from rappor.ground.lines import filled_lines, split_lines
 from rappor.protocol.params import Params
 
 MARK = b"\xef\xbb\xbf"
@@ -50,25 +52,43 @@ def from_bytes(tmp_path: Path, data: bytes, normalize: str = "none") -> Candidat
     return Candidates.from_file(path, normalize=normalize)
 
 
+def is_spaced(text: str) -> bool:
+    """Return whether a text begins or ends with white space, of Unicode, too."""
+    return text[0].isspace() or text[-1].isspace()
+
+
 @given(
-    st.lists(st.tuples(st.sampled_from(LETTERS), st.sampled_from(["\n", "\r\n"]))),
-    st.sampled_from(["", "last", "last\r"]),
+    st.lists(st.tuples(st.sampled_from(LETTERS), st.sampled_from(["\n", "\r\n", "\r"]))),
+    st.sampled_from(["", "last", "last\r", "\u00a0last"]),
     st.integers(1, 5),
 )
-def test_lines_are_what_python_says(lines: list[tuple[str, str]], last: str, cut: int) -> None:
-    r"""Only \n and \r\n end lines, wherever blocks are cut; blank and repeated ones are counted."""
+def test_lines_end_as_in_a_text_file(lines: list[tuple[str, str]], last: str, cut: int) -> None:
+    r"""At \n, \r\n and \r, wherever blocks are cut, and nowhere else; odd lines are counted."""
     data = MARK + ("".join(text + end for text, end in lines) + last).encode()
     chunks = [data[:3], *(data[at : at + cut] for at in range(3, len(data), cut))]
-    texts = [*(text for text, _ in lines), *([last.removesuffix("\r")] if last else [])]
-    filled = [text for text in texts if text and not text.isspace()]
+    texts = io.TextIOWrapper(io.BytesIO(data), "utf-8-sig").read().split("\n")
+    texts = texts if texts[-1] else texts[:-1]
+    assert split_lines(data.decode("utf-8-sig")) == texts
+    filled = [text for text in texts if text.strip(" \t\x0b")]
+    assert filled_lines(data.decode("utf-8-sig")) == filled
     read = Lines(lambda: chunks, "words", "none")
     for _ in range(2):
         assert [text for block in read() for text in block.pick()] == filled
         assert read.n_blank == len(texts) - len(filled)
-    held = Candidates.from_lines(data.split(b"\n") if last else data.split(b"\n")[:-1])
+        assert read.n_spaced == sum(map(is_spaced, filled))
+        assert read.n_marked == sum(text.startswith("\ufeff") for text in filled)
+    held = Candidates.from_lines(io.BytesIO(data).readlines() if texts else [])
     assert held.strings == tuple(dict.fromkeys(filled))
     assert held.n_duplicates == len(filled) - len(held)
-    assert held.n_blank == read.n_blank
+    odd = ("n_blank", "n_spaced", "n_marked")
+    assert [getattr(held, name) for name in odd] == [getattr(read, name) for name in odd]
+
+
+@pytest.mark.parametrize(("normalize", "n_spaced"), [("nfc", 2), ("casefold", 2), ("strip", 0)])
+def test_white_space_that_is_normalised_away_is_not_odd(normalize: str, n_spaced: int) -> None:
+    """Devices do the same, so that the string is theirs."""
+    held = Candidates.from_lines([" a", "b\u3000", "c"], normalize=normalize)
+    assert held.n_spaced == n_spaced
 
 
 def test_lines_may_be_text_or_bytes() -> None:
