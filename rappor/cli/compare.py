@@ -11,7 +11,7 @@ import click
 
 from rappor.cli.commands import command
 from rappor.cli.console import Slow
-from rappor.cli.count_files import read_counts, read_released
+from rappor.cli.count_files import read_released
 from rappor.cli.options import (
     Output,
     asked,
@@ -59,7 +59,7 @@ class _Samples(Source):
         if len(set(self.paths)) < len(self.paths):
             raise click.UsageError("COUNTS must be different files")
         return {
-            Path(path).stem if stems[Path(path).stem] == 1 else path: read_counts(path)
+            Path(path).stem if stems[Path(path).stem] == 1 else path: self.read_file(path)
             for path in self.paths
         }
 

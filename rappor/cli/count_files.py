@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+from codecs import BOM_UTF8
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -19,11 +20,23 @@ _PARQUET: Final = b"PAR1"
 _LONGEST_LINE: Final = 1 << 20
 
 
-def read_counts(path: str) -> list[Counts]:
-    """Read one file of counts, or a collector's answer of several."""
+def read_counts(path: str, metric: Metric | None = None) -> list[Counts]:
+    """Read one file of counts, or a collector's answer of several.
+
+    A table of CSV, as `rappor sql` answers, does not name its parameters: they are those of
+    `metric`.
+    """
     from rappor.counts.counts import Counts
+    from rappor.counts.tables import is_table_of_counts
 
     first_line = _first_line(path)
+    text = first_line.removeprefix(BOM_UTF8).decode(errors="replace")
+    if metric is not None and is_table_of_counts(text):
+        if metric.parts:
+            raise FileError(
+                path, f"{metric.name} has parts, and a table of CSV does not say which it is of"
+            )
+        return [Counts.from_csv(path, metric.params, metric.name)]
     if first_line.startswith(_PARQUET) or _is_upload(first_line):
         raise FileError(
             path,
@@ -33,14 +46,14 @@ def read_counts(path: str) -> list[Counts]:
     return Counts.load_all(path)
 
 
-def read_released(path: str) -> Released | None:
+def read_released(path: str, metric: Metric | None = None) -> Released | None:
     """Read a collector's answer with its days; None where a file of counts has none."""
     from rappor.counts.released import Released
 
     try:
         return Released.load(path)
     except FileError:
-        read_counts(path)  # a file of no counts at all has its own sentence
+        read_counts(path, metric)  # a file of no counts at all has its own sentence
         return None
 
 

@@ -41,10 +41,20 @@ class Source:
 
     def read(self) -> list[Counts]:
         """Read the counts of every file; none are no answer."""
-        counts = [each for path in self.paths for each in read_counts(path)]
+        counts = [each for path in self.paths for each in self.read_file(path)]
         if not counts:
             raise DecodeError("counts must have at least 1 report, got 0")
         return counts
+
+    def read_file(self, path: str) -> list[Counts]:
+        """Read the counts of one file, also a table of CSV where the metric is named."""
+        return read_counts(path, self.named_metric())
+
+    def named_metric(self) -> Metric | None:
+        """Return the metric that the command line names, if it names one with its registry."""
+        if self.registry_path is None or self.metric_name is None:
+            return None
+        return Registry.load(self.registry_path).metric(self.metric_name)
 
     def metric(self, counts: list[Counts]) -> Metric | None:
         """Return the metric of the registry, by its name or by the one that the counts have."""
@@ -240,6 +250,16 @@ class GoogleSource(Source):
             )
         params = files.read_params(self.params_path, client=self.client)
         return [files.read_counts(path, params) for path in self.paths]
+
+    def read_file(self, path: str) -> list[Counts]:
+        """Read the counts of one file, also a table of CSV where the metric is named."""
+        return read_counts(path, self.named_metric())
+
+    def named_metric(self) -> Metric | None:
+        """Return the metric that the command line names, if it names one with its registry."""
+        if self.registry_path is None or self.metric_name is None:
+            return None
+        return Registry.load(self.registry_path).metric(self.metric_name)
 
     def metric(self, counts: list[Counts]) -> None:  # they name none
         """Return None: they are of no metric, and there is no end of strings."""

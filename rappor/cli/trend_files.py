@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import datetime
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
 
-from rappor.cli.count_files import days_of, read_counts, read_released
+from rappor.cli.count_files import days_of, read_released
 from rappor.cli.numbers import WholeNumber
 from rappor.cli.options import asked
 from rappor.cli.sources import Source
@@ -18,6 +18,7 @@ from rappor.ground.errors import DecodeError, MetricError
 
 if TYPE_CHECKING:
     from rappor.candidates.candidates import Candidates
+    from rappor.counts.counts import Counts
     from rappor.counts.released import Period, Released
 
 
@@ -54,7 +55,7 @@ class TrendFiles(Source):
         """Join the files that a collector answered."""
         found = []
         for path in self.paths:
-            released = read_released(path)
+            released = read_released(path, self.named_metric())
             if released is None:
                 raise click.UsageError(
                     f"{path} has no days: give --from, the first day of the first file"
@@ -66,7 +67,8 @@ class TrendFiles(Source):
         """Give each file a day, week or month, one after another."""
         from rappor.counts.released import Released
 
-        periods = tuple(_periods(self.paths, first, self.by or "day"))
+        read = [(path, self.read_file(path)) for path in self.paths]
+        periods = tuple(_periods(read, first, self.by or "day"))
         metrics = {counts.metric for period in periods for counts in period.collections}
         return Released(
             metric=metrics.pop() if len(metrics) == 1 else "",
@@ -77,19 +79,20 @@ class TrendFiles(Source):
         )
 
 
-def _periods(paths: tuple[str, ...], first: datetime.date, by: str) -> Iterator[Period]:
+def _periods(
+    read: Sequence[tuple[str, list[Counts]]], first: datetime.date, by: str
+) -> Iterator[Period]:
     from rappor.counts.calendar import stretch_of
     from rappor.counts.released import Period
 
     following: datetime.date | None = first
-    for path in paths:
-        collections = tuple(read_counts(path))
+    for path, counts in read:
         if days_of(path):
             raise click.UsageError(f"{path} has its own days: omit --from")
         if following is None:
             raise DecodeError(f"the days of {path} must be before the year 10000")
         last = stretch_of(following, by, within=(following, datetime.date.max))[1]
-        yield Period(first=following, last=last, collections=collections)
+        yield Period(first=following, last=last, collections=tuple(counts))
         following = None if last == datetime.date.max else last + datetime.timedelta(1)
 
 

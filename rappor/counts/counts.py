@@ -276,18 +276,25 @@ class Counts:  # noqa: PLW1641  (equal by value, so it is no key)
     def to_csv(self, path: str | os.PathLike[str]) -> None:
         """Write a table with the columns cohort, reports, bit_0, bit_1 and so on.
 
-        The parameters, the metric and what is known of the devices are not in it.
+        Where `squares` is known, it is a last column, the same in every row. The parameters and
+        the metric are not in the table.
         """
-        tables.write_csv(path, self.ones, self.reports)
+        tables.write_csv(path, self.ones, self.reports, self.squares)
 
     @classmethod
     def from_csv(cls, path: str | os.PathLike[str], params: Params, metric: str = "") -> Counts:
-        """Read a table as `to_csv` writes it; the rows may come in any order.
+        """Read a table as `to_csv` writes it; the rows and the columns may come in any order.
+
+        Headings may be in upper case, and the column squares may be missing.
 
         Raises FileError, with path and line, where a column, a cohort or a number is missing,
         doubled, out of place or impossible.
         """
-        return cls(params, *tables.read_csv(path, params), metric)
+        ones, reports, squares = tables.read_csv(path, params)
+        try:
+            return cls(params, ones, reports, metric, squares)
+        except ReportError as error:  # of the number of reports, the squares are impossible
+            raise FileError(path, str(error)) from None
 
     def to_arrow(self) -> Any:
         """Return a pyarrow.Table of cohort, reports and ones (a list of k integers).

@@ -22,6 +22,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import zlib
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -29,6 +30,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from rappor.counts.tables import is_table_of_counts
 from rappor.ground.errors import FileError, ParamsError
 from rappor.ground.files import replacing
 from rappor.protocol.params import Params
@@ -37,6 +39,10 @@ _FAMILY: Final = b"RAPPOR COUNTS "
 _MAGIC: Final = _FAMILY + b"1\n"
 _PARQUET: Final = b"PAR1"
 _JSON: Final = b"{"
+_GZIP: Final = b"\x1f\x8b"
+_REGISTRY: Final = re.compile(rb"(?m)^\s*\[(budget|metrics\.)")
+_SHOWING: Final = 4096
+"""Bytes of another file that are read to say what it looks like."""
 
 
 class Contents(NamedTuple):
@@ -92,7 +98,10 @@ def read_all(path: str | os.PathLike[str]) -> list[Contents]:
             start = file.read(len(_MAGIC))
             if start.startswith(_JSON):
                 return parse_document(start + file.read())[1]
-            _check_start(start)
+            if not start.startswith(_FAMILY):
+                raise ValueError(_name_other_file(start + file.read(_SHOWING)))
+            if start != _MAGIC:
+                raise ValueError("it is a counts file of another version than 1, or cut off")
             return [_parse(file.read())]
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
@@ -103,17 +112,31 @@ def _digest(header: bytes, payload: bytes) -> bytes:
     return hashlib.sha256(_MAGIC + header + payload).hexdigest().encode() + b"\n"
 
 
-def _check_start(start: bytes) -> None:
-    """Refuse a file that does not begin as ours do, before the rest is read."""
+def _name_other_file(start: bytes) -> str:
+    """Say what a file looks like that is not a counts file, by how it begins."""
     if start.startswith(_PARQUET):
-        raise ValueError(
+        return (
             "it is a Parquet file, not a counts file: read counts with Counts.from_parquet, "
             "add reports up with `rappor aggregate` or rappor.engines.aggregate_parquet"
         )
-    if not start.startswith(_FAMILY):
-        raise ValueError("it is not a counts file")
-    if start != _MAGIC:
-        raise ValueError("it is a counts file of another version than 1, or cut off")
+    first_line = start.partition(b"\n")[0]
+    looks = ""
+    if not start:
+        looks = ": it is empty"
+    elif start.startswith(_GZIP):
+        looks = " but packed by gzip: unpack it first"
+    elif start.startswith(b"[{"):
+        looks = " but looks like an array of JSON"
+    elif _REGISTRY.search(start):
+        looks = " but looks like a registry, which --registry names"
+    elif is_table_of_counts(first_line.decode(errors="replace")):
+        looks = (
+            " but looks like a table of counts in CSV: read it with Counts.from_csv, or give "
+            "--registry and --metric"
+        )
+    elif b"," in first_line and first_line.isascii():
+        looks = " but looks like CSV: `rappor aggregate` adds reports up"
+    return f"it is not a counts file{looks}"
 
 
 def _parse(data: bytes) -> Contents:
@@ -147,7 +170,12 @@ def parse_document(data: bytes) -> tuple[dict[str, Any], list[Contents]]:
     except ParamsError as error:
         raise ValueError(f"its parameters are wrong: {error}") from None
     except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, RecursionError):
-        raise ValueError("it is neither a counts file nor the counts of a collector") from None
+        first_line = data.partition(b"\n")[0]
+        looks = ""
+        if b'"id"' in first_line and b'"reports"' in first_line:
+            looks = ", and looks like uploads: add them up with `rappor aggregate`"
+        reason = f"it is neither a counts file nor the counts of a collector{looks}"
+        raise ValueError(reason) from None
 
 
 def _parse_entry(entry: Any, metric: Any) -> Contents:

@@ -14,34 +14,47 @@ from numpy.typing import NDArray
 from rappor.ground.arrow import load_pyarrow, open_parquet
 from rappor.ground.errors import FileError, ReportError
 from rappor.ground.files import read_text, replacing
-from rappor.ground.lines import read_whole_number
+from rappor.ground.lines import WHITE_SPACE, read_whole_number
 from rappor.protocol.params import Params
 
-_Tables = tuple[NDArray[np.int64], NDArray[np.int64]]
+_Tables = tuple[NDArray[np.int64], NDArray[np.int64], int | None]
 
 _PARAMS_KEY: Final = b"rappor.params"
 _METRIC_KEY: Final = b"rappor.metric"
 _SQUARES_KEY: Final = b"rappor.squares"
+_SQUARES: Final = "squares"
+"""The heading of a column with the sum of squared reports, the same in every row."""
+
 _FORMAT_KEY: Final = b"rappor.format"
 _FORMAT: Final = b"1"
 """The same number as a counts file's: it changes when what the bits mean does."""
 
 
 def write_csv(
-    path: str | os.PathLike[str], ones: NDArray[np.int64], reports: NDArray[np.int64]
+    path: str | os.PathLike[str],
+    ones: NDArray[np.int64],
+    reports: NDArray[np.int64],
+    squares: int | None,
 ) -> None:
-    """Write one line a cohort: cohort, reports, (m,), and the ones at each bit, (m, k)."""
+    """Write one line a cohort: cohort, reports, (m,), and the ones at each bit, (m, k).
+
+    Where the sum of squared reports is known, it is the last cell of each line.
+    """
+    known = [] if squares is None else [squares]
     with replacing(path) as file:
         text = io.TextIOWrapper(file, "utf-8", newline="")
         rows = csv.writer(text, lineterminator="\n")
-        rows.writerow(_columns(ones.shape[1]))
+        rows.writerow([*_columns(ones.shape[1]), *(_SQUARES for _ in known)])
         for j, n in enumerate(reports.tolist()):
-            rows.writerow([j, n, *ones[j].tolist()])
+            rows.writerow([j, n, *ones[j].tolist(), *known])
         text.detach()  # flushes; the file stays open
 
 
 def read_csv(path: str | os.PathLike[str], params: Params) -> _Tables:
     """Read ones, (m, k) int64, and reports, (m,) int64, of m cohorts, each once, in any order.
+
+    With them comes the sum of squared reports, None where the table does not have it.
+    Headings may be in upper case, as some databases write them, and in any order.
 
     Raises FileError, with path and line, for any other table.
     """
@@ -49,10 +62,19 @@ def read_csv(path: str | os.PathLike[str], params: Params) -> _Tables:
     ones = np.zeros((params.m, params.k), dtype=np.int64)
     reports = np.full(params.m, -1, dtype=np.int64)
     columns = _columns(params.k)
+    squares = None
     try:
-        _check_header(next(rows, []), columns)
+        headings = [heading.strip(WHITE_SPACE).lower() for heading in next(rows, [])]
+        has_squares = _SQUARES in headings
+        columns += [_SQUARES] * has_squares
+        places = _find_columns(headings, columns)
         for row in rows:
-            j, n, *bits = _parse_row(row, columns, params.m)
+            j, n, *bits = _parse_row(row, columns, places, params)
+            if has_squares:
+                known = bits.pop()
+                if squares not in (None, known):
+                    raise ReportError(f"{_SQUARES} must be the same in every row, got {known}")
+                squares = known
             if reports[j] >= 0:
                 raise ReportError(f"cohort must come once, got {j} twice")
             ones[j], reports[j] = bits, n
@@ -61,29 +83,41 @@ def read_csv(path: str | os.PathLike[str], params: Params) -> _Tables:
     missing = np.flatnonzero(reports < 0)
     if len(missing):
         raise FileError(path, f"cohorts must be 0 to {params.m - 1}, got no {missing[0]}")
-    return ones, reports
+    return ones, reports, squares
 
 
 def _columns(k: int) -> list[str]:
     return ["cohort", "reports", *(f"bit_{i}" for i in range(k))]
 
 
-def _check_header(row: list[str], columns: list[str]) -> None:
-    if len(row) != len(columns):
-        raise ReportError(f"columns must number {len(columns)}, got {len(row)}")
-    for got, expected in zip(row, columns, strict=True):
-        if got != expected:
-            raise ReportError(f"column must be {expected}, got {got!r}")
+def _find_columns(names: list[str], columns: list[str]) -> list[int]:
+    """Return the place of each column among the names; ReportError unless each is there once."""
+    shown = ", ".join(name[:40] for name in names[:8]) or "nothing"
+    shown += ", ..." if len(names) > 8 else ""
+    if missing := next((column for column in columns if column not in names), None):
+        raise ReportError(f"column {missing} is missing, got {shown}")
+    if len(names) != len(columns):
+        more = next(name for name in names if name not in columns or names.count(name) > 1)
+        raise ReportError(f"columns must number {len(columns)}, got {len(names)}, with {more[:40]}")
+    return [names.index(column) for column in columns]
 
 
-def _parse_row(row: list[str], columns: list[str], m: int) -> list[int]:
+def is_table_of_counts(first_line: str) -> bool:
+    """Return whether a line has the headings of a table of counts, in any case and order."""
+    headings = {cell.strip(' "\r\n').lower() for cell in first_line.split(",")}
+    return {"cohort", "reports", "bit_0"} <= headings
+
+
+def _parse_row(row: list[str], columns: list[str], places: list[int], params: Params) -> list[int]:
     """Return cohort, reports and ones, whole and possible."""
     if len(row) != len(columns):
-        raise ReportError(f"fields must number {len(columns)}, got {len(row)}")
-    numbers = [_whole(name, text) for name, text in zip(columns, row, strict=True)]
+        blank = "" if row else ": the line is blank, remove it"
+        raise ReportError(f"fields must number {len(columns)}, got {len(row)}{blank}")
+    numbers = [_whole(name, row[place]) for name, place in zip(columns, places, strict=True)]
     cohort, n, *ones = numbers
-    if cohort >= m:
-        raise ReportError(f"cohort must be in [0, {m - 1}], got {cohort}")
+    if cohort >= params.m:
+        raise ReportError(f"cohort must be in [0, {params.m - 1}], got {cohort}")
+    ones = ones[: params.k]
     if max(ones) > n:
         i = next(i for i, count in enumerate(ones) if count > n)
         raise ReportError(f"bit_{i} must be at most the reports, got {ones[i]} ones of {n}")

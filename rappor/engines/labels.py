@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from rappor.ground.lines import read_whole_number
+
 Labels = Mapping[str, str | None]
 """The text of each column, or None for null."""
 
@@ -40,13 +42,20 @@ def with_labels(batch: Any, labels: Labels, wanted: Sequence[str]) -> Any:
     return batch
 
 
+def _read_number(text: str | bytes | None) -> int | None:
+    """Return the number that a text spells, None for any other."""
+    if text is None:
+        return None
+    try:
+        return read_whole_number(text if isinstance(text, str) else text.decode(errors="replace"))
+    except ValueError:
+        return None
+
+
 def read_numbers(column: Any) -> Any:
-    """Read texts as whole numbers; anything else becomes null."""
+    """Read texts as whole numbers, in any spelling; anything else becomes null."""
     import pyarrow as pa  # noqa: PLC0415  # an extra
 
     encoded = column.dictionary_encode()
-    numbers = [
-        int(text) if text and len(text) < 10 and text.isdigit() and text.isascii() else None
-        for text in encoded.dictionary.to_pylist()
-    ]
+    numbers = [_read_number(text) for text in encoded.dictionary.to_pylist()]
     return pa.array(numbers, pa.int64()).take(encoded.indices)

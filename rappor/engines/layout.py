@@ -45,10 +45,17 @@ def check_columns(names: Sequence[str], by: Sequence[str] = ()) -> None:
     for name in by:
         if name in _TAKEN:
             raise ReportError(f"by must name columns beside those of reports and sums, got {name}")
-    if "format" not in names:
-        raise ReportError(f"it has no column format, which must be {FORMAT} in every row")
+    shown = ", ".join(name[:40] for name in names[:12]) or "none"
+    missing = [name for name in (*COLUMNS, *by) if name not in names]
+    if "format" in missing:
+        others = [name for name in missing if name != "format"]
+        also = f", nor {', '.join(others)}" if others else ""
+        raise ReportError(
+            f"it has no column format, which must be {FORMAT} in every row{also}; got the columns "
+            f"{shown}"
+        )
     for name in (*COLUMNS, *by):
         if names.count(name) != 1:
-            raise ReportError(f"column {name} must be there once, got columns {list(names)}")
+            raise ReportError(f"column {name} must be there once, got columns {shown}")
     if names.count(DAY) > 1:
-        raise ReportError(f"column {DAY} must be there once at most, got columns {list(names)}")
+        raise ReportError(f"column {DAY} must be there once at most, got columns {shown}")

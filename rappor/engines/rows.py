@@ -119,7 +119,10 @@ def _header(file: ReportFile) -> list[str]:
         line = _rest_of_line(text).removeprefix(b"\xef\xbb\xbf")
     if b"\r" in line.rstrip(b"\r\n"):
         raise ReportError("its lines must end in LF or CR LF, got CR alone")
-    return next(csv.reader([line.decode(errors="replace")]), [])
+    names = next(csv.reader([line.decode(errors="replace")]), [])
+    known = {*COLUMNS, DAY}
+    # A database that keeps no case of names writes COHORT; labels keep the case that they have.
+    return [name.lower() if name.lower() in known else name for name in names]
 
 
 def _table_of_csv(block: bytes, names: list[str], included: list[str]) -> tuple[Any, int]:

@@ -27,6 +27,8 @@ class Dialect:
     `byte` writes byte i of bits as an integer; it is None where bits are read directly. `bit`
     writes bit i, from the byte that it is in or from bits, `length` the number of bytes, and
     `cohorts` a query of the column cohort, 0 to m - 1. An answer has at most `max_columns`.
+    `heading` writes the name of a column of the answer: quoted, where the database would change
+    its case.
     """
 
     byte: Callable[[int], str] | None
@@ -34,6 +36,7 @@ class Dialect:
     length: str
     cohorts: Callable[[int], str]
     max_columns: int = 10_000
+    heading: Callable[[str], str] = str
 
 
 DIALECTS: Final[Mapping[str, Dialect]] = {
@@ -65,6 +68,7 @@ DIALECTS: Final[Mapping[str, Dialect]] = {
             "SELECT ROW_NUMBER() OVER (ORDER BY 1) - 1 AS cohort "
             f"FROM TABLE(GENERATOR(ROWCOUNT => {m}))"
         ),
+        heading=lambda name: f'"{name}"',
     ),
     "spark": Dialect(
         byte=lambda i: f"CAST(conv(hex(substring(bits, {i + 1}, 1)), 16, 10) AS INT)",
@@ -90,7 +94,9 @@ def count_statement(params: Params, metric: str, *, dialect: str, table: str = "
         )
     names = [f"bit_{i}" for i in range(params.k)]
     sums = [f"SUM({spelt.bit(i, f'byte_{i // 8}')}) AS {name}" for i, name in enumerate(names)]
-    zeros = [f"COALESCE(counted.{name}, 0) AS {name}" for name in ["reports", *names]]
+    zeros = [
+        f"COALESCE(counted.{name}, 0) AS {spelt.heading(name)}" for name in ["reports", *names]
+    ]
     bits = ["bits"]
     if spelt.byte is not None:
         bits = [f"{spelt.byte(i)} AS byte_{i}" for i in range(params.n_bytes)]
@@ -109,7 +115,7 @@ WITH cohorts AS (
   FROM accepted
   GROUP BY cohort
 )
-SELECT cohorts.cohort,
+SELECT cohorts.cohort AS {spelt.heading("cohort")},
   {_lines(zeros, "  ")}
 FROM cohorts LEFT JOIN counted ON counted.cohort = cohorts.cohort
 ORDER BY cohorts.cohort;
@@ -126,7 +132,7 @@ def refused_statement(params: Params, metric: str, *, dialect: str, table: str =
     cases = [f"CASE WHEN {condition} THEN NULL ELSE '{reason}' END" for reason, condition in checks]
     return f"""\
 -- {metric}, params {params.fingerprint}: reports by what speaks against them, for {dialect}
-SELECT reason, COUNT(*) AS reports
+SELECT reason AS {spelt.heading("reason")}, COUNT(*) AS {spelt.heading("reports")}
 FROM (
   SELECT COALESCE(
     {_lines([*cases, "'accepted'"])}
@@ -151,7 +157,8 @@ def _conditions(params: Params, metric: str, spelt: Dialect) -> list[tuple[str, 
         ("unknown-metric", f"metric = '{metric}'"),  # no letter of a name needs an escape
         ("format", f"format = {FORMAT}"),
         ("unknown-params", f"params = '{params.fingerprint}'"),
-        ("cohort", f"cohort BETWEEN 0 AND {params.m - 1}"),
+        # A cohort of 3.5, which a column of floating-point numbers may have, is in no sum.
+        ("cohort", f"cohort BETWEEN 0 AND {params.m - 1} AND cohort = FLOOR(cohort)"),
         ("length", f"{spelt.length} = {params.n_bytes}"),
     ]
     byte = spelt.byte(params.n_bytes - 1) if spelt.byte else ""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from shell import REGISTRY, Shell
 
-from rappor import Registry
+from rappor import Population, Registry, simulate_counts
 from rappor.engines import count_statement, refused_statement
 
 
@@ -36,3 +37,33 @@ def test_a_part_is_named_where_there_are_parts_and_nowhere_else(shell: Shell) ->
     metric = Registry.load(shell.place / "metrics.toml")["engine"]
     assert code == 0
     assert json.loads(printed)["params"] == metric.part_params("prefix:3").fingerprint
+
+
+@pytest.mark.parametrize("is_upper", [False, True])
+def test_what_a_warehouse_answers_is_decoded(shell: Shell, is_upper: bool) -> None:
+    """With the registry and the metric, which a table of CSV does not name."""
+    params = Registry.loads(REGISTRY)["engine"].params
+    population = Population(["bing", "qwant"], [2, 1])
+    counts = simulate_counts(population, params, n_reports=50_000, seed=1, metric="engine")
+    for name in ("monday", "tuesday"):
+        counts.save(shell.place / f"{name}.counts")
+        counts.to_csv(shell.place / f"{name}.csv")
+        text = (shell.place / f"{name}.csv").read_text()
+        (shell.place / f"{name}.csv").write_text(text.upper() if is_upper else text)
+    (shell.place / "metrics.toml").write_text(REGISTRY)
+    (shell.place / "list.txt").write_text("bing\nqwant\n")
+    named = ("--registry", "metrics.toml", "--metric", "engine", "--candidates", "list.txt")
+    for words in (
+        ("decode", "monday", "--json"),
+        ("compare", "monday", "tuesday", "--json"),
+        ("trend", "monday", "tuesday", "--from", "2026-11-01", "--json"),
+    ):
+        said = []
+        for kind in ("counts", "csv"):
+            paths = [f"{word}.{kind}" if word.endswith("day") else word for word in words]
+            said.append(shell(*paths, *named))
+        assert said[0] == said[1]
+        assert said[0][0] == 0, said[0]
+    code, _, error = shell("decode", "monday.csv", "--candidates", "list.txt")
+    assert code == 2
+    assert "looks like a table of counts in CSV" in error

@@ -272,7 +272,14 @@ def sealed(line: str, payload: bytes) -> bytes:
     ("data", "reason"),
     [
         (b"", "it is not a counts file"),
-        (b"cohort,reports\n", "it is not a counts file"),
+        (b"cohort,reports\n", "it is not a counts file but looks like CSV"),
+        (b'"COHORT","REPORTS","BIT_0"\n', "looks like a table of counts in CSV: .*--registry"),
+        (b"# ours\n[budget]\ntotal = 4\n", "it is not a counts file but looks like a registry"),
+        (b"[metrics.page]\n", "looks like a registry"),
+        (b'[{"id": 1}]', "looks like an array of JSON"),
+        (b'{"id": "a", "reports": []}\n{"id": "b"}\n', "looks like uploads: .*rappor aggregate"),
+        (b"\x1f\x8b\x08", "packed by gzip"),
+        (b"some words", "it is not a counts file$"),
         (forged().replace(b"COUNTS 1", b"COUNTS 2"), "another version"),
         (forged(shape=[3, 2]), r"shape must be \[2, 3\]"),
         (forged(metric=...), "its header is wrong"),
@@ -341,6 +348,10 @@ def test_a_csv_table_is_plain(tmp_path: Path) -> None:
         CSV.rstrip(),
         CSV.replace("5", "5.0"),
         CSV.replace("5", '"5"'),
+        CSV.replace("5", "5e+00"),
+        CSV.replace("\n", "\r"),
+        CSV.upper(),
+        "bit_2,REPORTS,Cohort,bit_0, bit_1\n5,5,0,1,0\n0,2,1,2,2\n",
     ],
 )
 def test_harmless_variants_of_a_table_are_read(tmp_path: Path, text: str) -> None:
@@ -353,11 +364,12 @@ def test_harmless_variants_of_a_table_are_read(tmp_path: Path, text: str) -> Non
 @pytest.mark.parametrize(
     ("old", "new", "reason"),
     [
-        (CSV, "", "line 1: columns must number 5, got 0"),
+        (CSV, "", "line 1: column cohort is missing, got nothing"),
+        ("reports", "number", "line 1: column reports is missing, got cohort, number, bit_0"),
         ("bit_2\n", "bit_2,bit_3\n", "line 1: columns must number 5, got 6"),
-        ("bit_1", "bit_2", "line 1: column must be bit_1, got 'bit_2'"),
+        ("bit_1", "bit_2", "line 1: column bit_1 is missing, got cohort, reports, bit_0"),
         ("2,2,2,0", "2,2,2", "line 3: fields must number 5, got 4"),
-        ("1,2,2,2,0\n", "\n", "line 3: fields must number 5, got 0"),
+        ("1,2,2,2,0\n", "\n", "line 3: fields must number 5, got 0: the line is blank, remove it"),
         ("1,2,2,2,0\n", "", "cohorts must be 0 to 1, got no 1"),
         ("1,2,2,2,0\n", "0,2,2,2,0\n", "line 3: cohort must come once, got 0 twice"),
         ("1,2,2,2,0\n", "2,2,2,2,0\n", r"line 3: cohort must be in \[0, 1\], got 2"),
@@ -478,7 +490,7 @@ def test_without_pyarrow_the_extra_is_named() -> None:
 
 @given(counts=some_counts())
 def test_tables_lose_nothing(tmp_path_factory: pytest.TempPathFactory, counts: Counts) -> None:
-    """CSV and Arrow give back the counts that went in."""
+    """CSV and Arrow give back the counts that went in, and what is known of the devices."""
     path = tmp_path_factory.mktemp("counts") / "c.csv"
     counts.to_csv(path)
     assert Counts.from_csv(path, PARAMS, "page") == counts

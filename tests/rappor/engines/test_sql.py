@@ -176,3 +176,13 @@ def test_the_bits_of_databases_that_are_not_run_are_read_in_order(dialect: str) 
     cohorts = {"bigquery": "GENERATE_ARRAY(0, 7)", "snowflake": "ROWCOUNT => 8"}
     assert cohorts[dialect] in spelt.cohorts(8)
     assert ("ORDER BY 1) - 1 AS cohort" in spelt.cohorts(8)) == (dialect == "snowflake")
+
+
+def test_a_database_that_changes_the_case_of_names_is_given_quotes() -> None:
+    """Snowflake writes names without quotes in upper case; the answer's columns keep theirs."""
+    params = METRICS["page"].params
+    answered = count_statement(params, "page", dialect="snowflake").rpartition("\nSELECT ")[2]
+    for name in ("cohort", "reports", *(f"bit_{i}" for i in range(params.k))):
+        assert f'AS "{name}"' in answered
+    refused = refused_statement(params, "page", dialect="snowflake")
+    assert 'AS "reason", COUNT(*) AS "reports"' in refused
