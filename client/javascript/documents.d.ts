@@ -1,132 +1,134 @@
-// What a store holds: plain records, which only this package writes.
+// Documents of a store: plain records that only this package writes.
 
-import type { Dimension, Interval, Params, Sent } from "./index.js";
+import type { Dimension, Interval, Params, SentUpload } from "./index.js";
 
-/** What the registry says of a metric on the day of an event; a scope that begins keeps to it. */
-export interface Terms {
+/** Rules of a metric's entry on the day of an event. A scope that begins keeps them. */
+export interface MetricRules {
   day: string;
-  /** The first day of the epoch. */
+  /** First day of the epoch. */
   first: string;
-  /** The last one. */
+  /** Last day of the epoch. */
   end: string;
-  /** The fingerprints of its parameters, one for each part. */
+  /** Fingerprints of the parameter sets, one for each part. */
   accepted: string[];
-  patterns: number;
   interval: Interval;
-  /** Reports that the epoch may have; infinity for any number. */
+  /** Largest number of reports in the epoch, infinity if there is none. */
   most: number;
   segments: readonly Dimension[];
 }
 
-/**
- * One scope: what it has answered for, never a value. `admitted` has the reports of each bit pattern,
- * by its keyed name and their fingerprints; `last` is the name of the last one, and `permanent` its
- * permanent response.
- */
-export interface Scope extends Omit<Terms, "day" | "accepted" | "segments"> {
+/** A scope that has reported. It never contains a value. */
+export interface Scope extends Omit<MetricRules, "day" | "accepted" | "segments"> {
   metric: string;
   epoch: string;
-  /** The permanent fingerprint. */
+  /** Permanent fingerprint. */
   response: string;
-  /** A fingerprint. */
+  /** Fingerprint of the parameters of the last report. */
   params: string;
   cohort: number;
+  /** Memoized permanent response, in base64url. */
   permanent: string;
-  admitted: Record<string, Record<string, number>>;
-  last: string;
-  closed: boolean;
+  /** Number of reports by fingerprint. */
+  reports: Record<string, number>;
 }
 
 /**
- * A value on its way into the store: what its metrics tell of it, and their fingerprints. The page is
- * named, and the event numbered in it, so that no event is stored twice.
+ * A recorded event on its way into the store. The page has a name and the event a number in it, so that no
+ * event is stored twice.
  */
-export interface Recorded {
+export interface RecordedEvent {
   page: string;
   seq: number;
   name: string;
-  told: (string | number[])[];
-  params: string[];
-  now: number;
+  /** Input of the encoder: bits, or a text to hash. */
+  input: string | number[];
+  /** Fingerprint of the metric when the value was recorded. */
+  params: string;
+  timestamp: number;
   tag: string;
-  isFit: boolean;
+  fits: boolean;
 }
 
-/** A noisy report, with the keyed name of its bit pattern. */
-export interface Prepared {
+/** A noisy report of an epoch. */
+export interface PreparedReport {
   metric: string;
   epoch: string;
   params: string;
   cohort: number;
   bits: string;
-  pattern: string;
 }
 
-/** The open interval of a metric in an epoch, and its smallest tag; without `report` it has had its one. */
-export interface Held {
+/** The open interval of a metric in an epoch. Without `report` the interval has had its report. */
+export interface PendingReport {
   metric: string;
   epoch: string;
   ends: number;
   seconds: number;
+  /** Smallest tag of the interval's events. */
   tag: string;
-  terms?: Terms;
-  report?: Prepared & { permanent: string; closed: boolean };
+  rules?: MetricRules;
+  report?: PreparedReport & { permanent: string };
 }
 
 export interface Device {
   v: number;
-  /** The random name of the identity that this belongs to. */
-  mark?: string;
+  /** Random name of the identity to which these records belong. */
+  secretId?: string;
   /** Year, metric, scopes, nats. */
   reserved: [number, string, string, number][];
   scopes: Scope[];
   /** By fingerprint. */
   params: Record<string, Params>;
   /** By metric and epoch. */
-  held: Record<string, Held>;
-  /** By page, the last event that is in the store. */
-  done: Record<string, number>;
+  pending: Record<string, PendingReport>;
+  /** Number of the last stored event by page. */
+  storedEvents: Record<string, number>;
   counters: Record<string, number>;
-  /** The last year of which it is not known what was reserved. */
+  /** Last year whose reservations are unknown. */
   lost?: number;
-  /** Whether that year was seen to end. */
+  /** Whether the clock has passed from that year into the next one. */
   lostIsOver?: boolean;
   sending: { failures: number; asked: number; pause: number };
-  /** The last day of silence by metric. */
+  /** Last day of a stop by metric. */
   stopped: Record<string, string>;
 }
 
-export interface Waiting {
+/** A report that has left its interval and waits for a time to leave the device. */
+export interface FinishedReport {
   metric: string;
   params: string;
   cohort: number;
   bits: string;
-  due: number;
+  /** Earliest time at which the background sender sends it. */
+  sendAfter: number;
 }
 
-export interface Pending {
+/** An upload without a result. */
+export interface QueuedUpload {
   id: string;
   body: string;
   metric: string;
   attempts: number;
-  /** The moment of the first attempt, or when it was made ready to leave with its page. */
+  /** Time of the first attempt, or when the upload was made ready to leave with its page. */
   first: number;
+  /** End of the time for which the upload belongs to one tab. */
   claimed: number;
+  /** Time of the next attempt. */
   backoff: number;
 }
 
 export interface Spool {
-  reports: Waiting[];
-  uploads: Pending[];
-  /** By metric, the moment of its last attempt, and which part of an interval goes by after a rest. */
+  reports: FinishedReport[];
+  uploads: QueuedUpload[];
+  /** By metric: time of the last attempt, and the part of an interval that passes after its cooldown. */
   last: Record<string, [number, number]>;
 }
 
-/** What a store holds, by name. */
+/** Documents of a store by name. */
 export interface Documents {
   /** The secret is a CryptoKey where the store can hold one. */
-  identity?: { mark: string; secret: object | string };
+  identity?: { secretId: string; secret: object | string };
   device?: Device;
   spool?: Spool;
-  log?: Sent[];
+  log?: SentUpload[];
 }

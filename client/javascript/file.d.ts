@@ -1,4 +1,4 @@
 import type { Store } from "./index.js";
 
-/** One private file; several processes may share it. */
+/** Return a store in one private file, which several processes may share. */
 export function fileStore(path: string): Store;

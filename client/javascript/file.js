@@ -1,3 +1,3 @@
-// The store for programs on Node.
+// Public API for programs on Node.
 
 export { fileStore } from "./src/file_store.js";

@@ -1,21 +1,21 @@
 import type { Documents } from "./documents.js";
 
-/** Everything that is raised on purpose; no message holds a recorded value. */
+/** Base of all errors that are raised on purpose. No message contains a recorded value. */
 export class RapporError extends Error {}
 /** A parameter or a setting is outside its range. */
 export class ParamsError extends RapporError {}
 /** A value is not of its metric's kind. */
 export class ReportError extends RapporError {}
-/** A registry's entry is wrong, or a metric is not in it. */
+/** An entry of a registry is wrong, or a metric is unknown. */
 export class MetricError extends RapporError {}
 
 /** Seconds since 1970 (UTC). */
 export type Clock = () => number;
-/** n -> n uniform 32-bit integers. */
+/** Returns n uniform 32-bit integers. */
 export type Coins = (n: number) => ArrayLike<number>;
 
 export type Epoch = "life" | "year" | "quarter" | "month";
-export type Interval = "none" | "hour" | "day" | "week" | "epoch";
+export type Interval = "day" | "week" | "epoch";
 
 /** A parameter set in integer thresholds, as `rappor collects --json` writes it. */
 export interface ParamsDocument {
@@ -31,12 +31,9 @@ export interface ParamsDocument {
   readonly categories?: readonly string[];
   readonly normalize?: string;
   readonly part?: string;
-  readonly other?: boolean;
 }
 
-/**
- * A parameter set that was checked; probabilities are thresholds: f forces a bit to 1, f0 to 0.
- */
+/** A checked parameter set. Probabilities are thresholds; `f` forces a bit to 1 and `f0` to 0. */
 export interface Params {
   readonly encoding: string;
   readonly k: number;
@@ -49,48 +46,46 @@ export interface Params {
   readonly categories: readonly string[];
   readonly normalize: string;
   readonly part: string;
-  readonly other?: boolean;
-  /** What is told in the clear, and the fingerprint without it. */
+  /** Segment of the device, and the fingerprint without it. */
   readonly segment?: Readonly<Record<string, string>>;
   readonly plain?: string;
   readonly fingerprint: string;
   readonly permanentFingerprint: string;
 }
 
-/** A public property of devices, and the values that may be told; all others are told as "other". */
+/** A public property of devices and its listed values. All other values are sent as "other". */
 export type Dimension = readonly [name: string, values: readonly string[]];
 
 export interface MetricDocument {
   readonly name: string;
   readonly description: string;
   readonly owner: string;
-  /** The last day of collection, as 2026-11-30. */
+  /** Last day of collection, as 2026-11-30. */
   readonly expires: string;
   readonly epoch: Epoch;
   readonly interval: Interval;
-  readonly patterns: number;
-  /** The threshold of the share of devices that take part. */
+  /** Threshold of the share of devices that take part. */
   readonly sample: number;
   readonly params: ParamsDocument;
   readonly fingerprint: string;
-  /** A part's threshold is that of its share; the last one has none. */
+  /** Parts with the thresholds of their shares. The last part has no threshold. */
   readonly parts: readonly {
     readonly name: string;
     readonly threshold?: number;
     readonly fingerprint: string;
   }[];
   readonly segments: readonly Dimension[];
-  /** What the metric collects, in plain words. */
+  /** Privacy notice of the metric, in plain words. */
   readonly notice: string;
 }
 
-/** What `rappor collects --json` writes. */
+/** Output of `rappor collects --json`. */
 export interface RegistryDocument {
   readonly v: number;
-  /** The nats that a device may lose in a calendar year, as ECMAScript writes numbers. */
+  /** Nats that a device may lose in a calendar year, as ECMAScript writes numbers. */
   readonly total: string;
   readonly metrics: readonly MetricDocument[];
-  /** The SHA-256 of the rest. */
+  /** SHA-256 of the rest. */
   readonly seal: string;
 }
 
@@ -112,15 +107,15 @@ export interface Registry {
 /** One report as it leaves the device. */
 export interface Report {
   readonly metric: string;
-  /** The fingerprint of its parameters. */
+  /** Fingerprint of its parameters. */
   readonly params: string;
   readonly cohort: number;
   /** In base64url, without padding. */
   readonly bits: string;
 }
 
-/** Why a value has no report; the first five are said before the value is looked at. */
-export type SilentReason =
+/** Reason why a value has no report. The first four are returned before the value is read. */
+export type SkipReason =
   | "no consent"
   | "disabled"
   | "opted out"
@@ -132,18 +127,21 @@ export type SilentReason =
   | "interval";
 
 /**
- * What became of a value: "kept" in memory, or in the store, from where it leaves; "silent", because
- * nothing that its value decides; or "failed", because nothing can be stored and memory is full.
+ * Outcome of `record()`.
+ *
+ * - "recorded": the value is in memory or in the store. One event of the interval is reported.
+ * - "skipped": the metric has no report, whatever the value is.
+ * - "failed": the store does not respond and memory is full.
  */
 export interface Outcome {
-  readonly outcome: "kept" | "silent" | "failed";
-  /** Empty for what is kept. */
-  readonly reason: "" | SilentReason | "memory is full";
+  readonly outcome: "recorded" | "skipped" | "failed";
+  /** Empty for a recorded value. */
+  readonly reason: "" | SkipReason | "memory is full";
 }
 
-/** Why a flush ended; the first three leave nothing waiting. */
+/** Reason why a flush ended. After the first three nothing is queued. */
 export type FlushReason =
-  | "nothing waiting"
+  | "nothing queued"
   | "sent"
   | "refused"
   | "unreachable"
@@ -155,35 +153,35 @@ export type FlushReason =
   | "no consent"
   | "failed";
 
-export interface Flushed {
-  /** Whether nothing waits any more. */
+export interface FlushResult {
+  /** Whether nothing is queued any more. */
   readonly done: boolean;
   readonly reason: FlushReason;
   readonly sent: number;
-  readonly waiting: number;
-  /** The collector's HTTP status or reason, or the name of what failed. */
+  readonly queued: number;
+  /** HTTP status or reason of the collector, or the name of the failure. */
   readonly detail?: string;
-  /** The moment of the next attempt, in seconds since 1970. */
+  /** Time of the next attempt, in seconds since 1970. */
   readonly retryAt?: number;
 }
 
-export interface MetricSpent {
+export interface MetricPrivacySpent {
   readonly nats: number;
-  /** Distinct permanent responses. */
-  readonly patterns: number;
+  /** Number of scopes with a report. Each has one permanent response. */
+  readonly scopes: number;
   readonly reports: number;
 }
 
-/** What a device has spent, in nats. */
-export interface Spent {
+/** Privacy loss of a device, in nats. */
+export interface PrivacySpent {
   readonly nats: number;
-  readonly metrics: Record<string, MetricSpent>;
+  readonly metrics: Record<string, MetricPrivacySpent>;
   /** By calendar year. */
   readonly reserved: Record<number, number>;
 }
 
 /** One upload of one report: its day (UTC) and the very text that left the device. */
-export interface Sent {
+export interface SentUpload {
   readonly day: string;
   readonly id: string;
   readonly body: string;
@@ -192,40 +190,40 @@ export interface Sent {
   readonly status: string;
 }
 
-/** What was verified after an erasure. */
+/** Facts that were verified after an erasure. */
 export interface Withdrawal {
   readonly done: boolean;
   readonly secretGone: boolean;
   readonly left: readonly string[];
 }
 
-export interface Answer {
+export interface TransportResponse {
   readonly status: number;
   readonly body: string;
   /** Seconds. */
   readonly retryAfter?: number;
 }
 
-/** A way to a collector; an aborted signal ends the exchange. */
+/** A way to a collector. An aborted signal ends the exchange. */
 export interface Transport {
-  send(body: string, options: { signal?: AbortSignal }): Promise<Answer>;
+  send(body: string, options: { signal?: AbortSignal }): Promise<TransportResponse>;
 }
 
-/** How much the device keeps. */
-export interface Limits {
+/** Limits of the stored reports and uploads. */
+export interface QueueLimits {
   /**
-   * Reports that wait, besides at most 20 uploads that were tried and those of stopped metrics; the
-   * oldest go first, and are counted.
+   * Largest number of queued reports, beside at most 20 uploads that were tried and the uploads of stopped
+   * metrics. The oldest reports are dropped first, and counted.
    */
   readonly reports: number;
-  /** Bytes of them, about. */
+  /** Largest size of the queued reports in bytes, about. */
   readonly bytes: number;
-  /** Uploads that are remembered for the person to see. */
+  /** Largest number of remembered uploads. */
   readonly log: number;
 }
 
-/** What a page can write at once, as `localStorage`. */
-export interface Shelf {
+/** A storage that can be written synchronously, as `localStorage`. */
+export interface PageStorage {
   readonly length: number;
   key(index: number): string | null;
   getItem(key: string): string | null;
@@ -233,23 +231,23 @@ export interface Shelf {
   removeItem(key: string): void;
 }
 
-/** Where a device's documents are; see indexedDbStore, memoryStore, and fileStore for Node. */
+/** Storage of a device's documents; see indexedDbStore, memoryStore, and fileStore for Node. */
 export interface Store {
-  /** Whether it can hold a CryptoKey. */
+  /** Whether the store can hold a CryptoKey. */
   readonly holdsKeys: boolean;
-  /** What tabs that share the store have in common; undefined without tabs. */
+  /** Name that all tabs with this store share; undefined without tabs. */
   readonly channel: string | undefined;
-  /** Where pages that end leave to the next one what is not stored yet. */
-  readonly shelf?: Shelf;
-  /** Return documents as they are at one moment. */
+  /** Storage of events that a page could not store before it ended. */
+  readonly pageStorage?: PageStorage;
+  /** Read documents of one point in time. */
   read(names: (keyof Documents)[]): Promise<Documents>;
-  /** Let `work` change documents, all of it or nothing, and nobody else at the same time. */
+  /** Change documents by `work`, all of them or none, and exclude every other change meanwhile. */
   update<T>(
     names: (keyof Documents)[],
     work: (documents: Documents) => T,
     options?: { strict?: boolean },
   ): Promise<T>;
-  /** Put these in the place of all documents, which may be damaged. */
+  /** Replace all documents, which may be damaged. */
   clear(documents: Documents): Promise<void>;
   close(): Promise<void>;
 }
@@ -257,80 +255,78 @@ export interface Store {
 export type { Documents };
 
 export interface OpenOptions {
-  /** What the page collects, as `rappor collects --json` writes it. It ships with the page. */
+  /** Registry, as `rappor collects --json` writes it. It is delivered with the page. */
   registry: RegistryDocument;
-  /** The person's answer. `false` computes and sends nothing, and erases what there is. */
+  /** Consent of the person. `false` computes and sends nothing, and erases the device. */
   consent: boolean;
-  /** An https address, or a path of the page's own origin; without it reports wait. */
+  /** An https address, or a path of the page's own origin. Without it nothing is sent. */
   collector?: string;
-  /** For sending, if the collector wants one. */
-  key?: string;
-  /**
-   * A key of the collector's debug door, while a page is built: at each `record` an example value, never
-   * the recorded one, goes there at once under a secret that is thrown away. It needs `collector`.
-   */
-  debug?: string;
-  /** A way to the collector of the program's own. */
+  /** Upload key, if the collector requires one. */
+  uploadKey?: string;
+  /** A transport of the program's own. */
   transport?: Transport;
-  /** The names of the metrics that this person refuses; ParamsError for one text. */
+  /** Names of the metrics that this person refuses; ParamsError for a text. */
   optedOut?: Iterable<string>;
-  /** A lower limit than the registry's total, in nats, for each year or for all together. */
-  caps?: { total?: number; per?: "year" | "life" };
-  limits?: Partial<Limits>;
-  /** Public properties of this device by name, sent in the clear where the registry lists them. */
+  /** A budget below the registry's total, in nats, for each year or for all years together. */
+  budgetCap?: { total?: number; per?: "year" | "life" };
+  queueLimits?: Partial<QueueLimits>;
+  /** Public properties of this device by name, sent without noise where the registry lists them. */
   segment?: Record<string, string>;
   /**
-   * The program's own functions in place of the tables of hosts and public suffixes, which a page
-   * loads if a metric asks for them: of a text, the host or domain as candidates are written.
+   * Functions of the program instead of the tables of hosts and public suffixes, which a page loads if a
+   * metric needs them. They return the host or domain of a text, as candidates are written.
    */
   normalizers?: { host?: (text: string) => string; domain?: (text: string) => string };
-  /** The longest random wait before an upload, in seconds; 60 unless written. */
+  /** Longest random delay before an upload, in seconds. The default is 60. */
   maxDelay?: number;
-  /** Whether reports are sent in the background; without it only `flush` sends. */
+  /** Whether reports are sent in the background. Otherwise only `flush` sends. The default is true. */
   background?: boolean;
-  /** The name of the device's database in this origin; "telemetry" unless written. */
+  /** Name of the device's database in this origin. The default is "telemetry". */
   name?: string;
   /** Another store than a database of this origin. */
   store?: Store;
-  /** For tests. */
+  /** Clock of tests. */
   clock?: Clock;
-  /** For tests. */
+  /** Coins of tests. */
   coins?: Coins;
 }
 
-/** One device's telemetry in one store, which tabs share. */
+/** The telemetry of one device in one store. Tabs share the store. */
 export class Client {
   /**
-   * Open a device within two seconds; it is created at the first use. ParamsError or MetricError for
-   * mistakes of the program, and nothing else: where storage is blocked or does not answer, and in a
-   * page without a secure context, which has no WebCrypto, the client is disabled.
+   * Open a device within two seconds. It is created at its first use. ParamsError or MetricError for
+   * mistakes of the program; every other failure disables the client: storage that is blocked or does not
+   * respond, and a page without a secure context, which has no WebCrypto.
    */
   static open(options: OpenOptions): Promise<Client>;
-  /** Why nothing is recorded, undefined if it is; a store that answers again ends it. */
-  readonly disabled: string | undefined;
-  /** The metrics by name, with what they say to people. */
+  /** Reason why nothing is recorded, undefined if the client is enabled. A store that responds again ends it. */
+  readonly disabledReason: string | undefined;
+  /** Whether there is consent, and nothing disables the client. */
+  readonly isEnabled: boolean;
+  /** The metrics by name, with their texts for people. */
   readonly metrics: ReadonlyMap<string, Metric>;
   /**
-   * Keep a noisy report of a value for sending. It returns at once: what must be stored is stored soon
-   * after, and a page that ends leaves it to the next one. MetricError for a metric that is not in the
-   * registry, ReportError for a value that is not of its kind.
+   * Record a value. The call returns at once and the event is stored soon after; a page that ends defers it
+   * to the next page. MetricError for an unknown metric, ReportError for a value of the wrong kind.
    */
   record(name: string, value: unknown): Outcome;
-  /** Store what is in memory and send what waits now, within `timeout` seconds, 10 unless written. */
-  flush(options?: { timeout?: number }): Promise<Flushed>;
-  /** How many finished reports have no answer yet. */
-  waiting(): Promise<number>;
-  spent(): Promise<Spent>;
-  /** What has left the device, or may have with a page that ended, the very bytes, the oldest first. */
-  log(): Promise<Sent[]>;
-  counters(): Promise<Record<string, number>>;
-  /** Refuse a metric from now on, in all tabs, and drop its waiting reports; the page keeps the choice. */
+  /** Store the events in memory and send queued reports within `timeout` seconds. The default is 10. */
+  flush(options?: { timeout?: number }): Promise<FlushResult>;
+  /** Return the number of finished reports without a response of the collector. */
+  queuedCount(): Promise<number>;
+  /** Return the privacy loss so far. */
+  privacySpent(): Promise<PrivacySpent>;
+  /** Return the uploads that have left the device, or may have left it with a page that ended, the oldest first. */
+  sentUploads(): Promise<SentUpload[]>;
+  /** Return counters of recorded, accepted, dropped and refused reports. */
+  eventCounts(): Promise<Record<string, number>>;
+  /** Refuse a metric from now on, in all tabs, and drop its reports. The page must store the choice. */
   optOut(name: string): Promise<void>;
-  /** End consent: erase everything but the nats reserved, and say within five seconds what remains. */
+  /** Withdraw consent: erase everything but the reserved nats, and return within five seconds what remains. */
   withdraw(): Promise<Withdrawal>;
-  /** Store what is in memory and end the background sender; what waits stays in the store. */
+  /** Store the events in memory and stop the background sender. Queued reports stay in the store. */
   close(): Promise<void>;
 }
 
-/** A database of this origin. */
+/** Return a store in a database of this origin. */
 export function indexedDbStore(name: string): Store;

@@ -1,4 +1,4 @@
-// The door: what a page or a program imports.
+// Public API of the package.
 
 export { Client } from "./src/client.js";
 export { MetricError, ParamsError, RapporError, ReportError } from "./src/errors.js";

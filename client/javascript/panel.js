@@ -2,7 +2,7 @@
 // Give it a client: document.querySelector("rappor-panel").client = client.
 
 /** @typedef {import("./index.js").Client} Client */
-/** @typedef {import("./index.js").Sent} Sent */
+/** @typedef {import("./index.js").SentUpload} Sent */
 
 const STYLE = new CSSStyleSheet(); // no style element: a page's policy may forbid those
 STYLE.replaceSync(`
@@ -26,7 +26,7 @@ export class RapporPanel extends HTMLElement {
   #stop = element("button", { type: "button" }, "Stop and erase");
   #status = element("p", { role: "status" });
   #onVisible = () => {
-    if (document.visibilityState === "visible") this.refresh(); // another tab may have changed it
+    if (document.visibilityState === "visible") this.refresh(); // another tab may have sent or withdrawn
   };
 
   constructor() {
@@ -64,9 +64,9 @@ export class RapporPanel extends HTMLElement {
   async refresh() {
     const client = this.#client;
     if (!client) return;
-    const [sent, spent, waiting] = await Promise.all([client.log(), client.spent(), client.waiting()]);
+    const [sent, spent, queued] = await Promise.all([client.sentUploads(), client.privacySpent(), client.queuedCount()]);
     if (client !== this.#client) return; // there is another one since
-    this.#loss.textContent = lossText(spent.nats, waiting);
+    this.#loss.textContent = lossText(spent.nats, queued);
     this.#sent.replaceChildren(
       sent.length ? table(sent) : element("p", {}, "This browser has no record of anything sent."),
     );
@@ -106,20 +106,20 @@ export class RapporPanel extends HTMLElement {
 customElements.define("rappor-panel", RapporPanel);
 
 /**
- * Say in words what reports have cost.
+ * Return a sentence about the privacy loss and the queued reports.
  * @param {number} nats
- * @param {number} waiting
+ * @param {number} queued
  */
-function lossText(nats, waiting) {
+function lossText(nats, queued) {
   const sure = Math.ceil(1000 / (1 + Math.exp(-nats))) / 10;
-  const wait = waiting === 1 ? "1 report is" : `${waiting} reports are`;
+  const reports = queued === 1 ? "1 report is" : `${queued} reports are`;
   return (
     `Somebody who thought it 50 % likely that this browser has some value is at most ${sure} % sure ` +
-    `after all reports sent so far (privacy loss: epsilon = ${nats.toFixed(2)}). ${wait} waiting to be sent.`
+    `after all reports sent so far (privacy loss: epsilon = ${nats.toFixed(2)}). ${reports} waiting to be sent.`
   );
 }
 
-/** @param {Sent[]} sent */
+/** @param {SentUpload[]} sent */
 function table(sent) {
   const head = ["Day (UTC)", "Metric", "Answer", "Bytes sent"];
   const rows = sent.map(({ day, metric, status, body }) =>

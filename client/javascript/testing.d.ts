@@ -1,4 +1,4 @@
 import type { Documents, Store } from "./index.js";
 
-/** A store that forgets everything with the page; `documents` shows what it holds. */
+/** Return a store in memory. `documents` contains its documents. */
 export function memoryStore(): Store & { documents: Documents };

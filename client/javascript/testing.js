@@ -1,3 +1,3 @@
-// For the tests of programs that embed the client.
+// Public API for tests of programs that embed the client.
 
 export { memoryStore } from "./src/memory_store.js";

@@ -43,7 +43,6 @@ def _metric(metric: Metric, notice: str) -> _Document:
         "expires": metric.expires.isoformat(),
         "epoch": metric.epoch,
         "interval": metric.interval,
-        "patterns": 1,  # the JavaScript client reads it
         "sample": threshold(metric.sample),
         "params": json.loads(metric.params.to_json()),
         "fingerprint": metric.fingerprint,

@@ -1,4 +1,4 @@
-// Bytes as texts, and texts as bytes.
+// Conversions between bytes and texts.
 
 import { ReportError } from "./errors.js";
 
@@ -6,7 +6,7 @@ const ENCODER = new TextEncoder();
 const LONE_SURROGATE = /\p{Surrogate}/u;
 
 /**
- * Return a text in UTF-8. TextEncoder would replace a lone surrogate in silence.
+ * Return a text in UTF-8; ReportError for a lone surrogate, which TextEncoder would replace silently.
  * @param {string} text
  * @returns {Uint8Array}
  */
@@ -18,7 +18,7 @@ export function utf8(text) {
 }
 
 /**
- * Return byte strings one after the other.
+ * Concatenate byte strings.
  * @param {Uint8Array[]} parts
  * @returns {Uint8Array}
  */
@@ -27,12 +27,12 @@ export function concat(...parts) {
 }
 
 /**
- * Return numbers in lower-case hex, bytes unless each has more digits.
+ * Return numbers in lower-case hex with the same number of digits each, two by default.
  * @param {ArrayLike<number>} numbers
  * @param {number} [digits]
  */
 export function hex(numbers, digits = 2) {
-  return Array.from(numbers, (each) => each.toString(16).padStart(digits, "0")).join("");
+  return Array.from(numbers, (number) => number.toString(16).padStart(digits, "0")).join("");
 }
 
 /**
@@ -45,7 +45,7 @@ export function base64url(bytes) {
 }
 
 /**
- * Read what `base64url` wrote; it may raise for any other text.
+ * Return the bytes of a text that `base64url` wrote. Any other text may raise.
  * @param {string} text
  */
 export function fromBase64url(text) {

@@ -1,4 +1,4 @@
-// Days, intervals and epochs of a moment, all in UTC. A moment is in seconds since 1970.
+// Days, intervals and epochs of a timestamp, all in UTC. A timestamp is in seconds since 1970.
 
 /** @typedef {import("../index.js").Clock} Clock */
 /** @typedef {import("../index.js").Interval} Interval */
@@ -7,15 +7,15 @@
 export const DAY = 86_400;
 export const WEEK = 7 * DAY;
 
-const LAST = Date.UTC(9999, 0, 1) / 1000;
+const LAST = Date.UTC(9999, 0, 1) / 1000; // later days have five digits of the year
 const MONDAY = 4 * DAY; // 1970 began on a Thursday
-/** @type {Record<string, number>} */
-const SECONDS = { hour: DAY / 24, day: DAY, week: WEEK, epoch: DAY }; // one day of an epoch
+/** @type {Record<Interval, number>} seconds of an interval; an epoch has one day with a report */
+const SECONDS = { day: DAY, week: WEEK, epoch: DAY };
 /** @type {Record<string, number>} */
 const MONTHS = { year: 12, quarter: 3, month: 1 };
 
 /**
- * Return a clock that is never beyond what a calendar holds; what is no number reads as 1970.
+ * Return a clock that stays between the years 1970 and 9999. NaN reads as 1970.
  * @param {Clock} [clock] the system's unless given
  * @returns {Clock}
  */
@@ -23,7 +23,7 @@ export const bounded = (clock = () => Date.now() / 1000) =>
   () => Math.min(Math.max(clock() || 0, 0), LAST);
 
 /**
- * Return the day of a moment, as 2026-11-30.
+ * Return the day of a timestamp, as 2026-11-30.
  * @param {number} now
  */
 export function dayOf(now) {
@@ -31,7 +31,7 @@ export function dayOf(now) {
 }
 
 /**
- * Return the first moment after a day.
+ * Return the end of a day.
  * @param {string} day
  */
 export function afterDay(day) {
@@ -39,7 +39,7 @@ export function afterDay(day) {
 }
 
 /**
- * Return the year (UTC) of a moment.
+ * Return the year of a timestamp.
  * @param {number} now
  */
 export function yearOf(now) {
@@ -47,7 +47,7 @@ export function yearOf(now) {
 }
 
 /**
- * Return the hour, day or week (from Monday) that holds a moment: when it ends, and its length.
+ * Return the end and the length of the day or week (from Monday) that contains a timestamp.
  * @param {Interval} interval
  * @param {number} now
  */
@@ -58,7 +58,7 @@ export function intervalAt(interval, now) {
 }
 
 /**
- * Return whether an interval begins so late that the clock must have been wrong.
+ * Return whether an interval begins so far ahead that the clock must have been wrong.
  * @param {{ ends: number, seconds: number }} interval
  * @param {number} now
  */
@@ -86,7 +86,7 @@ export function epochsAt(day) {
 }
 
 /**
- * Return the first and the last day of the epoch that holds a day.
+ * Return the first and the last day of the epoch that contains a day.
  * @param {Epoch} epoch
  * @param {string} day
  */

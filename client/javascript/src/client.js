@@ -1,90 +1,90 @@
-// What a program embeds: record values, look at what was sent and spent, withdraw.
+// The client that a page embeds: it records values, shows what was sent, and withdraws.
 //
-// A value is judged and kept in memory at once; what is there goes into the store soon, one transaction
-// after another, and nothing leaves before that. A page that ends leaves the rest to the next one.
+// record() checks a value and keeps it in memory. The events in memory are stored soon, one transaction after
+// another, and nothing is sent before. A page that ends defers the events in memory to the next page.
 
+import { canRelease, drawTag, nextEnd, smallestTag } from "./admission.js";
+import { LONGEST_SLEEP, Sender, elapsed } from "./background.js";
 import { base64url, fromBase64url } from "./bytes.js";
 import { bounded, dayOf, yearOf } from "./calendar.js";
 import { PATIENCE, within } from "./deadline.js";
-import { Damaged, count, newDevice } from "./device.js";
+import { DeferredEvents } from "./deferred_events.js";
 import { readValue } from "./encodings.js";
-import { ALL, erased, isSound } from "./erasing.js";
 import { ParamsError, RapporError } from "./errors.js";
-import { Handover } from "./handover.js";
 import { httpTransport } from "./http_transport.js";
 import { indexedDbStore } from "./indexed_db_store.js";
-import { keepAll } from "./keeping.js";
-import { spentOf } from "./ledger.js";
-import { Maker } from "./making.js";
 import { loadNormalizers } from "./normalizers.js";
-import { FAILED, KEPT, silent } from "./outcomes.js";
-import { metricOf, readRegistry, recordedBy, refusedWith, together } from "./registry.js";
-import { followClock, hasReserved, silentMetrics } from "./reservation.js";
-import { hasDue, nextEnd, smallestTag, tagOf } from "./reservoir.js";
+import { FAILED, RECORDED, skipped } from "./outcome.js";
+import { Preparation } from "./prepared.js";
+import { privacySpent } from "./privacy_spent.js";
+import { metricOf, readRegistry } from "./registry.js";
+import { dateLoss, isReserved, metricsWithoutBudget } from "./reservation.js";
 import { systemCoins } from "./responses.js";
-import { keepParams } from "./scopes.js";
-import { SECRET_BYTES, secretOf } from "./secret.js";
-import { LONGEST_SLEEP, Sender, elapsed } from "./sender.js";
-import { dropMetrics, nWaiting, sentOf } from "./spool.js";
-import { silentUntil } from "./stops.js";
+import { storeParams } from "./scopes.js";
+import { SECRET_BYTES, importSecret } from "./secret.js";
+import { dropMetrics, queuedCount, sentUploads } from "./spool.js";
+import { Damaged, count, newDevice } from "./state.js";
+import { stoppedUntil } from "./stops.js";
 import { tabsOf } from "./tabs.js";
 import { Uploader } from "./uploader.js";
 import { newId } from "./wire.js";
+import { ALL, erase, isSound } from "./withdrawal.js";
+import { storeEvents } from "./writer.js";
 
-/** @typedef {import("../index.js").Flushed} Flushed */
 /** @typedef {import("../index.js").FlushReason} FlushReason */
+/** @typedef {import("../index.js").FlushResult} FlushResult */
 /** @typedef {import("../index.js").Metric} Metric */
 /** @typedef {import("../index.js").OpenOptions} OpenOptions */
 /** @typedef {import("../index.js").Outcome} Outcome */
 /** @typedef {import("../index.js").Registry} Registry */
-/** @typedef {import("../index.js").SilentReason} SilentReason */
+/** @typedef {import("../index.js").SkipReason} SkipReason */
 /** @typedef {import("../documents.js").Device} Device */
 /** @typedef {import("../documents.js").Documents} Documents */
-/** @typedef {import("../documents.js").Recorded} Recorded */
-/** @typedef {import("./keeping.js").Ready} Ready */
+/** @typedef {import("../documents.js").RecordedEvent} RecordedEvent */
 /** @typedef {import("./uploader.js").Step} Step */
-/** @typedef {{ secret: CryptoKey, mark: string, maker: Maker }} Identity */
+/** @typedef {import("./writer.js").ReadyEvent} ReadyEvent */
+/** @typedef {{ secret: CryptoKey, secretId: string, preparation: Preparation }} Identity */
 
-const CHANGING = ALL.slice(1); // all but the identity
-const MOST_EVENTS = 1000; // in memory
+const CHANGING = ALL.slice(1); // all documents but the identity, which never changes
+const MAX_EVENTS = 1000; // in memory
 const RETRY = 10; // seconds until a store that failed is tried again
-const WARN_EVERY = 60;
-const GRACE = 0.5; // seconds for the store beside the timeout of a flush
-const DONE = ["nothing waiting", "sent", "refused"];
+const WARN_EVERY = 60; // seconds between two log lines
+const GRACE = 0.5; // seconds for the store, beside the timeout of a flush
+/** @type {FlushReason[]} reasons after which nothing is queued */
+const DONE = ["nothing queued", "sent", "refused"];
 
-/** The identity has gone, or is another one, since it was read. */
-class Changed extends Error {}
+/** The identity in the store is gone, or is another one than this client opened. */
+class IdentityChanged extends Error {}
 
-/** One device's telemetry in one store, which tabs share. */
+/** The telemetry of one device in one store. Tabs share the store. */
 export class Client {
   /** @type {Registry} */ #registry;
   /** @type {import("../index.js").Store} */ #store;
-  /** @type {{ coins: import("../index.js").Coins, clock: import("../index.js").Clock, limits: import("../index.js").Limits, caps: { total: number, per: "year" | "life" }, normalizers: OpenOptions["normalizers"] }} */
+  /** @type {{ coins: import("../index.js").Coins, clock: import("../index.js").Clock, limits: import("../index.js").QueueLimits, cap: { total: number, per: "year" | "life" }, normalizers: OpenOptions["normalizers"] }} */
   #settings;
   /** @type {boolean} */ #consent;
   /** @type {Set<string>} */ #optedOut = new Set();
   /** @type {Identity | undefined} */ #identity;
-  /** @type {Device | undefined} as it was last seen; another tab may have changed it since */
+  /** @type {Device | undefined} the device of the last transaction; another tab may have changed it since */
   #seen;
-  /** @type {{ device?: Device, year?: number, names: Set<string> }} who has no room in the budget */
-  #silent = { names: new Set() };
-  /** @type {import("../documents.js").Pending | undefined} what leaves if the page ends now */
+  /** @type {{ device?: Device, year?: number, names: Set<string> }} metrics without budget, as last computed */
+  #withoutBudget = { names: new Set() };
+  /** @type {import("../documents.js").QueuedUpload | undefined} the upload that leaves if the page ends now */
   #atHand;
-  /** @type {string | undefined} */ #disabled;
+  /** @type {string | undefined} */ #disabledReason;
   #failures = 0;
   #warned = -Infinity;
-  /** @type {Recorded[]} */ #queue = [];
+  /** @type {RecordedEvent[]} */ #inMemory = [];
   #page = "";
   #seq = 0;
   #dropped = 0;
-  /** @type {Handover} */ #handover;
+  /** @type {DeferredEvents} */ #deferred;
   /** @type {Promise<unknown> | undefined} */ #committing;
   /** @type {Promise<Identity> | undefined} */ #beginning;
-  /** @type {ReturnType<typeof setTimeout> | undefined} */ #again;
+  /** @type {ReturnType<typeof setTimeout> | undefined} */ #retry;
   /** @type {import("./tabs.js").Tabs} */ #tabs;
   /** @type {Uploader | undefined} */ #uploader;
   /** @type {Sender | undefined} */ #sender;
-  /** @type {import("./debug_door.js").DebugDoor | undefined} */ #door;
 
   /**
    * @param {Registry} registry
@@ -93,20 +93,20 @@ export class Client {
    * @param {import("../index.js").Transport} [transport]
    */
   constructor(registry, options, store, transport) {
-    const { caps, clock, coins = systemCoins, limits, normalizers, optedOut = [] } = options;
+    const { budgetCap, clock, coins = systemCoins, normalizers, optedOut = [], queueLimits } = options;
     this.#registry = registry;
     this.#store = store;
     this.#consent = options.consent;
     this.#settings = {
       coins,
       clock: bounded(clock),
-      limits: { reports: 200, bytes: 200_000, log: 200, ...limits },
-      caps: { total: Infinity, per: "year", ...caps },
+      limits: { reports: 200, bytes: 200_000, log: 200, ...queueLimits },
+      cap: { total: Infinity, per: "year", ...budgetCap },
       normalizers,
     };
-    check(this.#settings);
-    demand(typeof optedOut !== "string", "optedOut must be a list of names");
-    this.#handover = new Handover(store);
+    checkSettings(this.#settings);
+    check(typeof optedOut !== "string", "optedOut must be a list of names");
+    this.#deferred = new DeferredEvents(store);
     for (const name of optedOut) this.#refuse(name);
     this.#tabs = tabsOf(store.channel, (name) => (name ? this.#refuse(name) : this.#forget()));
     if (transport) {
@@ -115,425 +115,420 @@ export class Client {
         transport,
         update: (work, strict) => within(this.#update(CHANGING, work, strict)),
         prepare: (documents) => this.#dropOptedOut(documents),
-        together: (name) => together(registry, name),
-        pace: (name) => registry.metrics.get(name) ?? { interval: "week" },
+        // An earlier registry had the metric, with an interval of a week at most.
+        paceOf: (name) => registry.metrics.get(name) ?? { interval: "week" },
       });
       const { maxDelay = 60, background = true } = options;
-      demand(maxDelay >= 0 && maxDelay < Infinity, "maxDelay must be seconds, at least 0");
+      check(maxDelay >= 0 && maxDelay < Infinity, "maxDelay must be seconds, at least 0");
       if (background) this.#sender = new Sender((isBacklog) => this.#step({ isBacklog }), { ...this.#settings, maxDelay });
     }
-    globalThis.addEventListener?.("pagehide", this.#leave);
-    globalThis.document?.addEventListener("visibilitychange", this.#handOver);
+    globalThis.addEventListener?.("pagehide", this.#endPage);
+    globalThis.document?.addEventListener("visibilitychange", this.#defer);
   }
 
   /**
-   * Open a device; see index.d.ts for the options.
+   * Open a device. index.d.ts documents the options.
    * @param {OpenOptions} options
    * @returns {Promise<Client>}
    */
   static async open(options) {
-    const { name = "telemetry", consent, store = indexedDbStore(name), collector, key } = options;
-    const { debug, segment = {} } = options;
-    demand(typeof consent === "boolean", "consent must be true or false");
-    const isNamed = Object.values(segment).every((value) => typeof value === "string");
-    demand(isNamed, "segment must be texts by name");
-    // before what may be wrong with the program
-    if (!consent) await within(erased(store, options.clock)).catch(() => {}); // it goes on
-    const transport = options.transport ?? (collector ? httpTransport(collector, key) : undefined);
+    const { name = "telemetry", consent, store = indexedDbStore(name), collector, uploadKey } = options;
+    const { segment = {} } = options;
+    check(typeof consent === "boolean", "consent must be true or false");
+    const isRecord = Object.values(segment).every((value) => typeof value === "string");
+    check(isRecord, "segment must be texts by name");
+    // The erasure comes first: a mistake in another option must not keep data without consent.
+    if (!consent) await within(erase(store, options.clock)).catch(() => {}); // it continues in the background
+    const transport = options.transport ?? (collector ? httpTransport(collector, uploadKey) : undefined);
     const isSecure = Boolean(globalThis.crypto?.subtle);
     const registry = isSecure ? await readRegistry(options.registry, segment) : { total: 0, metrics: new Map() };
-    demand(!debug || collector, "debug must have a collector");
     const client = new Client(registry, options, store, transport);
-    if (debug && consent && isSecure) {
-      const { DebugDoor } = await import("./debug_door.js"); // for developers only
-      const told = await readRegistry(options.registry);
-      client.#door = new DebugDoor(told, httpTransport(String(collector), debug, "/v1/debug"));
-    }
     if (!isSecure) client.#disable("a page must be of https or of localhost");
     else if (consent) await client.#safely(() => client.#begin());
     return client;
   }
 
-  /** Why nothing is recorded, undefined if it is; a store that answers again ends it. */
-  get disabled() {
-    return this.#disabled;
+  /** Reason why nothing is recorded, undefined if the client is enabled. A store that responds again ends it. */
+  get disabledReason() {
+    return this.#disabledReason;
   }
 
-  /** The metrics, by name, with what they say to people. */
+  /** Whether there is consent, and nothing disables the client. */
+  get isEnabled() {
+    return this.#consent && this.#disabledReason === undefined;
+  }
+
+  /** The metrics by name, with their texts for people. */
   get metrics() {
     return this.#registry.metrics;
   }
 
   /**
-   * Keep a noisy report of a value for sending.
+   * Record a value of a metric.
    * @param {string} name
    * @param {unknown} value
    * @returns {Outcome}
    */
   record(name, value) {
-    if (this.#disabled && !this.#registry.metrics.size) return silent("disabled"); // none could be read
-    const metrics = recordedBy(this.#registry, name);
-    const now = this.#settings.clock();
-    const refusal = this.#refusal(metrics[0], dayOf(now));
-    if (refusal) return silent(refusal);
-    this.#door?.show(name);
-    const read = metrics.map(({ params }) => readValue(params, value)); // before the secret is touched
+    // Without WebCrypto no registry could be read, so no name can be checked.
+    if (this.#disabledReason && !this.#registry.metrics.size) return skipped("disabled");
+    const metric = metricOf(this.#registry, name);
+    const timestamp = this.#settings.clock();
+    const reason = this.#skipReason(metric, dayOf(timestamp));
+    if (reason) return skipped(reason);
+    const { input, fits } = readValue(metric.params, value); // before the secret is used
     const event = {
       page: this.#page,
       seq: this.#seq,
       name,
-      told: read.map(({ told }) => told),
-      params: metrics.map(({ fingerprint }) => fingerprint),
-      now,
-      tag: tagOf(this.#settings.coins),
-      isFit: read[0].isFit,
+      input,
+      params: metric.fingerprint,
+      timestamp,
+      tag: drawTag(this.#settings.coins),
+      fits,
     };
-    const outcome = this.#judged(metrics, event);
+    const outcome = this.#outcomeWithoutStore(metric, event);
     if (outcome) return outcome;
-    if (this.#queue.length >= MOST_EVENTS) {
+    if (this.#inMemory.length >= MAX_EVENTS) {
       this.#dropped += 1;
       return FAILED;
     }
     this.#seq += 1;
-    this.#queue.push(event);
+    this.#inMemory.push(event);
     this.#commit();
-    if (globalThis.document?.hidden) this.#handOver(); // it may end at once
-    return KEPT;
+    if (globalThis.document?.hidden) this.#defer(); // a hidden page may end without a further event
+    return RECORDED;
   }
 
   /**
-   * Send what waits now, within some seconds, and say why it ended.
+   * Send queued reports within some seconds, and return why the flush ended.
    * @param {{ timeout?: number }} options
-   * @returns {Promise<Flushed>}
+   * @returns {Promise<FlushResult>}
    */
   async flush({ timeout = 10 } = {}) {
-    demand(timeout >= 0, "timeout must be seconds, at least 0");
-    const hurry = { deadline: elapsed() + timeout, tried: new Set(), isOver: false };
-    const whole = this.#safely(() => this.#flushed(hurry), flushed("failed"), timeout + GRACE);
-    return whole.finally(() => (hurry.isOver = true));
+    check(timeout >= 0, "timeout must be seconds, at least 0");
+    const options = { deadline: elapsed() + timeout, tried: new Set(), isOver: false };
+    const flushing = this.#safely(() => this.#flush(options), flushResult("failed"), timeout + GRACE);
+    return flushing.finally(() => (options.isOver = true));
   }
 
-  /** Return how many finished reports have no answer yet. */
-  waiting() {
-    return this.#look(({ spool }) => nWaiting(spool), 0);
+  /** Return the number of finished reports without a response of the collector. */
+  queuedCount() {
+    return this.#query(({ spool }) => queuedCount(spool), 0);
   }
 
-  /** Return the loss so far, in nats: in all, by metric, and what is reserved by year. */
-  spent() {
-    return this.#look(({ device }) => spentOf(device), spentOf(newDevice()));
+  /** Return the privacy loss so far in nats, in all and by metric, and the nats reserved by year. */
+  privacySpent() {
+    return this.#query(({ device }) => privacySpent(device), privacySpent(newDevice()));
   }
 
-  /** Return what has left the device, the very bytes, the oldest first. */
-  log() {
-    return this.#look(({ spool, log }) => sentOf(spool, log, this.#atHand), []);
+  /** Return the uploads that have left the device, the very bytes, the oldest first. */
+  sentUploads() {
+    return this.#query(({ spool, log }) => sentUploads(spool, log, this.#atHand), []);
   }
 
-  /** Return how many reports were recorded, accepted, dropped or refused, and why. */
-  async counters() {
-    const counted = await this.#look(({ device }) => ({ ...device.counters }), {});
-    return this.#failures ? { ...counted, failures: this.#failures } : counted;
+  /** Return the numbers of recorded, accepted, dropped and refused reports by event. */
+  async eventCounts() {
+    const counters = await this.#query(({ device }) => ({ ...device.counters }), {});
+    return this.#failures ? { ...counters, failures: this.#failures } : counters;
   }
 
   /**
-   * Refuse a metric from now on and drop its waiting reports. The page keeps the choice.
+   * Refuse a metric from now on and drop its reports. The page must store the choice.
    * @param {string} name
    */
   async optOut(name) {
     this.#refuse(metricOf(this.#registry, name).name);
-    this.#tabs.tell(name);
-    await this.#safely(() => this.#update(CHANGING, (all) => this.#dropOptedOut(all)));
+    this.#tabs.notify(name);
+    await this.#safely(() => this.#update(CHANGING, (documents) => this.#dropOptedOut(documents)));
   }
 
-  /** End consent: erase everything but the nats reserved, and say what was verified. */
+  /** Withdraw consent: erase everything but the reserved nats, and return what was verified. */
   async withdraw() {
     this.#forget();
-    return erased(this.#store, this.#settings.clock);
+    return erase(this.#store, this.#settings.clock);
   }
 
-  /** Store what is in memory and end the background sender; what waits stays in the store. */
+  /** Store the events in memory and stop the background sender. Queued reports stay in the store. */
   async close() {
-    await this.#door?.close();
     this.#stopSending();
     await this.#safely(() => this.#commit().then(() => this.#store.close()));
-    this.#handOver();
+    this.#defer();
     this.#stopListening();
     this.#tabs.close();
   }
 
   /**
-   * Return why nothing of a metric is looked at.
+   * Return why a metric is skipped whatever its value.
    * @param {Metric} metric
    * @param {string} today
-   * @returns {SilentReason | undefined}
+   * @returns {SkipReason | undefined}
    */
-  #refusal(metric, today) {
+  #skipReason(metric, today) {
     if (!this.#consent) return "no consent";
-    const isRetried = !this.#identity && !this.#beginning; // the store may answer by now
-    if (isRetried) this.#safely(() => this.#begin());
-    if (this.#disabled) return "disabled";
+    // A store that failed at the opening may respond by now.
+    const mayBegin = !this.#identity && !this.#beginning;
+    if (mayBegin) this.#safely(() => this.#begin());
+    if (this.#disabledReason) return "disabled";
     if (this.#optedOut.has(metric.name)) return "opted out";
     return today > metric.expires ? "expired" : undefined;
   }
 
   /**
-   * Return what becomes of a value that the store need not know of: its metric is silent, or another
-   * report of the interval leaves in any case. undefined if the store must know.
-   * @param {Metric[]} metrics
-   * @param {Recorded} event
+   * Return the outcome of an event that the store need not know: the metric is skipped, or another event of
+   * the interval wins in any case. Return undefined if the store must decide.
+   * @param {Metric} metric
+   * @param {RecordedEvent} event
    * @returns {Outcome | undefined}
    */
-  #judged(metrics, { now, tag }) {
-    const [device, maker] = [this.#seen, this.#identity?.maker];
-    if (!device || !maker) return undefined;
-    const [asked] = metrics;
-    const day = dayOf(now);
-    if (silentUntil(device, together(this.#registry, asked.name), now)) return silent("stopped");
-    if (!this.#hasRoom(device, metrics, now)) return silent("budget");
-    const silence = maker.silence(device, asked, day);
-    if (silence) return silent(silence);
-    const isReserved = metrics.every((metric) => hasReserved(device, metric, yearOf(now)));
-    if (asked.interval === "none" || !isReserved || hasDue(device, now)) return undefined;
-    const smallest = smallestTag(device, metrics, now);
-    if (smallest === undefined) return silent("interval");
-    return tag >= smallest ? KEPT : undefined;
+  #outcomeWithoutStore(metric, { timestamp, tag }) {
+    const [device, preparation] = [this.#seen, this.#identity?.preparation];
+    if (!device || !preparation) return undefined;
+    if (stoppedUntil(device, metric.name, timestamp)) return skipped("stopped");
+    if (!this.#hasBudget(device, metric, timestamp)) return skipped("budget");
+    const reason = preparation.skipReason(device, metric, dayOf(timestamp));
+    if (reason) return skipped(reason);
+    const mustReserve = !isReserved(device, metric, yearOf(timestamp));
+    if (mustReserve || canRelease(device, timestamp)) return undefined;
+    const smallest = smallestTag(device, metric, timestamp);
+    if (smallest === undefined) return skipped("interval");
+    return tag >= smallest ? RECORDED : undefined;
   }
 
-  /** Bring what is in memory into the store, one batch after another; it never rejects. */
+  /** Store the events in memory, one batch after another. The promise never rejects. */
   #commit() {
-    this.#committing ??= this.#committed();
+    this.#committing ??= this.#storeAll();
     return this.#committing;
   }
 
-  async #committed() {
+  async #storeAll() {
     try {
-      await undefined; // what is recorded in one go is one batch
-      /** @type {Map<Recorded, Ready>} */
+      await undefined; // all events of one task become one batch
+      /** @type {Map<RecordedEvent, ReadyEvent>} */
       const ready = new Map();
-      while (this.#consent && this.#queue.length) {
-        clearTimeout(this.#again);
-        this.#again = setTimeout(() => this.#commit(), 1000 * RETRY); // if this one fails
-        /** @type {any} */ (this.#again).unref?.(); // in Node it keeps no program alive
-        const { maker } = this.#identity ?? (await this.#begin());
-        const fresh = this.#queue.filter((event) => !ready.has(event));
-        for (const each of await Promise.all(fresh.map((event) => this.#made(maker, event)))) {
-          ready.set(each.event, each);
-        }
-        const batch = this.#queue.flatMap((event) => ready.get(event) ?? []);
-        const n = await within(this.#stored(batch));
-        if (n < batch.length) await maker.complete(batch[n].answers);
+      while (this.#consent && this.#inMemory.length) {
+        clearTimeout(this.#retry);
+        this.#retry = setTimeout(() => this.#commit(), 1000 * RETRY); // in case this attempt fails
+        /** @type {any} */ (this.#retry).unref?.(); // in Node it keeps no program alive
+        const { preparation } = this.#identity ?? (await this.#begin());
+        const fresh = this.#inMemory.filter((event) => !ready.has(event));
+        const prepared = await Promise.all(fresh.map((event) => this.#prepare(preparation, event)));
+        for (const item of prepared) ready.set(item.event, item);
+        const batch = this.#inMemory.flatMap((event) => ready.get(event) ?? []);
+        const n = await within(this.#storeBatch(batch));
+        // The first event that was not stored begins a scope: it needs its permanent response.
+        const { admissible } = batch[n] ?? {};
+        if (admissible) await preparation.addPermanent(admissible.value);
         if (n) this.#sender?.nudge();
       }
-      clearTimeout(this.#again);
+      clearTimeout(this.#retry);
     } catch (error) {
-      this.#failed(error);
+      this.#handleFailure(error);
     } finally {
       this.#committing = undefined;
     }
   }
 
   /**
-   * Store the first values of some, and return how many.
-   * @param {Ready[]} batch
+   * Store the first events of a batch, and return their number.
+   * @param {ReadyEvent[]} batch
    * @returns {Promise<number>}
    */
-  async #stored(batch) {
+  async #storeBatch(batch) {
     const dropped = this.#dropped;
-    const n = await this.#update(["device", "spool"], (all) => {
-      if (dropped) count(all.device, "dropped_full", dropped);
-      return keepAll(all, batch, this.#settings, (own, metrics, now) => this.#speaks(own, metrics, now));
+    const n = await this.#update(["device", "spool"], (documents) => {
+      if (dropped) count(documents.device, "dropped_full", dropped);
+      return storeEvents(documents, batch, this.#settings, (device, metric, now) =>
+        this.#mayReport(device, metric, now),
+      );
     });
     this.#dropped -= dropped;
-    this.#settle(batch.slice(0, n).map(({ event }) => event));
+    this.#forgetEvents(batch.slice(0, n).map(({ event }) => event));
     return n;
   }
 
   /**
-   * Make what may enter the scopes of a value's metrics; nothing where they are silent by now, or
-   * others than when it was recorded.
-   * @param {Maker} maker
-   * @param {Recorded} event
-   * @returns {Promise<Ready>}
+   * Prepare the value of an event. An event is not admissible if its metric is skipped by now, or if the
+   * registry has another parameter set than when the event was recorded by an earlier page.
+   * @param {Preparation} preparation
+   * @param {RecordedEvent} event
+   * @returns {Promise<ReadyEvent>}
    */
-  async #made(maker, event) {
-    const device = /** @type {Device} */ (this.#seen); // there is one where there is an identity
-    const names = together(this.#registry, event.name);
-    const metrics = names.flatMap((name) => this.#registry.metrics.get(name) ?? []);
-    const day = dayOf(event.now);
-    const isSame = metrics.map(({ fingerprint }) => fingerprint).join() === event.params.join();
-    if (isSame) await maker.place(device, metrics[0], day);
-    const isSilent = !isSame || maker.silence(device, metrics[0], day);
-    const speaking = isSilent ? [] : metrics;
-    const entering = speaking.map((metric, i) => maker.entering(device, metric, event.told[i], day));
-    return { event, metrics: speaking, answers: await Promise.all(entering) };
+  async #prepare(preparation, event) {
+    const device = /** @type {Device} */ (this.#seen); // defined together with the identity
+    const metric = this.#registry.metrics.get(event.name);
+    const day = dayOf(event.timestamp);
+    if (metric?.fingerprint !== event.params) return { event };
+    await preparation.decide(device, metric, day);
+    if (preparation.skipReason(device, metric, day)) return { event };
+    return { event, admissible: { metric, value: await preparation.prepare(device, metric, event.input, day) } };
   }
 
-  /** Leave what is not in the store yet to the next page, for this one may end. */
-  #handOver = () => {
+  /** Defer the events in memory to the next page, because this one may end. */
+  #defer = () => {
     const secret = this.#identity?.secret;
-    if (secret && this.#handover.leave(this.#queue)) {
-      this.#safely(() => this.#handover.prepare(secret)); // if the page goes on
+    if (secret && this.#deferred.defer(this.#inMemory)) {
+      this.#safely(() => this.#deferred.prepare(secret)); // if the page goes on
     }
   };
 
-  /** @param {import("./uploader.js").FlushHurry} hurry */
-  async #flushed(hurry) {
+  /** @param {import("./uploader.js").FlushOptions} options */
+  async #flush(options) {
     /** @type {Step[]} */
     const steps = [];
-    const { deadline, tried } = hurry;
+    const { deadline, tried } = options;
     if (this.#consent && !this.#identity) await this.#begin();
     await this.#commit();
-    while (this.#consent && this.#uploader && !hurry.isOver) {
-      const step = await this.#step(hurry);
+    while (this.#consent && this.#uploader && !options.isOver) {
+      const step = await this.#step(options);
       steps.push(step);
       if (step.id) tried.add(step.id);
-      const waiting = step.waiting || (await this.waiting()); // also what is in memory only
+      // Events that could not be stored are queued, too: otherwise a full disk would look like success.
+      const queued = step.queued || (await this.queuedCount()) || this.#inMemory.length;
       const pause = Math.max(step.due - this.#settings.clock(), 0);
-      if (!waiting || pause >= deadline - elapsed()) return summedUp(steps, waiting);
-      const sleep = 1000 * Math.min(pause, LONGEST_SLEEP); // no timer takes more than 24 days
+      if (!queued || pause >= deadline - elapsed()) return summaryOf(steps, queued);
+      const sleep = 1000 * Math.min(pause, LONGEST_SLEEP); // a timer takes 24 days at most
       await new Promise((resolve) => setTimeout(resolve, sleep));
     }
-    const waiting = await this.waiting();
+    const queued = await this.queuedCount();
     const reason = this.#consent ? "no collector" : "no consent";
-    return flushed(waiting ? reason : "nothing waiting", { waiting });
+    return flushResult(queued ? reason : "nothing queued", { queued });
   }
 
   /**
-   * Take one step of sending, which no other tab takes at the same time.
-   * @param {import("./uploader.js").Hurry} [hurry]
+   * Take one step of sending, unless another tab takes one.
+   * @param {import("./uploader.js").StepOptions} [options]
    * @returns {Promise<Step>}
    */
-  async #step(hurry) {
+  async #step(options) {
     const uploader = /** @type {Uploader} */ (this.#uploader);
     const busy = { due: this.#settings.clock() + 1, reason: /** @type {const} */ ("busy") };
-    const step = () => this.#tabs.alone(() => uploader.step(hurry), busy);
+    const step = () => this.#tabs.exclusively(() => uploader.step(options), busy);
     const failed = { due: this.#settings.clock() + 3600, reason: /** @type {const} */ ("failed") };
     return this.#safely(step, failed, Infinity);
   }
 
   /** @param {string} name */
   #refuse(name) {
-    for (const each of refusedWith(this.#registry, name)) this.#optedOut.add(each);
-    this.#uploader?.drop();
-    this.#settle([]);
+    this.#optedOut.add(name);
+    this.#uploader?.dropClaim();
+    this.#forgetEvents([]);
   }
 
   /**
-   * Let neither what is stored nor what the person has refused wait in memory, or for the next page.
-   * @param {Recorded[]} stored
+   * Forget events that are stored, and events of metrics that the person has refused.
+   * @param {RecordedEvent[]} stored
    */
-  #settle(stored) {
+  #forgetEvents(stored) {
     const isDone = new Set(stored);
-    this.#queue = this.#queue.filter((event) => !isDone.has(event) && !this.#optedOut.has(event.name));
-    this.#handover.settle(this.#queue);
+    this.#inMemory = this.#inMemory.filter((event) => !isDone.has(event) && !this.#optedOut.has(event.name));
+    this.#deferred.removeStored(this.#inMemory);
   }
 
   /** @param {Required<Documents>} documents */
   #dropOptedOut({ device, spool, log }) {
     const { clock, limits } = this.#settings;
-    const at = { now: clock(), limits, atHand: this.#atHand };
-    dropMetrics(device, spool, log, this.#optedOut, at);
+    const context = { now: clock(), limits, atHand: this.#atHand };
+    dropMetrics(device, spool, log, this.#optedOut, context);
   }
 
-  /** Send the upload at hand while the page ends. If no answer is seen, it is sent once more. */
-  #leave = () => {
-    this.#handOver();
+  /** Send the upload at hand while the page ends. Its response is never seen, so it is sent once more. */
+  #endPage = () => {
+    this.#defer();
     const [upload, seen] = [this.#atHand, this.#seen];
     this.#atHand = undefined;
     if (!upload || !seen || this.#optedOut.has(upload.metric)) return;
-    this.#safely(async () => this.#uploader?.leave(seen, upload));
+    this.#safely(async () => this.#uploader?.sendAtPageEnd(seen, upload));
   };
 
-  /** Become the store's device, or a new one, once at a time; who does not answer is asked again. */
+  /** Open the identity, in one attempt at a time. A store that does not respond is asked again later. */
   #begin() {
-    this.#beginning ??= within(this.#begun()).finally(() => (this.#beginning = undefined));
+    this.#beginning ??= within(this.#openIdentity()).finally(() => (this.#beginning = undefined));
     return this.#beginning;
   }
 
-  /** Find the device, or make one, and bring it in line with the person's choices. */
-  async #begun() {
+  /** Read the identity of the store or create one, and apply the choices of the person. */
+  async #openIdentity() {
     const bytes = crypto.getRandomValues(new Uint8Array(SECRET_BYTES));
     const fresh = {
-      mark: newId(),
-      secret: this.#store.holdsKeys ? await secretOf(bytes) : base64url(bytes),
+      secretId: newId(),
+      secret: this.#store.holdsKeys ? await importSecret(bytes) : base64url(bytes),
     };
     bytes.fill(0);
-    const old = Number((await this.#store.read(["device"])).device?.v) === 1;
-    const takenOver = old ? (await import("./version_1.js")).takenOver : undefined;
     const now = this.#settings.clock();
     const metrics = [...this.#registry.metrics.values()];
     const { identity, device, spool } = await this.#store.update(
       ALL,
-      (all) => {
-        if (!this.#consent) throw new Changed(); // it was withdrawn meanwhile
-        if (Number(all.device?.v) === 1) all.device = takenOver?.(all.device);
-        if (!all.identity && !all.device?.mark) {
-          Object.assign(all, { identity: fresh, device: newDevice(fresh.mark, all.device) });
+      (documents) => {
+        if (!this.#consent) throw new IdentityChanged(); // consent was withdrawn meanwhile
+        if (!documents.identity && !documents.device?.secretId) {
+          const device = newDevice(fresh.secretId, documents.device);
+          Object.assign(documents, { identity: fresh, device });
         }
-        if (!all.identity || !isSound(all)) throw new Damaged();
-        const documents = whole(all);
-        this.#dropOptedOut(documents);
-        followClock(documents.device, yearOf(now));
-        keepParams(documents.device, metrics);
-        return documents;
+        if (!documents.identity || !isSound(documents)) throw new Damaged();
+        const complete = withDefaults(documents);
+        this.#dropOptedOut(complete);
+        dateLoss(complete.device, yearOf(now));
+        storeParams(complete.device, metrics);
+        return complete;
       },
       { strict: true },
     );
-    const secret = await keyOf(identity.secret);
+    const secret = await readSecret(identity.secret);
     const normalizers = new Set(metrics.map(({ params }) => params.normalize));
     await loadNormalizers(normalizers, this.#settings.normalizers);
-    const maker = new Maker(secret);
-    await Promise.all(metrics.map((metric) => maker.place(device, metric, dayOf(now))));
-    if (this.#identity) return this.#identity; // this answer comes late, and another one came meanwhile
+    const preparation = new Preparation(secret);
+    await Promise.all(metrics.map((metric) => preparation.decide(device, metric, dayOf(now))));
+    if (this.#identity) return this.#identity; // an attempt that was given up ends after a later one
     this.#page ||= newId();
-    this.#queue.unshift(...(await this.#handover.found(secret)));
-    this.#settle([]);
-    await this.#handover.prepare(secret);
-    if (!this.#consent) throw new Changed();
+    this.#inMemory.unshift(...(await this.#deferred.read(secret)));
+    this.#forgetEvents([]);
+    await this.#deferred.prepare(secret);
+    if (!this.#consent) throw new IdentityChanged();
     this.#seen = device;
-    this.#identity = { secret, mark: identity.mark, maker };
-    this.#disabled = undefined;
-    const waiting = nWaiting(spool);
-    const isLeft = waiting || this.#queue.length || nextEnd(device) < Infinity;
-    this.#commit().then(() => isLeft && this.#sender?.catchUp(waiting));
-    const without = metrics.filter((metric) => !this.#hasRoom(device, [metric], now));
+    this.#identity = { secret, secretId: identity.secretId, preparation };
+    this.#disabledReason = undefined;
+    const queued = queuedCount(spool);
+    const hasBacklog = queued || this.#inMemory.length || nextEnd(device) < Infinity;
+    this.#commit().then(() => hasBacklog && this.#sender?.catchUp(queued));
+    const without = metrics.filter((metric) => !this.#hasBudget(device, metric, now));
     if (without.length) this.#warn(`no room in the budget for ${without.map(({ name }) => name)}`);
     return this.#identity;
   }
 
   /**
-   * Return whether metrics have room in the budget and are not stopped; values do not matter.
+   * Return whether a metric has budget and is not stopped. Values do not matter.
    * @param {Device} device
-   * @param {Metric[]} metrics
+   * @param {Metric} metric
    * @param {number} now
    */
-  #speaks(device, metrics, now) {
-    const names = metrics.map(({ name }) => name);
-    return this.#hasRoom(device, metrics, now) && !silentUntil(device, names, now);
+  #mayReport(device, metric, now) {
+    return this.#hasBudget(device, metric, now) && !stoppedUntil(device, metric.name, now);
   }
 
   /**
    * @param {Device} device
-   * @param {Metric[]} metrics
+   * @param {Metric} metric
    * @param {number} now
    */
-  #hasRoom(device, metrics, now) {
+  #hasBudget(device, metric, now) {
     const year = yearOf(now);
-    if (this.#silent.device !== device || this.#silent.year !== year) {
-      const names = silentMetrics(device, this.#registry, this.#limits(), year);
-      this.#silent = { device, year, names };
+    if (this.#withoutBudget.device !== device || this.#withoutBudget.year !== year) {
+      const names = metricsWithoutBudget(device, this.#registry, this.#natLimits(), year);
+      this.#withoutBudget = { device, year, names };
     }
-    return !metrics.some(({ name }) => this.#silent.names.has(name));
+    return !this.#withoutBudget.names.has(metric.name);
   }
 
-  #limits() {
-    const { total, per } = this.#settings.caps;
-    const own = this.#registry.total;
-    if (per === "life") return { year: own, life: total };
-    return { year: Math.min(own, total), life: Infinity };
+  #natLimits() {
+    const { total, per } = this.#settings.cap;
+    const ofRegistry = this.#registry.total;
+    if (per === "life") return { year: ofRegistry, life: total };
+    return { year: Math.min(ofRegistry, total), life: Infinity };
   }
 
   /**
-   * Change documents of this identity, all of it or nothing. Device and spool are among them.
+   * Change documents of this identity, all of them or none. Device and spool must be among them.
    * @template T
    * @param {(keyof Documents)[]} names
    * @param {(documents: Required<Documents>) => T} work
@@ -544,39 +539,41 @@ export class Client {
     if (this.#consent && !this.#identity) await this.#begin();
     const [result, device, upload] = await this.#store.update(
       names,
-      (all) => {
-        if (!this.#identity || all.device?.mark !== this.#identity.mark) throw new Changed();
-        if (!isSound(all)) throw new Damaged();
-        const documents = /** @type {Required<Documents>} */ (all); // #begin has written each
-        const result = work(documents);
+      (documents) => {
+        const isSame = this.#identity && documents.device?.secretId === this.#identity.secretId;
+        if (!isSame) throw new IdentityChanged();
+        if (!isSound(documents)) throw new Damaged();
+        const complete = /** @type {Required<Documents>} */ (documents); // #openIdentity wrote all of them
+        const result = work(complete);
         const isPage = this.#sender && this.#store.channel !== undefined;
-        const upload = isPage && this.#uploader?.atHand(documents, this.#atHand);
-        return /** @type {const} */ ([result, documents.device, upload || undefined]);
+        const upload = isPage && this.#uploader?.uploadAtHand(complete, this.#atHand);
+        return /** @type {const} */ ([result, complete.device, upload || undefined]);
       },
       { strict },
     );
-    if (this.#identity) [this.#seen, this.#atHand] = [device, upload]; // no withdrawal meanwhile
+    // A withdrawal during the transaction has forgotten the identity.
+    if (this.#identity) [this.#seen, this.#atHand] = [device, upload];
     return result;
   }
 
   /**
-   * Ask the store, after what is in memory is there; answer with `otherwise` where there is nothing,
-   * or it cannot be read.
+   * Return a property of the documents, after the events in memory are stored. Return `otherwise` for an
+   * empty store or a store that cannot be read.
    * @template T
-   * @param {(documents: Required<Documents>) => T} question
+   * @param {(documents: Required<Documents>) => T} property
    * @param {T} otherwise
    * @returns {Promise<T>}
    */
-  #look(question, otherwise) {
+  #query(property, otherwise) {
     return this.#safely(async () => {
       await this.#commit();
-      const all = await this.#store.read(ALL);
-      return all.device ? question(whole(all)) : otherwise;
+      const documents = await this.#store.read(ALL);
+      return documents.device ? property(withDefaults(documents)) : otherwise;
     }, otherwise);
   }
 
   /**
-   * Run an action; whatever fails but the program itself is counted and answered.
+   * The failure boundary: run an action, raise mistakes of the program, and count every other failure.
    * @template T
    * @param {() => Promise<T>} action
    * @param {T} [otherwise]
@@ -588,25 +585,26 @@ export class Client {
       return await within(action(), seconds);
     } catch (error) {
       if (error instanceof RapporError) throw error;
-      this.#failed(error);
+      this.#handleFailure(error);
       return /** @type {T} */ (otherwise);
     }
   }
 
   /** @param {unknown} error */
-  #failed(error) {
-    if (error instanceof Changed) return this.#forget(); // by another tab, or with the site's data
+  #handleFailure(error) {
+    // Another tab has withdrawn, or the person has cleared the site's data.
+    if (error instanceof IdentityChanged) return this.#forget();
     this.#failures += 1;
     const isDamaged = error instanceof Damaged;
     if (isDamaged) this.#identity = this.#seen = this.#atHand = undefined;
-    const name = error instanceof Error ? error.name : "error";
+    const name = error instanceof Error ? error.name : "error"; // the message may contain a value
     if (this.#identity) this.#warn(`telemetry failed: ${name}`);
     else this.#disable(isDamaged ? "the device is damaged" : `it cannot be opened: ${name}`);
   }
 
   /** @param {string} reason */
   #disable(reason) {
-    this.#disabled ??= reason;
+    this.#disabledReason ??= reason;
     this.#warn(`telemetry is disabled: ${reason}`);
   }
 
@@ -618,12 +616,11 @@ export class Client {
     console.warn(`rappor: ${text}`);
   }
 
-  /** Forget everything true, and send nothing more. */
+  /** Forget the identity and all events, and send nothing more. */
   #forget() {
     this.#consent = false;
-    this.#identity = this.#seen = this.#atHand = this.#disabled = undefined;
-    this.#queue = [];
-    this.#door?.sever();
+    this.#identity = this.#seen = this.#atHand = this.#disabledReason = undefined;
+    this.#inMemory = [];
     this.#stopSending();
     this.#stopListening();
   }
@@ -635,74 +632,76 @@ export class Client {
   }
 
   #stopListening() {
-    clearTimeout(this.#again);
-    globalThis.removeEventListener?.("pagehide", this.#leave);
-    globalThis.document?.removeEventListener("visibilitychange", this.#handOver);
+    clearTimeout(this.#retry);
+    globalThis.removeEventListener?.("pagehide", this.#endPage);
+    globalThis.document?.removeEventListener("visibilitychange", this.#defer);
   }
 }
 
 /**
- * Return documents with an empty one in the place of each that is absent.
- * @param {Documents} all
+ * Add an empty spool and an empty log where the store has none.
+ * @param {Documents} documents
  * @returns {Required<Documents>}
  */
-function whole(all) {
-  all.spool = { reports: [], uploads: [], last: {}, ...all.spool };
-  all.log ??= [];
-  return /** @type {Required<Documents>} */ (all);
+function withDefaults(documents) {
+  documents.spool = { reports: [], uploads: [], last: {}, ...documents.spool };
+  documents.log ??= [];
+  return /** @type {Required<Documents>} */ (documents);
 }
 
 /**
  * @param {object | string} secret
  * @returns {Promise<CryptoKey>}
  */
-async function keyOf(secret) {
+async function readSecret(secret) {
   if (typeof secret !== "string") return /** @type {CryptoKey} */ (secret);
   const bytes = fromBase64url(secret);
   if (bytes.length !== SECRET_BYTES) throw new Damaged();
-  return secretOf(bytes);
+  return importSecret(bytes);
 }
 
-/** @param {{ limits: import("../index.js").Limits, caps: { total: number, per: string } }} settings */
-function check({ limits, caps }) {
+/** @param {{ limits: import("../index.js").QueueLimits, cap: { total: number, per: string } }} settings */
+function checkSettings({ limits, cap }) {
   const isLimit = (/** @type {number} */ limit) => Number.isInteger(limit) && limit > 0;
-  demand(Object.values(limits).every(isLimit), "limits must be integers of at least 1");
-  const isCap = caps.total >= 0 && ["year", "life"].includes(caps.per);
-  demand(isCap, "caps must be at least 0, per year or life");
+  check(Object.values(limits).every(isLimit), "queueLimits must be integers of at least 1");
+  const isCap = cap.total >= 0 && ["year", "life"].includes(cap.per);
+  check(isCap, "budgetCap must be at least 0, per year or life");
 }
 
 /**
  * @param {unknown} holds
  * @param {string} sentence
  */
-function demand(holds, sentence) {
+function check(holds, sentence) {
   if (!holds) throw new ParamsError(sentence);
 }
 
 /**
  * @param {FlushReason} reason
- * @param {Partial<Flushed>} [more]
- * @returns {Flushed}
+ * @param {Partial<FlushResult>} [more]
+ * @returns {FlushResult}
  */
-function flushed(reason, more) {
-  return { done: DONE.includes(reason), reason, sent: 0, waiting: 0, ...more };
+function flushResult(reason, more) {
+  return { done: DONE.includes(reason), reason, sent: 0, queued: 0, ...more };
 }
 
 /**
- * Return what the steps of one flush come to.
+ * Return the result of a flush with these steps. If reports are queued, the last obstacle is the reason.
  * @param {Step[]} steps
- * @param {number} waiting
+ * @param {number} queued
  */
-function summedUp(steps, waiting) {
+function summaryOf(steps, queued) {
   const n = steps.filter(({ reason }) => reason === "sent").length;
   const last = /** @type {Step} */ (steps.at(-1));
-  const isHeldUp = waiting && !DONE.includes(last.reason ?? "");
-  const told = steps.reverse().find(({ reason }) =>
-    waiting ? isHeldUp && reason && !DONE.includes(reason) : reason === "refused",
+  const isDone = (/** @type {Step} */ { reason }) => reason === undefined || DONE.includes(reason);
+  const isHeldUp = queued && !(last.reason && DONE.includes(last.reason));
+  const obstacle = steps.reverse().find((step) =>
+    queued ? isHeldUp && !isDone(step) : step.reason === "refused",
   );
-  const isPlanned = last.due < Infinity; // or it is not in the store
+  const isPlanned = last.due < Infinity; // otherwise the event is in memory only
   const failure = isPlanned ? "timeout" : "failed";
-  const { reason = waiting ? failure : n ? "sent" : "nothing waiting", detail } = told ?? {};
+  const success = n ? "sent" : "nothing queued";
+  const { reason = queued ? failure : success, detail } = obstacle ?? {};
   const retryAt = isHeldUp && isPlanned ? last.due : undefined;
-  return flushed(reason, { sent: n, waiting, detail, retryAt });
+  return flushResult(reason, { sent: n, queued, detail, retryAt });
 }

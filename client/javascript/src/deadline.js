@@ -1,12 +1,12 @@
-// A limit to how long anybody waits for a store: another tab may keep it, or the browser may.
+// Deadlines of asynchronous calls. Another tab or the browser may block a store for any time.
 
-const LONGEST = 86_400; // no timer takes more than 24 days
+const LONGEST = 86_400; // seconds; a timer of more than 24 days ends at once
 
-/** Seconds that anybody waits for a store. */
+/** Longest wait for a store, in seconds. */
 export const PATIENCE = 2;
 
 /**
- * Return what an action comes to; TimeoutError once that takes too long. The action itself goes on.
+ * Return the result of an action; TimeoutError after some seconds. The action itself continues.
  * @template T
  * @param {Promise<T>} action
  * @param {number} [seconds]
@@ -15,10 +15,10 @@ export const PATIENCE = 2;
 export function within(action, seconds = PATIENCE) {
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   let timer;
-  const late = new Promise((_, reject) => {
-    const say = () => reject(new DOMException("", "TimeoutError"));
-    if (seconds < LONGEST) timer = setTimeout(say, 1000 * seconds);
+  const timeout = new Promise((_, reject) => {
+    const fail = () => reject(new DOMException("", "TimeoutError"));
+    if (seconds < LONGEST) timer = setTimeout(fail, 1000 * seconds);
   });
-  const first = /** @type {Promise<T>} */ (Promise.race([action, late]));
+  const first = /** @type {Promise<T>} */ (Promise.race([action, timeout]));
   return first.finally(() => clearTimeout(timer));
 }

@@ -1,6 +1,6 @@
-// What the client raises on purpose: mistakes of the program. No message holds a value.
+// Errors that the client raises on purpose, for mistakes of the program. No message contains a value.
 
-/** Everything that is raised on purpose. */
+/** Base of all errors that are raised on purpose. */
 export class RapporError extends Error {
   name = "RapporError";
 }
@@ -11,7 +11,7 @@ export class ParamsError extends RapporError {
 }
 
 /**
- * Return the entry of a table; ParamsError for a name that it does not have.
+ * Return the entry of a table; ParamsError for an unknown name.
  * @template T
  * @param {Record<string, T>} table
  * @param {string} kind
@@ -22,12 +22,12 @@ export function entryOf(table, kind, name) {
   throw new ParamsError(`${kind} must be one of ${Object.keys(table)}, got ${name}`);
 }
 
-/** A value is not of its metric's kind, or bytes are no report. */
+/** A value is not of its metric's kind. */
 export class ReportError extends RapporError {
   name = "ReportError";
 }
 
-/** A registry's entry is wrong, or a metric is not in it. */
+/** An entry of a registry is wrong, or a metric is unknown. */
 export class MetricError extends RapporError {
   name = "MetricError";
 }

@@ -23,7 +23,7 @@ import {
 import { hostname } from "node:os";
 import { dirname, resolve } from "node:path";
 
-import { Damaged } from "./device.js";
+import { Damaged } from "./state.js";
 
 /** @typedef {import("../documents.js").Documents} Documents */
 

@@ -12,15 +12,15 @@ export async function sha256(text) {
 }
 
 /**
- * Return MurmurHash3_x86_32 of 16 bytes, given as four little-endian integers, unsigned.
+ * Return the unsigned MurmurHash3_x86_32 of 16 bytes, which are passed as four little-endian integers.
  * @param {number[]} words
  * @param {number} seed
  */
 export function murmur3(words, seed) {
   let hash = seed;
   for (const word of words) {
-    hash ^= Math.imul(rotated(Math.imul(word, 0xcc9e2d51), 15), 0x1b873593);
-    hash = Math.imul(rotated(hash, 13), 5) + 0xe6546b64;
+    hash ^= Math.imul(rotateLeft(Math.imul(word, 0xcc9e2d51), 15), 0x1b873593);
+    hash = Math.imul(rotateLeft(hash, 13), 5) + 0xe6546b64;
   }
   hash ^= 4 * words.length;
   hash = Math.imul(hash ^ (hash >>> 16), 0x85ebca6b);
@@ -32,6 +32,6 @@ export function murmur3(words, seed) {
  * @param {number} x
  * @param {number} n
  */
-function rotated(x, n) {
+function rotateLeft(x, n) {
   return (x << n) | (x >>> (32 - n));
 }

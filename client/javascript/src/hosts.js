@@ -1,28 +1,28 @@
-// The host of a web address and its domain, character by character as the protocol's Python says: hosts
-// under IDNA 2003 (RFC 3490, RFC 3491) and Unicode 3.2, which no update of a browser changes. It is
-// loaded where a metric asks for hosts.
+// Hosts and registrable domains of web addresses, equal to those in Python in every character. International
+// names follow IDNA 2003 (RFC 3490, RFC 3491) with Unicode 3.2, whose tables are part of this package: the
+// tables of a browser change with its updates. The module is loaded if a metric needs hosts.
 
-import { own } from "./records.js";
+import { ownEntry } from "./collections.js";
 import { LATER, LEFT, MAPPED, PROHIBITED, RIGHT } from "../data/idna_table.js";
 
 const AUTHORITY_END = /[/?#\\]/;
 const DOTS = /[.\u3002\uff0e\uff61]/;
 const HOST = /^[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*$/;
-const LONGEST = 63; // letters of a label
+const LONGEST = 63; // characters of a label in ASCII
 const SCHEME = /^(?:[A-Za-z][A-Za-z0-9+.-]*:)?$/;
 
-/** What no label has raises it: such a text has no host. */
+/** A label contains a character or has a length that no host allows. */
 class NoHost extends Error {}
 
 /**
- * Return the lower-case ASCII host of a URL or of a bare host, empty if there is none.
+ * Return the lower-case ASCII host of a URL or of a bare host; the empty text if there is none.
  * @param {string} text without white space around it
  */
 export function hostOf(text) {
   const host = authorityOf(text).replace(/:[0-9]{1,5}$/, "");
-  if (host.startsWith("[")) return isIpv6(host) ? lower(host) : "";
+  if (host.startsWith("[")) return isIpv6(host) ? toLowerAscii(host) : "";
   try {
-    const ascii = lower(isAscii(host) ? checked(host) : mapped(host)).replace(/\.$/, "");
+    const ascii = toLowerAscii(isAscii(host) ? checkLabels(host) : encodeLabels(host)).replace(/\.$/, "");
     return HOST.test(ascii) ? ascii : "";
   } catch (error) {
     if (error instanceof NoHost) return "";
@@ -31,7 +31,7 @@ export function hostOf(text) {
 }
 
 /**
- * Return the registrable domain of a text's host; public suffixes and addresses stay whole.
+ * Return the registrable domain of a text's host. Public suffixes and IP addresses are returned whole.
  * @param {string} text
  * @param {Suffixes} suffixes
  */
@@ -46,7 +46,8 @@ export function domainOf(text, suffixes) {
 /** @typedef {Map<string, { mark: string, below: Suffixes }>} Suffixes */
 
 /**
- * Read public suffixes: labels from the last one on, with marks, and those below in brackets.
+ * Read the tree of public suffixes: labels from the last one on, each with its mark and its children in
+ * brackets.
  * @param {string} text
  * @returns {Suffixes}
  */
@@ -64,19 +65,19 @@ export function readSuffixes(text) {
 }
 
 /**
- * Return how many of a host's labels, from the last one on, are public: the longest rule counts, a
- * wildcard stands for its own root too, and of an unknown host it is one.
- * @param {string[]} labels from the last one on
+ * Return the number of a host's public labels, counted from the last one. The longest rule decides. A
+ * wildcard also makes its own root public, and a host without a rule has one public label.
+ * @param {string[]} labels the last label of the host first
  * @param {Suffixes} suffixes
  */
 function nPublic(labels, suffixes) {
   let n = 1;
   let level = suffixes;
   for (const [i, label] of labels.entries()) {
-    const found = level.get(label);
-    if (!found) break;
-    if (found.mark !== "?") n = found.mark ? i : i + 1;
-    level = found.below;
+    const rule = level.get(label);
+    if (!rule) break;
+    if (rule.mark !== "?") n = rule.mark ? i : i + 1;
+    level = rule.below;
     if (level.has("*")) n = Math.min(i + 2, labels.length);
   }
   return n;
@@ -91,27 +92,30 @@ function authorityOf(text) {
 }
 
 /**
- * Return an ASCII host whose labels are of a length that is possible; the last one may be empty.
+ * Return an ASCII host; NoHost if a label is too long or empty. The last label may be empty.
  * @param {string} host
  */
-function checked(host) {
+function checkLabels(host) {
   const labels = host.split(".");
   const isLong = labels.some((label) => label.length > LONGEST);
   if (isLong || labels.slice(0, -1).includes("")) throw new NoHost();
   return host;
 }
 
-/** @param {string} host */
-function mapped(host) {
-  const isLater = Array.from(host).some((each) => !isAscii(each) && isIn(LATER, each));
+/**
+ * Return a host with its labels in ASCII; NoHost for a character that Unicode 3.2 does not have.
+ * @param {string} host
+ */
+function encodeLabels(host) {
+  const isLater = Array.from(host).some((letter) => !isAscii(letter) && isIn(LATER, letter));
   if (isLater) throw new NoHost();
   const labels = host.split(DOTS);
-  const end = labels[labels.length - 1] ? "" : "."; // one dot at the end is no label
+  const end = labels[labels.length - 1] ? "" : "."; // a dot at the end separates no further label
   return labels.slice(0, labels.length - end.length).map(toAscii).join(".") + end;
 }
 
 /**
- * Write a label in ASCII (RFC 3490 section 4.1).
+ * Return a label in ASCII (RFC 3490 section 4.1).
  * @param {string} label
  */
 function toAscii(label) {
@@ -123,12 +127,12 @@ function toAscii(label) {
 }
 
 /**
- * Prepare a label (RFC 3491).
+ * Return a label prepared by nameprep (RFC 3491); NoHost for a prohibited label.
  * @param {string} label
  */
 function nameprep(label) {
   const one = (/** @type {string} */ character) =>
-    own(/** @type {Record<string, string>} */ (MAPPED), character) ?? character.toLowerCase();
+    ownEntry(/** @type {Record<string, string>} */ (MAPPED), character) ?? character.toLowerCase();
   const prepared = Array.from(Array.from(label, one).join("").normalize("NFKC"));
   if (prepared.some((character) => isIn(PROHIBITED, character))) throw new NoHost();
   const rights = prepared.map((character) => isIn(RIGHT, character));
@@ -140,7 +144,7 @@ function nameprep(label) {
 }
 
 /**
- * Write a label in Punycode (RFC 3492 section 6.3).
+ * Return a label in Punycode (RFC 3492 section 6.3).
  * @param {string} label
  */
 function punycode(label) {
@@ -155,8 +159,8 @@ function punycode(label) {
     for (const code of codes) {
       if (code < n) delta++;
       if (code !== n) continue;
-      written += integer(delta, bias);
-      bias = adapted(delta, handled + 1, handled === basic.length);
+      written += variableLength(delta, bias);
+      bias = nextBias(delta, handled + 1, handled === basic.length);
       delta = 0;
       handled++;
     }
@@ -165,10 +169,11 @@ function punycode(label) {
 }
 
 /**
+ * Return a generalized variable-length integer (RFC 3492 section 3.3).
  * @param {number} delta
  * @param {number} bias
  */
-function integer(delta, bias) {
+function variableLength(delta, bias) {
   const digit = (/** @type {number} */ value) => String.fromCharCode(value + (value < 26 ? 97 : 22));
   let written = "";
   for (let k = 36; ; k += 36) {
@@ -180,11 +185,12 @@ function integer(delta, bias) {
 }
 
 /**
+ * Return the next bias (RFC 3492 section 6.1).
  * @param {number} delta
  * @param {number} n
  * @param {boolean} isFirst
  */
-function adapted(delta, n, isFirst) {
+function nextBias(delta, n, isFirst) {
   let left = Math.floor(delta / (isFirst ? 700 : 2));
   left += Math.floor(left / n);
   let k = 0;
@@ -193,7 +199,7 @@ function adapted(delta, n, isFirst) {
 }
 
 /**
- * Return whether a text is an address of IPv6 in brackets, without a zone.
+ * Return whether a text is an IPv6 address in brackets, without a zone.
  * @param {string} host
  */
 function isIpv6(host) {
@@ -224,19 +230,19 @@ function isAscii(text) {
 }
 
 /**
- * Return a text with small letters in the place of the capitals of ASCII.
+ * Return a text with its ASCII letters in lower case.
  * @param {string} text
  */
-function lower(text) {
+function toLowerAscii(text) {
   return text.replace(/[A-Z]/g, (letter) => letter.toLowerCase());
 }
 
-/** @type {Map<string, number[]>} */
+/** @type {Map<string, number[]>} ends of ranges by their text in the table */
 const ENDS = new Map();
 
 /**
- * Return whether a character is in ranges.
- * @param {string} ranges
+ * Return whether a character is in one of the ranges of a table.
+ * @param {string} ranges lengths in base 36, of characters outside and inside alternately
  * @param {string} character
  */
 function isIn(ranges, character) {
@@ -248,5 +254,5 @@ function isIn(ranges, character) {
   }
   const code = /** @type {number} */ (character.codePointAt(0));
   const n = ends.findIndex((end) => code < end);
-  return n % 2 === 1; // out of the last range it is -1
+  return n % 2 === 1; // n is -1 after the last range
 }

@@ -1,21 +1,20 @@
-// The default transport: fetch, without cookies and referrer. It goes on when the page ends.
+// The default transport: fetch without cookies and referrer. A request continues after its page has ended.
 
 import { ParamsError } from "./errors.js";
 
 const LOOPBACK = ["localhost", "127.0.0.1", "[::1]"];
-const LARGEST = 1_000_000; // bytes of an answer
+const LARGEST = 1_000_000; // bytes of a response that are read
 
 /**
- * Send to a collector; ParamsError unless its address is https, or http to this very machine.
+ * Return a transport to a collector; ParamsError unless its address is https, or http to localhost.
  * @param {string} collector an address, or a path of the page's own origin
- * @param {string} [key] for sending, if what is at the path wants one
- * @param {string} [path]
+ * @param {string} [uploadKey]
  * @returns {import("../index.js").Transport}
  */
-export function httpTransport(collector, key, path = "/v1/reports") {
-  const url = addressOf(collector) + path;
+export function httpTransport(collector, uploadKey) {
+  const url = `${addressOf(collector)}/v1/reports`;
   const headers = new Headers({ "Content-Type": "application/json" });
-  if (key) headers.set("Authorization", `Bearer ${key}`); // it raises for what no header can hold
+  if (uploadKey) headers.set("Authorization", `Bearer ${uploadKey}`); // raises for a key that no header can hold
   return {
     async send(body, { signal } = {}) {
       const response = await fetch(url, {
@@ -38,7 +37,7 @@ export function httpTransport(collector, key, path = "/v1/reports") {
 }
 
 /**
- * Read an answer; what no collector writes is not read to its end.
+ * Read the body of a response, up to a size that no collector exceeds.
  * @param {Response} response
  */
 async function textOf({ body }) {
@@ -65,14 +64,14 @@ function addressOf(collector) {
       return href.replace(/\/+$/, "");
     }
   } catch {
-    // it is no address at all
+    // URL raises for a text that is no address
   }
   throw new ParamsError("collector must be of https or of localhost, without user, ? and #");
 }
 
 /**
- * Read Retry-After (RFC 9110 section 10.2.3), seconds or a date, as seconds: 0 if there is none, NaN
- * if it is neither.
+ * Return the seconds of a Retry-After header (RFC 9110 section 10.2.3), which has seconds or a date. 0 if
+ * there is no header, NaN for any other text.
  * @param {string | null} text
  */
 function seconds(text) {

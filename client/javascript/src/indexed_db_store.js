@@ -1,5 +1,5 @@
-// The device's documents in IndexedDB: tabs share them, and each change is whole or not at all,
-// one after the other. The secret is a key that not even the page can read.
+// The store of a page: documents in IndexedDB, which tabs share. Each change is one transaction. The secret
+// is a CryptoKey that no script can read.
 
 import { within } from "./deadline.js";
 
@@ -8,7 +8,7 @@ import { within } from "./deadline.js";
 const TABLE = "documents";
 
 /**
- * Name a database of this origin; it is opened when it is first needed.
+ * Return a store in a database of this origin. The database is opened at its first use.
  * @param {string} name
  * @returns {import("../index.js").Store}
  */
@@ -18,13 +18,13 @@ export function indexedDbStore(name) {
   let opened;
   const forget = () => void (opened = undefined);
 
-  /** @param {boolean} mayCreate whether a database may come to be: to look is no reason */
+  /** @param {boolean} mayCreate whether the database may be created; a read does not create one */
   async function open(mayCreate) {
     const request = indexedDB.open(path, 1);
     request.onupgradeneeded = () =>
       mayCreate ? request.result.createObjectStore(TABLE) : request.transaction?.abort();
-    const database = await asked(request);
-    database.onclose = forget; // the person has cleared the site's data
+    const database = await resultOf(request);
+    database.onclose = forget; // for example after the person has cleared the site's data
     database.onversionchange = () => {
       database.close();
       forget();
@@ -36,7 +36,7 @@ export function indexedDbStore(name) {
   function database(mayCreate) {
     if (opened) return opened;
     opened = open(mayCreate);
-    within(opened.catch(forget)).catch(forget); // the next one asks anew
+    within(opened.catch(forget)).catch(forget); // the next call opens it again
     return opened;
   }
 
@@ -54,7 +54,7 @@ export function indexedDbStore(name) {
     return new Promise((resolve, reject) => {
       const commit = (/** @type {T} */ result) => {
         transaction.oncomplete = () => resolve(result);
-        transaction.commit(); // without waiting for what each write answers
+        transaction.commit(); // without waiting for the results of the writes
       };
       const fail = (/** @type {unknown} */ error) => {
         reject(error);
@@ -62,7 +62,7 @@ export function indexedDbStore(name) {
       };
       transaction.onabort = () => reject(transaction.error);
       const worked = work(transaction.objectStore(TABLE)).then(commit);
-      worked.catch(fail).catch(() => {}); // it has ended already
+      worked.catch(fail).catch(() => {}); // abort raises if the transaction has ended already
     });
   }
 
@@ -75,12 +75,12 @@ export function indexedDbStore(name) {
   return {
     holdsKeys: true,
     channel: name,
-    shelf: shelfOf(),
+    pageStorage: localStorageOrNone(),
     read: async (names) => {
       try {
         return await run("readonly", false, (table) => documentsOf(table, names));
       } catch (error) {
-        if (/** @type {Error} */ (error).name === "AbortError") return {}; // there is no database
+        if (/** @type {Error} */ (error).name === "AbortError") return {}; // `onupgradeneeded` aborted: there is no database
         throw error;
       }
     },
@@ -88,16 +88,16 @@ export function indexedDbStore(name) {
       run("readwrite", strict, async (table) => {
         const documents = await documentsOf(table, names);
         const result = work(documents);
-        for (const each of names) {
-          const document = documents[each];
-          if (document === undefined) table.delete(each);
-          else table.put(document, each);
+        for (const name of names) {
+          const document = documents[name];
+          if (document === undefined) table.delete(name);
+          else table.put(document, name);
         }
         return result;
       }),
     clear: async (documents) => {
       await close();
-      await asked(indexedDB.deleteDatabase(path));
+      await resultOf(indexedDB.deleteDatabase(path));
       if (documents.device) {
         await run("readwrite", true, async (table) => table.put(documents.device, "device"));
       }
@@ -106,8 +106,8 @@ export function indexedDbStore(name) {
   };
 }
 
-/** Return the origin's localStorage, if there is one and it is not blocked. */
-function shelfOf() {
+/** Return the origin's localStorage; undefined if it is blocked, and in workers, which have none. */
+function localStorageOrNone() {
   try {
     return globalThis.localStorage ?? undefined;
   } catch {
@@ -121,8 +121,8 @@ function shelfOf() {
  * @returns {Promise<Documents>}
  */
 async function documentsOf(table, names) {
-  const found = await Promise.all(names.map((name) => asked(table.get(name))));
-  return Object.fromEntries(names.map((name, i) => [name, found[i]]));
+  const results = await Promise.all(names.map((name) => resultOf(table.get(name))));
+  return Object.fromEntries(names.map((name, i) => [name, results[i]]));
 }
 
 /**
@@ -130,7 +130,7 @@ async function documentsOf(table, names) {
  * @param {IDBRequest<T>} request
  * @returns {Promise<T>}
  */
-function asked(request) {
+function resultOf(request) {
   return new Promise((resolve, reject) => {
     request.onsuccess = () => resolve(request.result);
     request.onerror = () => reject(request.error);

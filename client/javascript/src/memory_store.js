@@ -1,9 +1,9 @@
-// The device's documents in memory, for tests of programs that embed the client.
+// A store in memory, for tests of programs that embed the client.
 
 /** @typedef {import("../documents.js").Documents} Documents */
 
 /**
- * Return a store that forgets everything with the process; `documents` shows what it holds.
+ * Return a store in memory. `documents` contains its documents.
  * @returns {import("../index.js").Store & { documents: Documents }}
  */
 export function memoryStore() {
@@ -12,11 +12,11 @@ export function memoryStore() {
     holdsKeys: true,
     channel: undefined,
     documents: {},
-    read: async (names) => chosen(store.documents, names),
+    read: async (names) => copyOf(store.documents, names),
     update: async (names, work) => {
-      const documents = chosen(store.documents, names);
+      const documents = copyOf(store.documents, names);
       const result = work(documents);
-      store.documents = { ...store.documents, ...chosen(documents, names) };
+      store.documents = { ...store.documents, ...copyOf(documents, names) };
       return result;
     },
     clear: async (documents) => {
@@ -28,11 +28,11 @@ export function memoryStore() {
 }
 
 /**
- * Return copies, so that a change that fails changes nothing.
+ * Return copies of documents, so that work that raises changes nothing.
  * @param {Documents} whole
  * @param {(keyof Documents)[]} names
  * @returns {Documents}
  */
-function chosen(whole, names) {
+function copyOf(whole, names) {
   return Object.fromEntries(names.map((name) => [name, structuredClone(whole[name])]));
 }

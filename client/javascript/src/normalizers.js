@@ -1,13 +1,14 @@
-// What is the same value, to the letter as in Python. Hosts need tables, which are loaded on demand.
+// Normalizers: texts with the same normal form are the same value. The results equal those in Python. The
+// tables of hosts and public suffixes are loaded if a metric needs them.
 
 import { utf8 } from "./bytes.js";
 import { ParamsError, entryOf } from "./errors.js";
 
-/** Bytes of UTF-8 that a normalizer takes; a longer text fits nowhere. */
+/** Largest size of a text in bytes of UTF-8. Bounds the time of a normalizer; a longer text fits nowhere. */
 const LONGEST = 8192;
 
-// Python's white space: JavaScript's without U+FEFF, but with U+001C to U+001F and U+0085.
-// From the first other character to the last one, in one pass.
+// Python's white space is JavaScript's without U+FEFF, and with U+001C to U+001F and U+0085. The pattern
+// matches from the first other character to the last one. It has no alternatives, so its time is linear.
 const INNER = /(?![\x1c-\x1f\x85])[\S\ufeff](?:[^]*(?![\x1c-\x1f\x85])[\S\ufeff])?/;
 
 /** @typedef {(text: string) => string} Rewrite */
@@ -23,7 +24,7 @@ const REWRITES = {
 };
 
 /**
- * Refuse a normalizer that this version does not know.
+ * Refuse an unknown normalizer.
  * @param {string} name
  */
 export function checkNormalizer(name) {
@@ -31,12 +32,12 @@ export function checkNormalizer(name) {
 }
 
 /**
- * Load what normalizers need, or take the program's own functions.
+ * Load the tables of normalizers, or use the program's own functions.
  * @param {Set<string>} names
- * @param {{ host?: Rewrite, domain?: Rewrite }} [own]
+ * @param {{ host?: Rewrite, domain?: Rewrite }} [functions]
  */
-export async function loadNormalizers(names, own = {}) {
-  Object.assign(REWRITES, own);
+export async function loadNormalizers(names, functions = {}) {
+  Object.assign(REWRITES, functions);
   const isNeeded = (/** @type {"host" | "domain"} */ name) =>
     names.has(name) && REWRITES[name] === needsTables;
   if (!isNeeded("host") && !isNeeded("domain")) return;
@@ -54,19 +55,20 @@ function needsTables() {
 }
 
 /**
- * Return a text as the normalizer writes it; one that is too long becomes the empty text.
+ * Return the normal form of a text. A text that is too long becomes the empty text.
  * @param {string} name
  * @param {string} text
  */
 export function normalize(name, text) {
-  const size = utf8(text).length; // first of all: it refuses lone surrogates
+  const size = utf8(text).length; // before anything else, because it refuses lone surrogates
   if (name === "none") return text;
   const normal = size <= LONGEST ? REWRITES[name](text) : "";
   return utf8(normal).length <= LONGEST ? normal : "";
 }
 
 /**
- * Return the full case folding of one character, from the mappings that JavaScript has.
+ * Return the full case folding of one character. JavaScript has no case folding, but its case mappings give
+ * it with three exceptions.
  * @param {string} character
  */
 function folded(character) {

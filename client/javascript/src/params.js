@@ -1,21 +1,21 @@
-// A parameter set as the registry states it, in integer thresholds, with its fingerprints.
+// Parameter sets of a registry, in integer thresholds, and their fingerprints.
 
 import { hex } from "./bytes.js";
 import { checkEncoding } from "./encodings.js";
 import { sha256 } from "./hashes.js";
 import { checkNormalizer } from "./normalizers.js";
-import { sort } from "./records.js";
+import { sortByKey } from "./collections.js";
 
 /** @typedef {import("../index.js").Params} Params */
 /** @typedef {import("../index.js").ParamsDocument} ParamsDocument */
 
-/** The threshold of probability one. */
+/** Threshold of probability one. */
 export const ONE = 2 ** 32;
 
 /**
- * Read a parameter set; ParamsError for one that this client cannot follow to the letter.
+ * Read a parameter set; ParamsError for an unknown encoding or normalizer.
  * @param {ParamsDocument} document
- * @param {string} [part] of a string; the empty text for all of it
+ * @param {string} [part] the empty text for a metric without parts
  * @returns {Promise<Params>}
  */
 export async function readParams(document, part = document.part ?? "") {
@@ -27,7 +27,7 @@ export async function readParams(document, part = document.part ?? "") {
 }
 
 /**
- * Return both fingerprints of a parameter set, also of one that this client cannot follow.
+ * Return both fingerprints of a parameter set. The encoding may be unknown.
  * @param {ParamsDocument & { layout?: string, segment?: Readonly<Record<string, string>> }} document
  */
 export async function fingerprints(document) {
@@ -37,17 +37,17 @@ export async function fingerprints(document) {
     categories: categories.length ? hex(await sha256(categories.join("\n"))) : undefined,
     normalize: normalize === "none" ? undefined : normalize,
     part: part || undefined,
-  }; // keys without a value are not written
+  }; // JSON leaves out keys without a value
   const { p, q, segment, ...kept } = identity;
-  const named = async (/** @type {{}} */ whole) => hex(await sha256(canonical(whole)));
+  const hashOf = async (/** @type {{}} */ object) => hex(await sha256(canonicalJson(object)));
   return {
-    fingerprint: (await named(identity)).slice(0, 16),
-    permanentFingerprint: await named(kept),
+    fingerprint: (await hashOf(identity)).slice(0, 16),
+    permanentFingerprint: await hashOf(kept),
   };
 }
 
 /**
- * Return the parameters of devices that tell a segment.
+ * Return the parameter set of the devices in a segment.
  * @param {ParamsDocument} document
  * @param {string} part
  * @param {Readonly<Record<string, string>>} segment
@@ -60,6 +60,6 @@ export async function inSegment(document, part, segment) {
 }
 
 /** @param {{}} record */
-function canonical(record) {
-  return JSON.stringify(Object.fromEntries(sort(Object.entries(record), ([name]) => name)));
+function canonicalJson(record) {
+  return JSON.stringify(Object.fromEntries(sortByKey(Object.entries(record), ([name]) => name)));
 }

@@ -1,5 +1,5 @@
-// What is collected, as `rappor collects --json` writes it. Its seal is a SHA-256 of all of it, so
-// what was checked when it was written need not be checked again, and nothing else is read.
+// The registry of a page, as `rappor collects --json` writes it. Its seal is the SHA-256 of the rest, so
+// the checks of the writer need not be repeated, and a document without the seal is refused.
 
 import { hex } from "./bytes.js";
 import { MetricError } from "./errors.js";
@@ -12,74 +12,25 @@ import { segmentOf } from "./segments.js";
 /** @typedef {import("../index.js").Registry} Registry */
 /** @typedef {import("../index.js").RegistryDocument} RegistryDocument */
 
-const OTHER = ".other";
-
 /**
- * Read a registry; MetricError for one that was changed, or that this client cannot follow.
+ * Read a registry; MetricError for a document that was changed or that this client cannot follow.
  * @param {RegistryDocument} document
- * @param {Record<string, string>} [own] public properties of the device
+ * @param {Record<string, string>} [properties] public properties of the device
  * @returns {Promise<Registry>}
  */
-export async function readRegistry(document, own = {}) {
+export async function readRegistry(document, properties = {}) {
   const { seal, ...rest } = document ?? {};
-  if (seal !== hex(await sha256(JSON.stringify(rest))) || rest.v !== 1) {
-    throw notWritten();
-  }
+  if (seal !== hex(await sha256(JSON.stringify(rest))) || rest.v !== 1) throw notWritten();
   const metrics = new Map();
-  for (const entry of rest.metrics) metrics.set(entry.name, await readMetric(entry, own));
+  for (const entry of rest.metrics) {
+    refuseRemoved(entry);
+    metrics.set(entry.name, await readMetric(entry, properties));
+  }
   return { total: Number(rest.total), metrics };
 }
 
 /**
- * Return the metrics that are answered together with one, or it alone; the first is what programs
- * record. MetricError for a name that the registry does not have.
- * @param {Registry} registry
- * @param {string} name
- * @returns {Metric[]}
- */
-export function recordedBy(registry, name) {
-  const [first, ...others] = together(registry, metricOf(registry, name).name);
-  if (first !== name) throw new MetricError(`${name} is answered together with ${first}: record that`);
-  return [first, ...others].map((each) => metricOf(registry, each));
-}
-
-/**
- * Return the names of what is answered together with a metric, known or not: categories, and what is
- * in their `other`.
- * @param {Registry} registry
- * @param {string} name
- */
-export function together({ metrics }, name) {
-  const pair = pairOf(stemOf(name));
-  return pair.every((each) => metrics.get(each)?.params.other) ? pair : [name];
-}
-
-/** @param {string} name */
-function stemOf(name) {
-  return name.endsWith(OTHER) ? name.slice(0, -OTHER.length) : name;
-}
-
-/** @param {string} first */
-function pairOf(first) {
-  return [first, first + OTHER];
-}
-
-/**
- * Return the names that a person refuses with one: also what another version of the registry answers
- * together with it, whose reports may wait.
- * @param {Registry} registry
- * @param {string} name
- */
-export function refusedWith(registry, name) {
-  const names = new Set(together(registry, name));
-  for (const pair of [name, stemOf(name)].map(pairOf)) {
-    if (!pair.every((each) => registry.metrics.has(each))) pair.forEach((each) => names.add(each));
-  }
-  return names;
-}
-
-/**
- * Return a metric of a registry; MetricError for a name that it does not have.
+ * Return a metric of a registry; MetricError for an unknown name.
  * @param {Registry} registry
  * @param {string} name
  * @returns {Metric}
@@ -93,14 +44,40 @@ export function metricOf({ metrics }, name) {
 }
 
 /**
+ * Return the parameter sets that reports of a metric may have: one, or one for each part.
+ * @param {Metric} metric
+ */
+export function acceptedParams({ params, parts }) {
+  return parts.length ? parts.map((part) => part.params) : [params];
+}
+
+/**
+ * Refuse an entry with a key or value of an earlier version, and name the replacement.
+ * @param {MetricDocument & { patterns?: unknown }} entry
+ */
+function refuseRemoved({ name, patterns, interval, params }) {
+  const { encoding, other } = /** @type {{ encoding: string, other?: unknown }} */ (params);
+  /** @type {[boolean, string][]} */
+  const removed = [
+    [other !== undefined, "other is removed: list the known strings in candidates of a bloom metric"],
+    [encoding === "flags", "encoding must not be flags: use a boolean metric for each flag"],
+    [patterns !== undefined, "patterns is removed: use a shorter epoch for a value that changes"],
+    [!["day", "week", "epoch"].includes(interval), `interval must be day, week or epoch, got ${interval}`],
+  ];
+  const [sentence] = removed.filter(([isThere]) => isThere).map(([, text]) => text);
+  if (sentence) throw new MetricError(`metric ${name}: ${sentence}`);
+}
+
+/**
  * @param {MetricDocument} entry
- * @param {Record<string, string>} own
+ * @param {Record<string, string>} properties
  * @returns {Promise<Metric>}
  */
-async function readMetric(entry, own) {
-  const segment = entry.segments.length ? segmentOf(entry.segments, own) : undefined;
+async function readMetric(entry, properties) {
+  const segment = entry.segments.length ? segmentOf(entry.segments, properties) : undefined;
   const read = async (/** @type {string} */ fingerprint, /** @type {string} */ part) => {
     const params = await readParams(entry.params, part);
+    // The writer and this client disagree on the protocol: their reports would be refused.
     if (params.fingerprint !== fingerprint) throw notWritten();
     return segment ? inSegment(entry.params, part, segment) : params;
   };
@@ -114,12 +91,4 @@ async function readMetric(entry, own) {
 
 function notWritten() {
   return new MetricError("a registry must be as `rappor collects --json` wrote it");
-}
-
-/**
- * Return the parameters that reports of a metric may carry: one set, or one for each part.
- * @param {Metric} metric
- */
-export function acceptedParams({ params, parts }) {
-  return parts.length ? parts.map((part) => part.params) : [params];
 }

@@ -1,5 +1,5 @@
-// The two randomized responses and what decides them: coins and one secret. A coin is a uniform
-// 32-bit integer u; it hits a threshold t when u < t. No fraction takes part.
+// The permanent and the instantaneous response, and the decisions of the secret. A coin is a uniform 32-bit
+// integer u; it hits a threshold t if u < t. No floating-point probability takes part.
 
 import { concat, integers, utf8 } from "./bytes.js";
 import { ONE } from "./params.js";
@@ -8,11 +8,11 @@ import { expand } from "./secret.js";
 /** @typedef {import("../index.js").Coins} Coins */
 /** @typedef {import("../index.js").Params} Params */
 
-/** @type {Coins} */
+/** @type {Coins} the system's generator */
 export const systemCoins = (n) => crypto.getRandomValues(new Uint32Array(n));
 
 /**
- * Return the name of what one permanent response answers for, as it enters the coins.
+ * Return the name of a scope, from which its coins are derived.
  * @param {string} metric
  * @param {string} epoch
  * @param {Params} params
@@ -22,7 +22,7 @@ export function scopeName(metric, epoch, params) {
 }
 
 /**
- * Return a coin of the secret for a scope: its `use` is cohort, part or sample.
+ * Return the coin of the secret for a scope and a use: cohort, day, part or sample.
  * @param {CryptoKey} secret
  * @param {string} use
  * @param {string} scope
@@ -32,7 +32,7 @@ export async function scopeCoin(secret, use, scope) {
 }
 
 /**
- * Return the device's cohort in a scope; it links neither metrics nor epochs.
+ * Return the device's cohort in a scope. It differs between metrics and epochs, or it would link reports.
  * @param {CryptoKey} secret
  * @param {string} scope
  * @param {Params} params
@@ -42,7 +42,7 @@ export async function cohortOf(secret, scope, params) {
 }
 
 /**
- * Return the permanent response to packed true bits, always the same for the same input.
+ * Return the permanent response to packed true bits. Equal inputs give equal responses.
  * @param {CryptoKey} secret
  * @param {string} scope
  * @param {Params} params
@@ -55,43 +55,43 @@ export async function permanentOf(secret, scope, params, bits) {
 }
 
 /**
- * Replace each bit by 1 with probability f, a threshold here, and by 0 with probability f0.
+ * Return the permanent response: each bit is forced to 1 with threshold f, to 0 with threshold f0, else kept.
  * @param {Uint8Array} bits
  * @param {Params} params
  * @param {Coins} coins
  */
 export function permanentResponse(bits, { f, f0, k }, coins) {
-  return response(bits, k, coins, (bit, u) => (u < f ? 1 : u < f + f0 ? 0 : bit));
+  return mapBits(bits, k, coins, (bit, u) => (u < f ? 1 : u < f + f0 ? 0 : bit));
 }
 
 /**
- * Show each bit as 1 with probability q where it is 1, and p where it is 0.
+ * Return the instantaneous response: each bit is 1 with threshold q if it was 1, and p if it was 0.
  * @param {Uint8Array} permanent
  * @param {Params} params
  * @param {Coins} coins
  */
 export function instantaneousResponse(permanent, { k, p, q }, coins) {
-  return response(permanent, k, coins, (bit, u) => (u < (bit ? q : p) ? 1 : 0));
+  return mapBits(permanent, k, coins, (bit, u) => (u < (bit ? q : p) ? 1 : 0));
 }
 
 /**
  * @param {Uint8Array} bits
  * @param {number} k
  * @param {Coins} coins
- * @param {(bit: number, u: number) => number} answer
+ * @param {(bit: number, u: number) => number} respond
  */
-function response(bits, k, coins, answer) {
-  const answered = new Uint8Array(bits.length);
-  const drawn = coins(k);
+function mapBits(bits, k, coins, respond) {
+  const result = new Uint8Array(bits.length);
+  const drawn = coins(k); // one coin for each bit, in order
   for (let i = 0; i < k; i++) {
     const bit = (bits[i >> 3] >> (i & 7)) & 1;
-    answered[i >> 3] |= answer(bit, drawn[i]) << (i & 7);
+    result[i >> 3] |= respond(bit, drawn[i]) << (i & 7);
   }
-  return answered;
+  return result;
 }
 
 /**
- * Return the part whose range holds a coin; the last one takes the rest.
+ * Return the part whose range contains a coin. The last part has no threshold and owns the remaining range.
  * @template {{ name: string, threshold?: number }} Part
  * @param {readonly Part[]} parts
  * @param {number} u

@@ -1,13 +1,14 @@
-// What each metric has answered for, and the response that the next report is drawn from.
+// Scopes: the memoized permanent response of a metric in an epoch.
 //
-// A scope begins with its first report. It answers for as many values as the metric has patterns; the next one closes it, and it
-// repeats its last report's permanent response. The memory of an epoch is in force on all its days,
-// whatever the registry says meanwhile, and is never dropped: a clock that is set back finds it.
+// A scope begins with its first report. Every later report of the scope repeats the permanent response
+// of the first reported value, even if the value of the device changes. A scope of an epoch is in force
+// on all days of the epoch, whatever the registry says meanwhile, and it is never dropped: a clock that
+// is set back finds the response again and gets no second one.
 
-import { fromBase64url, base64url } from "./bytes.js";
+import { base64url, fromBase64url } from "./bytes.js";
 import { epochDays } from "./calendar.js";
+import { sortByKey } from "./collections.js";
 import { mostReports } from "./loss.js";
-import { sort } from "./records.js";
 import { acceptedParams } from "./registry.js";
 import { instantaneousResponse } from "./responses.js";
 import { isListed } from "./segments.js";
@@ -16,41 +17,41 @@ import { isListed } from "./segments.js";
 /** @typedef {import("../index.js").Metric} Metric */
 /** @typedef {import("../index.js").Params} Params */
 /** @typedef {import("../documents.js").Device} Device */
-/** @typedef {import("../documents.js").Prepared} Prepared */
+/** @typedef {import("../documents.js").MetricRules} MetricRules */
+/** @typedef {import("../documents.js").PreparedReport} PreparedReport */
 /** @typedef {import("../documents.js").Scope} Scope */
-/** @typedef {import("../documents.js").Terms} Terms */
 
 /**
- * A value as it enters a scope: the keyed name of its bit pattern, and its permanent response
- * where that was computed already.
- * @typedef {object} Entering
+ * A value of one metric, prepared for a scope that may begin with it.
+ * @typedef {object} PreparedValue
  * @property {string} metric
  * @property {Params} params
  * @property {string} epoch
  * @property {number} cohort
- * @property {string} pattern
- * @property {string} [permanent]
+ * @property {string} [permanent] the permanent response; absent until a scope needs it
  */
 
+/** @typedef {{ scope: Scope, params: Params }} ScopeWithParams a scope and the parameters of its next report */
+
 /**
- * Return what the registry says on a day.
+ * Return the rules of a metric's entry on a day.
  * @param {Metric} metric
  * @param {string} day
- * @returns {Terms}
+ * @returns {MetricRules}
  */
-export function termsOf(metric, day) {
+export function rulesOn(metric, day) {
   const [first, end] = epochDays(metric.epoch, day);
-  const { patterns, interval, segments } = metric;
+  const { interval, segments } = metric;
   const accepted = acceptedParams(metric).map(({ fingerprint }) => fingerprint);
-  return { day, first, end, accepted, patterns, interval, most: mostReports(metric), segments };
+  return { day, first, end, accepted, interval, most: mostReports(metric), segments };
 }
 
 /**
- * Keep the parameters that a registry names.
+ * Store the parameter sets of a registry, with and without the segment of the device.
  * @param {Device} device
  * @param {Iterable<Metric>} metrics
  */
-export function keepParams(device, metrics) {
+export function storeParams(device, metrics) {
   for (const params of [...metrics].flatMap(acceptedParams)) {
     const { plain = params.fingerprint, segment, ...rest } = params;
     device.params[plain] = { ...rest, fingerprint: plain };
@@ -59,126 +60,99 @@ export function keepParams(device, metrics) {
 }
 
 /**
- * Return the scope after a report of a value; null if it needs the value's permanent response,
- * which is not there. Nothing is kept before the report is sure to leave.
+ * Return the scope of the next report; null if a scope begins and the value has no permanent response
+ * yet. Nothing is stored: the report may still lose the choice of its interval.
  * @param {Device} device
- * @param {Terms} terms
- * @param {Entering} entering
- * @returns {{ scope: Scope, params: Params } | null}
+ * @param {MetricRules} rules
+ * @param {PreparedValue} value
+ * @returns {ScopeWithParams | null}
  */
-export function answer(device, terms, entering) {
-  const found = inForce(device, terms, entering);
-  if (!found) return begun(terms, entering);
-  const { params } = found;
-  const scope = { ...found.scope, params: params.fingerprint };
-  const { admitted, patterns } = scope;
-  const isOfScope =
-    entering.epoch === scope.epoch && entering.params.permanentFingerprint === scope.response;
-  if (isOfScope) scope.closed ||= sizeOf(admitted) > patterns; // they were more before
-  if (isOfScope && !scope.closed && entering.pattern !== scope.last) {
-    const { pattern, permanent } = entering;
-    const isAdmitted = Object.hasOwn(admitted, pattern);
-    if (!isAdmitted && sizeOf(admitted) >= patterns) scope.closed = patterns > 1;
-    else if (permanent === undefined) return null;
-    else {
-      scope.admitted = { ...admitted, [pattern]: admitted[pattern] ?? {} };
-      Object.assign(scope, { last: pattern, permanent });
-    }
+export function scopeOfNextReport(device, rules, value) {
+  const current = scopeInForce(device, rules, value);
+  if (current) {
+    const { scope, params } = current;
+    return { scope: { ...scope, params: params.fingerprint }, params };
   }
-  return { scope, params };
+  return value.permanent === undefined ? null : newScope(rules, value, value.permanent);
 }
 
 /**
- * Keep what a scope has answered for, with one report more.
+ * Store a scope with one report more.
  * @param {Device} device
  * @param {Scope} scope
  */
-export function remember(device, scope) {
-  const { params, last } = scope;
-  const at = placeOf(device, scope);
-  const reports = { ...scope.admitted[last] };
-  reports[params] = (reports[params] ?? 0) + 1;
-  scope.admitted = { ...scope.admitted, [last]: reports };
-  device.scopes[at < 0 ? device.scopes.length : at] = scope;
+export function storeReportOf(device, scope) {
+  const { params, reports } = scope;
+  const index = indexOf(device, scope);
+  const after = { ...scope, reports: { ...reports, [params]: (reports[params] ?? 0) + 1 } };
+  device.scopes[index < 0 ? device.scopes.length : index] = after;
 }
 
 /**
- * Return whether a scope repeated one permanent response before the event that leads to this one.
- * @param {Device} device
- * @param {Scope} scope
- */
-export function wasLatched(device, scope) {
-  const before = device.scopes[placeOf(device, scope)];
-  return Boolean(before && (before.closed || scope.patterns === 1));
-}
-
-/**
- * Return whether no other value can change what a scope in force answers.
- * @param {Scope} scope
- */
-export function isLatched({ closed, patterns }) {
-  return closed || patterns === 1;
-}
-
-/**
- * Draw a report from the permanent response that a scope shows.
+ * Draw the instantaneous response of a scope.
  * @param {Scope} scope
  * @param {Params} params
  * @param {Coins} coins
- * @returns {Prepared}
+ * @returns {PreparedReport}
  */
-export function draw({ metric, epoch, cohort, permanent, last }, params, coins) {
+export function drawReport({ metric, epoch, cohort, permanent }, params, coins) {
   const bits = base64url(instantaneousResponse(fromBase64url(permanent), params, coins));
-  return { metric, epoch, params: params.fingerprint, cohort, bits, pattern: last };
+  return { metric, epoch, params: params.fingerprint, cohort, bits };
 }
 
 /**
- * Return the part of a metric that the device has answered for in an epoch, undefined if it may
- * choose. A part stays over changed shares as long as the registry has one of its name.
+ * Return the part of a metric that the device has reported in an epoch, undefined if it may choose. The
+ * part stays over changed shares as long as the registry has a part of this name.
  * @param {Device} device
  * @param {Metric} metric
  * @param {string} epoch
  */
-export function latchedPart(device, metric, epoch) {
-  const known = device.scopes.filter((each) => each.metric === metric.name && each.epoch === epoch);
-  const responses = known.map((scope) => scope.response).sort();
+export function memoizedPart(device, metric, epoch) {
+  const scopes = device.scopes.filter((scope) => scope.metric === metric.name && scope.epoch === epoch);
+  const responses = scopes.map((scope) => scope.response).sort();
   const partOf = (/** @type {string} */ response) =>
     metric.parts.find(({ params }) => params.permanentFingerprint === response);
   return responses.map(partOf).find((part) => part);
 }
 
 /**
- * Return the scope that is in force, as the registry leaves it, with the parameters of its reports;
- * undefined if a new one begins. A segment that is not listed any more is not told any more. For life
- * it is one whose permanent responses are the metric's; p, q, patterns and interval may change.
+ * Return the scope in force on a day, and the parameters of its next report; undefined if a new scope
+ * begins with the next report.
+ *
+ * - A scope of an epoch keeps p, q, interval and segment of its first report.
+ * - A scope for life follows the registry in p, q and interval, if the registry has a parameter set with
+ *   the same permanent responses.
+ * - A segment that the registry no longer lists is not sent any more.
  * @param {Device} device
- * @param {Terms} terms
- * @param {Pick<Entering, "metric" | "epoch">} entering
+ * @param {MetricRules} rules
+ * @param {Pick<PreparedValue, "metric" | "epoch">} value
+ * @returns {ScopeWithParams | undefined}
  */
-export function inForce(device, terms, { metric, epoch }) {
-  const { day, accepted, segments, patterns, interval, most } = terms;
-  for (const scope of sort(scopesOn(device, metric, day), order)) {
-    const own = accepted.find((each) => device.params[each].permanentFingerprint === scope.response);
-    const fingerprint = scope.epoch ? scope.params : epoch ? undefined : own;
+export function scopeInForce(device, rules, { metric, epoch }) {
+  const { day, accepted, segments, interval, most } = rules;
+  for (const scope of sortByKey(scopesOn(device, metric, day), sortKey)) {
+    const sameResponse = accepted.find(
+      (fingerprint) => device.params[fingerprint].permanentFingerprint === scope.response,
+    );
+    // A scope for life does not answer for a metric that has epochs by now.
+    const ofLife = epoch ? undefined : sameResponse;
+    const fingerprint = scope.epoch ? scope.params : ofLife;
     if (!fingerprint) continue;
     const { plain = fingerprint, segment } = device.params[fingerprint];
-    const isTold = isListed(segment, segments);
-    const changes = scope.epoch
-      ? { patterns: Math.min(scope.patterns, patterns) }
-      : { patterns, interval, most };
-    return { scope: { ...scope, ...changes }, params: device.params[isTold ? fingerprint : plain] };
+    const params = device.params[isListed(segment, segments) ? fingerprint : plain];
+    return { scope: scope.epoch ? scope : { ...scope, interval, most }, params };
   }
   return undefined;
 }
 
 /**
- * Return whether a device is in an epoch in which a metric has answered; never for life. It then
- * belongs to the metric's sample until the epoch ends.
+ * Return whether the metric has reported in an epoch that contains the day; never true for life. The
+ * device then belongs to the metric's sample until the epoch ends.
  * @param {Device} device
  * @param {string} metric
  * @param {string} day
  */
-export function isBegun(device, metric, day) {
+export function hasReported(device, metric, day) {
   return scopesOn(device, metric, day).some(({ epoch }) => epoch);
 }
 
@@ -188,48 +162,36 @@ export function isBegun(device, metric, day) {
  * @param {string} day
  */
 function scopesOn({ scopes }, metric, day) {
-  return scopes.filter((each) => each.metric === metric && each.first <= day && day <= each.end);
+  return scopes.filter((scope) => scope.metric === metric && scope.first <= day && day <= scope.end);
 }
 
 /**
  * @param {Device} device
  * @param {Scope} scope
  */
-function placeOf({ scopes }, { metric, epoch, response }) {
+function indexOf({ scopes }, { metric, epoch, response }) {
   return scopes.findIndex(
-    (each) => each.metric === metric && each.epoch === epoch && each.response === response,
+    (scope) => scope.metric === metric && scope.epoch === epoch && scope.response === response,
   );
 }
 
-/** @param {Record<string, unknown>} record */
-function sizeOf(record) {
-  return Object.keys(record).length;
-}
-
 /** @param {Scope} scope */
-function order({ end, first, response }) {
+function sortKey({ end, first, response }) {
   return `${end} ${first} ${response}`;
 }
 
 /**
- * @param {Terms} terms
- * @param {Entering} entering
+ * @param {MetricRules} rules
+ * @param {PreparedValue} value
+ * @param {string} permanent
+ * @returns {ScopeWithParams}
  */
-function begun(terms, { metric, params, epoch, cohort, pattern, permanent }) {
-  if (permanent === undefined) return null;
-  const { day, accepted, segments, ...kept } = terms;
-  /** @type {Scope} */
+function newScope({ first, end, interval, most }, { metric, params, epoch, cohort }, permanent) {
   const scope = {
-    ...kept,
-    metric,
-    epoch,
+    ...{ first, end, interval, most, metric, epoch, cohort, permanent },
     response: params.permanentFingerprint,
     params: params.fingerprint,
-    cohort,
-    permanent,
-    admitted: { [pattern]: {} },
-    last: pattern,
-    closed: false,
+    reports: {},
   };
   return { scope, params };
 }

@@ -1,4 +1,4 @@
-// A device's secret: a key that WebCrypto uses and does not give out, so it shows nothing of itself.
+// The secret of a device: a key of WebCrypto that cannot be exported, so no log and no error can show it.
 
 import { concat, utf8 } from "./bytes.js";
 
@@ -7,11 +7,11 @@ export const SECRET_BYTES = 32;
 const ALGORITHM = { name: "HMAC", hash: "SHA-256" };
 
 /**
- * Take in 32 bytes as a key that cannot be exported.
+ * Import 32 bytes as a key that cannot be exported.
  * @param {Uint8Array} bytes
  * @returns {Promise<CryptoKey>}
  */
-export function secretOf(bytes) {
+export function importSecret(bytes) {
   return crypto.subtle.importKey("raw", /** @type {any} */ (bytes), ALGORITHM, false, ["sign"]);
 }
 

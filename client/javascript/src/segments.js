@@ -1,26 +1,26 @@
-// Segments: what a device tells of itself in the clear beside its report, such as its version: a value
-// of each dimension that the registry lists, "other" where its own is not listed.
+// Segments: public properties of a device, sent without noise beside a report, such as its version. A
+// segment has a value for each dimension of the metric: "other" stands for a value that is not listed.
 
-import { own } from "./records.js";
+import { ownEntry } from "./collections.js";
 
 /** @typedef {import("../index.js").Dimension} Dimension */
 
 /**
  * Return the segment of a device with these properties.
- * @param {readonly Dimension[]} dimensions by their names in order
+ * @param {readonly Dimension[]} dimensions sorted by name
  * @param {Readonly<Record<string, string>>} properties
  * @returns {Record<string, string>}
  */
 export function segmentOf(dimensions, properties) {
-  const told = dimensions.map(([name, values]) => {
-    const value = own(properties, name) ?? "";
+  const entries = dimensions.map(([name, values]) => {
+    const value = ownEntry(properties, name) ?? "";
     return [name, values.includes(value) ? value : "other"];
   });
-  return Object.fromEntries(told);
+  return Object.fromEntries(entries);
 }
 
 /**
- * Return whether devices may tell a segment under these dimensions; none may always be.
+ * Return whether a device may send a segment under these dimensions. No segment is always allowed.
  * @param {Readonly<Record<string, string>> | undefined} segment
  * @param {readonly Dimension[]} dimensions
  */

@@ -1,39 +1,41 @@
-// Finished reports on their way: waiting, in an upload of their own, and sent, for the person to
-// see. An upload's id and body are fixed before it first leaves and never change.
+// The spool: finished reports and their uploads, and the log of sent uploads that a person can see. The id
+// and the body of an upload are fixed before its first attempt and never change.
 
+import { dropPending } from "./admission.js";
 import { DAY, dayOf } from "./calendar.js";
-import { count } from "./device.js";
-import { sum } from "./numbers.js";
-import { forget } from "./reservoir.js";
+import { sum } from "./collections.js";
+import { count } from "./state.js";
 import { newId, uploadJson } from "./wire.js";
 
-/** @typedef {import("../index.js").Limits} Limits */
+/** @typedef {import("../index.js").QueueLimits} QueueLimits */
+/** @typedef {import("../index.js").SentUpload} SentUpload */
 /** @typedef {import("../documents.js").Device} Device */
-/** @typedef {import("../documents.js").Pending} Pending */
-/** @typedef {import("../index.js").Sent} Sent */
+/** @typedef {import("../documents.js").FinishedReport} FinishedReport */
+/** @typedef {import("../documents.js").QueuedUpload} QueuedUpload */
 /** @typedef {import("../documents.js").Spool} Spool */
-/** @typedef {import("../documents.js").Waiting} Waiting */
-/** @typedef {{ now: number, limits: Limits, atHand?: Pending }} Moment with what the page has at hand */
+/** @typedef {{ now: number, limits: QueueLimits, atHand?: QueuedUpload }} Context `atHand` leaves when the page ends */
 
-export const GIVE_UP = 7 * DAY; // the collector remembers ids for 14 days
-const NOTE_BYTES = 128;
+/** Seconds after which an upload or a report is given up. The collector remembers ids for 14 days. */
+export const GIVE_UP = 7 * DAY;
+/** Bytes of a stored report beside its bits, about. */
+const REPORT_BYTES = 128;
 
 /**
- * Return how many finished reports have no answer yet.
+ * Return the number of finished reports without a response of the collector.
  * @param {Spool} spool
  */
-export function nWaiting({ reports, uploads }) {
+export function queuedCount({ reports, uploads }) {
   return reports.length + uploads.length;
 }
 
 /**
- * Drop and count the oldest waiting reports until the others are within the limits.
+ * Drop and count the oldest finished reports until the others are within the limits.
  * @param {Device} device
  * @param {Spool} spool
- * @param {Limits} limits
+ * @param {QueueLimits} limits
  */
 export function trim(device, { reports }, limits) {
-  const size = () => sum(reports.map(({ bits }) => NOTE_BYTES + bits.length));
+  const size = () => sum(reports.map(({ bits }) => REPORT_BYTES + bits.length));
   while (reports.length > limits.reports || size() > limits.bytes) {
     reports.shift();
     count(device, "dropped_full");
@@ -41,12 +43,12 @@ export function trim(device, { reports }, limits) {
 }
 
 /**
- * Move a report into an upload of its own, which links it to no other.
+ * Move a report into an upload of its own. An upload with two reports would link them.
  * @param {Spool} spool
- * @param {Waiting} report
- * @returns {Pending}
+ * @param {FinishedReport} report
+ * @returns {QueuedUpload}
  */
-export function build(spool, report) {
+export function buildUpload(spool, report) {
   spool.reports.splice(spool.reports.indexOf(report), 1);
   const id = newId();
   const upload = {
@@ -63,25 +65,25 @@ export function build(spool, report) {
 }
 
 /**
- * Drop and count the waiting reports of some metrics that were due at such a time, but each one's last.
+ * Drop and count the finished reports that could have left between two times, except the last report of
+ * each metric. On a page that is seldom visited the last report is the only one.
  * @param {Device} device
  * @param {Spool} spool
- * @param {(report: { metric: string }) => boolean} isOne
  * @param {number} since
  * @param {number} before
  */
-export function giveUp(device, spool, isOne, since, before) {
+export function giveUp(device, spool, since, before) {
   const last = new Map(spool.reports.map((report) => [report.metric, report]));
-  const isKept = (/** @type {Waiting} */ report) =>
-    !isOne(report) || last.get(report.metric) === report || report.due < since || before <= report.due;
+  const isKept = (/** @type {FinishedReport} */ report) =>
+    last.get(report.metric) === report || report.sendAfter < since || before <= report.sendAfter;
   drop(device, spool, isKept, "given_up");
 }
 
 /**
- * Drop and count all waiting reports but some.
+ * Drop and count finished reports.
  * @param {Device} device
  * @param {Spool} spool
- * @param {(report: Waiting) => boolean} isKept
+ * @param {(report: FinishedReport) => boolean} isKept
  * @param {string} status
  */
 function drop(device, spool, isKept, status) {
@@ -91,75 +93,79 @@ function drop(device, spool, isKept, status) {
 }
 
 /**
- * Let no report wait longer than until then: a later moment is of a clock that was wrong.
+ * Limit the time at which reports may leave. A later time was stored under a wrong clock.
  * @param {Spool} spool
  * @param {number} latest
  */
-export function hasten(spool, latest) {
-  for (const report of spool.reports) report.due = Math.min(report.due, latest);
+export function limitDelay(spool, latest) {
+  for (const report of spool.reports) report.sendAfter = Math.min(report.sendAfter, latest);
 }
 
 /**
- * Close an upload with its status. It stays in the log, which forgets the oldest first.
+ * Record the result of an upload. The upload leaves the queue and enters the log, which forgets its oldest
+ * entries first.
  * @param {Device} device
  * @param {Spool} spool
- * @param {Sent[]} log
+ * @param {SentUpload[]} log
  * @param {string} id
  * @param {string} status
- * @param {Moment} at
+ * @param {Context} context
  */
-export function settle(device, spool, log, id, status, { now, limits, atHand }) {
-  const at = spool.uploads.findIndex((upload) => upload.id === id);
-  if (at < 0) return; // another tab got the answer first, or the person opted out
-  const [upload] = spool.uploads.splice(at, 1);
-  count(device, status.split(":")[0]); // without its reason
-  if (mayHaveLeft(upload, atHand)) log.push(sent(upload, status, now));
+export function recordResult(device, spool, log, id, status, { now, limits, atHand }) {
+  const index = spool.uploads.findIndex((upload) => upload.id === id);
+  if (index < 0) return; // another tab recorded the result before, or the person refused the metric
+  const [upload] = spool.uploads.splice(index, 1);
+  count(device, status.split(":")[0]); // without the reason, which the collector chose
+  if (mayHaveLeft(upload, atHand)) log.push(sentUpload(upload, status, now));
   log.splice(0, log.length - limits.log);
 }
 
 /**
- * Drop what waits of some metrics.
+ * Drop all reports of some metrics: pending, finished, and in uploads.
  * @param {Device} device
  * @param {Spool} spool
- * @param {Sent[]} log
+ * @param {SentUpload[]} log
  * @param {Set<string>} names
- * @param {Moment} at
+ * @param {Context} context
  */
-export function dropMetrics(device, spool, log, names, at) {
+export function dropMetrics(device, spool, log, names, context) {
   drop(device, spool, ({ metric }) => !names.has(metric), "opted_out");
   for (const { id, metric } of [...spool.uploads]) {
-    if (names.has(metric)) settle(device, spool, log, id, "opted_out", at);
+    if (names.has(metric)) recordResult(device, spool, log, id, "opted_out", context);
   }
-  for (const held of Object.values(device.held)) if (names.has(held.metric)) forget(held);
+  for (const pending of Object.values(device.pending)) {
+    if (names.has(pending.metric)) dropPending(pending);
+  }
 }
 
 /**
- * Return every remembered upload that has left the device, or may have, the oldest first.
+ * Return every remembered upload that has left the device, or may have left it, the oldest first.
  * @param {Spool} spool
- * @param {Sent[]} log
- * @param {Pending} [atHand]
- * @returns {Sent[]}
+ * @param {SentUpload[]} log
+ * @param {QueuedUpload} [atHand]
+ * @returns {SentUpload[]}
  */
-export function sentOf(spool, log, atHand) {
+export function sentUploads(spool, log, atHand) {
   const open = spool.uploads.filter((upload) => mayHaveLeft(upload, atHand));
-  return [...log, ...open.map((upload) => sent(upload, "unanswered", 0))];
+  return [...log, ...open.map((upload) => sentUpload(upload, "unanswered", 0))];
 }
 
 /**
- * Return whether an upload has left, or may have with a page that ended: with another one than this.
- * @param {Pending} upload
- * @param {Pending} [atHand] what this page, which goes on, has at hand
+ * Return whether an upload has left the device, or may have left it with a page that ended. The upload at
+ * hand of this page has not left, because the page goes on.
+ * @param {QueuedUpload} upload
+ * @param {QueuedUpload} [atHand]
  */
 function mayHaveLeft({ id, attempts, first }, atHand) {
   return attempts > 0 || (first > 0 && id !== atHand?.id);
 }
 
 /**
- * @param {Pending} upload
+ * @param {QueuedUpload} upload
  * @param {string} status
  * @param {number} now
- * @returns {Sent}
+ * @returns {SentUpload}
  */
-function sent({ first, claimed, backoff, ...upload }, status, now) {
+function sentUpload({ first, claimed, backoff, ...upload }, status, now) {
   return { ...upload, day: dayOf(first || now), status };
 }

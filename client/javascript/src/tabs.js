@@ -1,38 +1,38 @@
-// Several tabs of one device: one of them sends at a time, and all hear of a withdrawal.
+// Tabs of one device: one tab sends at a time, and all tabs receive a withdrawal.
 
-const PATIENCE = 2000;
+const LOCK_MS = 2000; // longest wait of a withdrawal for a tab that sends
 
 /**
  * @typedef {object} Tabs
- * @property {<T>(action: () => Promise<T>, busy: T) => Promise<T>} alone runs an action unless
- *   another tab runs one
- * @property {(action: () => Promise<unknown>) => Promise<boolean>} whenQuiet runs an action once no
- *   tab runs one; false if it did not want to wait any longer for that
- * @property {(metric?: string) => void} tell says to the other tabs that consent was withdrawn, or
- *   that a metric is refused
+ * @property {<T>(action: () => Promise<T>, busy: T) => Promise<T>} exclusively runs an action, or returns
+ *   `busy` if a tab runs one
+ * @property {(action: () => Promise<unknown>) => Promise<boolean>} afterOthers runs an action after those of
+ *   other tabs; false if another tab did not end in time, and the action ran beside it
+ * @property {(metric?: string) => void} notify sends a refused metric, or without one the withdrawal, to the
+ *   other tabs
  * @property {() => void} close
  */
 
 /**
- * Return what joins the tabs that share a channel; one tab, or none, is always alone.
+ * Connect the tabs that share a channel. Without a channel there are no other tabs.
  * @param {string | undefined} channel
- * @param {(metric?: string) => void} onTold
+ * @param {(metric?: string) => void} onNotice
  * @returns {Tabs}
  */
-export function tabsOf(channel, onTold) {
+export function tabsOf(channel, onNotice) {
   const name = `rappor ${channel}`;
   const locks = channel === undefined ? undefined : globalThis.navigator?.locks;
   /** @type {BroadcastChannel | undefined} */
-  let radio;
+  let broadcast;
   try {
-    if (channel !== undefined) radio = new BroadcastChannel(name);
+    if (channel !== undefined) broadcast = new BroadcastChannel(name);
   } catch {
-    // storage is blocked: there is nothing to share
+    // Firefox raises where storage is blocked. There is nothing to share then.
   }
-  if (radio) radio.onmessage = ({ data }) => onTold(data);
+  if (broadcast) broadcast.onmessage = ({ data }) => onNotice(data);
   let underWay = 0;
   return {
-    async alone(action, busy) {
+    async exclusively(action, busy) {
       if (underWay) return busy;
       underWay += 1;
       try {
@@ -42,18 +42,18 @@ export function tabsOf(channel, onTold) {
         underWay -= 1;
       }
     },
-    async whenQuiet(action) {
+    async afterOthers(action) {
       const acted = async () => {
         await action();
         return true;
       };
       if (!locks) return acted();
       const waiting = new AbortController();
-      setTimeout(() => waiting.abort(), PATIENCE);
+      setTimeout(() => waiting.abort(), LOCK_MS);
       const { signal } = waiting;
       return locks.request(name, { signal }, acted).catch(async () => !(await acted()));
     },
-    tell: (metric) => radio?.postMessage(metric),
-    close: () => radio?.close(),
+    notify: (metric) => broadcast?.postMessage(metric),
+    close: () => broadcast?.close(),
   };
 }

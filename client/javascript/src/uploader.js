@@ -1,63 +1,67 @@
-// One step of sending at a time: which upload is due, what an answer means, when to try again.
+// The uploader: one step of sending at a time.
 //
-// An upload that fails waits while others go: longer after each failure, with jitter, up to an
-// hour. When the collector is not reached, or has failed twice in a row, the others wait as well.
-//
-// A metric with an interval rests after each attempt until the interval is over, so that a device that
-// comes back after days lets what waits follow one by one. Then the background sender goes on at a
-// random time of the next interval, a flush at once. What would follow after seven days is given up.
+// - An upload that fails backs off: longer after each failure, with jitter, up to an hour. Other uploads go
+//   on meanwhile. If the collector is not reached, or has failed twice in a row, all uploads pause.
+// - After an attempt a metric has a cooldown until its interval is over, so that at most one report leaves in
+//   an interval. A device that comes back after days sends its finished reports one by one.
+// - After the cooldown the background sender continues at a random time of the next interval, a flush at
+//   once.
+// - A report that is more than seven days late is given up.
 
+import { nextEnd, release } from "./admission.js";
+import { elapsed } from "./background.js";
 import { DAY, WEEK, dayOf, epochAt, intervalAt, isFarAhead } from "./calendar.js";
+import { ownEntry } from "./collections.js";
 import { ONE } from "./params.js";
-import { own } from "./records.js";
-import { nextEnd, release } from "./reservoir.js";
-import { elapsed } from "./sender.js";
-import { GIVE_UP, build, giveUp, hasten, nWaiting, settle, trim } from "./spool.js";
-import { NAME, follow, silentUntil } from "./stops.js";
+import { GIVE_UP, buildUpload, giveUp, limitDelay, queuedCount, recordResult, trim } from "./spool.js";
+import { NAME, followStops, stoppedUntil } from "./stops.js";
 
-/** @typedef {import("../index.js").Answer} Answer */
 /** @typedef {import("../index.js").Epoch} Epoch */
-/** @typedef {import("../index.js").Metric} Metric */
 /** @typedef {import("../index.js").FlushReason} FlushReason */
+/** @typedef {import("../index.js").Interval} Interval */
 /** @typedef {import("../index.js").Transport} Transport */
+/** @typedef {import("../index.js").TransportResponse} TransportResponse */
 /** @typedef {import("../documents.js").Device} Device */
 /** @typedef {import("../documents.js").Documents} Documents */
-/** @typedef {import("../documents.js").Pending} Pending */
+/** @typedef {import("../documents.js").FinishedReport} FinishedReport */
+/** @typedef {import("../documents.js").QueuedUpload} QueuedUpload */
 /** @typedef {import("../documents.js").Spool} Spool */
 
 /**
- * What one step met, and when the next one is due: infinity if none is.
- * @typedef {{ due: number, reason?: FlushReason, detail?: string, id?: string, waiting?: number }} Step
+ * The result of a step. `due` is the time of the next step, infinity if there is none; `id` is the id of the
+ * upload that was tried; `queued` is the number of reports that are left.
+ * @typedef {{ due: number, reason?: FlushReason, detail?: string, id?: string, queued?: number }} Step
  */
 
 /**
- * Of a flush, whose first attempt is urgent; or of what an earlier page has left.
- * @typedef {{ deadline?: number, tried?: Set<string>, isOver?: boolean, isBacklog?: boolean }} Hurry
- * @typedef {{ deadline: number, tried: Set<string>, isOver: boolean }} FlushHurry
+ * Properties of a step: `deadline` and `tried` of a flush, whose first attempt ignores a pause; `isBacklog`
+ * of the reports that an earlier page left.
+ * @typedef {{ deadline?: number, tried?: Set<string>, isOver?: boolean, isBacklog?: boolean }} StepOptions
+ * @typedef {{ deadline: number, tried: Set<string>, isOver: boolean }} FlushOptions
  */
 
 /**
- * What the client lends to its uploader.
+ * The parts of the client that an uploader uses.
  * @typedef {object} Surroundings
  * @property {<T>(work: (documents: Required<Documents>) => T, strict?: boolean) => Promise<T>} update
  *   changes the documents of this identity, or rejects
  * @property {Transport} transport
  * @property {import("../index.js").Clock} clock
  * @property {import("../index.js").Coins} coins
- * @property {import("../index.js").Limits} limits
+ * @property {import("../index.js").QueueLimits} limits
  * @property {(documents: Required<Documents>) => void} prepare runs before an upload is claimed
- * @property {(metric: string) => string[]} together names what is answered together with a metric
- * @property {(metric: string) => Pick<Metric, "interval"> & Partial<Metric>} pace of a metric; none for an unknown one
+ * @property {(metric: string) => { interval: Interval, epoch?: Epoch }} paceOf returns interval and epoch of a
+ *   metric, also of one that the registry does not have any more
  */
 
-const REQUEST = 30;
-const CLAIM = 2;
+const REQUEST = 30; // seconds of one request
+const CLAIM = 2; // seconds for which a claimed upload is left to its tab, beside the request
 const FIRST_BACKOFF = 5;
 const LONGEST_BACKOFF = 3600;
-const LONGEST_WAIT = DAY;
-const IMPLAUSIBLE = 365 * DAY; // between two attempts: the clock was set
-const MOST_PENDING = 20;
-const DROPPED = [400, 409, 413, 415, 422]; // what no repetition changes
+const LONGEST_WAIT = DAY; // a collector cannot ask for more
+const IMPLAUSIBLE = 365 * DAY; // between two attempts: the clock was set meanwhile
+const MAX_UPLOADS = 20; // that were built and have no result
+const FINAL_STATUS = [400, 409, 413, 415, 422]; // HTTP: a retry cannot succeed
 
 /** Sends the uploads of one device through one transport. */
 export class Uploader {
@@ -65,7 +69,7 @@ export class Uploader {
   #at;
   #isClosed = false;
   /** @type {AbortController | undefined} */ #exchange;
-  /** @type {Pending | undefined} what a flush sends next: it was claimed as the one before was settled */
+  /** @type {QueuedUpload | undefined} the next upload of a flush, claimed together with the last result */
   #claimed;
 
   /** @param {Surroundings} surroundings */
@@ -73,96 +77,101 @@ export class Uploader {
     this.#at = surroundings;
   }
 
-  /** Sever the exchange under way and make no other. */
+  /** Abort the request under way and send no other. */
   close() {
     this.#isClosed = true;
     this.#exchange?.abort();
   }
 
   /**
-   * Send the upload that is due, one at most, and say when the next step is.
-   * @param {Hurry} hurry
+   * Send at most one upload, and return when the next step is due.
+   * @param {StepOptions} options
    * @returns {Promise<Step>}
    */
-  async step(hurry = {}) {
-    const { deadline = Infinity, tried, isBacklog } = hurry;
+  async step(options = {}) {
+    const { deadline = Infinity, tried, isBacklog } = options;
     if (this.#isClosed) return { due: Infinity };
     const isClaimed = this.#claimed && this.#at.clock() < this.#claimed.claimed;
     const claim = (/** @type {Required<Documents>} */ documents) => this.#claim(documents, tried, isBacklog);
     const claimed = (isClaimed && this.#claimed) || (await this.#at.update(claim, true));
     this.#claimed = undefined;
-    if (this.#isClosed || hurry.isOver) return { due: Infinity }; // meanwhile
+    // The client may have been closed, or the flush may have ended, while the store was busy.
+    if (this.#isClosed || options.isOver) return { due: Infinity };
     if (!("body" in claimed)) return claimed;
     const timeout = Math.min(Math.max(deadline - elapsed(), 0.001), REQUEST);
-    const { answer, failure, isLate } = await this.#send(claimed.body, timeout);
+    const { response, failure, isLate } = await this.#send(claimed.body, timeout);
     if (this.#isClosed) return { due: Infinity };
     const isCutShort = isLate && timeout < REQUEST;
-    const goesOn = tried && deadline - elapsed() > CLAIM; // one change of the store for two
+    // A flush claims its next upload in the change that records the result: one write for an upload.
+    const continues = tried && deadline - elapsed() > CLAIM;
     const [step, next] = await this.#at.update((documents) => {
-      const step = this.#settle(documents, claimed, answer, failure, isCutShort);
-      const waiting = nWaiting(documents.spool);
-      const isNext = goesOn && waiting && step.reason === "sent" && !hurry.isOver;
-      const next = isNext ? this.#claim(documents, new Set([...tried, claimed.id])) : undefined;
-      return /** @type {const} */ ([{ ...step, waiting }, next]);
-    }, goesOn);
+      const step = this.#recordResponse(documents, claimed, response, failure, isCutShort);
+      const queued = queuedCount(documents.spool);
+      const claimsNext = continues && queued && step.reason === "sent" && !options.isOver;
+      const next = claimsNext ? this.#claim(documents, new Set([...tried, claimed.id])) : undefined;
+      return /** @type {const} */ ([{ ...step, queued }, next]);
+    }, continues);
     if (next && "body" in next) this.#claimed = next;
     return step;
   }
 
-  /** Forget what was claimed: a metric is refused. */
-  drop() {
+  /** Forget the claimed upload, because the person refused a metric. */
+  dropClaim() {
     this.#claimed = undefined;
   }
 
   /**
-   * Send what is at hand while the page ends, unless the collector asked to wait, or to stop. What has
-   * been at hand since an earlier interval another tab may have sent, and one of this interval too.
+   * Send the upload at hand while the page ends. Nothing is sent if the collector asked to wait or stopped
+   * the metric, or if the upload was prepared in an earlier interval: another tab may have sent a report of
+   * this interval since.
    * @param {Device} device
-   * @param {Pending} upload
+   * @param {QueuedUpload} upload
    */
-  async leave(device, upload) {
-    const { clock, transport, pace } = this.#at;
+  async sendAtPageEnd(device, upload) {
+    const { clock, transport, paceOf } = this.#at;
     const now = clock();
-    const isHeld = isTooOld(upload, now) || this.#stops(device, now)(upload);
-    const { interval } = pace(upload.metric);
-    const moved = intervalAt(interval, now).ends - intervalAt(interval, upload.first).ends; // NaN without
-    if (isHeld || moved || pause(device, upload, now, 0, false)) return;
+    const { interval } = paceOf(upload.metric);
+    const isEarlier = intervalAt(interval, now).ends !== intervalAt(interval, upload.first).ends;
+    const isStopped = stoppedUntil(device, upload.metric, now);
+    if (isTooOld(upload, now) || isStopped || isEarlier) return;
+    if (pause(device, upload, now, 0, false)) return;
     await transport.send(upload.body, {});
   }
 
   /**
-   * Return the upload that leaves if a page ends now: the one it had, or a new one. No page can write
-   * down that it ends, so the upload's week begins at once.
+   * Return the upload at hand, which leaves if the page ends now: the one before, or a new one. A page cannot
+   * store that it ends, so the seven days of the upload begin at once.
    * @param {Required<Documents>} documents
-   * @param {Pending | undefined} before
-   * @returns {Pending | undefined}
+   * @param {QueuedUpload | undefined} before
+   * @returns {QueuedUpload | undefined}
    */
-  atHand({ device, spool }, before) {
+  uploadAtHand({ device, spool }, before) {
     const now = this.#at.clock();
-    const mine = spool.uploads.find(({ id, attempts }) => id === before?.id && !attempts);
-    if (mine || spool.uploads.length >= MOST_PENDING) return mine;
-    const report = freeReport(spool, now, now, this.#rests(device, spool, now, false));
-    return report && Object.assign(build(spool, report), { first: now });
+    const own = spool.uploads.find(({ id, attempts }) => id === before?.id && !attempts);
+    if (own || spool.uploads.length >= MAX_UPLOADS) return own;
+    const report = freeReport(spool, now, now, this.#cooldowns(device, spool, now, false));
+    return report && Object.assign(buildUpload(spool, report), { first: now });
   }
 
   /**
-   * Return the collector's answer, or the name of what failed; a host's transport may raise anything.
+   * Return the response of the collector, or the name of the failure. A transport of the host may raise
+   * anything.
    * @param {string} body
    * @param {number} timeout
-   * @returns {Promise<{ answer?: Answer, failure?: string, isLate?: boolean }>}
+   * @returns {Promise<{ response?: TransportResponse, failure?: string, isLate?: boolean }>}
    */
   async #send(body, timeout) {
     const exchange = new AbortController();
     const { signal } = exchange;
     this.#exchange = exchange;
-    const late = () => exchange.abort(new DOMException("", "TimeoutError"));
-    const timer = setTimeout(late, 1000 * timeout);
+    const abort = () => exchange.abort(new DOMException("", "TimeoutError"));
+    const timer = setTimeout(abort, 1000 * timeout);
     try {
-      const ended = new Promise((_, reject) => {
-        signal.onabort = () => reject(signal.reason); // also for a transport that does not listen
+      const aborted = new Promise((_, reject) => {
+        signal.onabort = () => reject(signal.reason); // a transport may ignore its signal
       });
-      const answer = await Promise.race([this.#at.transport.send(body, { signal }), ended]);
-      return { answer };
+      const response = await Promise.race([this.#at.transport.send(body, { signal }), aborted]);
+      return { response };
     } catch (error) {
       return { failure: error instanceof Error ? error.name : "error", isLate: signal.aborted };
     } finally {
@@ -171,202 +180,196 @@ export class Uploader {
   }
 
   /**
-   * Return the upload to send now, claimed, or the step that says why there is none.
+   * Claim the upload to send now and return it, or return a step without an upload.
    * @param {Required<Documents>} documents
    * @param {Set<string> | undefined} tried
    * @param {boolean} [isBacklog]
-   * @returns {Pending | Step}
+   * @returns {QueuedUpload | Step}
    */
   #claim(documents, tried, isBacklog) {
     const { device, spool, log } = documents;
-    const { clock, coins, limits, prepare, pace } = this.#at;
+    const { clock, coins, limits, prepare, paceOf } = this.#at;
     const now = clock();
     prepare(documents);
     release(device, spool, now, coins);
     trim(device, spool, limits);
-    hasten(spool, now + WEEK);
-    const stoppedUntil = this.#stops(device, now);
-    const mayLeave = (/** @type {{ metric: string }} */ of) => !stoppedUntil(of);
-    for (const { id } of spool.uploads.filter((each) => isTooOld(each, now))) {
-      settle(device, spool, log, id, "given_up", { now, limits });
+    limitDelay(spool, now + WEEK);
+    const stopOf = (/** @type {{ metric: string }} */ { metric }) => stoppedUntil(device, metric, now);
+    const mayLeave = (/** @type {{ metric: string }} */ item) => !stopOf(item);
+    for (const { id } of spool.uploads.filter((upload) => isTooOld(upload, now))) {
+      recordResult(device, spool, log, id, "given_up", { now, limits });
     }
-    const rests = this.#rests(device, spool, now, Boolean(tried ?? isBacklog));
-    const found = next(device, spool, now, tried, mayLeave, rests);
-    if (!found) {
-      const moments = spool.reports.map(({ metric, due }) =>
-        Math.max(rests.get(metric) ?? due, tried ? 0 : due),
+    const cooldowns = this.#cooldowns(device, spool, now, Boolean(tried ?? isBacklog));
+    const next = nextToSend(device, spool, now, tried, mayLeave, cooldowns);
+    if (!next) {
+      // A flush does not wait for the random time of a report.
+      const times = spool.reports.map(({ metric, sendAfter }) =>
+        Math.max(cooldowns.get(metric) ?? sendAfter, tried ? 0 : sendAfter),
       );
-      moments.push(...spool.uploads.map(stoppedUntil));
-      const waiting = [...spool.reports, ...spool.uploads];
-      const isStopped = waiting.length && !waiting.some(mayLeave);
-      const reason = isStopped ? "asked to wait" : undefined;
-      return { due: Math.min(nextEnd(device), ...moments), reason };
+      times.push(...spool.uploads.map(stopOf));
+      const queued = [...spool.reports, ...spool.uploads];
+      const isStopped = queued.length && !queued.some(mayLeave);
+      return { due: Math.min(nextEnd(device), ...times), reason: isStopped ? "asked to wait" : undefined };
     }
-    const { metric, id, backoff = 0 } = /** @type {Pending} */ (found); // both are absent in a new one
+    const { metric, id, backoff = 0 } = /** @type {QueuedUpload} */ (next); // a report has no id and backoff
     const isUntried = tried && !tried.has(id);
-    const wait = pause(device, found, now, isUntried ? 0 : backoff, tried?.size === 0);
+    const wait = pause(device, next, now, isUntried ? 0 : backoff, tried?.size === 0);
     if (wait) return wait;
-    const upload = "id" in found ? found : build(spool, found);
+    const upload = "id" in next ? next : buildUpload(spool, next);
     if (isImplausible(upload, now)) upload.first = now;
     upload.attempts += 1;
     upload.claimed = now + CLAIM;
-    const { last } = spool;
-    const [before] = own(last, metric) ?? [0]; // a clock that is set back makes it no earlier
-    const at = isFarAhead(intervalAt(pace(metric).interval, before), now) ? now : Math.max(before, now);
-    last[metric] = [at, coins(1)[0] / ONE];
+    // A clock that was set back must not date an attempt before an earlier one: the cooldown would end
+    // early. A date far ahead was stored under a wrong clock.
+    const [before] = ownEntry(spool.last, metric) ?? [0];
+    const isWrong = isFarAhead(intervalAt(paceOf(metric).interval, before), now);
+    spool.last[metric] = [isWrong ? now : Math.max(before, now), coins(1)[0] / ONE];
     return { ...upload };
   }
 
   /**
-   * Return what says until when the collector stopped a metric; 0 where it did not.
-   * @param {Device} device
-   * @param {number} now
-   */
-  #stops(device, now) {
-    const { together } = this.#at;
-    return (/** @type {{ metric: string }} */ { metric }) => silentUntil(device, together(metric), now);
-  }
-
-  /**
-   * Return until when metrics let no other report leave; those absent are free to. They rest where the
-   * collector stopped them, and until the
-   * last one is answered and the interval of its last attempt is over: the epoch, where one day of each is
-   * drawn. For what has waited meanwhile the background sender draws a time of the next interval. Before,
-   * what was due a week ago is given up, but the last one: of a page that is seldom visited it is the only
-   * one.
+   * Return the end of each metric's cooldown; metrics without an entry have none. Reports that could have
+   * left a week ago are given up before.
+   *
+   * - A stopped metric waits until the stop is over.
+   * - A metric with an upload waits for its result.
+   * - After an attempt a metric waits until the interval of the attempt is over; with `interval = "epoch"`
+   *   until the epoch is over, and the sender looks again every day.
+   * - A report that was finished before the cooldown ended waits in the background for a random time of the
+   *   next interval.
    * @param {Device} device
    * @param {Spool} spool
    * @param {number} now
    * @param {boolean} isHurried
    * @returns {Map<string, number>}
    */
-  #rests(device, spool, now, isHurried) {
-    const { pace } = this.#at;
-    const isPaced = (/** @type {{ metric: string }} */ { metric }) => pace(metric).interval !== "none";
-    giveUp(device, spool, isPaced, now - IMPLAUSIBLE, now - GIVE_UP);
+  #cooldowns(device, spool, now, isHurried) {
+    const { paceOf } = this.#at;
+    giveUp(device, spool, now - IMPLAUSIBLE, now - GIVE_UP);
     const { reports, uploads } = spool;
-    const rests = new Map();
-    const stoppedUntil = this.#stops(device, now);
-    for (const report of [...reports].sort((one, other) => one.due - other.due)) {
-      const { metric, due } = report;
-      if (rests.has(metric)) continue;
-      const before = own(spool.last, metric);
-      const stop = stoppedUntil(report);
-      if (stop) rests.set(metric, stop);
-      else if (!isPaced(report)) continue;
-      else if (!due) rests.set(metric, 0); // it is of an earlier registry, that had no interval
-      else if (uploads.some((each) => each.metric === metric)) rests.set(metric, Infinity);
-      else if (before) {
-        const [last, part] = before;
-        const { interval, epoch } = pace(metric);
-        const epochOf = (/** @type {number} */ when) => epochAt(/** @type {Epoch} */ (epoch), dayOf(when));
-        const isSame = interval === "epoch" && epochOf(last) === epochOf(now);
-        const at = isSame ? now : last; // tomorrow it is looked at again
-        const span = intervalAt(interval, at);
-        if (isFarAhead(span, now)) continue;
-        const { ends, seconds } = span;
-        const left = Math.min(seconds, Math.max(due + GIVE_UP - ends, 0));
-        rests.set(metric, due < ends && !isHurried ? ends + part * left : ends);
+    const cooldowns = new Map();
+    for (const { metric, sendAfter } of [...reports].sort((a, b) => a.sendAfter - b.sendAfter)) {
+      if (cooldowns.has(metric)) continue;
+      const stop = stoppedUntil(device, metric, now);
+      const attempt = ownEntry(spool.last, metric);
+      if (stop) cooldowns.set(metric, stop);
+      else if (uploads.some((upload) => upload.metric === metric)) cooldowns.set(metric, Infinity);
+      else if (attempt) {
+        const [last, part] = attempt;
+        const { interval, epoch = "month" } = paceOf(metric);
+        const isSameEpoch = epochAt(epoch, dayOf(last)) === epochAt(epoch, dayOf(now));
+        const reference = interval === "epoch" && isSameEpoch ? now : last;
+        const cooldown = intervalAt(interval, reference);
+        if (isFarAhead(cooldown, now)) continue;
+        const { ends, seconds } = cooldown;
+        const left = Math.min(seconds, Math.max(sendAfter + GIVE_UP - ends, 0));
+        cooldowns.set(metric, sendAfter < ends && !isHurried ? ends + part * left : ends);
       }
     }
-    return rests;
+    return cooldowns;
   }
 
   /**
+   * Record the result of an attempt and return the step.
    * @param {Required<Documents>} documents
-   * @param {Pending} upload
-   * @param {Answer | undefined} answer
+   * @param {QueuedUpload} upload
+   * @param {TransportResponse | undefined} response
    * @param {string | undefined} failure
-   * @param {boolean | undefined} isCutShort by the caller's own deadline: the collector has not failed
+   * @param {boolean | undefined} isCutShort by the deadline of a flush: the collector has not failed
    * @returns {Step}
    */
-  #settle({ device, spool, log }, { id }, answer, failure, isCutShort) {
+  #recordResponse({ device, spool, log }, { id }, response, failure, isCutShort) {
     const { clock, limits } = this.#at;
     const now = clock();
-    const read = answer && statusOf(answer);
-    const close = (/** @type {string} */ status) => {
-      settle(device, spool, log, id, status, { now, limits });
+    const result = response && readResponse(response);
+    const finish = (/** @type {string} */ status) => {
+      recordResult(device, spool, log, id, status, { now, limits });
       device.sending = { failures: 0, asked: 0, pause: 0 };
     };
-    if (read) {
-      close(read.status);
-      follow(device, read.stop, dayOf(now));
-      const reason = read.status === "accepted" ? "sent" : "refused";
-      return { due: now, reason, detail: read.status, id };
+    if (result) {
+      finish(result.status);
+      followStops(device, result.stop, dayOf(now));
+      const reason = result.status === "accepted" ? "sent" : "refused";
+      return { due: now, reason, detail: result.status, id };
     }
-    const { status = 0 } = answer ?? {};
-    const detail = answer ? `status ${status}` : failure;
-    if (DROPPED.includes(status)) {
-      close(`refused: ${detail}`);
+    const { status = 0 } = response ?? {};
+    const detail = response ? `status ${status}` : failure;
+    if (FINAL_STATUS.includes(status)) {
+      finish(`refused: ${detail}`);
       return { due: now, reason: "refused", detail, id };
     }
-    const upload = spool.uploads.find((each) => each.id === id);
+    const upload = spool.uploads.find((other) => other.id === id);
     if (upload) Object.assign(upload, { claimed: 0, backoff: now });
-    const due = isCutShort ? now : this.#postpone(device, upload, answer, now);
-    return { due, reason: answer ? "collector error" : "unreachable", detail, id };
+    const due = isCutShort ? now : this.#backOff(device, upload, response, now);
+    return { due, reason: response ? "collector error" : "unreachable", detail, id };
   }
 
   /**
-   * Let an upload wait, and the others where they would fail too; say when one may go.
+   * Let a failed upload back off, and the others pause if they would fail, too. Return the end of the pause.
    * @param {Device} device
-   * @param {Pending | undefined} upload
-   * @param {Answer | undefined} answer
+   * @param {QueuedUpload | undefined} upload
+   * @param {TransportResponse | undefined} response
    * @param {number} now
    */
-  #postpone({ sending }, upload, answer, now) {
-    const wanted = Number(answer?.retryAfter) || 0; // a host's transport may tell anything
+  #backOff({ sending }, upload, response, now) {
+    const wanted = Number(response?.retryAfter) || 0; // a transport of the host may return anything
     const asked = Math.min(Math.max(wanted, 0), LONGEST_WAIT - LONGEST_BACKOFF);
     sending.asked = now + asked;
-    if (upload) upload.backoff = sending.asked + this.#backoff(upload.attempts);
+    if (upload) upload.backoff = sending.asked + this.#delay(upload.attempts);
     sending.failures += 1;
-    if (answer && sending.failures === 1) return sending.asked;
-    sending.pause = sending.asked + this.#backoff(sending.failures - 1);
+    // The first bad response may concern this upload alone.
+    if (response && sending.failures === 1) return sending.asked;
+    sending.pause = sending.asked + this.#delay(sending.failures - 1);
     return sending.pause;
   }
 
   /** @param {number} attempts */
-  #backoff(attempts) {
+  #delay(attempts) {
     const ceiling = Math.min(FIRST_BACKOFF * 2 ** attempts, LONGEST_BACKOFF);
     return (this.#at.coins(1)[0] / ONE) * ceiling; // full jitter
   }
 }
 
 /**
- * Return the oldest upload that is due, else a new one, else one that a flush has not tried, else
- * the one that is due next. After a failure a new one goes first, so that those that always fail hold
- * up no other. What is stopped waits, and what is new of a metric that rests.
+ * Return the upload or report to send next. The order is: the oldest upload that is due, a new report, an
+ * upload that the flush has not tried, the upload that is due next. After a failure a new report goes
+ * first, so that uploads that always fail delay no other. Stopped metrics and new reports of a metric in its
+ * cooldown are left out.
  * @param {Device} device
  * @param {Spool} spool
  * @param {number} now
  * @param {Set<string> | undefined} tried
  * @param {(upload: { metric: string }) => boolean} mayLeave
- * @param {Map<string, number>} rests
+ * @param {Map<string, number>} cooldowns
  */
-function next({ sending }, spool, now, tried, mayLeave, rests) {
+function nextToSend({ sending }, spool, now, tried, mayLeave, cooldowns) {
   const uploads = spool.uploads.filter(mayLeave);
   const due = uploads.find(({ backoff }) => !isAhead(backoff, now, LONGEST_WAIT));
-  const isRoom = uploads.length < MOST_PENDING;
-  const fresh = isRoom && freeReport(spool, tried ? Infinity : now, now, rests);
+  const hasRoom = uploads.length < MAX_UPLOADS;
+  const fresh = hasRoom && freeReport(spool, tried ? Infinity : now, now, cooldowns);
   const untried = tried && uploads.find(({ id }) => !tried.has(id));
   const soonest = uploads.sort((a, b) => a.backoff - b.backoff)[0];
   return (!sending.failures && due) || fresh || due || untried || soonest;
 }
 
 /**
- * Return the oldest report that is due, of a metric that does not rest.
+ * Return the oldest report that may leave, of a metric without a cooldown.
  * @param {Spool} spool
- * @param {number} dueBy
+ * @param {number} latest
  * @param {number} now
- * @param {Map<string, number>} rests
+ * @param {Map<string, number>} cooldowns
+ * @returns {FinishedReport | undefined}
  */
-function freeReport({ reports }, dueBy, now, rests) {
-  return reports.find(({ due, metric }) => due <= dueBy && (rests.get(metric) ?? 0) <= now);
+function freeReport({ reports }, latest, now, cooldowns) {
+  return reports.find(
+    ({ sendAfter, metric }) => sendAfter <= latest && (cooldowns.get(metric) ?? 0) <= now,
+  );
 }
 
 /**
- * Return the step that waits for an upload, undefined if it may be sent now.
+ * Return a step that waits for an upload; undefined if the upload may be sent now.
  * @param {Device} device
- * @param {Partial<Pending>} upload
+ * @param {Partial<QueuedUpload>} upload
  * @param {number} now
  * @param {number} backoff
  * @param {boolean} isUrgent
@@ -382,17 +385,17 @@ function pause({ sending }, { claimed = 0 }, now, backoff, isUrgent) {
 }
 
 /**
- * Return whether a moment is to come; one beyond the longest wait is of a clock set back.
- * @param {number} moment
+ * Return whether a time is ahead. A time beyond the longest wait was stored before the clock was set back.
+ * @param {number} time
  * @param {number} now
  * @param {number} longest
  */
-function isAhead(moment, now, longest) {
-  return now < moment && moment <= now + longest;
+function isAhead(time, now, longest) {
+  return now < time && time <= now + longest;
 }
 
 /**
- * @param {Pending} upload
+ * @param {QueuedUpload} upload
  * @param {number} now
  */
 function isTooOld(upload, now) {
@@ -400,8 +403,9 @@ function isTooOld(upload, now) {
 }
 
 /**
- * Return whether there was no first attempt, or the clock was wrong then or is now: the week starts.
- * @param {Pending} upload
+ * Return whether the first attempt has no plausible date: there was none, or the clock was wrong then or is
+ * wrong now. The seven days begin anew.
+ * @param {QueuedUpload} upload
  * @param {number} now
  */
 function isImplausible({ first }, now) {
@@ -409,18 +413,19 @@ function isImplausible({ first }, now) {
 }
 
 /**
- * Read the report's status and what is to stop; undefined for an error, or an answer cut short.
- * @param {Answer} answer
+ * Return the status of the report and the stops; undefined for an error or a truncated response.
+ * @param {TransportResponse} response
  */
-function statusOf({ status, body }) {
+function readResponse({ status, body }) {
   if (Math.floor(status / 100) !== 2) return undefined;
   try {
     const { reports, stop } = JSON.parse(body);
     const [{ status: one, reason }] = reports;
     if (reports.length !== 1 || one === undefined) return undefined;
     if (one === "accepted") return { status: one, stop };
-    const told = typeof reason === "string" && NAME.test(reason) ? reason : "no reason given";
-    return { status: `refused: ${told}`, stop };
+    // The reason enters the log. Only a word that a collector may use does.
+    const word = typeof reason === "string" && NAME.test(reason) ? reason : "no reason given";
+    return { status: `refused: ${word}`, stop };
   } catch {
     return undefined;
   }

@@ -1,4 +1,4 @@
-// What leaves the device: one report an upload, under an id that stays over all retries.
+// Uploads: one report in an upload, under an id that stays the same over all retries.
 
 import { base64url } from "./bytes.js";
 
@@ -10,7 +10,7 @@ export function newId() {
 }
 
 /**
- * Write the body of POST /v1/reports, the same text each time.
+ * Return the body of POST /v1/reports. Equal reports give equal texts.
  * @param {string} id
  * @param {Report[]} reports
  */

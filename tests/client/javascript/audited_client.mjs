@@ -6,28 +6,28 @@ import { createInterface } from "node:readline";
 
 import { fileStore } from "../../../client/javascript/file.js";
 import { Client } from "../../../client/javascript/index.js";
-import { told } from "./told.mjs";
+import { outcomeOf } from "./outcome.mjs";
 
 for await (const line of createInterface({ input: process.stdin })) {
   console.log(JSON.stringify(await answer(JSON.parse(line))));
 }
 
-/** Record values, and return the reports that wait. The registry lies as JSON beside the TOML. */
+/** Record values and return the queued reports. The registry is in a JSON file beside the TOML file. */
 async function answer({ folder, registry, metric, now, events }) {
   const store = fileStore(join(folder, "telemetry.json"));
   const document = JSON.parse(readFileSync(registry.replace(/\.toml$/, ".json"), "utf8"));
-  let moment = now;
-  const clock = () => moment;
+  let time = now;
+  const clock = () => time;
   const client = await Client.open({ registry: document, consent: true, store, clock });
-  for (const [at, value] of events) {
-    moment = at;
-    await told(client, metric, value);
+  for (const [timestamp, value] of events) {
+    time = timestamp;
+    await outcomeOf(client, metric, value);
   }
   const { spool } = await store.read(["spool"]);
   const sent = spool?.uploads.map(({ body }) => JSON.parse(body).reports[0]) ?? [];
-  const waiting = [...sent, ...(spool?.reports ?? [])].map(({ metric, params, cohort, bits, due }) => ({
-    metric, params, cohort, bits, due,
-  }));
+  const waiting = [...sent, ...(spool?.reports ?? [])].map(
+    ({ metric, params, cohort, bits, sendAfter: due }) => ({ metric, params, cohort, bits, due }),
+  );
   await client.close();
-  return { waiting, spent: (await client.spent()).nats };
+  return { waiting, spent: (await client.privacySpent()).nats };
 }

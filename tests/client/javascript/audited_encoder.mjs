@@ -12,7 +12,7 @@ import {
   scopeName,
   systemCoins,
 } from "../../../client/javascript/src/responses.js";
-import { secretOf } from "../../../client/javascript/src/secret.js";
+import { importSecret } from "../../../client/javascript/src/secret.js";
 
 await loadNormalizers(new Set(["host", "domain"]));
 for await (const line of createInterface({ input: process.stdin })) {
@@ -20,11 +20,11 @@ for await (const line of createInterface({ input: process.stdin })) {
 }
 
 async function answer({ secret: hex, metric, epoch, value, params: document, coins }) {
-  const secret = await secretOf(Buffer.from(hex, "hex"));
+  const secret = await importSecret(Buffer.from(hex, "hex"));
   const params = await readParams(document);
   const scope = scopeName(metric, epoch, params);
   const cohort = await cohortOf(secret, scope, params);
-  const bits = await encode(params, readValue(params, parsed(params, value)).told, cohort);
+  const bits = await encode(params, readValue(params, parsed(params, value)).input, cohort);
   const permanent = await permanentOf(secret, scope, params, bits);
   const drawn = coins ? () => coins : systemCoins;
   const report = instantaneousResponse(permanent, params, drawn);
@@ -32,9 +32,8 @@ async function answer({ secret: hex, metric, epoch, value, params: document, coi
   return { cohort, bits: text(bits), permanent: text(permanent), report: text(report) };
 }
 
-/** Read a value as `rappor encode` does. */
+/** Return a value of an encoding, as `rappor encode` reads it. */
 function parsed({ encoding }, text) {
   if (encoding === "boolean") return ["true", "yes", "1"].includes(text.trim().toLowerCase());
-  if (encoding === "flags") return text ? text.split(",") : [];
   return encoding === "buckets" ? Number(text) : text;
 }

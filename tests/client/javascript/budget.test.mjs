@@ -1,13 +1,12 @@
-// What changed registries, lower limits and clocks leave of a device's budget and of its scopes.
+// Budget and scopes of a device under changed registries, lower caps and clocks.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { Client, MetricError } from "../../../client/javascript/index.js";
-import { intervalAt } from "../../../client/javascript/src/calendar.js";
 import { fingerprints } from "../../../client/javascript/src/params.js";
 import { memoryStore } from "../../../client/javascript/testing.js";
-import { told } from "./told.mjs";
+import { outcomeOf } from "./outcome.mjs";
 import { metricOf, registryOf, sealed } from "./registries.mjs";
 
 const QUARTER = 2 ** 30; // the threshold of a probability of one quarter
@@ -22,57 +21,73 @@ const PARAMS = {
   q: 3 * QUARTER,
   categories: ["a", "b", "c"],
 };
-const PRICE = 2.198; // of one pattern: 2 ln 3, rounded up
 const NOON = Date.UTC(2026, 10, 18, 12) / 1000;
-const ACCEPTED = JSON.stringify({ reports: [{ status: "accepted" }] });
 const silently = { warn: console.warn };
 
-/** Return a metric of the year. */
-const yearly = (name, patterns) => metricOf(name, PARAMS, { patterns, epoch: "year" });
-
-/** Return what a device in a store answers to the values of a registry's metrics, in order. */
+/** Open a device in a store and record values in order; return the client and the outcomes. */
 async function recorded(store, metrics, total, values, clock = () => NOON) {
   const registry = await registryOf(await Promise.all(metrics), total);
-  const transport = { send: async () => ({ status: 200, body: ACCEPTED }) };
-  const usual = { consent: true, background: false, store, transport, clock };
+  const usual = { consent: true, background: false, store, clock };
   console.warn = () => {};
   try {
     const client = await Client.open({ registry, ...usual });
     const outcomes = [];
-    for (const [name, value] of values) outcomes.push(await told(client, name, value));
+    for (const [name, value] of values) outcomes.push(await outcomeOf(client, name, value));
     return { client, outcomes };
   } finally {
     console.warn = silently.warn;
   }
 }
 
-test("what was held when another value closed its scope leaves as that one's report", async () => {
+test("a pending report leaves with the permanent response of its scope, whatever is recorded since", async () => {
   const store = memoryStore();
   let now = NOON;
-  const day = metricOf("page", PARAMS, { epoch: "year", interval: "day" });
-  const held = await recorded(store, [day], "Infinity", [["page", "a"]], () => now);
-  assert.deepEqual(held.outcomes, ["kept"]);
-  const values = [["page", "b"]];
-  const { client, outcomes } = await recorded(store, [yearly("page", 1)], "Infinity", values, () => now);
-  assert.deepEqual(outcomes, ["kept"]);
-  now += 86_400;
-  assert.equal(await told(client, "page", "b"), "kept");
-  const [{ admitted }, ...others] = store.documents.device.scopes;
-  assert.deepEqual([Object.values(admitted).map(Object.values), others], [[[3]], []]);
+  const metric = metricOf("page", PARAMS, { epoch: "year" });
+  const days = [["a", "b"], ["b", "c"], ["c", "a"]];
+  const { client } = await recorded(store, [metric], "Infinity", [], () => now);
+  const responses = [];
+  for (const values of days) {
+    for (const value of values) assert.equal(await outcomeOf(client, "page", value), "recorded");
+    responses.push(Object.values(store.documents.device.pending)[0].report.permanent);
+    now += 86_400;
+  }
+  await outcomeOf(client, "page", "a");
+  const [{ permanent, reports }, ...others] = store.documents.device.scopes;
+  assert.deepEqual([Object.values(reports), others], [[3], []]);
+  assert.equal(permanent, responses[0]);
+  assert.deepEqual(new Set(responses.slice(1)), new Set([permanent]));
 });
 
-test("what was held when its scope began with other noise leaves with that noise", async () => {
+test("an epoch keeps the noise and the interval of its first report", async () => {
   const store = memoryStore();
   let now = NOON;
-  const fields = { epoch: "year", interval: "day" };
-  await recorded(store, [metricOf("page", PARAMS, fields)], "Infinity", [["page", "a"]], () => now);
-  const other = metricOf("page", { ...PARAMS, p: QUARTER / 2 }, { epoch: "year" });
-  const { client } = await recorded(store, [other], "Infinity", [["page", "a"]], () => now);
+  const metric = metricOf("page", PARAMS, { epoch: "year" });
+  const { client } = await recorded(store, [metric], "Infinity", [["page", "a"]], () => now);
   now += 86_400;
-  await told(client, "page", "a");
-  const { fingerprint } = await other;
+  await outcomeOf(client, "page", "a");
+  const other = metricOf("page", { ...PARAMS, p: QUARTER / 2 }, { epoch: "year", interval: "week" });
+  const later = await recorded(store, [other], "Infinity", [["page", "a"]], () => now);
+  for (let i = 0; i < 2; i++) {
+    now += 86_400;
+    await outcomeOf(later.client, "page", "a");
+  }
+  const { fingerprint } = await metric;
   const named = store.documents.spool.reports.map(({ params }) => params);
   assert.deepEqual(named, [fingerprint, fingerprint, fingerprint]);
+});
+
+test("an epoch that has begun stays in force under a registry with shorter epochs", async () => {
+  const store = memoryStore();
+  let now = NOON;
+  const weekly = metricOf("page", PARAMS, { epoch: "year", interval: "week" });
+  const monthly = metricOf("page", { ...PARAMS, p: QUARTER / 2 }, { epoch: "month", interval: "day" });
+  await recorded(store, [weekly], "Infinity", [["page", "a"]], () => now);
+  now += 7 * 86_400;
+  const { client } = await recorded(store, [monthly], "Infinity", [["page", "b"]], () => now);
+  now += 7 * 86_400; // in December, a month without a scope of its own
+  await outcomeOf(client, "page", "c");
+  const { scopes } = store.documents.device;
+  assert.deepEqual(scopes.map(({ epoch, reports }) => [epoch, Object.values(reports)]), [["2026", [2]]]);
 });
 
 test("a device that has answered for a part stays with it when the shares change", async () => {
@@ -86,10 +101,11 @@ test("a device that has answered for a part stays with it when the shares change
     { name: names[1], fingerprint: whole },
   ];
   const store = memoryStore();
-  for (const threshold of [0, 2 ** 32]) {
+  for (const [day, threshold] of [0, 2 ** 32, 2 ** 32].entries()) {
     const metric = metricOf("page", words, { epoch: "year", parts: shared(threshold) });
-    const { outcomes } = await recorded(store, [metric], "Infinity", [["page", "abc"]]);
-    assert.deepEqual(outcomes, ["kept"]);
+    const clock = () => NOON + 86_400 * day;
+    const { outcomes } = await recorded(store, [metric], "Infinity", [["page", "abc"]], clock);
+    assert.deepEqual(outcomes, ["recorded"]);
   }
   assert.deepEqual(store.documents.spool.reports.map(({ params }) => params), [whole, whole]);
 });
@@ -108,13 +124,11 @@ test("a clock that tells no day of a calendar reads as its last year or its firs
     for (const [now, day] of times) {
       const fields = { epoch, expires: "9999-12-31" };
       const weekly = metricOf("page", PARAMS, { ...fields, interval: "week" });
-      const held = await recorded(memoryStore(), [weekly], "Infinity", values, () => now);
-      assert.deepEqual(held.outcomes, ["kept", "kept"]);
-      const metric = metricOf("page", PARAMS, fields);
-      const told = await recorded(memoryStore(), [metric], "Infinity", values, () => now);
-      assert.deepEqual(told.outcomes, ["kept", "kept"]);
-      assert.equal((await told.client.flush()).reason, "sent");
-      assert.equal((await told.client.log())[0].day, day);
+      const store = memoryStore();
+      const device = await recorded(store, [weekly], "Infinity", values, () => now);
+      assert.deepEqual(device.outcomes, ["recorded", "recorded"]);
+      const [{ rules }] = Object.values(store.documents.device.pending);
+      assert.equal(rules.day, day);
     }
   }
 });
@@ -122,9 +136,11 @@ test("a clock that tells no day of a calendar reads as its last year or its firs
 test("a loss without a bound stays a number", async () => {
   const store = memoryStore();
   const certain = metricOf("page", { ...PARAMS, f: 0, p: 0, q: 4 * QUARTER });
-  const values = [["page", "a"], ["page", "a"]];
-  const { client } = await recorded(store, [certain], "Infinity", values);
-  assert.equal((await client.spent()).nats, Infinity);
+  let now = NOON;
+  const { client } = await recorded(store, [certain], "Infinity", [["page", "a"]], () => now);
+  now += 86_400;
+  await outcomeOf(client, "page", "a");
+  assert.equal((await client.privacySpent()).nats, Infinity);
 });
 
 test("a registry of another version is refused, whatever its seal", async () => {
@@ -132,7 +148,28 @@ test("a registry of another version is refused, whatever its seal", async () => 
   await assert.rejects(Client.open({ registry: later, consent: true, store: memoryStore() }), MetricError);
 });
 
-test("of an interval's events the one with the smallest tag is held", async () => {
+test("a registry with a removed key or value is refused with the name of the replacement", async () => {
+  const flags = { ...PARAMS, encoding: "flags" };
+  const pair = { ...PARAMS, other: true };
+  for (const [sentence, metric] of [
+    [/use a boolean metric for each flag/, metricOf("page", flags)],
+    [/list the known strings in candidates/, metricOf("page", pair)],
+    [/use a shorter epoch/, metricOf("page", PARAMS, { patterns: 1 })],
+    [/use a shorter epoch/, metricOf("page", PARAMS, { patterns: 2 })],
+    [/interval must be day, week or epoch, got none/, metricOf("page", PARAMS, { interval: "none" })],
+    [/interval must be day, week or epoch, got hour/, metricOf("page", PARAMS, { interval: "hour" })],
+  ]) {
+    const registry = await registryOf([metric]);
+    await assert.rejects(Client.open({ registry, consent: true, store: memoryStore() }), (error) => {
+      assert.ok(error instanceof MetricError);
+      assert.match(error.message, sentence);
+      assert.ok(error.message.startsWith("metric page: "));
+      return true;
+    });
+  }
+});
+
+test("of an interval's events the one with the smallest tag is pending", async () => {
   const tags = [7, 9, 3, 5, 2];
   const coins = (n) => (n === 2 ? [tags.shift(), 0] : new Uint32Array(n));
   const store = memoryStore();
@@ -141,13 +178,13 @@ test("of an interval's events the one with the smallest tag is held", async () =
   let n = 0;
   const { update } = store;
   store.update = (...words) => ((n += 1), update(...words));
-  const held = [];
+  const smallest = [];
   for (const value of ["a", "b", "a", "b", "c"]) {
-    await told(client, "page", value);
-    const [{ tag }] = Object.values(store.documents.device.held);
-    held.push([Number.parseInt(tag.slice(0, 8), 16), n]);
+    await outcomeOf(client, "page", value);
+    const [{ tag }] = Object.values(store.documents.device.pending);
+    smallest.push([Number.parseInt(tag.slice(0, 8), 16), n]);
     n = 0;
   }
   // a change for the event, and one for its permanent response; none for a larger tag
-  assert.deepEqual(held, [[7, 2], [7, 0], [3, 2], [3, 0], [2, 2]]);
+  assert.deepEqual(smallest, [[7, 2], [7, 0], [3, 2], [3, 0], [2, 2]]);
 });

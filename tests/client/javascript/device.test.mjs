@@ -1,4 +1,4 @@
-// The device in Node: consent, withdrawal, the file, other tabs' changes, and transports that fail.
+// The device in Node: consent, withdrawal, the file, changes by other tabs, and transports that fail.
 
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
@@ -25,23 +25,26 @@ import { Worker } from "node:worker_threads";
 import { fileStore } from "../../../client/javascript/file.js";
 import { Client, MetricError, ParamsError, ReportError } from "../../../client/javascript/index.js";
 import { PLACE } from "../../../client/javascript/src/file_store.js";
-import { Handover } from "../../../client/javascript/src/handover.js";
+import { release } from "../../../client/javascript/src/admission.js";
+import { DeferredEvents } from "../../../client/javascript/src/deferred_events.js";
 import { httpTransport } from "../../../client/javascript/src/http_transport.js";
 import { indexedDbStore } from "../../../client/javascript/src/indexed_db_store.js";
-import { secretOf } from "../../../client/javascript/src/secret.js";
+import { newDevice } from "../../../client/javascript/src/state.js";
+import { importSecret } from "../../../client/javascript/src/secret.js";
 import { memoryStore } from "../../../client/javascript/testing.js";
-import { metricOf, registryOf } from "./registries.mjs";
-import { told } from "./told.mjs";
+import { outcomeOf } from "./outcome.mjs";
+import { REGISTRY, metricOf, registryOf, registryOfWords } from "./registries.mjs";
 
-const REGISTRY = JSON.parse(readFileSync(new URL("registry.json", import.meta.url), "utf8"));
+const DAY = 86_400;
 const NOON = Date.UTC(2026, 10, 18, 12) / 1000;
 const ACCEPTED = JSON.stringify({ reports: [{ status: "accepted" }] });
 const silently = { warn: console.warn };
 const realTimeout = globalThis.setTimeout;
 
-/** Open a device whose collector answers with these statuses, then accepts. */
+/** Open a device at noon, whose collector responds with these statuses and accepts all else. */
 async function open(options = {}) {
   const sent = [];
+  const time = { now: NOON };
   const statuses = options.statuses ?? [];
   const transport = {
     send: async (body) => {
@@ -58,10 +61,22 @@ async function open(options = {}) {
     background: false,
     store,
     transport,
-    clock: () => NOON,
+    clock: () => time.now,
     ...more,
   });
-  return { client, store, sent };
+  return { client, store, sent, time };
+}
+
+/** Let a metric have finished reports of the last n days, as if its device had released them today. */
+async function finish({ client, store, time }, n = 1, metric = "page") {
+  const today = time.now;
+  for (let i = n; i > 0; i--) {
+    time.now = today - i * DAY;
+    assert.equal(await outcomeOf(client, metric, "light"), "recorded");
+  }
+  time.now = today;
+  const zeros = (n) => new Uint32Array(n); // no random time of the day
+  await store.update(["device", "spool"], ({ device, spool }) => release(device, spool, today, zeros));
 }
 
 /** Wait until something is so, while timers run that keep no program alive. */
@@ -81,9 +96,9 @@ function folder(t) {
 
 test("without consent nothing is computed, stored or sent", async () => {
   const { client, store, sent } = await open({ consent: false });
-  assert.equal(await told(client, "page", "a"), "no consent");
+  assert.equal(await outcomeOf(client, "page", "a"), "no consent");
   assert.deepEqual(store.documents, {});
-  assert.equal((await client.flush()).reason, "nothing waiting");
+  assert.equal((await client.flush()).reason, "nothing queued");
   assert.deepEqual(sent, []);
 });
 
@@ -95,8 +110,8 @@ test("consent is a boolean, and no other answer is read as one", async () => {
 
 test("settings outside their range are mistakes of the program", async () => {
   const delays = [-1, NaN, Infinity].map((maxDelay) => ({ maxDelay }));
-  const limits = [0, 1.5, NaN, "9"].map((reports) => ({ limits: { reports } }));
-  const caps = [{ total: -1 }, { total: NaN }, { per: "day" }].map((each) => ({ caps: each }));
+  const limits = [0, 1.5, NaN, "9"].map((reports) => ({ queueLimits: { reports } }));
+  const caps = [{ total: -1 }, { total: NaN }, { per: "day" }].map((each) => ({ budgetCap: each }));
   for (const options of [...delays, ...limits, ...caps]) {
     await assert.rejects(open(options), ParamsError, JSON.stringify(options));
   }
@@ -109,7 +124,7 @@ test("metrics that are refused are a list of names: a text would read as its let
     await assert.rejects(open({ optedOut }), ParamsError);
   }
   const { client } = await open({ optedOut: new Set(["page", "of an earlier registry"]) });
-  assert.equal(await told(client, "page", "a"), "opted out");
+  assert.equal(await outcomeOf(client, "page", "a"), "opted out");
 });
 
 test("mistakes of the program are raised, and say nothing of the value", async () => {
@@ -127,12 +142,13 @@ test("mistakes of the program are raised, and say nothing of the value", async (
 
 test("an upload holds one report, and its id and bytes stay over retries", async () => {
   const gone = new TypeError("fetch failed");
-  const { client, sent } = await open({ statuses: [gone, { status: 503, body: "" }] });
-  await told(client, "page", "a");
-  await told(client, "page", "a");
+  const device = await open({ statuses: [gone, { status: 503, body: "" }] });
+  const { client, sent, time } = device;
+  await finish(device, 2);
   assert.equal((await client.flush({ timeout: 0 })).reason, "unreachable");
   assert.equal((await client.flush({ timeout: 0 })).reason, "collector error");
-  assert.ok((await client.flush()).done);
+  assert.equal((await client.flush()).sent, 1);
+  time.now += DAY; // at most one report leaves in an interval
   assert.ok((await client.flush()).done);
   const ids = sent.map((body) => JSON.parse(body).id);
   assert.equal(new Set(ids).size, 2);
@@ -141,25 +157,24 @@ test("an upload holds one report, and its id and bytes stay over retries", async
     const [report, ...others] = JSON.parse(body).reports;
     assert.deepEqual([Object.keys(report), others], [["metric", "params", "cohort", "bits"], []]);
   }
-  const log = await client.log();
+  const log = await client.sentUploads();
   assert.deepEqual(new Set(log.map(({ body }) => body)), new Set(sent));
 });
 
 test("what no repetition changes is dropped, and a collector that asks to wait is left alone", async () => {
   for (const status of [400, 409, 413, 415, 422]) {
-    const { client } = await open({ statuses: [{ status, body: "" }] });
-    await told(client, "page", "a");
-    const refused = await client.flush();
-    const { reason, detail, waiting } = refused;
-    assert.deepEqual([reason, detail, waiting], ["refused", `status ${status}`, 0]);
+    const device = await open({ statuses: [{ status, body: "" }] });
+    await finish(device);
+    const { reason, detail, queued } = await device.client.flush();
+    assert.deepEqual([reason, detail, queued], ["refused", `status ${status}`, 0]);
   }
   for (const status of [199, 301, 401, 403, 404, 429, 500]) {
-    const { client } = await open({ statuses: [{ status, body: ACCEPTED }] });
-    await told(client, "page", "a");
-    assert.equal((await client.flush({ timeout: 0 })).waiting, 1, status);
+    const device = await open({ statuses: [{ status, body: ACCEPTED }] });
+    await finish(device);
+    assert.equal((await device.client.flush({ timeout: 0 })).queued, 1, status);
   }
   const busy = await open({ statuses: [{ status: 429, body: "", retryAfter: 60 }] });
-  await told(busy.client, "page", "a");
+  await finish(busy);
   assert.equal((await busy.client.flush({ timeout: 0 })).reason, "collector error");
   const waited = await busy.client.flush({ timeout: 0 });
   assert.deepEqual([waited.reason, waited.retryAt], ["asked to wait", NOON + 60]);
@@ -170,16 +185,18 @@ test("answers of any content are only failures", async () => {
   const cut = ["", "{", "[]", "null", '{"reports":[]}', '{"reports":[{"status":"accepted"},{}]}'];
   const strange = ["[{}]", "[7]", '["accepted"]', '"a"', "{}", "[[]]", "1e308", "[null]"];
   for (const body of [...cut, ...strange.map((reports) => `{"reports":${reports}}`)]) {
-    const { client } = await open({ statuses: [{ status: 200, body }] });
-    await told(client, "page", "a");
+    const device = await open({ statuses: [{ status: 200, body }] });
+    const { client } = device;
+    await finish(device);
     assert.equal((await client.flush({ timeout: 0 })).reason, "collector error", body);
     assert.ok((await client.flush()).done);
   }
 });
 
 test("a transport that ignores its signal delays nobody", async () => {
-  const { client, store } = await open({ transport: { send: () => new Promise(() => {}) } });
-  await told(client, "page", "a");
+  const device = await open({ transport: { send: () => new Promise(() => {}) } });
+  const { client, store } = device;
+  await finish(device);
   assert.equal((await client.flush({ timeout: 0.05 })).reason, "unreachable");
   assert.equal(store.documents.device.sending.failures, 0); // the collector has not failed
 });
@@ -190,7 +207,7 @@ test("an upload that one program is sending is sent by no other", async () => {
   const answered = new Promise((resolve) => (answerNow = resolve));
   const transport = { send: () => answered };
   const first = await open({ store, transport });
-  await told(first.client, "page", "a");
+  await finish(first);
   const sending = first.client.flush();
   const second = await open({ store });
   assert.equal((await second.client.flush({ timeout: 0 })).reason, "busy");
@@ -200,17 +217,17 @@ test("an upload that one program is sending is sent by no other", async () => {
 });
 
 test("nothing leaves after the client was closed, also while an upload is claimed", async () => {
-  const store = memoryStore();
-  let isSlow = false;
-  const update = async (...words) => {
-    const result = await store.update(...words);
-    if (isSlow) await new Promise((resolve) => setTimeout(resolve, 50));
-    return result;
-  };
   for (const end of ["close", "withdraw"]) {
-    isSlow = false;
-    const { client, sent } = await open({ store: { ...store, update } });
-    await told(client, "page", "a");
+    const store = memoryStore();
+    let isSlow = false;
+    const update = async (...words) => {
+      const result = await store.update(...words);
+      if (isSlow) await new Promise((resolve) => setTimeout(resolve, 50));
+      return result;
+    };
+    const device = await open({ store: { ...store, update } });
+    const { client, sent } = device;
+    await finish(device);
     isSlow = true;
     const flushing = client.flush({ timeout: 1 });
     await client[end]();
@@ -227,32 +244,37 @@ test("a withdrawal severs the exchange under way", async () => {
       return new Promise(() => {});
     },
   };
-  const { client } = await open({ transport });
-  await told(client, "page", "a");
+  const device = await open({ transport });
+  const { client } = device;
+  await finish(device);
   const flushing = client.flush();
   await eventually(() => exchange);
   assert.deepEqual(await client.withdraw(), { done: true, secretGone: true, left: [] });
   assert.ok(exchange.aborted);
-  assert.equal((await flushing).reason, "nothing waiting");
+  assert.equal((await flushing).reason, "nothing queued");
 });
 
-test("the background sender sends what is recorded before and after its first step", async (t) => {
-  const { client, sent } = await open({ background: true, maxDelay: 0 });
+test("the background sender sends a report of each day, before and after its first step", async (t) => {
+  const coins = (n) => new Uint32Array(n); // no random time of the next day
+  const { client, sent, time } = await open({ background: true, maxDelay: 0, coins });
   t.after(() => client.close());
-  for (const n of [1, 2, 3]) {
-    await told(client, "page", "a");
-    await eventually(async () => sent.length === n && !(await client.waiting()));
+  for (const n of [0, 1, 2, 3]) {
+    await outcomeOf(client, "page", "a"); // releases the report of the day before
+    await eventually(async () => sent.length === n && !(await client.queuedCount()));
+    time.now += DAY;
   }
 });
 
 test("what an earlier program has left is sent a moment apart, however long the delay", async (t) => {
   const store = memoryStore();
-  const earlier = await open({ store });
-  for (let i = 0; i < 3; i++) await told(earlier.client, "page", "a");
+  const names = ["a", "b", "c"];
+  const registry = await registryOfWords(names);
+  const earlier = await open({ store, registry });
+  for (const name of names) await finish(earlier, 1, name);
   const coins = (n) => new Uint32Array(n).fill(2 ** 28); // a sixteenth of a delay
-  const { client, sent } = await open({ store, coins, background: true, maxDelay: 3600 });
+  const { client, sent } = await open({ store, registry, coins, background: true, maxDelay: 3600 });
   t.after(() => client.close());
-  await eventually(async () => (await client.log()).length === 3);
+  await eventually(async () => (await client.sentUploads()).length === 3);
   assert.equal(sent.length, 3);
 });
 
@@ -277,13 +299,15 @@ test("a collector that moves is not followed, and may name the date of the next 
 
 test("what a page has at hand and never sent is not in the log", async (t) => {
   const store = Object.assign(memoryStore(), { channel: "at hand" });
-  const { client } = await open({ store, background: true, maxDelay: 3600 });
+  const device = await open({ store, background: true, maxDelay: 3600 });
+  const { client } = device;
   t.after(() => client.close());
-  await told(client, "page", "a");
+  await finish(device);
+  await outcomeOf(client, "page", "a"); // a change of the store prepares the upload at hand
   assert.equal(store.documents.spool.uploads.length, 1);
-  assert.deepEqual(await client.log(), []);
+  assert.deepEqual(await client.sentUploads(), []);
   await client.optOut("page");
-  assert.deepEqual([await client.log(), await client.waiting()], [[], 0]);
+  assert.deepEqual([await client.sentUploads(), await client.queuedCount()], [[], 0]);
 });
 
 test("an answer without end is read up to a megabyte", async (t) => {
@@ -304,24 +328,28 @@ test("an answer without end is read up to a megabyte", async (t) => {
 
 test("the log outlasts the next report, and holds nothing that never left", async (t) => {
   for (const store of [memoryStore(), fileStore(join(folder(t), "telemetry.json"))]) {
-    const { client } = await open({ store, background: true, maxDelay: 3600 });
-    await told(client, "page", "a");
+    const device = await open({ store, background: true, maxDelay: 3600 });
+    const { client } = device;
+    await finish(device);
     await client.flush();
-    await told(client, "page", "a");
+    await outcomeOf(client, "page", "a");
     await client.optOut("page");
-    assert.deepEqual((await client.log()).map(({ status }) => status), ["accepted"]);
+    assert.deepEqual((await client.sentUploads()).map(({ status }) => status), ["accepted"]);
     await client.close();
   }
 });
 
 test("pages that end before their reports are sent leave a bounded number of uploads", async () => {
   const store = memoryStore();
+  const names = Array.from({ length: 50 }, (_, i) => `m${i}`);
+  const registry = await registryOfWords(names);
   for (let i = 0; i < 25; i++) {
     const transport = { send: () => Promise.reject(new TypeError("fetch failed")) };
     const page = { store: Object.assign(store, { channel: "pages" }), background: true };
-    const { client } = await open({ ...page, transport, maxDelay: 0 });
-    for (let j = 0; j < 2; j++) await told(client, "page", "a");
-    await client.close();
+    const device = await open({ ...page, registry, transport, maxDelay: 0 });
+    for (const name of names.slice(2 * i, 2 * i + 2)) await finish(device, 1, name);
+    await outcomeOf(device.client, names[2 * i], "a"); // prepares the upload at hand
+    await device.client.close();
   }
   assert.equal(store.documents.spool.uploads.length, 20);
   assert.equal(store.documents.spool.reports.length, 30);
@@ -335,19 +363,20 @@ test("whatever else is asked for stops nothing, and is not kept", async () => {
   stops.push(JSON.stringify(Object.fromEntries(names.map((name) => [name, "2026-11-20"]))));
   for (const stop of [...days.map((day) => `{"page":${day}}`), ...stops]) {
     const body = `{"reports":[{"status":"accepted"}],"stop":${stop}}`;
-    const { client, store } = await open({ statuses: [{ status: 200, body }] });
-    await told(client, "page", "a");
+    const device = await open({ statuses: [{ status: 200, body }] });
+    const { client, store } = device;
+    await finish(device);
     assert.equal((await client.flush()).reason, "sent", stop.slice(0, 40));
     assert.deepEqual(store.documents.device.stopped, {}, stop.slice(0, 40));
-    assert.equal(await told(client, "page", "a"), "kept");
+    assert.equal(await outcomeOf(client, "page", "a"), "recorded");
   }
 });
 
 test("a value of the wrong kind is a mistake also while its metric is silent", async () => {
   console.warn = () => {};
   try {
-    const { client } = await open({ caps: { total: 0 } });
-    assert.equal(await told(client, "page", "a"), "budget");
+    const { client } = await open({ budgetCap: { total: 0 } });
+    assert.equal(await outcomeOf(client, "page", "a"), "budget");
     assert.throws(() => client.record("page", 7), ReportError);
   } finally {
     console.warn = silently.warn;
@@ -376,98 +405,108 @@ test("a withdrawal that meets a first report leaves no identity behind", async (
 });
 
 test("the spool has bounds, and drops the oldest", async () => {
-  const { client } = await open({ limits: { reports: 3, log: 2 } });
-  for (let i = 0; i < 5; i++) await told(client, "page", "a");
-  assert.equal(await client.waiting(), 3);
-  assert.equal((await client.counters()).dropped_full, 2);
-  for (let i = 0; i < 3; i++) await client.flush();
-  assert.equal((await client.log()).length, 2);
+  const device = await open({ queueLimits: { reports: 3, log: 2 } });
+  const { client, time } = device;
+  await finish(device, 5);
+  await outcomeOf(client, "page", "a");
+  assert.equal(await client.queuedCount(), 3);
+  assert.equal((await client.eventCounts()).dropped_full, 2);
+  for (let i = 0; i < 3; i++) {
+    assert.equal((await client.flush()).sent, 1);
+    time.now += DAY;
+  }
+  assert.equal((await client.sentUploads()).length, 2);
 });
 
 test("the spool has bounds in bytes, and each report takes some beside its bits", async () => {
   const first = await open();
-  await told(first.client, "page", "a");
+  await finish(first);
   const [{ bits }] = first.store.documents.spool.reports;
-  const { client } = await open({ limits: { bytes: 2 * (128 + bits.length) } });
-  for (let i = 0; i < 3; i++) await told(client, "page", "a");
-  assert.equal(await client.waiting(), 2);
-  assert.equal((await client.counters()).dropped_full, 1);
+  const device = await open({ queueLimits: { bytes: 2 * (128 + bits.length) } });
+  await finish(device, 3);
+  await outcomeOf(device.client, "page", "a");
+  assert.equal(await device.client.queuedCount(), 2);
+  assert.equal((await device.client.eventCounts()).dropped_full, 1);
 });
 
 test("an upload is given up a week after its first attempt, however many follow", async () => {
-  let now = NOON;
   const transport = { send: () => Promise.reject(new TypeError("fetch failed")) };
-  const { client } = await open({ transport, clock: () => now });
-  await told(client, "page", "a");
+  const device = await open({ transport });
+  const { client, time } = device;
+  await finish(device);
   for (const days of [0, 3, 6, 6.9]) {
-    now = NOON + days * 86_400;
-    assert.equal((await client.flush({ timeout: 0 })).waiting, 1, days);
+    time.now = NOON + days * DAY;
+    assert.equal((await client.flush({ timeout: 0 })).queued, 1, days);
   }
-  now = NOON + 7.1 * 86_400;
-  assert.equal((await client.flush({ timeout: 0 })).waiting, 0);
-  assert.equal((await client.counters()).given_up, 1);
-  assert.deepEqual((await client.log()).map(({ status }) => status), ["given_up"]);
+  time.now = NOON + 7.1 * DAY;
+  assert.equal((await client.flush({ timeout: 0 })).queued, 0);
+  assert.equal((await client.eventCounts()).given_up, 1);
+  assert.deepEqual((await client.sentUploads()).map(({ status }) => status), ["given_up"]);
 });
 
 test("a collector may ask for hours, and never for a time that is over", async () => {
   for (const [retryAfter, asked] of [[1e9, 23 * 3600], [-1000, 0], [NaN, 0], ["soon", 0], [{}, 0]]) {
-    const { client } = await open({ statuses: [{ status: 503, body: "", retryAfter }] });
-    await told(client, "page", "a");
+    const device = await open({ statuses: [{ status: 503, body: "", retryAfter }] });
+    const { client } = device;
+    await finish(device);
     assert.equal((await client.flush({ timeout: 0 })).retryAt, NOON + asked);
   }
 });
 
 test("a clock that begins in 1970 gives nothing up", async () => {
   const transport = { send: () => Promise.reject(new TypeError("fetch failed")) };
-  const { client } = await open({ transport, clock: () => 10 * 86_400 });
-  await told(client, "page", "a");
-  for (let i = 0; i < 3; i++) assert.equal((await client.flush({ timeout: 0 })).waiting, 1);
+  const device = await open({ transport });
+  const { client, time } = device;
+  time.now = 10 * DAY;
+  await finish(device);
+  for (let i = 0; i < 3; i++) assert.equal((await client.flush({ timeout: 0 })).queued, 1);
 });
 
 test("a report that a wrong clock has dated waits a week at most", async () => {
-  let now = NOON + 366 * 86_400;
+  let now = NOON + 366 * DAY;
   const statuses = [{ status: 503, body: "", retryAfter: 60 }];
   const { client, store } = await open({ statuses, clock: () => now });
-  for (const metric of ["page", "theme"]) await told(client, metric, "light");
-  now += 86_400;
-  await told(client, "theme", "light"); // the day before is released
+  for (const metric of ["page", "theme"]) await outcomeOf(client, metric, "light");
+  now += DAY;
+  await outcomeOf(client, "theme", "light"); // the day before is released
   now = NOON;
   await client.flush({ timeout: 0 });
-  const [{ due }] = store.documents.spool.reports;
-  assert.ok(due <= NOON + 7 * 86_400, due);
+  const [{ sendAfter }] = store.documents.spool.reports;
+  assert.ok(sendAfter <= NOON + 7 * DAY, sendAfter);
 });
 
 test("without a clock of the program's the system's is used", async () => {
-  const { client } = await open({ clock: undefined });
-  const today = () => new Date().toISOString().slice(0, 10);
+  const { client, store } = await open({ clock: undefined });
+  const today = () => Math.floor(Date.now() / 1000 / DAY);
   const days = [today()];
-  await told(client, "page", "a");
-  await client.flush();
+  await outcomeOf(client, "page", "a");
   days.push(today());
-  assert.ok(days.includes((await client.log())[0].day));
+  const [{ ends }] = Object.values(store.documents.device.pending);
+  assert.ok(days.includes(ends / DAY - 1));
 });
 
 test("a wait that a wrong clock has set is not waited for", async () => {
-  let now = NOON + 10 * 86_400;
   const statuses = [{ status: 503, body: "", retryAfter: 60 }];
-  const { client } = await open({ statuses, clock: () => now });
-  await told(client, "page", "a");
+  const device = await open({ statuses });
+  const { client, time } = device;
+  time.now = NOON + 10 * DAY;
+  await finish(device);
   assert.equal((await client.flush({ timeout: 0 })).reason, "collector error");
-  now = NOON;
+  time.now = NOON;
   assert.equal((await client.flush({ timeout: 0 })).reason, "sent");
 });
 
 test("attempts become rarer, up to one in an hour", async () => {
-  let now = NOON;
   const transport = { send: () => Promise.reject(new TypeError("fetch failed")) };
   const coins = (n) => new Uint32Array(n).fill(2 ** 32 - 1);
-  const { client } = await open({ transport, coins, clock: () => now });
-  await told(client, "page", "a");
+  const device = await open({ transport, coins });
+  const { client, time } = device;
+  await finish(device);
   const pauses = [];
   for (let i = 0; i < 16; i++) {
     const { retryAt } = await client.flush({ timeout: 0 });
-    pauses.push(Math.round(retryAt - now));
-    now = retryAt + 1;
+    pauses.push(Math.round(retryAt - time.now));
+    time.now = retryAt + 1;
   }
   assert.deepEqual(pauses, [...pauses].sort((a, b) => a - b));
   assert.deepEqual([pauses[0], pauses[15]], [5, 3600]);
@@ -478,6 +517,7 @@ test("a flush sleeps until the collector may be asked again", async () => {
   const clock = () => NOON + (performance.now() - began) / 1000;
   const coins = (n) => new Uint32Array(n);
   const store = memoryStore();
+  await finish(await open({ store }));
   let n = 0;
   const update = (...words) => {
     n += 1;
@@ -486,7 +526,6 @@ test("a flush sleeps until the collector may be asked again", async () => {
   };
   const statuses = [{ status: 503, body: "", retryAfter: 0.3 }];
   const { client, sent } = await open({ statuses, store: { ...store, update }, coins, clock });
-  await told(client, "page", "a");
   assert.equal((await client.flush()).reason, "sent");
   assert.ok(clock() >= NOON + 0.3);
   assert.equal(sent.length, 2);
@@ -502,76 +541,80 @@ test("of uploads that failed, the one whose wait ends first is due next", async 
   const waits = [0, 2 ** 32 - 1, 0, 2 ** 31, 0]; // part and wait of the first, of the second, of all
   const coins = (n) => (n === 1 ? [waits.shift()] : new Uint32Array(n));
   const statuses = [1, 2].map(() => ({ status: 503, body: "" }));
-  const { client, sent } = await open({ statuses, coins });
-  for (let i = 0; i < 2; i++) await told(client, "page", "a");
-  const { waiting, retryAt } = await client.flush({ timeout: 1 });
-  assert.deepEqual([sent.length, waiting, retryAt], [2, 2, NOON + 5]);
+  const store = memoryStore();
+  const earlier = await open({ store });
+  for (const name of ["page", "theme"]) await finish(earlier, 1, name);
+  const { client, sent } = await open({ store, statuses, coins });
+  const { queued, retryAt } = await client.flush({ timeout: 1 });
+  assert.deepEqual([sent.length, queued, retryAt], [2, 2, NOON + 5]);
 });
 
 test("a reason that is no word of a collector is not kept", async () => {
   for (const [reason, kept] of [["unknown-params", "unknown-params"], ["<b>", "no reason given"]]) {
     const body = JSON.stringify({ reports: [{ status: "refused", reason }] });
-    const { client } = await open({ statuses: [{ status: 200, body }] });
-    await told(client, "page", "a");
+    const device = await open({ statuses: [{ status: 200, body }] });
+    const { client } = device;
+    await finish(device);
     assert.equal((await client.flush()).detail, `refused: ${kept}`);
-    assert.deepEqual(await client.counters(), { recorded: 1, refused: 1 }); // one for all reasons
+    assert.deepEqual(await client.eventCounts(), { recorded: 1, refused: 1 }); // one for all reasons
   }
 });
 
 test("withdrawal keeps what was reserved where nothing was spent, and else leaves nothing", async (t) => {
   const { client, store } = await open();
-  assert.equal(await told(client, "theme", "light"), "kept");
-  const { reserved } = await client.spent();
+  assert.equal(await outcomeOf(client, "theme", "light"), "recorded");
+  const { reserved } = await client.privacySpent();
   await client.withdraw();
-  assert.deepEqual((await (await open({ store })).client.spent()).reserved, reserved);
+  assert.deepEqual((await (await open({ store })).client.privacySpent()).reserved, reserved);
   const path = join(folder(t), "telemetry.json");
   const { client: unused } = await open({ store: fileStore(path) });
   assert.deepEqual(await unused.withdraw(), { done: true, secretGone: true, left: [] });
   assert.deepEqual(readdirSync(join(path, "..")), []);
 });
 
-test("who refuses a metric drops all uploads of it that have failed", async () => {
-  const coins = (n) => new Uint32Array(n); // no wait is drawn
-  const statuses = [1, 2, 3].map(() => ({ status: 503, body: "" }));
-  const { client, store } = await open({ statuses, coins });
-  for (let i = 0; i < 3; i++) await told(client, "page", "a");
-  for (let i = 0; i < 3; i++) {
-    await client.flush({ timeout: 0 });
-    for (const upload of store.documents.spool.uploads) upload.backoff = NOON + 60;
-  }
-  assert.equal(store.documents.spool.uploads.length, 3);
+test("who refuses a metric drops its upload that failed, its finished report and its pending one", async () => {
+  const device = await open({ statuses: [{ status: 503, body: "" }] });
+  const { client, store, time } = device;
+  await finish(device, 2);
+  await outcomeOf(client, "page", "a");
+  await client.flush({ timeout: 0 });
+  const { spool } = store.documents;
+  assert.deepEqual([spool.uploads.length, spool.reports.length], [1, 1]);
   await client.optOut("page");
-  assert.equal(await client.waiting(), 0);
+  time.now += DAY;
+  assert.deepEqual([await client.queuedCount(), (await client.flush()).reason], [0, "nothing queued"]);
+  assert.equal((await client.eventCounts()).recorded, 2);
 });
 
 test("of a metric that the registry names no more one report leaves in a week", async () => {
-  const { client, store } = await open();
-  for (let i = 0; i < 3; i++) await told(client, "page", "a");
-  for (const report of store.documents.spool.reports) report.due = NOON - 1; // it had an interval
-  await client.close();
+  const device = await open();
+  await finish(device, 3);
+  await device.client.close();
   const others = REGISTRY.metrics.filter(({ name }) => name !== "page");
-  const later = await open({ store, registry: await registryOf(others) });
-  assert.equal((await later.client.flush({ timeout: 1 })).sent, 1);
-  assert.equal(await later.client.waiting(), 2);
+  const { client } = await open({ store: device.store, registry: await registryOf(others) });
+  assert.equal((await client.flush({ timeout: 1 })).sent, 1);
+  assert.equal(await client.queuedCount(), 2);
 });
 
 test("withdrawal leaves what was reserved, and a new consent pays anew", async () => {
-  const { client, store } = await open();
-  await told(client, "page", "a");
-  const before = await client.spent();
+  const device = await open();
+  const { client, store } = device;
+  await finish(device);
+  const before = await client.privacySpent();
   assert.deepEqual(await client.withdraw(), { done: true, secretGone: true, left: [] });
   assert.deepEqual(Object.keys(store.documents).filter((key) => store.documents[key]), ["device"]);
   assert.ok(!JSON.stringify(store.documents).includes("page"));
-  assert.equal(await told(client, "page", "a"), "no consent");
+  assert.equal(await outcomeOf(client, "page", "a"), "no consent");
   const again = await open({ store });
-  assert.equal(await told(again.client, "page", "a"), "kept");
-  const after = await again.client.spent();
-  assert.equal(after.nats, before.nats);
+  assert.equal(await outcomeOf(again.client, "page", "a"), "recorded");
+  assert.ok(before.nats > 0);
+  const after = await again.client.privacySpent();
+  assert.equal(after.nats, 0); // no report has left the new device
   assert.equal(after.reserved[2026], 2 * before.reserved[2026]);
 });
 
 test("a registry that was changed by hand is refused", async () => {
-  const metrics = REGISTRY.metrics.map((metric) => ({ ...metric, patterns: 100 }));
+  const metrics = REGISTRY.metrics.map((metric) => ({ ...metric, sample: 1 }));
   await assert.rejects(open({ registry: { ...REGISTRY, metrics } }), MetricError);
 });
 
@@ -595,16 +638,16 @@ test("a store that fails records nothing, raises nothing and says so once", asyn
   try {
     const { client } = await open({ store });
     assert.equal(client.record("page", "hidden").reason, "disabled");
-    assert.ok((await client.counters()).failures > 1);
-    assert.equal(client.disabled, "it cannot be opened: SecurityError");
-    assert.deepEqual(said, [`rappor: telemetry is disabled: ${client.disabled}`]);
+    assert.ok((await client.eventCounts()).failures > 1);
+    assert.equal(client.disabledReason, "it cannot be opened: SecurityError");
+    assert.deepEqual(said, [`rappor: telemetry is disabled: ${client.disabledReason}`]);
     assert.equal((await client.withdraw()).done, false);
   } finally {
     console.warn = silently.warn;
   }
 });
 
-/** Return a store that counts the bytes of each change, and a shelf of its own. */
+/** Return a store that counts the bytes of each change, and a pageStorage of its own. */
 function counted(pages = new Map()) {
   const store = memoryStore();
   const { update } = store;
@@ -614,7 +657,7 @@ function counted(pages = new Map()) {
     written.push(JSON.stringify(store.documents).length);
     return result;
   };
-  const shelf = {
+  const pageStorage = {
     get length() {
       return pages.size;
     },
@@ -623,7 +666,7 @@ function counted(pages = new Map()) {
     setItem: (key, value) => pages.set(key, value),
     removeItem: (key) => pages.delete(key),
   };
-  return { store: Object.assign(store, { shelf, channel: undefined }), written, pages };
+  return { store: Object.assign(store, { pageStorage, channel: undefined }), written, pages };
 }
 
 test("a repeated event writes nothing, and a first one of an interval does", async () => {
@@ -631,82 +674,70 @@ test("a repeated event writes nothing, and a first one of an interval does", asy
   const { store, written } = counted();
   const { client } = await open({ store, clock: () => now });
   for (const days of [0, 1]) {
-    now = NOON + days * 86_400;
-    await told(client, "theme", "light");
+    now = NOON + days * DAY;
+    await outcomeOf(client, "theme", "light");
     const n = written.length;
     if (!days) continue; // before its first report a scope has no latch, and a tag may be the smallest
-    for (let i = 0; i < 2000; i++) assert.equal(client.record("theme", "dark").outcome, "kept");
-    await client.waiting();
+    for (let i = 0; i < 2000; i++) assert.equal(client.record("theme", "dark").outcome, "recorded");
+    await client.queuedCount();
     assert.equal(written.length, n);
   }
-  now = NOON + 2 * 86_400;
-  await told(client, "theme", "light");
-  assert.equal((await client.counters()).recorded, 2);
+  now = NOON + 2 * DAY;
+  await outcomeOf(client, "theme", "light");
+  assert.equal((await client.eventCounts()).recorded, 2);
 });
 
 test("values wait in memory while the store does not answer, up to a thousand, and none is lost", async () => {
   const { store } = counted();
-  const { client } = await open({ store, limits: { reports: 5000, bytes: 5_000_000 } });
+  const { client } = await open({ store });
   const { update } = store;
   let free;
   const freed = new Promise((resolve) => (free = resolve));
   store.update = async (...words) => (await freed, update(...words));
   const outcomes = Array.from({ length: 1100 }, () => client.record("page", "a").outcome);
-  assert.equal(outcomes.filter((outcome) => outcome === "kept").length, 1000);
+  assert.equal(outcomes.filter((outcome) => outcome === "recorded").length, 1000);
   assert.ok(outcomes.slice(1000).every((outcome) => outcome === "failed"));
   free();
-  assert.equal(await client.waiting(), 1000);
-  assert.equal(client.record("page", "a").outcome, "kept");
-  await client.waiting();
-  const { recorded, dropped_full: dropped } = await client.counters();
-  assert.deepEqual([recorded, dropped], [1001, 100]);
+  await client.queuedCount();
+  assert.deepEqual(Object.values(store.documents.device.storedEvents), [999]);
+  assert.equal(client.record("theme", "light").outcome, "recorded");
+  await client.queuedCount();
+  assert.equal((await client.eventCounts()).dropped_full, 100);
 });
 
 test("a flush changes the store once for each upload", async () => {
   const { store, written } = counted();
-  const { client, sent } = await open({ store });
-  for (let i = 0; i < 20; i++) client.record("page", "a");
-  await client.waiting();
+  const names = Array.from({ length: 20 }, (_, i) => `m${i}`);
+  const device = await open({ store, registry: await registryOfWords(names) });
+  for (const name of names) await finish(device, 1, name);
   const n = written.length;
-  assert.equal((await client.flush({ timeout: 60 })).sent, 20);
-  assert.deepEqual([sent.length, written.length], [20, n + 21]);
+  assert.equal((await device.client.flush({ timeout: 60 })).sent, 20);
+  assert.deepEqual([device.sent.length, written.length], [20, n + 21]);
 });
 
 test("a metric that is refused while a flush sends does not leave after it", async () => {
   const bodies = [];
   let answerNow;
   const answered = new Promise((resolve) => (answerNow = resolve));
-  const { client } = await open({ transport: { send: (body) => (bodies.push(body), answered) } });
-  for (let i = 0; i < 3; i++) client.record("page", "a");
+  const device = await open({ transport: { send: (body) => (bodies.push(body), answered) } });
+  const { client } = device;
+  for (const name of ["page", "theme"]) await finish(device, 1, name);
   const flushing = client.flush({ timeout: 60 });
   await eventually(() => bodies.length);
-  await client.optOut("page");
+  await client.optOut("theme");
   answerNow({ status: 200, body: ACCEPTED });
   await flushing;
   assert.equal(bodies.length, 1);
-  assert.equal(await client.waiting(), 0);
-});
-
-test("a store of the version before keeps its secret, its latch, its budget and what waits", async () => {
-  const old = JSON.parse(readFileSync(new URL("version_1.json", import.meta.url), "utf8"));
-  const { client, store } = await open({ store: Object.assign(memoryStore(), { documents: old }) });
-  const [page] = store.documents.device.scopes;
-  assert.equal(await told(client, "page", "b"), "kept");
-  const [again] = store.documents.device.scopes;
-  assert.deepEqual([again.permanent, again.cohort], [page.permanent, page.cohort]);
-  assert.deepEqual(store.documents.identity, old.identity);
-  assert.equal(await client.waiting(), 3); // two of them are of the version before
-  const { metrics, reserved } = await client.spent();
-  assert.deepEqual([metrics.page.reports, Object.keys(reserved)], [3, ["2026"]]);
-  assert.equal(Object.values(store.documents.device.held)[0].tag, "0");
+  assert.equal(await client.queuedCount(), 0);
 });
 
 test("what is recorded in one go is one change", async () => {
   const { store, written } = counted();
-  const { client } = await open({ store });
+  const { client } = await open({ store, coins: (n) => new Uint32Array(n) }); // equal tags: the first wins
   const n = written.length;
   for (let i = 0; i < 50; i++) client.record("page", "a");
-  assert.equal(await client.waiting(), 50);
+  await client.queuedCount();
+  assert.deepEqual(Object.values(store.documents.device.storedEvents), [49]);
   assert.ok(written.length <= n + 2, String(written.length - n)); // the first value needs its response
 });
 
@@ -749,8 +780,9 @@ test("a page that ends leaves to the next one what is not stored, and nobody can
   assert.equal(text.length, Math.ceil((4096 * 4) / 3)); // whatever it is
   assert.ok(!Buffer.from(text, "base64url").includes("hidden"));
   store.update = update;
-  const { client } = await open({ store });
-  assert.equal(await client.waiting(), 3);
+  await open({ store });
+  await settled();
+  assert.deepEqual(Object.values(store.documents.device.storedEvents), [2]);
   assert.equal(pages.size, 0);
 });
 
@@ -762,13 +794,15 @@ test("what a page leaves while it is stored is one event, whoever stores it firs
   page.end(); // and comes back, or its last change was made
   const left = new Map(pages);
   assert.equal(left.size, 1);
-  await client.waiting();
+  await client.queuedCount();
   assert.equal(pages.size, 0);
   for (const [key, text] of left) pages.set(key, text); // the page ended before it could remove it
+  const { pending } = structuredClone(store.documents.device);
   const { client: next } = await open({ store });
-  assert.equal(await next.waiting(), 1);
+  await next.queuedCount();
   assert.equal(pages.size, 0);
-  assert.equal((await next.counters()).recorded, 1);
+  assert.deepEqual(store.documents.device.pending, pending);
+  assert.deepEqual(Object.values(store.documents.device.storedEvents), [0]);
 });
 
 test("a withdrawal removes what pages have left, and another device's is no event", async (t) => {
@@ -784,7 +818,7 @@ test("a withdrawal removes what pages have left, and another device's is no even
   pages.set("rappor undefined ", "?");
   pages.set("another program's", "?");
   const { client: next } = await open({ store });
-  assert.equal(await next.waiting(), 0);
+  assert.equal(await next.queuedCount(), 0);
   assert.deepEqual([...pages.keys()], ["another program's"]);
 });
 
@@ -793,7 +827,7 @@ function ofPage(store) {
   const moment = { isGone: false };
   const never = new Promise(() => {});
   const update = (...words) => (moment.isGone ? never : store.update(...words));
-  return { moment, store: { ...store, shelf: store.shelf, update } };
+  return { moment, store: { ...store, pageStorage: store.pageStorage, update } };
 }
 
 test("a page leaves what it records while it is hidden and while it ends, in either order", async (t) => {
@@ -809,7 +843,8 @@ test("a page leaves what it records while it is hidden and while it ends, in eit
     first.client.record("page", "a click");
     for (const each of order) page[each]();
     const { client } = await open({ store });
-    assert.equal(await client.waiting(), 3, order);
+    await client.queuedCount();
+    assert.deepEqual(Object.values(store.documents.device.storedEvents), [2], order);
   }
 });
 
@@ -828,7 +863,9 @@ test("of a text that lies there nothing stays once its values are refused or sto
       first.client.optOut("page");
     } else {
       const { client } = await open({ store, optedOut: ["theme"] });
-      assert.equal(await client.waiting(), 1);
+      await client.queuedCount();
+      const pending = Object.values(store.documents.device.pending);
+      assert.deepEqual(pending.map(({ metric }) => metric), ["page"]);
     }
     assert.equal(pages.size, 0);
   }
@@ -843,7 +880,7 @@ test("a device removes nothing that a page of another one has left, whatever its
   client.record("page", "a");
   page.end();
   for (const consent of [true, false]) {
-    const mine = await open({ store: { ...memoryStore(), shelf: store.shelf, channel: "app" }, consent });
+    const mine = await open({ store: { ...memoryStore(), pageStorage: store.pageStorage, channel: "app" }, consent });
     await mine.client.close();
     assert.equal(pages.size, 1);
   }
@@ -855,18 +892,18 @@ test("a device removes nothing that a page of another one has left, whatever its
 
 test("to leave a thousand values looks at those that fit, and a long one lets no later one go first", async () => {
   const { store, pages } = counted();
-  const secret = await secretOf(new Uint8Array(32));
-  const handover = new Handover(store);
-  await handover.prepare(secret);
+  const secret = await importSecret(new Uint8Array(32));
+  const deferred = new DeferredEvents(store);
+  await deferred.prepare(secret);
   let n = 0;
   const events = Array.from({ length: 1000 }, (_, seq) => ({
-    toJSON: () => ((n += 1), { seq, told: seq === 9 ? "x".repeat(5000) : "x".repeat(90) }),
+    toJSON: () => ((n += 1), { seq, input: seq === 9 ? "x".repeat(5000) : "x".repeat(90) }),
   }));
-  assert.ok(handover.leave(events));
+  assert.ok(deferred.defer(events));
   assert.ok(n < 100, n);
   assert.equal(pages.size, 1);
-  const found = await new Handover(store).found(secret);
-  assert.deepEqual(found.map(({ seq }) => seq), [0, 1, 2, 3, 4, 5, 6, 7, 8]);
+  const left = await new DeferredEvents(store).read(secret);
+  assert.deepEqual(left.map(({ seq }) => seq), [0, 1, 2, 3, 4, 5, 6, 7, 8]);
 });
 
 /** Return a store of which one call never answers: with what it did, or not. */
@@ -885,37 +922,40 @@ function silentOnce(method, isDone) {
 
 test("a store that does not answer once is asked again, and keeps each value once", async () => {
   console.warn = () => {};
-  const begins = async (method) => {
-    const { store, moment } = silentOnce(method, false);
+  const begins = async () => {
+    const { store, moment } = silentOnce("update", false);
     moment.isSilent = true;
     const { client } = await open({ store });
-    assert.equal(client.disabled, "it cannot be opened: TimeoutError");
+    assert.equal(client.disabledReason, "it cannot be opened: TimeoutError");
     assert.ok((await client.flush({ timeout: 1 })).done);
-    assert.equal(await told(client, "page", "a"), "kept");
+    assert.equal(await outcomeOf(client, "page", "a"), "recorded");
   };
   const commits = async (isDone) => {
     const { store, moment } = silentOnce("update", isDone);
-    const { client, sent } = await open({ store });
-    await told(client, "page", "a"); // it has its permanent response
+    const names = ["a", "b", "c"];
+    const { client } = await open({ store, registry: await registryOfWords(names) });
+    await outcomeOf(client, "a", "x"); // it has its permanent response
     moment.isSilent = true;
-    client.record("page", "a");
+    client.record("b", "x");
     assert.equal((await client.flush({ timeout: 1 })).reason, "failed");
-    client.record("page", "a");
+    client.record("c", "x");
     await eventually(async () => (await client.flush({ timeout: 1 })).done);
-    assert.equal(sent.length, 3);
-    assert.equal((await client.counters()).recorded, 3);
+    const { pending, storedEvents } = store.documents.device;
+    assert.deepEqual(Object.values(pending).map(({ metric }) => metric).sort(), names);
+    assert.deepEqual(Object.values(storedEvents), [2]);
   };
   const sends = async () => {
     const { store, moment } = silentOnce("update", false);
-    const { client, sent } = await open({ store });
-    await told(client, "page", "a");
+    const device = await open({ store });
+    const { client, sent } = device;
+    await finish(device);
     moment.isSilent = true;
     assert.equal((await client.flush({ timeout: 5 })).reason, "failed");
     assert.ok((await client.flush({ timeout: 1 })).done);
     assert.equal(sent.length, 1);
   };
   try {
-    await Promise.all([begins("read"), begins("update"), commits(false), commits(true), sends()]);
+    await Promise.all([begins(), commits(false), commits(true), sends()]);
   } finally {
     console.warn = silently.warn;
   }
@@ -969,7 +1009,8 @@ test("a store that fails is asked again every ten seconds, and not after the cli
     await pass(30);
     assert.equal(n, 7); // by close itself
     store.update = update;
-    assert.equal(await client.waiting(), 3);
+    await client.queuedCount();
+    assert.deepEqual(Object.values(store.documents.device.storedEvents), [2]);
   } finally {
     console.warn = silently.warn;
   }
@@ -999,16 +1040,15 @@ test("a flush that cannot store a value has failed, whatever the collector", asy
   const { store } = counted();
   const { update } = store;
   const { client } = await open({ store });
-  store.update = () => {
-    store.update = update;
-    return Promise.reject(new DOMException("full", "QuotaExceededError"));
-  };
+  store.update = () => Promise.reject(new DOMException("full", "QuotaExceededError"));
   console.warn = () => {};
   try {
     client.record("page", "a");
-    const { reason, waiting, retryAt } = await client.flush({ timeout: 1 });
-    assert.deepEqual([reason, waiting, retryAt], ["failed", 1, undefined]);
+    const { done, reason, queued } = await client.flush({ timeout: 1 });
+    assert.deepEqual([done, reason, queued], [false, "failed", 1]);
+    store.update = update;
     assert.ok((await client.flush()).done);
+    assert.deepEqual(Object.values(store.documents.device.storedEvents), [0]);
   } finally {
     console.warn = silently.warn;
   }
@@ -1028,12 +1068,13 @@ test("a store that does not answer holds nobody up, and ends no consent", async 
   console.warn = () => {};
   try {
     const { store, free } = held();
-    const { client, sent } = await open({ store });
-    assert.equal(client.disabled, "it cannot be opened: TimeoutError");
+    const device = await open({ store });
+    const { client, sent } = device;
+    assert.equal(client.disabledReason, "it cannot be opened: TimeoutError");
     assert.equal((await client.flush({ timeout: 0.1 })).reason, "failed");
     free();
-    await eventually(async () => !client.disabled);
-    assert.equal(await told(client, "page", "a"), "kept");
+    await eventually(async () => !client.disabledReason);
+    await finish(device);
     assert.ok((await client.flush()).done);
     assert.equal(sent.length, 1);
     await client.close();
@@ -1049,7 +1090,7 @@ test("a withdrawal from a store that does not answer says what is left, and eras
     const { client } = await open({ store, consent: false });
     const { done, secretGone } = await client.withdraw();
     assert.deepEqual([done, secretGone], [false, false]);
-    Object.assign(store.documents, { identity: { mark: "m", secret: "s" }, log: [] });
+    Object.assign(store.documents, { identity: { secretId: "m", secret: "s" }, log: [] });
     free();
     await eventually(() => !store.documents.identity);
   } finally {
@@ -1067,8 +1108,8 @@ test("a flush after an opening that failed ends no consent", async () => {
     assert.equal((await client.flush()).reason, "failed");
     store.update = update;
     assert.ok((await client.flush()).done);
-    assert.equal(await told(client, "page", "a"), "kept");
-    assert.equal(client.disabled, undefined);
+    assert.equal(await outcomeOf(client, "page", "a"), "recorded");
+    assert.equal(client.disabledReason, undefined);
   } finally {
     console.warn = silently.warn;
   }
@@ -1077,32 +1118,33 @@ test("a flush after an opening that failed ends no consent", async () => {
 test("the file is private, holds no value, and a later process is the same device", async (t) => {
   const path = join(folder(t), "device", "telemetry.json");
   const { client } = await open({ store: fileStore(path) });
-  await told(client, "page", "hidden");
-  const [{ last }] = JSON.parse(readFileSync(path, "utf8")).device.scopes;
+  await outcomeOf(client, "page", "hidden");
+  const [{ report }] = Object.values(JSON.parse(readFileSync(path, "utf8")).device.pending);
   assert.equal(statSync(path).mode & 0o777, 0o600);
   assert.equal(statSync(join(path, "..")).mode & 0o777, 0o700);
   assert.ok(!readFileSync(path, "utf8").includes("hidden"));
   assert.deepEqual(readdirSync(join(path, "..")), ["telemetry.json"]);
-  const again = await open({ store: fileStore(path) });
-  assert.equal(await told(again.client, "page", "other"), "kept");
-  assert.equal(JSON.parse(readFileSync(path, "utf8")).device.scopes[0].last, last);
+  const again = await open({ store: fileStore(path), clock: () => NOON + DAY });
+  assert.equal(await outcomeOf(again.client, "page", "other"), "recorded");
+  const [{ permanent }] = JSON.parse(readFileSync(path, "utf8")).device.scopes;
+  assert.equal(permanent, report.permanent);
 });
 
 test("a damaged file disables the device until withdrawal, which leaves no budget of the year", async (t) => {
   const path = join(folder(t), "telemetry.json");
-  await told((await open({ store: fileStore(path) })).client, "page", "a");
+  await outcomeOf((await open({ store: fileStore(path) })).client, "page", "a");
   writeFileSync(path, readFileSync(path, "utf8").slice(0, -9));
   console.warn = () => {};
   try {
     const { client } = await open({ store: fileStore(path) });
-    assert.equal(await told(client, "page", "a"), "disabled");
+    assert.equal(await outcomeOf(client, "page", "a"), "disabled");
     assert.equal((await client.withdraw()).done, true);
     const again = await open({ store: fileStore(path) });
-    assert.equal(await told(again.client, "page", "a"), "budget");
-    const { nats, reserved } = await again.client.spent();
+    assert.equal(await outcomeOf(again.client, "page", "a"), "budget");
+    const { nats, reserved } = await again.client.privacySpent();
     assert.deepEqual([nats, reserved[2026]], [Infinity, Infinity]);
-    const later = await open({ store: fileStore(path), clock: () => NOON + 366 * 86_400 });
-    assert.equal(await told(later.client, "page", "a"), "kept");
+    const later = await open({ store: fileStore(path), clock: () => NOON + 366 * DAY });
+    assert.equal(await outcomeOf(later.client, "page", "a"), "recorded");
   } finally {
     console.warn = silently.warn;
   }
@@ -1113,15 +1155,15 @@ test("a loss that a wrong clock dates is moved to the year that the right one sh
   writeFileSync(path, "damaged");
   console.warn = () => {};
   try {
-    const lost = await open({ store: fileStore(path), clock: () => 86_400 });
+    const lost = await open({ store: fileStore(path), clock: () => DAY });
     assert.equal((await lost.client.withdraw()).done, true);
     const answers = [];
     for (const days of [0, 0, 365, 2 * 365]) {
-      const now = NOON + days * 86_400;
+      const now = NOON + days * DAY;
       const { client } = await open({ store: fileStore(path), clock: () => now });
-      answers.push(await told(client, "page", "a"));
+      answers.push(await outcomeOf(client, "page", "a"));
     }
-    assert.deepEqual(answers, ["budget", "budget", "kept", "kept"]);
+    assert.deepEqual(answers, ["budget", "budget", "recorded", "recorded"]);
   } finally {
     console.warn = silently.warn;
   }
@@ -1130,13 +1172,13 @@ test("a loss that a wrong clock dates is moved to the year that the right one sh
 test("a clock that is corrected while a program runs brings no budget back", async (t) => {
   const path = join(folder(t), "telemetry.json");
   writeFileSync(path, "damaged");
-  let now = 86_400;
+  let now = DAY;
   console.warn = () => {};
   try {
     await open({ store: fileStore(path), clock: () => now, consent: false });
     const { client } = await open({ store: fileStore(path), clock: () => now });
     now = NOON;
-    assert.equal(await told(client, "page", "a"), "budget");
+    assert.equal(await outcomeOf(client, "page", "a"), "budget");
   } finally {
     console.warn = silently.warn;
   }
@@ -1144,7 +1186,7 @@ test("a clock that is corrected while a program runs brings no budget back", asy
 
 test("a file of which a letter has changed, or that holds something else, is damaged", async (t) => {
   const path = join(folder(t), "telemetry.json");
-  await told((await open({ store: fileStore(path) })).client, "page", "a");
+  await outcomeOf((await open({ store: fileStore(path) })).client, "page", "a");
   const text = readFileSync(path, "utf8");
   const { secret } = JSON.parse(text).identity;
   const other = secret.replace(/./, (letter) => (letter === "A" ? "B" : "A"));
@@ -1153,7 +1195,7 @@ test("a file of which a letter has changed, or that holds something else, is dam
     for (const written of ["", "{}", "[]", "0", "null", text.replace(secret, other)]) {
       writeFileSync(path, written);
       const { client } = await open({ store: fileStore(path) });
-      assert.equal(await told(client, "page", "a"), "disabled", written.slice(0, 9));
+      assert.equal(await outcomeOf(client, "page", "a"), "disabled", written.slice(0, 9));
       assert.equal(readFileSync(path, "utf8"), written);
     }
   } finally {
@@ -1164,7 +1206,7 @@ test("a file of which a letter has changed, or that holds something else, is dam
 test("what a killed process has left beside the file goes with the secret", async (t) => {
   const path = join(folder(t), "telemetry.json");
   const { client } = await open({ store: fileStore(path) });
-  await told(client, "page", "a");
+  await outcomeOf(client, "page", "a");
   copyFileSync(path, `${path}.tmp`);
   assert.deepEqual(await client.withdraw(), { done: true, secretGone: true, left: [] });
   assert.deepEqual(readdirSync(join(path, "..")), ["telemetry.json"]);
@@ -1180,9 +1222,9 @@ test("a file stays where it is when the program changes its folder", async (t) =
   t.after(() => process.chdir(here));
   process.chdir(there);
   const { client } = await open({ store: fileStore("telemetry.json") });
-  await told(client, "page", "a");
+  await outcomeOf(client, "page", "a");
   process.chdir("/");
-  assert.equal(await told(client, "page", "a"), "kept");
+  assert.equal(await outcomeOf(client, "page", "a"), "recorded");
   assert.deepEqual(await client.withdraw(), { done: true, secretGone: true, left: [] });
   assert.ok(!readFileSync(join(there, "telemetry.json"), "utf8").includes("secret"));
 });
@@ -1190,7 +1232,7 @@ test("a file stays where it is when the program changes its folder", async (t) =
 test("what is no plain file is neither read nor replaced, and said to be left", async (t) => {
   const path = join(folder(t), "telemetry.json");
   const { client } = await open({ store: fileStore(path) });
-  await told(client, "page", "a");
+  await outcomeOf(client, "page", "a");
   const text = readFileSync(path, "utf8");
   const [link, pipe, directory] = ["link", "pipe", "folder"].map((name) => join(path, "..", name));
   symlinkSync(path, link);
@@ -1200,7 +1242,7 @@ test("what is no plain file is neither read nor replaced, and said to be left", 
   try {
     for (const strange of [link, pipe, directory]) {
       const other = await open({ store: fileStore(strange) });
-      assert.equal(await told(other.client, "page", "a"), "disabled", strange);
+      assert.equal(await outcomeOf(other.client, "page", "a"), "disabled", strange);
       const { done, secretGone } = await other.client.withdraw();
       assert.deepEqual([done, secretGone], [false, false], strange);
     }
@@ -1212,12 +1254,12 @@ test("what is no plain file is neither read nor replaced, and said to be left", 
 
 test("another user's file is not used", { skip: process.getuid() !== 0 }, async (t) => {
   const path = join(folder(t), "telemetry.json");
-  await told((await open({ store: fileStore(path) })).client, "page", "a");
+  await outcomeOf((await open({ store: fileStore(path) })).client, "page", "a");
   chownSync(path, 65534, 65534);
   console.warn = () => {};
   try {
     const { client } = await open({ store: fileStore(path) });
-    assert.equal(await told(client, "page", "a"), "disabled");
+    assert.equal(await outcomeOf(client, "page", "a"), "disabled");
   } finally {
     console.warn = silently.warn;
   }
@@ -1228,7 +1270,7 @@ test("a full disk holds up no later record, and no withdrawal", async (t) => {
   const program = new URL("full_disk.mjs", import.meta.url).pathname;
   for (const blocks of [0, 1]) {
     const { client } = await open({ store: fileStore(path) });
-    for (let i = 0; i < 5; i++) await told(client, "page", "a");
+    for (let i = 0; i < 5; i++) await outcomeOf(client, "page", "a");
     const limited = `trap "" XFSZ; ulimit -f ${blocks}; exec "$0" "$@"`;
     const words = ["-c", limited, process.execPath, program, path];
     const { stdout } = await promisify(execFile)("sh", words);
@@ -1244,14 +1286,14 @@ test("a full disk holds up no later record, and no withdrawal", async (t) => {
 
 test("a device whose secret has gone, or is another one's, is damaged and makes no new one", async () => {
   const { client, store } = await open();
-  await told(client, "page", "a");
-  const other = { ...store.documents.identity, mark: "another one" };
+  await outcomeOf(client, "page", "a");
+  const other = { ...store.documents.identity, secretId: "another one" };
   console.warn = () => {};
   try {
     for (const identity of [undefined, other]) {
       store.documents.identity = identity;
       const again = await open({ store });
-      assert.equal(await told(again.client, "page", "a"), "disabled");
+      assert.equal(await outcomeOf(again.client, "page", "a"), "disabled");
       assert.deepEqual(store.documents.identity, identity);
     }
   } finally {
@@ -1261,14 +1303,14 @@ test("a device whose secret has gone, or is another one's, is damaged and makes 
 
 test("a store of a later version is left alone", async () => {
   const { client, store } = await open();
-  await told(client, "page", "a");
+  await outcomeOf(client, "page", "a");
   store.documents.device.v += 1;
   const before = structuredClone(store.documents.device);
   console.warn = () => {};
   try {
     for (const each of [client, (await open({ store })).client]) {
-      await told(each, "page", "a"); // the store says so
-      assert.equal(await told(each, "page", "a"), "disabled");
+      await outcomeOf(each, "theme", "light"); // the store says so
+      assert.equal(await outcomeOf(each, "page", "a"), "disabled");
     }
     assert.deepEqual(store.documents.device, before);
   } finally {
@@ -1278,12 +1320,12 @@ test("a store of a later version is left alone", async () => {
 
 test("another device in its store ends the consent of a program that runs", async () => {
   const { client, store } = await open();
-  await told(client, "page", "a");
+  await outcomeOf(client, "page", "a");
   await (await open({ store })).client.withdraw();
   const { client: next } = await open({ store });
-  await told(client, "page", "a"); // the store says so
-  assert.equal(await told(client, "page", "a"), "no consent");
-  assert.equal(await told(next, "page", "a"), "kept");
+  await outcomeOf(client, "theme", "light"); // the store says so
+  assert.equal(await outcomeOf(client, "page", "a"), "no consent");
+  assert.equal(await outcomeOf(next, "page", "a"), "recorded");
 });
 
 test("a program ends while a report waits for its time", async () => {
@@ -1295,43 +1337,45 @@ test("a program ends while a report waits for its time", async () => {
 
 test("a metric that another tab refuses does not leave this one, whatever became of its store", async (t) => {
   const store = Object.assign(memoryStore(), { channel: "refused" });
-  const { client, sent } = await open({ store });
-  await told(client, "page", "a");
+  const device = await open({ store });
+  const { client, sent } = device;
+  await finish(device);
   const { client: other } = await open({ store: { ...store, update: () => Promise.reject(new Error()) } });
   t.after(() => Promise.all([client.close(), other.close()]));
   await other.optOut("page");
-  await eventually(async () => (await told(client, "page", "a")) === "opted out");
-  assert.equal((await client.flush()).reason, "nothing waiting");
+  await eventually(async () => (await outcomeOf(client, "page", "a")) === "opted out");
+  assert.equal((await client.flush()).reason, "nothing queued");
   assert.deepEqual(sent, []);
 });
 
 test("without a page that could end no upload is made before it is sent", async (t) => {
-  const { client, store } = await open({ background: true, maxDelay: 3600 });
+  const device = await open({ background: true, maxDelay: 3600 });
+  const { client, store } = device;
   t.after(() => client.close());
-  await told(client, "page", "a");
+  await finish(device);
+  await outcomeOf(client, "page", "a");
   assert.deepEqual(store.documents.spool.uploads, []);
 });
 
 test("an erased file ends the consent of a program that runs", async (t) => {
   const path = join(folder(t), "telemetry.json");
   const { client } = await open({ store: fileStore(path) });
-  await told(client, "page", "a");
+  await outcomeOf(client, "page", "a");
   rmSync(path);
-  await told(client, "page", "a"); // the store says so
-  assert.equal(await told(client, "page", "a"), "no consent");
+  await outcomeOf(client, "theme", "light"); // the store says so
+  assert.equal(await outcomeOf(client, "page", "a"), "no consent");
 });
 
 test("processes that share a file lose and double nothing", async (t) => {
   const path = join(folder(t), "telemetry.json");
   const program = new URL("recorder.mjs", import.meta.url).pathname;
   const run = promisify(execFile);
-  await Promise.all([1, 2, 3].map(() => run(process.execPath, [program, path, "15"])));
-  const { device, spool, identity } = JSON.parse(readFileSync(path, "utf8"));
-  assert.equal(device.mark, identity.mark);
-  assert.equal(device.counters.recorded, 45);
-  assert.equal(spool.reports.length + spool.uploads.length, 45);
-  const [{ admitted }] = device.scopes;
-  assert.deepEqual(Object.values(admitted).map(Object.values), [[45]]);
+  const firsts = [0, 15, 30].map(String);
+  await Promise.all(firsts.map((first) => run(process.execPath, [program, path, first, "15"])));
+  const { device, identity } = JSON.parse(readFileSync(path, "utf8"));
+  assert.equal(device.secretId, identity.secretId);
+  assert.deepEqual(Object.values(device.storedEvents), [14, 14, 14]);
+  assert.equal(new Set(Object.values(device.pending).map(({ metric }) => metric)).size, 45);
   assert.deepEqual(readdirSync(join(path, "..")), ["telemetry.json"]);
 });
 
@@ -1339,9 +1383,9 @@ test("threads that share a file lose and double nothing", async (t) => {
   const path = join(folder(t), "telemetry.json");
   const program = new URL("recorder.mjs", import.meta.url);
   const ended = (worker) => new Promise((resolve) => worker.on("error", resolve).on("exit", resolve));
-  const workers = [1, 2].map(() => new Worker(program, { argv: [path, "40"] }));
+  const workers = ["0", "40"].map((first) => new Worker(program, { argv: [path, first, "40"] }));
   assert.deepEqual(await Promise.all(workers.map(ended)), [0, 0]);
-  assert.equal(JSON.parse(readFileSync(path, "utf8")).device.counters.recorded, 80);
+  assert.equal(Object.keys(JSON.parse(readFileSync(path, "utf8")).device.pending).length, 80);
 });
 
 test("a lock that a killed process has left is cleared away", async (t) => {
@@ -1354,7 +1398,7 @@ test("a lock that a killed process has left is cleared away", async (t) => {
     writeFileSync(`${path}.lock`, owner);
     if (since) utimesSync(`${path}.lock`, since, since);
     const { client } = await open({ store: fileStore(path) });
-    assert.equal(await told(client, "page", "a"), "kept");
+    assert.equal(await outcomeOf(client, "page", "a"), "recorded");
   }
   assert.deepEqual(readdirSync(join(path, "..")), ["telemetry.json"]);
 });
@@ -1394,7 +1438,7 @@ test("a lock that is held is respected, also another container's", async (t) => 
     }, 200);
     const { client } = await open({ store: fileStore(path) });
     assert.ok(!isHeld);
-    assert.equal(await told(client, "page", "a"), "kept");
+    assert.equal(await outcomeOf(client, "page", "a"), "recorded");
   }
 });
 
@@ -1407,10 +1451,15 @@ async function hostsOf(normalize) {
 test("a metric may ask for domains, and a program may bring its own function", async () => {
   const registry = await hostsOf("domain");
   for (const normalizers of [undefined, { domain: () => "example.co.uk" }]) {
-    const { client, store } = await open({ registry, normalizers });
-    await told(client, "home_page", "https://www.Example.co.uk/x");
-    await told(client, "home_page", "example.co.uk");
-    const [{ admitted }] = store.documents.device.scopes;
-    assert.deepEqual(Object.values(admitted).map(Object.values), [[2]]);
+    const responses = [];
+    for (const value of ["https://www.Example.co.uk/x", "example.co.uk"]) {
+      const store = memoryStore();
+      store.documents = { identity: { secretId: "m", secret: "A".repeat(43) }, device: newDevice("m") };
+      const { client } = await open({ registry, normalizers, store });
+      await outcomeOf(client, "home_page", value);
+      const [{ report }] = Object.values(store.documents.device.pending);
+      responses.push(report.permanent);
+    }
+    assert.equal(responses[0], responses[1]);
   }
 });

@@ -1,12 +1,10 @@
-// Flushes without a limit what waits for thirty days, and prints how many steps that takes in a moment.
-
-import { readFileSync } from "node:fs";
+// Flushes without a limit while a metric is stopped for thirty days, and prints the number of steps.
 
 import { Client } from "../../../client/javascript/index.js";
 import { memoryStore } from "../../../client/javascript/testing.js";
-import { told } from "./told.mjs";
+import { outcomeOf } from "./outcome.mjs";
+import { REGISTRY } from "./registries.mjs";
 
-const registry = JSON.parse(readFileSync(new URL("registry.json", import.meta.url), "utf8"));
 const body = JSON.stringify({ reports: [{ status: "accepted" }], stop: { page: "2999-01-01" } });
 const transport = { send: async () => ({ status: 200, body }) };
 const store = memoryStore();
@@ -15,10 +13,13 @@ const update = (...words) => {
   if ((n += 1) > 20) process.exit(1); // it does not sleep
   return store.update(...words);
 };
-const counting = { ...store, update };
-const options = { registry, consent: true, store: counting, transport, background: false };
-const client = await Client.open(options);
-for (let i = 0; i < 2; i++) await told(client, "page", "a");
+let now = Date.now() / 1000;
+const options = { registry: REGISTRY, consent: true, store: { ...store, update }, transport, background: false };
+const client = await Client.open({ ...options, clock: () => now });
+for (let i = 0; i < 2; i++) {
+  await outcomeOf(client, "page", "a");
+  now += 86_400;
+}
 await client.flush();
 n = 0;
 client.flush({ timeout: Infinity });

@@ -1,15 +1,15 @@
 // Records and withdraws on a device in a file that the system lets nobody grow: full_disk.mjs PATH.
 
-import { existsSync, readFileSync } from "node:fs";
+import { existsSync } from "node:fs";
 
 import { fileStore } from "../../../client/javascript/file.js";
 import { Client } from "../../../client/javascript/index.js";
-import { told } from "./told.mjs";
+import { outcomeOf } from "./outcome.mjs";
+import { REGISTRY } from "./registries.mjs";
 
-const registry = JSON.parse(readFileSync(new URL("registry.json", import.meta.url), "utf8"));
 const [path] = process.argv.slice(2);
 console.warn = () => {};
-const client = await Client.open({ registry, consent: true, store: fileStore(path) });
-const outcome = await told(client, "page", "a");
+const client = await Client.open({ registry: REGISTRY, consent: true, store: fileStore(path) });
+const outcome = await outcomeOf(client, "page", "a");
 const [isLocked, isBeside] = ["lock", "tmp"].map((end) => existsSync(`${path}.${end}`));
 console.log(JSON.stringify({ outcome, isLocked, isBeside, withdrawal: await client.withdraw() }));

@@ -1,11 +1,11 @@
-// Replays histories that tests write as lines of JSON, and answers each with what left the device.
+// Replays histories of a device, one line of JSON each, and prints the reports that left it.
 
 import { createInterface } from "node:readline";
 
 import { Client } from "../../../client/javascript/index.js";
-import { newDevice } from "../../../client/javascript/src/device.js";
+import { newDevice } from "../../../client/javascript/src/state.js";
 import { memoryStore } from "../../../client/javascript/testing.js";
-import { told } from "./told.mjs";
+import { outcomeOf } from "./outcome.mjs";
 
 console.warn = () => {};
 for await (const line of createInterface({ input: process.stdin })) {
@@ -15,7 +15,7 @@ for await (const line of createInterface({ input: process.stdin })) {
 async function replay({ secret, registries, events, coin }) {
   const store = memoryStore();
   store.documents = {
-    identity: { mark: "m", secret: Buffer.from(secret, "hex").toString("base64url") },
+    identity: { secretId: "m", secret: Buffer.from(secret, "hex").toString("base64url") },
     device: newDevice("m"),
   };
   let now = 0;
@@ -31,11 +31,11 @@ async function replay({ secret, registries, events, coin }) {
       return { status, body: JSON.stringify({ reports: [{ status: "accepted" }], stop }) };
     },
   };
-  const open = ({ open: number, caps, segment }) =>
+  const open = ({ open: number, caps: budgetCap, segment }) =>
     Client.open({
       registry: registries[number],
       consent: true,
-      caps,
+      budgetCap,
       segment,
       store,
       transport,
@@ -44,11 +44,11 @@ async function replay({ secret, registries, events, coin }) {
       coins: (n) => Array(n).fill(coin + ((now * 7919) % 1009)),
     });
   let client;
-  const kept = [];
+  const recorded = [];
   for (const event of events) {
     now = event.now;
     if (event.open !== undefined) client = await open(event);
-    if (event.metric) kept.push((await told(client, event.metric, valueOf(event.value))) === "kept");
+    if (event.metric) recorded.push((await outcomeOf(client, event.metric, valueOf(event.value))) === "recorded");
     if (event.optOut) await client.optOut(event.optOut);
     if (event.flush) {
       statuses.splice(0, Infinity, ...event.flush);
@@ -57,8 +57,8 @@ async function replay({ secret, registries, events, coin }) {
     }
     if (event.withdraw) await client.withdraw();
   }
-  const { reserved } = await client.spent();
-  return { kept, sent: Object.values(sent), reserved };
+  const { reserved } = await client.privacySpent();
+  return { recorded, sent: Object.values(sent), reserved };
 }
 
 function valueOf(value) {

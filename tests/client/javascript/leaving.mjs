@@ -1,17 +1,21 @@
 // Sends one report, leaves another one to the sender for an hour, and ends.
 
-import { readFileSync } from "node:fs";
-
 import { Client } from "../../../client/javascript/index.js";
 import { memoryStore } from "../../../client/javascript/testing.js";
-import { told } from "./told.mjs";
+import { outcomeOf } from "./outcome.mjs";
+import { REGISTRY } from "./registries.mjs";
 
-const registry = JSON.parse(readFileSync(new URL("registry.json", import.meta.url), "utf8"));
+const DAY = 86_400;
 const body = JSON.stringify({ reports: [{ status: "accepted" }] });
 const transport = { send: async () => ({ status: 200, body }) };
-const options = { registry, consent: true, store: memoryStore(), transport, maxDelay: 3600 };
-const client = await Client.open({ ...options, coins: (n) => new Uint32Array(n).fill(2 ** 31) });
-await told(client, "page", "a");
+let now = 1000 * DAY;
+const options = { registry: REGISTRY, consent: true, store: memoryStore(), transport, maxDelay: 3600 };
+const coins = (n) => new Uint32Array(n).fill(2 ** 31);
+const client = await Client.open({ ...options, coins, clock: () => now });
+await outcomeOf(client, "page", "a");
+now += DAY;
+await outcomeOf(client, "page", "a");
 await client.flush({ timeout: 60 });
-await told(client, "page", "a");
-console.log(await client.waiting());
+now += DAY;
+await outcomeOf(client, "page", "a");
+console.log(await client.queuedCount());

@@ -1,15 +1,15 @@
-// Records a value n times on a device in a file: node recorder.mjs PATH N.
-
-import { readFileSync } from "node:fs";
+// Records a value of n metrics on a device in a file: node recorder.mjs PATH FIRST N.
 
 import { fileStore } from "../../../client/javascript/file.js";
 import { Client } from "../../../client/javascript/index.js";
-import { told } from "./told.mjs";
+import { outcomeOf } from "./outcome.mjs";
+import { registryOfWords } from "./registries.mjs";
 
-const registry = JSON.parse(readFileSync(new URL("registry.json", import.meta.url), "utf8"));
-const [path, n] = process.argv.slice(2);
+const [path, first, n] = process.argv.slice(2);
+const names = Array.from({ length: Number(n) }, (_, i) => `m${Number(first) + i}`);
+const registry = await registryOfWords(names);
 const client = await Client.open({ registry, consent: true, store: fileStore(path) });
-for (let i = 0; i < Number(n); i++) {
-  const outcome = await told(client, "page", "duckduckgo");
-  if (outcome !== "kept") throw new Error(outcome);
+for (const name of names) {
+  const outcome = await outcomeOf(client, name, "duckduckgo");
+  if (outcome !== "recorded") throw new Error(outcome);
 }

@@ -1,20 +1,30 @@
-// Registries of a test's own, sealed as `rappor collects --json` seals them.
+// Registries for tests, sealed as `rappor collects --json` seals them.
 
 import { hex } from "../../../client/javascript/src/bytes.js";
 import { sha256 } from "../../../client/javascript/src/hashes.js";
 import { ONE, fingerprints } from "../../../client/javascript/src/params.js";
 
-/** Return a registry of these metrics, whose total is written as text. */
+/** Strings under `balanced`, and two categories under `strict`. */
+export const WORDS = {
+  ...{ v: 1, encoding: "bloom", k: 128, h: 1, m: 128 },
+  ...{ f: 114842485, f0: 1717986919, p: 435686857, q: 3288681509 },
+};
+const THEMES = {
+  ...{ v: 1, encoding: "onehot", k: 2, h: 1, m: 1, categories: ["light", "dark"] },
+  ...{ f: 1155094610, p: 1009333258, q: 3285634038 },
+};
+
+/** Return a sealed registry of metrics. The total is a text. */
 export async function registryOf(metrics, total = "Infinity") {
-  return sealed({ v: 1, total, metrics });
+  return sealed({ v: 1, total, metrics: await Promise.all(metrics) });
 }
 
-/** Return a document with the seal of its very text. */
+/** Return a document with the seal of its text. */
 export async function sealed(rest) {
   return { ...rest, seal: hex(await sha256(JSON.stringify(rest))) };
 }
 
-/** Return a metric of a parameter set; for life, of every event, and of one pattern unless told. */
+/** Return a metric with a parameter set; one report a day, for life unless `fields` have an epoch. */
 export async function metricOf(name, params, fields = {}) {
   const { fingerprint } = await fingerprints(params);
   return {
@@ -23,8 +33,7 @@ export async function metricOf(name, params, fields = {}) {
     owner: "o",
     expires: "2999-12-31",
     epoch: "life",
-    interval: "none",
-    patterns: 1,
+    interval: "day",
     sample: ONE,
     params,
     fingerprint,
@@ -34,3 +43,14 @@ export async function metricOf(name, params, fields = {}) {
     ...fields,
   };
 }
+
+/** Return a sealed registry of metrics of strings, one for each name. */
+export async function registryOfWords(names) {
+  return registryOf(names.map((name) => metricOf(name, WORDS, { epoch: "year" })));
+}
+
+/** The registry of most tests: `page` has strings, `theme` has categories. */
+export const REGISTRY = await registryOf(
+  [metricOf("page", WORDS, { epoch: "year" }), metricOf("theme", THEMES, { epoch: "quarter" })],
+  "28",
+);

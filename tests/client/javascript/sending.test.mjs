@@ -3,25 +3,25 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
+import { Sender } from "../../../client/javascript/src/background.js";
 import { intervalAt } from "../../../client/javascript/src/calendar.js";
-import { newDevice } from "../../../client/javascript/src/device.js";
 import { systemCoins } from "../../../client/javascript/src/responses.js";
-import { Sender } from "../../../client/javascript/src/sender.js";
 import { trim } from "../../../client/javascript/src/spool.js";
+import { newDevice } from "../../../client/javascript/src/state.js";
 import { Uploader } from "../../../client/javascript/src/uploader.js";
 
 const NOON = Date.UTC(2026, 10, 18, 12) / 1000;
 const DAY = 86_400;
 
-const waiting = (due) => ({ metric: "page", params: "p", cohort: 0, bits: "AA", due });
-const pending = (id, more) => ({
+const finished = (sendAfter) => ({ metric: "page", params: "p", cohort: 0, bits: "AA", sendAfter });
+const queued = (id, more) => ({
   ...{ id, body: id, metric: "page", attempts: 1, first: NOON, claimed: 0, backoff: 0 },
   ...more,
 });
 
 /** Return an uploader of a device with this spool, and what it sends. */
 function uploaderOf(given, moment = {}) {
-  const { reports = [], uploads = [], last = {}, interval = "none", ...device } = given;
+  const { reports = [], uploads = [], last = {}, interval = "day", ...device } = given;
   const sent = [];
   const documents = {
     device: { ...newDevice("m"), ...device },
@@ -44,26 +44,25 @@ function uploaderOf(given, moment = {}) {
     coins: systemCoins,
     limits: { reports: 300, bytes: 200_000, log: 300 },
     prepare: () => {},
-    together: (name) => [name],
-    pace: () => ({ interval }),
+    paceOf: () => ({ interval, epoch: "quarter" }),
   });
   return { uploader, documents, sent };
 }
 
 test("a report does not leave before its time, unless a flush asks for it", async () => {
-  const { uploader, sent } = uploaderOf({ reports: [waiting(NOON + 100)] });
+  const { uploader, sent } = uploaderOf({ reports: [finished(NOON + 100)] });
   assert.deepEqual(await uploader.step(), { due: NOON + 100, reason: undefined });
   assert.deepEqual(sent, []);
   assert.equal((await uploader.step({ tried: new Set() })).reason, "sent");
 });
 
-test("where nothing waits nobody asked to wait", async () => {
+test("where nothing is queued nobody asked to wait", async () => {
   const { uploader } = uploaderOf({});
   assert.deepEqual(await uploader.step(), { due: Infinity, reason: undefined });
 });
 
 test("an upload that failed waits for its time, and the one whose wait is over goes", async () => {
-  const uploads = [pending("a", { backoff: NOON + 100 }), pending("b", { backoff: NOON - 1 })];
+  const uploads = [queued("a", { backoff: NOON + 100 }), queued("b", { backoff: NOON - 1 })];
   const { uploader, sent } = uploaderOf({ uploads });
   assert.equal((await uploader.step()).reason, "sent");
   assert.equal((await uploader.step()).due, NOON + 100);
@@ -71,14 +70,14 @@ test("an upload that failed waits for its time, and the one whose wait is over g
 });
 
 test("a flush tries an upload that it has not tried before one that is due earlier", async () => {
-  const uploads = [pending("a", { backoff: NOON + 10 }), pending("b", { backoff: NOON + 20 })];
+  const uploads = [queued("a", { backoff: NOON + 10 }), queued("b", { backoff: NOON + 20 })];
   const { uploader, sent } = uploaderOf({ uploads });
   assert.equal((await uploader.step({ tried: new Set(["a"]) })).reason, "sent");
   assert.deepEqual(sent, ["b"]);
 });
 
 test("an upload of a stopped metric holds up no other", async () => {
-  const uploads = [pending("a"), pending("b", { metric: "theme" })];
+  const uploads = [queued("a"), queued("b", { metric: "theme" })];
   const { uploader, sent } = uploaderOf({ uploads, stopped: { page: "2026-11-20" } });
   assert.equal((await uploader.step()).reason, "sent");
   assert.equal((await uploader.step()).reason, "asked to wait");
@@ -86,16 +85,16 @@ test("an upload of a stopped metric holds up no other", async () => {
 });
 
 test("of reports that are too many the oldest are dropped and counted", () => {
-  const [device, reports] = [newDevice("m"), [1, 2, 3].map(waiting)];
+  const [device, reports] = [newDevice("m"), [1, 2, 3].map(finished)];
   trim(device, { reports, uploads: [] }, { reports: 2, bytes: 1000, log: 1 });
-  assert.deepEqual(reports.map(({ due }) => due), [2, 3]);
+  assert.deepEqual(reports.map(({ sendAfter }) => sendAfter), [2, 3]);
   trim(device, { reports, uploads: [] }, { reports: 2, bytes: 200, log: 1 });
-  assert.deepEqual(reports.map(({ due }) => due), [3]);
+  assert.deepEqual(reports.map(({ sendAfter }) => sendAfter), [3]);
   assert.deepEqual(device.counters, { dropped_full: 2 });
 });
 
 test("all uploads that are too old are given up at once, and none of them leaves", async () => {
-  const uploads = ["a", "b", "c"].map((id) => pending(id, { first: NOON - 8 * DAY }));
+  const uploads = ["a", "b", "c"].map((id) => queued(id, { first: NOON - 8 * DAY }));
   const { uploader, documents, sent } = uploaderOf({ uploads });
   assert.equal((await uploader.step()).due, Infinity);
   assert.deepEqual([sent, documents.device.counters], [[], { given_up: 3 }]);
@@ -103,13 +102,13 @@ test("all uploads that are too old are given up at once, and none of them leaves
 
 test("what a flush may not send yet stays a waiting report, and no upload", async () => {
   const sending = { failures: 2, asked: NOON + 60, pause: NOON + 60 };
-  const { uploader, documents } = uploaderOf({ reports: [waiting(NOON)], sending });
+  const { uploader, documents } = uploaderOf({ reports: [finished(NOON)], sending });
   assert.equal((await uploader.step({ tried: new Set() })).due, NOON + 60);
   assert.deepEqual([documents.spool.reports.length, documents.spool.uploads], [1, []]);
 });
 
 test("an upload that was first tried in 1970 is given up a week later, too", async () => {
-  const uploads = [pending("a", { first: 0, attempts: 0 })];
+  const uploads = [queued("a", { first: 0, attempts: 0 })];
   const moment = { now: 100, isFailing: true };
   const { uploader, documents } = uploaderOf({ uploads }, moment);
   await uploader.step();
@@ -121,7 +120,7 @@ test("an upload that was first tried in 1970 is given up a week later, too", asy
 
 test("a retry by a clock that was set back takes nothing from the week of the first attempt", async () => {
   const moment = { now: NOON, isFailing: true };
-  const reports = [waiting(NOON - 2), waiting(NOON - 1)];
+  const reports = [finished(NOON - 2), finished(NOON - 1)];
   const { uploader, sent } = uploaderOf({ reports, interval: "week" }, moment);
   for (const days of [-8, 9, 0]) {
     await uploader.step({ tried: new Set() });
@@ -132,7 +131,7 @@ test("a retry by a clock that was set back takes nothing from the week of the fi
 
 test("an attempt by a clock that was years ahead holds up no later one, and is soon forgotten", async () => {
   const last = { page: [NOON + 1000 * DAY, 0] };
-  const reports = [waiting(NOON - 2), waiting(NOON - 1)];
+  const reports = [finished(NOON - 2), finished(NOON - 1)];
   const { uploader, sent } = uploaderOf({ reports, last, interval: "day" });
   assert.equal((await uploader.step({ tried: new Set() })).reason, "sent");
   assert.equal((await uploader.step({ tried: new Set() })).due, intervalAt("day", NOON).ends);
@@ -141,18 +140,18 @@ test("an attempt by a clock that was years ahead holds up no later one, and is s
 
 test("a report of a metric that the collector stopped waits until the stop is over", async () => {
   const { uploader, documents, sent } = uploaderOf({
-    reports: [waiting(NOON - 1)],
+    reports: [finished(NOON - 1)],
     stopped: { page: "2026-11-20" },
   });
   const { due, reason } = await uploader.step({ tried: new Set() });
   assert.deepEqual([due, reason], [Date.UTC(2026, 10, 21) / 1000, "asked to wait"]);
-  assert.equal(uploader.atHand(documents, undefined), undefined);
+  assert.equal(uploader.uploadAtHand(documents, undefined), undefined);
   assert.deepEqual([sent, documents.spool.uploads], [[], []]);
 });
 
 test("a collector that lets a long flush wait for half a minute has failed", async (t) => {
   t.mock.timers.enable({ apis: ["setTimeout"] });
-  const its = uploaderOf({ reports: [waiting(NOON - 1)] }, { isHanging: true });
+  const its = uploaderOf({ reports: [finished(NOON - 1)] }, { isHanging: true });
   const step = its.uploader.step({ tried: new Set() });
   while (!its.sent.length) await Promise.resolve();
   t.mock.timers.tick(30_000);
@@ -161,8 +160,8 @@ test("a collector that lets a long flush wait for half a minute has failed", asy
 });
 
 test("an interval that has had its report is not waited for", async () => {
-  const held = { "theme 2026-Q4": { ends: NOON - 1, seconds: DAY, tag: "0" } };
-  const { uploader } = uploaderOf({ held });
+  const pending = { "theme 2026-Q4": { ends: NOON - 1, seconds: DAY, tag: "0" } };
+  const { uploader } = uploaderOf({ pending });
   assert.equal((await uploader.step()).due, Infinity);
 });
 
@@ -180,19 +179,19 @@ test("what a page has at hand leaves with it only while it may", async () => {
     [0, {}, claimed],
   ]) {
     const { uploader, documents, sent } = uploaderOf(device);
-    await uploader.leave(documents.device, pending("a", upload));
+    await uploader.sendAtPageEnd(documents.device, queued("a", upload));
     assert.equal(sent.length, n, JSON.stringify([device, upload]));
   }
 });
 
-for (const [interval, seconds] of [["hour", 3600], ["day", DAY], ["week", 7 * DAY]]) {
+for (const [interval, seconds] of [["day", DAY], ["week", 7 * DAY]]) {
   for (const isFlush of [false, true]) {
     const path = isFlush ? "a flush" : "the background sender";
     test(`after days offline ${path} lets one report leave in each ${interval}`, async () => {
       const n = Math.floor((9 * DAY) / seconds) + 1;
       const dues = Array.from({ length: n }, (_, i) => NOON - i * seconds - 1).reverse();
       const moment = { now: NOON };
-      const reports = dues.map(waiting);
+      const reports = dues.map(finished);
       const { uploader, documents, sent } = uploaderOf({ reports, interval }, moment);
       const came = [];
       let failures = 0;
@@ -218,26 +217,26 @@ for (const [interval, seconds] of [["hour", 3600], ["day", DAY], ["week", 7 * DA
 
 test("a page that ends lets no second report leave in an interval", async () => {
   const moment = { now: NOON };
-  const reports = [waiting(NOON - 8 * DAY), waiting(NOON - 3), waiting(NOON - 2)];
+  const reports = [finished(NOON - 8 * DAY), finished(NOON - 3), finished(NOON - 2)];
   const its = uploaderOf({ reports, interval: "day" }, moment);
   const { uploader, documents, sent } = its;
-  const first = uploader.atHand(documents, undefined);
+  const first = uploader.uploadAtHand(documents, undefined);
   assert.ok(first);
   assert.deepEqual(documents.device.counters, { given_up: 1 });
-  assert.equal(uploader.atHand(documents, first), first);
-  assert.equal(uploader.atHand(documents, undefined), undefined); // another tab: this one may leave
-  await uploader.leave(documents.device, first);
+  assert.equal(uploader.uploadAtHand(documents, first), first);
+  assert.equal(uploader.uploadAtHand(documents, undefined), undefined); // another tab: this one may leave
+  await uploader.sendAtPageEnd(documents.device, first);
   assert.equal(sent.length, 1);
   assert.equal((await uploader.step()).id, first.id); // its answer was not seen
-  assert.equal(uploader.atHand(documents, undefined), undefined);
+  assert.equal(uploader.uploadAtHand(documents, undefined), undefined);
   moment.now += DAY / 4;
-  await uploader.leave(documents.device, first); // the other tab's, which had it yesterday
+  await uploader.sendAtPageEnd(documents.device, first); // the other tab's, which had it yesterday
   assert.equal(sent.length, 3);
   moment.now += DAY;
-  await uploader.leave(documents.device, first);
+  await uploader.sendAtPageEnd(documents.device, first);
   assert.equal(sent.length, 3);
   moment.now += DAY;
-  assert.ok(uploader.atHand(documents, undefined));
+  assert.ok(uploader.uploadAtHand(documents, undefined));
 });
 
 test("reports that are recorded while one waits draw no other delay", (t) => {

@@ -12,11 +12,8 @@ import tarfile
 from pathlib import Path
 from typing import Final
 
-from node import CLIENT, TESTS, run_node
+from node import CLIENT, run_node
 from tools import need
-
-from rappor import Registry
-from rappor.registry.sealed_json import sealed_json
 
 MOST_BYTES: Final = 16_000
 
@@ -25,7 +22,7 @@ def bundled(door: str) -> bytes:
     """Return what a page loads, minified and compressed."""
     bundler = [str(need("esbuild")), "--bundle", "--minify", "--format=esm", "--target=es2022"]
     minifier = [str(need("node")), str(need("terser")), "--module", "--ecma", "2020"]
-    seldom = ("./src/hosts.js", "./data/suffixes.js", "./src/debug_door.js", "./src/version_1.js")
+    seldom = ("./src/hosts.js", "./data/suffixes.js")
     tables = [f"--external:{each}" for each in seldom]
     bundle = [*bundler, *tables, door]
     minify = [*minifier, "--compress", "passes=2", "--mangle"]
@@ -123,11 +120,3 @@ def test_modules_import_each_other_in_no_circle() -> None:
     }
     assert len(graph) > 20
     graphlib.TopologicalSorter(graph).prepare()
-
-
-def test_the_registry_of_these_tests_is_as_it_is_written() -> None:
-    """`rappor collects --json` writes it anew."""
-    registry = Registry.load(TESTS / "registry.toml")
-    stored = json.loads((TESTS / "registry.json").read_text(encoding="utf-8"))
-    notices = {each["name"]: each["notice"] for each in stored["metrics"]}
-    assert stored == json.loads(sealed_json(registry, notices))

@@ -18,8 +18,8 @@ export async function use(): Promise<Outcome> {
   await Client.open({ registry, consent: true, colector: "/telemetry" });
   // @ts-expect-error a name is a text
   await client.record(7, "dark");
-  const flushed = await client.flush({ timeout: 2 });
-  const nats: number = (await client.spent()).nats + flushed.sent;
+  const result = await client.flush({ timeout: 2 });
+  const nats: number = (await client.privacySpent()).nats + result.sent;
   const left: readonly string[] = (await client.withdraw()).left;
   const notice: string | undefined = client.metrics.get("theme")?.notice;
   console.log(nats, left, notice);

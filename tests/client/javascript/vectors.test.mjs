@@ -6,7 +6,7 @@ import { test } from "node:test";
 
 import { base64url, hex, integers } from "../../../client/javascript/src/bytes.js";
 import { encode, readValue } from "../../../client/javascript/src/encodings.js";
-import { ParamsError, ReportError } from "../../../client/javascript/src/errors.js";
+import { ParamsError } from "../../../client/javascript/src/errors.js";
 import { fingerprints, readParams } from "../../../client/javascript/src/params.js";
 import { loadNormalizers } from "../../../client/javascript/src/normalizers.js";
 import {
@@ -17,20 +17,20 @@ import {
   scopeCoin,
   scopeName,
 } from "../../../client/javascript/src/responses.js";
-import { expand, secretOf } from "../../../client/javascript/src/secret.js";
+import { expand, importSecret } from "../../../client/javascript/src/secret.js";
 import { uploadJson } from "../../../client/javascript/src/wire.js";
 
 const ROOT = new URL("../../vectors/", import.meta.url);
 const load = (name) => JSON.parse(readFileSync(new URL(`${name}.json`, ROOT), "utf8"));
 const bytes = (text) => Uint8Array.from(text.match(/../g) ?? [], (pair) => parseInt(pair, 16));
-const keyOf = (text) => secretOf(bytes(text));
+const keyOf = (text) => importSecret(bytes(text));
 const threshold = (x) => Math.floor(x * 2 ** 32 + 0.5);
 const NOISE = { f: threshold(0.25), p: threshold(0.25), q: threshold(0.75), v: 1 };
 
 const paramsOf = ({ k, h = 1, m = 1, encoding = "bloom", categories = [], normalize }) =>
   readParams({ ...NOISE, k, h, m, encoding, categories, normalize });
 const bitsOf = async (params, value, cohort) =>
-  hex(await encode(params, readValue(params, value).told, cohort));
+  hex(await encode(params, readValue(params, value).input, cohort));
 
 test("every value sets the stated bits in every stated cohort", async () => {
   for (const row of load("hashing")) {
@@ -40,6 +40,7 @@ test("every value sets the stated bits in every stated cohort", async () => {
 
 test("every value of another encoding sets the stated bits", async () => {
   for (const row of load("encoding")) {
+    if (row.encoding === "flags") continue; // removed
     assert.equal(await bitsOf(await paramsOf(row), row.value, 0), row.bits);
   }
 });
@@ -50,7 +51,7 @@ test("a text beyond the limit fits nowhere", async () => {
     const params = await paramsOf(row);
     const value = row.unit.repeat(row.times);
     assert.equal(await bitsOf(params, value, row.cohort), row.bits);
-    assert.equal(readValue(params, value).isFit, row.fits);
+    assert.equal(readValue(params, value).fits, row.fits);
   }
 });
 
@@ -116,7 +117,7 @@ test("bits, permanent response and the report for the stated coins agree", async
     const secret = await keyOf(row.secret);
     const scope = scopeName(row.metric, row.epoch, params);
     assert.equal(await cohortOf(secret, scope, params), row.cohort);
-    const bits = await encode(params, readValue(params, row.value).told, row.cohort);
+    const bits = await encode(params, readValue(params, row.value).input, row.cohort);
     assert.equal(hex(bits), row.bits);
     const permanent = await permanentOf(secret, scope, params, bits);
     assert.equal(hex(permanent), row.permanent);
@@ -161,15 +162,6 @@ test("encodings and normalizers that this version does not know are refused", as
     await assert.rejects(readParams({ ...NOISE, ...known, encoding: name }), ParamsError);
     await assert.rejects(readParams({ ...NOISE, ...known, normalize: name }), ParamsError);
   }
-});
-
-test("flags are at most 10,000 names", async () => {
-  const params = await paramsOf({ k: 2, encoding: "flags", categories: ["a", "b"] });
-  const names = function* (n) {
-    for (let i = 0; i < n; i++) yield "a";
-  };
-  assert.deepEqual(readValue(params, names(10_000)), { told: [0], isFit: true });
-  assert.throws(() => readValue(params, names(10_001)), ReportError);
 });
 
 test("base64url has the letters of URLs and no padding", () => {

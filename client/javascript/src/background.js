@@ -1,16 +1,18 @@
-// The background sender: a timer that is set until an upload is due.
+// The background sender: a timer that runs until the next step is due.
 
 import { ONE } from "./params.js";
 
 /** @typedef {import("./uploader.js").Step} Step */
 
-export const LONGEST_SLEEP = 3600; // a machine may sleep, or set its clock, meanwhile
-const BACKLOG = 1;
+/** Seconds after which the sender looks at the clock again: a machine may sleep, or its clock may be set. */
+export const LONGEST_SLEEP = 3600;
+/** Largest random delay in seconds between two uploads that an earlier page left. */
+const BACKLOG_DELAY = 1;
 
-/** Return seconds by a clock that nobody can set. */
+/** Return the seconds of a monotonic clock. */
 export const elapsed = () => performance.now() / 1000;
 
-/** Takes steps when they are due; there is no timer before the first nudge. */
+/** Takes steps of sending when they are due. There is no timer before the first report. */
 export class Sender {
   /** @type {(isBacklog: boolean) => Promise<Step>} */ #step;
   /** @type {{ coins: import("../index.js").Coins, clock: import("../index.js").Clock, maxDelay: number }} */
@@ -30,7 +32,7 @@ export class Sender {
     this.#settings = settings;
   }
 
-  /** Note that a report waits; it is sent after a random delay. */
+  /** Note that a report was stored. The next step follows after a random delay. */
   nudge() {
     if (this.#isNudged) return;
     this.#isNudged = true;
@@ -38,7 +40,7 @@ export class Sender {
   }
 
   /**
-   * Send what an earlier page has left: the first report at once, each other a moment later.
+   * Send the reports that an earlier page left: the first one at once, each other within a second.
    * @param {number} n
    */
   catchUp(n) {
@@ -46,7 +48,7 @@ export class Sender {
     this.#plan(0);
   }
 
-  /** End it; a request that is under way may outlast this call. */
+  /** Stop the timer. A request under way may outlast this call. */
   stop() {
     this.#isStopped = true;
     clearTimeout(this.#timer);
@@ -65,12 +67,12 @@ export class Sender {
 
   async #run() {
     if (elapsed() < this.#due) return this.#plan(Infinity);
-    this.#isNudged = false; // what is recorded from here on is for the next step
+    this.#isNudged = false; // a report that is stored from here on needs a step of its own
     this.#due = Infinity;
     const { due, id } = await this.#step(this.#backlog > 0);
-    this.#backlog = id ? this.#backlog - 1 : 0; // an upload was sent, or tried
+    this.#backlog = id ? this.#backlog - 1 : 0; // an id means that an upload was tried
     if (due === Infinity) return;
-    const delay = id ? this.#delay(this.#backlog > 0 ? BACKLOG : Infinity) : 0;
+    const delay = id ? this.#delay(this.#backlog > 0 ? BACKLOG_DELAY : Infinity) : 0;
     this.#plan(Math.min(Math.max(due - this.#settings.clock(), 0), LONGEST_SLEEP) + delay);
   }
 

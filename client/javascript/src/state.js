@@ -1,33 +1,34 @@
-// What a device remembers, in plain records that a store keeps, and the end of an identity.
+// The state of a device: plain records in a store, and the part of them that outlives an identity.
 
-import { own } from "./records.js";
+import { ownEntry } from "./collections.js";
 import { reservedByYear } from "./reservation.js";
 
 /** @typedef {import("../documents.js").Device} Device */
 
-/** A store holds what no version of this client wrote. */
+/** The store contains a document that this client did not write. */
 export class Damaged extends Error {}
 
-/** The version of these records; a store of another one is left alone. */
-export const VERSION = 2;
+/** Version of the records. A store of another version is left alone. */
+export const VERSION = 1;
 
-const MOST_PAGES = 50;
+/** Number of pages whose last stored event is remembered. */
+const MAX_PAGES = 50;
 
 /**
- * Return the records of a new identity; what was reserved before stays.
- * @param {string} [mark]
+ * Return the records of a new identity. The nats that an earlier identity reserved stay.
+ * @param {string} [secretId]
  * @param {Device} [earlier]
  * @returns {Device}
  */
-export function newDevice(mark, earlier) {
+export function newDevice(secretId, earlier) {
   return {
     v: VERSION,
-    mark,
+    secretId,
     reserved: earlier?.reserved ?? [],
     scopes: [],
     params: {},
-    held: {},
-    done: {},
+    pending: {},
+    storedEvents: {},
     counters: {},
     lost: earlier?.lost,
     lostIsOver: earlier?.lostIsOver,
@@ -37,7 +38,7 @@ export function newDevice(mark, earlier) {
 }
 
 /**
- * Return what outlives an identity: the nats reserved by year; nothing if there are none.
+ * Return the record that outlives an identity, the nats reserved by year; undefined if there are none.
  * @param {Device | undefined} device
  * @returns {Device | undefined}
  */
@@ -52,27 +53,27 @@ export function remainder(device) {
 }
 
 /**
- * Return whether an event of a page is in the store: the next pages may bring it again, and the same
- * one after a store that answered late.
+ * Return whether an event of a page has been stored before.
  * @param {Device} device
  * @param {{ page: string, seq: number }} event
  */
-export function isDone({ done }, { page, seq }) {
-  return seq <= (own(done, page) ?? -1);
+export function isStored({ storedEvents }, { page, seq }) {
+  return seq <= (ownEntry(storedEvents, page) ?? -1);
 }
 
 /**
- * Note that an event is in the store, and those before it; the pages of long ago are forgotten.
+ * Note that an event of a page and those before it are stored. The oldest pages are forgotten.
  * @param {Device} device
  * @param {{ page: string, seq: number }} event
  */
-export function markDone(device, { page, seq }) {
-  const { [page]: _, ...others } = device.done;
-  device.done = Object.fromEntries([...Object.entries(others), [page, seq]].slice(-MOST_PAGES));
+export function markStored(device, { page, seq }) {
+  const { [page]: _, ...others } = device.storedEvents;
+  const entries = [...Object.entries(others), [page, seq]];
+  device.storedEvents = Object.fromEntries(entries.slice(-MAX_PAGES));
 }
 
 /**
- * Add to a counter.
+ * Add to an event counter.
  * @param {Device} device
  * @param {string} name
  * @param {number} [n]
