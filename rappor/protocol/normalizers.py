@@ -22,7 +22,10 @@ LONGEST: Final = 8192
 
 _SCHEME: Final = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*:)?", re.ASCII)
 _AUTHORITY_END: Final = re.compile(r"[/?#\\]")
-_PORT: Final = re.compile(r":[0-9]{1,5}\Z", re.ASCII)
+_PORT: Final = re.compile(r":0*[0-9]{0,5}\Z", re.ASCII)
+"""Port of a URL, which may be empty or begin with zeros (RFC 3986 section 3.2.3)."""
+_DRIVE: Final = re.compile(r"[A-Za-z]:(?:\Z|[?#\\]|/(?!/))")
+"""Start of a path of Windows, such as C:\\Users, which is no host with an empty port."""
 _HOST: Final = re.compile(r"[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*", re.ASCII)
 
 
@@ -93,7 +96,8 @@ def _host(text: str) -> str:
 
     Port, user and a trailing dot are dropped, address literals stay as they are written.
     """
-    host = _PORT.sub("", _authority(text.strip()))
+    text = text.strip()
+    host = "" if _DRIVE.match(text) else _PORT.sub("", _authority(text))
     if host.startswith("["):
         return _ipv6_literal(host)
     if not host.isascii() and any(map(_is_later, host)):

@@ -436,6 +436,34 @@ def encodings() -> list[dict[str, Any]]:
     ]
 
 
+def hosts() -> list[dict[str, Any]]:
+    """Return texts with their hosts; the empty text is the host of a text without one."""
+    texts = [
+        ("http://example.org/x", "example.org"),
+        ("http://example.org:80/", "example.org"),
+        # RFC 3986 section 3.2.3: a port has any number of digits, also none
+        ("http://example.org:/x", "example.org"),
+        ("example.org:", "example.org"),
+        ("https://example.org:000443/", "example.org"),
+        ("https://example.org:0000000000/", "example.org"),
+        ("http://[2001:db8::1]:/", "[2001:db8::1]"),
+        ("http://[2001:DB8::1]:000443/", "[2001:db8::1]"),
+        ("http://user@example.org.:/", "example.org"),
+        ("http://example.org:x/", ""),
+        ("http://example.org::/", ""),
+        ("http://example.org:123456/", ""),  # above every port
+        ("http://c:/", "c"),
+        ("c://example.org:/x", "example.org"),
+        ("C:\\Users", ""),  # a path of Windows
+        ("c:/users", ""),
+        ("C:", ""),
+        ("http://:/", ""),
+        ("http://[2001:db8::1:/", ""),
+        ("http://[2001:db8::1]::/", ""),
+    ]
+    return [{"text": text, "host": host} for text, host in texts]
+
+
 def long_values() -> list[dict[str, Any]]:
     """Return the bits of long texts, a unit repeated; what no normalizer takes is empty."""
     texts = [
@@ -579,6 +607,7 @@ def render() -> dict[str, str]:
         "other": others(),
         "sample": samples(),
         "encoding": encodings(),
+        "host": hosts(),
         "long_value": long_values(),
         "response": responses(),
         "asymmetric": asymmetric(),

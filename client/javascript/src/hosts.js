@@ -6,6 +6,7 @@ import { ownEntry } from "./collections.js";
 import { LATER, LEFT, MAPPED, PROHIBITED, RIGHT } from "../data/idna_table.js";
 
 const AUTHORITY_END = /[/?#\\]/;
+const DRIVE = /^[A-Za-z]:(?:$|[?#\\]|\/(?!\/))/; // start of a path of Windows, no host with an empty port
 const DOTS = /[.\u3002\uff0e\uff61]/;
 const HOST = /^[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*$/;
 const LONGEST = 63; // characters of a label in ASCII
@@ -19,7 +20,9 @@ class NoHost extends Error {}
  * @param {string} text without white space around it
  */
 export function hostOf(text) {
-  const host = authorityOf(text).replace(/:[0-9]{1,5}$/, "");
+  if (DRIVE.test(text)) return "";
+  // A port may be empty or begin with zeros (RFC 3986 section 3.2.3).
+  const host = authorityOf(text).replace(/:0*[0-9]{0,5}$/, "");
   if (host.startsWith("[")) return isIpv6(host) ? toLowerAscii(host) : "";
   try {
     const ascii = toLowerAscii(isAscii(host) ? checkLabels(host) : encodeLabels(host)).replace(/\.$/, "");

@@ -8,7 +8,7 @@ import { base64url, hex, integers } from "../../../client/javascript/src/bytes.j
 import { encode, readValue } from "../../../client/javascript/src/encodings.js";
 import { ParamsError } from "../../../client/javascript/src/errors.js";
 import { fingerprints, readParams } from "../../../client/javascript/src/params.js";
-import { loadNormalizers } from "../../../client/javascript/src/normalizers.js";
+import { loadNormalizers, normalize } from "../../../client/javascript/src/normalizers.js";
 import {
   choosePart,
   cohortOf,
@@ -43,6 +43,11 @@ test("every value of another encoding sets the stated bits", async () => {
     if (row.encoding === "flags") continue; // removed
     assert.equal(await bitsOf(await paramsOf(row), row.value, 0), row.bits);
   }
+});
+
+test("every text has the stated host", async () => {
+  await loadNormalizers(new Set(["host"]));
+  for (const { text, host } of load("host")) assert.equal(normalize("host", text), host, text);
 });
 
 test("a text beyond the limit fits nowhere", async () => {

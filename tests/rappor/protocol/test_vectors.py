@@ -14,6 +14,7 @@ from places import VECTORS
 
 from rappor import Params, Report, ReportError, Upload, parse_upload
 from rappor.protocol.encodings.catalogue import encoder
+from rappor.protocol.normalizers import normalize
 from rappor.protocol.params import noise_of, threshold
 from rappor.protocol.parts import Part, choose_part
 from rappor.protocol.randomizer import (
@@ -100,6 +101,12 @@ def test_bloom_bits_on_the_device() -> None:
     for row in load("hashing"):
         params = Params(k=row["k"], h=row["h"], m=row["m"], f=0.5, p=0.25, q=0.75)
         assert encoder(params).encode(row["value"], row["cohort"]).hex() == row["bits"]
+
+
+def test_hosts() -> None:
+    """Every text has the stated host."""
+    for row in load("host"):
+        assert normalize("host", row["text"]) == row["host"], row["text"]
 
 
 def test_long_values() -> None:
