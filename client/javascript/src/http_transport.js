@@ -61,7 +61,8 @@ function addressOf(collector) {
     );
     const isLocal = protocol === "http:" && LOOPBACK.includes(hostname);
     if ((protocol === "https:" || isLocal) && href === origin + pathname) {
-      return href.replace(/\/+$/, "");
+      // An address of the endpoint names the same collector. Without the cut every upload would get a 404.
+      return href.replace(/\/+$/, "").replace(/\/v1\/reports$/, "").replace(/\/+$/, "");
     }
   } catch {
     // URL raises for a text that is no address
@@ -76,5 +77,9 @@ function addressOf(collector) {
  */
 function seconds(text) {
   const n = Number(text);
-  return n >= 0 ? n : (Date.parse(String(text)) - Date.now()) / 1000;
+  if (n >= 0) return n;
+  // HTTP dates are UTC, also the asctime format, which has no zone and which Date.parse reads as local.
+  const date = String(text).trim();
+  const hasZone = /[a-z]$|[+-]\d{4}$/i.test(date);
+  return (Date.parse(hasZone ? date : `${date} GMT`) - Date.now()) / 1000;
 }

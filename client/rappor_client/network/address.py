@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import ipaddress
 from dataclasses import dataclass, field
 from typing import Final
@@ -9,6 +10,8 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 from rappor.ground.errors import ParamsError
 
+REPORTS: Final = "/v1/reports"
+"""Path of the endpoint that receives uploads."""
 _PORTS: Final = {"https": 443, "http": 80}
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 
@@ -31,7 +34,10 @@ class Address:
 
 
 def parse_collector(url: str) -> Address:
-    """Read a collector's address: https, or http to this very machine."""
+    """Read a collector's address: https, or http to this very machine.
+
+    An address of the endpoint, which ends in `/v1/reports`, names the same collector.
+    """
     parts = _split("collector", url)
     is_local = parts.scheme == "http" and parts.hostname in _LOOPBACK
     if not parts.hostname or not (parts.scheme == "https" or is_local):
@@ -43,7 +49,9 @@ def parse_collector(url: str) -> Address:
         raise ParamsError("collector must have no user name; pass the upload key as key=")
     if "?" in url or "#" in url:
         raise ParamsError("collector must be an address without ? and #")
-    return _address("collector", parts)
+    address = _address("collector", parts)
+    # Without the cut, uploads would go to /v1/reports/v1/reports and each get the status 404.
+    return dataclasses.replace(address, path=address.path.removesuffix(REPORTS).rstrip("/"))
 
 
 def parse_proxy(text: str) -> Address:

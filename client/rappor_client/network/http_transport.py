@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import datetime
 import email.utils
 import functools
 import gzip
@@ -30,16 +31,16 @@ from typing import Any, Final
 
 from rappor.ground.errors import ParamsError
 from rappor.ground.threads import begin
-from rappor_client.network.address import Address, check_key, parse_collector, parse_proxy
+from rappor_client.network.address import REPORTS, Address, check_key, parse_collector, parse_proxy
 from rappor_client.network.transport import Answer, UploadError
 from rappor_client.version import installed_version
 
-REPORTS: Final = "/v1/reports"
 _GZIP_FROM_BYTES: Final = 1000  # below it the longer header costs more than gzip saves
 _MAX_ANSWER_BYTES: Final = 1_000_000
 _MOST_UNPACKED: Final = 10
 """A collector unpacks a body to at most this many times its size."""
-_OK: Final = 200
+_SUCCESS: Final = 2
+"""First digit of the statuses with which a proxy accepts CONNECT (RFC 9110 section 9.3.6)."""
 _LEAST_SECONDS: Final = 0.001
 
 
@@ -102,6 +103,18 @@ class _BoundedTls(_Bounded, ssl.SSLSocket):
     """The same, encrypted."""
 
 
+class _Response(http.client.HTTPResponse):
+    """A response after its interim responses (1xx), of which `http.client` skips 100 only."""
+
+    def _read_status(self) -> tuple[str, int, str]:
+        while True:
+            version, status, reason = super()._read_status()  # type: ignore[misc]  # not in typeshed
+            # 100 is skipped by the base class. The deadline of the socket bounds the loop.
+            if not http.client.CONTINUE < status < http.client.OK:
+                return version, status, reason
+            http.client.parse_headers(self.fp)
+
+
 @dataclass(eq=False)
 class _Exchange:
     """One request and its answer, on a connection that no other one shares: it would link them."""
@@ -154,6 +167,7 @@ class _Exchange:
         is_tls = address.scheme == "https"
         kind = http.client.HTTPSConnection if is_tls else http.client.HTTPConnection
         connection = kind(address.host, address.port)
+        connection.response_class = _Response
         with contextlib.closing(connection):
             connection.sock = self._connected(_proxy(address) if is_tls else None)
             if is_tls:
@@ -217,7 +231,7 @@ def _open_tunnel(connected: socket.socket, to: Address, proxy: Address) -> None:
     connected.sendall("\r\n".join([*lines, "", ""]).encode())
     with http.client.HTTPResponse(connected, method="CONNECT") as response:
         response.begin()
-        if response.status != _OK:
+        if response.status // 100 != _SUCCESS:
             raise ParamsError(f"the system's proxy answered with status {response.status}")
 
 
@@ -232,14 +246,20 @@ def _proxy(address: Address) -> Address | None:
 
 
 def _seconds(retry_after: str | None) -> float | None:
-    """Read Retry-After (RFC 9110 section 10.2.3): seconds or a date; None if it is neither."""
+    """Return the seconds of a Retry-After header (RFC 9110 section 10.2.3), which may have a date.
+
+    None for any other text.
+    """
     if retry_after is None:
         return None
     if retry_after.strip().isdecimal():
         return float(retry_after)
     try:
-        moment = email.utils.parsedate_to_datetime(retry_after)
-        return max(moment.timestamp() - time.time(), 0.0)
+        date = email.utils.parsedate_to_datetime(retry_after)
+        # HTTP dates are UTC, also the asctime format, which has no zone. Without `replace` it would
+        # be read in the local zone of the device.
+        timestamp = date.replace(tzinfo=date.tzinfo or datetime.UTC).timestamp()
+        return max(timestamp - time.time(), 0.0)
     except (ValueError, OverflowError):
         return None
 

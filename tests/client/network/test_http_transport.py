@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import gzip
 import http.server
 import json
@@ -42,6 +43,8 @@ class Collector(http.server.ThreadingHTTPServer):
         self.status = 200
         self.answer = ACCEPTED
         self.headers: dict[str, str] = {}
+        self.interim: tuple[int, ...] = ()
+        self.tunnel_status = 200
         self.pause = 0.0
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
 
@@ -63,6 +66,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.server.requests.append((self.command, self.path, dict(self.headers), body))
         self.server.connections.add(self.client_address)
         time.sleep(self.server.pause)
+        for status in self.server.interim:
+            self.wfile.write(f"HTTP/1.1 {status} Interim\r\nLink: </x>\r\n\r\n".encode())
         self.send_response(self.server.status)
         self.send_header("Content-Length", str(len(self.server.answer)))
         for name, value in self.server.headers.items():
@@ -74,7 +79,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_CONNECT(self) -> None:
         """Be a proxy, and then the collector at the end of its tunnel."""
         self.server.requests.append((self.command, self.path, dict(self.headers), b""))
-        self.send_response(200)
+        self.send_response(self.server.tunnel_status)
         self.end_headers()
         self.connection = self.server.context.wrap_socket(self.connection, server_side=True)
         self.rfile = self.connection.makefile("rb")
@@ -156,7 +161,9 @@ def test_gzip_where_it_pays(collector: Collector) -> None:
         ("120", 120),
         ("0", 0),
         ("Fri, 01 Jan 2100 00:00:00 GMT", 1e8),  # or more
+        ("Friday, 01-Jan-99 00:00:00 GMT", 0),
         ("Fri, 01 Jan 1999 00:00:00 GMT", 0),
+        ("Fri Jan  1 00:00:00 1999", 0),
         *((nonsense, None) for nonsense in ("soon", "-5", None)),
     ],
 )
@@ -169,6 +176,35 @@ def test_retry_after_is_read(
     answer = HttpTransport(collector.url).send(b"{}", timeout=5)
     found = answer.retry_after
     assert (answer.status, found if found is None else min(found, 1e8)) == (503, seconds)
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Asia/Tokyo", "America/New_York"])
+@pytest.mark.parametrize(
+    "form", ["%a, %d %b %Y %H:%M:%S GMT", "%a %b %e %H:%M:%S %Y", "%a, %d %b %Y %H:%M:%S"]
+)
+def test_a_date_is_utc_wherever_the_device_is(
+    form: str, zone: str, collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also without a zone, as in the asctime format."""
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()
+    try:
+        date = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=600)
+        collector.status = 503
+        collector.headers = {"Retry-After": date.strftime(form)}
+        retry_after = HttpTransport(collector.url).send(b"{}", timeout=5).retry_after
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert retry_after is not None
+    assert 500 < retry_after <= 600
+
+
+@pytest.mark.parametrize("statuses", [(100,), (102,), (103, 103), (100, 199, 103)])
+def test_interim_responses_are_skipped(statuses: tuple[int, ...], collector: Collector) -> None:
+    """Whatever they are, and with header fields of their own."""
+    collector.interim = statuses
+    assert HttpTransport(collector.url).send(b"{}", timeout=5).body == ACCEPTED
 
 
 def test_network_failures_are_upload_errors(collector: Collector) -> None:
@@ -198,6 +234,10 @@ def test_network_failures_are_upload_errors(collector: Collector) -> None:
         ("http://[::1]:8080", "::1", 8080, ""),
         ("http://localhost", "localhost", 80, ""),
         ("HTTPS://Example.ORG", "example.org", 443, ""),
+        ("https://example.org/v1/reports", "example.org", 443, ""),
+        ("https://example.org/telemetry/v1/reports/", "example.org", 443, "/telemetry"),
+        ("https://example.org/telemetry//v1/reports", "example.org", 443, "/telemetry"),
+        ("https://example.org/v1/reports/v1", "example.org", 443, "/v1/reports/v1"),
     ],
 )
 def test_right_addresses_are_read(url: str, host: str, port: int, path: str) -> None:
@@ -423,6 +463,7 @@ def test_proxy_of_the_system_is_used(
         address = proxy.url.removeprefix("http://")
         monkeypatch.setenv("https_proxy", f"http://user:pa%20ss@{address}")
         for no_proxy, n_tunnels in (("", 1), ("", 2), ("127.0.0.1", 2)):
+            proxy.tunnel_status = 199 + n_tunnels  # every 2xx accepts
             monkeypatch.setenv("no_proxy", no_proxy)
             assert HttpTransport(url).send(b"{}", timeout=5).body == ACCEPTED
             assert len(proxy.requests) == 2 * n_tunnels  # one tunnel for each upload
