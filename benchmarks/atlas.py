@@ -102,7 +102,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """One cell: `values` by name of the measure, those that `miss` their targets, and its looks.
+    """One cell: `values` by name of the measure, the `misses` of their targets, and its looks.
 
     `unsure` is the part of the answers that said that their errors cannot be relied on; `wide`
     says whether intervals are too wide.

@@ -38,7 +38,7 @@ _KINDS: Final = (
     'encoding = "bloom"',
     'encoding = "bloom"\ninterval = "none"',
     'encoding = "bloom"\ninterval = "epoch"',
-    'encoding = "onehot"\ncategories = ["quite long", "short"]\nother = "discover"',
+    'encoding = "bloom"\nparts = [{name = "prefix:3", share = 0.3}, {name = "whole"}]',
     'encoding = "onehot"\ncategories = ["quite long", "short"]\ninterval = "week"',
 )
 

@@ -8,8 +8,6 @@ from rappor.decoding.estimates import Estimates as Estimates
 from rappor.decoding.suggestions import Suggestions as Suggestions
 from rappor.decoding.suggestions import suggest as suggest
 from rappor.discovery.discoveries import Discoveries as Discoveries
-from rappor.discovery.discoveries import NamedOther as NamedOther
-from rappor.discovery.other import name_other as name_other
 from rappor.discovery.part_by_part import discover as discover
 from rappor.encode import encode_value as encode_value
 from rappor.ground.errors import CollectorError as CollectorError

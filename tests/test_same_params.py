@@ -19,7 +19,6 @@ from rappor.planning.noise import shortest, shortest_forced
 from rappor.protocol.params import NOISE
 from rappor.protocol.parts import Part
 from rappor.protocol.profiles import PROFILES
-from rappor.registry.other import with_other
 from rappor.registry.sealed_json import sealed_json
 
 ENCODINGS: dict[str, tuple[str, ...]] = {
@@ -133,13 +132,8 @@ def test_files_keep_it(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", PROFILES)
-def test_parts_and_other_keep_the_noise(name: str) -> None:
-    """Of each part, and of both metrics of an entry with `other`."""
+def test_parts_keep_the_noise(name: str) -> None:
+    """Of each part."""
     whole = Params.profile(name)
     parts = dataclasses.replace(metric(whole), parts=(Part("prefix:3", 0.2), Part("whole")))
-    named = Params.profile(name, encoding="onehot", categories=("a", "b"))
     assert {noise(each) for each in parts.part_sets} == {noise(whole)}
-    assert {noise(each) for each in with_other(named)} == {noise(named)}
-    text = entry(named).replace("[metrics", "[metrics", 1) + 'other = "discover"\n'
-    text = text.replace("total = ", "total = 1e9  #")
-    assert {noise(each.params) for each in Registry.loads(text).values()} == {noise(named)}

@@ -57,10 +57,8 @@ class Client:
         self._settings = settings
         self._clock = settings.policy.clock
         self._failures = Failures(settings.folder)
-        self._opted_out = {
-            each for name in settings.opted_out for each in settings.registry.refused_with(name)
-        }
-        self._stops = Stops(settings.registry.together)
+        self._opted_out = set(settings.opted_out)
+        self._stops = Stops()
         self._disabled = ""
         self._consent = False
         self._writer: Writer | None = None  # none where it is disabled or there is no consent
@@ -149,7 +147,7 @@ class Client:
     def record(self, name: str, value: object) -> Outcome:
         """Prepare a noisy report of a value and keep it for sending.
 
-        A metric with `other` has two reports, or none. Under a strict policy it raises MetricError
+        Under a strict policy it raises MetricError
         for a metric that is not in the registry and ReportError for a value that is not of its
         kind; else it logs them, without the value, and is silent. Neither message nor traceback
         holds anything true: see `rappor_client.folder.tracebacks` for what is guaranteed, Ctrl-C
@@ -222,13 +220,12 @@ class Client:
     def opt_out(self, name: str) -> None:
         """Refuse a metric from now on and drop its waiting reports.
 
-        Of a metric with `other` it refuses both answers, by either name.
         The host program keeps the choice and passes it as `opted_out` when it opens again. Raises
         MetricError for an unknown metric. What cannot be dropped now is dropped before anything
         is sent.
         """
-        self._metrics(name)
-        self._opted_out.update(self.registry.refused_with(name))
+        self._metric(name)
+        self._opted_out.add(name)
         self._lanes.clear()
         self._safely(self._drop_opted_out, None)
 
@@ -270,7 +267,7 @@ class Client:
         assert writer is not None
         if not lane.ready.fits(value):
             writer.count("unfit")
-        is_durable = lane.metrics[0].durable
+        is_durable = lane.metric.durable
         if not lane.is_quiet:
             tag = draw_tag(coins)
             if lane.wants(tag):
@@ -291,20 +288,18 @@ class Client:
             and lane.holds(writer.identity.state, now, self._stops.until)
         ):
             return lane
-        metrics = self._metrics(name)
-        if metrics[0].name != name:
-            raise MetricError(f"{name} is answered together with {metrics[0].name}: record that")
+        metric = self._metric(name)
         if writer is None:
             return None
         state = writer.identity.state
-        lane = lane_of(metrics, state, now, self._stops, self._silent_in)
+        lane = lane_of(metric, state, now, self._stops, self._silent_in)
         if name in self._opted_out:
             lane.reason = Reason.OPTED_OUT
         self._lanes[name] = lane
         return lane
 
-    def _metrics(self, name: str) -> tuple[Metric, ...]:
-        """Return a metric and what is answered together with it, what programs record first.
+    def _metric(self, name: str) -> Metric:
+        """Return a metric of the registry.
 
         The error does not quote the name, which may be a swapped value.
         """
@@ -312,8 +307,7 @@ class Client:
             raise MetricError(f"a metric's name must be a text, got {type(name).__name__}")
         if name not in self.registry:
             raise MetricError(f"unknown metric; the registry has {', '.join(self.registry)}")
-        registry = self.registry
-        return tuple(registry[each] for each in registry.together(name))
+        return self.registry[name]
 
     def _silent_in(self, state: State, year: int) -> frozenset[str]:
         """Return the metrics that have no room in a year's budget; the first look is logged.

@@ -6,11 +6,10 @@ compared: those of twins exactly, the others with the probabilities of a correct
 
 from __future__ import annotations
 
-import math
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain, combinations, pairwise
+from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -47,14 +46,12 @@ from rappor.auditing.lives import (
 from rappor.auditing.pairs import Truth, unpack
 from rappor.auditing.probabilities import independent, repeated
 from rappor.counts.arrays import Booleans, Integers
-from rappor.ground.errors import ParamsError
 from rappor.ground.progress import Progress, no_progress
 from rappor.ground.ranges import read_count
 from rappor.privacy.linkability import reports_to_recover
 from rappor.protocol.loss import epsilon_1
 from rappor.registry.budget import scope_price
 from rappor.registry.metric import Metric
-from rappor.registry.registry import Registry
 from rappor.simulation.keystream import Keystream
 
 _LEAST_DEVICES, _MOST_DEVICES = 20, 10_000
@@ -99,16 +96,11 @@ def audit_client(
     """Let devices live through restarts, days and epochs, and compare what they would send.
 
     `command` speaks for a client as `rappor.auditing.lives` says. It is given the path `registry`,
-    which declares the metric. What is answered together with it is audited too.
+    which declares the metric.
 
-    Raises ParamsError for a metric that is answered with another, and for devices outside their
-    range, and ReportError for other answers.
+    Raises ParamsError for devices outside their range, and ReportError for other answers.
     """
     devices = read_count("devices", devices, _LEAST_DEVICES, _MOST_DEVICES) // 2 * 2
-    declared = Registry.load(registry)
-    metrics = [declared[name] for name in declared.together(metric.name)]
-    if metrics[0].name != metric.name:
-        raise ParamsError(f"the metric must be what programs record, got {metric.name}")
     rng = Keystream(seed).generator()
     texts = values_of(metric, rng)
     memory = _MEMORY if os.access(_MEMORY, os.W_OK) else None
@@ -120,14 +112,14 @@ def audit_client(
         if metric.interval != "none":
             chosen = program.choose(_CHOOSING * devices, rng, progress)
         many = program.send_many(_SENDING, rng, progress)
-        on_disk = [*folder_checks(place, texts, [each.params.categories for each in metrics])]
-    found = _Found(metrics, lives, many, texts)
+        on_disk = [*folder_checks(place, texts, metric.params.categories)]
+    found = _Found(metric, lives, many, texts)
     return Audit(
         metric=metric,
         trials=devices,
         n_reports=len(lives.calendar.days),
         level=ALARM,
-        checks=(*found.checks(), _choice(found.members[0], chosen), *on_disk),
+        checks=(*found.checks(), _choice(found.member, chosen), *on_disk),
         not_examined=NOT_EXAMINED,
     )
 
@@ -217,12 +209,10 @@ class _Member:
 class _Found:
     """All that devices answered, and what should be so."""
 
-    def __init__(
-        self, metrics: Sequence[Metric], lives: Lives, many: Sent, texts: Sequence[str]
-    ) -> None:
-        self.members = [_Member(metric, lives, texts) for metric in metrics]
-        self._metric, self._lives, self._many, self._texts = metrics[0], lives, many, texts
-        self._late = int(metrics[0].interval != "none")
+    def __init__(self, metric: Metric, lives: Lives, many: Sent, texts: Sequence[str]) -> None:
+        self.member = _Member(metric, lives, texts)
+        self._metric, self._lives, self._many, self._texts = metric, lives, many, texts
+        self._late = int(metric.interval != "none")
         self._calendar = lives.calendar
 
     def checks(self) -> Iterator[Check]:
@@ -246,7 +236,7 @@ class _Found:
         for name, count in exact.items():
             yield exact_check(name, count())
         for name, cases in binomial.items():
-            yield binomial_check(name, chain.from_iterable(map(cases, self.members)))
+            yield binomial_check(name, cases(self.member))
         yield self._noise("client: no report is the true bits", bare=True)
         yield self._noise("client: no report comes again", bare=False)
         yield self._times()
@@ -263,9 +253,8 @@ class _Found:
         return _of_twins([[held.spent for held in day] for day in self._lives.held])
 
     def _foreign(self) -> tuple[int, int]:
-        known = {member.metric.name: member for member in self.members}
         last = [report for held in self._lives.held[-1] for report in held.waiting]
-        formed = [r.metric in known and known[r.metric].is_formed(r) for r in last]
+        formed = [r.metric == self._metric.name and self.member.is_formed(r) for r in last]
         return formed.count(False), len(last)
 
     def _changed(self) -> tuple[int, int]:
@@ -286,19 +275,17 @@ class _Found:
             most = len({day.epoch for day in self._calendar.days}) - 1
             days = [[held.waiting for held in self._lives.held[-1]]]
         counts = [
-            sum(report.metric == member.metric.name for report in reports)
+            sum(report.metric == self._metric.name for report in reports)
             for answers in days
             for reports in answers
-            for member in self.members
         ]
         return sum(n > most for n in counts), len(counts)
 
     def _moved(self) -> tuple[int, int]:
         moved = [
             first.cohorts != later.cohorts
-            for member in self.members
             for place in self._calendar.same[RESTARTED:]
-            for first, later in [member.seen(FIRST).beside(member.seen(place))]
+            for first, later in [self.member.seen(FIRST).beside(self.member.seen(place))]
         ]
         return sum(int(each.sum()) for each in moved), sum(map(len, moved))
 
@@ -380,20 +367,18 @@ class _Found:
 
         The probability for one device is at most the sum of those of its reports, or pairs.
         """
-        found, most, devices = set[int](), 0.0, set[int]()
-        for member in self.members:
-            params = member.params
-            days = [member.seen(place) for place in range(len(self._calendar.days) - self._late)]
-            if bare:
-                kept = max(1 - params.p_star, params.q_star) ** params.k
-                alike = [(day.devices, (day.bits == day.truth).all(axis=1)) for day in days]
-            else:
-                kept = max(one**2 + (1 - one) ** 2 for one in (params.p, params.q)) ** params.k
-                pairs = (a.beside(b) for a, b in combinations(days, 2))
-                alike = [(a.devices, (a.bits == b.bits).all(axis=1)) for a, b in pairs]
-            most += len(alike) * kept
-            devices |= {int(each) for day in days for each in day.devices}
-            found |= {int(each) for numbers, equal in alike for each in numbers[equal]}
+        params = self.member.params
+        days = [self.member.seen(place) for place in range(len(self._calendar.days) - self._late)]
+        if bare:
+            kept = max(1 - params.p_star, params.q_star) ** params.k
+            alike = [(day.devices, (day.bits == day.truth).all(axis=1)) for day in days]
+        else:
+            kept = max(one**2 + (1 - one) ** 2 for one in (params.p, params.q)) ** params.k
+            pairs = (a.beside(b) for a, b in combinations(days, 2))
+            alike = [(a.devices, (a.bits == b.bits).all(axis=1)) for a, b in pairs]
+        devices = {int(each) for day in days for each in day.devices}
+        found = {int(each) for numbers, equal in alike for each in numbers[equal]}
+        most = len(alike) * kept
         return rare_check(name, len(found), len(devices), most, "have such a report")
 
     def _times(self) -> Check:
@@ -402,7 +387,7 @@ class _Found:
         Of n of a day's N reports, K of which are later, the number is hypergeometric, if times are
         drawn alike for all values; over days these add up.
         """
-        name, member = "client: times do not depend on the value", self.members[0]
+        name, member = "client: times do not depend on the value", self.member
         n_values = len(self._texts)
         sums, spread = np.zeros(n_values, dtype=np.int64), [np.ones(1)] * n_values
         for place in range(len(self._calendar.days) - self._late):
@@ -410,7 +395,7 @@ class _Found:
             told = [
                 (value, report.due)
                 for value, reports in zip(self._lives.values[:, place], new, strict=True)
-                for report in reports[-len(self.members) :]
+                for report in reports[-1:]
                 if report.metric == member.metric.name
             ]
             due = np.array([moment for _, moment in told if moment is not None])
@@ -441,8 +426,8 @@ class _Found:
         if None in last or not last:
             return unseen(name, "devices count no nats")
         scopes = len({day.epoch for day in self._calendar.days})
-        least = math.fsum(epsilon_1(member.params) for member in self.members)
-        most = scopes * math.fsum(scope_price(member.metric) for member in self.members)
+        least = epsilon_1(self.member.params)
+        most = scopes * scope_price(self.member.metric)
         falling = sum((now.spent or 0) < (then.spent or 0) for then, now in self._steps())
         outside = sum(not least - _TINY <= (nats or 0) <= most + _TINY for nats in last)
         fell = f"{falling:,} times the nats of a device fell, {outside:,} of {len(last):,} devices"

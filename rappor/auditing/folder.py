@@ -10,7 +10,6 @@ import re
 import stat
 import zlib
 from collections.abc import Iterator, Sequence
-from itertools import product
 from pathlib import Path
 from typing import Final
 
@@ -23,12 +22,10 @@ _COMPRESSED: Final = re.compile(rb"\x78[\x01\x5e\x9c\xda]|\x1f\x8b\x08")
 """Where a zlib or a gzip stream may begin."""
 
 
-def folder_checks(
-    place: Path, texts: Sequence[str], lists: Sequence[Sequence[str]]
-) -> Iterator[Check]:
+def folder_checks(place: Path, texts: Sequence[str], categories: Sequence[str]) -> Iterator[Check]:
     """Look at all files below a place.
 
-    The lists of all categories are no values: they are in the registry, and alike for every device.
+    The list of all categories is no value: it is in the registry, and alike for every device.
     """
     files = [path for path in place.rglob("*") if path.is_file()]
     if os.name == "posix":
@@ -38,7 +35,7 @@ def folder_checks(
         readable = sum(bool(path.stat().st_mode & others) for path in open_files)
         yield exact_check("folder: only its user can read it", (readable, len(files)))
     forms = [form for text in texts for form in _forms(text)]
-    named = sum(_holds(_without(path.read_bytes(), lists), forms) for path in files)
+    named = sum(_holds(_without(path.read_bytes(), categories), forms) for path in files)
     yield exact_check("folder: no value is in it", (named, len(files)))
 
 
@@ -55,9 +52,9 @@ def _inflated(stream: bytes) -> bytes:
     return b""
 
 
-def _without(content: bytes, lists: Sequence[Sequence[str]]) -> bytes:
-    """Return a file without the lists of categories, as JSON or as a text in JSON."""
-    for categories, is_ascii in product(lists, (True, False)):
+def _without(content: bytes, categories: Sequence[str]) -> bytes:
+    """Return a file without the list of categories, as JSON or as a text in JSON."""
+    for is_ascii in (True, False):
         listed = json.dumps(categories, separators=(",", ":"), ensure_ascii=is_ascii)
         for form in (json.dumps(listed, ensure_ascii=is_ascii)[1:-1], listed):
             content = content.replace(form.encode(), b"")

@@ -216,22 +216,6 @@ class Candidates:
             return None
         return self._once(texts, name=self.name, normalize=self.normalize)
 
-    def with_empty(self) -> Candidates:
-        """Return the same with the empty string among them, before all others if it is new."""
-        if not self.is_held:
-            return self.chain(self.product([""], "", 0, 0, normalize=self.normalize), self)
-        texts = self._whole
-        if (texts.starts == texts.ends).any():
-            return self
-        more = (np.concatenate([[0], places]) for places in (texts.starts, texts.ends))
-        both = Candidates(
-            Texts(data=texts.data, starts=next(more), ends=next(more)),
-            name=self.name,
-            normalize=self.normalize,
-        )
-        both.n_duplicates = self.n_duplicates
-        return both.with_notes_of(self)
-
     def subset(self, chosen: Sequence[int]) -> Candidates:
         """Return the chosen candidates, in the given order."""
         some = np.array(chosen, dtype=np.int64)

@@ -11,7 +11,7 @@ import click
 
 from rappor.cli.commands import command
 from rappor.cli.options import argument, json_option, registry_option
-from rappor.privacy.notice import describe, describe_together
+from rappor.privacy.notice import describe
 from rappor.registry.registry import Registry
 from rappor.registry.sealed_json import sealed_json
 
@@ -54,18 +54,14 @@ def collects(
                 click.echo(f"warning: {name}{_SOON}", err=True)
         click.echo(sealed_json(registry, notices))
         return
-    asked = [registry.together(registry.metric(name).name) for name in names or registry]
-    texts = []
-    for group in dict.fromkeys(asked):
-        metrics = [registry[name] for name in group]
-        texts += [describe(metric, today=today) for metric in metrics]
-        texts += [describe_together(metrics)] if len(metrics) > 1 else []
+    asked = dict.fromkeys(registry.metric(name).name for name in names or registry)
+    texts = [describe(registry[name], today=today) for name in asked]
     if not names:
-        texts.append(_together(registry))
+        texts.append(_total_loss(registry))
     click.echo("\n\n".join(map(_wrap, texts)))
 
 
-def _together(registry: Registry) -> str:
+def _total_loss(registry: Registry) -> str:
     """Say how much all metrics of a registry can cost a device in a calendar year."""
     reserved = math.fsum(each.total for each in registry.reserved)
     if math.isinf(reserved):

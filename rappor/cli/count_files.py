@@ -109,8 +109,3 @@ def check_counts(counts: list[Counts], metric: Metric) -> None:
             f"counts must have at least {metric.min_reports:,} reports, the minimum of "
             f"{metric.name}, got {n_reports:,}"
         )
-
-
-def is_pair(counts: list[Counts]) -> bool:
-    """Return whether some counts are of categories with `other`, and others of what is in it."""
-    return len({encoding_of(each.params).hashed for each in counts if each.params.other}) == 2

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 import shlex
 from collections.abc import Iterator
@@ -13,14 +12,12 @@ import click
 
 from rappor.cli.commands import command
 from rappor.cli.console import Slow, width
-from rappor.cli.count_files import is_pair
 from rappor.cli.options import (
     Output,
     asked,
     asked_flag,
     detection_options,
     grouped,
-    options_typed,
     refuse_beside,
     save_chart,
 )
@@ -32,7 +29,6 @@ from rappor.ground.lines import WHITE_SPACE
 
 if TYPE_CHECKING:
     from rappor.candidates.candidates import Candidates
-    from rappor.counts.counts import Counts
     from rappor.decoding.contrasts import Contrast
     from rappor.decoding.estimates import Estimates
 
@@ -117,21 +113,16 @@ def decode(
     forged reports would create it, and how many more would hide it. A row that few reports can
     create proves little.
 
-    A metric with other = "discover" has a second one for the strings in other. Give the counts of
-    both: the command shows the categories and the strings. `rappor discover` has more options.
-
     The files contain their parameters. --registry adds the metric's candidates and its minimum
-    number of reports.
+    number of reports. If the metric's entry lists its candidates, these come first, detected or
+    not. Then come the strings of --candidates that are detected, and at the end the share of all
+    strings that are not in the list.
     """
     from rappor.decoding.decoder import decode as decode_counts
     from rappor.decoding.weighted import segments_of, weigh
     from rappor.reporting.text import estimates_text, weighted_text
 
     counts = source.read()
-    if is_pair(counts):
-        _check_pair_options()
-        _decode_pair(counts, source.known(counts), detection, as_json=output.as_json)
-        return
     candidates = source.candidates(counts)
     if together.weights_path is not None:
         refuse_beside("--weights", *_NOT_WEIGHTED)
@@ -169,35 +160,6 @@ def decode(
             estimates_text(estimates, detected_only=not show_all, forged=forged, width=width())
         )
     say_skipped(candidates)
-
-
-_OF_PAIRS: Final = ("candidates_path", "registry_path", "metric_name", "paths", "as_json")
-"""What may be said of counts of categories and of what is in their `other`, beside detection."""
-
-
-def _check_pair_options() -> None:
-    """Refuse what would otherwise be ignored."""
-    kept = {*_OF_PAIRS, *(field.name for field in dataclasses.fields(Detection))}
-    if rest := [flag for name, flag in options_typed().items() if name not in kept]:
-        names = ", ".join(sorted(rest))
-        raise click.UsageError(
-            f"{names} must be omitted for counts of categories and of what is in their other"
-        )
-
-
-def _decode_pair(
-    counts: list[Counts], known: list[str], detection: Detection, *, as_json: bool
-) -> None:
-    """Answer for categories, and name what is in their `other`."""
-    from rappor.cli.other_table import print_other
-    from rappor.discovery.other import name_other
-
-    with Slow() as slow:
-        found = name_other(counts, known=known, detection=detection, progress=slow)
-    if as_json:
-        click.echo(found.to_json())
-    else:
-        print_other(found)
 
 
 def _asked_together(estimates: Estimates, together: _Together) -> Iterator[Contrast]:

@@ -13,7 +13,6 @@ import click
 from rappor.cli.commands import command
 from rappor.cli.console import Slow, print_json, show, width
 from rappor.cli.decode import say_skipped
-from rappor.cli.demo_other import SIZES, play, print_demo
 from rappor.cli.numbers import WholeNumber, even_odds_become
 from rappor.cli.options import (
     PROFILE_NAME,
@@ -94,15 +93,10 @@ class Demo:
     "rappor demo --profile low-noise --reports 1e5 --chart words.svg",
     "rappor demo --values words.txt",
     "rappor demo --small --profile low-noise --seed 1",
-    "rappor demo --other --seed 1 --chart other.svg",
 )
 def demo(
     *,
     small: bool = asked_flag("Ten thousand devices, each with one of the 20 most frequent words."),
-    other: bool = asked_flag(
-        'A chart of editors with a large "other": what is found in it by 9,000, 90,000 and '
-        "900,000 devices."
-    ),
     values_path: str | None = asked(
         "FILE",
         "Your own data: one value per line, or CSV with the header value,count or value,weight.",
@@ -121,27 +115,11 @@ def demo(
 
     Each device has one English word and sends one noisy report. The decoder sees only the sums of
     the reports and tests 10,000 candidates. The table shows the truth beside each estimate.
-
-    With --other, devices have an editor, and a third of them one that is in no category. The
-    command shows what can be found in "other", without a list and with 20 guesses, and how many
-    devices that needs.
     """
     from rappor.candidates.candidates import Candidates
     from rappor.decoding.decoder import decode
     from rappor.simulation.collection import simulate_reports
 
-    if other:
-        if small or values_path is not None:
-            raise click.UsageError("give only one of --other, --small and --values")
-        sizes = SIZES if reports is None else (reports,)
-        with Slow() as slow:
-            played = play(profile, seed, slow, sizes)
-        save_chart(played, chart)
-        if as_json:
-            print_json(played.to_dict())
-        else:
-            print_demo(played)
-        return
     params = Params.profile(profile)
     if small and values_path is not None:
         raise click.UsageError("give either --small or --values")

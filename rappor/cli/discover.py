@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 from rich.table import Table
@@ -10,7 +10,6 @@ from rich.table import Table
 from rappor.cli.alphabet import characters
 from rappor.cli.commands import command
 from rappor.cli.console import Slow, escape, section, show, table, width
-from rappor.cli.count_files import is_pair
 from rappor.cli.numbers import WholeNumber
 from rappor.cli.options import asked, detection_options, grouped, json_option, refuse_beside
 from rappor.cli.sources import PartSource
@@ -73,12 +72,9 @@ def discover(
     together. The p-values of the listed strings are corrected for the length of the list only. The
     command also shows bits that no known string explains.
 
-    For a metric with other = "discover", give its counts and those of its other together. The
-    command then also shows the categories, and the share of other for each string.
+    If the metric's entry lists its candidates, these come first, detected or not.
     """
-    from rappor.cli.other_table import print_other
     from rappor.discovery import part_by_part
-    from rappor.discovery.other import name_other
 
     if list_path is not None:
         refuse_beside("--list", "alphabet", "longest", "keep", "csv_path")
@@ -86,30 +82,26 @@ def discover(
         return
     letters = None if alphabet is None else characters(alphabet)
     counts = source.read()
-    both = is_pair(counts)
-    if not (both or all(each.params.part for each in counts)):
+    if not all(each.params.part for each in counts):
         raise click.UsageError(
             "COUNTS must be of parts, got some of a metric without parts: it has no prefixes, so "
             "use rappor decode with a list of candidates"
         )
     with Slow() as slow:
-        options: dict[str, Any] = {
-            "known": source.known(counts),
-            "listed": source.listed(counts),
-            "longest": longest,
-            "keep": keep,
-            "detection": detection,
-            "progress": slow,
-        }
-        named = name_other(counts, letters, **options) if both else None
-        found = named.found if named else part_by_part.discover(counts, letters, **options)
+        found = part_by_part.discover(
+            counts,
+            letters,
+            known=source.known(counts),
+            listed=source.listed(counts),
+            longest=longest,
+            keep=keep,
+            detection=detection,
+            progress=slow,
+        )
     if csv_path is not None:
         found.estimates.to_csv(csv_path, detected_only=True)
     if as_json:
-        click.echo((named or found).to_json())
-    elif named:
-        print_other(named)
-        _print_search(found)
+        click.echo(found.to_json())
     else:
         _print(found)
 

@@ -6,7 +6,6 @@ import dataclasses
 import datetime
 import os
 import sys
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -91,27 +90,25 @@ def encode(
     The command prints cohort, true bits, permanent response and one report of the VALUE for a
     METRIC of the registry. Separate flags by commas. With the same secret, a second run changes
     only the report, and nothing where p = 0 and q = 1. If VALUE is -, every line of standard input
-    is a value, and each is answered by a line of JSON. For a metric with other, both reports are
-    shown.
+    is a value, and each is answered by a line of JSON.
     """
     if source.secret_hex is not None:
         click.echo(_SEEN, err=True)
     registry = Registry.load(registry_path)
     metric = registry.metric(name)
-    beside = [registry[each] for each in registry.together(name) if each != name]
     today = datetime.datetime.now(datetime.UTC).date()
     metric.check_active(today)
     if epoch is None:
         epoch = metric.epoch_at(today)
     if value == "-":
         for line in sys.stdin:
-            _print_line(metric, beside, line.removesuffix("\n"), source.read(), epoch)
+            _print_line(metric, line.removesuffix("\n"), source.read(), epoch)
         return
     secret = source.read()
     if as_json:
-        _print_line(metric, beside, value, secret, epoch)
+        _print_line(metric, value, secret, epoch)
     else:
-        _print(_encode(each, value, secret, epoch) for each in (metric, *beside))
+        _print(_encode(metric, value, secret, epoch))
         click.echo(_explain(metric.params))
     if not encoder(metric.params).fits(parse_value(metric.params, value)):
         click.echo(
@@ -119,13 +116,9 @@ def encode(
         )
 
 
-def _print_line(
-    metric: Metric, beside: Sequence[Metric], value: str, secret: bytes, epoch: str
-) -> None:
-    """Print one line of JSON; what is answered together with a metric stands under `together`."""
-    others = [_encode(each, value, secret, epoch) for each in beside]
-    shown = _encode(metric, value, secret, epoch)
-    print_json(shown, **({"together": others} if others else {}))
+def _print_line(metric: Metric, value: str, secret: bytes, epoch: str) -> None:
+    """Print one line of JSON."""
+    print_json(_encode(metric, value, secret, epoch))
 
 
 def _encode(metric: Metric, value: str, secret: bytes, epoch: str) -> ShownEncoding:
@@ -145,10 +138,9 @@ def _show(bits: bytes, k: int) -> str:
     return "".join("1" if number >> i & 1 else "0" for i in range(k))
 
 
-def _print(reports: Iterable[ShownEncoding]) -> None:
-    for shown in reports:
-        for field in dataclasses.fields(shown):
-            click.echo(f"{field.name:<10} {getattr(shown, field.name)}")
+def _print(shown: ShownEncoding) -> None:
+    for field in dataclasses.fields(shown):
+        click.echo(f"{field.name:<10} {getattr(shown, field.name)}")
 
 
 def _explain(params: Params) -> str:

@@ -19,9 +19,10 @@ from rappor.cli.options import (
 )
 from rappor.decoding.detection import Detection
 from rappor.ground.files import read_text, replacing
+from rappor.privacy.small_cohorts import cohorts_of_list
 from rappor.protocol.encodings import ENCODINGS
 from rappor.protocol.loss import epsilon_1, epsilon_inf
-from rappor.protocol.params import MAX_HASHES, NOISE, Params
+from rappor.protocol.params import MAX_HASHES, Params
 from rappor.registry.metric import EPOCHS, INTERVALS, Metric
 from rappor.registry.registry import Registry
 
@@ -48,11 +49,23 @@ class BudgetOptions:
     symmetric: bool = asked_flag("Consider only designs in which q is 1 - p.")
 
     def plan(self, subject: Subject, question: Question, size: Size) -> Plan:
-        """Choose the parameters, or take given ones, and predict what they find."""
+        """Choose the parameters, or take given ones, and predict what they find.
+
+        A metric with a list gets as many cohorts as its reports in an interval fill.
+        """
         from rappor import planning
-        from rappor.planning.noise import choose_noise
 
         sized: dict[str, Any] = {"reports": size.reports_of(question), "share": size.share}
+        planned = self._plan(subject, question, sized)
+        m = subject.cohorts(size.reports_of(question), question.reports_per_device)
+        if m is None or m == planned.params.m:
+            return planned
+        params = dataclasses.replace(planned.params, m=m, insecure=True)
+        return planning.plan_for(params, question, **sized)
+
+    def _plan(self, subject: Subject, question: Question, sized: dict[str, Any]) -> Plan:
+        from rappor import planning
+
         given = self._given(subject)
         if given is not None:
             return planning.plan_for(given, question, **sized)
@@ -65,9 +78,6 @@ class BudgetOptions:
         if subject.n_answers is not None:
             if self.max_bytes is not None or self.hashes is not None:
                 raise click.UsageError("--max-bytes and --hashes go with encoding bloom")
-            if subject.metric is not None and subject.metric.params.other:
-                strings = choose_noise(self.epsilon_1, self.epsilon_inf, symmetric=self.symmetric)
-                return planning.plan_for(subject.of_strings(strings), question, **sized)
             name, answers = subject.encoding_name, subject.answers
             return planning.plan_answers(name, answers, question=question, **chosen)
         limits: dict[str, Any] = {"max_bytes": self.max_bytes, "hashes": self.hashes}
@@ -153,16 +163,16 @@ class Subject:
         return ENCODINGS[self.encoding_name].implied_bits(self.answers)
 
     def of_profile(self, profile: str) -> Params:
-        """Return the profile's noise for this encoding; that of strings where `other` has them."""
-        if self.metric is not None and self.metric.params.other:
-            return self.of_strings(Params.profile(profile))
+        """Return the profile's parameters for this encoding."""
         return Params.profile(profile, encoding=self.encoding_name, categories=self.answers)
 
-    def of_strings(self, strings: Params) -> Params:
-        """Return the parameters of the metric under the noise of these ones of strings."""
-        assert self.metric is not None
-        noise = {letter: getattr(strings, letter) for letter in NOISE}
-        return dataclasses.replace(self.metric.params, **noise, insecure=True)
+    def cohorts(self, reports: int | None, reports_per_device: float) -> int | None:
+        """Return the cohorts of a metric with a list; None for another, or unknown reports."""
+        metric = self.metric
+        if metric is None or not metric.listed or reports is None:
+            return None
+        expected = metric.smallest_part * reports / reports_per_device
+        return cohorts_of_list(expected, min_cohort=metric.min_cohort)
 
     def entry(self, params: Params) -> str:
         """Return the metric's entry with the planned numbers, as `write_numbers` writes it."""

@@ -19,7 +19,6 @@ from rappor.privacy.report import (
     PersonLoss,
     PrivacyReport,
     Shuffling,
-    Together,
 )
 from rappor.privacy.staying import Staying
 from rappor.protocol.params import LETTERS, Params
@@ -63,8 +62,6 @@ def print_report(report: PrivacyReport, error: JointError | None, limit: Detecta
         section("What is promised", report.promise)
     if report.without_noise is not None:
         section("What is sent without noise", escape(report.without_noise), f"{_ALIKE}.")
-    if report.together is not None:
-        section("Answered together", _together(report.together))
     section(
         "Detection",
         f"A report from each of {counted(limit.devices, 'device')} detects a share of "
@@ -109,16 +106,6 @@ def _describe(params: Params) -> str:
 def _reports_or_all(n: int | None) -> str:
     """Write a number of reports, None being any number."""
     return "any number" if n is None else f"{n:,}"
-
-
-def _together(together: Together) -> str:
-    one, every = together.epsilon_1, together.epsilon_inf
-    return (
-        f"A device answers {' and '.join(together.metrics)} together or not at all, in a report "
-        f"each. Both reports of one value lose epsilon_1 = {nats(one)}, all its reports "
-        f"epsilon_inf = {nats(every)}: a belief of 50 % becomes at most {even_odds_become(one)}, "
-        f"and at most {even_odds_become(every)}."
-    )
 
 
 def _beliefs(losses: tuple[Loss, ...]) -> Table:

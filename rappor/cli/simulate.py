@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -164,8 +164,7 @@ def simulate(
     and include how often devices report. A .parquet file has single reports, one for each device; a
     folder has files of four million. Files and folders are written completely or not at all. A
     collector gets single reports too, in uploads of 1,000, and counts them on its own day. For a
-    metric with parts, each part has its own files, with the part in the name. For a metric with
-    other and one report per device, both of its metrics are simulated, with the same devices.
+    metric with parts, each part has its own files, with the part in the name.
     """
     from rappor.simulation.population import Population
 
@@ -181,9 +180,6 @@ def simulate(
             f"--reports-per-device must be 1: a device reports {metric.name} once in an epoch; "
             "give --days of several epochs"
         )
-    pair = [_in_segment(registry[name], segment) for name in registry.together(metric_name)]
-    if target.as_reports or size.repeated or len(pair) == 1 or pair[0] != metric:
-        pair = [metric]
     shares = _shares(metric, size, seed)
     if target.out is None:
         _send(population, metric, shares, target, as_json=as_json)
@@ -191,18 +187,15 @@ def simulate(
     out = target.out
     if target.as_reports:
         drawn = _write_reports(population, metric, shares, out)
-    elif len(pair) == 1:
-        drawn = _save(_draw(population, metric, size, shares), out)
     else:
-        drawn = _save(_draw_pair(population, pair, size, seed), out)
+        drawn = _save(_draw(population, metric, size, shares), out)
     files, reports = zip(*drawn, strict=True)
     if as_json:
         known = {"metric": metric.name, "params": metric.fingerprint, "reports": sum(reports)}
         print_json(known | {"devices": size.n_devices, "out": out, "files": files})
     else:
         told = files[0] if len(files) == 1 else f"{files[0]} to {files[-1]}"
-        names = " and ".join(each.name for each in pair)
-        click.echo(f"{counted(sum(reports), 'report')} of {names} in {told}")
+        click.echo(f"{counted(sum(reports), 'report')} of {metric.name} in {told}")
 
 
 def _in_segment(metric: Metric, pairs: Iterable[str]) -> Metric:
@@ -221,24 +214,6 @@ def _save(collections: Iterable[tuple[str, Counts]], out: str) -> Iterator[tuple
         path = _named(out, suffix)
         counts.save(path)
         yield path, counts.n_reports
-
-
-def _draw_pair(
-    population: Population, pair: Sequence[Metric], size: _Size, seed: int | None
-) -> Iterator[tuple[str, Counts]]:
-    """Draw the counts of the categories, and of each part of what is in their `other`."""
-    from rappor.simulation.other import simulate_other
-
-    metric, texts = pair
-    drawn = simulate_other(
-        population,
-        (metric.params, texts.params),
-        texts.parts,
-        n_reports=size.n_devices,
-        seed=seed,
-        metric=metric.name,
-    )
-    return zip(("", *(f"other-{part.name}" for part in texts.parts)), drawn, strict=True)
 
 
 def _shares(metric: Metric, size: _Size, seed: int | None) -> Iterator[_Share]:

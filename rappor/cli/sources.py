@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rappor.cli.count_files import check_counts, days_of, is_pair, only_name, read_counts
+from rappor.cli.count_files import check_counts, days_of, only_name, read_counts
 from rappor.cli.options import argument, asked, metric_option, registry_option
-from rappor.ground.errors import DecodeError, FileError, MetricError
+from rappor.ground.errors import DecodeError, FileError
 from rappor.ground.files import read_text, sha256_of
 from rappor.ground.lines import filled_lines
 from rappor.protocol.encodings import encoding_of
@@ -161,7 +161,7 @@ class Source:
         if self.candidates_path == "-":
             with click.open_file("-", "rb") as stream:
                 listed = Candidates.from_lines(stream, normalize=params.normalize)
-            return _checked(listed, "standard input", params)
+            return _checked(listed, "standard input")
         path = self.candidates_path or self._own_candidates(metric)
         if path is None:
             reason = (
@@ -172,14 +172,13 @@ class Source:
             raise click.UsageError(f"give --candidates, a file of strings, one a line{reason}")
         if params.layout == LAYOUT:
             return read_candidates(path)
-        return _checked(Candidates.from_file(path, normalize=params.normalize), path, params)
+        return _checked(Candidates.from_file(path, normalize=params.normalize), path)
 
     def known(self, counts: list[Counts]) -> list[str]:
-        """Check counts of parts, or of categories and what is in `other`; read the known strings.
-
-        They are those that are named, or the metric's own.
-        """
-        metric = self._checked_metric(counts)
+        """Check counts of parts, and read the known strings: those named, or the metric's own."""
+        metric = self.metric(counts)
+        if metric is not None:
+            check_counts(counts, metric)
         if metric is not None and len(epochs := self._epochs(metric)) > 1:
             raise DecodeError(
                 f"counts must be of one epoch of {metric.name}, got days of "
@@ -187,26 +186,6 @@ class Source:
             )
         path = self.candidates_path or self._own_candidates(metric)
         return [] if path is None else read_lines(path)
-
-    def _checked_metric(self, counts: list[Counts]) -> Metric | None:
-        """Return the metric of the strings, after the counts of it, or of both, are checked."""
-        if not is_pair(counts):
-            metric = self.metric(counts)
-            if metric is not None:
-                check_counts(counts, metric)
-            return metric
-        if self.registry_path is None:
-            return None
-        registry = Registry.load(self.registry_path)
-        named = sorted({each.metric for each in counts} - {""})
-        names = registry.together(self.metric_name or (named[0] if named else ""))
-        if len(names) < 2 or not set(named) <= set(names):
-            raise MetricError(f"counts must be of a metric with other, got {', '.join(named)}")
-        metrics = [registry.metric(name) for name in names]
-        for metric in metrics:
-            hashed = encoding_of(metric.params).hashed
-            check_counts([c for c in counts if encoding_of(c.params).hashed == hashed], metric)
-        return metrics[1]
 
     def _own_candidates(self, metric: Metric | None) -> str | None:
         """Return the path of the candidates that a metric names, which is beside the registry."""
@@ -279,7 +258,7 @@ class GoogleSource(Source):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartSource(Source):
-    """Counts of every part of a metric in one epoch, or of categories and what is in `other`."""
+    """Counts of every part of a metric in one epoch."""
 
     candidates_path: str | None = asked(
         "FILE",
@@ -288,11 +267,11 @@ class PartSource(Source):
     )
 
 
-def _checked(listed: Candidates, path: str, params: Params) -> Candidates:
-    """Refuse a file without candidates; add the empty string where devices send it."""
+def _checked(listed: Candidates, path: str) -> Candidates:
+    """Refuse a file without candidates."""
     if listed.is_held and len(listed) == 0:
         raise FileError(path, "it has no candidates: write one string per line")
-    return listed.with_empty() if params.other else listed
+    return listed
 
 
 def read_lines(path: str) -> list[str]:

@@ -196,7 +196,7 @@ def normalize_candidates(
         raise DecodeError(
             "candidates must number at least 1, got 0; give candidates: a list of strings"
         )
-    return candidates.with_empty() if is_told_elsewhere(collections) else candidates
+    return candidates
 
 
 def _is_streamed(listed: Candidates, target: Target, most: int, *, distribution: bool) -> bool:
@@ -216,11 +216,6 @@ def _is_streamed(listed: Candidates, target: Target, most: int, *, distribution:
     return True
 
 
-def is_told_elsewhere(collections: Sequence[Counts]) -> bool:
-    """Return whether most devices may have told the empty text, because of a category of theirs."""
-    return any(collection.params.other for collection in collections)
-
-
 def _conclude_strings(
     target: Target,
     strings: Strings,
@@ -230,8 +225,7 @@ def _conclude_strings(
     distribution: bool,
 ) -> Estimates:
     """Make the table of the candidates of a design, and of those in ties with them."""
-    given = _given(target, strings)
-    tail, p_values = _p_values(target, selection, given)
+    tail, p_values = _p_values(target, selection)
     thresholds = Thresholds(detection.for_ones(_ones_variance(target)), p_values)
     rows = string_rows(target, strings.design, selection, tail, thresholds)
     raw = Raw(
@@ -248,13 +242,12 @@ def _conclude_strings(
         shares=_shares(target, selection) if distribution else None,
         residual=standardise(target, selection.fit),
         breakdown=break_down(rows, thresholds.detected, target.n_reports),
-        given=given,
     )
     return conclude(raw, target, _diagnostics(target, strings, selection, thresholds))
 
 
-def _p_values(target: Target, selection: Selection, given: Integers) -> tuple[NullTail, PValues]:
-    """Return the tail of an absent candidate's score, and the p-values of all but the given."""
+def _p_values(target: Target, selection: Selection) -> tuple[NullTail, PValues]:
+    """Return the tail of an absent candidate's score, and the p-values."""
     # Where the counts say nothing about a candidate, nothing speaks for its presence.
     known = np.isfinite(selection.std_error)
     z = np.where(known, selection.estimate / selection.std_error, 0.0)
@@ -265,7 +258,6 @@ def _p_values(target: Target, selection: Selection, given: Integers) -> tuple[Nu
         tail = null_tail(target, selection.fit)
         tested = p_values_of(target, selection.fit, z, selection.chosen)
     rows = np.where(known, tested, 1.0)
-    rows[given] = 1.0
     return tail, PValues(rows=rows, others=selection.others, least=selection.least)
 
 
@@ -283,14 +275,6 @@ def _diagnostics(
         "capacity": describe_capacity(target, selection, misfit=misfit),
         "groups": [list(strings.candidates.subset(group).strings) for group in strings.ties],
     }
-
-
-def _given(target: Target, strings: Strings) -> Integers:
-    """Return the entry of the empty text where a category stands for it: it is no discovery."""
-    names = strings.candidates.strings
-    if not is_told_elsewhere(target.counts) or "" not in names:
-        return np.zeros(0, dtype=np.int64)
-    return strings.entry[[names.index("")]]
 
 
 def _ones_variance(target: Target) -> float:

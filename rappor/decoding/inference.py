@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -45,8 +45,6 @@ class Raw:
     shares : (2, c) float64, the distribution answer and its errors, or None.
     residual : (n,) float64, of each row in standard deviations; None where nothing was fitted.
     breakdown : (2, c) float64. How many forged reports make and hide what is detected.
-    given : (g,) int64, entries that are known to be there: nobody tests them, and what they hold is
-        explained.
     """
 
     names: tuple[str, ...]
@@ -60,7 +58,6 @@ class Raw:
     shares: Floats | None
     residual: Floats | None = None
     breakdown: Floats
-    given: Integers = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
 
 def conclude(raw: Raw, target: Target, diagnostics: dict[str, Any]) -> Estimates:
@@ -77,7 +74,7 @@ def conclude(raw: Raw, target: Target, diagnostics: dict[str, Any]) -> Estimates
     order = np.argsort(sizes, kind="stable")
     entry = raw.entry[order]
     joint = _joint(raw, exclusive=encoding.exclusive)
-    whole, *rests = _rests(joint, raw, entry[detected[entry]]) if encoding.exclusive else [_UNKNOWN]
+    whole, *rests = _rests(joint, entry[detected[entry]]) if encoding.exclusive else [_UNKNOWN]
     return Estimates(
         candidates=tuple(raw.names[i] for i in order),
         proportion=raw.estimate[entry],
@@ -115,20 +112,20 @@ def conclude(raw: Raw, target: Target, diagnostics: dict[str, Any]) -> Estimates
 
 
 def _joint(raw: Raw, *, exclusive: bool) -> Joint:
-    """Return the posterior of what is detected or given; of nothing where answers may meet."""
-    explained = np.union1d(np.flatnonzero(raw.thresholds.detected), raw.given)
+    """Return the posterior of what is detected; of nothing where answers may meet."""
+    explained = np.flatnonzero(raw.thresholds.detected)
     if not exclusive:
         return Joint(entries=explained[:0], mean=np.zeros(0), covariance=np.zeros((0, 0)))
     return Joint.of(explained, raw.estimate, raw.std_error, raw.thresholds.p_values, raw.covariance)
 
 
-def _rests(joint: Joint, raw: Raw, rows: Integers) -> tuple[Rest, ...]:
+def _rests(joint: Joint, rows: Integers) -> tuple[Rest, ...]:
     """Return what is explained in all, and what is detected after the first 10, 20, ... rows.
 
-    Rows of one group share an entry of `raw`, which counts once, with the first of them.
+    Rows of one group share an entry, which counts once, with the first of them.
     """
     tops = [top for top in _TOPS if top < len(rows)]
-    left = [np.setdiff1d(np.setdiff1d(joint.entries, raw.given), rows[:top]) for top in tops]
+    left = [np.setdiff1d(joint.entries, rows[:top]) for top in tops]
     return tuple(
         Rest(after=top, rows=len(rows) - top, proportion=proportion, std_error=std_error)
         for top, entries in zip([0, *tops], [joint.entries, *left], strict=True)

@@ -7,7 +7,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from rappor.decoding.estimates import Estimates, number_or_none
+from rappor.decoding.estimates import Estimates
 from rappor.ground.plurals import counted
 
 
@@ -106,68 +106,3 @@ class Discoveries:
     def to_json(self) -> str:
         """Write `to_dict` as JSON, one object."""
         return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Share:
-    """A share with its standard error and its interval, unclipped.
-
-    All but the error, which is infinite, are NaN where the counts do not tell it.
-    """
-
-    proportion: float
-    std_error: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TextInOther:
-    """A text that is in no category: its share of all devices, and of those in `other`.
-
-    The intervals hold for the announced texts as a whole.
-    """
-
-    string: str
-    of_all: Share
-    of_other: Share
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as `rappor decode --json` prints it."""
-        shares = {"of_all": self.of_all, "of_other": self.of_other}
-        return {"candidate": self.string} | {name: _plain(each) for name, each in shares.items()}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class NamedOther:
-    """The answer of the categories, whose last row is `other`, and what is in it.
-
-    `found` is all that `discover` tells of the texts; `strings` are the announced ones, most
-    frequent first; `unnamed` is the share of `other` that none of them explains, with an interval
-    of its own.
-    """
-
-    categories: Estimates
-    found: Discoveries
-    strings: tuple[TextInOther, ...]
-    unnamed: Share
-
-    def __repr__(self) -> str:
-        return f"NamedOther({len(self.strings)} texts in {self.categories.candidates[-1]!r})"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything as the object that `rappor decode --json` prints."""
-        return {
-            "categories": self.categories.to_dict(),
-            "other": [text.to_dict() for text in self.strings],
-            "unnamed": _plain(self.unnamed),
-            "discovery": self.found.to_dict(),
-        }
-
-    def to_json(self) -> str:
-        """Write `to_dict` as JSON, one object."""
-        return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False)
-
-
-def _plain(share: Share) -> dict[str, float | None]:
-    return {name: number_or_none(value) for name, value in asdict(share).items()}

@@ -19,7 +19,6 @@ from rappor.discovery.discoveries import Discoveries, Prefixes, Unfinished
 from rappor.ground.errors import DecodeError, ParamsError
 from rappor.ground.progress import Progress, no_progress
 from rappor.ground.ranges import check_integer, shown
-from rappor.protocol.normalizers import normalize
 from rappor.protocol.parts import WHOLE, cut, prefix_length
 
 _PRINTABLE: Final = "".join(map(chr, range(0x20, 0x7F)))
@@ -54,9 +53,9 @@ def discover(  # noqa: PLR0913 - what may be searched for
     `counts_by_part` are of one metric in one epoch, at least one of each part; several of one part
     are days, as in `decode`. Without an `alphabet`, the characters of the strings, the first part
     is searched for printable ASCII, or for all of Unicode if it is `prefix:1`, and the alphabet has
-    the characters of the prefixes that are detected there, of the known strings, and of the
-    categories that another metric tells. Candidates that are `known` are asked about beside, and
-    those in `listed` as well: they are the strings of the metric's entry, which come first.
+    the characters of the prefixes that are detected there and of the known strings. Candidates that
+    are `known` are tested as well. So are those in `listed`, the strings that the metric's entry
+    lists, which come first in the result.
     `longest` is in characters; by default the last prefix is continued by as many as it has more
     than the prefix before it. `keep` prefixes of a part are continued; by default as many as make
     20 million candidates, and 50 at least.
@@ -104,9 +103,7 @@ def discover(  # noqa: PLR0913 - what may be searched for
     ):
         found = ask(part, kept, before, length)
         if not told and alphabet is None:
-            params = parts[WHOLE][0].params
-            told_elsewhere = [normalize(params.normalize, name) for name in params.categories]
-            letters = _learn_alphabet(found.detected_candidates, [*beside.strings, *told_elsewhere])
+            letters = _learn_alphabet(found.detected_candidates, beside.strings)
         kept = best_prefixes(found, keep or n_kept(len(letters), after - length))
         told.append(_tell(part, found, len(kept)))
     estimates = ask(WHOLE, kept, *lengths[-2:])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -14,7 +13,7 @@ from rappor.candidates.candidates import Candidates
 from rappor.counts.arrays import Floats, Integers
 from rappor.counts.counts import Counts
 from rappor.decoding.blas_threads import one_thread
-from rappor.decoding.decoder import decode, is_told_elsewhere
+from rappor.decoding.decoder import decode
 from rappor.decoding.design import Design
 from rappor.decoding.detection import Detection
 from rappor.decoding.devices import Merged, merge
@@ -133,8 +132,7 @@ class Samples:
         with one_thread():
             if self.candidates is None:
                 return answer_changes(merged, weights[used], self.overlap, complete=self.complete)
-            found = self._of_strings(self.candidates, merged, alone, weights[used], progress)
-        return self._without_empty(found)
+            return self._of_strings(self.candidates, merged, alone, weights[used], progress)
 
     def _of_strings(
         self,
@@ -164,19 +162,6 @@ class Samples:
         sampled = devices_variance(weights[:, None] * np.sqrt(within / devices), self.overlap)
         h = max(each.h for each in params)
         return find_changes(target, candidates, (1 - 1 / h) * sampled, progress)
-
-    def _without_empty(self, found: Changes) -> Changes:
-        """Return changes without a test of the empty text, where a category stands for it."""
-        names = self.apart.names
-        if "" not in names or not any(
-            is_told_elsewhere(each.counts) for each in self.merged if each is not None
-        ):
-            return found
-        group = self.apart.whole.group[self.apart.whole.places(names)]
-        empty = names.index("")
-        same = (group == group[empty]) & (group > 0)
-        same[empty] = True
-        return dataclasses.replace(found, p_value=np.where(same, 1.0, found.p_value))
 
     def assumed(self, sample: str, between: str) -> str:
         """Return one line that says what is assumed of the devices within and between samples."""
@@ -210,8 +195,6 @@ def _explained(estimates: Estimates, candidates: Candidates, design: Design) -> 
     """Return what the detected strings of a sample set in each row, (n,)."""
     order = estimates.places(candidates.strings)
     detected = estimates.detected[order]
-    if any(each.params.other for each in estimates.collected):
-        detected[candidates.strings.index("")] = True  # it is there, though it is no discovery
     chosen = np.flatnonzero(detected)
     # A group of indistinguishable candidates counts once, with the first of its members.
     group = estimates.group[order][chosen]

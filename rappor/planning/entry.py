@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from rappor.ground.errors import FileError, MetricError
@@ -16,7 +16,6 @@ from rappor.protocol.params import LETTERS, Params
 from rappor.protocol.parts import Part
 from rappor.registry.budget import reserve
 from rappor.registry.metric import Metric
-from rappor.registry.other import DEFAULT_PARTS, DISCOVER, OTHER_NAME, texts_of
 from rappor.registry.registry import Registry
 
 DESCRIPTION: Final = "say here, for the people concerned, what is collected"
@@ -35,10 +34,7 @@ def header(name: str) -> str:
 
 
 def write_registry(metric: Metric) -> str:
-    """Write a registry of one metric; its parameters read back to the last bit.
-
-    Raises MetricError if the metric is of what is in another one's `other`, which has the entry.
-    """
+    """Write a registry of one metric; its parameters read back to the last bit."""
     name, epoch = metric.name, metric.epoch
     epochs = ", ".join(f'"{other}"' for other in ("quarter", "month", "year") if other != epoch)
     return "\n".join(
@@ -59,23 +55,8 @@ def write_registry(metric: Metric) -> str:
 
 def _budget_lines(metric: Metric) -> list[str]:
     """Write the budget that a metric needs alone."""
-    if metric.params.other and encoding_of(metric.params).hashed:
-        raise MetricError(
-            f"metric {metric.name!r} has no entry: plan the metric whose other it names"
-        )
-    total = sum(reserve(each).total for each in (metric, *_beside(metric)))
+    total = reserve(metric).total
     return ["[budget]", f"total = {total:g}  # nats in a calendar year, this metric alone", ""]
-
-
-def _beside(metric: Metric) -> Iterator[Metric]:
-    """Yield the metric of what is in `other`, which the entry adds."""
-    if metric.params.other:
-        yield dataclasses.replace(
-            metric,
-            name=f"{metric.name}{OTHER_NAME}",
-            params=texts_of(metric.params),
-            parts=DEFAULT_PARTS,
-        )
 
 
 def _parts_lines(parts: Sequence[Part]) -> list[str]:
@@ -98,10 +79,7 @@ def params_lines(params: Params) -> list[str]:
     if key == "edges":
         lines.append(f"edges = [{', '.join(params.categories)}]")
     elif key is not None:
-        names = params.categories[:-1] if params.other else params.categories
-        lines.append(f"{key} = {json.dumps(names, ensure_ascii=False)}")
-    if params.other:
-        lines.append(f'other = "{DISCOVER}"')
+        lines.append(f"{key} = {json.dumps(params.categories, ensure_ascii=False)}")
     if params.normalize != "none":
         lines.append(f'normalize = "{params.normalize}"')
     return [*lines, *_numbers(params)]

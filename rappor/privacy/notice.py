@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final
 
 from rappor.ground.plurals import counted
@@ -46,20 +46,6 @@ def describe_other(params: Params) -> str:
         f"Some of these reports have other parameters ({params.fingerprint}). "
         f"{_one_report(params)} {_all_reports(epsilon_inf(params), ' under them')}"
     )
-
-
-def describe_together(metrics: Sequence[Metric]) -> str:
-    """Say what the answers to several metrics reveal together, of one value."""
-    one = math.fsum(epsilon_1(metric.params) for metric in metrics)
-    names = " and ".join(metric.name for metric in metrics)
-    text = (
-        f"{names}: a device answers both or neither, in separate reports, whatever the value is. "
-        f"Both reports of one value together: {observer_belief(one)}."
-    )
-    if all(most_reports(metric) == 1 for metric in metrics):
-        return text
-    every = math.fsum(scope_loss(metric) for metric in metrics)
-    return f"{text} All reports of one value{_span(metrics[0])}: {observer_belief(every)}."
 
 
 def _until(metric: Metric, today: datetime.date | None) -> str:

@@ -18,9 +18,9 @@ from rappor.privacy.linkability import Linkability, link
 from rappor.privacy.notice import promise, told_beside
 from rappor.privacy.shuffling import likely_smallest_cohort, shuffled_epsilon
 from rappor.privacy.staying import Staying, staying
-from rappor.protocol.loss import belief_bound, epsilon_1, epsilon_inf, epsilon_n
+from rappor.protocol.loss import belief_bound, epsilon_inf, epsilon_n
 from rappor.protocol.params import Params
-from rappor.registry.budget import most_reports, scope_loss
+from rappor.registry.budget import most_reports
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
 
@@ -108,23 +108,13 @@ class PersonLoss:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Together:
-    """What the reports of one value tell where a device answers several metrics together."""
-
-    metrics: tuple[str, ...]
-    epsilon_1: float
-    epsilon_inf: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PrivacyReport(Displayed):
     """What a metric, or a parameter set alone, promises a person.
 
     `metric` and `promise` are None for parameters alone, `account` without a registry, `change`
-    without a new entry, `together` for a metric that is answered alone, `shuffling` without a
-    batch. `staying` is for a value that stays for years. `without_noise` says
-    what devices send in the clear, None if nothing: the devices of `shuffling` and `linkability`
-    are then those that send the same.
+    without a new entry, `shuffling` without a batch. `staying` is for a value that stays for years.
+    `without_noise` says what devices send in the clear, None if nothing: the devices of `shuffling`
+    and `linkability` are then those that send the same.
     """
 
     _drawn_as: ClassVar[str] = "privacy"
@@ -141,7 +131,6 @@ class PrivacyReport(Displayed):
     linkability: Linkability
     account: PersonLoss | None = None
     change: EntryChange | None = None
-    together: Together | None = None
 
     def _table(self) -> dict[str, list[Any]]:
         """Return beliefs after reports of one value, a row for each loss and prior."""
@@ -224,7 +213,6 @@ def privacy_report(
         staying=staying(metric.params, metric),
         account=None if registry is None else _account(registry, usage),
         change=None if changed is None else price_change(metric, changed, reports=usage.reports),
-        together=None if registry is None else _together(registry, metric.name),
     )
 
 
@@ -279,19 +267,6 @@ def _shuffling(params: Params, batch: Batch) -> Shuffling:
             for n in (_SHUFFLED if smallest else ())
             for local in [epsilon_n(params, n)]
         ),
-    )
-
-
-def _together(registry: Registry, name: str) -> Together | None:
-    """Add up one value's loss over the metrics that a device answers together."""
-    names = registry.together(name)
-    if len(names) == 1:
-        return None
-    metrics = [registry[each] for each in names]
-    return Together(
-        metrics=names,
-        epsilon_1=sum(epsilon_1(metric.params) for metric in metrics),
-        epsilon_inf=sum(map(scope_loss, metrics)),
     )
 
 

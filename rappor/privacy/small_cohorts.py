@@ -15,6 +15,35 @@ _PLENTY: Final = 2
 """Expected reports of a cohort in an interval, as a multiple of `min_cohort`, that suffice: at 20
 expected, 99.5 % of the cohorts hold 10."""
 
+_LIST_PLENTY: Final = 3
+"""Expected reports of a cohort in an interval, as a multiple of `min_cohort`, in a planned metric
+with a list: the number of devices is a guess, and every cohort should close its blocks."""
+
+_LEAST_LIST_COHORTS, _MOST_LIST_COHORTS = 4, 128
+"""With fewer cohorts, two of a thousand strings may have the same bits in all of them. More than
+128 gain a list little, and link the reports of a device more."""
+
+
+def cohorts_of_list(reports: float, *, min_cohort: int) -> int:
+    """Return the cohorts of a string metric with a list, a power of 2 from 4 to 128.
+
+    It is the largest that gives each cohort three times `min_cohort` expected reports.
+
+    Parameters
+    ----------
+    reports : expected reports in an interval; of a metric with parts, those of its smallest part.
+    min_cohort : reports of an interval below which no block of a cohort is released.
+
+    Examples
+    --------
+    >>> cohorts_of_list(300, min_cohort=10), cohorts_of_list(1e6, min_cohort=10)
+    (8, 128)
+    """
+    m = _MOST_LIST_COHORTS
+    while m > _LEAST_LIST_COHORTS and reports < _LIST_PLENTY * min_cohort * m:
+        m //= 2
+    return m
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filling:

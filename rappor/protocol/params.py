@@ -73,9 +73,7 @@ class Params:
     A permanent response forces a bit with probability `f`; the share `g` of the forced bits becomes
     1, the others 0. `f`, `g`, `p` and `q` read back as what the 32-bit thresholds make of them.
     `categories` are the names of a one-hot or flags encoding, or the edges of buckets as
-    decimal text, in bit order. `other` goes with one-hot and with strings: the last category is
-    every text that is no other one; strings are told only if they are none of the categories, and
-    an empty one in their place. `part` is what of a string is told, where a metric asks its
+    decimal text, in bit order. `part` is what of a string is told, where a metric asks its
     devices for parts: "prefix:N", "whole", or empty. `segment` is what devices tell of themselves
     in the clear; empty where they tell nothing. `insecure=True` admits parameters that
     promise nothing.
@@ -92,7 +90,6 @@ class Params:
     q: float
     encoding: str = "bloom"
     categories: tuple[str, ...] = ()
-    other: bool = False
     normalize: str = "none"
     layout: str = LAYOUT
     part: str = ""
@@ -106,8 +103,6 @@ class Params:
         _check_layout(self.layout)
         check_part(self.part)
         check_segment(self.segment)
-        if not isinstance(self.other, bool):
-            raise ParamsError(f"other must be True or False, got {shown(self.other)}")
         encoding = ENCODINGS[self.encoding]
         check_integer("k", self.k, encoding.least_bits, MAX_BITS)
         check_integer("h", self.h, 1, MAX_HASHES)
@@ -265,8 +260,6 @@ class Params:
         if self.categories:
             names = "\n".join(self.categories).encode()
             identity["categories"] = hashlib.sha256(names).hexdigest()
-        if self.other:
-            identity["other"] = True
         if self.normalize != "none":
             identity["normalize"] = self.normalize
         if self.layout != LAYOUT:

@@ -144,6 +144,12 @@ class Metric:
         return tuple(self.part_params(part.name) for part in self.parts) or (self.params,)
 
     @property
+    def smallest_part(self) -> float:
+        """The share of devices that report the rarest part; 1 without parts."""
+        shares = [part.share for part in self.parts if part.share is not None]
+        return min([*shares, 1 - math.fsum(shares)])
+
+    @property
     def accepted(self) -> Mapping[str, Params]:
         """The parameters that reports may carry, by fingerprint.
 

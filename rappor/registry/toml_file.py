@@ -19,7 +19,6 @@ from rappor.protocol.encodings.buckets import edge_text
 from rappor.protocol.params import LETTERS, NOISE, Params
 from rappor.protocol.parts import Part
 from rappor.protocol.segments import Dimension
-from rappor.registry.other import DEFAULT_PARTS, DISCOVER, OTHER_NAME, split_entry
 
 _Entry = Mapping[str, Any]
 
@@ -44,7 +43,6 @@ KEYS: Final = (
     "edges",
     "normalize",
     "insecure",
-    "other",
     "parts",
     "segments",
     *_OPTIONAL,
@@ -60,6 +58,10 @@ _ADVICE: Final = {
 """What to write, for keys that older registries do not have."""
 
 _REPLACEMENTS: Final = {
+    "other": (
+        'list the common values as candidates of encoding = "bloom", whose results end with the '
+        "share of all others; parts find values that nobody listed"
+    ),
     "keep_reports": "a collector stores sums only, and `rappor-server export` writes them",
     "patterns": (
         "a device reports one value in each epoch; for a value that changes, choose a shorter "
@@ -78,10 +80,7 @@ def read_entries(document: _Entry, path: str) -> Iterator[dict[str, Any]]:
         raise MetricError(f"{path}: metrics must be at least one table [metrics.NAME]")
     for name, entry in tables.items():
         try:
-            if isinstance(entry, dict) and "other" in entry:
-                yield from _read_both(name, entry, tables)
-            else:
-                yield _read_entry(name, entry)
+            yield _read_entry(name, entry)
         except ParamsError as error:
             raise MetricError(f"metric {shown(name)}: {error}") from None
 
@@ -162,19 +161,6 @@ def _read_entry(name: str, entry: object) -> dict[str, Any]:
     return fields
 
 
-def _read_both(name: str, entry: _Entry, tables: _Entry) -> Iterator[dict[str, Any]]:
-    """Yield a metric of categories and the one that names what is in none of them."""
-    if (second := f"{name}{OTHER_NAME}") in tables:
-        raise MetricError(
-            f"metric {shown(second)} must be absent: other = {DISCOVER!r} of {shown(name)} adds it"
-        )
-    yield from split_entry(
-        _read_entry(name, {key: entry[key] for key in entry if key != "parts"}),
-        entry["other"],
-        parts=_read_parts(name, entry["parts"]) if "parts" in entry else DEFAULT_PARTS,
-    )
-
-
 def _check_keys(name: str, entry: _Entry) -> None:
     for key, value in entry.items():
         if isinstance(value, dict) and key not in KEYS:
@@ -234,12 +220,9 @@ def _read_letters(name: str, entry: _Entry, categories: tuple[str, ...]) -> dict
     encoding = ENCODINGS[entry["encoding"]]
     letters = {key: entry[key] for key in LETTERS if key in entry}
     if "profile" in entry:
-        if "other" in entry:  # one noise for both metrics: that of strings
-            profile = Params.profile(entry["profile"])
-        else:
-            profile = Params.profile(
-                entry["profile"], encoding=entry["encoding"], categories=categories
-            )
+        profile = Params.profile(
+            entry["profile"], encoding=entry["encoding"], categories=categories
+        )
         for key in LETTERS if encoding.hashed else NOISE:
             if key == "m" and key in letters:  # no profile's loss depends on the cohorts
                 continue

@@ -21,7 +21,7 @@ from rappor.reporting.charts import Chart, Panels
 from rappor.reporting.dots import Dot, Row, dots
 from rappor.reporting.lines import Axis, line_chart, shared_labels
 from rappor.reporting.markup import shorten
-from rappor.reporting.numbers import measured, moved, short_percent, span, span_of_points
+from rappor.reporting.numbers import measured, moved, span, span_of_points
 from rappor.reporting.time_panel import time_panel
 
 _NAME_COLUMNS: Final = 40
@@ -88,29 +88,6 @@ def interval(row: Mapping[str, Any]) -> tuple[float | None, float | None]:
 def error_of(row: Mapping[str, Any], reports: int) -> float | None:
     """Return the standard error of a row's share; the row has that of its reports."""
     return None if row["std_error"] is None else row["std_error"] / reports
-
-
-def other_demo_plot(demo: Any) -> Panels:
-    """Draw what is found in `other` without a list beside the truth, a panel for each size."""
-    return Panels(
-        title="Shares of other: found without a list, and the truth",
-        charts=[_found_beside_truth(title, rows) for title, rows in demo.panels()],
-    )
-
-
-def _found_beside_truth(title: str, rows: Sequence[Mapping[str, Any]]) -> Chart:
-    kinds = sorted({row["what"] for row in rows}, key="truth".__eq__)
-    shown = {}
-    for name in dict.fromkeys(row["text"] for row in rows):
-        of_name = [row for row in rows if row["text"] == name]
-        number = "; ".join(short_percent(float(f"{row['share']:.2g}")) for row in of_name)
-        marks = tuple(
-            Dot(row["share"], row["low"], row["high"], row["what"] != "truth",
-                kinds.index(row["what"]))
-            for row in of_name
-        )  # fmt: skip
-        shown[name] = Row(name, number, marks)
-    return dots(title, {"": list(shown.values())}, kinds=kinds)
 
 
 def panel_plot(panel: Panel, *, top: int = 6) -> Chart | Panels:

@@ -1,6 +1,5 @@
 from rappor.simulation.collection import simulate_counts as simulate_counts
 from rappor.simulation.collection import simulate_reports as simulate_reports
-from rappor.simulation.other import simulate_other as simulate_other
 from rappor.simulation.parts import simulate_parts as simulate_parts
 from rappor.simulation.population import Population as Population
 from rappor.simulation.population import english_words as english_words

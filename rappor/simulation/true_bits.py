@@ -46,9 +46,9 @@ class _BloomBits:
     def __init__(self, population: Population, params: Params) -> None:
         if params.layout != LAYOUT:
             raise ParamsError(f"layout must be {LAYOUT} to simulate, got {params.layout!r}")
-        told_of = Bloom(params).told_of
+        reported_part = Bloom(params).reported_part
         self._digests = digest_texts(
-            Texts.of([told_of(value).encode() for value in population.values])
+            Texts.of([reported_part(value).encode() for value in population.values])
         )
         self._params = params
 

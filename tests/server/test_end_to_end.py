@@ -29,13 +29,6 @@ THEME = UNBOUNDED + entry(
     segments={"version": ["1", "2"]},
     **LOUD,
 )
-EDITOR = UNBOUNDED + entry(
-    "editor",
-    encoding="onehot",
-    categories=["vscode", "vim"],
-    other="discover",
-    **LOUD | {"p": 0.0, "q": 1.0},
-)
 
 
 def words_of_devices() -> list[str]:
@@ -130,18 +123,3 @@ def test_what_devices_tell_is_counted_apart(tmp_path: Path) -> None:
     assert decode(whole.collections).reports == 7
     found = by_segment(apart.collections)
     assert json.loads(found.to_json())["samples"][0]["segment"] == {"version": "1"}
-
-
-def test_both_reports_of_each_value_arrive(tmp_path: Path) -> None:
-    """Each value in an upload for its category, and in one for a part of what is in other."""
-    with serving_file(tmp_path, registry=EDITOR) as running:
-        sent = send(running.url, tmp_path / "metrics.toml", "editor", "vim", "helix", "helix")
-        running.count()
-        collector = Collector(running.admin_url, make_token(running.database))
-        categories = collector.counts("editor").collections
-        texts = collector.counts("editor.other").collections
-    assert sent.stdout.count("Upload ") == 6
-    assert decode(categories).proportion.tolist() == pytest.approx([0, 1 / 3, 2 / 3])
-    assert {each.params.part for each in texts} <= {"prefix:3", "whole"}
-    assert sum(each.n_reports for each in texts) == 3
-    assert sum(int(each.ones.sum()) for each in texts) == 3

@@ -158,50 +158,6 @@ def parts() -> list[dict[str, Any]]:
     return rows
 
 
-def others() -> list[dict[str, Any]]:
-    """Return both answers of many devices to a metric with `other`, before any noise."""
-    categories = ["duckduckgo", "日本語"]
-    noise = thresholds(NOISES[2])
-    named = {"v": 1, "encoding": "onehot", "k": 3, "h": 1, "m": 1, "other": True, **noise}
-    base = bloom_document((128, 1, 256), NOISES[2]) | {"other": True}
-    parts: list[tuple[str, float | None]] = [("prefix:3", 0.5), ("whole", None)]
-    scope_of = reference.permanent_fingerprint(base, categories)
-    texts = reference.other_name(METRIC)
-    rows = []
-    for number in range(24):
-        secret = hashlib.sha256(bytes([number])).digest()
-        epoch = EPOCHS[number % len(EPOCHS)]
-        value = (*VALUES, "other")[number % (len(VALUES) + 1)]
-        part = reference.part(secret, reference.scope(texts, epoch, scope_of), parts)
-        document = base | {"part": part}
-        fingerprint = reference.permanent_fingerprint(document, categories)
-        cohort = reference.cohort(secret, reference.scope(texts, epoch, fingerprint), 256)
-        first, text = reference.split_other(value, categories)
-        told = text if part == "whole" else text[: int(part.split(":")[1])]
-        rows.append(
-            {
-                "secret": secret.hex(),
-                "metric": METRIC,
-                "epoch": epoch,
-                "categories": categories,
-                "params": [named, base],
-                "parts": parts,
-                "value": value,
-                "fingerprints": [
-                    reference.fingerprint(named, [*categories, "other"]),
-                    reference.fingerprint(document, categories),
-                ],
-                "part": part,
-                "cohort": cohort,
-                "bits": [
-                    reference.pack(first).hex(),
-                    reference.pack(reference.bloom(told, cohort, 128, 1)).hex(),
-                ],
-            }
-        )
-    return rows
-
-
 def responses() -> list[dict[str, Any]]:
     """Return permanent response and report of every value, shape, noise and epoch in turn."""
     rows = []
@@ -604,7 +560,6 @@ def render() -> dict[str, str]:
         "hashing": hashing(),
         "cohort": cohorts(),
         "part": parts(),
-        "other": others(),
         "sample": samples(),
         "encoding": encodings(),
         "host": hosts(),

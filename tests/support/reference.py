@@ -115,25 +115,6 @@ def part(secret: bytes, scope: bytes, parts: list[tuple[str, float | None]]) -> 
     raise AssertionError("the last part takes the rest")
 
 
-def other_name(metric: str) -> str:
-    """Return the metric of the texts that are in no category of a metric."""
-    return metric + ".other"
-
-
-def split_other(value: str, categories: list[str]) -> tuple[list[int], str]:
-    """Return the bits of the categories and of `other`, and the text that the second metric tells.
-
-    No normalizer is taken into account.
-    """
-    bits = [0] * (len(categories) + 1)
-    if value in categories:
-        bits[categories.index(value)] = 1
-        return bits, ""
-    if value != "":
-        bits[len(categories)] = 1
-    return bits, value
-
-
 def permanent_response(bits: list[int], t_1: int, t_0: int, coins: list[int]) -> list[int]:
     """Apply the permanent rule, bit by bit."""
     response = []

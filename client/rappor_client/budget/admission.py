@@ -22,7 +22,6 @@ import dataclasses
 import json
 import math
 import sqlite3
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Self
 
@@ -122,35 +121,27 @@ class Admission:
         self._finished: list[_Finished] = []
         self._over: set[tuple[str, str, float]] = set()
 
-    def offer(self, offered: Sequence[Offered], *, tag: int, moment: Moment) -> bool:
-        """Enter the reports of an event, all of them or none; false if none may enter.
+    def offer(self, offered: Offered, *, tag: int, moment: Moment) -> bool:
+        """Enter the report of an event; false if it may not enter.
 
-        Each goes at once, or into the choice of its interval. Where the intervals hold different
-        tags, because an earlier registry had one of the metrics alone, they begin anew with this
-        event: what is held is of one event.
+        It goes at once, or into the choice of its interval.
         """
         self.release(moment)
-        answers = [self._answer(each.terms, each.prepared) for each in offered]
-        waiting = [
-            (each, found, self._open_interval(found.scope, moment))
-            for each, found in zip(offered, answers, strict=True)
-            if found.scope.interval != "none"
-        ]
-        if any(interval is None for _, _, interval in waiting):
+        found = self._answer(offered.terms, offered.prepared)
+        if found.scope.interval == "none":
+            self.state = self.state.with_scope(found.scope)
+            upload_id = _drawn_again(offered, found.report).upload_id
+            self._finished.append(_Finished(found.report, upload_id, 0.0))
+            return True
+        interval = self._open_interval(found.scope, moment)
+        if interval is None:
             return False
-        tags = {interval.tag for _, _, interval in waiting if interval is not None}
-        held = tags.pop() if len(tags) == 1 else None
-        is_memoized = all(self._is_memoized(found.scope) for _, found, _ in waiting)
-        is_entered = self._is_entered(offered[0].prepared.report.metric, tag, moment)
-        if not is_entered and (held is None or not (is_memoized or tag >= held)):
-            for each, found, interval in waiting:
-                assert interval is not None
-                self._hold(each, found, interval._replace(tag=tag))
-        for each, found in zip(offered, answers, strict=True):
-            if found.scope.interval == "none":
-                self.state = self.state.with_scope(found.scope)
-                upload_id = _drawn_again(each, found.report).upload_id
-                self._finished.append(_Finished(found.report, upload_id, 0.0))
+        # The smallest tag wins. A scope that repeats one response needs no further event.
+        is_kept = interval.tag is not None and (
+            self._is_memoized(found.scope) or tag >= interval.tag
+        )
+        if not is_kept and not self._is_entered(offered.prepared.report.metric, tag, moment):
+            self._hold(offered, found, interval._replace(tag=tag))
         return True
 
     def release(self, moment: Moment) -> None:

@@ -1,7 +1,6 @@
 """What a device reserves of its budget for a calendar year, before anything happens.
 
-Metrics reserve in the registry's order, each the prices of all its scopes that touch the year;
-metrics that are answered together reserve together or not at all.
+Metrics reserve in the registry's order, each the prices of all its scopes that touch the year.
 What was reserved before counts first: by other registries, by metrics whose scopes are others
 now, and by earlier identities. A metric for which nothing is left is silent all that year,
 whatever its values are; later ones may still fit. Nothing that was reserved is ever given back.
@@ -107,13 +106,12 @@ class Reserved:
         for total, reserved in ((limits.year, in_year), (limits.life, in_all)):
             had, extra = dict[str, float](), dict[str, float]()
             for name, metric in registry.items():
-                asked, scopes = registry.together(name)[0], (name, _scopes(metric))
+                scopes = (name, _scopes(metric))
                 mine = in_all if reserved is in_all and metric.epoch == _LIFE else in_year
                 more = _above(_price(metric, year), mine.get(scopes, 0.0))
-                had[asked] = had.get(asked, 0.0) + reserved.get(scopes, 0.0)
-                extra[asked] = extra.get(asked, 0.0) + more
+                had[name], extra[name] = reserved.get(scopes, 0.0), more
             silent |= _without_room(had, extra, total, sum(reserved.values()))
-        return frozenset(each for name in silent for each in registry.together(name))
+        return frozenset(silent)
 
     def with_metric(self, metric: Metric, year: int) -> Reserved:
         """Return the same with what a metric reserves of a year in which it has a report."""

@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from rappor.encode import encode_value
-from rappor.privacy.notice import describe_together, losses, told_beside
+from rappor.privacy.notice import losses, told_beside
 from rappor.protocol.encodings import encoder, parse_value
 from rappor.protocol.randomizer import SECRET_BYTES, Coins, system_coins
 from rappor.protocol.wire import Upload
-from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
 from rappor_client.cli.parser import REGISTRY, SEGMENT, Command, argument
 
@@ -31,14 +30,14 @@ def run(chosen: Namespace) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preview:
-    """The bodies of the uploads of one value, and what they reveal, a sentence each."""
+    """The body of the upload of one value, and sentences about what it reveals."""
 
-    bodies: tuple[bytes, ...]
+    body: bytes
     sentences: tuple[str, ...]
 
     def __str__(self) -> str:
         """Show the bytes, and then what they reveal."""
-        return "\n".join([*(body.decode() for body in self.bodies), "", *self.sentences])
+        return "\n".join([self.body.decode(), "", *self.sentences])
 
 
 def preview_of(
@@ -55,22 +54,16 @@ def preview_of(
     Raises MetricError for a metric that is unknown or has expired, and ReportError for a text that
     is no value of it.
     """
-    registry.metric(name)
-    metrics = [registry[each] for each in registry.together(name)]
-    asked = metrics[0]
-    asked.check_active(today)
-    value, own = parse_value(asked.params, text), secret or os.urandom(SECRET_BYTES)
-
-    def body(metric: Metric) -> bytes:
-        encoded = encode_value(own, metric, value, epoch=asked.epoch_at(today), coins=coins)
-        return Upload(id=Upload.new_id(), reports=(encoded.report,)).to_json()
-
+    metric = registry.metric(name)
+    metric.check_active(today)
+    value, own = parse_value(metric.params, text), secret or os.urandom(SECRET_BYTES)
+    encoded = encode_value(own, metric, value, epoch=metric.epoch_at(today), coins=coins)
+    body = Upload(id=Upload.new_id(), reports=(encoded.report,)).to_json()
     told = ["The id, the cohort and the bits are random. Each device has others."]
-    if not encoder(asked.params).fits(value):
-        told += [f"{asked.name} has no place for this value: the report holds noise only."]
-    told += told_beside(asked)
-    told += losses(asked) if len(metrics) == 1 else [describe_together(metrics)]
-    return Preview(bodies=tuple(map(body, metrics)), sentences=tuple(told))
+    if not encoder(metric.params).fits(value):
+        told += [f"{metric.name} has no place for this value: the report holds noise only."]
+    told += [*told_beside(metric), *losses(metric)]
+    return Preview(body=body, sentences=tuple(told))
 
 
 COMMAND: Final = Command(

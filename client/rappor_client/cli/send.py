@@ -30,20 +30,16 @@ from rappor_client.outbox.uploader import read_status
 def run(chosen: Namespace) -> bool:
     """Send every value; True if the collector accepted all of them."""
     registry = Registry.load(chosen.registry).in_segment(dict(chosen.segment))
-    names = registry.together(registry.metric(chosen.metric).name)
-    metrics = [registry[name] for name in names]
+    metric = registry.metric(chosen.metric)
     today = datetime.datetime.now(datetime.UTC).date()
-    metrics[0].check_active(today)
+    metric.check_active(today)
     key = read_text(chosen.key_file).strip() if chosen.key_file else None
     transport = HttpTransport(chosen.collector, key=key)
     accepted = []
     try:
         for text in chosen.values:
-            value, secret = parse_value(metrics[0].params, text), os.urandom(SECRET_BYTES)
-            accepted += [
-                _send_one(transport, metric, value, secret, today, chosen.timeout)
-                for metric in metrics
-            ]
+            value, secret = parse_value(metric.params, text), os.urandom(SECRET_BYTES)
+            accepted.append(_send_one(transport, metric, value, secret, today, chosen.timeout))
     finally:
         transport.close()
     n_accepted = sum(accepted)

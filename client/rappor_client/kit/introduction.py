@@ -12,13 +12,20 @@ from pathlib import Path
 from typing import Final
 
 from rappor.ground.errors import ParamsError
-from rappor.privacy.notice import describe, describe_together
-from rappor.registry.metric import Metric
+from rappor.privacy.notice import describe
+from rappor.privacy.small_cohorts import cohorts_of_list
+from rappor.protocol.params import Params
+from rappor.protocol.parts import Part
+from rappor.registry.metric import MIN_COHORT
 from rappor.registry.registry import Registry
 from rappor_client.kit.host import METRIC, Host
 
 _COHORT_DEVICES: Final = 20
 """Devices that a cohort needs in a month, or its blocks never close (server/README.md)."""
+
+_PARTS: Final = (Part("prefix:3", 0.2), Part("whole"))
+"""Parts of a list: a fifth of the devices report how a name begins, so that names of plugins, which
+nobody listed, are found."""
 
 _REGISTRY: Final = """\
 # What {name} reports, written by `{name} telemetry init`. Collectors of later versions accept it as
@@ -30,13 +37,23 @@ total = {total}                  # nats that a device may lose in a calendar yea
 description = {description}
 owner = {owner}
 expires = {expires}
-encoding = "onehot"
-categories = [
-{categories}]
-{other}profile = "once"
+{encoding}
+profile = "once"
 interval = "epoch"
 epoch = "month"
 """
+
+_ONEHOT: Final = """\
+encoding = "onehot"
+categories = [
+{names}]"""
+
+_LIST: Final = """\
+encoding = "bloom"
+candidates = [                  # this list may change at any time
+{names}]
+parts = [{parts}]  # find names that are not listed
+m = {cohorts}"""
 
 _DESCRIPTION: Final = (
     "Which {what} of {name} are used. Each device answers once a month, with one of its uses on a "
@@ -88,8 +105,7 @@ def add_arguments(command: argparse.ArgumentParser, host: Host) -> None:
         "--devices",
         type=int,
         metavar="N",
-        help=f"Devices that you expect in a month. With too few, unlisted {host.what} are not "
-        "counted.",
+        help=f"Devices that you expect in a month. With many, unlisted {host.what} are found, too.",
     )
     command.add_argument(
         "--readme", type=Path, metavar="FILE", help="Where the section goes. Default: the terminal."
@@ -107,13 +123,17 @@ def write(host: Host, chosen: argparse.Namespace, names: Sequence[str]) -> Itera
         text = registry_of(host, names, owner=chosen.owner, expires=expires, devices=chosen.devices)
         path.write_text(text, encoding="utf-8")
         yield f"{path} has {len(names)} names of {host.what}. It ships with {host.name}."
-        if "discover" not in text and not host.is_site:
-            least = f"{devices_for_others():,} devices a month, and nothing may be named `other`"
+        if not Registry.loads(text)[METRIC].listed and not host.is_site:
+            least = f"--devices {devices_for_plugins()} or more"
             yield f"Unlisted {host.what} are not counted: that needs {least}."
     else:
         kept = Registry.load(path)
-        if new := sorted({*names}.difference(kept[METRIC].params.categories)):
-            yield f"{path} is kept, and lacks {', '.join(new)}. For a new list remove it first."
+        metric = kept[METRIC]
+        if new := sorted({*names}.difference(metric.params.categories, metric.listed)):
+            way = (
+                "Add them to its candidates" if metric.listed else "For a new list remove it first"
+            )
+            yield f"{path} is kept, and lacks {', '.join(new)}. {way}."
         if ignored := [*_ignored_options(host, chosen, names, kept)]:
             yield f"{path} is kept, so {', '.join(ignored)}. For a new registry remove it first."
     section = section_of(host)
@@ -148,17 +168,20 @@ def _ignored_options(
         text = registry_of(
             host, names, owner=metric.owner, expires=metric.expires, devices=chosen.devices
         )
-        wanted = Registry.loads(text, today=datetime.date.min)
-        if [*wanted] != [*kept] or wanted[METRIC].params.encoding != metric.params.encoding:
+        wanted = Registry.loads(text, today=datetime.date.min)[METRIC].params
+        if (wanted.encoding, wanted.m) != (metric.params.encoding, metric.params.m):
             yield f"--devices {chosen.devices} is ignored (it was made for another number)"
 
 
 def registry_of(
     host: Host, uses: Sequence[str], *, owner: str, expires: datetime.date, devices: int | None
 ) -> str:
-    """Return the text of a registry; MetricError for names that cannot be categories."""
-    is_enough = devices is None or devices >= devices_for_others()
-    is_discovered = is_enough and "other" not in uses and not host.is_site
+    """Return the text of a registry; MetricError for names that cannot be categories.
+
+    Few devices report one of the program's own names, as one-hot. Many report any name, so that
+    those of plugins are found beside the listed ones.
+    """
+    has_plugins = devices is not None and devices >= devices_for_plugins() and not host.is_site
     description = _DESCRIPTION.format(name=host.name, what=host.what)
     if METRIC not in host.what:
         description += f" A {METRIC} is one of these {host.what}."
@@ -168,30 +191,45 @@ def registry_of(
         "description": json.dumps(description, ensure_ascii=False),
         "owner": json.dumps(owner, ensure_ascii=False),
         "expires": expires,
-        "categories": "".join(f"  {json.dumps(each, ensure_ascii=False)},\n" for each in uses),
-        "other": f'other = "discover"              # finds {host.what} that are not listed\n'
-        if is_discovered
-        else "",
+        "encoding": _list_lines(uses, devices or 0) if has_plugins else _onehot_lines(uses),
     }
     priced = Registry.loads(_REGISTRY.format(total="inf", **fields))
     total = math.fsum(each.total for each in priced.reserved)
     return _REGISTRY.format(total=f"{total:g}", **fields)
 
 
-def devices_for_others() -> int:
-    """Return the devices a month from which on what is in `other` has blocks that close."""
-    text = _REGISTRY.format(
-        name="", metric=METRIC, total="inf", description='"-"', owner='"-"', expires="2999-12-31",
-        categories='"a", "b"', other='other = "discover"\n',
-    )  # fmt: skip
-    return max(map(_devices_for, Registry.loads(text).values()))
+def _onehot_lines(uses: Sequence[str]) -> str:
+    """Write that a device reports one of these names."""
+    return _ONEHOT.format(names=_quoted(uses))
 
 
-def _devices_for(metric: Metric) -> int:
-    """Return the devices that fill every cohort of every part."""
-    shares = [part.share for part in metric.parts if part.share is not None]
-    least = min([*shares, 1 - math.fsum(shares)])
-    return math.ceil(_COHORT_DEVICES * metric.params.m / least)
+def _list_lines(uses: Sequence[str], devices: int) -> str:
+    """Write that a device reports any name, and which ones are expected."""
+    parts = ", ".join(
+        f'{{name = "{part.name}"' + ("" if part.share is None else f", share = {part.share}") + "}"
+        for part in _PARTS
+    )
+    cohorts = cohorts_of_list(_smallest_share() * devices, min_cohort=MIN_COHORT)
+    return _LIST.format(names=_quoted(uses), parts=parts, cohorts=cohorts)
+
+
+def _quoted(uses: Sequence[str]) -> str:
+    return "".join(f"  {json.dumps(each, ensure_ascii=False)},\n" for each in uses)
+
+
+def devices_for_plugins() -> int:
+    """Return the devices a month from which on commands of plugins are looked for.
+
+    Every cohort of every part then has blocks that close, also with as many cohorts as a profile
+    has: with fewer, rare names collide.
+    """
+    return math.ceil(_COHORT_DEVICES * Params.profile("once").m / _smallest_share())
+
+
+def _smallest_share() -> float:
+    """Return the share of devices that report the rarest part."""
+    shares = [part.share for part in _PARTS if part.share is not None]
+    return min([*shares, 1 - math.fsum(shares)])
 
 
 def section_of(host: Host) -> str:
@@ -199,8 +237,6 @@ def section_of(host: Host) -> str:
     registry = Registry.load(host.registry)
     metrics = list(registry.values())
     notices = [describe(metric) for metric in metrics]
-    pair = [registry[name] for name in registry.together(METRIC)]
-    notices += [describe_together(pair)] if len(pair) > 1 else []
     choices = _CHOICES_OF_ACCOUNTS if host.is_site else _CHOICES
     switches = ", ".join(f"`{name}=1`" for name in host.variables)
     public = f" Everybody may read the results: {host.public_page}" if host.public_page else ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Iterator, Sequence
 
@@ -22,24 +21,21 @@ def lines(registry: Registry, bodies: Sequence[bytes], collector: object) -> Ite
         yield from (body.decode() for body in bodies)
     else:
         yield f"Nothing waits. An example of what a device would send to {where}, made up now:"
-        yield from (upload.decode() for upload in example(registry))
+        yield example(registry).decode()
     yield what_it_reveals(registry)
 
 
-def example(registry: Registry) -> Iterator[bytes]:
-    """Yield what a device with a new secret would send after its first category was used."""
-    secret = os.urandom(32)
-    for name in registry.together(METRIC):
-        metric = registry[name]
-        value = registry[METRIC].params.categories[0]
-        encoded = encode_value(secret, metric, value, epoch="0000-01")
-        yield Upload(id=Upload.new_id(), reports=(encoded.report,)).to_json()
+def example(registry: Registry) -> bytes:
+    """Return what a device with a new secret would send after the first name was used."""
+    metric = registry[METRIC]
+    value = (*metric.params.categories, *metric.listed)[0]
+    encoded = encode_value(os.urandom(32), metric, value, epoch="0000-01")
+    return Upload(id=Upload.new_id(), reports=(encoded.report,)).to_json()
 
 
 def what_it_reveals(registry: Registry) -> str:
     """Say in one sentence what anybody could learn of one use from these bytes."""
-    metrics = [registry[name] for name in registry.together(METRIC)]
-    loss = math.fsum(epsilon_1(metric.params) for metric in metrics)
+    loss = epsilon_1(registry[METRIC].params)
     return (
         f"What anybody could learn from it, the collector included: {observer_belief(loss)}. While "
         "it is received, the collector also sees the network address."

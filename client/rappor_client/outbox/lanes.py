@@ -32,9 +32,9 @@ _HALF: Final = 1 << 32
 
 @dataclass(slots=True)
 class Lane:
-    """A metric, and what is answered together with it, from one moment to another.
+    """A metric from one moment to another.
 
-    `reason` says why it is silent. `memoized` are the scopes that have reported, None where the
+    `reason` says why it is silent. `memoized` is the scope that has reported, None where the
     value decides. `best` is the smallest tag that this process has offered in the interval;
     `is_quiet` says that the interval needs no further event.
     """
@@ -42,13 +42,13 @@ class Lane:
     state: State
     begins: float
     ends: float
-    metrics: tuple[Metric, ...]
+    metric: Metric
     ready: Encoding
     reason: Reason | None = None
     epoch: str = ""
-    parts: tuple[str | None, ...] = ()
-    terms: tuple[Terms, ...] = ()
-    memoized: tuple[Scope | None, ...] = ()
+    part: str | None = None
+    terms: Terms | None = None
+    memoized: Scope | None = None
     has_interval: bool = False
     best: int = TAGS
     is_quiet: bool = False
@@ -63,26 +63,21 @@ class Lane:
         return not self.is_quiet and (not self.has_interval or tag < self.best)
 
     def event(self, value: object, now: float, tag: int, coins: Coins) -> Event:
-        """Draw the reports of a value."""
-        secret = self.state.secret
+        """Draw the report of a value."""
+        secret, metric, part = self.state.secret, self.metric, self.part
         assert secret is not None
-        drawn = []
-        for metric, part, terms, scope in zip(
-            self.metrics, self.parts, self.terms, self.memoized, strict=True
-        ):
-            if scope is not None:
-                prepared = prepare_again(scope.memoized, coins)
-            else:
-                prepared = prepare(secret, metric, value, epoch=self.epoch, part=part, coins=coins)
-            drawn.append(Offered(terms=terms, prepared=prepared, upload_id=Upload.new_id()))
-        return Event(
-            mark=self.state.mark, metrics=self.metrics, offered=tuple(drawn), tag=tag, now=now
-        )
+        assert self.terms is not None
+        if self.memoized is not None:
+            prepared = prepare_again(self.memoized.memoized, coins)
+        else:
+            prepared = prepare(secret, metric, value, epoch=self.epoch, part=part, coins=coins)
+        offered = Offered(terms=self.terms, prepared=prepared, upload_id=Upload.new_id())
+        return Event(mark=self.state.mark, metric=metric, offered=offered, tag=tag, now=now)
 
     def offered(self, tag: int) -> None:
         """Note that an event of this tag waits to be written."""
         self.best = min(self.best, tag)
-        self.is_quiet = self.has_interval and None not in self.memoized
+        self.is_quiet = self.has_interval and self.memoized is not None
 
 
 def draw_tag(coins: Coins) -> int:
@@ -92,21 +87,21 @@ def draw_tag(coins: Coins) -> int:
 
 
 def lane_of(
-    metrics: tuple[Metric, ...],
+    metric: Metric,
     state: State,
     now: float,
     stops: Stops,
     silent: Callable[[State, int], frozenset[str]],
 ) -> Lane:
     """Return what is known of a metric at a moment, by a state."""
-    asked, day = metrics[0], day_of(now)
+    day = day_of(now)
     midnight = (now // DAY + 1) * DAY
-    lane = Lane(state, now, midnight, metrics, encoder(asked.params), stops=stops.until)
-    if day > asked.expires:
+    lane = Lane(state, now, midnight, metric, encoder(metric.params), stops=stops.until)
+    if day > metric.expires:
         lane.reason = Reason.EXPIRED
-    elif asked.name in silent(state, day.year):
+    elif metric.name in silent(state, day.year):
         lane.reason = Reason.NO_BUDGET
-    elif stops.is_stopped(asked.name, day):
+    elif stops.is_stopped(metric.name, day):
         lane.reason = Reason.STOPPED
     else:
         _look_up(lane, day, now)
@@ -114,32 +109,26 @@ def lane_of(
 
 
 def _look_up(lane: Lane, day: datetime.date, now: float) -> None:
-    state, asked = lane.state, lane.metrics[0]
+    state, metric = lane.state, lane.metric
     secret = state.secret
     assert secret is not None
     known = state.scopes.values()
-    lane.epoch = asked.epoch_at(day)
-    is_begun = scopes.is_begun(known, asked.name, day)
-    if not (is_begun or takes_part(secret, asked, lane.epoch)):
+    lane.epoch = metric.epoch_at(day)
+    is_begun = scopes.is_begun(known, metric.name, day)
+    if not (is_begun or takes_part(secret, metric, lane.epoch)):
         lane.reason = Reason.NOT_IN_SAMPLE
         return
-    lane.parts = tuple(scopes.memoized_part(known, each, lane.epoch) for each in lane.metrics)
-    lane.terms = tuple(Terms.of(each, day) for each in lane.metrics)
-    forces = []
-    for metric, part, terms in zip(lane.metrics, lane.parts, lane.terms, strict=True):
-        own = own_params(secret, metric, lane.epoch, part)
-        forces.append(scopes.in_force(state.scopes, terms, own, metric.name, lane.epoch))
-    if asked.interval == "epoch" and not is_begun:
-        own = own_params(secret, asked, lane.epoch, lane.parts[0])
-        if is_early(secret, asked, lane.epoch, own, day):
-            lane.reason = Reason.EARLY
-    if any(each is not None and each.interval == "epoch" for each in forces):
+    lane.part = scopes.memoized_part(known, metric, lane.epoch)
+    lane.terms = Terms.of(metric, day)
+    own = own_params(secret, metric, lane.epoch, lane.part)
+    scope = scopes.in_force(state.scopes, lane.terms, own, metric.name, lane.epoch)
+    is_once = metric.interval == "epoch" and not is_begun
+    if is_once and is_early(secret, metric, lane.epoch, own, day):
+        lane.reason = Reason.EARLY
+    if scope is not None and scope.interval == "epoch":
         lane.reason = Reason.ANSWERED
-    lane.memoized = tuple(forces)
-    intervals = [
-        metric.interval if scope is None else scope.interval
-        for metric, scope in zip(lane.metrics, forces, strict=True)
-    ]
-    lane.has_interval = "none" not in intervals
+    lane.memoized = scope
+    interval = metric.interval if scope is None else scope.interval
+    lane.has_interval = interval != "none"
     if lane.has_interval:
-        lane.ends = min(lane.ends, *(interval_end(each, now) for each in intervals))
+        lane.ends = min(lane.ends, interval_end(interval, now))

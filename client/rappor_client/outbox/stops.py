@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime
 import json
 import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from rappor.protocol.wire import METRIC_NAME
@@ -23,14 +23,10 @@ _STATE: Final = "stopped"
 
 
 class Stops:
-    """Which metrics are stopped, by the newest answer that this process or an earlier one got.
+    """Which metrics are stopped, by the newest answer that this process or an earlier one got."""
 
-    What is answered together with a stopped metric is stopped, too.
-    """
-
-    def __init__(self, together: Callable[[str], tuple[str, ...]]) -> None:
-        """Begin without any; `together` says what is answered together with a metric."""
-        self._together = together
+    def __init__(self) -> None:
+        """Begin without any."""
         self.until: Mapping[str, str] = {}
 
     def recall(self, db: sqlite3.Connection) -> None:
@@ -53,8 +49,7 @@ class Stops:
 
     def names(self, today: datetime.date) -> list[str]:
         """Return the metrics that are silent today."""
-        stopped = (name for name in self.until if self._end(name, today) is not None)
-        return sorted({each for name in stopped for each in self._together(name)})
+        return sorted(name for name in self.until if self._end(name, today) is not None)
 
     def next_end(self, today: datetime.date) -> float | None:
         """Return the moment when the first silence ends, None if no metric is silent."""
@@ -64,7 +59,7 @@ class Stops:
 
     def is_stopped(self, name: str, today: datetime.date) -> bool:
         """Return whether a metric is silent."""
-        return any(self._end(each, today) is not None for each in self._together(name))
+        return self._end(name, today) is not None
 
     def _end(self, name: str, today: datetime.date) -> str | None:
         """Return the last day of a silence; a stop beyond 30 days is of a clock that was wrong."""

@@ -55,14 +55,14 @@ Action = Callable[[sqlite3.Connection], _Result]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """What a value led to: a report for each metric that is answered together, and a tag.
+    """The report of a value, and its tag.
 
     `mark` names the secret that it was prepared under, `now` is when, in seconds since 1970.
     """
 
     mark: bytes
-    metrics: tuple[Metric, ...]
-    offered: tuple[Offered, ...]
+    metric: Metric
+    offered: Offered
     tag: int
     now: float
 
@@ -112,7 +112,7 @@ class Writer(Shared):
     def add(self, event: Event) -> bool:
         """Let an event wait to be written; false if too many do: it is dropped and counted."""
         if len(self._events) >= MOST_EVENTS:
-            self._counts["dropped_full"] += len(event.offered)
+            self._counts["dropped_full"] += 1
             self.wake()
             return False
         self._events.append(event)
@@ -263,20 +263,18 @@ class Writer(Shared):
 
     def _enter(self, look: Admission, event: Event, now: float) -> None:
         """Enter an event, unless its metric is silent: by person, budget or collector."""
-        asked, year = event.metrics[0].name, event.day.year
-        if event.mark != look.state.mark or asked in self._refused:
+        name, year = event.metric.name, event.day.year
+        if event.mark != look.state.mark or name in self._refused:
             return
-        if self._stops.is_stopped(asked, event.day):
+        if self._stops.is_stopped(name, event.day):
             return
         reserved = look.state.reserved
-        if asked in self.silent(reserved, year):
+        if name in self.silent(reserved, year):
             return
         moment = Moment(event.now, max(event.now, now))
         if not look.offer(event.offered, tag=event.tag, moment=moment):
             return  # what takes no part reserves nothing
-        for metric in event.metrics:
-            reserved = reserved.with_metric(metric, year)
-        look.state = look.state.with_reserved(reserved)
+        look.state = look.state.with_reserved(reserved.with_metric(event.metric, year))
 
     def _finish(
         self,

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import mmh3
 
 from rappor.ground.errors import ParamsError
 from rappor.ground.ranges import shown
-from rappor.protocol.encodings.encoding import Encoding, check_names, normalised_by
+from rappor.protocol.encodings.encoding import Encoding, normalised_by
 from rappor.protocol.encodings.shape import Shape
 from rappor.protocol.normalizers import normalize
 from rappor.protocol.parts import cut
@@ -28,15 +28,7 @@ class Bloom(Encoding):
     name = "bloom"
     hashed = True
     normalizes = True
-    tells_other = True
     least_bits = 2
-
-    @classmethod
-    def check(cls, params: Shape) -> None:
-        """Check the categories, which are there where another metric tells them."""
-        super().check(params)
-        if params.other:
-            check_names(cls, params, 1)
 
     @classmethod
     def implied_bits(cls, categories: Sequence[str]) -> None:
@@ -47,23 +39,15 @@ class Bloom(Encoding):
         if self.params.layout != LAYOUT:
             raise ParamsError(f"layout must be {LAYOUT} to encode, got {shown(self.params.layout)}")
         normalize(self.params.normalize, "")
-        _ = self._elsewhere
 
     def bits(self, value: object, cohort: int) -> list[int]:
-        """Return the bits of what is told of a text, hashed in UTF-8."""
+        """Return the bits of the reported part of a text, hashed in UTF-8."""
         self.check_values()
-        return _hashed(self.told_of(value).encode(), cohort, self.params)
+        return _hashed(self.reported_part(value).encode(), cohort, self.params)
 
-    def told_of(self, value: object) -> str:
-        """Return the part of a normalised text; nothing of one that another metric tells."""
-        text = normalize(self.params.normalize, value)
-        return "" if text in self._elsewhere else cut(self.params.part, text)
-
-    def names_other_of(self, categories: Shape) -> bool:
-        """Return whether the texts that are told here are those in no category there."""
-        here = self.params
-        listed = categories.categories[:-1] == here.categories
-        return here.other and categories.other and listed and here.normalize == categories.normalize
+    def reported_part(self, value: object) -> str:
+        """Return the part of a normalised text that devices report."""
+        return cut(self.params.part, normalize(self.params.normalize, value))
 
     def fits(self, value: object) -> bool:
         """Return whether normalising leaves something of a text; without it any text fits."""
@@ -87,22 +71,7 @@ class Bloom(Encoding):
     def described(self) -> str:
         """A text, and how many bits are left of it."""
         params = self.params
-        names = ", ".join(params.categories)
-        what = (
-            f"a text if it is not one of {names}, else an empty text" if params.other else "a text"
-        )
-        return f"{what}{normalised_by(params)}, hashed to {params.h} of {params.k} bits"
-
-    @property
-    def _elsewhere(self) -> Collection[str]:
-        """The normalised texts that another metric tells."""
-        if not self.params.categories:
-            return ()
-        if (names := self.__dict__.get("_normalised")) is None:
-            normalizer = self.params.normalize
-            names = frozenset(normalize(normalizer, name) for name in self.params.categories)
-            self.__dict__["_normalised"] = names
-        return names
+        return f"a text{normalised_by(params)}, hashed to {params.h} of {params.k} bits"
 
 
 def _hashed(value: bytes, cohort: int, params: Shape) -> list[int]:

@@ -48,9 +48,6 @@ class Encoding(ABC):
     names_values: ClassVar[bool] = False
     """Whether devices hold the categories themselves, so that none may be taken away."""
 
-    tells_other: ClassVar[bool] = False
-    """Whether `Params.other` may be said: texts in a category, and what the other texts are."""
-
     least_bits: ClassVar[int] = 1
     """The smallest k."""
 
@@ -61,9 +58,7 @@ class Encoding(ABC):
             for letter, value in (("h", params.h), ("m", params.m)):
                 if value != 1:
                     raise ParamsError(f"{letter} must be 1 for encoding {cls.name}, got {value}")
-        if params.other and not cls.tells_other:
-            raise ParamsError(f"other must be false for encoding {cls.name}")
-        if cls.categories_key is None and params.categories and not params.other:
+        if cls.categories_key is None and params.categories:
             raise ParamsError(f"categories must be empty for encoding {cls.name}")
         if params.normalize != "none" and not cls.normalizes:
             raise ParamsError(f"normalize must be none for encoding {cls.name}")
@@ -121,12 +116,7 @@ class Encoding(ABC):
 
     def answers_like(self, other: Shape) -> bool:
         """Return whether the bits of other parameters stand for the same values."""
-        same = other.categories == self.params.categories and other.other == self.params.other
-        return same and self.takes_values_of(other)
-
-    def names_other_of(self, categories: Shape) -> bool:  # noqa: ARG002  (only strings do)
-        """Return whether these are the texts that are in no category of other parameters."""
-        return False
+        return other.categories == self.params.categories and self.takes_values_of(other)
 
     @property
     @abstractmethod

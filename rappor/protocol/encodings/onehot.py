@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from rappor.protocol.encodings.encoding import NamedEncoding, normalised_by
-from rappor.protocol.normalizers import normalize
 
 
 class OneHot(NamedEncoding):
@@ -11,17 +10,10 @@ class OneHot(NamedEncoding):
 
     name = "onehot"
     least_categories = 2
-    tells_other = True
 
     def bits(self, value: object, cohort: int) -> list[int]:  # noqa: ARG002  (one cohort)
-        """Return the bit of a category's name; for another text the last one if it is for those.
-
-        An empty text is in no category, nor among the other ones.
-        """
-        found = self.bits_of([value])
-        if found or not self.params.other or not normalize(self.params.normalize, value):
-            return found
-        return [self.params.k - 1]
+        """Return the bit of a category's name; none for another text."""
+        return self.bits_of([value])
 
     def fits(self, value: object) -> bool:
         """Return whether a text sets a bit."""
@@ -40,5 +32,4 @@ class OneHot(NamedEncoding):
     def described(self) -> str:
         """The categories."""
         names = ", ".join(self.params.categories)
-        rest = f"; {self.params.categories[-1]} is every other text" if self.params.other else ""
-        return f"one of {self.params.k} categories{normalised_by(self.params)}: {names}{rest}"
+        return f"one of {self.params.k} categories{normalised_by(self.params)}: {names}"

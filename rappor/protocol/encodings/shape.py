@@ -33,11 +33,7 @@ class Shape(Protocol):
 
     @property
     def categories(self) -> tuple[str, ...]:
-        """Names of the bits, or edges, in bit order; strings that another metric tells."""
-
-    @property
-    def other(self) -> bool:
-        """Whether texts in no category are told by another metric."""
+        """Names of the bits, or edges, in bit order."""
 
     @property
     def normalize(self) -> str:

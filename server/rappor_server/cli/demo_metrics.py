@@ -13,7 +13,7 @@ WEEKS: Final = 8
 
 _REGISTRY: Final = """\
 [budget]
-total = 65             # nats that a device may lose in a calendar year
+total = 49             # nats that a device may lose in a calendar year
 
 [metrics.search_engine]
 description = "Which search engine a typed query goes to"
@@ -36,14 +36,13 @@ candidates = "engines.txt"
 description = "Which editor people write code in"
 owner = "tools-team@example.org"
 expires = 2099-12-31
-encoding = "onehot"
-categories = ["vscode", "vim", "intellij", "emacs"]
-other = "discover"     # the other editors, in the metric editor.other
-parts = [{name = "prefix:3", share = 0.5}, {name = "whole"}]
+encoding = "bloom"
+candidates = ["vscode", "vim", "intellij", "emacs"]
+parts = [{name = "prefix:3", share = 0.3}, {name = "whole"}]  # for editors that nobody listed
 profile = "balanced"
+m = 16
 epoch = "quarter"
 interval = "week"
-candidates = "editors.txt"
 
 [metrics.theme]
 description = "Light, dark, or as the system has it"
@@ -60,7 +59,6 @@ segments = {platform = ["desktop", "phone"]}
 _ENGINES: Final = """\
 google.com bing.com duckduckgo.com ecosia.org yahoo.com qwant.com startpage.com brave.com \
 yandex.com baidu.com naver.com ask.com mojeek.com swisscows.com kagi.com"""
-_EDITORS: Final = "helix sublime kate nano zed lapce micro kakoune geany gedit textmate xcode"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -100,15 +98,12 @@ STREAMS: Final = (
     ),
     Stream(
         metric="editor",
-        reports=700,
-        first={"vscode": 52, "vim": 14, "intellij": 12, "emacs": 6, "zed": 16},
-        steps={"vscode": -0.8, "zed": 0.8},
-    ),
-    Stream(
-        metric="editor.other",
         reports=2000,
-        first={"": 82, "sublime": 7, "helix": 6, "nano": 5, "zed": -5.5},
-        steps={"": -2.0, "zed": 2.5},
+        first={
+            "vscode": 48, "vim": 14, "intellij": 12, "emacs": 6, "sublime": 7, "helix": 6,
+            "nano": 5, "zed": 2,
+        },
+        steps={"vscode": -1.6, "zed": 1.8},
     ),
     Stream(
         metric="theme",
@@ -127,9 +122,9 @@ STREAMS: Final = (
 
 
 def write_metrics(folder: Path) -> Path:
-    """Write the registry and its lists of candidates; return the registry's path."""
-    for name, words in (("engines.txt", _ENGINES), ("editors.txt", _EDITORS)):
-        (folder / name).write_text("".join(f"{word}\n" for word in words.split()), "utf-8")
+    """Write the registry and its file of candidates; return the registry's path."""
+    lines = "".join(f"{word}\n" for word in _ENGINES.split())
+    (folder / "engines.txt").write_text(lines, "utf-8")
     path = folder / "metrics.toml"
     path.write_text(_REGISTRY, "utf-8")
     return path

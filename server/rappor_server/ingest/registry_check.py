@@ -86,15 +86,7 @@ def check_edit(old: Registry, new: Registry) -> list[Finding]:
     """Return what an edit changes: what is refused, and the consequences of what is allowed."""
     findings = []
     for name, metric in old.items():
-        if name not in new and old.together(name)[0] != name and old.together(name)[0] in new:
-            findings.append(
-                Finding(
-                    "warning",
-                    f"{name}: what is in other is not looked for any more. Clients that are not "
-                    "updated are refused unless --older names the old registry.",
-                )
-            )
-        elif name not in new:
+        if name not in new:
             findings.append(
                 Finding(
                     "refused",
@@ -163,10 +155,7 @@ def _check_candidates(metric: Metric, folder: Path) -> Iterator[Finding]:
 
 
 def _compare(old: Metric, new: Metric) -> Iterator[Finding]:
-    named = old.params.categories
-    if old.params.other and not new.params.other:  # nobody holds "other"
-        named = named[:-1]
-    removed = [category for category in named if category not in new.params.categories]
+    removed = [each for each in old.params.categories if each not in new.params.categories]
     kind = encoding_of(old.params)
     if removed and kind.names_values and kind.takes_values_of(new.params):
         yield Finding(

@@ -29,7 +29,6 @@ TOML = toml_of(
     epoch='"quarter"',
     encoding='"onehot"',
     categories='["vim", "emacs"]',
-    other='"discover"',
     profile='"strict"',
 )
 WATCHED = """
@@ -64,9 +63,7 @@ def test_preview_is_what_the_device_sends(name: str, rappor_device: Device) -> N
     own, coins = device.registry, constant_coins(1 << 30)
     seen = preview_of(own, name, "vim", today=DAY, secret=secret, coins=coins)
     head = len(b'{"v":1,"id":"0123456789012345678901"')
-    sent = [body[head:] for body in rappor_device.transport.bodies]
-    assert sorted(body[head:] for body in seen.bodies) == sorted(sent)
-    assert len(sent) == len(own.together(name))
+    assert [seen.body[head:]] == [body[head:] for body in rappor_device.transport.bodies]
 
 
 def test_preview_writes_nothing_and_sends_nothing(registry: Path) -> None:
@@ -84,27 +81,18 @@ def test_preview_writes_nothing_and_sends_nothing(registry: Path) -> None:
     assert f"All reports of one value in one quarter: {observer_belief(4)}." in told
 
 
-def test_two_answers_are_two_uploads(registry: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Of a metric with `other`, by either name; what both reveal is said of both."""
-    for name in ("editor", "editor.other"):
-        assert main(["preview", str(registry), name, "ed"]) == 0
-        printed = capsys.readouterr().out
-        assert printed.count('{"v":1,') == 2
-        assert "Both reports of one value together: " in printed
-
-
 def test_what_fits_nowhere_is_said() -> None:
     """It is sent all the same."""
     seen = preview_of(registry_of(metric_of()), "page", "", today=DAY)
     assert len(seen.sentences) == 3
-    theme = Registry.loads(TOML.replace('other = "discover"', ""))
+    theme = Registry.loads(TOML)
     assert "no place for this value" in str(preview_of(theme, "editor", "ed", today=DAY))
 
 
 def test_mistakes_are_told(registry: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A metric that there is not, one that is over, a text that is no value; none is repeated."""
     assert main(["preview", str(registry), "editer", "secretive"]) == 2
-    assert "unknown metric 'editer'; did you mean 'editor' or" in capsys.readouterr().err
+    assert "unknown metric 'editer'; did you mean 'editor'?" in capsys.readouterr().err
     registry.write_text(TOML.replace("2099", "2020"))
     assert main(["preview", str(registry), "search_engine", "secretive"]) == 2
     assert "expired on 2020-12-31" in capsys.readouterr().err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import time
 from pathlib import Path
@@ -16,7 +17,8 @@ from rappor_client.kit.commands import manage
 from rappor_client.kit.host import Host
 from rappor_client.testing import FixedClock, MemoryTransport, peek
 
-from rappor import Registry
+from rappor import Params, Registry
+from rappor.protocol.encodings import encoder
 
 BOTH = pytest.mark.parametrize("tool", [CLICK, TYPER], ids=["click", "typer"], indirect=True)
 
@@ -83,16 +85,16 @@ def test_a_report_leaves_in_a_process_of_its_own(tmp_path: Path) -> None:
         tool = Tool(tmp_path, collector=collector.url)
         host = agree(tool, at=last_month())
         host.work("build")
-        assert len(peek(tool.folder).held) == 2
+        assert len(peek(tool.folder).held) == 1
         with database(tool.folder) as db:  # as if it had ended today: it is not a week late
             db.execute("UPDATE held SET ends = ?", (time.time() // 86400 * 86400,))
         tool.run("build")
-        until(lambda: len(collector.reports) == 2)
-        assert sorted(each.metric for each in collector.reports) == ["command", "command.other"]
-        until(lambda: len(peek(tool.folder).sent) == 2)
+        until(lambda: len(collector.reports) == 1)
+        assert [each.metric for each in collector.reports] == ["command"]
+        until(lambda: len(peek(tool.folder).sent) == 1)
         log = tool.run("telemetry", "log")
-        assert log.count('"metric":"command') == 2
-        assert "Privacy loss so far: epsilon = 8" in log
+        assert log.count('"metric":"command') == 1
+        assert "Privacy loss so far: epsilon = 4" in log
 
 
 def test_preview_shows_the_bytes_that_are_sent(
@@ -102,7 +104,7 @@ def test_preview_shows_the_bytes_that_are_sent(
     host = agree(tool, at="2026-12-31T12:00:00")
     host.work("build")
     assert manage(host, ["status"], []) == 0
-    assert "0 waiting, 2 kept until the day is over." in capsys.readouterr().out
+    assert "0 waiting, 1 kept until the day is over." in capsys.readouterr().out
     shown = tool.run("telemetry", "preview").splitlines()
     host.clock.advance(days=1)  # type: ignore[attr-defined]
     transport = MemoryTransport()
@@ -143,22 +145,52 @@ def test_init_writes_a_section_for_the_readme(tool: Tool, tmp_path: Path) -> Non
     tool.registry.unlink()
     assert "--owner must be given" in tool.run("telemetry", "init", code=1)
     few = tool.run("telemetry", "init", "--owner", "a@example.org", "--devices", "300")
-    assert "Unlisted commands and options are not counted: that needs 12,800 devices a month" in few
-    assert list(Registry.load(tool.registry)) == ["command"]
+    assert "Unlisted commands and options are not counted: that needs --devices 12800" in few
+    assert Registry.load(tool.registry)["command"].params.encoding == "onehot"
+
+
+@pytest.mark.parametrize(("devices", "cohorts"), [(12_799, 1), (12_800, 64), (10**6, 128)])
+def test_init_writes_a_list_for_many_devices(tool: Tool, devices: int, cohorts: int) -> None:
+    """From the number of devices on at which names that nobody listed have blocks that close.
+
+    The list has the program's own names. A name of a plugin is reported like any other.
+    """
+    names = Registry.load(tool.registry)["command"].params.categories
+    tool.registry.unlink()
+    words = ("telemetry", "init", "--owner", "a@example.org", "--devices", str(devices))
+    shown = tool.run(*words)
+    registry = Registry.load(tool.registry)
+    metric = registry["command"]
+    assert registry.total == sum(each.total for each in registry.reserved) == 48
+    assert metric.params.m == cohorts
+    if cohorts == 1:
+        assert metric.params.categories == names
+        assert "not counted" in shown
+        return
+    assert metric.listed == names
+    assert metric.params == dataclasses.replace(Params.profile("once"), m=cohorts, insecure=True)
+    assert [part.name for part in metric.parts] == ["prefix:3", "whole"]
+    assert cohorts * 30 <= metric.smallest_part * devices
+    assert "not counted" not in shown
+    assert encoder(metric.params).fits("plugin-of-somebody")
+    tool.registry.write_text(tool.registry.read_text().replace('  "check",\n', ""))
+    assert "lacks check. Add them to its candidates." in tool.run("telemetry", "init")
+    assert '"metric":"command"' in tool.run("telemetry", "preview")
 
 
 def test_init_says_which_options_an_existing_registry_contradicts(tool: Tool) -> None:
     """The registry stays as it is; options that say the same as it are not mentioned."""
     before = tool.registry.read_text()
     shown = tool.run(
-        "telemetry", "init", "--owner", "b@example.org", "--expires", "2040-01-01", "--devices", "9"
+        *("telemetry", "init", "--owner", "b@example.org", "--expires", "2040-01-01"),
+        *("--devices", "20000"),
     )
     assert "--owner b@example.org is ignored (its owner is a@example.org)" in shown
     assert "--expires 2040-01-01 is ignored (it expires on " in shown
-    assert "--devices 9 is ignored" in shown
+    assert "--devices 20000 is ignored" in shown
     assert tool.registry.read_text() == before
     expires = str(Registry.load(tool.registry)["command"].expires)
-    same = ("--owner", "a@example.org", "--expires", expires, "--devices", "1000000")
+    same = ("--owner", "a@example.org", "--expires", expires, "--devices", "9")
     assert "ignored" not in tool.run("telemetry", "init", *same)
 
 
@@ -195,7 +227,7 @@ def test_an_answer_that_cannot_be_read_is_no_consent(tmp_path: Path, text: str) 
 
 
 @pytest.mark.parametrize(
-    "said", [Answer("yes", (20000,), ("command", "command.other")), Answer("asked", (1, 2))]
+    "said", [Answer("yes", (20000,), ("command", "more")), Answer("asked", (1, 2))]
 )
 def test_an_answer_is_read_as_it_was_written(tmp_path: Path, said: Answer) -> None:
     """Also in a folder that is made for it, which others cannot enter."""

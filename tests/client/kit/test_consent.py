@@ -118,7 +118,7 @@ def test_the_hook_sees_what_a_device_does(tool: Tool) -> None:
     """With consent the same watcher sees its process start."""
     today = int(time.time()) // 86400
     tool.folder.mkdir(parents=True)
-    tool.answer.write_text(f"yes {today} command command.other\n")
+    tool.answer.write_text(f"yes {today} command\n")
     at_exit = "import atexit, sys; sys.addaudithook(watch); atexit.register(lambda: print(seen))"
     assert "subprocess.Popen" in tool.run("build", before=WATCH + at_exit)
 

@@ -32,13 +32,12 @@ LISTED = {"encoding": '"onehot"', "categories": '["quite long", "short"]'}
 KINDS: dict[str, dict[str, str]] = {
     "plain": {},
     "every event": {"interval": '"none"'},
-    "other": LISTED | {"other": '"discover"'},
     "parts": {"parts": '[{name = "prefix:3", share = 0.3}, {name = "whole"}]'},
     "once": LISTED | {"interval": '"epoch"'},
     "segments": LISTED | {"segments": '{system = ["mac", "linux"]}'},
 }
 
-SLOW = ("plain", "other")
+SLOW = ("plain", "parts")
 
 
 @pytest.mark.parametrize(
@@ -49,7 +48,7 @@ SLOW = ("plain", "other")
     ],
 )
 def test_every_kind_of_metric_passes(tmp_path: Path, kind: str) -> None:
-    """Two metrics that are answered together, by parts; segments.
+    """A metric of parts; segments.
 
     The list of categories is no value: a device keeps its parameters, whatever its value is.
     """
@@ -149,11 +148,7 @@ def test_faults_of_an_interval_are_found(tmp_path: Path, fault: str, found: set[
 
 
 def test_what_cannot_be_audited_is_refused(tmp_path: Path) -> None:
-    """What another metric brings along; too few devices; and, in one sentence, no answer."""
-    path = tmp_path / "metrics.toml"
-    path.write_text(toml_of(epoch='"month"', **KINDS["other"]))
-    with pytest.raises(ParamsError, match=r"must be what programs record, got page\.other"):
-        audit_client(["false"], Registry.load(path).metric("page.other"), path)
+    """Too few devices; and, in one sentence, no answer."""
     metric, path = declared(tmp_path, "life")
     with pytest.raises(ReportError, match="must be JSON with the keys waiting and spent"):
         audit_client([sys.executable, "-c", "for _ in open(0): print('{}')"], metric, path)

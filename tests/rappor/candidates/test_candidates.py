@@ -231,17 +231,14 @@ def test_a_chain_reads_one_after_the_other() -> None:
 
 @given(st.lists(st.sampled_from(["a", "ä", "", "b", "c" * 70]), max_size=8), st.data())
 def test_cells_are_those_of_the_hashed_strings(strings: list[str], data: st.DataObject) -> None:
-    """Of blocks, of subsets and with the empty string before them."""
+    """Of blocks and of subsets."""
     params = Params(k=16, h=2, m=3, f=0.5, p=0.25, q=0.75)
     distinct = list(dict.fromkeys(strings))
     found = Candidates.from_list(strings)
     some = data.draw(st.permutations(range(len(distinct)))) if distinct else []
-    empty = found.with_empty()
-    assert strings_of(Candidates.from_stream(lambda: ["a"]).with_empty()) == ["", "a"]
     for candidates, expected in [
         (found, distinct),
         (found.subset(some), [distinct[i] for i in some]),
-        (empty, distinct if "" in distinct else ["", *distinct]),
     ]:
         assert candidates.strings == tuple(expected)
         words = digest_texts(Texts.of([text.encode() for text in expected]))

@@ -56,7 +56,7 @@ def commands() -> Iterator[tuple[tuple[str, ...], Explained]]:
 COMMANDS = dict(commands())
 EXAMPLES = sorted({example for command in COMMANDS.values() for example in command.examples})
 NEEDS_SHELL = re.compile(r"[|>]|--command|https?://")
-TAKES_LONG = re.compile(r"^rappor (audit|demo --other)")
+TAKES_LONG = re.compile(r"^rappor audit")
 """Examples for the lane of full counts: their commands have quicker tests of their own."""
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+from registries import toml_of
 from shell import Shell, ok
 
 from rappor import Registry
@@ -37,3 +39,27 @@ def test_json_has_the_same_numbers(shell: Shell) -> None:
     assert document["parts"][-1] == {"name": "whole", "share": None}
     assert 0 < document["found"] <= 50
     assert "parts = [" in document["toml"]
+
+
+@pytest.mark.parametrize(
+    ("size", "cohorts"),
+    [
+        ("--devices 300", 8),
+        ("--devices 300 --days 30", 8),
+        ("--reports 1e6", 128),
+        ("--devices 300 --profile strict", 8),
+        ("--devices 300 --epsilon-1 2 --epsilon-inf 4", 8),
+        ("--share .1", 128),
+    ],
+)
+def test_a_metric_with_a_list_gets_the_cohorts_that_its_devices_fill(
+    shell: Shell, size: str, cohorts: int
+) -> None:
+    """Without their number, it keeps its own; what is written reads back."""
+    text = toml_of("editor", candidates='["vim", "kate"]', profile='"balanced"', epoch='"quarter"')
+    (shell.place / "list.toml").write_text(text)
+    words = ("plan", "--registry", shell.path("list.toml"), "--metric", "editor", *size.split())
+    assert json.loads(ok(shell(*words, "--json")))["m"] == cohorts
+    ok(shell(*words, "--write"))
+    metric = Registry.load(shell.place / "list.toml")["editor"]
+    assert (metric.params.m, metric.listed) == (cohorts, ("vim", "kate"))

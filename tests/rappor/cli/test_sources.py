@@ -9,7 +9,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -181,47 +180,63 @@ def test_days_are_told_by_both_ends(tmp_path: Path) -> None:
         assert tuple(map(str, days_of(str(path)))) == told
 
 
-PAIR = toml_of(
+LISTED = toml_of(
     "editor",
-    encoding='"onehot"',
-    categories='["vscode", "vim"]',
+    candidates='["vscode", "vim"]',
+    parts='[{name = "prefix:3", share = 0.2}, {name = "whole"}]',
     epoch='"quarter"',
-    other='"discover"',
-    candidates='"editors.txt"',
     min_reports="0",
 )
 
 
-def test_texts_of_other_have_their_own_candidates(shell: Shell) -> None:
-    """Beside the registry, where no file is named; blank lines and ends of lines are left out."""
+def test_known_strings_are_those_of_a_file(shell: Shell) -> None:
+    """Named, or beside the registry; blank lines and ends of lines are left out.
+
+    The list of an entry is no file: it comes before all others.
+    """
     place = shell.place / "beside"
     place.mkdir()
-    (place / "pair.toml").write_text(PAIR)
+    (place / "listed.toml").write_text(LISTED)
+    (place / "file.toml").write_text(LISTED.replace('["vscode", "vim"]', '"editors.txt"'))
     (place / "editors.txt").write_bytes(b"kate\r\n\nnano\n \n")
-    registry = Registry.load(place / "pair.toml")
-    pair = [Counts.zero(metric.params, metric.name) for metric in registry.values()]
-    beside = str(place / "pair.toml")
 
     def known(registry: str | None, candidates: str | None) -> list[str]:
-        return source_of(registry=registry, candidates=candidates).known(pair)
+        metric = Registry.load(place / "listed.toml")["editor"]
+        parts = [Counts.zero(params, "editor") for params in metric.part_sets]
+        path = None if registry is None else str(place / registry)
+        source = source_of(registry=path, candidates=candidates)
+        is_listed = registry == "listed.toml"
+        assert source.listed(parts) == (("vscode", "vim") if is_listed else ())
+        return source.known(parts)
 
     named = ["bing", "duckduckgo", "qwant"]
-    assert known(beside, None) == ["kate", "nano"]
-    assert known(beside, shell.path("engines.txt")) == named
-    assert known(None, shell.path("engines.txt")) == named
+    assert known("file.toml", None) == ["kate", "nano"]
+    assert known("listed.toml", None) == []
+    for registry in ("file.toml", "listed.toml", None):
+        assert known(registry, shell.path("engines.txt")) == named
     assert known(None, None) == []
 
 
+def test_named_candidates_come_after_the_list(shell: Shell) -> None:
+    """Each once; without any that are named, the list is all."""
+    (shell.place / "listed.toml").write_text(LISTED)
+    (shell.place / "more.txt").write_text("vim\nkate\n")
+    metric = Registry.load(shell.place / "listed.toml")["editor"]
+    counts = [Counts.zero(metric.params, "editor")]
+    for path, expected in ((None, ["vscode", "vim"]), ("more.txt", ["vscode", "vim", "kate"])):
+        named = None if path is None else shell.path(path)
+        source = source_of(registry=shell.path("listed.toml"), candidates=named)
+        candidates = source.candidates(counts)
+        assert candidates is not None
+        assert list(candidates.strings) == expected
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "changed", [{"normalize": "casefold"}, {"categories": ("vim",), "other": True}]
-)
-def test_standard_input_is_read_as_a_file_is(
-    shell: Shell, counts: str, changed: dict[str, Any]
-) -> None:
-    """Normalised, and with the empty text where the strings are in `other`."""
+@pytest.mark.parametrize("normalize", ["none", "casefold"])
+def test_standard_input_is_read_as_a_file_is(shell: Shell, counts: str, normalize: str) -> None:
+    """Normalised as the devices do."""
     known = Counts.load(counts)
-    params = dataclasses.replace(known.params, **changed)
+    params = dataclasses.replace(known.params, normalize=normalize)
     Counts(params, known.ones, known.reports).save(shell.path("same.counts"))
     asked = b"BING\nDuckDuckGo\nduckduckgo\nQwant\n"
     (shell.place / "asked.txt").write_bytes(asked)
@@ -231,8 +246,8 @@ def test_standard_input_is_read_as_a_file_is(
     piped = subprocess.run(command, input=asked, capture_output=True, check=True)
     assert json.loads(piped.stdout) == json.loads(listed)
     names = {row["candidate"] for row in json.loads(listed)["estimates"]}
-    assert ("" in names, "duckduckgo" in names) == (params.other, True)
-    assert ("QWANT".casefold() in names) == (params.normalize == "casefold")
+    assert "duckduckgo" in names
+    assert ("QWANT".casefold() in names) == (normalize == "casefold")
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from scipy import stats
 
-from rappor.privacy.small_cohorts import Filling
+from rappor.privacy.small_cohorts import Filling, cohorts_of_list
 
 
 @pytest.mark.parametrize("m", [2, 16, 128, 65_536])
@@ -24,3 +24,25 @@ def test_what_is_told() -> None:
     told = Filling(devices=1000, m=128, min_cohort=10).summary
     assert told.startswith("of 128 cohorts, 26 % have at least 10 reports in an interval")
     assert told.endswith("m = 50 would do")
+
+
+@pytest.mark.parametrize(
+    ("reports", "least", "cohorts"),
+    [
+        (0, 10, 4),
+        (239, 10, 4),
+        (240, 10, 8),
+        (300, 10, 8),
+        (479, 10, 8),
+        (3839, 10, 64),
+        (3840, 10, 128),
+        (1e9, 10, 128),
+        (300, 1, 64),
+        (300, 20, 4),
+    ],
+)
+def test_a_list_has_as_many_cohorts_as_its_reports_fill(
+    reports: float, least: int, cohorts: int
+) -> None:
+    """Three times the least reports in each, from 4 cohorts to 128."""
+    assert cohorts_of_list(reports, min_cohort=least) == cohorts

@@ -25,7 +25,6 @@ from rappor.protocol.randomizer import (
     permanent,
     sample_coin,
 )
-from rappor.registry.other import with_other
 
 FOLDER = VECTORS
 
@@ -180,27 +179,6 @@ def test_segments() -> None:
         assert params.permanent_fingerprint == row["permanent_fingerprint"]
         assert params.unsegmented.permanent_fingerprint == row["permanent_fingerprint"]
     assert len({row["fingerprint"] for row in rows}) == len(rows)
-
-
-def test_both_answers_of_a_metric_with_other() -> None:
-    """A category sets its bit and tells an empty text; another text sets the last, and is told."""
-    for row in load("other"):
-        names = tuple(row["categories"])
-        categories = Params(
-            k=2, f=0.238406, p=0.059601, q=0.559601, encoding="onehot", categories=names
-        )
-        first, base = with_other(categories)
-        base = dataclasses.replace(base, m=256)
-        secret, texts = bytes.fromhex(row["secret"]), f"{row['metric']}.other"
-        parts = [Part(*each) for each in row["parts"]]
-        part = choose_part(parts, part_coin(secret, texts, row["epoch"], base))
-        second = dataclasses.replace(base, part=part)
-        own = cohort(secret, texts, row["epoch"], second)
-        assert [first.fingerprint, second.fingerprint] == row["fingerprints"]
-        assert (part, own) == (row["part"], row["cohort"])
-        bits = [encoder(first).encode(row["value"], 0), encoder(second).encode(row["value"], own)]
-        assert [each.hex() for each in bits] == row["bits"]
-        assert [Params.from_json(each.to_json()) for each in (first, second)] == [first, second]
 
 
 def test_fingerprints() -> None:

@@ -58,7 +58,7 @@ ENTRIES = [
     SOUND | NOISE | {"encoding": '"flags"', "categories": '["a"]'},
     SOUND | NOISE | {"encoding": '"buckets"', "edges": "[0, 1]"},
     SOUND | {"encoding": '"boolean"', "profile": '"balanced"'},
-    SOUND | NOISE | {"encoding": '"onehot"', "categories": '["a", "b"]', "other": '"discover"'},
+    SOUND | {"encoding": '"bloom"', "profile": '"balanced"', "candidates": '["a", "b"]'},
 ]
 
 

@@ -187,6 +187,8 @@ BUCKETS = f'{HEAD}encoding = "buckets"\nprofile = "strict"\n'
         (BLOOM + 'parts = [{name = "whole"}]', "parts must be one prefix or more, and then whole"),
         (BLOOM + 'parts = [{name = "prefix:0", share = 0.1}]', "a part must be prefix:N with N in"),
         (BLOOM + "candidates = 3", "candidates must be a non-empty text, got 3"),
+        (BLOOM + 'other = "discover"', "other must be absent: list the common values as candid"),
+        (BLOOM + "other = 3", "other must be absent: list the common values as candidates"),
         (BLOOM + "candidates = []", "candidates must list at least 1 string, got none"),
         (BLOOM + 'candidates = ["a", 3]', "candidates must be a list of texts, got 3"),
         (BLOOM + 'candidates = ["a", ""]', "candidates must be non-empty and free of control"),

@@ -26,7 +26,6 @@ from rappor.privacy.changing_params import price_change
 from rappor.protocol.parts import Part
 from rappor.protocol.segments import Dimension
 from rappor.registry.budget import scope_price
-from rappor.registry.other import with_other
 
 STRICT = Params.profile("strict")
 OTHER = dataclasses.replace(STRICT, m=64)
@@ -65,24 +64,6 @@ def test_edits_that_would_mix_are_refused(
 ) -> None:
     """Removed metrics and categories and reused names are refused; other changes are explained."""
     assert levels(old, *new) == expected
-
-
-def test_other_may_be_switched_off() -> None:
-    """Nobody holds the category that it had added; a category of the entry must stay even so."""
-    first, second = with_other(ONEHOT)
-    parts = (Part("prefix:3", 0.5), Part("whole"))
-    both = metric_of(params=first), metric_of("page.other", params=second, parts=parts)
-    allowed, refused = (
-        [
-            (each.level, each.text)
-            for each in check_edit(registry_of(*both), registry_of(metric_of(params=params)))
-        ]
-        for params in (ONEHOT, onehot("a", "b"))
-    )
-    assert [level for level, _ in allowed] == ["note", "warning"]
-    assert "page.other: what is in other is not looked for any more" in allowed[1][1]
-    assert [level for level, _ in refused] == ["refused", "note", "warning"]
-    assert "got none of c: devices" in refused[0][1]
 
 
 @pytest.mark.parametrize(
