@@ -24,7 +24,7 @@ from rappor.ground.errors import DecodeError
 from rappor.ground.progress import Progress
 from rappor.protocol.encodings import encoding_of
 
-_COLUMNS: Final = ("proportion", "std_error", "ci_low", "ci_high", "p_value")
+_COLUMNS: Final = ("proportion", "std_error", "ci_low", "ci_high")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -35,7 +35,8 @@ class Levels:
     ----------
     proportion, std_error : (t, c) float64. Shares of all reports of the sample, unclipped.
     ci_low, ci_high : (t, c) float64. They hold for the strings that are found as a whole.
-    detected : (t, c) bool. Whether the sample alone detects the string.
+    detected : (t, c) bool. Whether the sample alone detects a string that is found. The share of
+        absent strings among the detected ones of a sample is at most the level, on average.
     unallocated, unallocated_std_error : (t,) float64, as of `Estimates`.
     """
 
@@ -58,7 +59,8 @@ class Apart:
     found : (c,) bool. Whether all samples together or any one of them shows the string.
     detection : how sure each sample was asked to be: its intervals are wider than asked for, as
         they hold for the strings that were found.
-    level : at which one sample detects a string.
+    level : largest p-value at which one sample detects a string: the level of the question times
+        R / c, with R of c strings detected by all samples together.
     """
 
     names: tuple[str, ...]
@@ -72,19 +74,26 @@ class Apart:
         """Put estimates of every sample into tables, (t, c) each, of the names in an order."""
         names = [self.names[i] for i in order]
         tables = {name: np.full((len(estimates), len(names)), np.nan) for name in _COLUMNS}
-        for number, each in enumerate(estimates):
-            if each is not None:
-                rows = each.places(names)
+        detected = np.zeros((len(estimates), len(names)), dtype=bool)
+        for number, sample in enumerate(estimates):
+            if sample is not None:
+                rows = sample.places(names)
                 for name, table in tables.items():
-                    table[number] = getattr(each, name)[rows]
-        p_value = np.nan_to_num(tables.pop("p_value"), nan=1.0)
+                    table[number] = getattr(sample, name)[rows]
+                # Three bounds, as each alone lets false detections through. `level` is
+                # uncorrected where R = c: with 20 categories, each used on a day of its own, five
+                # in a hundred of the others would be detected every day. The sample's own
+                # correction divides its level by more. A string that is not found is detected
+                # nowhere: a page would contradict its own number of strings in use.
+                detected[number] = sample.detected[rows] & (sample.p_value[rows] <= self.level)
+        detected &= self.found[order]
         left = [
             np.array([np.nan if each is None else getattr(each, name) for each in estimates])
             for name in ("unallocated", "unallocated_std_error")
         ]
         return Levels(
             **tables,
-            detected=p_value <= self.level,
+            detected=detected,
             unallocated=left[0],
             unallocated_std_error=left[1],
         )
@@ -106,8 +115,11 @@ def decode_apart(
     whole = decode(together, listed, detection=half, complete=complete)
     # How large a part of the candidates is found, at least.
     n_detected = max(int((whole.detected & whole.distinct).sum()), 1)
-    part = 1.0 if listed is None else n_detected / int(whole.distinct.sum())
-    each_alone = replace(detection, confidence=1 - (1 - detection.confidence) * part)
+    part = n_detected / int(whole.distinct.sum())
+    # All categories are shown, whatever was found: nothing selects their intervals. Their tests
+    # are selected as those of strings are.
+    selected = 1.0 if listed is None else part
+    each_alone = replace(detection, confidence=1 - (1 - detection.confidence) * selected)
     alone: list[Estimates | None] = []
     for number, collections in enumerate(samples):
         progress("decoding", number, len(samples))

@@ -41,8 +41,13 @@ def test_a_string_is_found_by_all_samples_or_any_one(seed: int) -> None:
     part = max(int(whole.detected.sum()), 1) / 20
     assert (apart.level, apart.detection.confidence) == pytest.approx((0.2 * part, 1 - 0.1 * part))
     levels = apart.levels(np.arange(20), apart.alone)
-    for number, each in enumerate(alone):
-        detected = [each[name] <= 0.2 * part for name in apart.names]
+    for number, sample in enumerate(samples):
+        single = decode(sample, NAMES, detection=Detection(level=0.2))
+        by_itself = dict(zip(single.candidates, single.detected.tolist(), strict=True))
+        detected = [
+            name in shown and by_itself[name] and alone[number][name] <= 0.2 * part
+            for name in apart.names
+        ]
         assert levels.detected[number].tolist() == detected
 
 
