@@ -4,6 +4,15 @@ The selection and the fit are those of a decode (`rappor.decoding.selection`, `f
 differ. A string may fall as well as rise: each candidate stands twice among those to select from,
 once with its bits as minus ones. And a row may be lifted or lowered by a string that is no
 candidate, so the taper sets aside both.
+
+The variance of a change has two parts (`rappor.panels.shared_devices`):
+
+- the variance if nothing changed, in which devices in several samples cancel: that of the fit.
+  Devices that changed between any values draw new permanent noise of a 0 in all rows. The rows show
+  it: it is in the devices' part if the overlap is estimated, and in tau^2 if the overlap is given;
+- the devices that changed to or from this string, and what the permanent noise of a 1 is more than
+  that of a 0. This part is 0 if the string did not change, so it is no part of the test, and the
+  interval is solved for it.
 """
 
 from __future__ import annotations
@@ -19,7 +28,7 @@ from rappor.candidates.candidates import Candidates
 from rappor.counts.arrays import Floats, Integers
 from rappor.decoding.capacity import FILLED, fit_every
 from rappor.decoding.design import Design
-from rappor.decoding.fit import Equations, Fit
+from rappor.decoding.fit import LEAST_NOISE, Equations, Fit
 from rappor.decoding.presence import p_values_of
 from rappor.decoding.screening import Screening, Task
 from rappor.decoding.selection import Selection, select
@@ -27,6 +36,7 @@ from rappor.decoding.significance import null_tail
 from rappor.decoding.ties import Strings
 from rappor.ground.progress import Progress
 from rappor.panels.rows import ContrastRows, rows_p_value, with_estimated_part
+from rappor.panels.shared_devices import ChangeVariance
 
 Interval = Callable[[float], tuple[Floats, ...]]
 """Returns the ends, (c,) each, of two-sided intervals that miss with a probability."""
@@ -41,7 +51,8 @@ class Changes:
 
     Attributes
     ----------
-    estimate, std_error : (c,) float64; infinite errors where the counts say nothing.
+    estimate, std_error : (c,) float64; infinite errors where the counts say nothing. The error is
+        that of a change as large as the estimate.
     p_value : (c,) float64. Two-sided: how often an unchanged candidate looks like this.
     interval : returns the ends of two-sided intervals.
     how : "rows", "answers" or "apart", as in `SampleContrast`.
@@ -57,6 +68,19 @@ class Changes:
     how: str
     rows_p_value: float | None = None
     filled: bool = False
+
+    def scaled(self, factor: float) -> Changes:
+        """Return the changes for weights times a factor above 0."""
+
+        def interval(error: float) -> tuple[Floats, ...]:
+            return tuple(factor * end for end in self.interval(error))
+
+        return replace(
+            self,
+            estimate=factor * self.estimate,
+            std_error=factor * self.std_error,
+            interval=interval,
+        )
 
 
 class _Signed:
@@ -107,23 +131,53 @@ def find_changes(
     filled = every is None and len(selection.chosen) > FILLED * len(target)
     selection = every or selection
     p_value = _p_values(target, selection)
-    std_error = np.sqrt(selection.std_error**2 + target.part * sampling[strings.first])
+    changed = _changed_devices(target, selection)
+    unchanged = np.sqrt(selection.std_error**2 + target.part * sampling[strings.first])
     reach = _reach(target, selection.fit)
 
     def interval(error: float) -> tuple[Floats, Floats]:
-        below, above = reach(error)
-        low = selection.estimate - below * std_error
-        return low[entry], (selection.estimate + above * std_error)[entry]
+        below, above = (distance * unchanged for distance in reach(error))
+        low, high = changed.interval(selection.estimate, below, above, error)
+        return low[entry], high[entry]
 
     return Changes(
         estimate=selection.estimate[entry],
-        std_error=std_error[entry],
+        std_error=np.sqrt(unchanged**2 + changed.at(selection.estimate))[entry],
         p_value=p_value[entry],
         interval=interval,
         how="rows",
         rows_p_value=nothing,
         filled=filled,
     )
+
+
+def _changed_devices(target: ContrastRows, selection: Selection) -> ChangeVariance:
+    """Return the variance that devices add which changed to or from each string, (e,)."""
+    # Part of the devices that is the same in the samples, as far as is known.
+    same = 1 - target.part if target.overlap is None else target.overlap
+    live = (target.reports > 0) & (target.sampling > 0)
+    if not live.any() or not same:
+        nothing = np.zeros(len(selection.estimate))
+        return ChangeVariance(nothing, nothing)
+    # A device is in one cohort, whose k rows count it once.
+    bits = np.array([counts.params.k for counts in target.counts])[target.group]
+    linear, square = (
+        same / np.sum(1 / (bits * np.maximum(variance, LEAST_NOISE))[live])
+        for variance in (target.sampling, target.sampling_square)
+    )
+    # The noise of rows becomes noise of an estimate, as all noise of the fit does.
+    noise = selection.fit.noise + selection.fit.tau2
+    zero, one = (
+        np.average((target.sampling * response / noise)[live], weights=1 / noise[live])
+        for response in target.permanent
+    )
+    of_fit = np.where(np.isfinite(selection.std_error), selection.std_error, 0.0) ** 2
+    # Collisions with other fitted strings leave some rows of a string less weight than others:
+    # fewer devices decide than there are.
+    fit, fewer = selection.fit, np.ones(len(of_fit))
+    own_weight = fit.basis[:, len(target.counts) :].T @ fit.weight
+    fewer[selection.chosen] = np.maximum(of_fit[selection.chosen] * fit.kappa**2 * own_weight, 1.0)
+    return ChangeVariance(fewer * linear + same * max(one - zero, 0.0) * of_fit, fewer * square)
 
 
 def _unsigned(selection: Selection, design: Design, target: ContrastRows) -> Selection:

@@ -16,10 +16,15 @@ what differs between devices (`rappor.decoding.debias`). Devices in several samp
 between (`rappor.panels.shared_devices`). How large its part is of the most that it can be is one
 number for all rows. If no overlap is known, the rows' own variance says it, plus one standard
 error: bits that frequent strings set are left out, and those whose contrast is beyond noise.
+
+Devices that changed their value have new permanent noise in all rows, which the rows' own variance
+shows. Their sampling, and the larger permanent noise of a 1, are in the rows of changed strings
+only, which are left out of that variance. `ContrastRows.changed` returns that part.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
@@ -34,7 +39,7 @@ from rappor.decoding.debias import Target, debias
 from rappor.decoding.devices import Merged
 from rappor.decoding.fit import LEAST_NOISE
 from rappor.decoding.overlap import HEAVY
-from rappor.panels.shared_devices import devices_variance
+from rappor.panels.shared_devices import changed_sampling, devices_variance
 from rappor.protocol.params import Params
 
 _FEWEST_ROWS: Final = 256
@@ -101,6 +106,18 @@ class Pooled:
         """Return the part of it that is of the devices."""
         return self._squared("devices_noise", theta)
 
+    def between_at(self, level: float) -> Floats:
+        """Return that part of each row at one true proportion."""
+        return self.between(np.full(self.weights.shape[1], level))
+
+    @property
+    def per_device(self) -> Floats:
+        """Return 1 over the effective number of devices of each row, (n,); 0 for empty cohorts."""
+        return sum_over(
+            weight**2 * target.repeated / np.maximum(target.reports, 1.0)
+            for weight, target in zip(self.weights, self.targets, strict=True)
+        )
+
     def fourth(self, theta: Floats) -> Floats:
         """Return a bound on the fourth cumulant of each row: that of a binomial count of few ones.
 
@@ -134,6 +151,11 @@ class ContrastRows(Target):
     mean : (n,) float64. The mean of all samples, smoothed, which says how noisy a row is; its noise
         is independent of that of the contrast.
     slope : (t, n) float64. By how much the level of each sample is above it if the contrast is 1.
+    sampling : (n,) float64. Variance of the sampling of devices whose value changed, for a unit of
+        change, if all samples have the same devices; 0 for empty cohorts.
+    sampling_square : (n,) float64. The same for a unit of the negative square of the change.
+    permanent : (2, n) float64. Variance of the permanent response of one device to a 0 and to a 1,
+        in units of a share.
     """
 
     samples: tuple[tuple[Pooled, ...], ...]
@@ -142,6 +164,9 @@ class ContrastRows(Target):
     part: float
     mean: Floats
     slope: Floats
+    sampling: Floats
+    sampling_square: Floats
+    permanent: Floats
 
     @property
     def certain(self) -> Booleans:
@@ -239,6 +264,14 @@ def contrast_rows(
     mean = (shares * proportions).sum(axis=0)
     spread = np.where(alive, 1 / total, np.inf)
     pull = used * np.maximum(noise, LEAST_NOISE)
+    slope = pull / np.where(alive, (used * pull).sum(axis=0), 1.0)
+    per_device = of_samples(lambda s: s.per_device)
+    n_per_device = np.maximum(per_device.sum(axis=0), np.finfo(float).tiny)
+    sampling, sampling_square = changed_sampling(used, per_device, slope)
+    zero, one = (
+        of_samples(functools.partial(Pooled.between_at, level=level)).sum(axis=0) / n_per_device
+        for level in (0.0, 1.0)
+    )
     return ContrastRows(
         **{each.name: getattr(one_of_each, each.name) for each in fields(Target)}
         | {
@@ -251,7 +284,10 @@ def contrast_rows(
         overlap=overlap,
         part=1.0,
         mean=known + _smoothed(mean - known, spread, one_of_each.group),
-        slope=pull / np.where(alive, (used * pull).sum(axis=0), 1.0),
+        slope=slope,
+        sampling=sampling,
+        sampling_square=sampling_square,
+        permanent=np.maximum([zero, one], 0.0),
     )
 
 

@@ -86,7 +86,10 @@ def test_intervals_of_few_answers_hold_exactly(
 
 
 def test_correlated_answers_are_joined_as_their_errors_are() -> None:
-    """Newcombe's interval at the correlation of the devices' part; mirrored, it is the same."""
+    """Newcombe's interval at the correlation of the devices' part; mirrored, it is the same.
+
+    An end is as far from the estimate as the noise of devices that made a change of that size.
+    """
     samples = [sample_of(answers([5, 3, 2], 4, 300)), sample_of(answers([3, 5, 2], 5, 100))]
     there, back = (
         Joined(each, DIFFERENCE, 0.8, complete=False) for each in (samples, samples[::-1])
@@ -99,14 +102,16 @@ def test_correlated_answers_are_joined_as_their_errors_are() -> None:
     r = 0.8 * np.sqrt(devices[0] * devices[1]) / (a.std_error * b.std_error)
     assert r.min() > 0.1
     variance = a.std_error**2 + b.std_error**2 - 2 * r * a.std_error * b.std_error
-    assert there.std_error == pytest.approx(np.sqrt(variance))
+    others = there.std_error**2 - variance - there.changed.at(there.estimate)
+    assert (others > -1e-12).all()
     low, high = there.interval(LEVEL)
     for end, mirrored in zip((low, high), reversed(back.interval(LEVEL)), strict=True):
         assert end == pytest.approx(-mirrored)
     (_, high_a), (low_b, _) = (each.proportions.interval(LEVEL) for each in (a, b))
     down, up = b.estimate - low_b, high_a - a.estimate
-    reach = np.sqrt(down**2 - 2 * r * down * up + up**2)
-    assert low == pytest.approx(there.estimate - reach)
+    squares = down**2 - 2 * r * down * up + up**2
+    squares += stats.norm.isf(LEVEL / 2) ** 2 * (others + there.changed.at(low))
+    assert low == pytest.approx(there.estimate - np.sqrt(squares))
 
 
 def test_an_overlap_that_is_given_makes_intervals_shorter() -> None:

@@ -1,0 +1,277 @@
+"""Intervals of changes where the same devices report in all samples.
+
+Devices keep their values, and their permanent noise with them, but for those that make the change:
+they take another value and draw new permanent noise for it. The truth is the change of the
+population, of which the devices are a sample. A wrong variance shows in the intervals of changed
+strings only, so these are counted apart.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+from collections.abc import Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.accuracy import run_many, start_pool
+from benchmarks.tables import Cell as Number
+from benchmarks.tables import Table
+from rappor.counts.counts import Counts
+from rappor.counts.released import Period, Released
+from rappor.panels.compare import compare
+from rappor.panels.contrasts import SampleContrast
+from rappor.panels.over_time import trend
+from rappor.panels.panel import Panel
+from rappor.protocol.params import Params
+from rappor.simulation.collection import draw_ones
+from rappor.simulation.population import Population
+from rappor.simulation.true_bits import true_bits
+
+Shares = NDArray[np.float64]
+
+MONDAY: Final = datetime.date(2026, 8, 3)
+ZIPF: Final = (1 / np.arange(1, 61)) / (1 / np.arange(1, 61)).sum()
+STRINGS: Final = tuple(f"s{i}" for i in range(60))
+ABSENT: Final = tuple(f"x{i}" for i in range(60))
+LOW_NOISE: Final = dataclasses.replace(Params.profile("low-noise"), k=32, m=32)
+YES: Final = Params.profile("balanced", encoding="boolean")
+
+
+def six_changes() -> Shares:
+    """Return the Zipf shares before and after six of them changed by 10 to 30 %.
+
+    The three that rise take what the three that fall lose.
+    """
+    after = ZIPF.copy()
+    after[[0, 3, 8]] *= [0.9, 0.8, 0.7]
+    lost = ZIPF.sum() - after.sum()
+    after[[1, 5, 10]] += lost * ZIPF[[1, 5, 10]] / ZIPF[[1, 5, 10]].sum()
+    return np.array([ZIPF, after])
+
+
+def slow_fall(n_weeks: int = 12) -> Shares:
+    """Return weekly shares of 60 strings: the third falls to 3 %, the last one gains it."""
+    shares = np.tile(0.94 * ZIPF / (1 - ZIPF[2]), (n_weeks, 1))
+    shares[:, 2] = np.linspace(0.05, 0.03, n_weeks)
+    shares[:, -1] += 1 - shares.sum(axis=1)
+    return shares
+
+
+def yes_and_no(before: float, after: float, n: int = 2) -> Shares:
+    """Return the shares of yes and no in n samples on a line."""
+    yes = np.linspace(before, after, n)
+    return np.array([yes, 1 - yes]).T
+
+
+def draw_panel(  # noqa: PLR0913 - devices, and how they change
+    values: Sequence[str],
+    shares: Shares,
+    params: Params,
+    *,
+    n_devices: int,
+    n_reports: int,
+    churn: float = 0.0,
+    seed: int,
+) -> list[Counts]:
+    """Draw the counts of samples in which the same devices report.
+
+    From sample to sample the fewest devices change their value that make the shares change. Each
+    draws a new permanent response. What a device's bits become does not depend on its other bits,
+    so it is enough to count devices by value and cohort, and the ones of their permanent responses:
+    those of a random part of them are hypergeometric.
+
+    Parameters
+    ----------
+    shares : (t, v) float64. Of v values in each of t samples.
+    n_reports : reports of a device in each sample.
+    churn : part of the devices that other devices replace before the next sample.
+    """
+    rng = np.random.default_rng(seed)
+    table = true_bits(Population(list(values), [1.0] * len(values)), params)
+    bits = np.zeros((len(values), params.m, params.k), dtype=np.int64)
+    for i in range(len(values)):
+        table.add_ones(bits[i], slice(i, i + 1), np.ones((1, params.m), dtype=np.int64))
+
+    def respond(devices: NDArray[np.int64]) -> NDArray[np.int64]:
+        each = np.broadcast_to(devices[:, :, None], bits.shape)
+        of_bit = np.where(bits > 0, 1 - params.f0, params.f1)
+        return np.asarray(rng.binomial(each, of_bit))
+
+    def recruit(n: int, part: Shares) -> NDArray[np.int64]:
+        n_of = rng.multinomial(n, part)
+        return np.asarray(rng.multinomial(n_of, np.full(params.m, 1 / params.m)))
+
+    devices = recruit(n_devices, shares[0])
+    ones = respond(devices)
+    counts = []
+    for now, after in zip(shares, [*shares[1:], shares[-1]], strict=True):
+        reports = n_reports * devices.sum(axis=0)
+        counts.append(
+            Counts(
+                params,
+                draw_ones(
+                    rng, reports, n_reports * ones.sum(axis=0), of_one=params.q, of_zero=params.p
+                ),
+                reports,
+                squares=n_reports**2 * n_devices,
+            )
+        )
+        leaving = np.maximum(1 - after / np.maximum(now, 1e-300), 0.0)
+        changing = rng.binomial(devices, leaving[:, None])
+        gone = rng.binomial(devices - changing, churn)
+        out = changing + gone
+        left = np.broadcast_to(devices[:, :, None], bits.shape)
+        drawn = np.broadcast_to(out[:, :, None], bits.shape)
+        ones = ones - rng.hypergeometric(ones, left - ones, drawn)
+        rising = np.maximum(after - now, 0.0)
+        coming = recruit(int(gone.sum()), after)
+        if rising.any():
+            part = rising / rising.sum()
+            coming = coming + rng.multinomial(changing.sum(axis=0), part).T
+        devices = devices - out + coming
+        ones = ones + respond(coming)
+    return counts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """A panel of devices that stay, and how it is asked about.
+
+    `overlap` is that of `compare`, or "trend" for the slope of `trend`.
+    """
+
+    values: tuple[str, ...]
+    shares: Shares
+    params: Params
+    overlap: float | str | None
+    n_devices: int = 20_000
+    n_reports: int = 30
+    churn: float = 0.0
+
+
+CELLS: Final = {
+    "strings, overlap 1": Cell(values=STRINGS, shares=six_changes(), params=LOW_NOISE, overlap=1.0),
+    "strings, overlap unknown": Cell(
+        values=STRINGS, shares=six_changes(), params=LOW_NOISE, overlap=None
+    ),
+    "strings, slope of 12 weeks": Cell(
+        values=STRINGS,
+        shares=slow_fall(),
+        params=LOW_NOISE,
+        overlap="trend",
+        n_reports=7,
+        churn=0.02,
+    ),
+    "yes 20 % to 25 %, overlap 1": Cell(
+        values=("true", "false"), shares=yes_and_no(0.2, 0.25), params=YES, overlap=1.0
+    ),
+    "yes 5 % to 10 %, overlap 1": Cell(
+        values=("true", "false"), shares=yes_and_no(0.05, 0.1), params=YES, overlap=1.0
+    ),
+    "yes 20 %, unchanged, overlap 1": Cell(
+        values=("true", "false"), shares=yes_and_no(0.2, 0.2), params=YES, overlap=1.0
+    ),
+    "yes 5 % to 3 %, slope of 12 weeks": Cell(
+        values=("true", "false"), shares=yes_and_no(0.05, 0.03, 12), params=YES, overlap="trend"
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One panel: intervals that hold the truth, of changed values and of all others.
+
+    `squares` are squared errors of the changed values over their variances; `false` is the false
+    share of what is called changed.
+    """
+
+    changed: list[bool]
+    others: list[bool]
+    squares: NDArray[np.float64]
+    false: float
+
+
+def ask(cell: Cell, counts: Sequence[Counts]) -> tuple[Panel, SampleContrast]:
+    """Return the panel of these samples, and its first contrast."""
+    candidates = [*cell.values, *ABSENT] if cell.params.encoding == "bloom" else None
+    if not isinstance(cell.overlap, str):
+        names = map(str, range(len(counts)))
+        samples = dict(zip(names, counts, strict=True))
+        panel = compare(samples, candidates, overlap=cell.overlap)
+        return panel, panel.contrasts[0]
+    weeks = [MONDAY + datetime.timedelta(7 * week) for week in range(len(counts))]
+    periods = tuple(
+        Period(first=first, last=first + datetime.timedelta(6), collections=(each,))
+        for first, each in zip(weeks, counts, strict=True)
+    )
+    panel = trend(
+        Released(metric="", first=weeks[0], last=periods[-1].last, periods=periods, withheld=()),
+        candidates,
+    )
+    return panel, panel.contrasts[0]
+
+
+def measure(cell: Cell, seed: int) -> Run:
+    """Draw a panel, and see which intervals hold the change of the population."""
+    counts = draw_panel(
+        cell.values,
+        cell.shares,
+        cell.params,
+        n_devices=cell.n_devices,
+        n_reports=cell.n_reports,
+        churn=cell.churn,
+        seed=seed,
+    )
+    panel, contrast = ask(cell, counts)
+    change = dict(zip(cell.values, contrast.weights @ cell.shares, strict=True))
+    true = np.array([change.get(name, 0.0) for name in panel.candidates])
+    holds = (contrast.ci_low <= true) & (true <= contrast.ci_high)
+    is_changed = np.abs(true) > 1e-9
+    false = contrast.changed & ~is_changed
+    return Run(
+        changed=holds[is_changed].tolist(),
+        others=holds[~is_changed].tolist(),
+        squares=((contrast.estimate - true) / contrast.std_error)[is_changed] ** 2,
+        false=float(false.sum() / max(contrast.n_changed, 1)),
+    )
+
+
+def measure_many(name: str, n_runs: int, pool: Executor | None = None) -> list[Run]:
+    """Measure n panels of a cell."""
+    work = partial(measure, CELLS[name])
+    return run_many(work, n_runs, pool) if pool else [work(seed) for seed in range(n_runs)]
+
+
+def changes(*, quick: bool) -> list[Table]:
+    """Count the intervals of changes that hold, where all samples have the same devices."""
+    rows: list[list[Number]] = []
+    with start_pool() as pool:
+        for name, cell in CELLS.items():
+            n_runs = 400 if len(cell.values) == 2 else 60
+            n_runs = n_runs // 20 if quick else n_runs
+            runs = measure_many(name, n_runs, pool)
+            changed = [holds for run in runs for holds in run.changed]
+            others = [holds for run in runs for holds in run.others]
+            rows.append(
+                [
+                    name,
+                    n_runs,
+                    float(np.mean(changed)) if changed else "",
+                    float(np.mean(others)) if others else "",
+                    float(np.mean([run.false for run in runs])),
+                ]
+            )
+    return [
+        Table(
+            title="changes: intervals at 95 % of devices that report in all samples",
+            columns=("panel", "collections", "changed hold", "others hold", "false share"),
+            rows=rows,
+            note="The truth is the change of the population. Wanted: .93 to .97 of the changed.",
+        )
+    ]
