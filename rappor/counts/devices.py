@@ -19,13 +19,14 @@ from __future__ import annotations
 
 import datetime
 import math
+import numbers
 from collections import Counter
 from collections.abc import Iterable
 from fractions import Fraction
 from typing import Final
 
 from rappor.ground.errors import ReportError
-from rappor.ground.ranges import check_number
+from rappor.ground.ranges import check_number, shown
 
 _MONTHS: Final = {"month": 1, "quarter": 3, "year": 12}
 
@@ -37,8 +38,10 @@ def check_squares(squares: object, n_reports: int) -> int | None:
     """
     if squares is None:
         return None
-    if isinstance(squares, bool) or not isinstance(squares, int):
-        raise ReportError(f"squares must be an integer or None, got {squares!r}")
+    # A sum over a data frame is an integer of numpy, which is no `int`.
+    if isinstance(squares, bool) or not isinstance(squares, numbers.Integral):
+        raise ReportError(f"squares must be an integer or None, got {shown(squares)}")
+    squares = int(squares)
     if not n_reports <= squares <= n_reports**2:
         raise ReportError(
             f"squares must be in [{n_reports}, {n_reports**2}], from one report a device to one "

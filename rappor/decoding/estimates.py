@@ -23,7 +23,7 @@ from rappor.ground.display import Displayed, draw
 from rappor.ground.errors import DecodeError
 from rappor.ground.files import saved
 from rappor.ground.plurals import counted
-from rappor.ground.ranges import shown
+from rappor.ground.ranges import check_number, check_weights, shown
 
 COLUMNS: Final = (
     "candidate",
@@ -214,8 +214,11 @@ class Estimates(Displayed):
         Raises
         ------
         DecodeError
-            A candidate has no row, or the counts do not say it (`Related.contrasts`).
+            A candidate has no row, the counts do not say it (`Related.contrasts`), or weights or
+            constant are no finite numbers, or all weights are 0.
         """
+        check_weights("weights", weights.values(), error=DecodeError)
+        check_number("constant", constant, "[-1e100, 1e100]", error=DecodeError)
         values = np.array(list(weights.values()), dtype=float)
         (value,), ((variance,),) = self.related.contrasts(
             self.places(weights), values[None], detected=detected

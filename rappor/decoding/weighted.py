@@ -23,6 +23,7 @@ from rappor.decoding.detection import Detection
 from rappor.decoding.diagnostics import Caution
 from rappor.decoding.estimates import Estimates
 from rappor.ground.errors import DecodeError
+from rappor.ground.ranges import check_weights, shown
 from rappor.protocol.encodings import encoding_of
 from rappor.protocol.segments import segment_name
 
@@ -125,8 +126,8 @@ def _check(segments: Mapping[str, Estimates], weights: Mapping[str, float]) -> N
             "segments and weights must have the same names, got only one of both for "
             f"{', '.join(missing[:5])}"
         )
-    values = list(weights.values())
-    if not all(each >= 0 for each in values) or not 0 < sum(values) < math.inf:
-        raise DecodeError("weights must be finite numbers of at least 0, and one of them more")
+    check_weights("weights", weights.values(), error=DecodeError)
+    if negative := [weight for weight in weights.values() if weight < 0]:
+        raise DecodeError(f"weights must be numbers of at least 0, got {shown(negative[0])}")
     if len({each.n_candidates for each in segments.values()}) > 1:
         raise DecodeError("segments must have been asked for the same candidates")

@@ -15,6 +15,10 @@ from rappor.ground.errors import ParamsError, RapporError
 _LONGEST: Final = 200
 """Characters of a refused value that a message shows."""
 
+LARGEST_WEIGHT: Final = 1e100
+"""Largest absolute weight of a sum of shares. The square of a weight times any variance then stays
+a finite number."""
+
 
 class _Interval(NamedTuple):
     low: float
@@ -35,6 +39,27 @@ def check_number(
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or value not in _parse(interval):
         _refuse(error, name, f"a number in {interval}", value)
+
+
+def check_weights(
+    name: str, values: Iterable[object], *, error: type[RapporError] = ParamsError
+) -> None:
+    """Raise `error` unless all values are finite numbers that can be squared, and one is not 0.
+
+    A sum with an infinite weight is no number, and a sum without weights is 0 without an error.
+    """
+    import numbers  # noqa: PLC0415 - a device, which has no weights, starts sooner
+
+    largest = 0.0
+    for value in values:
+        is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+        if not is_number or not abs(value) <= LARGEST_WEIGHT:  # type: ignore[arg-type]
+            _refuse(error, name, f"finite numbers of at most {LARGEST_WEIGHT:g}", value)
+        largest = max(largest, abs(float(value)))  # type: ignore[arg-type]
+    # The square of a smaller number is 0, and nothing can be divided by it.
+    if largest < 1 / LARGEST_WEIGHT:
+        least = f"numbers of which at least one is {1 / LARGEST_WEIGHT:g} or more from 0"
+        _refuse(error, name, least, largest)
 
 
 def check_integer(

@@ -20,8 +20,10 @@ from rappor.decoding.diagnostics import Caution
 from rappor.decoding.estimates import number_or_none
 from rappor.decoding.spreadsheet import csv_text
 from rappor.ground.display import Displayed, draw
+from rappor.ground.errors import DecodeError
 from rappor.ground.files import saved
 from rappor.ground.progress import Progress
+from rappor.ground.ranges import check_weights
 from rappor.panels.contrasts import Asked, SampleContrast, conclude
 from rappor.panels.levels import Levels
 from rappor.panels.samples import Samples
@@ -206,10 +208,14 @@ class Panel(Displayed):
         """Estimate a weighted sum of the samples' shares of every candidate.
 
         Each sample has one weight, 0 without reports. `changed` is decided over all candidates of
-        this contrast. Raises DecodeError where weights do not sum to 0 or do not fit the samples.
+        this contrast. Raises DecodeError where weights are no finite numbers, do not sum to 0 or do
+        not fit the samples.
         """
+        check_weights("weights", weights, error=DecodeError)
         given = np.asarray(weights, dtype=float)
-        found = self._samples.changes(given)
+        # Bounds on noise are absolute, as that of a share: weights of 1e-9 would be below them.
+        scale = float(np.abs(given).max())
+        found = self._samples.changes(given / scale).scaled(scale)
         asked = Asked.of("own", name, given)
         back = np.argsort(self._order)
         shares, detected = self.levels.proportion[:, back], self.levels.detected[:, back]

@@ -33,6 +33,16 @@ def counted(n_reports: int, squares: int | None = None) -> Counts:
     return Counts(PARAMS, [[0]], [n_reports], "page", squares)
 
 
+def test_sums_of_data_frames_are_squares() -> None:
+    """An integer of any type is one of Python; a truth value and a float are none."""
+    for kind in (np.int64, np.int32, np.uint64, np.uint16):
+        squares = counted(100, kind(250)).squares  # type: ignore[arg-type]
+        assert (squares, type(squares)) == (250, int)
+    for wrong in (True, np.True_, 250.0, np.float64(250), "250"):
+        with pytest.raises(ReportError, match="squares must be an integer or None"):
+            counted(100, wrong)  # type: ignore[arg-type]
+
+
 def of_each(reports: list[int]) -> Counts:
     return counted(sum(reports), sum(n * n for n in reports))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -120,7 +121,18 @@ def test_contrasts_that_the_counts_do_not_say_are_refused() -> None:
         (lambda: flags.difference("x", "y"), "how often two come together"),
         (lambda: describe_numbers(flags), "must be of buckets"),
         (lambda: weigh({"a": flags}, {"b": 1.0}), "must have the same names"),
-        (lambda: weigh({"a": flags}, {"a": 0.0}), "one of them more"),
+        (lambda: weigh({"a": flags}, {"a": 0.0}), "at least one is 1e-100 or more from 0, got 0"),
+        (lambda: weigh({"a": flags}, {"a": -1.0}), "must be numbers of at least 0, got -1.0"),
+        (lambda: weigh({"a": flags}, {"a": "1"}), "got '1'"),  # type: ignore[dict-item]
+        (lambda: strings.contrast({}), "at least one is 1e-100 or more from 0, got 0"),
+        *(
+            (lambda x=x: strings.contrast({names[0]: x}), "weights must be finite numbers")
+            for x in (math.nan, math.inf, -1e308, True, "1", None)
+        ),
+        *(
+            (lambda x=x: strings.contrast({names[0]: 1.0}, constant=x), "constant must be")
+            for x in (math.nan, math.inf, 1e308)
+        ),
         (lambda: weigh({"a": flags, "b": flags}, {"a": 1e308, "b": 1e308}), "must be finite"),
     ]
     for ask, reason in refused:

@@ -197,7 +197,16 @@ def test_weights_of_ones_own_are_a_contrast() -> None:
     inside = (each.ci_low <= truth(found)) & (truth(found) <= each.ci_high)
     assert inside.mean() > 0.7
     assert each.std_error.mean() < found.contrasts[1].std_error.mean()
-    for weights in ([0, 0, 0], [1, 1, -1], [1, -1]):
+    large = found.contrast([-1e90, 0, 1e90])
+    assert large.p_value == pytest.approx(found.contrasts[1].p_value, rel=1e-6)
+    sums: list[list[float]] = [[0, 0, 0], [1, 1, -1], [1, -1], []]
+    numbers: list[list[float]] = [
+        [math.nan, 0, 1],
+        [math.inf, 0, -1],
+        [1e200, 0, -1e200],
+        [1e-200, 0, -1e-200],
+    ]
+    for weights in (*sums, *numbers):
         with pytest.raises(DecodeError, match="weights must"):
             found.contrast(weights)
 
