@@ -18,4 +18,6 @@ def main() -> None:
         sys.exit(2)
     except KeyboardInterrupt:  # imports take a while
         sys.exit(130)
-    sys.exit(run())
+    from rappor.ground.streams import run_command
+
+    sys.exit(run_command("rappor", run))

@@ -96,6 +96,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
             raise
         # Commands import the analyst's packages when they run.
         return _fail(str(MissingExtraError("analysis")), USAGE)
+    except BrokenPipeError:  # the reader of standard output has gone: see `run_command`
+        raise
     except OSError as error:
         name = f"{error.filename}: " if error.filename else ""
         return _fail(f"{name}{error.strerror or error}", USAGE)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from typing import Final
@@ -30,6 +29,3 @@ def run(words: Sequence[str] | None = None) -> int:
     except RapporError as error:
         print(f"rappor-client: {error}", file=sys.stderr)  # noqa: T201 - a command's output
         return USAGE
-    except BrokenPipeError:  # the reader has closed the pipe
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return NOT_DONE

@@ -25,11 +25,20 @@ def manage(host: Host, words: Sequence[str], uses: Sequence[str]) -> int:
     chosen = _parser(host).parse_args(list(words))
     try:
         for line in chosen.run(host, chosen, uses):
-            print(line)
+            print(_encodable(line))
     except (OSError, RapporError) as error:
         print(f"{host.name} telemetry: {error}", file=sys.stderr)
         return 1
     return 0
+
+
+def _encodable(text: str) -> str:
+    """Return a text as the host's standard output can write it, other characters escaped.
+
+    The stream is the host's own, so it is not reconfigured.
+    """
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    return text.encode(encoding, "backslashreplace").decode(encoding)
 
 
 def _parser(host: Host) -> argparse.ArgumentParser:

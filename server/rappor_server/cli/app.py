@@ -69,6 +69,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return _FAILED
     except RapporError as error:
         return _fail(str(error))
+    except BrokenPipeError:  # the reader of standard output has gone: see `run_command`
+        raise
     except OSError as error:
         place = f"{error.filename}: " if error.filename else ""
         return _fail(f"{place}{error.strerror or error}")

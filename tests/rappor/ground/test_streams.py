@@ -1,0 +1,107 @@
+"""Standard output in other encodings, closed, without a reader, and on a full disk."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+REGISTRY = """[budget]
+total = 16
+
+[metrics.search_engine]
+description = "Where a typed 日本 query goes, naïvely"
+owner = "search-team@example.org"
+expires = 2099-12-31
+encoding = "bloom"
+profile = "balanced"
+epoch = "quarter"
+"""
+COMMANDS = {
+    "text": ("rappor", "collects", "--registry", "metrics.toml"),
+    "json": ("rappor", "collects", "--registry", "metrics.toml", "--json"),
+    "table": ("rappor", "privacy", "--registry", "metrics.toml", "search_engine"),
+    "help": ("rappor", "--help"),
+    "client": ("rappor_client", "preview", "metrics.toml", "search_engine", "x"),
+    "server": ("rappor_server", "check", "metrics.toml"),
+}
+"""Commands of all three programs; each succeeds."""
+
+
+def start(command: str, folder: Path, **settings: Any) -> subprocess.CompletedProcess[Any]:
+    """Run a command as its script does."""
+    (folder / "metrics.toml").write_text(REGISTRY, encoding="utf-8")
+    package, *words = COMMANDS[command]
+    program = f"import sys; from {package}.cli import main; sys.exit(main())"
+    env = os.environ | settings.pop("env", {})
+    start = settings.pop("before", ())
+    return subprocess.run(
+        [*start, sys.executable, "-c", program, *words],
+        cwd=folder, env=env, check=False, **{"stderr": subprocess.PIPE} | settings,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_encoding_takes_the_text(command: str, tmp_path: Path) -> None:
+    """What it does not have is escaped; the rest is as in UTF-8."""
+    expected = start(command, tmp_path, stdout=subprocess.PIPE, env={"PYTHONIOENCODING": "utf-8"})
+    assert expected.returncode == 0
+    others = ("cp1252", "shift_jis", "ascii") if command == "text" else ()
+    for encoding in ("latin-1", "cp437", *others):
+        ran = start(command, tmp_path, stdout=subprocess.PIPE, env={"PYTHONIOENCODING": encoding})
+        assert (ran.returncode, ran.stderr) == (0, b""), encoding
+        as_it_was = expected.stdout.decode()
+        written = ran.stdout.decode("utf-8" if b"\xe6\x97\xa5" in ran.stdout else encoding)
+        assert len(written.splitlines()) == len(as_it_was.splitlines())
+
+
+def close_both(ends: list[int]) -> dict[str, Any]:
+    """Return standard output that nobody reads."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    ends.append(writer)
+    return {"stdout": writer}
+
+
+def close_at_start(_: list[int]) -> dict[str, Any]:
+    """Return a shell that closes standard output before the program starts."""
+    return {"before": ["sh", "-c", 'exec "$0" "$@" >&-']}
+
+
+def fill_disk(ends: list[int]) -> dict[str, Any]:
+    """Return a disk that is full."""
+    if not Path("/dev/full").exists():
+        pytest.skip("there is no /dev/full")
+    ends.append(os.open("/dev/full", os.O_WRONLY))
+    return {"stdout": ends[-1]}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(
+    ("make", "code", "said"),
+    [
+        (close_at_start, 0, b""),
+        (close_both, 141, b""),
+        (fill_disk, 2, b"No space left on device\n"),
+    ],
+)
+def test_output_that_cannot_be_written_is_no_answer(
+    command: str,
+    make: Callable[[list[int]], dict[str, Any]],
+    code: int,
+    said: bytes,
+    tmp_path: Path,
+) -> None:
+    """No traceback, and never the exit code that means no."""
+    ends: list[int] = []
+    ran = start(command, tmp_path, **make(ends))
+    for end in ends:
+        os.close(end)
+    assert ran.returncode == code
+    assert ran.stderr.endswith(said)
+    assert ran.stderr.count(b"\n") == (code == 2)
