@@ -64,6 +64,8 @@ export interface MetricDocument {
   readonly expires: string;
   readonly epoch: Epoch;
   readonly interval: Interval;
+  /** Whether a recorded value must survive an end of the program at any time. */
+  readonly durable?: boolean;
   /** Threshold of the share of devices that take part. */
   readonly sample: number;
   readonly params: ParamsDocument;
@@ -131,12 +133,13 @@ export type SkipReason =
  *
  * - "recorded": the value is in memory or in the store. One event of the interval is reported.
  * - "skipped": the metric has no report, whatever the value is.
- * - "failed": the store does not respond and memory is full.
+ * - "failed": the store does not respond and memory is full; or, of a durable metric, the value is in memory
+ *   but not stored, because there is no storage that can be written at once.
  */
 export interface Outcome {
   readonly outcome: "recorded" | "skipped" | "failed";
   /** Empty for a recorded value. */
-  readonly reason: "" | SkipReason | "memory is full";
+  readonly reason: "" | SkipReason | "memory is full" | "not stored";
 }
 
 /** Reason why a flush ended. After the first three nothing is queued. */
@@ -265,7 +268,7 @@ export interface OpenOptions {
   uploadKey?: string;
   /** A transport of the program's own. */
   transport?: Transport;
-  /** Names of the metrics that this person refuses; ParamsError for a text. */
+  /** Names of the metrics that this person refuses; ParamsError for a text. Unknown names are logged. */
   optedOut?: Iterable<string>;
   /** A budget below the registry's total, in nats, for each year or for all years together. */
   budgetCap?: { total?: number; per?: "year" | "life" };

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
 import math
 import textwrap
@@ -16,10 +15,6 @@ from rappor.registry.registry import Registry
 from rappor.registry.sealed_json import sealed_json
 
 _WIDTH = 92
-_SOON = (
-    " is durable: a device in JavaScript stores it soon after record(), like every metric, so "
-    "reports of how a page ends may be lost"
-)
 
 
 @command(
@@ -46,12 +41,7 @@ def collects(
     if as_json:
         if names:
             raise click.UsageError("METRICS must be absent with --json: a registry is whole")
-        # A device in JavaScript records no metric at once.
-        late = {name: dataclasses.replace(each, durable=False) for name, each in registry.items()}
-        notices = {name: describe(metric) for name, metric in late.items()}
-        for name in notices:
-            if registry[name].durable:
-                click.echo(f"warning: {name}{_SOON}", err=True)
+        notices = {name: describe(metric) for name, metric in registry.items()}
         click.echo(sealed_json(registry, notices))
         return
     asked = dict.fromkeys(registry.metric(name).name for name in names or registry)

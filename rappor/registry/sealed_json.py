@@ -43,6 +43,7 @@ def _metric(metric: Metric, notice: str) -> _Document:
         "expires": metric.expires.isoformat(),
         "epoch": metric.epoch,
         "interval": metric.interval,
+        "durable": metric.durable,
         "sample": threshold(metric.sample),
         "params": json.loads(metric.params.to_json()),
         "fingerprint": metric.fingerprint,

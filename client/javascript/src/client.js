@@ -14,7 +14,7 @@ import { ParamsError, RapporError } from "./errors.js";
 import { httpTransport } from "./http_transport.js";
 import { indexedDbStore } from "./indexed_db_store.js";
 import { loadNormalizers } from "./normalizers.js";
-import { FAILED, RECORDED, skipped } from "./outcome.js";
+import { FAILED, NOT_STORED, RECORDED, skipped } from "./outcome.js";
 import { Preparation } from "./prepared.js";
 import { privacySpent } from "./privacy_spent.js";
 import { metricOf, readRegistry } from "./registry.js";
@@ -23,7 +23,7 @@ import { systemCoins } from "./responses.js";
 import { storeParams } from "./scopes.js";
 import { SECRET_BYTES, importSecret } from "./secret.js";
 import { dropMetrics, queuedCount, sentUploads } from "./spool.js";
-import { Damaged, count, newDevice } from "./state.js";
+import { Damaged, count, lostYear, newDevice } from "./state.js";
 import { stoppedUntil } from "./stops.js";
 import { tabsOf } from "./tabs.js";
 import { Uploader } from "./uploader.js";
@@ -106,8 +106,13 @@ export class Client {
     };
     checkSettings(this.#settings);
     check(typeof optedOut !== "string", "optedOut must be a list of names");
-    this.#deferred = new DeferredEvents(store);
-    for (const name of optedOut) this.#refuse(name);
+    const metrics = [...registry.metrics.values()];
+    this.#deferred = new DeferredEvents(store, metrics.some(({ durable }) => durable));
+    const refused = [...optedOut];
+    for (const name of refused) this.#refuse(name);
+    const unknown = metrics.length ? refused.filter((name) => !registry.metrics.has(name)) : [];
+    // The choice of a person has no effect if the name is misspelt, so the program hears of it.
+    if (unknown.length && options.consent) warn(`optedOut has names that no metric has: ${quoted(unknown)}`);
     this.#tabs = tabsOf(store.channel, (name) => (name ? this.#refuse(name) : this.#forget()));
     if (transport) {
       this.#uploader = new Uploader({
@@ -196,8 +201,9 @@ export class Client {
     this.#seq += 1;
     this.#inMemory.push(event);
     this.#commit();
-    if (globalThis.document?.hidden) this.#defer(); // a hidden page may end without a further event
-    return RECORDED;
+    // A hidden page may end without a further event. A durable metric survives an end at any time.
+    if (metric.durable || globalThis.document?.hidden) this.#defer();
+    return metric.durable && !this.#deferred.has(event) ? NOT_STORED : RECORDED;
   }
 
   /**
@@ -462,7 +468,8 @@ export class Client {
       (documents) => {
         if (!this.#consent) throw new IdentityChanged(); // consent was withdrawn meanwhile
         if (!documents.identity && !documents.device?.secretId) {
-          const device = newDevice(fresh.secretId, documents.device);
+          const lost = documents.device ? undefined : lostYear(documents, now);
+          const device = newDevice(fresh.secretId, documents.device ?? (lost ? { lost } : undefined));
           Object.assign(documents, { identity: fresh, device });
         }
         if (!documents.identity || !isSound(documents)) throw new Damaged();
@@ -613,7 +620,7 @@ export class Client {
     const now = this.#settings.clock();
     if (Math.abs(now - this.#warned) < WARN_EVERY) return;
     this.#warned = now;
-    console.warn(`rappor: ${text}`);
+    warn(text);
   }
 
   /** Forget the identity and all events, and send nothing more. */
@@ -636,6 +643,19 @@ export class Client {
     globalThis.removeEventListener?.("pagehide", this.#endPage);
     globalThis.document?.removeEventListener("visibilitychange", this.#defer);
   }
+}
+
+/** @param {string} text */
+function warn(text) {
+  console.warn(`rappor: ${text}`);
+}
+
+/**
+ * Return some names for a log line, quoted and shortened.
+ * @param {string[]} names
+ */
+function quoted(names) {
+  return names.slice(0, 5).map((name) => JSON.stringify(String(name).slice(0, 64)));
 }
 
 /**

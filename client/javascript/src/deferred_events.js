@@ -1,7 +1,8 @@
-// Deferred events: recorded events that a page could not store before it ended.
+// Deferred events: recorded events that a page could not store before it ended, and events of durable metrics
+// until they are stored.
 //
 // Only localStorage can be written synchronously, so a page that ends leaves its events there for the next
-// page of the origin. The text is enciphered under the secret of the device, so nobody can read a value in
+// page of the origin. On Node files take its place. The text is enciphered under the secret of the device, so nobody can read a value in
 // it. A page that ends cannot wait for a cipher: each text has a key stream of its own, which is computed
 // before it is needed and never used twice. All texts have the same length. A withdrawal removes them.
 
@@ -15,18 +16,25 @@ const TEXT_BYTES = 4096; // of one text, about 20 events
 const SPACE = 32;
 /** Key streams in memory: a page may record further events after it was hidden and while it ends. */
 const STREAMS = 4;
+/** The same with a durable metric, of which each event needs a stream until the next ones are computed. */
+const STREAMS_IF_BUSY = 32;
 
 /** The deferred events of the pages of one device. */
 export class DeferredEvents {
   /** @type {import("../index.js").PageStorage | undefined} */ #storage;
   #prefix;
+  #streams;
   /** @type {{ key: string, stream: Uint8Array }[]} */ #ready = [];
   /** @type {Map<string, RecordedEvent[]>} known texts whose events may not be in the store */
   #deferred = new Map();
 
-  /** @param {import("../index.js").Store} store */
-  constructor({ pageStorage, channel }) {
+  /**
+   * @param {import("../index.js").Store} store
+   * @param {boolean} [isBusy] whether each event of a durable metric needs a key stream
+   */
+  constructor({ pageStorage, channel }, isBusy = false) {
     this.#storage = pageStorage;
+    this.#streams = isBusy ? STREAMS_IF_BUSY : STREAMS;
     // JSON quotes the name, so the prefix of one device never begins the prefix of another one.
     this.#prefix = `rappor ${JSON.stringify(channel)} `;
   }
@@ -36,7 +44,7 @@ export class DeferredEvents {
    * @param {CryptoKey} secret
    */
   async prepare(secret) {
-    while (this.#storage && this.#ready.length < STREAMS) {
+    while (this.#storage && this.#ready.length < this.#streams) {
       const id = newId();
       this.#ready.push({ key: this.#prefix + id, stream: await keyStream(secret, id) });
     }
@@ -70,6 +78,14 @@ export class DeferredEvents {
       // The origin's quota is used up: the events are lost if the page ends.
     }
     return true;
+  }
+
+  /**
+   * Return whether an event is deferred.
+   * @param {RecordedEvent} event
+   */
+  has(event) {
+    return [...this.#deferred.values()].some((events) => events.includes(event));
   }
 
   /**

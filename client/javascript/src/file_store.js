@@ -1,7 +1,8 @@
-// The device's documents in one private file, for programs on Node. Several processes and threads
-// may share it: each change holds a lock beside it, reads the file, and puts a whole new file in its
-// place. A program that is killed may leave the lock and the new file, which holds the secret too:
-// `FILE.tmp`. Whoever holds the lock next, or looks, removes it.
+// The store of a program on Node: the documents in one private file, which processes and threads may share.
+//
+// Each change holds a lock, a file beside the store, reads the store and replaces it by a whole new file. A
+// program that is killed may leave the lock and `FILE.tmp`, the new file, which contains the secret. The next
+// owner of the lock, or the next reader, removes it.
 
 import { createHash, randomUUID } from "node:crypto";
 import {
@@ -14,6 +15,7 @@ import {
   lstatSync,
   mkdirSync,
   openSync,
+  readdirSync,
   readFileSync,
   readlinkSync,
   renameSync,
@@ -21,53 +23,54 @@ import {
   writeFileSync,
 } from "node:fs";
 import { hostname } from "node:os";
-import { dirname, resolve } from "node:path";
+import { basename, dirname, join, resolve } from "node:path";
 
 import { Damaged } from "./state.js";
 
 /** @typedef {import("../documents.js").Documents} Documents */
 
-const PATIENCE = 2000;
-const PAUSE = 5;
-const LONGEST_HELD = 10_000; // work under the lock does not wait for anything but the disk
+const PATIENCE = 2000; // milliseconds of waiting for the lock
+const PAUSE = 5; // milliseconds between two attempts
+const LONGEST_HELD = 10_000; // milliseconds; work under the lock waits for nothing but the disk
 const PRIVATE = 0o600;
-const PLAINLY = constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK; // no link, no wait
-const SEALED = /^(.*),"checksum":"([0-9a-f]{64})"}$/s;
+const PLAIN_FILE = constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK; // no link, no pipe
+const CHECKSUMMED = /^(.*),"checksum":"([0-9a-f]{64})"}$/s;
 
-/** Where a process's number means something: this machine, and on Linux this container. */
-export const PLACE = `${hostname()}${numbering()}`;
+/** Scope of process ids: this machine, and on Linux this container. */
+export const PLACE = `${hostname()}${pidNamespace()}`;
 
 /**
- * Name a file; it is created, with its folder, when it is first needed.
+ * Return a store in a file. The file and its folder are created at the first change.
  * @param {string} name
  * @returns {import("../index.js").Store}
  */
 export function fileStore(name) {
-  const path = resolve(name); // a program may change its folder
+  const path = resolve(name); // a program may change its working directory
   const fill = (/** @type {Documents} */ documents) =>
     locked(path, (holds) => replace(path, documents, true, holds));
   return {
     holdsKeys: false,
     channel: undefined,
+    pageStorage: filesBeside(path),
     read: async (names) => {
       if (existsSync(`${path}.tmp`)) await locked(path, () => {});
-      return chosen(readDocuments(path), names);
+      return pick(readDocuments(path), names);
     },
     update: (names, work, { strict = false } = {}) =>
       locked(path, (holds) => {
         const whole = readDocuments(path);
-        const documents = chosen(whole, names);
+        const documents = pick(whole, names);
         const result = work(documents);
-        replace(path, { ...whole, ...chosen(documents, names) }, strict, holds);
+        replace(path, { ...whole, ...pick(documents, names) }, strict, holds);
         return result;
       }),
     clear: async (documents) => {
-      textOf(path); // what is not the user's own is not replaced
+      textOf(path); // raises for a file that must not be replaced, such as another user's
       try {
         await fill(documents);
       } catch (error) {
-        if (isNamed(error, "TimeoutError")) throw error; // somebody holds the lock
-        rmSync(path, { force: true }); // a full disk has room for nothing else
+        if (isNamed(error, "TimeoutError")) throw error; // another process has the lock
+        rmSync(path, { force: true }); // a full disk has no room for a second file
         await fill(documents);
       }
     },
@@ -76,11 +79,44 @@ export function fileStore(name) {
 }
 
 /**
+ * Return a storage of texts in files beside a store, which are written synchronously.
+ * @param {string} path
+ * @returns {import("../index.js").PageStorage}
+ */
+function filesBeside(path) {
+  const prefix = `${basename(path)}.deferred-`;
+  const fileOf = (/** @type {string} */ key) => join(dirname(path), prefix + encodeURIComponent(key));
+  /** @type {string[]} keys of the last listing */
+  let keys = [];
+  return {
+    get length() {
+      const names = existsSync(dirname(path)) ? readdirSync(dirname(path)) : [];
+      const own = names.filter((name) => name.startsWith(prefix));
+      keys = own.map((name) => decodeURIComponent(name.slice(prefix.length)));
+      return keys.length;
+    },
+    key: (i) => keys[i] ?? null,
+    getItem: (key) => textOf(fileOf(key)) ?? null,
+    setItem: (key, text) => {
+      const file = openSync(fileOf(key), "wx", PRIVATE);
+      try {
+        writeFileSync(file, text);
+        fsyncSync(file);
+      } finally {
+        closeSync(file);
+      }
+      syncFolder(dirname(path));
+    },
+    removeItem: (key) => rmSync(fileOf(key), { force: true }),
+  };
+}
+
+/**
  * @param {Documents} whole
  * @param {(keyof Documents)[]} names
  * @returns {Documents}
  */
-function chosen(whole, names) {
+function pick(whole, names) {
   return Object.fromEntries(names.map((name) => [name, whole[name]]));
 }
 
@@ -91,28 +127,28 @@ function chosen(whole, names) {
 function readDocuments(path) {
   const text = textOf(path);
   if (text === undefined) return {};
-  const [, head, checksum] = SEALED.exec(text) ?? [];
+  const [, head, checksum] = CHECKSUMMED.exec(text) ?? [];
   if (!checksum || checksum !== checksumOf(`${head}}`)) throw new Damaged();
   return JSON.parse(`${head}}`, (_, value) => (value === null ? Infinity : value)); // as JSON writes it
 }
 
 /**
- * Return what a file of the user's own holds, undefined if there is none; it raises for a link, for
- * another user's file and for what is no plain file: its secret would be another's, or be kept twice.
+ * Return the text of a file, undefined if there is no file. A link, another user's file and anything but a
+ * plain file raise: their secret would be another user's, or would exist twice.
  * @param {string} path
  */
 function textOf(path) {
   let file;
   try {
-    file = openSync(path, PLAINLY);
+    file = openSync(path, PLAIN_FILE);
   } catch (error) {
     if (isCode(error, "ENOENT")) return undefined;
     throw error;
   }
   try {
-    const found = fstatSync(file);
-    const isOwn = found.uid === (process.getuid?.() ?? found.uid);
-    if (isOwn && found.isFile()) return readFileSync(file, "utf8");
+    const stats = fstatSync(file);
+    const isOwn = stats.uid === (process.getuid?.() ?? stats.uid);
+    if (isOwn && stats.isFile()) return readFileSync(file, "utf8");
   } finally {
     closeSync(file);
   }
@@ -125,11 +161,11 @@ function checksumOf(text) {
 }
 
 /**
- * Put a whole file in the place of another one.
+ * Replace the file of a store by a whole new file.
  * @param {string} path
  * @param {Documents} documents
  * @param {boolean} isStrict whether to wait for the disk
- * @param {() => boolean} holds tells whether the lock is held still
+ * @param {() => boolean} holds returns whether this process still has the lock
  */
 function replace(path, documents, isStrict, holds) {
   const isEmpty = Object.values(documents).every((document) => document === undefined);
@@ -143,7 +179,7 @@ function replace(path, documents, isStrict, holds) {
     if (holds()) rmSync(beside, { force: true });
     throw error;
   }
-  if (isStrict) settle(dirname(path));
+  if (isStrict) syncFolder(dirname(path));
 }
 
 /**
@@ -162,10 +198,10 @@ function write(path, text, isStrict) {
 }
 
 /**
- * Wait until a folder's names are on the disk, where the system has a way to.
+ * Wait until the names of a folder are on the disk, if the system supports it.
  * @param {string} path
  */
-function settle(path) {
+function syncFolder(path) {
   try {
     const folder = openSync(path, "r", PRIVATE);
     try {
@@ -174,12 +210,12 @@ function settle(path) {
       closeSync(folder);
     }
   } catch {
-    // Windows opens no folder
+    // Windows cannot open a folder
   }
 }
 
 /**
- * Run while no other process or thread does, with nothing left of one that was killed.
+ * Run under the lock, after the remains of a killed process are removed.
  * @template T
  * @param {string} path
  * @param {(holds: () => boolean) => T} work
@@ -206,7 +242,7 @@ async function locked(path, work) {
 }
 
 /**
- * Take the lock, or clear one away that a killed process has left.
+ * Take the lock if it is free. Remove the lock of a killed process, for the next attempt.
  * @param {string} lock
  * @param {string} owner
  */
@@ -223,7 +259,7 @@ function taken(lock, owner) {
     writeFileSync(file, owner);
     return true;
   } catch (error) {
-    rmSync(lock, { force: true }); // on a full disk it would be nobody's
+    rmSync(lock, { force: true }); // on a full disk the lock would have no owner
     throw error;
   } finally {
     closeSync(file);
@@ -237,18 +273,18 @@ function clearAbandoned(lock) {
   const away = `${lock}.old`;
   try {
     renameSync(lock, away);
-    if (ownerOf(away) !== owner) linkSync(away, lock); // another process was faster: give it back
+    if (ownerOf(away) !== owner) linkSync(away, lock); // it is the lock of another process by now: return it
   } catch {
-    // another process was faster
+    // another process has removed or taken the lock first
   } finally {
     rmSync(away, { force: true });
   }
 }
 
 /**
- * Return whether a lock's process has ended, or the lock is too old for one that works: a container
- * that is started anew has the numbers of the one that was killed, and a power loss may leave the
- * file empty.
+ * Return whether the process of a lock has ended, or whether the lock is too old for any work. Age is needed
+ * because a restarted container has the process ids of the killed one, and a power loss may leave the lock
+ * empty.
  * @param {string} lock
  * @param {string} [owner]
  */
@@ -258,7 +294,7 @@ function isAbandoned(lock, owner = "") {
     const age = Math.abs(Date.now() - lstatSync(lock).mtimeMs); // the clock may have been set
     return age > LONGEST_HELD || (place === PLACE && isEnded(Number(pid)));
   } catch {
-    return false; // it has gone
+    return false; // the lock is gone
   }
 }
 
@@ -277,12 +313,12 @@ function isEnded(pid) {
     process.kill(pid, 0);
     return false;
   } catch (error) {
-    return isCode(error, "ESRCH"); // not if it is no number
+    return isCode(error, "ESRCH"); // a text that is no number gives another error
   }
 }
 
-/** Name what numbers the processes of a container apart from another's, where the system tells. */
-function numbering() {
+/** Return the name of the namespace of process ids, empty where the system has none. */
+function pidNamespace() {
   try {
     return readlinkSync("/proc/self/ns/pid");
   } catch {

@@ -7,10 +7,21 @@
  * @returns {import("../index.js").Store & { documents: Documents }}
  */
 export function memoryStore() {
+  /** @type {Map<string, string>} */
+  const texts = new Map();
   /** @type {import("../index.js").Store & { documents: Documents }} */
   const store = {
     holdsKeys: true,
     channel: undefined,
+    pageStorage: {
+      get length() {
+        return texts.size;
+      },
+      key: (i) => [...texts.keys()][i] ?? null,
+      getItem: (key) => texts.get(key) ?? null,
+      setItem: (key, text) => void texts.set(key, text),
+      removeItem: (key) => void texts.delete(key),
+    },
     documents: {},
     read: async (names) => copyOf(store.documents, names),
     update: async (names, work) => {

@@ -12,5 +12,8 @@ export const RECORDED = Object.freeze({ outcome: "recorded", reason: "" });
  */
 export const skipped = (reason) => ({ outcome: "skipped", reason });
 
+/** @type {Outcome} a durable value is in memory only */
+export const NOT_STORED = Object.freeze({ outcome: "failed", reason: "not stored" });
+
 /** @type {Outcome} */
 export const FAILED = Object.freeze({ outcome: "failed", reason: "memory is full" });

@@ -1,9 +1,11 @@
 // The state of a device: plain records in a store, and the part of them that outlives an identity.
 
+import { yearOf } from "./calendar.js";
 import { ownEntry } from "./collections.js";
 import { reservedByYear } from "./reservation.js";
 
 /** @typedef {import("../documents.js").Device} Device */
+/** @typedef {import("../documents.js").Documents} Documents */
 
 /** The store contains a document that this client did not write. */
 export class Damaged extends Error {}
@@ -17,7 +19,7 @@ const MAX_PAGES = 50;
 /**
  * Return the records of a new identity. The nats that an earlier identity reserved stay.
  * @param {string} [secretId]
- * @param {Device} [earlier]
+ * @param {Partial<Device>} [earlier]
  * @returns {Device}
  */
 export function newDevice(secretId, earlier) {
@@ -35,6 +37,26 @@ export function newDevice(secretId, earlier) {
     sending: { failures: 0, asked: 0, pause: 0 },
     stopped: {},
   };
+}
+
+/**
+ * Return the year until whose end metrics are skipped, because identity and device are lost while other
+ * documents remain; undefined if there are no other documents. A spool or a log that names a later year than
+ * the clock shows that the clock is wrong now: the budget of the later year was used, too.
+ * @param {Documents} documents
+ * @param {number} now
+ */
+export function lostYear({ spool, log }, now) {
+  if (!spool && !log?.length) return undefined;
+  /** @type {import("../documents.js").Spool} */
+  const { reports, uploads, last } = { reports: [], uploads: [], last: {}, ...spool };
+  const times = [
+    ...reports.map(({ sendAfter }) => sendAfter),
+    ...uploads.map(({ first }) => first),
+    ...Object.values(last).map(([time]) => time),
+  ];
+  const days = (log ?? []).map(({ day }) => Number(day.slice(0, 4)));
+  return Math.max(yearOf(now), ...times.map(yearOf), ...days);
 }
 
 /**

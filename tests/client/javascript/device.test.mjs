@@ -33,7 +33,7 @@ import { newDevice } from "../../../client/javascript/src/state.js";
 import { importSecret } from "../../../client/javascript/src/secret.js";
 import { memoryStore } from "../../../client/javascript/testing.js";
 import { outcomeOf } from "./outcome.mjs";
-import { REGISTRY, metricOf, registryOf, registryOfWords } from "./registries.mjs";
+import { DURABLE, REGISTRY, metricOf, registryOf, registryOfWords } from "./registries.mjs";
 
 const DAY = 86_400;
 const NOON = Date.UTC(2026, 10, 18, 12) / 1000;
@@ -295,6 +295,41 @@ test("a collector that moves is not followed, and may name the date of the next 
   assert.ok(retryAfter > 500 && retryAfter <= 600, retryAfter);
   await assert.rejects(transport.send("{}"), TypeError);
   assert.deepEqual(paths, ["/a/v1/reports", "/a/v1/reports"]);
+});
+
+test("an address of the endpoint names its collector", async (t) => {
+  const paths = [];
+  const server = createServer((request, response) => {
+    paths.push(request.url);
+    response.end("{}");
+  });
+  t.after(() => server.closeAllConnections() ?? server.close());
+  await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
+  const url = `http://127.0.0.1:${server.address().port}`;
+  const ends = ["", "/", "/v1/reports", "/v1/reports/", "/a/v1/reports", "/a//v1/reports"];
+  for (const end of ends) await httpTransport(url + end).send("{}");
+  assert.deepEqual(paths, [...Array(4).fill("/v1/reports"), ...Array(2).fill("/a/v1/reports")]);
+});
+
+test("a date of Retry-After is UTC wherever the device is, also without a zone", async (t) => {
+  const date = new Date(Math.ceil(Date.now() / 1000) * 1000 + 600_000);
+  const [, day, month, year, time] = /, (\d+) (\w+) (\d+) (\S+) GMT/.exec(date.toUTCString());
+  const weekday = date.toUTCString().slice(0, 3);
+  const asctime = `${weekday} ${month} ${String(Number(day)).padStart(2)} ${time} ${year}`;
+  const forms = [date.toUTCString(), date.toUTCString().replace(" GMT", ""), asctime];
+  let form = "";
+  const server = createServer((_, response) => response.writeHead(503, { "Retry-After": form }).end());
+  t.after(() => server.closeAllConnections() ?? server.close());
+  await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
+  const transport = httpTransport(`http://127.0.0.1:${server.address().port}`);
+  const zone = process.env.TZ;
+  t.after(() => (zone === undefined ? delete process.env.TZ : (process.env.TZ = zone)));
+  for (process.env.TZ of ["UTC", "Asia/Tokyo", "America/New_York"]) {
+    for (form of forms) {
+      const { retryAfter } = await transport.send("{}");
+      assert.ok(retryAfter > 500 && retryAfter <= 602, `${form} ${process.env.TZ} ${retryAfter}`);
+    }
+  }
 });
 
 test("what a page has at hand and never sent is not in the log", async (t) => {
@@ -780,8 +815,8 @@ test("a page that ends leaves to the next one what is not stored, and nobody can
   assert.equal(text.length, Math.ceil((4096 * 4) / 3)); // whatever it is
   assert.ok(!Buffer.from(text, "base64url").includes("hidden"));
   store.update = update;
-  await open({ store });
-  await settled();
+  const { client } = await open({ store });
+  await client.queuedCount();
   assert.deepEqual(Object.values(store.documents.device.storedEvents), [2]);
   assert.equal(pages.size, 0);
 });
@@ -1462,4 +1497,85 @@ test("a metric may ask for domains, and a program may bring its own function", a
     }
     assert.equal(responses[0], responses[1]);
   }
+});
+
+test("a durable value survives a kill right after its recording, and another value does not", async (t) => {
+  const path = join(folder(t), "telemetry.json");
+  const program = new URL("killed.mjs", import.meta.url).pathname;
+  for (const name of ["page", "end"]) {
+    const run = promisify(execFile)(process.execPath, [program, path, name]);
+    const { signal, stdout } = await run.catch((error) => error);
+    assert.deepEqual([signal, stdout], ["SIGKILL", "recorded\n"]);
+  }
+  const files = () => readdirSync(join(path, "..")).filter((name) => name.includes("deferred"));
+  assert.equal(files().length, 1);
+  const text = readFileSync(join(path, "..", files()[0]), "utf8");
+  assert.ok(!Buffer.from(text, "base64url").includes("hidden"));
+  assert.equal(statSync(join(path, "..", files()[0])).mode & 0o777, 0o600);
+  const { client } = await open({ registry: DURABLE, store: fileStore(path) });
+  await client.queuedCount();
+  const { device } = JSON.parse(readFileSync(path, "utf8"));
+  assert.deepEqual(Object.values(device.pending).map(({ metric }) => metric), ["end"]);
+  assert.deepEqual(files(), []);
+});
+
+test("a durable value that is in memory only has failed, and is stored if the program goes on", async () => {
+  const { store, pages } = counted();
+  const { client } = await open({ store, registry: DURABLE });
+  store.pageStorage.setItem = () => {
+    throw new DOMException("full", "QuotaExceededError");
+  };
+  assert.deepEqual(client.record("end", "a"), { outcome: "failed", reason: "not stored" });
+  assert.equal(client.record("page", "a").outcome, "recorded");
+  await client.queuedCount();
+  assert.equal(Object.keys(store.documents.device.pending).length, 2);
+  assert.equal(pages.size, 0);
+});
+
+test("a withdrawal removes the durable values that are not in the store yet", async (t) => {
+  const path = join(folder(t), "telemetry.json");
+  const { client } = await open({ registry: DURABLE, store: fileStore(path) });
+  assert.equal(client.record("end", "a").outcome, "recorded");
+  assert.equal(readdirSync(join(path, "..")).length, 2);
+  assert.deepEqual(await client.withdraw(), { done: true, secretGone: true, left: [] });
+  assert.ok(!readdirSync(join(path, "..")).some((name) => name.includes("deferred")));
+});
+
+test("a device whose state is lost waits for the end of the latest year that its spool or log names", async () => {
+  const uploads = [{ id: "i", body: "{}", metric: "page", attempts: 1, first: NOON, claimed: 0, backoff: 0 }];
+  const log = [{ day: "2026-11-18", id: "i", body: "{}", metric: "page", attempts: 1, status: "accepted" }];
+  const spool = (more) => ({ spool: { reports: [], uploads: [], last: {}, ...more } });
+  const named = [{ log }, spool({ uploads }), spool({ last: { page: [NOON, 0] } })];
+  const earlier = Date.UTC(2024, 5, 1) / 1000; // the clock of a device without a battery
+  console.warn = () => {};
+  try {
+    for (const documents of named) {
+      const store = Object.assign(memoryStore(), { documents });
+      const outcomes = [];
+      for (const year of [2024, 2025, 2026, 2027]) {
+        const clock = () => earlier + (year - 2024) * 366 * DAY;
+        const { client } = await open({ store, clock });
+        outcomes.push(await outcomeOf(client, "page", "a"));
+      }
+      assert.deepEqual(outcomes, ["budget", "budget", "budget", "recorded"]);
+    }
+    const { client } = await open({ clock: () => earlier });
+    assert.equal(await outcomeOf(client, "page", "a"), "recorded"); // nothing was lost
+  } finally {
+    console.warn = silently.warn;
+  }
+});
+
+test("a refused name that no metric has is logged once", async () => {
+  const lines = [];
+  console.warn = (text) => lines.push(text);
+  try {
+    const { client } = await open({ optedOut: ["pgae", "page", "Theme"] });
+    assert.equal(client.record("page", "a").reason, "opted out");
+    await open({ optedOut: ["page"] });
+    await open({ optedOut: ["pgae"], consent: false });
+  } finally {
+    console.warn = silently.warn;
+  }
+  assert.deepEqual(lines, ['rappor: optedOut has names that no metric has: "pgae","Theme"']);
 });

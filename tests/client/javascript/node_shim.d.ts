@@ -1,4 +1,4 @@
-// As much of Node as the file store uses, so that no package of types is needed.
+// Declarations of the parts of Node that the file store uses, so that no package of types is needed.
 
 declare module "node:crypto" {
   export function createHash(name: "sha256"): {
@@ -17,6 +17,7 @@ declare module "node:fs" {
   export function lstatSync(path: string): { mtimeMs: number };
   export function mkdirSync(path: string, options: { recursive: boolean; mode: number }): void;
   export function openSync(path: string, flags: string | number, mode?: number): number;
+  export function readdirSync(path: string): string[];
   export function readFileSync(file: string | number, encoding: "utf8"): string;
   export function readlinkSync(path: string): string;
   export function renameSync(from: string, to: string): void;
@@ -29,7 +30,9 @@ declare module "node:os" {
 }
 
 declare module "node:path" {
+  export function basename(path: string): string;
   export function dirname(path: string): string;
+  export function join(...parts: string[]): string;
   export function resolve(path: string): string;
 }
 

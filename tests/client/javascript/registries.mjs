@@ -54,3 +54,9 @@ export const REGISTRY = await registryOf(
   [metricOf("page", WORDS, { epoch: "year" }), metricOf("theme", THEMES, { epoch: "quarter" })],
   "28",
 );
+
+/** A registry of a durable metric and of another one. */
+export const DURABLE = await registryOf([
+  metricOf("end", WORDS, { epoch: "year", durable: true }),
+  metricOf("page", WORDS, { epoch: "year", durable: false }),
+]);

@@ -36,18 +36,14 @@ def test_collects_json_is_the_sealed_registry(shell: Shell) -> None:
     assert ok(shell("collects", "--registry", "metrics.toml", "--json")) == f"{sealed}\n"
 
 
-def test_collects_json_says_what_a_page_cannot_promise(shell: Shell) -> None:
-    """A durable metric is served to pages too; notice and warning are of what they can do.
-
-    Nothing bounds the loss of this one: the text says so, and JSON has a text for infinity.
-    """
+def test_collects_json_marks_a_durable_metric_and_a_total_without_limit(shell: Shell) -> None:
+    """A page stores a durable metric at once, too; JSON has a text for infinity."""
     (shell.place / "bare.toml").write_text(BARE)
     out = ok(shell("collects", "--registry", "bare.toml"))
     assert "written to the disk at once" in out
     assert out.splitlines()[-1].endswith("has no limit.")
     code, out, err = shell("collects", "--registry", "bare.toml", "--json")
-    assert (code, json.loads(out)["total"]) == (0, "Infinity")
-    assert err.startswith("warning: bare is durable: a device in JavaScript stores it soon after")
+    assert (code, json.loads(out)["total"], err) == (0, "Infinity", "")
     (metric,) = json.loads(out)["metrics"]
-    assert "written to the disk" not in metric["notice"]
-    assert "durable" not in metric
+    assert "written to the disk at once" in " ".join(metric["notice"].split())
+    assert metric["durable"] is True

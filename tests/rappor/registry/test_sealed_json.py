@@ -57,7 +57,7 @@ def test_an_entry_has_all_that_devices_need() -> None:
             "expires": "2999-01-01",
             "epoch": "quarter",
             "interval": "week",
-            "patterns": 1,
+            "durable": False,
             "sample": 1 << 31,
             "params": json.loads(metric.params.to_json()),
             "fingerprint": metric.fingerprint,
