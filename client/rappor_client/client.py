@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from rappor.ground.errors import MetricError, ParamsError, ReportError
+from rappor.protocol.wire import METRIC_NAME
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
 from rappor_client.budget import admission
@@ -107,12 +108,13 @@ class Client:
                 folder=place,
                 registry=_read(registry).in_segment(dict(chosen.segment)),
                 transport=_transport(collector, chosen.key),
-                opted_out=refused,
+                opted_out=frozenset(filter(METRIC_NAME.fullmatch, refused)),
                 policy=chosen,
             )
         )
         client._consent = consent
         if consent:
+            client._failures.tell_unknown(refused - frozenset(client.registry))
             client._begin(chosen.obstacle())
         return client
 

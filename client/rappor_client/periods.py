@@ -14,7 +14,7 @@ DAY: Final = 24 * HOUR
 WEEK: Final = 7 * DAY
 
 _FIRST_DAY: Final = datetime.date(1970, 1, 1)
-_LAST: Final = (datetime.date(9999, 1, 1) - _FIRST_DAY).days * DAY
+LAST: Final = (datetime.date(9999, 1, 1) - _FIRST_DAY).days * DAY
 _MONDAY: Final = 4 * DAY  # 1970 began on a Thursday
 _INTERVALS: Final[Mapping[str, tuple[float, float]]] = {
     "day": (DAY, 0.0),
@@ -33,7 +33,7 @@ def bounded(clock: Clock) -> Clock:
 
     def read() -> float:
         now = clock()
-        return min(max(now, 0.0), _LAST) if now == now else 0.0  # noqa: PLR0124  (only NaN is not)
+        return min(max(now, 0.0), LAST) if now == now else 0.0  # noqa: PLR0124  (only NaN is not)
 
     return read
 

@@ -12,7 +12,6 @@ from typing import Final, Literal
 from rappor.ground.errors import ParamsError
 from rappor.ground.ranges import check_choice, check_integer
 from rappor.protocol.randomizer import Coins, system_coins
-from rappor.protocol.wire import METRIC_NAME
 from rappor.registry.registry import Registry
 from rappor_client.network.transport import Transport
 from rappor_client.periods import Clock
@@ -121,13 +120,10 @@ def check_consent(consent: object) -> None:
 
 
 def read_names(what: str, names: Iterable[str]) -> frozenset[str]:
-    """Return those of the names that a metric can have.
-
-    Raises ParamsError for what are no names; one text would read as letters.
-    """
+    """Return a set of names; ParamsError for a text, which would be read as its letters."""
     if isinstance(names, str):
         raise ParamsError(f"{what} must be a collection of names, got one text")
     known = frozenset(names)
     if not all(isinstance(name, str) for name in known):
         raise ParamsError(f"{what} must be a collection of names, got something else in it")
-    return frozenset(filter(METRIC_NAME.fullmatch, known))
+    return known

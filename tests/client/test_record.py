@@ -222,6 +222,17 @@ def test_opting_out_at_opening(home: Home) -> None:
     assert client.record("new", "x") == Outcome.KEPT
 
 
+def test_a_refused_name_that_no_metric_has_is_logged_once(
+    home: Home, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One line for all of them, also for names that no metric can have; none without consent."""
+    home.open(metric_of(), opted_out={"pgae", "page", "Theme \n" + 100 * "x", "\ud800"}).close()
+    home.open(metric_of(), opted_out={"page"}).close()
+    home.open(metric_of(), opted_out={"pgae"}, consent=False).close()
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line.endswith(f"no metric has: 'Theme \\n{57 * 'x'}', 'pgae', '\\ud800'")
+
+
 # Surroundings
 
 

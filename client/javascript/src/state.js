@@ -1,6 +1,6 @@
 // The state of a device: plain records in a store, and the part of them that outlives an identity.
 
-import { yearOf } from "./calendar.js";
+import { WEEK, yearOf } from "./calendar.js";
 import { ownEntry } from "./collections.js";
 import { reservedByYear } from "./reservation.js";
 
@@ -51,7 +51,7 @@ export function lostYear({ spool, log }, now) {
   /** @type {import("../documents.js").Spool} */
   const { reports, uploads, last } = { reports: [], uploads: [], last: {}, ...spool };
   const times = [
-    ...reports.map(({ sendAfter }) => sendAfter),
+    ...reports.map(({ sendAfter }) => sendAfter - WEEK), // at most a week after the report was finished
     ...uploads.map(({ first }) => first),
     ...Object.values(last).map(([time]) => time),
   ];

@@ -18,7 +18,7 @@ from typing import Final
 from rappor_client.budget import remainder
 from rappor_client.budget.reservation import Reserved
 from rappor_client.budget.state import State
-from rappor_client.folder import copies
+from rappor_client.folder import copies, spool
 from rappor_client.folder.copies import Sealed
 from rappor_client.folder.own_folder import BUSY_SECONDS, NAME, BusyError, OwnFolder
 from rappor_client.folder.place import ForeignError, close_all
@@ -99,8 +99,13 @@ class Identity:
             return _newest(self.folder) or self._lost()
 
     def _lost(self) -> tuple[int, State, Sealed]:
-        """Go on with a new secret, silent as long as the old one may have spent something."""
-        year = day_of(self._clock()).year
+        """Go on with a new secret; metrics are skipped while the old one may have spent budget.
+
+        A spool that names a later year than the clock shows that the clock is wrong now, and that
+        budget of the later year was used.
+        """
+        spools = self.folder.path.glob(f"{_SPOOL}*{_ENDING}")
+        year = max(day_of(self._clock()).year, *map(spool.latest_year, spools), 0)
         years = {**remainder.read_years(self._host, year), year: math.inf}
         state = State.fresh(Reserved.of_earlier(years, is_for_life=True))
         text = state.to_text()

@@ -12,7 +12,7 @@ import errno
 import sqlite3
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +20,9 @@ from rappor.ground.errors import FileError, MetricError, RapporError
 from rappor_client.folder.forking import Shared, unforked
 
 _QUIET_SECONDS: Final = 60.0
+_SHOWN_NAMES: Final = 5
+_SHOWN_LETTERS: Final = 64
+"""Largest number of names in one log line, and of letters of each name."""
 _PRIMARY: Final = 0xFF
 """The bits of an extended result code of SQLite that hold the primary one."""
 _OF_THE_SYSTEM: Final = frozenset(
@@ -75,6 +78,12 @@ class Failures(Shared):
             self._warn(kind, "telemetry is wrong: %s", error)
         else:
             self._warn(f"{kind} {metric}", "telemetry is wrong: metric %s: %s", metric, error)
+
+    def tell_unknown(self, names: Iterable[str]) -> None:
+        """Log refused names that no metric has: the choice of the person has no effect there."""
+        shown = ", ".join(ascii(name[:_SHOWN_LETTERS]) for name in sorted(names)[:_SHOWN_NAMES])
+        if shown:
+            self._warn("opted_out", "telemetry: opted_out has names that no metric has: %s", shown)
 
     def _warn(self, kind: str, text: str, *parts: object) -> None:
         """Log a line, unless one of its kind was logged in the last minute."""

@@ -7,17 +7,19 @@ fails waits while others go. Those that have left stay in a log, which forgets t
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sqlite3
 from collections.abc import Collection
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from rappor.protocol.params import Params
 from rappor.protocol.wire import Report, Upload, decode_base64url
 from rappor_client.folder.counters import count, kept_params
 from rappor_client.folder.failures import DamagedError
-from rappor_client.periods import DAY, day_of
+from rappor_client.periods import DAY, LAST, day_of
 from rappor_client.settings import SpoolLimits
 
 CLAIM_SECONDS: Final = 2.0
@@ -209,6 +211,26 @@ def _drop(db: sqlite3.Connection, status: str, condition: str, *values: str) -> 
     n_dropped += db.execute(query, (status, *values)).rowcount
     if n_dropped:
         count(db, status, n_dropped)
+
+
+def latest_year(path: Path) -> int:
+    """Return the latest year in which a spool was certainly used, 0 if it cannot be read.
+
+    Attempts and open intervals have a date. A finished report leaves within a week after its
+    interval, so `due` names a time at most a week too late.
+    """
+    times = """
+        SELECT max(first_attempt) FROM report UNION ALL SELECT max(due) - ? FROM report
+        UNION ALL SELECT max(ends - seconds) FROM held
+    """
+    try:
+        with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as db:
+            found = [time for (time,) in db.execute(times, (7 * DAY,))]
+    except sqlite3.Error:  # a spool that is damaged, or no database at all
+        return 0
+    # A damaged spool may have a text or a number that no calendar has in the place of a time.
+    plausible = [time for time in found if isinstance(time, float) and 0 <= time < LAST]
+    return max((day_of(time).year for time in plausible), default=0)
 
 
 def _not_of(names: Collection[str]) -> str:
