@@ -335,6 +335,10 @@ class Counts:  # noqa: PLW1641  (equal by value, so it is no key)
 
 def _whole_numbers(name: str, table: ArrayLike, shape: tuple[int, ...]) -> NDArray[np.int64]:
     """Return a read-only int64 copy of a table of non-negative whole numbers."""
+    rows = table if isinstance(table, list | tuple) else [table]
+    if any(isinstance(row, np.ma.MaskedArray) for row in rows):
+        # numpy would take the numbers under the mask, which somebody has declared invalid.
+        raise ReportError(f"{name} must not be a masked array: fill or leave out what it masks")
     array = np.asarray(table)
     if array.shape != shape:
         raise ReportError(f"{name} must have shape {shape}, got {array.shape}")

@@ -133,6 +133,11 @@ def _rests(joint: Joint, rows: Integers) -> tuple[Rest, ...]:
     )
 
 
+_FARTHEST: Final = 1e6
+"""Standard errors beyond which a null tail has no end: all candidates set all bits, so that nothing
+tells a string that is no candidate from theirs."""
+
+
 def normal_interval(
     estimate: Floats, apart: Floats, upper: NullTail, *, devices: float
 ) -> Interval:
@@ -156,6 +161,9 @@ def normal_interval(
 
     def interval(error: float) -> tuple[Floats, Floats]:
         reach = float(-special.ndtri(error / 2))
-        return end(-max(reach, upper.quantile(error / 2))), end(reach)
+        lower_reach = max(reach, upper.quantile(error / 2))
+        if lower_reach > _FARTHEST:  # the square of a longer one would overflow
+            return np.minimum(estimate, 0.0) - 1.0, end(reach)
+        return end(-lower_reach), end(reach)
 
     return interval

@@ -7,6 +7,9 @@ import io
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+_MARK: Final = "'"
+"""Stands before a text that a spreadsheet would compute, which shows the text without it."""
+
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 """How texts begin that spreadsheets compute, also in full width."""
 
@@ -14,7 +17,9 @@ _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\u
 def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
     """Return the rows as CSV with a header; columns that a row does not have are empty.
 
-    A text that a spreadsheet would compute as a formula has an apostrophe before it. A row with a
+    A text that a spreadsheet would compute as a formula has an apostrophe before it, and so has one
+    that begins with an apostrophe. So two texts never become one: whoever reads the table takes
+    one apostrophe away from every text that begins with one. A row with a
     carriage return, which Python's writer leaves bare, has all its fields in quotes.
     """
     text = io.StringIO()
@@ -29,4 +34,5 @@ def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
 
 
 def _shown(field: Any) -> Any:
-    return f"'{field}" if isinstance(field, str) and field.startswith(_FORMULA) else field
+    is_marked = isinstance(field, str) and field.startswith((*_FORMULA, _MARK))
+    return f"{_MARK}{field}" if is_marked else field

@@ -80,6 +80,11 @@ class _Tally:
     def add_upload(self, body: bytes, line: int) -> None:
         self._n_uploads += 1
         try:
+            if body.startswith(b"["):
+                raise ReportError(
+                    "an upload must be a JSON object in a line, got an array: pandas writes lines "
+                    'with to_json(orient="records", lines=True)'
+                )
             upload_id, reports = parse_upload(body, self._find)
             if self._is_fresh(upload_id, body):
                 for report in reports:

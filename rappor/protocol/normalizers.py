@@ -88,7 +88,12 @@ def _nfd(text: str) -> str:
 
 
 def _casefold(text: str) -> str:
-    return _nfc(_nfc(text).casefold())
+    """Fold case as in Unicode's definition D145: of the decomposed text, composed at the end.
+
+    The composed text has U+0345, which folds to the letter iota, before another mark in some
+    spellings and after it in others. Decomposed, all of them have one order.
+    """
+    return _nfc(_nfd(text).casefold())
 
 
 def _host(text: str) -> str:

@@ -17,7 +17,8 @@ const INNER = /(?![\x1c-\x1f\x85])[\S\ufeff](?:[^]*(?![\x1c-\x1f\x85])[\S\ufeff]
 const REWRITES = {
   none: (text) => text,
   nfc: (text) => text.normalize(),
-  casefold: (text) => Array.from(text.normalize(), folded).join("").normalize(),
+  // Decomposed first, as Unicode's D145 says: U+0345 becomes a letter, and marks must not pass it.
+  casefold: (text) => Array.from(text.normalize("NFD"), folded).join("").normalize(),
   strip: (text) => INNER.exec(text)?.[0] ?? "",
   host: needsTables,
   domain: needsTables,

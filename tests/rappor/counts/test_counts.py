@@ -505,3 +505,14 @@ def test_a_table_for_engines_names_its_parameters_in_every_row() -> None:
     for wrong in (["0" * 16] * 2, [counts.params.fingerprint, None]):
         with pytest.raises(FileError, match=r"params must be .* in every row"):
             Counts.from_arrow(table.add_column(0, "params", [wrong]))
+
+
+def test_masked_arrays_are_refused() -> None:
+    """Whole, in rows, and without anything masked: what a mask hides is no count."""
+    ones, reports = small().ones, small().reports
+    masked = np.ma.masked_array(ones, ones == 2)
+    for table in (masked, np.ma.masked_array(ones), [masked[0], masked[1]]):
+        with pytest.raises(ReportError, match="ones must not be a masked array"):
+            Counts(PARAMS, table, reports)
+    with pytest.raises(ReportError, match="reports must not be a masked array"):
+        Counts(PARAMS, ones, np.ma.masked_array(reports))

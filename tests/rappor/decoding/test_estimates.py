@@ -87,10 +87,11 @@ def test_csv_reads_back(estimates: Estimates, tmp_path: Any) -> None:
 
 def test_csv_holds_no_formula() -> None:
     """What a spreadsheet would compute has an apostrophe before it; other columns are numbers."""
-    formulas = ["=1+1", "+1", "-1", "@SUM(A1)", "\tx", "\uff1d1"]
+    formulas = ["=1+1", "'=1+1", "''=1+1", "+1", "-1", "@SUM(A1)", "\tx", "\uff1d1", "'", "'tis"]
     text = decode(counted(n=1000), [*formulas, "plain"]).to_csv()
     cells = {row["candidate"] for row in csv.DictReader(io.StringIO(text, newline=""))}
     assert cells == {f"'{each}" for each in formulas} | {"plain"}
+    assert {cell.removeprefix("'") for cell in cells} == {*formulas, "plain"}
 
 
 def test_frames_have_the_columns(estimates: Estimates) -> None:

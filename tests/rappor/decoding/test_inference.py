@@ -12,6 +12,7 @@ from rappor.decoding.decoder import decode
 from rappor.decoding.detection import Detection
 from rappor.decoding.inference import normal_interval
 from rappor.decoding.significance import normal_tail
+from rappor.ground.errors import RapporError
 from rappor.protocol.params import Params
 from rappor.simulation.collection import simulate_counts
 from rappor.simulation.population import Population
@@ -80,3 +81,21 @@ def test_many_reports_do_count_the_absent_strings() -> None:
     counts = simulate_counts(Population(["a", "b"], [1, 1]), params, n_reports=100, seed=1)
     asked = Detection(correction="adaptive")
     assert decode(counts, ["a", "b"], detection=asked).detection == asked
+
+
+@pytest.mark.parametrize(("k", "h", "m"), [(2, 4, 4), (4, 16, 2), (8, 8, 4), (16, 16, 2)])
+@pytest.mark.parametrize("n", [5, 50])
+def test_candidates_that_set_all_bits_say_nothing(k: int, h: int, m: int, n: int) -> None:
+    """A sentence, or an interval that excludes no share below; numbers in either case."""
+    params = Params(k=k, h=h, m=m, f=0.4, p=0.2, q=0.8)
+    population = Population(["a", "b", "c"], [5, 3, 2])
+    counts = simulate_counts(population, params, n_reports=100_000, seed=1)
+    try:
+        estimates = decode(counts, ["a", "b", "c", *(f"w{i}" for i in range(n))])
+    except RapporError:
+        return
+    for row in estimates.rows():
+        low = -np.inf if row["ci_low"] is None else row["ci_low"]
+        high = np.inf if row["ci_high"] is None else row["ci_high"]
+        assert low <= high
+        assert not row["candidate"].startswith("w") or low <= 0

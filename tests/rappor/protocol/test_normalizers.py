@@ -164,3 +164,20 @@ def test_each_knows_another_spelling_that_it_undoes(name: str) -> None:
         respelled = NORMALIZERS[name].respell(text)
         assert normalize(name, respelled) == normalize(name, text)
     assert (NORMALIZERS[name].respell("caf\u00e9.com") == "caf\u00e9.com") == (name == "none")
+
+
+def test_case_folds_alike_for_every_spelling_with_a_subscript_iota() -> None:
+    """Composed, decomposed and in title case, with another mark after it; and it folds once."""
+    letters = [chr(code) for code in range(0x370, 0x2000)]
+    with_iota = [text for text in letters if "\u0345" in unicodedata.normalize("NFD", text)]
+    assert len(with_iota) > 50
+    for letter in with_iota:
+        for mark in ("", "\u0301", "\u0313", "\u0342"):
+            texts = [letter + mark, letter.title() + mark] if len(letter.title()) == 1 else [letter]
+            spellings = [unicodedata.normalize("NFC", text) for text in texts]
+            spellings += [unicodedata.normalize("NFD", text) for text in texts]
+            folded = {normalize("casefold", text) for text in (*texts, *spellings)}
+            assert len(folded) == 1, (letter, mark)
+            assert {normalize("casefold", text) for text in folded} == folded
+    title = unicodedata.normalize("NFD", "\u1ff7").replace("\u03c9", "\u03a9")
+    assert normalize("casefold", "\u1ff7") == normalize("casefold", title)
