@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
-import re
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote, urlencode
@@ -14,22 +12,14 @@ from urllib.parse import quote, urlencode
 from rappor.counts.calendar import STRETCHES
 from rappor.counts.released import Released
 from rappor.ground.errors import CollectorError, FileError, ParamsError
-from rappor.ground.progress import Progress, no_progress
 from rappor.ground.ranges import check_choice
 from rappor.remote.exchange import Ask, Exchange, HttpExchange, Response, problem_of
 from rappor.remote.token import check_token
 
 _SECONDS: Final = 300.0
-"""For one exchange: a year of days takes a collector less than a minute."""
+"""How long one exchange may take. A collector limits an estimate to a minute, beside its queue."""
 
-_WAIT: Final = 30.0
-"""Seconds that a collector may take for estimates before they become a job."""
-
-_ASK_AGAIN: Final = 1.0
-"""Seconds between two questions about a job, as collectors ask for."""
-
-_JOB: Final = re.compile(r"/v1/analyses/[0-9a-f]{32}")
-_OK, _ACCEPTED, _NO_CONTENT, _NOT_FOUND = 200, 202, 204, 404
+_OK: Final = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,70 +54,6 @@ class RemoteMetric:
         return sum(day.reports for day in self.days)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobStatus:
-    """How far a job is: "waiting", "running" with its step and seconds, "done", "failed" and why.
-
-    `seconds` count from when it began to run.
-    """
-
-    state: str
-    step: str
-    seconds: float
-    detail: str
-
-
-class Job:
-    """Estimates that a collector makes; as a context it is cancelled where the block raises."""
-
-    def __init__(self, collector: Collector, path: str, document: dict[str, Any] | None) -> None:
-        """Take the job's path, or its result if that is there already."""
-        self._collector = collector
-        self._path = path
-        self._document = document
-
-    def __enter__(self) -> Job:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is not None:
-            self.cancel()
-
-    def status(self) -> JobStatus:
-        """Ask how far it is."""
-        if self._document is not None:
-            return JobStatus(state="done", step="", seconds=0.0, detail="")
-        found = _document(self._collector.ask("GET", self._path, _OK))
-        try:
-            return JobStatus(
-                state=str(found["state"]),
-                step=str(found["step"]),
-                seconds=float(found["seconds"]),
-                detail=str(found["detail"]),
-            )
-        except (KeyError, TypeError, ValueError):
-            raise _foreign() from None
-
-    def result(self, *, progress: Progress = no_progress) -> dict[str, Any]:
-        """Wait for the estimates: the object that `rappor decode --json` prints.
-
-        Raises CollectorError if the job has failed, or is no longer kept.
-        """
-        while self._document is None:
-            answer = self._collector.ask("GET", f"{self._path}/result", _OK, _ACCEPTED)
-            if answer.status == _OK:
-                self._document = _document(answer)
-                break
-            progress(str(_document(answer).get("step", "")) or "waiting", 0, None)
-            self._collector.sleep(_ASK_AGAIN)
-        return self._document
-
-    def cancel(self) -> None:
-        """End the job; nothing happens if it is over."""
-        if self._document is None:
-            self._collector.ask("DELETE", self._path, _NO_CONTENT, _NOT_FOUND)
-
-
 class Collector:
     """A collector that an analyst reads from.
 
@@ -144,12 +70,10 @@ class Collector:
         token: str,
         *,
         transport: Exchange | None = None,
-        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         """Check the address and the token; nothing is sent yet."""
         self._token = check_token(token)
         self._transport = transport or HttpExchange(url)
-        self.sleep = sleep
 
     def __repr__(self) -> str:
         """Name the transport; the token is never shown."""
@@ -187,15 +111,23 @@ class Collector:
         except FileError as error:
             raise CollectorError(f"the collector's counts cannot be read: {error.reason}") from None
 
-    def start(
+    def estimates(
         self,
         metric: str,
         candidates: Iterable[str] | None = None,
         first: datetime.date | None = None,
         last: datetime.date | None = None,
         **options: Any,
-    ) -> Job:
-        """Ask for estimates, which the collector makes; see `estimates`."""
+    ) -> dict[str, Any]:
+        """Let the collector estimate how many reports contain each candidate, and wait for it.
+
+        An interrupted wait closes the connection, which cancels the computation.
+
+        Candidates are the metric's own if omitted; `options` are level, correction, confidence,
+        distribution and all. Returns the object that `rappor decode --json` prints.
+        `decode(collector.counts(...).collections, ...)` makes the same estimates here, as a record
+        with charts and a page.
+        """
         body: dict[str, Any] = {"all": True} | _days(first, last) | options
         if candidates is not None:
             body["candidates"] = _strings(candidates)
@@ -203,49 +135,21 @@ class Collector:
             "POST",
             f"{_path(metric)}/estimates",
             _OK,
-            _ACCEPTED,
             body=json.dumps(body).encode(),
-            headers={
-                "Content-Type": "application/json",
-                "Prefer": f"respond-async, wait={_WAIT:g}",
-            },
+            headers={"Content-Type": "application/json"},
         )
-        if answer.status == _OK:
-            return Job(self, "", _document(answer))
-        path = answer.headers.get("location", "")
-        if not _JOB.fullmatch(path):
-            raise _foreign()
-        return Job(self, path, None)
-
-    def estimates(
-        self,
-        metric: str,
-        candidates: Iterable[str] | None = None,
-        first: datetime.date | None = None,
-        last: datetime.date | None = None,
-        *,
-        progress: Progress = no_progress,
-        **options: Any,
-    ) -> dict[str, Any]:
-        """Let the collector estimate how many reports hold each candidate, and wait for it.
-
-        Candidates are the metric's own if omitted; `options` are level, correction, confidence,
-        distribution and all. Returns the object that `rappor decode --json` prints.
-        `decode(collector.counts(...).collections, ...)` makes the same estimates here, as a record
-        with charts and a page.
-        """
-        with self.start(metric, candidates, first, last, **options) as job:
-            return job.result(progress=progress)
+        return _document(answer)
 
     def ask(
         self,
         method: str,
         path: str,
-        *expected: int,
+        expected: int = _OK,
+        *,
         body: bytes | None = None,
         headers: dict[str, str] | None = None,
     ) -> Response:
-        """Send a request; CollectorError unless the answer has an expected status."""
+        """Send a request; CollectorError unless the answer has the expected status."""
         named = {"Authorization": f"Bearer {self._token}", "Accept": "application/json"}
         answer = self._transport(
             Ask(
@@ -256,7 +160,7 @@ class Collector:
                 seconds=_SECONDS,
             )
         )
-        if answer.status not in expected:
+        if answer.status != expected:
             raise problem_of(answer)
         return answer
 

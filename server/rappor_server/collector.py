@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Concatenate, Final, ParamSpec, TypeVar
 
 from sqlalchemy import Engine
@@ -18,18 +19,20 @@ from rappor.decoding.detection import Detection
 from rappor.registry.metric import Metric
 from rappor_server import logs
 from rappor_server.activity import TICK_SECONDS, Activity
-from rappor_server.analysis.answers import Answers
-from rappor_server.analysis.candidate_sources import candidate_source
 from rappor_server.analysis.closing import earlier_of_clocks, keep_closing, metrics_due
-from rappor_server.analysis.jobs import Jobs
-from rappor_server.analysis.page_tasks import Asked, OverviewTask
-from rappor_server.analysis.worker import Limits, Pool
 from rappor_server.errors import SchemaError, StoreError
 from rappor_server.health import Health
 from rappor_server.ingest.accepted_params import AcceptedParams
 from rappor_server.ingest.validate import Submission, Suspicious, read_upload
 from rappor_server.input_files import InputFiles
 from rappor_server.prometheus import Metrics
+from rappor_server.queries.candidate_lists import CandidateLists
+from rappor_server.queries.candidate_sources import CandidateSource, find_candidates
+from rappor_server.queries.page_queries import OverviewQuery
+from rappor_server.queries.query import Subject
+from rappor_server.queries.result_files import ResultFiles
+from rappor_server.queries.results import Results
+from rappor_server.queries.worker import Limits, Pool
 from rappor_server.request_limits import AddressShare, BodyBudget, RateLimit
 from rappor_server.settings import Settings
 from rappor_server.storage.blocks import last_day, note_rules
@@ -69,12 +72,16 @@ class Collector:
         self.bodies = BodyBudget(settings.max_bodies, proxies=settings.proxies)
         self.health = Health()
         self.readers = _pool(
-            settings, "rappor-reader", settings.readers, module="rappor_server.analysis.tasks"
+            settings, "rappor-reader", settings.readers, module="rappor_server.queries.counts"
         )
         self._closer = _pool(settings, "rappor-closer", 1)
-        self.jobs = Jobs(
+        folder = Path(settings.analysis_folder)
+        self.lists = CandidateLists(folder / "lists", days=settings.list_days)
+        self.results = Results(
             _pool(settings, "rappor-decoder", settings.decoders, module="rappor.decoding.decoder"),
-            per_owner=settings.jobs_per_token,
+            self.look_up,
+            ResultFiles(folder / "results"),
+            per_owner=settings.queries_per_token,
         )
         self._look_ups = ThreadPoolExecutor(_LOOK_UPS, thread_name_prefix="rappor-look-up")
         self._probe = ThreadPoolExecutor(1, thread_name_prefix="rappor-probe")
@@ -87,7 +94,6 @@ class Collector:
         self.adopt(inputs or InputFiles.read(settings, today=today()))
         wait = functools.partial(wait_for_database, seconds=settings.database_seconds)
         self.engine = wait(lambda: open_checked(settings.database))
-        self.answers = Answers(self.jobs, self.look_up)
         self._receiver = Receiver(
             wait(lambda: open_inbox(self.engine)),
             fold_bytes=lambda *n: self.accepted_params.fold_bytes(*n),  # noqa: PLW0108 - may be others
@@ -121,8 +127,7 @@ class Collector:
         """Commit the uploads that wait, then close every part."""
         for task in self._tasks:
             task.cancel()
-        await self.answers.close()
-        self.jobs.close()
+        await self.results.close()
         await self._writer.close()
         await self._receiver.close()
         await self._folder.close()
@@ -162,18 +167,25 @@ class Collector:
         await self.look_up(note_rules, metrics, today)
         return await self.look_up(metrics_due, metrics, today)
 
-    async def overview(self, metric: Metric) -> OverviewTask:
-        """Return the question that a metric's page answers."""
+    async def find_candidates(self, metric: Metric, digest: str = "") -> CandidateSource | None:
+        """Return the list of a digest; else the registry's candidates, else the newest list."""
+        return await asyncio.to_thread(
+            find_candidates, metric, digest, registry=self.settings.registry, lists=self.lists
+        )
+
+    async def overview(self, metric: Metric) -> OverviewQuery:
+        """Return the query of a metric's page."""
         through = await self.look_up(last_day, metric, today=self.today())
-        source = await self.look_up(candidate_source, metric, "", registry=self.settings.registry)
-        asked = Asked(metric=metric, source=source, detection=Detection())
-        return OverviewTask(asked=asked, through=through)
+        source = await self.find_candidates(metric)
+        subject = Subject(metric=metric, source=source, detection=Detection())
+        return OverviewQuery(subject=subject, through=through)
 
     async def _prepare_overviews(self) -> None:
-        """Answer what the pages of metrics ask, where blocks were closed since the last answer."""
+        """Compute the overviews of metrics whose blocks were closed since; delete unused lists."""
+        await asyncio.to_thread(self.lists.delete_unused)
         metrics = list(self.accepted_params.registry.values())
         tasks = [await self.overview(each) for each in metrics if each.min_reports]
-        await self.answers.prepare(each for each in tasks if each.asked.can_be_answered)
+        await self.results.prepare(each for each in tasks if each.subject.has_candidates)
 
     def share_of_readers(self) -> AddressShare:
         """Return a share for what people send who read; half of the budget is left to devices."""

@@ -1,7 +1,7 @@
 """What the collector raises beyond the errors of `rappor`.
 
 RapporError
-|-- LimitError         there is as much of something as there may be
+|-- LimitError         a token has as many queries in progress as it may
 |-- StoreError         the database cannot answer; .retryable
 |   `-- SchemaError    the database is older or newer than this program
 |-- NotFoundError      there is nothing of the name that was given
@@ -30,7 +30,7 @@ class SchemaError(StoreError):
 
 
 class LimitError(RapporError):
-    """There is as much of something as there may be."""
+    """A token has as many queries in progress as it may."""
 
 
 class NotFoundError(RapporError):

@@ -27,6 +27,7 @@ from rappor_server.errors import LimitError, NotFoundError, StoreError
 Handler = Callable[[Request, Exception], Awaitable[Response]]
 
 RETRY_SECONDS: Final = 5
+_LIMIT_SECONDS: Final = 1.0
 MEDIA_TYPE: Final = "application/problem+json"
 
 
@@ -51,7 +52,7 @@ class ProblemDocument(msgspec.Struct, frozen=True):
 
 _STATUS: Final[tuple[tuple[type[RapporError], HTTPStatus], ...]] = (
     (ReportError, HTTPStatus.BAD_REQUEST),
-    (LimitError, HTTPStatus.CONFLICT),
+    (LimitError, HTTPStatus.TOO_MANY_REQUESTS),
     (StoreError, HTTPStatus.SERVICE_UNAVAILABLE),
     (MetricError, HTTPStatus.NOT_FOUND),
     (NotFoundError, HTTPStatus.NOT_FOUND),
@@ -65,8 +66,12 @@ _STATUS: Final[tuple[tuple[type[RapporError], HTTPStatus], ...]] = (
 def problem_of(error: RapporError) -> Problem:
     """Return the problem that an error becomes, with the error's own sentence."""
     status = next(status for kind, status in _STATUS if isinstance(error, kind))
-    waits = isinstance(error, StoreError) and error.retryable
-    return Problem(status, str(error), retry_after=RETRY_SECONDS if waits else None)
+    retry_after: float | None = None
+    if isinstance(error, StoreError) and error.retryable:
+        retry_after = RETRY_SECONDS
+    elif isinstance(error, LimitError):
+        retry_after = _LIMIT_SECONDS
+    return Problem(status, str(error), retry_after=retry_after)
 
 
 def render(problem: Problem) -> Response:

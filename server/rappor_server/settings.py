@@ -18,7 +18,7 @@ import click
 
 from rappor_server.errors import ConfigError
 from rappor_server.ingest.validate import Suspicious
-from rappor_server.storage.database import sqlite_url
+from rappor_server.storage.database import parse_url, sqlite_url
 
 _ADDRESS: Final = re.compile(r"(?:[^\s:]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}")
 _PATH: Final = click.Path()
@@ -162,8 +162,21 @@ class Settings:
     decode_bytes: int = _setting(
         4_000_000_000, "BYTES", "How much memory one answer to an analyst may take.", _NUMBER
     )
-    jobs_per_token: int = _setting(
-        1, "JOBS", "Estimates that one token may have in progress.", _NUMBER
+    queries_per_token: int = _setting(
+        1, "QUERIES", "Queries for estimates that one token may have in progress.", _NUMBER
+    )
+    analysis_folder: str = _setting(
+        "",
+        "FOLDER",
+        "The folder of results and of uploaded lists of candidates. Without it a folder beside the "
+        "SQLite file, or beside the registry.",
+        _PATH,
+    )
+    list_days: int = _setting(
+        90,
+        "DAYS",
+        "How long an uploaded list of candidates is kept after its last use.",
+        click.IntRange(1, 36_500),
     )
     max_candidates: int = _setting(
         1_000_000,
@@ -199,6 +212,8 @@ class Settings:
         if not self.database:
             beside = sqlite_url(Path(self.registry).with_suffix(".sqlite3"))
             object.__setattr__(self, "database", beside)
+        if not self.analysis_folder:
+            object.__setattr__(self, "analysis_folder", self._folder_beside())
         if self.admin and not _ADDRESS.fullmatch(self.admin):
             raise ConfigError(f"admin must be HOST:PORT, got {self.admin!r}")
         if self.admin and self.port and self.admin_address[1] == self.port:
@@ -210,6 +225,13 @@ class Settings:
             )
         if bool(self.tls_certificate) != bool(self.tls_key):
             raise ConfigError("tls_certificate and tls_key must be given together")
+
+    def _folder_beside(self) -> str:
+        """Return the folder of results beside the SQLite file, or beside the registry."""
+        url = parse_url(self.database)
+        if url.drivername == "sqlite":
+            return f"{url.database}-analysis"
+        return str(Path(self.registry).with_suffix(".analysis"))
 
     @property
     def admin_address(self) -> tuple[str, int]:

@@ -11,7 +11,7 @@ import device_child
 import numpy as np
 import plain_http
 import pytest
-from collectors import LOUD, PATIENT, UNBOUNDED, entry, make_token, serving, serving_file
+from collectors import LOUD, UNBOUNDED, entry, make_token, serving, serving_file
 from programs import CLIENT, run_python
 from scipy import stats
 
@@ -61,7 +61,7 @@ def test_words_of_real_devices_are_found(tmp_path: Path, database: str) -> None:
         answer = plain_http.post(
             f"{running.admin_url}/v1/metrics/word/estimates",
             json={"all": True, "confidence": 1 - FALSE_ALARM / len(candidates)},
-            headers=PATIENT | {"Authorization": f"Bearer {token}"},
+            headers={"Authorization": f"Bearer {token}"},
             timeout=150,
         )
     assert answer.status_code == 200, answer.text

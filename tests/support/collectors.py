@@ -186,9 +186,6 @@ def fold_now(engine: Engine, *, today: datetime.date = TODAY) -> Folded:
         return fold(engine, inbox, waits=True, today=today)
 
 
-PATIENT = {"Prefer": "wait=120"}
-"""Asks for an answer that is there when the request ends, however slow the machine is."""
-
 _GIVEN_PORTS: set[int] = set()
 
 
@@ -237,7 +234,7 @@ class Running:
     ) -> httpx.Response:
         """Ask for estimates by a record, or by bytes as they are, however long it takes."""
         body = asked if isinstance(asked, bytes) else json.dumps(asked).encode()
-        named = PATIENT | {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+        named = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
         named |= {name.replace("_", "-"): value for name, value in headers.items()}
         self.count()
         url = f"{self.admin_url}/v1/metrics/{metric}/estimates{query}"

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from rappor_server.analysis.worker import Tell
+from rappor_server.queries.worker import Tell
 from sqlalchemy import Engine
 
 

@@ -19,7 +19,7 @@ from sqlalchemy import Engine
 from rappor.ground.errors import RapporError
 from rappor.registry.metric import Metric
 from rappor_server import logs
-from rappor_server.analysis.worker import Tell
+from rappor_server.queries.worker import Tell
 from rappor_server.storage.blocks import close_blocks, due, rule_of
 from rappor_server.storage.database import failing_as_store_error, today_of
 from rappor_server.storage.fold import fold_all

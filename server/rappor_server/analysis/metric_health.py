@@ -15,7 +15,7 @@ from rappor.registry.metric import Metric
 from rappor_server.analysis import releases, warning_signs
 from rappor_server.analysis.releases import DayReports
 from rappor_server.analysis.warning_signs import OverfullCohort
-from rappor_server.analysis.worker import Tell
+from rappor_server.queries.worker import Tell
 from rappor_server.storage.blocks import SET_ASIDE
 
 WEEK: Final = datetime.timedelta(days=7)

@@ -89,6 +89,15 @@ def n_of_small_blocks(engine: Engine, metric: Metric) -> int:
         )
 
 
+def n_released(engine: Engine, metric: str) -> tuple[int, int]:
+    """Return the numbers of closed blocks and of their reports: closed blocks only become more."""
+    columns = schema.block.c
+    query = select(func.count(), func.coalesce(func.sum(columns.reports), 0))
+    with failing_as_store_error(), engine.connect() as db:
+        row = db.execute(query.where(columns.metric == metric, columns.closed)).one()
+    return int(row[0]), int(row[1])
+
+
 def overfull_cohorts(sets: Iterable[CohortReports]) -> tuple[OverfullCohort, ...]:
     """Return the cohorts above a bound that honest devices keep, by Hoeffding's inequality."""
     found: list[OverfullCohort] = []

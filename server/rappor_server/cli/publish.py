@@ -67,17 +67,20 @@ def _publish(engine: Engine, metric: Metric, settings: Settings, out: Path) -> s
     from rappor.cli.site_files import write_edition
     from rappor.decoding.detection import Detection
     from rappor.panels.over_time import trend
-    from rappor_server.analysis.candidate_sources import candidate_source
     from rappor_server.analysis.closing import close_days, earlier_of_clocks
-    from rappor_server.analysis.page_tasks import Asked, whole_weeks
+    from rappor_server.queries.candidate_lists import CandidateLists
+    from rappor_server.queries.candidate_sources import find_candidates
+    from rappor_server.queries.page_queries import whole_weeks
+    from rappor_server.queries.query import Subject
     from rappor_server.storage.blocks import last_day
 
     close_days(engine, metric, earlier_of_clocks(engine, utc_today()))
-    source = candidate_source(engine, metric, "", registry=settings.registry)
-    asked = Asked(metric=metric, source=source, detection=Detection())
-    found = whole_weeks(engine, asked, last_day(engine, metric, today=utc_today()))
+    lists = CandidateLists(Path(settings.analysis_folder) / "lists", days=settings.list_days)
+    source = find_candidates(metric, "", registry=settings.registry, lists=lists)
+    subject = Subject(metric=metric, source=source, detection=Detection())
+    found = whole_weeks(engine, subject, last_day(engine, metric, today=utc_today()))
     if not found.periods:
         return f"{metric.name}: no whole week is released yet"
-    candidates = asked.candidates(engine)
+    candidates = subject.candidates()
     shown = write_edition(out, trend(found, candidates, by="week"), found, candidates, metric)
     return f"{metric.name}: edition {shown.edition} in {shown.page}"

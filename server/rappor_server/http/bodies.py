@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Collection, Mapping
 from http import HTTPStatus
 from typing import Final, Literal, TypeVar
@@ -11,14 +10,13 @@ from typing import Final, Literal, TypeVar
 import msgspec
 from starlette.requests import Request
 
-from rappor_server.analysis.tasks import ARROW, CSV, JSON, TEXT, EstimateBody
 from rappor_server.problems import Problem
+from rappor_server.queries.counts import ARROW, CSV, JSON, TEXT
+from rappor_server.queries.estimates import EstimateBody
 from rappor_server.request_limits import AddressShare, read_body
 
 _MAX_BODY: Final = 64_000_000
 _BODY_SECONDS: Final = 60.0
-_ASYNC: Final = re.compile(r"(?:^|[,;\s])respond-async(?:$|[,;\s])")
-_WAIT: Final = re.compile(r"(?:^|[,;\s])wait=([0-9]{1,4})(?:$|[,;\s])")
 
 _Record = TypeVar("_Record", bound=msgspec.Struct)
 
@@ -56,19 +54,6 @@ async def read_estimate_body(
 def read_counts_query(request: Request) -> CountsQuery:
     """Read which counts are asked for."""
     return _read_query(request.query_params, CountsQuery)
-
-
-def read_wait(request: Request) -> float | None:
-    """Return for how many seconds a request waits before it would rather come back (RFC 7240).
-
-    That is None, as long as it takes, unless it prefers `respond-async`, by itself or after
-    `wait=SECONDS`.
-    """
-    wanted = request.headers.get("prefer", "")
-    if not _ASYNC.search(wanted):
-        return None
-    wait = _WAIT.search(wanted)
-    return float(wait[1]) if wait else 0.0
 
 
 def read_media_type(request: Request) -> str:

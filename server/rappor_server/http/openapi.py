@@ -13,30 +13,28 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from rappor_server.analysis.release_json import CountsAnswer
-from rappor_server.analysis.tasks import ARROW, CSV, JSON, TEXT, EstimateBody, MetricsAnswer
 from rappor_server.http.bodies import CountsQuery
 from rappor_server.http.operations import RootAnswer
-from rappor_server.http.queries import AnalysisAnswer
 from rappor_server.ingest.validate import UploadAnswer
 from rappor_server.problems import MEDIA_TYPE, ProblemDocument
+from rappor_server.queries.counts import ARROW, CSV, JSON, TEXT, MetricsAnswer
+from rappor_server.queries.estimates import EstimateBody
 
 _Schema = dict[str, Any]
 
 _STATUSES: Final = {
     200: "The answer.",
-    202: "The answer takes longer; Location is the address of the job.",
-    204: "It is gone.",
     304: "It is the one that If-None-Match names.",
     400: "The request is malformed.",
     401: "A key or token is missing or not valid.",
     403: "The token does not allow this metric.",
-    404: "There is no such metric, parameter set or analysis.",
+    404: "There is no such metric or parameter set.",
     406: "The media type is unknown, or needs an extra that is not installed.",
     408: "The body took too long to arrive.",
     413: "The body is too large.",
     415: "The body is of another media type or encoding.",
     422: "The request does not fit the metric, or has no answer.",
-    429: "This source sends too many uploads, or this token has an analysis under way; Retry-After "
+    429: "This source sends too many uploads, or this token has a query in progress; Retry-After "
     "says when to retry.",
     503: "The database does not answer; Retry-After says when to retry.",
 }
@@ -47,7 +45,6 @@ _RECORDS: Final = (
     CountsAnswer,
     CountsQuery,
     EstimateBody,
-    AnalysisAnswer,
     RootAnswer,
 )
 _, _SCHEMAS = msgspec.json.schema_components(_RECORDS, ref_template="#/components/schemas/{name}")
@@ -135,17 +132,10 @@ def _path(name: str, pattern: str) -> _Schema:
 
 
 _NAME: Final = _path("name", "^[a-z][a-z0-9_.-]{0,63}$")
-_ID: Final = _path("id", "^[0-9a-f]{32}$")
 _QUERY: Final = [
     {"name": name, "in": "query", "schema": schema}
     for name, schema in _SCHEMAS.pop(CountsQuery.__name__)["properties"].items()
 ]
-_PREFER: Final = {
-    "name": "Prefer",
-    "in": "header",
-    "description": "respond-async: answer 202 and make a job, at once or after wait=SECONDS.",
-    "schema": {"type": "string", "examples": ["respond-async", "respond-async, wait=10"]},
-}
 
 
 def _operation(
@@ -178,7 +168,6 @@ def _operation(
 
 _PATHS: Final[_Schema] = {}
 _READ: Final = {"security": ("token",)}
-_ANALYSIS: Final = _content(_ref(AnalysisAnswer.__name__))
 _ESTIMATES: Final = _content(_ref("Estimates")) | _TABLES
 _PLAIN: Final = _content(_STRING, TEXT)
 
@@ -218,38 +207,11 @@ _operation(
     "POST /v1/metrics/{name}/estimates",
     "estimates",
     "Estimate how many devices have each candidate.",
-    {200: _ESTIMATES, 202: _ANALYSIS},
+    {200: _ESTIMATES},
     *(400, 401, 403, 404, 406, 408, 413, 415, 422, 429, 503),
     **_READ,
-    parameters=[_NAME, _PREFER],
+    parameters=[_NAME],
     requestBody={"required": True, "content": _content(_ref(EstimateBody.__name__)) | _PLAIN},
-)
-_operation(
-    "GET /v1/analyses/{id}",
-    "analysis",
-    "Read how far a job is.",
-    {200: _ANALYSIS},
-    *(401, 404, 503),
-    **_READ,
-    parameters=[_ID],
-)
-_operation(
-    "DELETE /v1/analyses/{id}",
-    "cancel",
-    "End a job, and forget its result.",
-    {204: None},
-    *(401, 404, 503),
-    **_READ,
-    parameters=[_ID],
-)
-_operation(
-    "GET /v1/analyses/{id}/result",
-    "result",
-    "Read the estimates of a job, in the form that was asked for.",
-    {200: _ESTIMATES, 202: _ANALYSIS},
-    *(401, 404, 422, 503),
-    **_READ,
-    parameters=[_ID],
 )
 _operation(
     "GET /",

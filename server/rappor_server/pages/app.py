@@ -59,7 +59,6 @@ ROUTES: Final = (
     Route("/metrics/{name}/health", shown(metrics.health), methods=["GET"]),
     Route("/metrics/{name}/lists", sent(lists.keep, most=lists.MOST_BYTES), methods=["POST"]),
     Route("/metrics/{name}/lists", shown(lists.text), methods=["GET"]),
-    Route("/metrics/{name}/lists/delete", sent(lists.delete), methods=["POST"]),
     Route("/metrics/{name}/{question}", shown(questions.answer), methods=["GET"]),
     Route("/metrics/{name}/{question}/progress", shown(questions.progress), methods=["GET"]),
     Route("/metrics/{name}/{question}/files/{file}", shown(questions.file), methods=["GET"]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Final
 
@@ -13,11 +14,12 @@ from rappor.protocol.loss import epsilon_1
 from rappor.registry.budget import scope_loss
 from rappor.registry.metric import Metric
 from rappor_server.access import while_connected
-from rappor_server.analysis import candidate_lists
 from rappor_server.analysis.metric_health import HealthReport, HealthTask
 from rappor_server.pages import questions
 from rappor_server.pages.forms import Form
+from rappor_server.pages.questions import read_page
 from rappor_server.pages.signing import Reader
+from rappor_server.queries import candidate_lists
 
 _CARDS: Final = 24
 """Metrics on a page of the list."""
@@ -30,8 +32,11 @@ async def metrics(request: Request, reader: Reader) -> Response:
     page = Form(dict(request.query_params), {}).whole("page", 1, most=max(len(starts), 1))
     health = await _health(request, reader, readable[_CARDS * (page - 1) : _CARDS * page])
     cards = [await questions.card(reader, each) for each in health.metrics]
-    shown = list(zip(health.metrics, cards, strict=True))
-    is_waiting = any(kept is not None and kept.state == "running" for _, (_, kept) in shown)
+    shown = [
+        (each, reason, found, read_page(found).card if found and found.page else "")
+        for each, (reason, found) in zip(health.metrics, cards, strict=True)
+    ]
+    is_waiting = any(found is not None and found.state == "running" for _, _, found, _ in shown)
     return reader.render(
         "metrics.html", health=health, shown=shown, starts=starts, page=page, is_waiting=is_waiting
     )
@@ -45,8 +50,9 @@ async def ask(request: Request, reader: Reader) -> Response:
         metric=found,
         now="ask",
         is_hashed=encoding_of(found.params).hashed,
-        lists=await collector.look_up(candidate_lists.list_all, found.name),
+        lists=await asyncio.to_thread(collector.lists.list_all, found.name),
         most_lists=candidate_lists.MOST_LISTS,
+        list_days=collector.settings.list_days,
     )
 
 

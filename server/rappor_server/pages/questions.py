@@ -1,7 +1,8 @@
-"""Questions by their addresses: answered from the database, made on first sight, kept as files.
+"""Results by their addresses: computed for the first reader, kept as files, shown to all.
 
-An address names the metric, the question and the last day, which is closed, so it shows the same to
-everybody at any time. One that leaves something open leads to the one that does not.
+An address names the metric, the question, the last day, which is closed, and the digest of an
+uploaded list, so it shows the same to everybody at any time. An incomplete address leads to the
+complete one.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import urlencode
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -22,24 +24,23 @@ from rappor.decoding.detection import CORRECTIONS, Detection
 from rappor.ground.plurals import counted
 from rappor.registry.metric import Metric
 from rappor_server.access import while_connected
-from rappor_server.analysis.answers import NIGHT
-from rappor_server.analysis.candidate_sources import candidate_source
-from rappor_server.analysis.kept_answers import KeptAnswer
 from rappor_server.analysis.metric_health import MetricHealth
-from rappor_server.analysis.page_tasks import (
-    Asked,
-    CompareTask,
-    OverviewTask,
-    PageTask,
-    PixelsTask,
-    RankingTask,
-    SegmentsTask,
-    TrendTask,
-)
-from rappor_server.analysis.tasks import Range, read_day
 from rappor_server.pages.forms import Form
 from rappor_server.pages.signing import Reader, to_see
 from rappor_server.problems import Problem
+from rappor_server.queries.candidate_sources import CandidateSource, UploadedList
+from rappor_server.queries.page_queries import (
+    CompareQuery,
+    OverviewQuery,
+    PageQuery,
+    PixelsTask,
+    RankingQuery,
+    ResultPage,
+    SegmentsQuery,
+    TrendQuery,
+)
+from rappor_server.queries.query import Range, Subject, read_day
+from rappor_server.queries.results import NIGHT, ResultState
 from rappor_server.storage.blocks import last_day
 
 _WAITING: Final = "waiting for a process"
@@ -59,18 +60,18 @@ _FIELDS: Final = ("from", "to", "from_after", "to_after", "by", "dimension", "li
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """A question of a request: its task, and its address without what comes after its path."""
+    """A query of a request, with the path and the fields of its address, and its last day."""
 
     metric: Metric
-    task: PageTask[Any]
+    query: PageQuery[Any]
     path: str
-    query: str
+    fields: str
     last: str
 
     @property
     def address(self) -> str:
-        """Where the answer is."""
-        return f"{self.path}?{self.query}"
+        """The address of the result."""
+        return f"{self.path}?{self.fields}"
 
 
 async def first(request: Request, reader: Reader) -> Response:
@@ -81,17 +82,17 @@ async def first(request: Request, reader: Reader) -> Response:
 async def answer(request: Request, reader: Reader) -> Response:
     """GET /pages/metrics/NAME/QUESTION: the answer, or how far it is."""
     asked = await _question(request, reader)
-    if f"{request.url.query}" != asked.query:
+    if f"{request.url.query}" != asked.fields:
         return to_see(asked.address)
-    answers, owner = reader.collector.answers, reader.token.id
-    found = await answers.find(asked.task)
+    results, owner = reader.collector.results, reader.token.id
+    found = await results.find(asked.query)
     if found is None:
-        if not reader.collector.jobs.may_start(owner):
+        if not reader.collector.results.may_start(owner):
             return _busy(reader, asked, owner)
-        found = await answers.ask(
-            asked.task, owner=owner, address=asked.address, wait=_WAIT_SECONDS
+        found = await results.ask(
+            asked.query, owner=owner, address=asked.address, wait=_WAIT_SECONDS
         )
-        if found is None and not reader.collector.jobs.may_start(owner):
+        if found is None and not reader.collector.results.may_start(owner):
             return _busy(reader, asked, owner)
     return await _shown(reader, asked, found)
 
@@ -99,7 +100,7 @@ async def answer(request: Request, reader: Reader) -> Response:
 async def progress(request: Request, reader: Reader) -> Response:
     """GET /pages/metrics/NAME/QUESTION/progress: how far an answer is, for a script."""
     asked = await _question(request, reader)
-    found = await reader.collector.answers.find(asked.task)
+    found = await reader.collector.results.find(asked.query)
     is_over = found is None or found.state != "running"
     return JSONResponse({"text": _progress(found), "is_over": is_over})
 
@@ -107,9 +108,9 @@ async def progress(request: Request, reader: Reader) -> Response:
 async def file(request: Request, reader: Reader) -> Response:
     """GET /pages/metrics/NAME/QUESTION/files/FILE: a file of an answer, to be kept."""
     asked = await _question(request, reader)
-    found = await reader.collector.answers.find(asked.task)
+    found = await reader.collector.results.find(asked.query)
     name = request.path_params["file"]
-    files = {} if found is None else await reader.collector.answers.files(found)
+    files = {} if found is None else await reader.collector.results.files(found)
     stem, _, kind = name.rpartition(".")
     if (f"{stem}.svg" if kind == "png" else name) not in files:
         raise Problem(HTTPStatus.NOT_FOUND, "there is no such file: open the answer first")
@@ -126,42 +127,47 @@ async def file(request: Request, reader: Reader) -> Response:
 async def cancel(request: Request, reader: Reader, form: Form) -> Response:  # noqa: ARG001
     """POST /pages/metrics/NAME/QUESTION/cancel: stop making an answer."""
     asked = await _question(request, reader)
-    await reader.collector.answers.cancel(asked.task)
+    await reader.collector.results.cancel(asked.query)
     return to_see(f"/pages/metrics/{asked.metric.name}/ask")
 
 
-async def card(reader: Reader, health: MetricHealth) -> tuple[str, KeptAnswer | None]:
+async def card(reader: Reader, health: MetricHealth) -> tuple[str, ResultState | None]:
     """Return what the list of metrics shows of one; it is made if there is none yet.
 
     The text says why there is none and none can be made.
     """
     if not health.days:
         return "Nothing to show yet: send reports, and the answer appears the day after.", None
-    task = await reader.collector.overview(health.metric)
-    if not task.asked.can_be_answered:
+    query = await reader.collector.overview(health.metric)
+    if not query.subject.has_candidates:
         return "No candidates yet: add a list under Ask, and its most common strings appear.", None
-    answers = reader.collector.answers
-    found = await answers.find(task)
-    return "", found if found or answers.is_busy else await answers.ask(task, owner=NIGHT)
+    results = reader.collector.results
+    found = await results.find(query)
+    return "", found if found or results.is_busy else await results.ask(query, owner=NIGHT)
 
 
-async def _shown(reader: Reader, asked: Question, found: KeptAnswer | None) -> Response:
+async def _shown(reader: Reader, asked: Question, found: ResultState | None) -> Response:
     collector, metric = reader.collector, asked.metric
     more = {"metric": metric, "asked": asked, "now": asked.path.rpartition("/")[2]}
     if found is None or found.state == "running":
         return reader.render("waiting.html", progress=_progress(found), **more)
-    if found.page is None:
+    if found.state == "failed":
         status = HTTPStatus(found.status)
-        needs_list = not asked.task.asked.can_be_answered
+        needs_list = not asked.query.subject.has_candidates
         more |= {"status": status, "detail": found.step, "needs_list": needs_list, "others": ()}
         return reader.render("unanswered.html", **more)
     latest = await collector.look_up(last_day, metric, today=collector.today())
-    return reader.render("answer.html", page=found.page, latest=f"{latest}", **more)
+    return reader.render("answer.html", page=read_page(found), latest=f"{latest}", **more)
+
+
+def read_page(found: ResultState) -> ResultPage:
+    """Return the page of a result that is done."""
+    return msgspec.msgpack.decode(found.page, type=ResultPage)
 
 
 def _busy(reader: Reader, asked: Question, owner: str) -> Response:
     """Show which other question of the same token must be answered first."""
-    most = reader.collector.settings.jobs_per_token
+    most = reader.collector.settings.queries_per_token
     page = reader.render(
         "unanswered.html",
         status=HTTPStatus.TOO_MANY_REQUESTS,
@@ -170,7 +176,7 @@ def _busy(reader: Reader, asked: Question, owner: str) -> Response:
         now=asked.path.rpartition("/")[2],
         needs_list=False,
         detail=f"A token must have at most {counted(most, 'question')} in progress.",
-        others=reader.collector.answers.under_way(owner),
+        others=reader.collector.results.addresses(owner),
     )
     page.headers["Retry-After"] = "5"
     return page
@@ -180,7 +186,7 @@ async def _question(request: Request, reader: Reader) -> Question:
     """Read a question; its days end with the last one that is closed."""
     metric, collector = reader.metric(request), reader.collector
     kind = request.path_params["question"]
-    if kind not in _TASKS:
+    if kind not in _QUERIES:
         raise Problem(HTTPStatus.NOT_FOUND, "there is no such question")
     latest = await collector.look_up(last_day, metric, today=collector.today())
     given = Form(dict(request.query_params), {})
@@ -189,58 +195,61 @@ async def _question(request: Request, reader: Reader) -> Question:
     ends = ("to", "to_after") if kind == "comparison" else ("to",)
     for end in ends:  # a day that is not closed yet would not show the same at any time
         fields[end] = f"{min(read_day(end, fields.get(end), latest), latest)}"
+    source = await collector.find_candidates(metric, fields.get("list", ""))
+    if isinstance(source, UploadedList):  # the newest list may be another one tomorrow
+        fields["list"] = source.digest
     ordered = {name: fields[name] for name in _FIELDS if name in fields}
     form = Form(ordered, {})
     return Question(
         metric=metric,
-        task=_TASKS[kind](await _asked(reader, metric, form), form),
+        query=_QUERIES[kind](_subject(metric, source, form), form),
         path=f"/pages/metrics/{metric.name}/{kind}",
-        query=urlencode(ordered),
+        fields=urlencode(ordered),
         last=fields[ends[-1]],
     )
 
 
-def _overview(asked: Asked, form: Form) -> PageTask[Any]:
-    return OverviewTask(asked=asked, through=datetime.date.fromisoformat(form.text("to")))
+def _overview(subject: Subject, form: Form) -> PageQuery[Any]:
+    return OverviewQuery(subject=subject, through=datetime.date.fromisoformat(form.text("to")))
 
 
-def _rank(asked: Asked, form: Form) -> PageTask[Any]:
-    return RankingTask(
-        asked=asked,
+def _rank(subject: Subject, form: Form) -> PageQuery[Any]:
+    return RankingQuery(
+        subject=subject,
         range=_range(form, "from", "to"),
         everything=form.text("all") == "yes",
         forged=form.text("forged") == "yes",
     )
 
 
-def _run_over_time(asked: Asked, form: Form) -> PageTask[Any]:
-    return TrendTask(
-        asked=asked,
+def _run_over_time(subject: Subject, form: Form) -> PageQuery[Any]:
+    return TrendQuery(
+        subject=subject,
         range=_range(form, "from", "to"),
         by=form.choice("by", STRETCHES),
         smooth=form.whole("smooth", 1, most=_MOST_SMOOTHED),
     )
 
 
-def _compare(asked: Asked, form: Form) -> PageTask[Any]:
-    return CompareTask(
-        asked=asked,
+def _compare(subject: Subject, form: Form) -> PageQuery[Any]:
+    return CompareQuery(
+        subject=subject,
         before=_range(form, "from", "to"),
         after=_range(form, "from_after", "to_after"),
         everything=form.text("all") == "yes",
     )
 
 
-def _segment(asked: Asked, form: Form) -> PageTask[Any]:
-    names = tuple(dimension.name for dimension in asked.metric.segments)
-    return SegmentsTask(
-        asked=asked,
+def _segment(subject: Subject, form: Form) -> PageQuery[Any]:
+    names = tuple(dimension.name for dimension in subject.metric.segments)
+    return SegmentsQuery(
+        subject=subject,
         range=_range(form, "from", "to"),
         dimension=form.choice("dimension", names) if form.text("dimension") else None,
     )
 
 
-_TASKS: Final[Mapping[str, Callable[[Asked, Form], PageTask[Any]]]] = {
+_QUERIES: Final[Mapping[str, Callable[[Subject, Form], PageQuery[Any]]]] = {
     "overview": _overview,
     "ranking": _rank,
     "trend": _run_over_time,
@@ -249,13 +258,8 @@ _TASKS: Final[Mapping[str, Callable[[Asked, Form], PageTask[Any]]]] = {
 }
 
 
-async def _asked(reader: Reader, metric: Metric, form: Form) -> Asked:
-    collector = reader.collector
-    source = await collector.look_up(
-        candidate_source, metric, form.text("list"),
-        registry=collector.settings.registry,
-    )  # fmt: skip
-    return Asked(
+def _subject(metric: Metric, source: CandidateSource | None, form: Form) -> Subject:
+    return Subject(
         metric=metric,
         source=source,
         detection=Detection(
@@ -273,7 +277,7 @@ def _range(form: Form, first: str, last: str) -> Range:
     return found
 
 
-def _progress(found: KeptAnswer | None) -> str:
+def _progress(found: ResultState | None) -> str:
     if found is None:
         return _WAITING
     return f"{found.step or _WAITING}, for {max(time.time() - found.began, 0):.0f} seconds"

@@ -178,17 +178,6 @@ rule: Final = Table(
     comment="The rules by which blocks are closed, of earlier entries of the registry too",
 )
 
-candidate_list: Final = Table(
-    "candidate_list",
-    metadata,
-    Column("metric", String(64), primary_key=True, comment="Name of the metric"),
-    Column("name", String(64), primary_key=True, comment="Name of the list"),
-    Column("created", Date, nullable=False, comment="Day (UTC) on which it was kept"),
-    Column("candidates", Integer, nullable=False, comment="Number of its candidates"),
-    Column("contents", LargeBinary, nullable=False, comment="The candidates, one a line, UTF-8"),
-    comment="Lists of candidates that people keep for a metric",
-)
-
 visit: Final = Table(
     "visit",
     metadata,
@@ -202,23 +191,6 @@ visit: Final = Table(
 
 NOT_IN_BACKUPS: Final = (segment, folded, inbox_failed, visit)
 """What belongs to the groups that wait, and who is signed in: they may have signed out since."""
-
-answer: Final = Table(
-    "answer",
-    metadata,
-    Column("key", LargeBinary(32), primary_key=True, comment="SHA-256 of the question"),
-    Column("metric", String(64), nullable=False, comment="Name of the metric"),
-    Column("state", String(8), nullable=False, comment="running, done or failed"),
-    Column("step", Text, nullable=False, comment="Step, or the reason of a failure"),
-    Column("status", Integer, nullable=False, comment="HTTP status of the page"),
-    Column("began", Float, nullable=False, comment="Seconds since 1970"),
-    Column("seen", Float, nullable=False, comment="Seconds since 1970 of the last change or use"),
-    Column("asked", Float, comment="Seconds since 1970 of a program's last request; null: a page"),
-    Column("size", Integer, nullable=False, comment="Bytes of the page and the files"),
-    Column("page", LargeBinary, comment="What the page shows, MessagePack"),
-    Column("files", LargeBinary, comment="Its files, MessagePack"),
-    comment="Answers that were made from released counts, and those that are being made",
-)
 
 
 @event.listens_for(segment, "after_create")

@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 from browsers import PATIENCE, browsing
-from collectors import PATIENT, fold_now, opened
+from collectors import fold_now, opened
 from node import CLIENT
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Route
 from tools import need
@@ -722,7 +722,7 @@ def test_words_of_two_hundred_fresh_profiles_are_found(browser: Browser, tmp_pat
         answer = httpx.post(
             f"{running.collector.url}/v1/metrics/search_engine/estimates",
             json={"candidates": candidates, "all": True, "confidence": 1 - 1e-9 / len(candidates)},
-            headers=PATIENT | {"Authorization": f"Bearer {running.token}"},
+            headers={"Authorization": f"Bearer {running.token}"},
             timeout=150,
         )
     assert answer.status_code == 200, answer.text

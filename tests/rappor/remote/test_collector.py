@@ -32,7 +32,6 @@ METRIC = {
     "withheld": ["2026-11-02"],
     "overfull_cohorts": [],
 }
-JOB = "/v1/analyses/" + "ab" * 16
 
 
 def answer(status: int, document: object, **headers: str) -> Response:
@@ -53,16 +52,15 @@ class Played:
         return self.answers.pop(0)
 
 
-def collector_of(*answers: Response) -> tuple[Collector, Played, list[float]]:
-    """Return a collector that plays answers, what it was asked, and how long was slept."""
-    played, slept = Played(answers), list[float]()
-    collector = Collector("https://example.org", TELLTALE, transport=played, sleep=slept.append)
-    return collector, played, slept
+def collector_of(*answers: Response) -> tuple[Collector, Played]:
+    """Return a collector that plays answers, and its requests."""
+    played = Played(answers)
+    return Collector("https://example.org", TELLTALE, transport=played), played
 
 
 def test_counts_are_asked_for_and_read() -> None:
     """Days and stretches go into the query, the token into a header; the record comes back."""
-    collector, played, _ = collector_of(
+    collector, played = collector_of(
         Response(status=200, headers={}, body=RELEASED.to_json()),
         Response(status=200, headers={}, body=RELEASED.to_json()),
     )
@@ -79,7 +77,7 @@ def test_counts_are_asked_for_and_read() -> None:
 
 def test_metrics_are_records() -> None:
     """Days are dates, numbers are whole."""
-    collector, _, _ = collector_of(answer(200, {"metrics": [METRIC], "refusals": []}))
+    collector, _ = collector_of(answer(200, {"metrics": [METRIC], "refusals": []}))
     (metric,) = collector.metrics()
     assert (metric.name, metric.n_reports, metric.days[0].day) == ("page", 6, DAY)
     assert (metric.withheld, metric.expires.year) == ((NEXT,), 2100)
@@ -87,7 +85,7 @@ def test_metrics_are_records() -> None:
 
 def test_estimates_that_are_there_at_once() -> None:
     """The body holds what was asked; the answer is the object."""
-    collector, played, _ = collector_of(answer(200, {"estimates": []}))
+    collector, played = collector_of(answer(200, {"estimates": []}))
     found = collector.estimates("page", ["a"], DAY, level=0.01)
     assert found == {"estimates": []}
     body = played.asked[0].body
@@ -95,58 +93,9 @@ def test_estimates_that_are_there_at_once() -> None:
     assert json.loads(body or b"") == asked
 
 
-def test_estimates_that_become_a_job_are_waited_for() -> None:
-    """The step is told, the wait is between questions, the result is the object."""
-    collector, played, slept = collector_of(
-        answer(202, {"step": ""}, location=JOB),
-        answer(202, {"step": "decoding"}),
-        answer(202, {"step": ""}),
-        answer(200, {"estimates": [1]}),
-    )
-    steps: list[str] = []
-    found = collector.estimates("page", progress=lambda stage, *_: steps.append(stage))
-    assert found == {"estimates": [1]}
-    assert [ask.path for ask in played.asked[1:]] == [f"{JOB}/result"] * 3
-    assert (steps, len(slept)) == (["decoding", "waiting"], 2)
-
-
-def test_a_job_is_cancelled_where_waiting_is_interrupted() -> None:
-    """A collector does not work for nobody."""
-    collector, played, _ = collector_of(answer(202, {}, location=JOB), answer(204, None))
-
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    played.answers.insert(1, answer(202, {"step": "decoding"}))
-    with pytest.raises(KeyboardInterrupt):
-        collector.estimates("page", progress=interrupt)
-    assert (played.asked[-1].method, played.asked[-1].path) == ("DELETE", JOB)
-
-
-def test_a_job_says_how_far_it_is() -> None:
-    """State, step, seconds and the reason of a failure."""
-    collector, _, _ = collector_of(
-        answer(202, {}, location=JOB),
-        answer(200, {"state": "failed", "step": "", "seconds": 1.5, "detail": "no candidates"}),
-    )
-    status = collector.start("page").status()
-    assert (status.state, status.seconds, status.detail) == ("failed", 1.5, "no candidates")
-
-
-@pytest.mark.parametrize(
-    "location", ["", "https://evil.example/v1/analyses/" + "ab" * 16, "/v1/metrics", JOB + "/../x"]
-)
-def test_a_job_elsewhere_is_refused(location: str) -> None:
-    """The token goes to jobs of this collector and nowhere else."""
-    collector, played, _ = collector_of(answer(202, {}, location=location))
-    with pytest.raises(CollectorError, match="not that of a collector"):
-        collector.start("page")
-    assert len(played.asked) == 1
-
-
 def test_a_refusal_is_one_sentence_with_its_status() -> None:
     """The detail of the problem document, without what would disturb a terminal."""
-    collector, _, _ = collector_of(
+    collector, _ = collector_of(
         answer(403, {"detail": "the token does\n not\x1b[31m allow \u202ethis metric"})
     )
     with pytest.raises(CollectorError) as caught:
@@ -160,15 +109,11 @@ def test_a_refusal_is_one_sentence_with_its_status() -> None:
 @pytest.mark.parametrize("document", ["x", [], {}, {"metrics": [{}]}, {"metrics": 3}], ids=str)
 def test_answers_of_something_else_are_errors(document: object) -> None:
     """Whatever speaks HTTP and is no collector ends in one kind of error."""
-    collector, played, _ = collector_of(*[answer(200, document)] * 2, answer(202, {}, location=JOB))
+    collector, _ = collector_of(*[answer(200, document)] * 2)
     with pytest.raises(CollectorError, match="not that of a collector"):
         collector.metrics()
     with pytest.raises(CollectorError, match="counts cannot be read"):
         collector.counts("page")
-    job = collector.start("page")
-    played.answers.append(answer(200, document))
-    with pytest.raises(CollectorError, match="not that of a collector"):
-        job.status()
 
 
 @pytest.mark.parametrize(
@@ -200,19 +145,18 @@ def test_tokens_that_no_header_holds_are_refused(token: str) -> None:
 
 
 def test_nothing_shows_the_token() -> None:
-    """Neither the collector, nor a job, nor a request."""
-    collector = Collector("https://example.org", TELLTALE)
-    played_collector, played, _ = collector_of(answer(202, {}, location=JOB))
-    job = played_collector.start("page")
-    for each in (collector, job, played.asked[0]):
+    """Neither the collector nor a request."""
+    collector, played = collector_of(answer(200, {}))
+    collector.estimates("page")
+    for each in (collector, played.asked[0]):
         assert TELLTALE not in repr(each)
 
 
 def test_questions_that_make_no_sense_are_refused() -> None:
     """One text for a list, another stretch, no metric."""
-    collector, _, _ = collector_of()
+    collector, _ = collector_of()
     with pytest.raises(ParamsError, match="candidates must be a list"):
-        collector.start("page", "cat")
+        collector.estimates("page", "cat")
     with pytest.raises(ParamsError, match="by must be one of day, week, month"):
         collector.counts("page", by="hour")
     with pytest.raises(ParamsError, match="metric must be"):

@@ -9,6 +9,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from collectors import (
@@ -26,10 +27,12 @@ from numpy.typing import NDArray
 from rappor_server.analysis import closing, releases
 from rappor_server.analysis.release_json import write_releases
 from rappor_server.analysis.releases import DayReports
-from rappor_server.analysis.tasks import JSON, EstimatesTask
 from rappor_server.analysis.warning_signs import Refusals, refusals
 from rappor_server.errors import StoreError
 from rappor_server.ingest.accepted_params import AcceptedParams
+from rappor_server.queries.counts import JSON
+from rappor_server.queries.estimates import EstimatesQuery
+from rappor_server.queries.query import QueryResult, Subject
 from rappor_server.storage import schema
 from rappor_server.storage.blocks import SET_ASIDE, note_rules
 from rappor_server.storage.database import writing
@@ -38,6 +41,7 @@ from sqlalchemy import Engine, event
 
 from rappor import Counts, Metric, Registry, decode
 from rappor.counts.released import Released
+from rappor.decoding.detection import Detection
 from rappor.ground.errors import ParamsError
 from rappor.protocol.segments import Dimension
 
@@ -341,10 +345,15 @@ def test_estimates_of_a_range_are_those_of_its_days(engine: Engine) -> None:
     apart = decode([counts for each in days for counts in each.collections], ["a", "b"])
     together = decode(releases.release(engine, DAILY, *ALL_DAYS).collections, ["a", "b"])
     body = b'{"candidates": ["a", "b"], "all": true}'
-    task = EstimatesTask(
-        metric=DAILY, body=body, beside=None, media_type=JSON, file=None, max_candidates=10
+    query = EstimatesQuery(
+        subject=Subject(metric=DAILY, source=None, detection=Detection()),
+        body=body,
+        beside=None,
+        media_type=JSON,
+        max_candidates=10,
     )
-    answer = json.loads(task.run(engine, lambda _: None))
+    result = msgspec.msgpack.decode(query.run(engine, lambda _: None), type=QueryResult)
+    answer = json.loads(result.files[JSON])
     assert answer["assumed"] == apart.assumed != together.assumed
     assert answer["estimates"] == apart.to_dict()["estimates"]
 

@@ -172,7 +172,7 @@ def test_hostile_candidates_are_harmless(reader: Visitor) -> None:
         ("home_page/ranking", {"level": "0"}, "level must be a number"),
         ("home_page/ranking", {"correction": "none"}, "correction must be one of"),
         ("home_page/ranking", {"to": "2020-01-01"}, "No results for these dates"),
-        ("home_page/ranking", {"list": "nobody's"}, "has no list of this name"),
+        ("home_page/ranking", {"list": "0" * 64}, "has no list 000000000000: upload it again"),
         ("home_page/trend", {"by": "year"}, "by must be one of day, week, month"),
         ("home_page/trend", {"smooth": "0"}, "smooth must be a whole number"),
         ("home_page/comparison", {}, "the days before and after must not overlap"),

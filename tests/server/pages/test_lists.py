@@ -1,111 +1,158 @@
-"""Lists of candidates: kept, used, read again, deleted, and refused."""
+"""Lists of candidates: uploaded, used by their digest, read again, deleted when unused."""
 
 from __future__ import annotations
 
 import datetime
+import hashlib
+import os
+import re
+import stat
+from pathlib import Path
 
 import httpx
 import pytest
-from collectors import beside
+from collectors import (
+    UNBOUNDED,
+    entry,
+    free_port,
+    make_token,
+    report_of,
+    serving_file,
+    there,
+    upload_of,
+)
 from dashboards import NAMES, Visitor, form_token
-from rappor_server.analysis import candidate_lists
-from rappor_server.errors import LimitError
-from sqlalchemy import Engine
+from rappor_server.queries import candidate_lists
+from rappor_server.queries.candidate_lists import CandidateLists
 
 from rappor.ground.errors import ParamsError
 
-TODAY = datetime.date(2026, 11, 22)
 PAGE = "/pages/metrics/home_page"
 ASK = f"{PAGE}/ask"
+DAY_SECONDS = 86_400.0
 
 
-def keep(reader: Visitor, name: str, *, text: str = "", file: bytes = b"") -> httpx.Response:
-    """Send the form that keeps a list."""
-    fields = {"form": form_token(reader.get(ASK).text), "name": name, "text": text}
+def keep(reader: Visitor, *, text: str = "", file: bytes = b"") -> httpx.Response:
+    """Send the form that uploads a list."""
+    fields = {"form": form_token(reader.get(ASK).text), "text": text}
     return reader.http.post(f"{PAGE}/lists", data=fields, files={"file": ("l.txt", file)})
 
 
-def test_a_list_is_uploaded_used_and_deleted(reader: Visitor) -> None:
+def digest_of(text: str) -> str:
+    """Return the digest of a list."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def test_a_list_is_uploaded_and_used_by_its_digest(reader: Visitor) -> None:
     """The ranking is of its candidates, and the text comes back as it was sent."""
     own = "".join(f"{name}\r\n" for name in [*NAMES[:3], "", "nobody's"]).encode()
-    assert keep(reader, "first three", file=own).headers["location"] == f"{ASK}#lists"
-    assert "first three" in reader.get(ASK).text
+    assert keep(reader, file=own).headers["location"] == f"{ASK}#lists"
+    digest = digest_of("".join(f"{name}\n" for name in [*NAMES[:3], "nobody's"]))
+    assert digest[:12] in reader.get(ASK).text
     assert reader.get(f"{PAGE}/lists").status_code == 404
-    text = reader.http.get(f"{PAGE}/lists", params={"list": "first three"})
+    text = reader.http.get(f"{PAGE}/lists", params={"list": digest})
     assert text.text.splitlines() == [*NAMES[:3], "nobody's"]
     assert text.headers["content-type"].startswith("text/plain")
-    answer = reader.answer(f"{PAGE}/ranking", list="first three")
+    answer = reader.answer(f"{PAGE}/ranking", list=digest)
     assert "3 of 4 candidates detected" in answer.text
-    gone = reader.post(f"{PAGE}/lists/delete", at=ASK, list="first three")
-    assert gone.status_code == 303
-    assert "first three" not in reader.get(ASK).text
-    assert reader.post(f"{PAGE}/lists/delete", at=ASK, list="first three").status_code == 404
+
+
+@pytest.mark.slow
+def test_an_address_has_the_digest_of_its_list(tmp_path: Path) -> None:
+    """A metric without candidates in the registry uses the newest list; a newer one moves nothing.
+
+    The list of an address is part of it, so that a colleague's list changes no earlier result.
+    """
+    (tmp_path / "metrics.toml").write_text(UNBOUNDED + entry("page", k=16, m=4))
+    flags = ("--pages", "--suspicious", "accept")
+    with serving_file(tmp_path, *flags, admin=free_port()) as running:
+        reports = [report_of(cohort=i % 4, bits=i * 77) for i in range(200)]
+        assert running.post(upload_of(*reports)).status_code == 200
+        running.count()
+        visitor = Visitor(running)
+        with visitor.http:
+            visitor.sign_in(make_token(running.database))
+            page = "/pages/metrics/page"
+            fields = {"form": form_token(visitor.get(f"{page}/ask").text)}
+            shown = {}
+            for text in ("one\n", "two\n"):
+                sent = visitor.http.post(
+                    f"{page}/lists", data=fields | {"text": text}, files={"file": ("l.txt", b"")}
+                )
+                assert sent.status_code == 303
+                answer = visitor.answer(f"{page}/ranking", all="yes")
+                assert f"list={digest_of(text)}" in str(answer.url)
+                shown[str(answer.url)] = answer.text
+            assert len(shown) == 2
+            (folder,) = tmp_path.glob("*-analysis/lists/page")
+            for path in folder.iterdir():
+                path.unlink()
+            for address, text in shown.items():
+                assert visitor.http.get(address).text == text
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "file", "sentence"),
+    ("text", "file", "sentence"),
     [
-        ("", "a", b"", "The name must have 1 to 60 visible characters"),
-        ("\u202e", "a", b"", "The name must have 1 to 60 visible characters"),
-        ("n" * 61, "a", b"", "The name must have 1 to 60 visible characters"),
-        ("empty", " \n", b"", "A list must have 1 to"),
-        ("bytes", "", b"\xff", "A list must be UTF-8"),
-        ("long", "", b"a" * 5_000_001, "A list must have at most 5,000,000 bytes"),
+        (" \n", b"", "A list must have 1 to"),
+        ("", b"\xff", "A list must be UTF-8"),
+        ("", b"a" * 5_000_001, "A list must have at most 5,000,000 bytes"),
     ],
 )
-def test_what_is_no_list_is_refused(
-    reader: Visitor, name: str, text: str, file: bytes, sentence: str
-) -> None:
+def test_what_is_no_list_is_refused(reader: Visitor, text: str, file: bytes, sentence: str) -> None:
     """With the reason, and nothing is kept."""
-    answer = keep(reader, name, text=text, file=file)
+    answer = keep(reader, text=text, file=file)
     assert answer.status_code == 422
     assert sentence in answer.text
 
 
-def test_a_hostile_name_is_a_name(reader: Visitor) -> None:
-    """It is shown as it is, is found again, and is no markup."""
-    name = '"><script>alert(1)</script>&list=x'
-    assert keep(reader, name, text="a").status_code == 303
+def test_a_hostile_candidate_is_no_markup(reader: Visitor) -> None:
+    """The first candidates of a list are shown as they are."""
+    candidate = '"><script>alert(1)</script>&list=x'
+    assert keep(reader, text=candidate).status_code == 303
     assert "<script>alert" not in reader.get(ASK).text
-    assert reader.http.get(f"{PAGE}/lists", params={"list": name}).text == "a\n"
-    assert reader.post(f"{PAGE}/lists/delete", at=ASK, list=name).status_code == 303
+    text = reader.http.get(f"{PAGE}/lists", params={"list": digest_of(f"{candidate}\n")})
+    assert text.text == f"{candidate}\n"
 
 
-def test_lists_are_bounded_and_have_names_of_their_own(engine: Engine) -> None:
-    """Twenty of a metric, each under a free name; another metric has its own."""
-    for number in range(candidate_lists.MOST_LISTS):
-        _keep(engine, f"list {number}")
-    with pytest.raises(ParamsError, match="the name must be new"):
-        _keep(engine, "list 0")
-    with pytest.raises(LimitError, match="at most 20 lists"):
-        _keep(engine, "one more")
+def test_lists_are_files_named_by_their_digest(tmp_path: Path) -> None:
+    """Each metric has its own; the same text is the same list, and then the newest one."""
+    lists = CandidateLists(tmp_path / "lists", days=90)
+    assert (lists.newest("page"), lists.list_all("page")) == (None, [])
+    first = lists.keep("page", b"\xef\xbb\xbfa\r\n\nb", most=2, now=0.0)
+    second = lists.keep("page", b"c", most=2, now=1.0)
+    assert [first, second] == [digest_of("a\nb\n"), digest_of("c\n")]
+    assert lists.newest("page") == second
+    assert lists.keep("page", b"a\nb", most=2, now=2.0) == first
+    newest, _ = lists.list_all("page")
+    assert (newest.digest, newest.candidates, newest.first) == (first, 2, ("a", "b"))
+    assert newest.uploaded == datetime.date(1970, 1, 1)
+    assert lists.read("page", first) == b"a\nb\n"
+    assert lists.find("sound", first) is None
+    for odd in ("", "..", "*", first[:-1], first.upper(), f"{first}\n"):
+        assert lists.find("page", odd) is None
     with pytest.raises(ParamsError, match="1 to 2 candidates, got 3"):
-        candidate_lists.keep(engine, "sound", "a", b"a\nb\nc", most=2, today=TODAY)
-    candidate_lists.keep(engine, "sound", "list 0", b"\xef\xbb\xbfa\nb", most=2, today=TODAY)
-    (kept,) = candidate_lists.list_all(engine, "sound")
-    assert (kept.name, kept.candidates, kept.created) == ("list 0", 2, TODAY)
-    assert candidate_lists.find(engine, "sound", "list 0") == b"a\nb\n"
-    for name in ("", "\x00", "n" * 61):
-        assert candidate_lists.find(engine, "sound", name) is None
-        assert not candidate_lists.delete(engine, "sound", name)
+        lists.keep("page", b"a\nb\nc", most=2)
+    path = there(lists.find("page", first))
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    assert re.fullmatch(rf"{first}\.2\.2\.txt", path.name)
 
 
-def _keep(engine: Engine, name: str) -> None:
-    candidate_lists.keep(engine, "page", name, b"a", most=10, today=TODAY)
-
-
-@pytest.mark.parametrize("database", ["postgresql"], indirect=True)  # SQLite has one writer
-def test_of_two_lists_of_one_name_the_second_is_refused(engine: Engine) -> None:
-    """Two who keep a list at once have one list, and the other is told that its name is taken."""
-    told: list[str] = []
-
-    def ask() -> None:
-        with pytest.raises(ParamsError, match="the name must be new"):
-            _keep(engine, "own")
-        told.append("taken")
-
-    other = beside(engine, "INSERT INTO candidate_list", ask)
-    _keep(engine, "own")
-    other.join()
-    assert told == ["taken"]
-    assert [each.name for each in candidate_lists.list_all(engine, "page")] == ["own"]
+def test_lists_are_deleted_after_their_last_use(tmp_path: Path) -> None:
+    """Days later, or when many others were used since; a use counts, and leftovers go too."""
+    lists = CandidateLists(tmp_path, days=2)
+    names = [lists.keep("page", f"{i}".encode(), most=1, now=0.0) for i in range(2)]
+    (tmp_path / "page" / "left.part").touch()
+    os.utime(tmp_path / "page" / "left.part", (0, 0))
+    used = there(lists.find("page", names[0])).stat().st_mtime
+    lists.delete_unused(now=used + 1.9 * DAY_SECONDS)
+    assert [row.digest for row in lists.list_all("page")] == [names[0]]
+    assert len(list((tmp_path / "page").iterdir())) == 1
+    lists.delete_unused(now=used + 2.1 * DAY_SECONDS)
+    assert lists.list_all("page") == []
+    for i in range(candidate_lists.MOST_LISTS + 1):
+        lists.keep("page", f"{i}".encode(), most=1, now=float(i))
+    digests = {row.digest for row in lists.list_all("page")}
+    assert len(digests) == candidate_lists.MOST_LISTS
+    assert digest_of("0\n") not in digests

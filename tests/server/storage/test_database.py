@@ -197,7 +197,7 @@ def test_backup_and_restore_keep_everything(engine: Engine, database: str, tmp_p
 def test_a_backup_that_fails_is_none(engine: Engine, database: str, tmp_path: Path) -> None:
     """Nothing has its name before it is whole, nothing else is left, and the next run writes it."""
     copy = tmp_path / "copy.sqlite3"
-    name = "inbox_failed" if engine.dialect.name == "sqlite" else "answer"
+    name = "inbox_failed" if engine.dialect.name == "sqlite" else "token"
     for old, new in ((name, "away"), ("away", name)):
         with engine.begin() as db:
             db.execute(text(f"ALTER TABLE {old} RENAME TO {new}"))

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from rappor_server.analysis.worker import Limits, Pool
+from rappor_server.queries.worker import Limits, Pool
 from rappor_server.storage.database import sqlite_url
 from sleeping import Sleep
 from sqlalchemy import Engine

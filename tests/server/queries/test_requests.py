@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import os
 import signal
 from collections.abc import Iterator
@@ -14,12 +12,11 @@ import httpx
 import plain_http
 import pyarrow as pa
 import pytest
-from collectors import PATIENT, Running, make_token, report_of, serving_file, upload_of
+from collectors import Running, make_token, report_of, serving_file, upload_of
 from programs import until
 
 ARROW = "application/vnd.apache.arrow.stream"
 N_WAITING, N_ASKED = 8, 13
-IMPATIENT = {"Prefer": "respond-async"}
 
 
 class Asker:
@@ -34,24 +31,30 @@ class Asker:
         """Ask for estimates."""
         return self.running.ask(self.token, body, **more)
 
+    def ask_briefly(self, body: object) -> int | None:
+        """Ask for estimates and hang up soon; return the status if there is one by then."""
+        try:
+            response = plain_http.post(
+                f"{self.running.url}/v1/metrics/page/estimates",
+                json=body,
+                headers=self.headers,
+                timeout=httpx.Timeout(60, read=0.5),
+            )
+        except httpx.ReadTimeout:
+            return None
+        assert response.status_code != 429 or int(response.headers["retry-after"]) > 0
+        return response.status_code
+
     def get(self, path: str) -> httpx.Response:
         """Read a path."""
         return plain_http.get(f"{self.running.url}{path}", headers=self.headers, timeout=60)
-
-    def answers(self, path: str, status: int) -> bool:
-        """Return whether a path has a status."""
-        return self.get(path).status_code == status
-
-    def delete(self, path: str) -> httpx.Response:
-        """Delete what is at a path."""
-        return plain_http.delete(f"{self.running.url}{path}", headers=self.headers, timeout=60)
 
 
 @pytest.fixture(scope="module")
 def asker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asker]:
     """An analyst of a collector with two hundred reports, and with one decoder."""
     folder = tmp_path_factory.mktemp("questions")
-    flags = ("--suspicious", "accept", "--decoders", "1", "--jobs-per-token", "2")
+    flags = ("--suspicious", "accept", "--decoders", "1", "--queries-per-token", "2")
     with serving_file(folder, *flags) as running:
         reports = [report_of(cohort=i % 4, bits=i * 77) for i in range(200)]
         assert running.post(upload_of(*reports)).status_code == 200
@@ -107,62 +110,35 @@ def test_a_decoder_that_dies_reads_as_a_limit_and_is_replaced(asker: Asker) -> N
     assert asker.ask({"candidates": ["c"]}).status_code == 200
 
 
-def test_a_long_question_is_a_job_that_is_followed_and_cancelled(asker: Asker) -> None:
-    """202 names its address; it waits, runs and ends there, and a cancelled one is gone at once."""
+def test_a_token_has_a_few_requests_that_wait(asker: Asker) -> None:
+    """One too many is refused at once; the same request again is answered from its file."""
     stopped = stop_the_decoder(asker)
-    first = asker.ask({"candidates": ["first"]}, **IMPATIENT)
-    assert first.status_code == 202
-    address = first.headers["location"]
-    job = asker.get(address).json()
-    assert job["id"] == first.json()["id"]
-    assert job["metric"] == "page"
-    assert job["state"] in ("waiting", "running")
-    assert job["result"] == f"{address}/result"
-    assert asker.get(f"{address}/result").status_code == 202
-    second = asker.ask({"candidates": ["second"]}, **IMPATIENT)
-    assert second.status_code == 202
-    third = asker.ask({"candidates": ["third"]}, **IMPATIENT)
-    assert third.status_code == 429
-    assert int(third.headers["retry-after"]) > 0
-    other = Asker(asker.running)
-    assert other.get(address).status_code == 404
-    assert other.delete(address).status_code == 404
-    assert asker.delete(address).status_code == 204  # which kills the stopped process
-    assert asker.get(address).status_code == 404
-    following = second.headers["location"]
-    until(lambda: asker.get(following).json()["state"] == "done")
-    done = asker.get(f"{following}/result")
-    assert done.status_code == 200
-    assert done.json()["reports"] == 200
-    assert decoders_of(asker.running) != [stopped]
-    registry = asker.running.folder / "metrics.toml"
-    text = registry.read_text()
-    for served, status in ((text.replace("[metrics.page]", "[metrics.new]"), 404), (text, 200)):
-        registry.write_text(served)
-        asker.running.process.send_signal(signal.SIGHUP)
-        until(functools.partial(asker.answers, following, status))
-        assert asker.get(f"{following}/result").status_code == status
-
-
-def test_a_small_question_is_answered_directly(asker: Asker) -> None:
-    """Who does not say how long to wait has an answer of a moment in the same request."""
-    assert asker.ask({"candidates": ["small"]}).status_code == 200
-    asked = {"candidates": ["small"]}  # answered from memory: hardly any machine is too slow
-    statuses = [asker.ask(asked, Prefer="").status_code for _ in range(10)]
-    assert statuses.count(200) >= 5
+    bodies = [{"candidates": [name]} for name in ("first", "second", "third")]
+    with ThreadPoolExecutor(3) as pool:
+        waiting = [pool.submit(asker.ask, body) for body in bodies]
+        try:
+            refused = next(as_completed(waiting, timeout=90)).result()
+            assert refused.status_code == 429
+            assert int(refused.headers["retry-after"]) > 0
+        finally:
+            os.kill(stopped, signal.SIGCONT)
+        results = [each.result(timeout=150) for each in waiting]
+    assert sorted(each.status_code for each in results) == [200, 200, 429]
+    (decoder,) = decoders_of(asker.running)
+    os.kill(decoder, signal.SIGSTOP)
+    try:
+        for body, result in zip(bodies, results, strict=True):
+            if result.status_code == 200:
+                assert asker.ask(body).content == result.content
+    finally:
+        os.kill(decoder, signal.SIGCONT)
 
 
 def test_who_hangs_up_frees_the_decoder(asker: Asker) -> None:
     """Askers that leave a stopped decoder make room for a small question, answered soon after."""
     stopped = stop_the_decoder(asker)
     for i in range(N_WAITING + 2):
-        with contextlib.suppress(httpx.ReadTimeout):  # 429 until those before are seen to be gone
-            plain_http.post(
-                f"{asker.running.url}/v1/metrics/page/estimates",
-                json={"candidates": [f"left {i}"]},
-                headers=asker.headers | PATIENT,
-                timeout=httpx.Timeout(60, read=0.3),
-            )
+        asker.ask_briefly({"candidates": [f"left {i}"]})  # 429 until earlier ones are seen to leave
     until(lambda: asker.ask({"candidates": ["small"]}).status_code == 200)
     assert stopped not in decoders_of(asker.running)
 
@@ -172,7 +148,7 @@ def test_questions_that_wait_hold_up_nothing_else(asker: Asker) -> None:
     stopped = stop_the_decoder(asker)
     askers = [Asker(asker.running) for _ in range(N_ASKED)]
     with ThreadPoolExecutor(N_ASKED) as pool:
-        asked = [pool.submit(each.ask, {"candidates": ["w"]}) for each in askers]
+        asked = [pool.submit(each.ask, {"candidates": [f"w{i}"]}) for i, each in enumerate(askers)]
         try:
             answers = as_completed(asked, timeout=90)
             refused = [next(answers).result() for _ in range(N_ASKED - N_WAITING - 1)]

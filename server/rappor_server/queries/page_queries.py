@@ -1,34 +1,25 @@
-"""What the dashboard asks, as tasks for a process: answers drawn as parts of a page, with files.
+"""Queries of the dashboard: each result is drawn as a page, with files to download.
 
-Each is computed and drawn by the library, where a process of its own has the time and the memory.
+The library computes and draws a result in a worker process, which has the time and the memory.
 """
 
 from __future__ import annotations
 
 import datetime
-import functools
 import hashlib
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from importlib.metadata import version
-from pathlib import Path
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 import msgspec
 from sqlalchemy import Engine
 
-import rappor
 from rappor.counts.counts import Counts
 from rappor.counts.released import Period, Released
-from rappor.decoding.detection import Detection
 from rappor.ground.errors import ParamsError
 from rappor.ground.progress import Progress
-from rappor.protocol.encodings import encoding_of
-from rappor.registry.metric import Metric
-from rappor_server.analysis.answer_cache import key_of
-from rappor_server.analysis.candidate_sources import CandidateSource
 from rappor_server.analysis.release_json import write_release
 from rappor_server.analysis.releases import (
     BlockQuery,
@@ -37,9 +28,8 @@ from rappor_server.analysis.releases import (
     release_by_day,
     releases_by,
 )
-from rappor_server.analysis.tasks import Range, no_results
-from rappor_server.analysis.warning_signs import n_arrived
-from rappor_server.analysis.worker import Tell
+from rappor_server.queries.query import Query, QueryResult, Range, Subject
+from rappor_server.queries.worker import Tell
 
 if TYPE_CHECKING:
     from rappor.candidates.candidates import Candidates
@@ -63,8 +53,8 @@ _DAY: Final = datetime.timedelta(days=1)
 _Found = TypeVar("_Found")
 
 
-class PageAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """An answer as a page shows it: a title, sections as HTML, and the names of its files.
+class ResultPage(msgspec.Struct, frozen=True, kw_only=True):
+    """A result as a page shows it: a title, sections as HTML, and the names of its files.
 
     `card` is what a list of metrics shows of it. Every text in `html` and `card` has been escaped
     by `rappor.reporting.markup`. Files that are too large are only named.
@@ -77,122 +67,50 @@ class PageAnswer(msgspec.Struct, frozen=True, kw_only=True):
     too_large: list[str]
 
 
-class Drawn(msgspec.Struct, frozen=True, kw_only=True):
-    """A page as MessagePack, empty where there is none, and its files by their names."""
-
-    page: bytes
-    files: dict[str, bytes]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """What every question has: the metric, where its candidates are, and how sure to be."""
-
-    metric: Metric
-    source: CandidateSource | None = field(repr=False)
-    detection: Detection
-
-    @property
-    def can_be_answered(self) -> bool:
-        """Whether there are candidates, or none are needed because answers are bits."""
-        return self.source is not None or not encoding_of(self.metric.params).hashed
-
-    def candidates(self, engine: Engine) -> Candidates | None:
-        """Read the candidates; None where answers are bits."""
-        if not encoding_of(self.metric.params).hashed:
-            return None
-        if self.source is None:
-            raise ParamsError(
-                f"candidates must be chosen: the registry has none for {self.metric.name}"
-            )
-        return self.source.read(engine, self.metric.params.normalize)
-
-    def whole(self, collections: Iterable[Counts]) -> list[Counts]:
-        """Return those of devices that answer for whole strings, where others do for prefixes."""
-        parts = {"", *(part.name for part in self.metric.parts[-1:])}
-        return [counts for counts in collections if counts.params.part in parts]
-
-    def some(self, collections: Iterable[Counts]) -> list[Counts]:
-        """Return the same; ParamsError if there are none."""
-        if not (found := self.whole(collections)):
-            raise ParamsError(no_results(self.metric))
-        return found
-
-
-class PageTask(ABC, Generic[_Found]):
-    """A question whose answer is drawn."""
-
-    asked: Asked
-
-    @property
-    def metric(self) -> Metric:
-        """The metric that is asked about."""
-        return self.asked.metric
+class PageQuery(Query, Generic[_Found]):
+    """A query whose result is a page."""
 
     def run(self, engine: Engine, tell: Tell) -> bytes:
-        """Return a `Drawn` as MessagePack."""
+        """Return a `QueryResult` as MessagePack."""
         tell("reading")
         found = self._find(engine)
         tell("hashing candidates")
-        candidates = self.asked.candidates(engine)
+        candidates = self.subject.candidates()
         tell("decoding")
         return msgspec.msgpack.encode(self._answer(found, candidates, _Steps(tell)))
 
-    def key(self, engine: Engine) -> bytes:
-        """Return a digest of all that the answer follows from.
-
-        Closed blocks never change, so the days stand for the counts. A metric without a minimum
-        has no blocks: the number of its reports stands for them.
-        """
-        source = self.asked.source
-        return key_of(
-            [
-                _program(),
-                repr(self).encode(),
-                b"" if source is None else source.contents(engine),
-                b""
-                if self.metric.min_reports
-                else f"{n_arrived(engine, self.metric.name)}".encode(),
-            ]
-        )
-
-    def has_key(self, engine: Engine, key: bytes) -> bool:
-        """Return whether the candidates are still those of a key.
-
-        Without a minimum reports come all the time, and this is not known.
-        """
-        return not self.metric.min_reports or self.key(engine) == key
-
     @abstractmethod
     def _find(self, engine: Engine) -> _Found:
-        """Read what was released; ParamsError if that is nothing."""
+        """Read the released counts; ParamsError if there are none."""
 
     @abstractmethod
-    def _answer(self, found: _Found, candidates: Candidates | None, progress: Progress) -> Drawn:
-        """Compute the answer and draw it."""
+    def _answer(
+        self, found: _Found, candidates: Candidates | None, progress: Progress
+    ) -> QueryResult:
+        """Compute the result and draw it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OverviewTask(PageTask[tuple[Released, Release]]):
+class OverviewQuery(PageQuery[tuple[Released, Release]]):
     """The latest whole weeks up to a day ranked, beside the run of eight; days of a new metric."""
 
-    asked: Asked
+    subject: Subject
     through: datetime.date
 
     def _find(self, engine: Engine) -> tuple[Released, Release]:
         """Read the counts of each period, and those of the latest ones by day."""
-        found = whole_weeks(engine, self.asked, self.through)
+        found = whole_weeks(engine, self.subject, self.through)
         if len(found.periods) > 1:
             first = max(found.last - _DAY * (7 * LATEST - 1), found.periods[0].first)
         else:
             first = self.through - _DAY * (_DAYS - 1)
-            found = _released(engine, self.asked, first, self.through, "day", is_cut=True)
-        self.asked.some(found.collections)
-        return found, _by_day(engine, self.asked, first, found.last)
+            found = _released(engine, self.subject, first, self.through, "day", is_cut=True)
+        self.subject.require_whole(found.collections)
+        return found, read_days(engine, self.subject, first, found.last)
 
     def _answer(
         self, found: tuple[Released, Release], candidates: Candidates | None, progress: Progress
-    ) -> Drawn:
+    ) -> QueryResult:
         """Decode the latest periods together, and each one for the run."""
         from rappor.panels.overview import overview  # noqa: PLC0415 - only where it is decoded
         from rappor.reporting.overview import overview_card, overview_content  # noqa: PLC0415
@@ -207,7 +125,7 @@ class OverviewTask(PageTask[tuple[Released, Release]]):
             n_latest=sum(each.last >= latest.first for each in periods),
             listed=self.metric.listed,
             complete=self.metric.complete,
-            detection=self.asked.detection,
+            detection=self.subject.detection,
             progress=progress,
         )
         progress("drawing", 0, None)
@@ -225,18 +143,20 @@ class OverviewTask(PageTask[tuple[Released, Release]]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RankingTask(PageTask[Release]):
+class RankingQuery(PageQuery[Release]):
     """How many devices hold each candidate, in a range of days."""
 
-    asked: Asked
+    subject: Subject
     range: Range
     everything: bool
     forged: bool = False
 
     def _find(self, engine: Engine) -> Release:
-        return _by_day(engine, self.asked, *self.range.days())
+        return read_days(engine, self.subject, *self.range.days())
 
-    def _answer(self, found: Release, candidates: Candidates | None, progress: Progress) -> Drawn:
+    def _answer(
+        self, found: Release, candidates: Candidates | None, progress: Progress
+    ) -> QueryResult:
         from rappor.decoding.decoder import decode  # noqa: PLC0415 - only where it is decoded
         from rappor.decoding.report import InputFile, Origin, report  # noqa: PLC0415
         from rappor.reporting.page import estimates_content  # noqa: PLC0415
@@ -245,7 +165,7 @@ class RankingTask(PageTask[Release]):
             list(found.parts),
             candidates,
             listed=self.metric.listed,
-            detection=self.asked.detection,
+            detection=self.subject.detection,
             complete=self.metric.complete,
             progress=progress,
         )
@@ -267,20 +187,22 @@ class RankingTask(PageTask[Release]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrendTask(PageTask[Released]):
+class TrendQuery(PageQuery[Released]):
     """How shares run over days, weeks or months."""
 
-    asked: Asked
+    subject: Subject
     range: Range
     by: str
     smooth: int
 
     def _find(self, engine: Engine) -> Released:
-        found = _released(engine, self.asked, *self.range.days(), self.by)
-        self.asked.some(found.collections)
+        found = _released(engine, self.subject, *self.range.days(), self.by)
+        self.subject.require_whole(found.collections)
         return found
 
-    def _answer(self, found: Released, candidates: Candidates | None, progress: Progress) -> Drawn:
+    def _answer(
+        self, found: Released, candidates: Candidates | None, progress: Progress
+    ) -> QueryResult:
         from rappor.panels.over_time import trend  # noqa: PLC0415 - only where it is decoded
 
         run = trend(
@@ -289,17 +211,17 @@ class TrendTask(PageTask[Released]):
             by=self.by,
             smooth=self.smooth,
             complete=self.metric.complete,
-            detection=self.asked.detection,
+            detection=self.subject.detection,
             progress=progress,
         )
         return _drawn_panel(run, "trend")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CompareTask(PageTask[dict[str, list[Counts]]]):
+class CompareQuery(PageQuery[dict[str, list[Counts]]]):
     """What changed from a range of days to another one."""
 
-    asked: Asked
+    subject: Subject
     before: Range
     after: Range
     everything: bool
@@ -312,7 +234,7 @@ class CompareTask(PageTask[dict[str, list[Counts]]]):
         samples = {}
         for each in (self.before, self.after):
             found = release(engine, self.metric, *each.days())
-            counts = self.asked.some(found.collections)  # or there are no days to name
+            counts = self.subject.require_whole(found.collections)  # or there are no days to name
             samples[_named(each, found)] = counts
         return samples
 
@@ -321,34 +243,34 @@ class CompareTask(PageTask[dict[str, list[Counts]]]):
         found: dict[str, list[Counts]],
         candidates: Candidates | None,
         progress: Progress,
-    ) -> Drawn:
+    ) -> QueryResult:
         from rappor.panels.compare import compare  # noqa: PLC0415 - only where it is decoded
 
         changes = compare(
             found,
             candidates,
             complete=self.metric.complete,
-            detection=self.asked.detection,
+            detection=self.subject.detection,
             progress=progress,
         )
         return _drawn_panel(changes, "comparison", every=self.everything)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SegmentsTask(PageTask[list[Counts]]):
+class SegmentsQuery(PageQuery[list[Counts]]):
     """How shares differ between segments, of one dimension or of all."""
 
-    asked: Asked
+    subject: Subject
     range: Range
     dimension: str | None
 
     def _find(self, engine: Engine) -> list[Counts]:
         found = release(engine, self.metric, *self.range.days(), segments=True)
-        return self.asked.some(found.collections)
+        return self.subject.require_whole(found.collections)
 
     def _answer(
         self, found: list[Counts], candidates: Candidates | None, progress: Progress
-    ) -> Drawn:
+    ) -> QueryResult:
         from rappor.panels.by_segment import by_segment  # noqa: PLC0415 - only where it is decoded
 
         apart = by_segment(
@@ -356,32 +278,21 @@ class SegmentsTask(PageTask[list[Counts]]):
             candidates,
             dimension=self.dimension,
             complete=self.metric.complete,
-            detection=self.asked.detection,
+            detection=self.subject.detection,
             progress=progress,
         )
         return _drawn_panel(apart, "segments")
 
 
-@functools.cache
-def _program() -> bytes:
-    return program_in(Path(rappor.__file__).parent)
-
-
-def program_in(folder: Path) -> bytes:
-    """Return a digest of a program: another version of the library makes other answers."""
-    files = sorted(each for kind in ("*.py", "*.css", "*.js") for each in folder.rglob(kind))
-    return key_of([version("rappor").encode(), *(each.read_bytes() for each in files)])
-
-
-def whole_weeks(engine: Engine, asked: Asked, through: datetime.date) -> Released:
+def whole_weeks(engine: Engine, subject: Subject, through: datetime.date) -> Released:
     """Return the counts of the last whole weeks up to a day, eight at most."""
     last = through - _DAY * ((through.weekday() + 1) % 7)
-    return _released(engine, asked, last - _DAY * (7 * WEEKS - 1), last, "week", is_cut=True)
+    return _released(engine, subject, last - _DAY * (7 * WEEKS - 1), last, "week", is_cut=True)
 
 
 def _released(
     engine: Engine,
-    asked: Asked,
+    subject: Subject,
     first: datetime.date,
     last: datetime.date,
     by: str,
@@ -392,7 +303,7 @@ def _released(
 
     An open range is that of what was found; one that is cut begins with the first period.
     """
-    found = releases_by(engine, BlockQuery(asked.metric, first, last), by)
+    found = releases_by(engine, BlockQuery(subject.metric, first, last), by)
     shown = [each for each in found if each.collections]
     if is_cut:
         first = shown[0].first if shown else first
@@ -400,12 +311,14 @@ def _released(
         first = found[0].first if first == datetime.date.min else first
         last = found[-1].last if last == datetime.date.max else last
     return Released(
-        metric=asked.metric.name,
+        metric=subject.metric.name,
         first=first,
         last=last,
         periods=tuple(
             Period(
-                first=each.first, last=each.last, collections=tuple(asked.whole(each.collections))
+                first=each.first,
+                last=each.last,
+                collections=tuple(subject.select_whole(each.collections)),
             )
             for each in shown
         ),
@@ -413,13 +326,15 @@ def _released(
     )
 
 
-def _by_day(engine: Engine, asked: Asked, first: datetime.date, last: datetime.date) -> Release:
+def read_days(
+    engine: Engine, subject: Subject, first: datetime.date, last: datetime.date
+) -> Release:
     """Return what was released of a range, and its parts by day, which are some."""
-    found = release_by_day(engine, asked.metric, first, last)
-    return replace(found, parts=tuple(asked.some(found.parts)))
+    found = release_by_day(engine, subject.metric, first, last)
+    return replace(found, parts=tuple(subject.require_whole(found.parts)))
 
 
-def _drawn_panel(panel: Panel, name: str, *, every: bool = False) -> Drawn:
+def _drawn_panel(panel: Panel, name: str, *, every: bool = False) -> QueryResult:
     """Return the parts of the page about a panel, and its numbers of `every` candidate."""
     from rappor.reporting.panel_page import panel_content  # noqa: PLC0415 - only where it is drawn
 
@@ -435,7 +350,7 @@ def _drawn_panel(panel: Panel, name: str, *, every: bool = False) -> Drawn:
 
 def _drawn(
     content: Content, *, charts: Mapping[str, Picture], files: Mapping[str, str], card: str = ""
-) -> Drawn:
+) -> QueryResult:
     """Return a page's parts, with the page as a file, its charts and its numbers."""
     from rappor.reporting.document import document  # noqa: PLC0415 - only where it is drawn
 
@@ -444,14 +359,14 @@ def _drawn(
     for name, chart in charts.items():
         every[f"{name}.svg"] = chart.svg().encode()
     kept = {name: data for name, data in every.items() if len(data) <= MOST_BYTES}
-    page = PageAnswer(
+    page = ResultPage(
         title=content.title,
         html="".join(content.parts),
         card="".join([card]),
         files=list(kept),
         too_large=[name for name in every if name not in kept],
     )
-    return Drawn(page=msgspec.msgpack.encode(page), files=kept)
+    return QueryResult(page=msgspec.msgpack.encode(page), files=kept)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
