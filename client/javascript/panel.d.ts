@@ -1,8 +1,8 @@
 import type { Client } from "./index.js";
 
-/** <rappor-panel>: what is collected, what was sent, and a button that ends it. */
+/** <rappor-panel>: the metrics, the sent uploads, and a button that withdraws consent. */
 export class RapporPanel extends HTMLElement {
   client: Client | undefined;
-  /** Show what there is now. */
+  /** Show the current loss and uploads. */
   refresh(): Promise<void>;
 }

@@ -1,5 +1,5 @@
-// <rappor-panel>: shows a person what is collected and what was sent, and lets them stop it.
-// Give it a client: document.querySelector("rappor-panel").client = client.
+// <rappor-panel>: shows a person the metrics and the sent uploads, with a button that withdraws consent.
+// Pass it a client: document.querySelector("rappor-panel").client = client.
 
 /** @typedef {import("./index.js").Client} Client */
 /** @typedef {import("./index.js").SentUpload} Sent */
@@ -17,7 +17,7 @@ STYLE.replaceSync(`
   button { font: inherit; padding: 0.5rem 1rem; margin-block: 1rem 0.25rem; }
 `);
 
-/** What this browser reports to a collector, for the person whose browser it is. */
+/** The element that shows a person the reports of this browser. */
 export class RapporPanel extends HTMLElement {
   /** @type {Client | undefined} */
   #client;
@@ -37,7 +37,7 @@ export class RapporPanel extends HTMLElement {
 
   connectedCallback() {
     if (Object.hasOwn(this, "client")) {
-      const { client } = this; // the page gave it before this element was defined
+      const { client } = this; // the page set the property before the module of this element was loaded
       delete this.client;
       this.client = client;
     }
@@ -60,12 +60,12 @@ export class RapporPanel extends HTMLElement {
     this.refresh();
   }
 
-  /** Show what there is now; what a person has opened stays open, and the focus where it is. */
+  /** Show the current loss and uploads. Open notices stay open, and the focus stays where it is. */
   async refresh() {
     const client = this.#client;
     if (!client) return;
     const [sent, spent, queued] = await Promise.all([client.sentUploads(), client.privacySpent(), client.queuedCount()]);
-    if (client !== this.#client) return; // there is another one since
+    if (client !== this.#client) return; // the page has set another client meanwhile
     this.#loss.textContent = lossText(spent.nats, queued);
     this.#sent.replaceChildren(
       sent.length ? table(sent) : element("p", {}, "This browser has no record of anything sent."),

@@ -1,4 +1,4 @@
-// The client that a page embeds: it records values, shows what was sent, and withdraws.
+// The client that a page embeds: it records values, returns the sent uploads, and withdraws consent.
 //
 // record() checks a value and keeps it in memory. The events in memory are stored soon, one transaction after
 // another, and nothing is sent before. A page that ends defers the events in memory to the next page.
