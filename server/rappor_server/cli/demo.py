@@ -54,7 +54,7 @@ _PATIENCE = 600.0
 def demo(*, keep: Path | None, port: int, no_browser: bool) -> int:
     """Show a full dashboard: eight weeks of reports from simulated devices.
 
-    A collector starts on this machine, simulated devices send it about 280,000 reports over HTTP,
+    A collector starts on this machine, simulated devices send it about 240,000 reports over HTTP,
     and the pages open in the browser. The metrics are a string whose share rises, a new string that
     no category covers, and a question by category in two segments. Ctrl-C ends the demo.
     """
