@@ -185,6 +185,7 @@ def simulate(
         _send(population, metric, shares, target, as_json=as_json)
         return
     out = target.out
+    Path(out).parent.mkdir(parents=True, exist_ok=True)
     if target.as_reports:
         drawn = _write_reports(population, metric, shares, out)
     else:

@@ -43,8 +43,17 @@ class Registry(Mapping[str, Metric]):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, today: datetime.date | None = None) -> Self:
-        """Read a registry's file; FileError if it is none, MetricError for a wrong entry."""
-        return cls.loads(read_text(path), path=os.fspath(path), today=today)
+        """Read a registry's file; FileError if it is none, MetricError for a wrong entry.
+
+        Both name the file, because a command may read two of them.
+        """
+        name = os.fspath(path)
+        try:
+            return cls.loads(read_text(path), path=name, today=today)
+        except MetricError as error:
+            if str(error).startswith(name):
+                raise
+            raise MetricError(f"{name}: {error}") from None
 
     @classmethod
     def loads(

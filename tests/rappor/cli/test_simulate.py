@@ -116,3 +116,11 @@ def test_devices_have_a_segment(shell: Shell) -> None:
     registry.write_text(registry.read_text().replace('profile = "balanced"', own, 1))
     told = shell.simulated("a.counts", 100, "--segment", "version=2")
     assert Counts.load(told).params.segment == (("version", "2"),)
+
+
+def test_the_folders_of_the_output_are_made(shell: Shell) -> None:
+    """For one file and for many."""
+    words = ("--population", "population.csv", "--reports", "1e3")
+    for out in ("days/of/d.counts", "rows/of/r.parquet", "parts/of/many/"):
+        assert shell.metric("simulate", *words, "--out", shell.path(out))[0] == 0, out
+        assert Path(shell.path(out)).exists()

@@ -1,0 +1,44 @@
+"""Errors of registries, with the file that they are in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rappor import Registry
+from rappor.ground.errors import FileError, MetricError
+
+TEXT = """[budget]
+total = 16
+
+[metrics.engine]
+description = "d"
+owner = "o"
+expires = 2099-12-31
+encoding = "bloom"
+profile = "balanced"
+epoch = "quarter"
+"""
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ('owner = "', 'ownr = "'),
+        ('encoding = "', 'encoding = "x'),
+        ("total = ", "total = 1e-9\n#"),
+        ("expires = ", "expires = 1\n#"),
+        ("epoch = ", "epoch = "[:-1]),
+    ],
+)
+def test_an_error_names_the_file_once(tmp_path: Path, change: tuple[str, str]) -> None:
+    """A command that reads two registries has a mistake in one of them."""
+    path = tmp_path / "old.toml"
+    path.write_text(TEXT)
+    assert list(Registry.load(path)) == ["engine"]
+    path.write_text(TEXT.replace(*change).replace('epoch ="quarter"', 'epoch ="moon"'))
+    with pytest.raises((MetricError, FileError)) as caught:
+        Registry.load(path)
+    assert str(caught.value).startswith(str(path))
+    assert str(caught.value).count(str(path)) == 1
