@@ -79,7 +79,6 @@ REFUSED = {
     f"privacy {STRICT} --shuffled 1e6 --counts none.counts": "none.counts: No such file",
     f"audit {STRICT} --values /no/such": "/no/such: No such file",
     "encode engine x --secret-file missing --registry metrics.toml": "missing: No such file",
-    f"{SIMULATE} --reports 9 --out no/such/x.counts": "no/such/x.counts: No such file",
     f"{DECODE} --html nowhere/report.html": "there is no folder nowhere",
     "discover week.counts --known engines.txt --list nothing.txt": "nothing.txt: No such file",
     "compare engines.txt --candidates engines.txt": "it is not a counts file",
