@@ -66,7 +66,8 @@ def report(
                 _command(stream, path, url, registry, seed=len(populations) * day + number)
                 for number, (at, stream, path) in enumerate(populations) if at == week
             ])  # fmt: skip
-            if day % 7 == 6:
+            # Up to a Sunday there are nine whole weeks: the last one repeats the eighth's values.
+            if day % 7 == 6 and day // 7 < WEEKS:
                 tell(day // 7 + 1)
             clock.day += _DAY
 
