@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import special
 
 from rappor.simulation.population import Population, english_words
 
@@ -89,6 +92,45 @@ def words(seed: int) -> Collection:
     return _collect(weights, asked=most, n_absent=0, seed=seed)
 
 
+def of_weights(weights: NDArray[np.float64], n_absent: int, seed: int) -> Collection:
+    """Return a population of these weights with all strings asked about, and absent strings."""
+    return _collect(weights, asked=np.arange(len(weights)), n_absent=n_absent, seed=seed)
+
+
+def _lognormal(n: int, deviation: float) -> NDArray[np.float64]:
+    """Return the quantiles of a lognormal distribution at n evenly spaced probabilities."""
+    probabilities = (np.arange(n) + 0.5) / n
+    return np.asarray(np.exp(deviation * special.ndtri(probabilities)))
+
+
+def _zipf_of(n: int, exponent: float) -> NDArray[np.float64]:
+    return np.asarray(np.arange(1.0, n + 1) ** -exponent)
+
+
+_SEASON: Final = 1 + 0.1 * np.sin(2 * np.pi * np.arange(365) / 365)
+_TWO_LEVELS: Final = np.repeat([0.05, 0.005], [10, 100])
+
+ALIKE: Final[dict[str, tuple[NDArray[np.float64], int]]] = {
+    "365 nearly equal": (_SEASON, 0),
+    "100 equal + 300": (np.ones(100), 300),
+    "30 equal + 30": (np.ones(30), 30),
+    "100 equal + 400": (np.ones(100), 400),
+    "lognormal .5, 200 + 200": (_lognormal(200, 0.5), 200),
+    "two levels + 200": (_TWO_LEVELS, 200),
+    "50 equal + 50": (np.ones(50), 50),
+    "12 equal + 12": (np.ones(12), 12),
+    "lognormal .5, 500 + 500": (_lognormal(500, 0.5), 500),
+    "two levels": (_TWO_LEVELS, 0),
+    "300 equal + 300": (np.ones(300), 300),
+    "a falling line, 100 + 100": (np.arange(100.0, 0.0, -1.0), 100),
+    "lognormal 1, 200 + 200": (_lognormal(200, 1.0), 200),
+    "Zipf .5, 300 + 300": (_zipf_of(300, 0.5), 300),
+    "Zipf .8, 50 + 50": (_zipf_of(50, 0.8), 50),
+    "2,000 equal + 500": (np.ones(2000), 500),
+}
+"""Weights of populations whose shares are alike, and of others, with the number of absent
+candidates. A prior of a fixed shape fails on some of them."""
+
 POPULATIONS: dict[str, Callable[[int], Collection]] = {
     "exp": exp,
     "zipf_half": zipf_half,
@@ -99,6 +141,7 @@ POPULATIONS: dict[str, Callable[[int], Collection]] = {
     "falling": falling,
     "ten": ten,
     "words": words,
+    **{name: partial(of_weights, weights, n) for name, (weights, n) in ALIKE.items()},
 }
 
 

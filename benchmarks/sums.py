@@ -1,9 +1,9 @@
 """Several rows at once: what is unallocated, sums of groups, quantiles, weighted totals.
 
-First what is unallocated, and what the rows after the first ten hold together. Truth is what the
-population's shares say of the rows that were detected. Beside each is what a plain sum of the
-estimates says, with the root of the sum of their squared errors: rows are detected because they
-came out high, so it is too large.
+First the unallocated share, and the sums of the detected rows after the first 10, 20, 50, ... rows.
+The truth is the sum of the population's shares of the same rows. Beside it is the plain sum of the
+estimates, with the root of the sum of their squared errors. Rows are detected because they came out
+high, so the plain sum is too large.
 
 Then contrasts of rows that are named in advance, each with how often its interval holds the truth.
 Last what it is worth to know that a metric is complete, beside the estimator of multi-freq-ldpy on
@@ -41,9 +41,9 @@ from rappor.simulation.population import Population
 WITHIN: Final = 1.96
 """Standard errors that hold the truth in 95 of 100 collections."""
 
-AFTER: Final = 10
-
 BALANCED: Final = Params.profile("balanced")
+STRICT: Final = Params.profile("strict")
+LOW_NOISE: Final = Params.profile("low-noise")
 
 CELLS: Final = {
     "150 falling, 150 absent": ("falling", BALANCED, 500_000),
@@ -52,20 +52,41 @@ CELLS: Final = {
     "Zipf 1,000, half asked, 1e6": ("zipf_half", BALANCED, 1_000_000),
     "ten equal, ten absent": ("ten", BALANCED, 100_000),
     "the words of the demo": ("words", BALANCED, 1_000_000),
+    "365 nearly equal": ("365 nearly equal", LOW_NOISE, 200_000),
+    "100 equal + 300": ("100 equal + 300", BALANCED, 100_000),
+    "30 equal + 30": ("30 equal + 30", BALANCED, 10_000),
+    "100 equal + 400": ("100 equal + 400", BALANCED, 300_000),
+    "lognormal .5, 200 + 200": ("lognormal .5, 200 + 200", BALANCED, 300_000),
+    "two levels + 200": ("two levels + 200", BALANCED, 300_000),
+    "50 equal + 50": ("50 equal + 50", STRICT, 300_000),
+    "12 equal + 12": ("12 equal + 12", STRICT, 10_000),
+    "lognormal .5, 500 + 500": ("lognormal .5, 500 + 500", LOW_NOISE, 200_000),
+    "two levels": ("two levels", LOW_NOISE, 30_000),
+    "300 equal + 300, a third detected": ("300 equal + 300", BALANCED, 300_000),
+    "100 equal + 300, half detected": ("100 equal + 300", BALANCED, 50_000),
+    "a falling line, 100 + 100": ("a falling line, 100 + 100", BALANCED, 300_000),
+    "lognormal 1, 200 + 200": ("lognormal 1, 200 + 200", BALANCED, 300_000),
+    "Zipf .5, 300 + 300": ("Zipf .5, 300 + 300", BALANCED, 300_000),
+    "Zipf .8, 50 + 50": ("Zipf .8, 50 + 50", BALANCED, 100_000),
+    "2,000 equal + 500": ("2,000 equal + 500", LOW_NOISE, 1_000_000),
 }
+"""Population, parameters and number of reports of each cell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Errors:
-    """Errors of one collection, each with the standard error that was said.
+    """Errors of one collection, each with its standard error.
 
-    Of what is unallocated, of the plain sum in its place, and of the detected rows after the first
-    ten; the last is missing where there are none.
+    Attributes
+    ----------
+    unallocated : error of the unallocated share.
+    plain : error of one less the sum of the detected estimates.
+    rests : errors of the sums of the detected rows after the first 10, 20, 50, ...
     """
 
     unallocated: tuple[float, float]
     plain: tuple[float, float]
-    rest: tuple[float, float] | None
+    rests: list[tuple[float, float]]
 
 
 def measure(seed: int, name: str) -> Errors:
@@ -76,11 +97,12 @@ def measure(seed: int, name: str) -> Errors:
     found = decode(counts, collection.candidates)
     truth = true_shares(found, collection)[found.detected]
     estimate, error = found.proportion[found.detected], found.std_error[found.detected]
-    rests = [rest for rest in found.rests if rest.after == AFTER]
     return Errors(
         unallocated=(found.unallocated - (1 - truth.sum()), found.unallocated_std_error),
         plain=(truth.sum() - estimate.sum(), float(np.sqrt((error**2).sum()))),
-        rest=(rests[0].proportion - truth[AFTER:].sum(), rests[0].std_error) if rests else None,
+        rests=[
+            (rest.proportion - truth[rest.after :].sum(), rest.std_error) for rest in found.rests
+        ],
     )
 
 
@@ -104,12 +126,12 @@ def _detected(n_runs: int, pool: Executor) -> Table:
             "unallocated held",
             "mean error %",
             "error said %",
-            "after ten held",
+            "rests held",
             "plain sum held",
             "its mean error %",
         ),
         note="Held: the truth is within 1.96 standard errors. Mean error: of the estimate, in "
-        "percent of the reports. After ten: the detected rows after the first ten together.",
+        "percent of the reports. Rests: sums of the detected rows after the first 10, 20, 50, ...",
     )
     for name in CELLS:
         table.rows.append(_row(name, run_many(partial(measure, name=name), n_runs, pool)))
@@ -117,13 +139,13 @@ def _detected(n_runs: int, pool: Executor) -> Table:
 
 
 def _row(name: str, runs: list[Errors]) -> list[Any]:
-    rest = [run.rest for run in runs if run.rest is not None]
+    rests = [rest for run in runs for rest in run.rests]
     return [
         name,
         held([run.unallocated for run in runs]),
         100 * float(np.mean([run.unallocated[0] for run in runs])),
         100 * float(np.mean([run.unallocated[1] for run in runs])),
-        held(rest) if rest else float("nan"),
+        held(rests) if rests else float("nan"),
         held([run.plain for run in runs]),
         100 * float(np.mean([run.plain[0] for run in runs])),
     ]

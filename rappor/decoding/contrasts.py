@@ -9,17 +9,14 @@ Rows that somebody named before the counts were seen, a group or two rows to com
 estimates: those are unbiased, one by one and in sum, and have the covariance of the fit.
 
 Rows are detected because they came out high, so a sum of their estimates is too large, by five
-standard errors in an ordinary collection. Their posterior means under the prior of `distribution`
-are not: given its estimate, what a share is does not depend on why somebody asks for it. So what
-detected rows hold together is a sum of posterior means:
+standard errors in an ordinary collection. Their posterior means under an empirical-Bayes prior
+(`prior.py`) are not too large: given its estimate, a share does not depend on the reason for the
+question. Detected rows together hold the sum of their posterior means. Its variance has two parts:
 
-- estimates have the covariance V of a fit of these rows together. A row's posterior variance is a
-  part v_s of its own V_ss, and the errors of two rows keep their correlation:
-  sqrt(v_s v_t) V_st;
-- the prior is fitted, and moves all means together: its weights have the covariance of their
-  likelihood.
+- of independent estimates, from the profile likelihood of the prior (`Posterior.sum`);
+- of the errors that estimates have in common, by the derivative of the sum by each estimate.
 
-The prior is fitted to the detected rows' estimates and to the histogram of all other p-values,
+The prior is fitted to the scores of the detected rows and to the histogram of all other p-values,
 which a stream has as a list has.
 """
 
@@ -35,8 +32,8 @@ import numpy as np
 from scipy import special
 
 from rappor.counts.arrays import Floats, Integers
-from rappor.decoding.distribution import NO_NOISE, Posterior, fit_prior
 from rappor.decoding.p_values import EDGES, PValues, count_p_values
+from rappor.decoding.prior import NO_NOISE, Posterior, fit_prior, round_scores
 from rappor.ground.errors import DecodeError
 
 Covariance = Callable[[Integers], Floats]
@@ -114,19 +111,27 @@ def normal_reach(confidence: float) -> float:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Joint:
-    """What the shares of some entries are together.
+class DetectedRows:
+    """Shares of entries that are detected, given the scores of all candidates.
 
     Attributes
     ----------
-    entries : (r,) int64, increasing. Which ones they are.
-    mean : (r,) float64, as shares of all reports.
-    covariance : (r, r) float64.
+    entries : (r,) int64, increasing. Numbers of the entries.
+    mean : (r,) float64. Posterior means, as shares of all reports.
+    std_error : (r,) float64. Standard errors of the estimates.
+    common : (r, r) float64. Covariance of the estimates' errors, with a diagonal of zeros.
+    bins : (r,) int64. Place of each entry's rounded score in `posterior`.
+    counts : (u,) int64. Number of candidates at each score of `posterior`.
+    posterior : shares given the rounded scores of all candidates.
     """
 
     entries: Integers
     mean: Floats
-    covariance: Floats
+    std_error: Floats
+    common: Floats
+    bins: Integers
+    counts: Integers
+    posterior: Posterior
 
     @classmethod
     def of(
@@ -136,35 +141,49 @@ class Joint:
         std_error: Floats,
         p_values: PValues,
         covariance: Covariance,
-    ) -> Joint:
-        """Return the posterior of these entries, (r,) increasing, of all estimates, (c,).
+    ) -> DetectedRows:
+        """Compute the posterior of these entries, (r,) increasing, from all estimates, (c,).
 
-        `covariance` returns that of the estimates of entries that are fitted together, (r, r).
+        `covariance` returns the covariance of estimates of entries that are fitted together,
+        (r, r).
         """
         entries = entries[np.isfinite(std_error[entries])]
         scale = np.maximum(std_error[entries], NO_NOISE)
         z = estimate[entries] / scale
-        prior_z, counts = _scores(z, p_values, entries)
-        prior = fit_prior(prior_z, counts)
-        posterior = Posterior(prior, z)
-        slopes, kept = posterior.slopes() * scale[:, None], np.sqrt(posterior.variance)
-        of_prior = Posterior(prior, prior_z).prior_covariance(counts)
+        rounded, bins, n_detected = round_scores(z)
+        others, n_others = _other_scores(p_values, entries)
+        # A bin of detected entries holds no other candidate, because it has coefficients.
+        scores = np.concatenate([rounded, others])
+        counts = np.concatenate([n_detected, n_others])
+        prior = fit_prior(scores, counts)
+        common = covariance(entries)
+        common[np.diag_indices_from(common)] = 0.0
         return cls(
             entries=entries,
-            mean=posterior.mean * scale,
-            covariance=covariance(entries) * np.outer(kept, kept) + slopes @ of_prior @ slopes.T,
+            mean=Posterior(prior, z).mean * scale,
+            std_error=scale,
+            common=common,
+            bins=bins,
+            counts=counts,
+            posterior=Posterior(prior, scores),
         )
 
-    def contrasts(self, weights: Floats) -> tuple[Floats, Floats]:
-        """Return the contrasts of weights, (t, r), and their covariance, (t, t)."""
-        return weights @ self.mean, weights @ self.covariance @ weights.T
+    def contrast(self, weights: Floats) -> tuple[float, float]:
+        """Return the weighted sum of the shares, of weights (r,), and its variance."""
+        if not weights.any():
+            return 0.0, 0.0
+        coefficients = np.bincount(self.bins, weights * self.std_error, len(self.counts))
+        moments = self.posterior.sum(coefficients / self.counts, self.counts)
+        # For two normal errors with covariance C, functions g and h of them have the covariance
+        # C E[g'] E[h'], to first order in C (Price, IRE Transactions 1958).
+        influence = moments.influence[self.bins] / self.std_error
+        variance = moments.variance + float(influence @ self.common @ influence)
+        return float(weights @ self.mean), max(variance, 0.0)
 
     def sum_of(self, entries: Integers) -> tuple[float, float]:
         """Return the sum of the shares of these entries and its standard error."""
-        (total,), ((variance,),) = self.contrasts(
-            np.isin(self.entries, entries)[None].astype(float)
-        )
-        return float(total), float(np.sqrt(max(variance, 0.0)))
+        total, variance = self.contrast(np.isin(self.entries, entries).astype(float))
+        return total, math.sqrt(variance)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -173,11 +192,11 @@ class Related:
 
     Attributes
     ----------
-    entry : (c,) int64. What each row shows; rows of one group show the same.
+    entry : (c,) int64. The entry of each row; rows of one group have the same entry.
     estimate, std_error : (e,) float64, of each entry.
-    covariance : returns that of the estimates of r entries, (r, r).
-    detected : the posterior of the entries that are detected; none where one report may have
-        several answers.
+    covariance : returns the covariance of the estimates of r entries, (r, r).
+    detected : the posterior of the detected entries; None where one report may have several
+        answers.
     exclusive : whether one report has one answer at most. Where it may have several, the counts do
         not say how often two come together.
     """
@@ -186,39 +205,25 @@ class Related:
     estimate: Floats
     std_error: Floats
     covariance: Covariance
-    detected: Joint
+    detected: DetectedRows | None
     exclusive: bool
 
-    def contrasts(
-        self, rows: Integers, weights: Floats, *, detected: bool = False
-    ) -> tuple[Floats, Floats]:
-        """Return the contrasts of weights, (t, r), of r rows, and their covariance, (t, t).
+    def contrasts(self, rows: Integers, weights: Floats) -> tuple[Floats, Floats]:
+        """Return contrasts of rows named in advance, and their covariance, (t, t).
 
-        Rows are named in advance, unless `detected` says that they were chosen because they are.
-        A group has one share, which counts once.
+        Parameters
+        ----------
+        rows : (r,) int64. Numbers of the rows.
+        weights : (t, r) float64. Weights of each contrast. A group has one share, which counts
+            once.
 
         Raises
         ------
         DecodeError
-            The counts do not say it: a report may have several of these answers, a row is unknown
-            or not detected, or the members of a group, which cannot be distinguished, differ.
+            The counts do not say it: a report may have several of these answers, a row is unknown,
+            or the members of a group, which cannot be distinguished, differ.
         """
         entries = np.unique(self.entry[rows])
-        joint = self.detected if detected else self._named(entries)
-        if not np.isin(entries, joint.entries).all():
-            raise DecodeError("rows must all be detected, got one that is not")
-        place = np.searchsorted(joint.entries, self.entry[rows])
-        of_entries = np.zeros((len(weights), len(joint.entries)))
-        of_entries[:, place] = weights
-        whole = np.isin(self.entry, entries).sum() == len(rows)
-        if not whole or not np.array_equal(of_entries[:, place], weights):
-            raise DecodeError(
-                "rows must have all members of a group, each with the same weight, or none: the "
-                "members cannot be distinguished"
-            )
-        return joint.contrasts(of_entries)
-
-    def _named(self, entries: Integers) -> Joint:
         if not self.exclusive and len(entries) > 1:
             raise DecodeError(
                 "rows must be one where a report may have several answers: the counts do not say "
@@ -226,19 +231,43 @@ class Related:
             )
         if not np.isfinite(self.std_error[entries]).all():
             raise DecodeError("rows must be known, got one that the counts say nothing about")
-        return Joint(
-            entries=entries, mean=self.estimate[entries], covariance=self.covariance(entries)
+        of_entries = self._weigh_entries(rows, weights, entries)
+        return (
+            of_entries @ self.estimate[entries],
+            of_entries @ self.covariance(entries) @ of_entries.T,
         )
 
+    def detected_contrast(self, rows: Integers, weights: Floats) -> tuple[float, float]:
+        """Return a contrast of rows that were chosen because they are detected, and its variance.
 
-def _scores(z: Floats, p_values: PValues, entries: Integers) -> tuple[Floats, Integers]:
-    """Return these z scores and those of all other p-values, and how many there are of each."""
+        `rows` and `weights` are (r,). Raises DecodeError as `contrasts` does, and for a row that is
+        not detected.
+        """
+        detected = self.detected
+        if detected is None or not np.isin(self.entry[rows], detected.entries).all():
+            raise DecodeError("rows must all be detected, got one that is not")
+        return detected.contrast(self._weigh_entries(rows, weights[None], detected.entries)[0])
+
+    def _weigh_entries(self, rows: Integers, weights: Floats, entries: Integers) -> Floats:
+        """Return the weights of increasing entries, (t, e), from the weights of rows, (t, r)."""
+        places = np.searchsorted(entries, self.entry[rows])
+        of_entries = np.zeros((len(weights), len(entries)))
+        of_entries[:, places] = weights
+        whole = np.isin(self.entry, self.entry[rows]).sum() == len(rows)
+        if not whole or not np.array_equal(of_entries[:, places], weights):
+            raise DecodeError(
+                "rows must have all members of a group, each with the same weight, or none: the "
+                "members cannot be distinguished"
+            )
+        return of_entries
+
+
+def _other_scores(p_values: PValues, entries: Integers) -> tuple[Floats, Integers]:
+    """Return the scores of all p-values but those of these entries, and the number of each."""
     others = p_values.counts - count_p_values(p_values.rows[entries])
     bins = np.flatnonzero(others)
     middle = np.sqrt(np.maximum(EDGES[bins], EDGES[1]) * EDGES[bins + 1])
-    scores, place = np.unique(np.concatenate([z, -special.ndtri(middle)]), return_inverse=True)
-    numbers = np.concatenate([np.ones(len(z), dtype=np.int64), others[bins]])
-    return scores, np.bincount(place, numbers).astype(np.int64)
+    return -special.ndtri(middle), others[bins]
 
 
 def add_sampling(covariance: Floats, estimate: Floats, per_device: Floats) -> Floats:

@@ -220,9 +220,11 @@ class Estimates(Displayed):
         check_weights("weights", weights.values(), error=DecodeError)
         check_number("constant", constant, "[-1e100, 1e100]", error=DecodeError)
         values = np.array(list(weights.values()), dtype=float)
-        (value,), ((variance,),) = self.related.contrasts(
-            self.places(weights), values[None], detected=detected
-        )
+        rows = self.places(weights)
+        if detected:
+            value, variance = self.related.detected_contrast(rows, values)
+        else:
+            (value,), ((variance,),) = self.related.contrasts(rows, values[None])
         reach = normal_reach(self.detection.confidence)
         return Contrast.around(name, constant + value, variance, reach, tested=True)
 

@@ -12,7 +12,7 @@ from scipy import special
 
 from rappor.counts.arrays import Floats, Integers
 from rappor.decoding.collected import describe_collected
-from rappor.decoding.contrasts import Covariance, Joint, Related
+from rappor.decoding.contrasts import Covariance, DetectedRows, Related
 from rappor.decoding.debias import Target
 from rappor.decoding.devices import assumption
 from rappor.decoding.estimates import Estimates, Rest
@@ -73,8 +73,11 @@ def conclude(raw: Raw, target: Target, diagnostics: dict[str, Any]) -> Estimates
     sizes = -raw.estimate[raw.entry] if encoding.hashed else np.zeros(len(raw.entry))
     order = np.argsort(sizes, kind="stable")
     entry = raw.entry[order]
-    joint = _joint(raw, exclusive=encoding.exclusive)
-    whole, *rests = _rests(joint, entry[detected[entry]]) if encoding.exclusive else [_UNKNOWN]
+    explained, sums = None, [_UNKNOWN]
+    if encoding.exclusive:
+        explained = _detected_rows(raw)
+        sums = list(_rests(explained, entry[detected[entry]]))
+    whole, *rests = sums
     return Estimates(
         candidates=tuple(raw.names[i] for i in order),
         proportion=raw.estimate[entry],
@@ -105,31 +108,30 @@ def conclude(raw: Raw, target: Target, diagnostics: dict[str, Any]) -> Estimates
             estimate=raw.estimate,
             std_error=raw.std_error,
             covariance=raw.covariance,
-            detected=joint,
+            detected=explained,
             exclusive=encoding.exclusive,
         ),
     )
 
 
-def _joint(raw: Raw, *, exclusive: bool) -> Joint:
-    """Return the posterior of what is detected; of nothing where answers may meet."""
-    explained = np.flatnonzero(raw.thresholds.detected)
-    if not exclusive:
-        return Joint(entries=explained[:0], mean=np.zeros(0), covariance=np.zeros((0, 0)))
-    return Joint.of(explained, raw.estimate, raw.std_error, raw.thresholds.p_values, raw.covariance)
+def _detected_rows(raw: Raw) -> DetectedRows:
+    """Return the posterior of the entries that are detected."""
+    entries = np.flatnonzero(raw.thresholds.detected)
+    p_values = raw.thresholds.p_values
+    return DetectedRows.of(entries, raw.estimate, raw.std_error, p_values, raw.covariance)
 
 
-def _rests(joint: Joint, rows: Integers) -> tuple[Rest, ...]:
+def _rests(explained: DetectedRows, rows: Integers) -> tuple[Rest, ...]:
     """Return what is explained in all, and what is detected after the first 10, 20, ... rows.
 
     Rows of one group share an entry, which counts once, with the first of them.
     """
     tops = [top for top in _TOPS if top < len(rows)]
-    left = [np.setdiff1d(joint.entries, rows[:top]) for top in tops]
+    left = [np.setdiff1d(explained.entries, rows[:top]) for top in tops]
     return tuple(
         Rest(after=top, rows=len(rows) - top, proportion=proportion, std_error=std_error)
-        for top, entries in zip([0, *tops], [joint.entries, *left], strict=True)
-        for proportion, std_error in [joint.sum_of(entries)]
+        for top, entries in zip([0, *tops], [explained.entries, *left], strict=True)
+        for proportion, std_error in [explained.sum_of(entries)]
     )
 
 
