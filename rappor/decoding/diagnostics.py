@@ -39,8 +39,14 @@ FALSE_ALARM: Final = 1e-9
 """Probability that the popcounts of an honest collection are called odd, at either end."""
 
 FIT_FALSE_ALARM: Final = 1e-6
-"""P-value of the goodness of fit below which a table warns: once in a million tables, if the
-candidates are all that the devices hold and every report comes from another one."""
+"""P-value of the goodness of fit below which a table warns. An honest table warns once in a million
+times, if the fitted strings are all that the devices hold and every report comes from another
+device."""
+
+INCOMPLETE_FALSE_ALARM: Final = 0.01
+"""P-value of a sum of shares below which a complete metric warns. One honest table in 100
+warns. Of 10 categories with 10,000 reports, 1e-6 warned of 8 % that fit nowhere in no collection;
+this warns in six of ten."""
 
 IMBALANCE: Final = 1e-6
 """P-value of the cohorts' sizes at which an analyst is told of it."""
@@ -310,8 +316,9 @@ def cautions(
         yield Caution(
             "bad_fit",
             f"The variance of the bits is {fit['chi2_per_degree']:.3g} times that of honest "
-            f"reports of these candidates (p {p_value}). Devices may have strings that are no "
-            "candidates or may have reported more often than assumed, or reports may be forged. "
+            f"reports of the fitted strings (p {p_value}). Devices may have strings that are no "
+            "candidates, many candidates may be present but too rare to detect, devices may have "
+            "reported more often than assumed, or reports may be forged. "
             "The counts cannot show which. A good fit would not exclude forgeries.",
         )
     if (least := diagnostics.get("least_p_value", 0.0)) > FEW_PATTERNS:
@@ -336,10 +343,11 @@ def cautions(
             f"{FALSE_ALARM:.0e} at most. Reports may be forged.",
         )
     complete = diagnostics.get("complete")
-    if complete is not None and complete["p_value"] < FIT_FALSE_ALARM:
+    if complete is not None and complete["p_value"] < INCOMPLETE_FALSE_ALARM:
         yield Caution(
             "incomplete",
             f"The shares add up to {100 * complete['sum']:.3g} % (standard error "
             f"{100 * complete['std_error']:.2g} %) by themselves, and were made to add up to "
-            "100 %. The metric is not complete: values fit nowhere, or reports are forged.",
+            "100 %. The metric may not be complete: values fit nowhere, or reports are forged. One "
+            "complete metric in 100 has this warning.",
         )

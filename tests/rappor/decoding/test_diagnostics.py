@@ -12,6 +12,7 @@ from rappor.counts.counts import Counts
 from rappor.decoding.decoder import decode
 from rappor.decoding.diagnostics import (
     FIT_FALSE_ALARM,
+    INCOMPLETE_FALSE_ALARM,
     RELIABLE_FROM,
     UNEXPLAINED_FALSE_ALARM,
     cautions,
@@ -110,6 +111,7 @@ def test_a_forged_cohort_has_odd_popcounts() -> None:
     assert said["odd_popcounts"].startswith("1 cohort has a number of ones")
 
 
+SUM = {"sum": 0.92, "std_error": 0.031}
 FULL = {"rows": 512, "rows_per_candidate": 4.0, "fitted": "selected", "overfull": True}
 
 
@@ -121,6 +123,8 @@ FULL = {"rows": 512, "rows_per_candidate": 4.0, "fitted": "selected", "overfull"
         ({"capacity": FULL}, "overfull", "an effective number of 4.0 of 512 bits"),
         ({"capacity": FULL | {"overfull": False}}, "", ""),
         ({"goodness_of_fit": {"chi2_per_degree": 1.0, "p_value": FIT_FALSE_ALARM}}, "", ""),
+        ({"complete": SUM | {"p_value": 0.99 * INCOMPLETE_FALSE_ALARM}}, "incomplete", "to 92 %"),
+        ({"complete": SUM | {"p_value": INCOMPLETE_FALSE_ALARM}}, "", ""),
         ({}, "", ""),  # a closed form has no fit to warn about
     ],
 )
