@@ -109,8 +109,8 @@ def _pruning(*, quick: bool) -> Table:
 
 def _prune(folder: Path, url: str, n_ids: int) -> list[float]:
     """Return seconds until ids are forgotten and overwritten, and p99 before and meanwhile."""
+    from rappor_server.operations.retention import prune  # noqa: PLC0415 - the extra 'server'
     from rappor_server.storage.database import open_checked  # noqa: PLC0415
-    from rappor_server.storage.retention import prune  # noqa: PLC0415 - the extra 'server'
 
     today = datetime.datetime.now(datetime.UTC).date()
     with serving(folder, "collector", url) as (port, _):
@@ -320,8 +320,8 @@ def serving(folder: Path, factory: str, url: str) -> Iterator[tuple[int, int]]:
 
 def _prepare(folder: Path, url: str) -> str:
     """Write the registry and create the tables; return the path of the registry."""
+    from rappor_server.app.settings import Settings  # noqa: PLC0415
     from rappor_server.cli.serve import prepare  # noqa: PLC0415 - the extra 'server'
-    from rappor_server.settings import Settings  # noqa: PLC0415
 
     registry = folder / "metrics.toml"
     registry.write_text(_TOML, encoding="utf-8")

@@ -11,11 +11,11 @@ import asyncio
 import sys
 
 import uvicorn
-from rappor_server.collector import Collector
+from rappor_server.app.collector import Collector
+from rappor_server.app.settings import Settings
 from rappor_server.http import app
 from rappor_server.http.slow_clients import PunctualProtocol
 from rappor_server.ingest.validate import Submission
-from rappor_server.settings import Settings
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response

@@ -11,8 +11,8 @@ from typing import Final, TypeVar
 
 from starlette.requests import Request
 
-from rappor_server.collector import Collector
-from rappor_server.problems import Problem
+from rappor_server.app.collector import Collector
+from rappor_server.base.problems import Problem
 from rappor_server.storage import tokens
 from rappor_server.storage.tokens import Token
 

@@ -12,8 +12,8 @@ import click
 import pytest
 from collectors import run_script
 from places import ROOT
+from rappor_server.app.settings import Settings
 from rappor_server.cli.app import server
-from rappor_server.settings import Settings
 from readers import blocks, script_of
 
 FOLDER = ROOT / "server"

@@ -16,7 +16,7 @@ import yaml  # type: ignore[import-untyped]
 from collectors import REGISTRY, run_command, serving_file, upload_of
 from places import ROOT
 from prometheus_client.parser import text_string_to_metric_families
-from rappor_server.settings import Settings
+from rappor_server.app.settings import Settings
 from tools import need
 
 FOLDER = ROOT / "server" / "packaging"

@@ -23,9 +23,9 @@ import httpx
 import plain_http
 import registries
 from programs import until
-from rappor_server.analysis import releases
 from rappor_server.ingest.accepted_params import AcceptedParams
 from rappor_server.ingest.validate import Submission, Suspicious, read_upload
+from rappor_server.releases import releases
 from rappor_server.storage import day_tables, schema, tokens
 from rappor_server.storage.bulk import insert_rows
 from rappor_server.storage.database import opened, utc_today, writing

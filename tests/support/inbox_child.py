@@ -9,7 +9,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from collectors import append, submission_of
-from rappor_server.errors import StoreError
+from rappor_server.base.errors import StoreError
 from rappor_server.storage.database import open_checked, opened
 from rappor_server.storage.fold import fold
 from rappor_server.storage.inbox import open_inbox

@@ -12,13 +12,13 @@ from rappor.cli.commands import Command
 from rappor.cli.options import flag, option
 from rappor.ground.plurals import counted
 from rappor.registry.registry import Registry
+from rappor_server.base.errors import StoreError
 from rappor_server.cli.options import (
     check_database,
     database_options,
     open_database,
     read_settings,
 )
-from rappor_server.errors import StoreError
 from rappor_server.storage.database import utc_today
 
 
@@ -47,7 +47,7 @@ def backup(path: Path, **options: Any) -> None:
     The copy is an SQLite file, whatever the database is. The FILE must not exist yet. If
     FILE is a folder, the copy is named by the day (UTC), such as counts-2026-11-30.bak.
     """
-    from rappor_server.storage.backup import backup as back_up
+    from rappor_server.operations.backup import backup as back_up
 
     if path.is_dir():
         path /= f"counts-{utc_today()}.bak"
@@ -72,8 +72,8 @@ def restore(path: Path, **options: Any) -> None:
 
     A token that was revoked after the backup is valid again: revoke it again.
     """
+    from rappor_server.operations.backup import restore as restore_database
     from rappor_server.storage import tokens
-    from rappor_server.storage.backup import restore as restore_database
 
     settings = read_settings(options)
     restore_database(path, settings.database)
@@ -98,8 +98,8 @@ def prune(*, yes: bool, **options: Any) -> None:
     more than two days before that day, or of more than 14 days between uploads.
     Its exit code is not 0 while groups of uploads are set apart that cannot be read.
     """
-    from rappor_server.analysis.closing import close_all, earlier_of_clocks
-    from rappor_server.storage import retention
+    from rappor_server.operations import retention
+    from rappor_server.operations.closing import close_all, earlier_of_clocks
     from rappor_server.storage.database import failing_as_store_error
     from rappor_server.storage.fold import fold_all
     from rappor_server.storage.inbox import n_failed
@@ -150,7 +150,7 @@ def export(
     over. The files are in partitions (folders named column=value), which Spark, DuckDB and
     warehouses read. The command needs the extra `arrow`.
     """
-    from rappor_server.analysis.export import export_counts
+    from rappor_server.releases.export import export_counts
 
     if first > last:
         raise click.UsageError(f"--from must be before --to or equal, got {first:%Y-%m-%d}")

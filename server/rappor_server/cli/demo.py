@@ -19,14 +19,14 @@ import click
 
 from rappor.cli.commands import Command
 from rappor.cli.options import flag, option
+from rappor_server.app.settings import Settings
+from rappor_server.base.errors import ConfigError
 from rappor_server.cli.demo_devices import Clock, first_day, report
 from rappor_server.cli.demo_metrics import WEEKS, write_metrics
-from rappor_server.errors import ConfigError
-from rappor_server.settings import Settings
 from rappor_server.storage.database import utc_today
 
 if TYPE_CHECKING:
-    from rappor_server.serving import Server
+    from rappor_server.app.serving import Server
 
 _INTERRUPTED = 130
 _PATIENCE = 600.0
@@ -132,9 +132,9 @@ def _run(
     then: Callable[[Server, str], None],
 ) -> None:
     """Run a collector by a clock until a signal ends it; `then` runs beside it once it listens."""
+    from rappor_server.app.input_files import InputFiles
+    from rappor_server.app.serving import Server, listening
     from rappor_server.cli.serve import prepare
-    from rappor_server.input_files import InputFiles
-    from rappor_server.serving import Server, listening
 
     prepare(settings)
     with listening(settings) as sockets:
@@ -158,8 +158,8 @@ def _run(
 def _link(settings: Settings) -> str:
     """Close the blocks of all days that have ended, and return the secret of a link to sign in."""
     from rappor.registry.registry import Registry
-    from rappor_server.analysis.closing import close_all
     from rappor_server.cli.options import open_database
+    from rappor_server.operations.closing import close_all
     from rappor_server.storage import tokens, visits
 
     with open_database(settings) as engine:

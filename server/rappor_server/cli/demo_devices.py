@@ -17,8 +17,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
+from rappor_server.base.errors import ConfigError
 from rappor_server.cli.demo_metrics import WEEKS, Stream, write_populations
-from rappor_server.errors import ConfigError
 
 _PROCESSES: Final = 2
 _DAY: Final = datetime.timedelta(days=1)

@@ -15,8 +15,8 @@ import click
 
 from rappor.cli.options import Option
 from rappor.ground.files import read_text
-from rappor_server.errors import ConfigError
-from rappor_server.settings import Settings
+from rappor_server.app.settings import Settings
+from rappor_server.base.errors import ConfigError
 from rappor_server.storage.database import parse_url
 
 if TYPE_CHECKING:

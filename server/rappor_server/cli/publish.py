@@ -12,8 +12,8 @@ from rappor.cli.options import option
 from rappor.ground.errors import RapporError
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
+from rappor_server.app.settings import Settings
 from rappor_server.cli.options import database_options, open_database, read_settings
-from rappor_server.settings import Settings
 from rappor_server.storage.database import utc_today
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def _publish(engine: Engine, metric: Metric, settings: Settings, out: Path) -> s
     from rappor.cli.site_files import write_edition
     from rappor.decoding.detection import Detection
     from rappor.panels.over_time import trend
-    from rappor_server.analysis.closing import close_days, earlier_of_clocks
+    from rappor_server.operations.closing import close_days, earlier_of_clocks
     from rappor_server.queries.candidate_lists import CandidateLists
     from rappor_server.queries.candidate_sources import find_candidates
     from rappor_server.queries.page_queries import whole_weeks

@@ -8,9 +8,9 @@ from typing import Any, Final
 import click
 
 from rappor.cli.commands import Command
+from rappor_server.app.input_files import InputFiles
+from rappor_server.app.settings import Settings
 from rappor_server.cli.options import help_all_option, read_settings, setting_options
-from rappor_server.input_files import InputFiles
-from rappor_server.settings import Settings
 from rappor_server.storage.database import utc_today
 
 _FIRST: Final = {"database", "host", "port", "admin", "pages", "upload_key_file", "origins"}
@@ -36,7 +36,7 @@ def serve(**options: Any) -> None:
     registry, the keys, the stops and the certificate again. On SIGTERM it commits the uploads that
     are waiting, and stops. The exit code is 3 if the database fails while the collector starts.
     """
-    from rappor_server import logs
+    from rappor_server.base import logs
 
     settings = read_settings(options)
     inputs = InputFiles.read(settings, today=utc_today())
@@ -47,7 +47,7 @@ def serve(**options: Any) -> None:
 
 def prepare(settings: Settings) -> None:
     """Wait for the database, and create the tables of a new one."""
-    from rappor_server.collector import wait_for_database
+    from rappor_server.app.collector import wait_for_database
     from rappor_server.storage.database import check_schema, is_empty, migrate, opened
 
     with opened(settings.database) as engine:
@@ -58,7 +58,7 @@ def prepare(settings: Settings) -> None:
 
 def run(settings: Settings, inputs: InputFiles) -> None:
     """Listen until a signal says to end; requests that have begun are answered first."""
-    from rappor_server.serving import Server, listening
+    from rappor_server.app.serving import Server, listening
 
     with listening(settings) as sockets:
         Server(settings, inputs, sockets).run()

@@ -14,14 +14,14 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import ASGIApp
 
 from rappor.ground.errors import RapporError
-from rappor_server import logs, problems
-from rappor_server.collector import Collector
+from rappor_server.app.collector import Collector
+from rappor_server.app.settings import Settings
+from rappor_server.base import logs, problems
+from rappor_server.base.connection_limits import Sources
 from rappor_server.http import openapi, operations, queries, uploads
 from rappor_server.http.envelope import DevicesCors, Doors, Envelope
 from rappor_server.http.slow_clients import METRICS, SETTINGS, SOURCES
 from rappor_server.pages import app as pages
-from rappor_server.settings import Settings
-from rappor_server.sources import Sources
 
 _METRIC: Final = "/v1/metrics/{name}"
 _UPLOADS: Final = uploads.Uploads()

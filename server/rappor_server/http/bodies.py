@@ -10,10 +10,10 @@ from typing import Final, Literal, TypeVar
 import msgspec
 from starlette.requests import Request
 
-from rappor_server.problems import Problem
+from rappor_server.base.problems import Problem
+from rappor_server.base.request_limits import AddressShare, read_body
 from rappor_server.queries.counts import ARROW, CSV, JSON, TEXT
 from rappor_server.queries.estimates import EstimateBody
-from rappor_server.request_limits import AddressShare, read_body
 
 _MAX_BODY: Final = 64_000_000
 _BODY_SECONDS: Final = 60.0

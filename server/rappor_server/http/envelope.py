@@ -10,8 +10,8 @@ from typing import Any, Final
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from rappor_server.problems import Problem, render
-from rappor_server.prometheus import Metrics
+from rappor_server.base.problems import Problem, render
+from rappor_server.operations.prometheus import Metrics
 
 _HEADERS: Final = (
     (b"x-content-type-options", b"nosniff"),

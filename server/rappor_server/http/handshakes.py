@@ -13,7 +13,7 @@ import ssl
 from collections.abc import Callable, Sized
 from typing import Final
 
-from rappor_server.sources import Sources
+from rappor_server.base.connection_limits import Sources
 
 _PAUSE_SECONDS: Final = 0.1
 """Before the next try to take a connection, while the system has no descriptor for one."""

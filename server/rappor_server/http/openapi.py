@@ -12,13 +12,13 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from rappor_server.analysis.release_json import CountsAnswer
+from rappor_server.base.problems import MEDIA_TYPE, ProblemDocument
 from rappor_server.http.bodies import CountsQuery
 from rappor_server.http.operations import RootAnswer
 from rappor_server.ingest.validate import UploadAnswer
-from rappor_server.problems import MEDIA_TYPE, ProblemDocument
 from rappor_server.queries.counts import ARROW, CSV, JSON, TEXT, MetricsAnswer
 from rappor_server.queries.estimates import EstimateBody
+from rappor_server.releases.release_json import CountsAnswer
 
 _Schema = dict[str, Any]
 

@@ -9,8 +9,8 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
-from rappor_server.collector import Collector
-from rappor_server.problems import RETRY_SECONDS, Problem
+from rappor_server.app.collector import Collector
+from rappor_server.base.problems import RETRY_SECONDS, Problem
 
 _JSON: Final = "application/json"
 

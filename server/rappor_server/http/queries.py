@@ -14,13 +14,13 @@ from starlette.responses import Response
 from rappor.decoding.detection import Detection
 from rappor.registry.metric import Metric
 from rappor_server.access import token_of, while_connected
-from rappor_server.collector import Collector
+from rappor_server.app.collector import Collector
+from rappor_server.base.problems import Problem
 from rappor_server.http.bodies import (
     read_counts_query,
     read_estimate_body,
     read_media_type,
 )
-from rappor_server.problems import Problem
 from rappor_server.queries.candidate_sources import registry_candidates
 from rappor_server.queries.counts import JSON, CountsTask, MetricsAnswer, MetricsTask
 from rappor_server.queries.estimates import EstimatesQuery

@@ -21,11 +21,11 @@ from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from rappor_server.app.settings import Settings
+from rappor_server.base.problems import RETRY_SECONDS, Problem, render
+from rappor_server.base.request_limits import WHOLE_BODY
 from rappor_server.http.envelope import added_headers
 from rappor_server.http.uploads import UPLOADS
-from rappor_server.problems import RETRY_SECONDS, Problem, render
-from rappor_server.request_limits import WHOLE_BODY
-from rappor_server.settings import Settings
 
 SETTINGS: Final = "settings"
 """How the application names its settings in the state that it hands to the server."""

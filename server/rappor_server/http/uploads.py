@@ -15,10 +15,10 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rappor.ground.errors import RapporError, ReportError
-from rappor_server.collector import Collector
+from rappor_server.app.collector import Collector
+from rappor_server.base.problems import Problem, problem_of, render
+from rappor_server.base.request_limits import AddressShare, decompress, read_body
 from rappor_server.ingest.validate import Submission
-from rappor_server.problems import Problem, problem_of, render
-from rappor_server.request_limits import AddressShare, decompress, read_body
 
 UPLOADS: Final = "/v1/reports"
 _JSON: Final = b"application/json"

@@ -11,7 +11,7 @@ from rappor.counts.popcounts import popcount_range
 from rappor.protocol.params import Params
 from rappor.registry.metric import MIN_COHORT, Metric
 from rappor.registry.registry import Registry
-from rappor_server.stops import Stops
+from rappor_server.ingest.stops import Stops
 
 _LOGGED_PAGE_BYTES: Final = 2_100
 """What a page that a key changes takes in SQLite's log, with now and then one that is split."""

@@ -14,9 +14,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
+from rappor_server.base.problems import Problem, handlers
 from rappor_server.pages import lists, metrics, questions, rendering, signing
 from rappor_server.pages.signing import sent, shown, to_page
-from rappor_server.problems import Problem, handlers
 
 PREFIX: Final = "/pages"
 

@@ -14,8 +14,8 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 
 from rappor.ground.errors import ParamsError
-from rappor_server.problems import Problem
-from rappor_server.request_limits import AddressShare, read_body
+from rappor_server.base.problems import Problem
+from rappor_server.base.request_limits import AddressShare, read_body
 
 MOST_BYTES: Final = 20_000
 """Of a form without a file."""

@@ -10,9 +10,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from rappor.ground.errors import ParamsError
+from rappor_server.base.problems import Problem
 from rappor_server.pages.forms import Form
 from rappor_server.pages.signing import Reader, to_see
-from rappor_server.problems import Problem
 from rappor_server.queries import candidate_lists
 
 MOST_BYTES: Final = 2 * candidate_lists.MOST_BYTES

@@ -14,7 +14,7 @@ from rappor.protocol.loss import epsilon_1
 from rappor.registry.budget import scope_loss
 from rappor.registry.metric import Metric
 from rappor_server.access import while_connected
-from rappor_server.analysis.metric_health import HealthReport, HealthTask
+from rappor_server.operations.metric_health import HealthReport, HealthTask
 from rappor_server.pages import questions
 from rappor_server.pages.forms import Form
 from rappor_server.pages.questions import read_page

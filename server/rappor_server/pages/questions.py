@@ -24,10 +24,10 @@ from rappor.decoding.detection import CORRECTIONS, Detection
 from rappor.ground.plurals import counted
 from rappor.registry.metric import Metric
 from rappor_server.access import while_connected
-from rappor_server.analysis.metric_health import MetricHealth
+from rappor_server.base.problems import Problem
+from rappor_server.operations.metric_health import MetricHealth
 from rappor_server.pages.forms import Form
 from rappor_server.pages.signing import Reader, to_see
-from rappor_server.problems import Problem
 from rappor_server.queries.candidate_sources import CandidateSource, UploadedList
 from rappor_server.queries.page_queries import (
     CompareQuery,

@@ -12,11 +12,11 @@ from starlette.responses import RedirectResponse, Response
 
 from rappor.registry.metric import Metric
 from rappor_server.access import find_token
-from rappor_server.collector import Collector
+from rappor_server.app.collector import Collector
+from rappor_server.base.problems import Problem
+from rappor_server.base.request_limits import RateLimit
 from rappor_server.pages import rendering
 from rappor_server.pages.forms import MOST_BYTES, Form, check_origin, read_form
-from rappor_server.problems import Problem
-from rappor_server.request_limits import RateLimit
 from rappor_server.storage import tokens, visits
 from rappor_server.storage.tokens import Token
 

@@ -19,7 +19,7 @@ from typing import Final
 
 from rappor.ground.errors import ParamsError
 from rappor.ground.lines import filled_lines
-from rappor_server.errors import StoreError
+from rappor_server.base.errors import StoreError
 
 MOST_LISTS: Final = 50
 """Lists of one metric. Beyond it the list that was used longest ago is deleted."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from rappor.ground.errors import DecodeError, FileError
 from rappor.registry.metric import Metric
-from rappor_server.errors import NotFoundError
+from rappor_server.base.errors import NotFoundError
 from rappor_server.queries.candidate_lists import CandidateLists
 
 if TYPE_CHECKING:

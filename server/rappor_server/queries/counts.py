@@ -15,13 +15,13 @@ from sqlalchemy import Engine
 
 from rappor.ground.errors import DecodeError, ParamsError
 from rappor.registry.metric import Metric
-from rappor_server.analysis import releases, warning_signs
-from rappor_server.analysis.release_json import write_release, write_releases
-from rappor_server.analysis.releases import BlockQuery, DayReports, Release
-from rappor_server.analysis.warning_signs import OverfullCohort, Refusals
-from rappor_server.errors import NotFoundError
+from rappor_server.base.errors import NotFoundError
 from rappor_server.queries.query import Range
 from rappor_server.queries.worker import Tell
+from rappor_server.releases import releases, warning_signs
+from rappor_server.releases.release_json import write_release, write_releases
+from rappor_server.releases.releases import BlockQuery, DayReports, Release
+from rappor_server.releases.warning_signs import OverfullCohort, Refusals
 
 JSON: Final = "application/json"
 CSV: Final = "text/csv"

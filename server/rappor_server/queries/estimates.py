@@ -11,13 +11,13 @@ from sqlalchemy import Engine
 
 from rappor.decoding.detection import Correction, Detection
 from rappor.ground.errors import ParamsError, ReportError
-from rappor_server.analysis.warning_signs import n_released
 from rappor_server.queries.candidate_lists import lines_of
 from rappor_server.queries.candidate_sources import StatedCandidates
 from rappor_server.queries.counts import CSV, JSON, write_arrow
 from rappor_server.queries.page_queries import read_days
 from rappor_server.queries.query import Query, QueryResult, Range, Subject, key_of
 from rappor_server.queries.worker import Tell
+from rappor_server.releases.warning_signs import n_released
 
 _Share = Annotated[float, Meta(gt=0, lt=1)]
 

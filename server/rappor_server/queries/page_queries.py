@@ -20,16 +20,16 @@ from rappor.counts.counts import Counts
 from rappor.counts.released import Period, Released
 from rappor.ground.errors import ParamsError
 from rappor.ground.progress import Progress
-from rappor_server.analysis.release_json import write_release
-from rappor_server.analysis.releases import (
+from rappor_server.queries.query import Query, QueryResult, Range, Subject
+from rappor_server.queries.worker import Tell
+from rappor_server.releases.release_json import write_release
+from rappor_server.releases.releases import (
     BlockQuery,
     Release,
     release,
     release_by_day,
     releases_by,
 )
-from rappor_server.queries.query import Query, QueryResult, Range, Subject
-from rappor_server.queries.worker import Tell
 
 if TYPE_CHECKING:
     from rappor.candidates.candidates import Candidates

@@ -25,9 +25,9 @@ from rappor.decoding.detection import Detection
 from rappor.ground.errors import ParamsError
 from rappor.protocol.encodings import encoding_of
 from rappor.registry.metric import Metric
-from rappor_server.analysis.warning_signs import n_arrived
 from rappor_server.queries.candidate_sources import CandidateSource
 from rappor_server.queries.worker import Tell
+from rappor_server.releases.warning_signs import n_arrived
 
 if TYPE_CHECKING:
     from rappor.candidates.candidates import Candidates

@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from rappor_server.errors import StoreError
+from rappor_server.base.errors import StoreError
 from rappor_server.queries.query import QueryResult
 
 MOST_BYTES: Final = 256_000_000

@@ -18,9 +18,9 @@ from typing import Any, Final, Literal
 import msgspec
 
 from rappor.ground.errors import RapporError
-from rappor_server import logs
-from rappor_server.errors import LimitError, StoreError
-from rappor_server.problems import problem_of
+from rappor_server.base import logs
+from rappor_server.base.errors import LimitError, StoreError
+from rappor_server.base.problems import problem_of
 from rappor_server.queries.query import Query, QueryResult
 from rappor_server.queries.result_files import ResultFiles
 from rappor_server.queries.worker import Pool

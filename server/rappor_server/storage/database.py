@@ -35,7 +35,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, DisconnectionError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from rappor.ground.errors import MissingExtraError
-from rappor_server.errors import ConfigError, SchemaError, StoreError
+from rappor_server.base.errors import ConfigError, SchemaError, StoreError
 
 _STEPS: Final = resources.files("rappor_server.storage") / "migrations"
 _WAIT_SECONDS: Final = 5.0

@@ -20,8 +20,8 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from typing import Any, Final, NamedTuple
 
-from rappor_server import logs, processes
-from rappor_server.errors import StoreError
+from rappor_server.base import logs, processes
+from rappor_server.base.errors import StoreError
 from rappor_server.storage.database import LockedError, open_engine
 from rappor_server.storage.fold import Folded, fold, retry_failed
 from rappor_server.storage.inbox import PIECE_BYTES, Inbox, Waiting, open_inbox

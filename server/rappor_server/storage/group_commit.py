@@ -17,8 +17,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final, Generic, TypeVar
 
 from rappor.protocol.params import Params
-from rappor_server import logs
-from rappor_server.errors import StoreError
+from rappor_server.base import logs
+from rappor_server.base.errors import StoreError
 from rappor_server.ingest.validate import Submission
 from rappor_server.storage.inbox import Group, Inbox
 from rappor_server.storage.record import Refusals, encode

@@ -34,7 +34,7 @@ from sqlalchemy import (
     update,
 )
 
-from rappor_server.errors import StoreError
+from rappor_server.base.errors import StoreError
 from rappor_server.storage import schema
 from rappor_server.storage.bulk import insert_rows
 from rappor_server.storage.database import (

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rappor_server.errors import StoreError
+from rappor_server.base.errors import StoreError
 
 SUM: Final = np.dtype("<i8")
 """How the database holds a sum: 64 bits, little-endian."""

@@ -14,9 +14,10 @@ from typing import Any
 import httpx
 import pytest
 from browsers import PATIENCE, browsing
-from collectors import fold_now, opened
+from collectors import fold_now
 from node import CLIENT
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Route
+from rappor_server.storage.database import opened
 from tools import need
 from websites import Site, the_readmes_site
 

@@ -13,8 +13,8 @@ import click
 import pytest
 from click.testing import CliRunner
 from collectors import REGISTRY, command, run_command, run_script
+from rappor_server.app.settings import Settings
 from rappor_server.cli.app import server
-from rappor_server.settings import Settings
 
 from rappor.cli.commands import Explained
 

@@ -32,7 +32,7 @@ from collectors import (
 )
 from programs import until
 from rappor_server.ingest.retry_keys import key_of_upload
-from rappor_server.storage.backup import backup
+from rappor_server.operations.backup import backup
 from rappor_server.storage.database import opened
 from sqlalchemy import create_engine, text
 

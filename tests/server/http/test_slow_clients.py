@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 from programs import become
+from rappor_server.app.settings import Settings
+from rappor_server.base.connection_limits import Sources
 from rappor_server.http.slow_clients import SETTINGS, SOURCES, PunctualProtocol, SlowReaders
-from rappor_server.settings import Settings
-from rappor_server.sources import Sources
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send

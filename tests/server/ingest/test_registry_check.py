@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 from collectors import REGISTRY, TODAY, metric_of
-from rappor_server.errors import ConfigError
+from rappor_server.app.input_files import InputFiles
+from rappor_server.app.settings import Settings
+from rappor_server.base.errors import ConfigError
 from rappor_server.ingest.registry_check import (
     check_edit,
     check_registry,
     explain_budget,
     explain_cohorts,
 )
-from rappor_server.input_files import InputFiles
-from rappor_server.settings import Settings
 from registries import registry_of
 
 from rappor import Metric, Params, Registry

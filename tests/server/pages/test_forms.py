@@ -7,9 +7,9 @@ from typing import Any
 
 import anyio
 import pytest
+from rappor_server.base.problems import Problem
+from rappor_server.base.request_limits import BodyBudget
 from rappor_server.pages.forms import Form, check_origin, read_form
-from rappor_server.problems import Problem
-from rappor_server.request_limits import BodyBudget
 from starlette.requests import Request
 
 from rappor.ground.errors import ParamsError

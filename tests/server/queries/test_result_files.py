@@ -7,7 +7,7 @@ import stat
 from pathlib import Path
 
 import pytest
-from rappor_server.errors import StoreError
+from rappor_server.base.errors import StoreError
 from rappor_server.queries.query import QueryResult
 from rappor_server.queries.result_files import ResultFiles
 

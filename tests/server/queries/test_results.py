@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from collectors import metric_of, there
 from programs import become
-from rappor_server.errors import LimitError, StoreError
+from rappor_server.base.errors import LimitError, StoreError
 from rappor_server.queries.query import Query, QueryResult
 from rappor_server.queries.result_files import ResultFiles
 from rappor_server.queries.results import NIGHT, Results

@@ -144,7 +144,7 @@ def test_killed_collector_loses_nothing_and_doubles_nothing(
     crash(tmp_path, database, kills)
 
 
-PRELOADED = ["httpx", "rappor_server.analysis.releases", "rappor_server.storage.fold"]
+PRELOADED = ["httpx", "rappor_server.releases.releases", "rappor_server.storage.fold"]
 
 
 class Site:

@@ -23,9 +23,9 @@ from collectors import (
     total,
     upload_of,
 )
-from rappor_server.errors import ConfigError, SchemaError, StoreError
+from rappor_server.base.errors import ConfigError, SchemaError, StoreError
+from rappor_server.operations.backup import backup, restore
 from rappor_server.storage import day_tables, migrations, schema, tokens, visits
-from rappor_server.storage.backup import backup, restore
 from rappor_server.storage.database import (
     check_schema,
     is_empty,

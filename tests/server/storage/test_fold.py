@@ -29,10 +29,11 @@ from collectors import (
     upload_of,
 )
 from hostile_uploads import seeded
-from rappor_server.analysis.warning_signs import Refusals, refusals
-from rappor_server.errors import StoreError
+from rappor_server.base.errors import StoreError
 from rappor_server.ingest.accepted_params import AcceptedParams
 from rappor_server.ingest.validate import AcceptedReport, Submission
+from rappor_server.operations.retention import check_clock, prune
+from rappor_server.releases.warning_signs import Refusals, refusals
 from rappor_server.storage import day_tables, schema
 from rappor_server.storage.database import (
     erase_traces,
@@ -45,7 +46,6 @@ from rappor_server.storage.database import (
 from rappor_server.storage.fold import fold, fold_all, retry_failed
 from rappor_server.storage.inbox import Group, open_inbox
 from rappor_server.storage.record import encode
-from rappor_server.storage.retention import check_clock, prune
 from sqlalchemy import Engine, Text, cast, create_engine, event, literal, select, text
 from sqlalchemy.exc import OperationalError
 

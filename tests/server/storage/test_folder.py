@@ -9,7 +9,7 @@ from collectors import append, submission_of, total, upload_of
 from hypothesis import given
 from hypothesis import strategies as st
 from programs import become
-from rappor_server.health import Health
+from rappor_server.operations.health import Health
 from rappor_server.storage import schema
 from rappor_server.storage.folder import Folder, Schedule, State
 from rappor_server.storage.inbox import Waiting

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from collectors import PARAMS, TODAY, report_of, submission_of, upload_of
 from programs import become
-from rappor_server.errors import StoreError
+from rappor_server.base.errors import StoreError
 from rappor_server.ingest.validate import Submission
 from rappor_server.storage.group_commit import Receiver, Writer
 from rappor_server.storage.inbox import Group

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 from collectors import TODAY, append, commit, fold_now, submission_of, total, upload_of
-from rappor_server.errors import StoreError
-from rappor_server.storage.backup import backup, restore
+from rappor_server.base.errors import StoreError
+from rappor_server.operations.backup import backup, restore
 from rappor_server.storage.database import migrate, opened, sqlite_url, writing
 from rappor_server.storage.fold import fold
 from rappor_server.storage.inbox import Group, SqliteInbox, Waiting, open_inbox

@@ -34,10 +34,11 @@ from collectors import (
     upload_of,
 )
 from collectors import report_of as page_report
-from rappor_server.analysis import closing
 from rappor_server.ingest.accepted_params import AcceptedParams
 from rappor_server.ingest.retry_keys import key_of_upload
-from rappor_server.storage.backup import backup
+from rappor_server.operations import closing
+from rappor_server.operations.backup import backup
+from rappor_server.operations.retention import prune
 from rappor_server.storage.database import (
     erase_traces,
     migrate,
@@ -47,7 +48,6 @@ from rappor_server.storage.database import (
 from rappor_server.storage.fold import retry_failed
 from rappor_server.storage.inbox import Group, open_inbox
 from rappor_server.storage.record import encode
-from rappor_server.storage.retention import prune
 from sqlalchemy import Engine, inspect, text
 
 from rappor import Params, Registry

@@ -1,1 +1,0 @@
-"""What is read: ranges of counts, estimates in a process of their own, exports."""

@@ -1,0 +1,240 @@
+"""The settings of a collector, each with its default and with what its option says of it.
+
+A flag comes first, then the environment (RAPPOR_SERVER_...), then a TOML file, then the default
+(`cli/options`). Secrets come from files or from the environment, never from a flag: the upload
+keys are in the file that `upload_key_file` names, and a database's address with a password
+belongs in RAPPOR_SERVER_DATABASE.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from rappor_server.base.errors import ConfigError
+from rappor_server.ingest.validate import Suspicious
+from rappor_server.storage.database import parse_url, sqlite_url
+
+_ADDRESS: Final = re.compile(r"(?:[^\s:]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}")
+_PATH: Final = click.Path()
+_NUMBER: Final = click.IntRange(min=1)
+
+
+class _Listed(click.types.StringParamType):
+    """One entry of a list; in the environment, commas separate them."""
+
+    envvar_list_splitter = ","
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 < seconds < math.inf:
+        raise click.BadParameter(f"{text} is not a number of seconds above 0.")
+    return seconds
+
+
+def _setting(default: Any, unit: str | None, text: str, kind: Any = str) -> Any:
+    """Describe a setting: its default, and unit, help and type of its option."""
+    option = {"metavar": unit, "help": text, "type": kind}
+    return dataclasses.field(default=default, metadata=option)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How a collector runs; sizes in bytes, times in seconds."""
+
+    registry: str = _setting("", "TOML", "The registry file.", _PATH)
+    older: tuple[str, ...] = _setting(
+        (),
+        "TOML",
+        "An earlier registry whose parameters are still accepted. May be repeated.",
+        _Listed(),
+    )
+    database: str = _setting(
+        "",
+        "URL",
+        "The database: sqlite:///FILE or postgresql://HOST/NAME. Without it an SQLite file beside "
+        "the registry.",
+    )
+    database_seconds: float = _setting(
+        60.0,
+        "SECONDS",
+        "How long to wait at the start for a database that does not answer.",
+        _seconds,
+    )
+    host: str = _setting("127.0.0.1", "ADDRESS", "The address to listen on.")
+    port: int = _setting(
+        8080,
+        "NUMBER",
+        "The port to listen on. With 0 the system chooses one.",
+        click.IntRange(0, 65535),
+    )
+    admin: str = _setting(
+        "",
+        "HOST:PORT",
+        "A separate address for operators and analysts. The other one then only takes uploads.",
+    )
+    pages: bool = _setting(
+        default=False,
+        unit=None,
+        text="Serve a dashboard at the address of --admin. People sign in with a token.",
+        kind=bool,
+    )
+    upload_key_file: str = _setting(
+        "",
+        "FILE",
+        "A file of upload keys, one NAME KEY LAST-DAY per line. Uploads must carry one of them. "
+        "Without this file everybody may upload.",
+        _PATH,
+    )
+    stop_file: str = _setting(
+        "",
+        "TOML",
+        "A file of metrics that devices must not report until a day that it names.",
+        _PATH,
+    )
+    max_body: int = _setting(
+        1_000_000, "BYTES", "The largest upload before decompression.", _NUMBER
+    )
+    max_decompressed: int = _setting(
+        4_000_000, "BYTES", "The largest upload after decompression.", _NUMBER
+    )
+    max_reports: int = _setting(
+        1000, "REPORTS", "The largest number of reports in one upload.", _NUMBER
+    )
+    max_bodies: int = _setting(
+        128_000_000,
+        "BYTES",
+        "The most bytes of all request bodies in memory. Further requests get 503.",
+        _NUMBER,
+    )
+    max_connections: int = _setting(
+        4_000,
+        "CONNECTIONS",
+        "The most device connections to one process. Further ones get 503.",
+        _NUMBER,
+    )
+    max_source_connections: int = _setting(
+        256,
+        "CONNECTIONS",
+        "The most device connections of one source to one process, unless it is one of --proxies. "
+        "Further ones get 429.",
+        _NUMBER,
+    )
+    body_seconds: float = _setting(
+        15.0,
+        "SECONDS",
+        "How long the head of a request may take to arrive, and then its body.",
+        _seconds,
+    )
+    rate: int = _setting(
+        0,
+        "UPLOADS",
+        "Uploads that one source may send to one process in a minute. 0 means no limit.",
+        click.IntRange(min=0),
+    )
+    origins: tuple[str, ...] = _setting(
+        (),
+        "ORIGIN",
+        "A web origin whose pages may upload, or * for all. May be repeated.",
+        _Listed(),
+    )
+    suspicious: str = _setting(
+        "refuse",
+        None,
+        "What to do with reports whose number of ones no honest device sends.",
+        click.Choice([choice.value for choice in Suspicious]),
+    )
+    readers: int = _setting(
+        1, "PROCESSES", "The number of processes that read counts for analysts.", _NUMBER
+    )
+    decoders: int = _setting(
+        2, "PROCESSES", "The number of processes that compute estimates.", _NUMBER
+    )
+    decode_seconds: float = _setting(
+        60.0, "SECONDS", "How long one answer to an analyst may take.", _seconds
+    )
+    decode_bytes: int = _setting(
+        4_000_000_000, "BYTES", "How much memory one answer to an analyst may take.", _NUMBER
+    )
+    queries_per_token: int = _setting(
+        1, "QUERIES", "Queries for estimates that one token may have in progress.", _NUMBER
+    )
+    analysis_folder: str = _setting(
+        "",
+        "FOLDER",
+        "The folder of results and of uploaded lists of candidates. Without it a folder beside the "
+        "SQLite file, or beside the registry.",
+        _PATH,
+    )
+    list_days: int = _setting(
+        90,
+        "DAYS",
+        "How long an uploaded list of candidates is kept after its last use.",
+        click.IntRange(1, 36_500),
+    )
+    max_candidates: int = _setting(
+        1_000_000,
+        "CANDIDATES",
+        "The most candidates in one request for estimates.",
+        _NUMBER,
+    )
+    commit_seconds: float = _setting(
+        15.0,
+        "SECONDS",
+        "How long an upload may wait for its commit. After that it gets 503.",
+        _seconds,
+    )
+    max_queue: int = _setting(
+        10_000, "UPLOADS", "How many uploads may wait for a commit. Further ones get 503.", _NUMBER
+    )
+    tls_certificate: str = _setting(
+        "", "PEM", "The certificate chain, to serve HTTPS directly.", _PATH
+    )
+    tls_key: str = _setting(
+        "", "PEM", "The private key of the certificate, without a passphrase.", _PATH
+    )
+    proxies: str = _setting(
+        "127.0.0.1",
+        "ADDRESSES",
+        "Proxies whose X-Forwarded-For is trusted, separated by commas.",
+    )
+
+    def __post_init__(self) -> None:
+        """Refuse settings that exclude each other."""
+        if not self.registry:
+            raise ConfigError("registry must be the path of a registry's file, got nothing")
+        if not self.database:
+            beside = sqlite_url(Path(self.registry).with_suffix(".sqlite3"))
+            object.__setattr__(self, "database", beside)
+        if not self.analysis_folder:
+            object.__setattr__(self, "analysis_folder", self._folder_beside())
+        if self.admin and not _ADDRESS.fullmatch(self.admin):
+            raise ConfigError(f"admin must be HOST:PORT, got {self.admin!r}")
+        if self.admin and self.port and self.admin_address[1] == self.port:
+            raise ConfigError(f"admin must be on another port than devices use, got {self.port}")
+        if self.pages and not self.admin:
+            raise ConfigError(
+                "admin must be HOST:PORT where there are pages, got nothing: people open them at "
+                "that address"
+            )
+        if bool(self.tls_certificate) != bool(self.tls_key):
+            raise ConfigError("tls_certificate and tls_key must be given together")
+
+    def _folder_beside(self) -> str:
+        """Return the folder of results beside the SQLite file, or beside the registry."""
+        url = parse_url(self.database)
+        if url.drivername == "sqlite":
+            return f"{url.database}-analysis"
+        return str(Path(self.registry).with_suffix(".analysis"))
+
+    @property
+    def admin_address(self) -> tuple[str, int]:
+        """The host and the port of the operators' address."""
+        host, _, port = self.admin.rpartition(":")
+        return host.strip("[]"), int(port)

@@ -1,0 +1,1 @@
+"""What every other package of the collector uses: errors, logs, processes, limits of requests."""

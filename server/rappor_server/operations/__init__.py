@@ -1,0 +1,1 @@
+"""Operation of a collector: health, gauges, closing of blocks, backup, retention."""

@@ -1,0 +1,1 @@
+"""Released counts: sums of blocks that analysts may read, and their export."""

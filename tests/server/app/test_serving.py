@@ -1,0 +1,365 @@
+"""A collector in service: addresses, reloads, stops, a late database, units that die."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import socket
+import sqlite3
+import ssl
+import time
+from pathlib import Path
+
+import httpx
+import plain_http
+import pytest
+from collectors import (
+    REGISTRY,
+    Running,
+    free_port,
+    launch,
+    make_token,
+    report_of,
+    run_command,
+    serving,
+    serving_file,
+    upload_of,
+)
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.serialization import Encoding, PrivateFormat
+from programs import run_python, until
+from sockets import certificate
+
+OTHER_REGISTRY = REGISTRY.replace("[metrics.old]", "[metrics.new]")
+OPERATORS = ("/metrics", "/readyz", "/v1/metrics", "/v1/metrics/page/counts")
+
+
+def reload(running: Running) -> None:
+    """Let a collector read its files again, and wait until it has told what came of it."""
+    told = ("registry in force", "reload refused")
+    before = sum(len(running.events(name)) for name in told)
+    running.process.send_signal(signal.SIGHUP)
+    until(lambda: sum(len(running.events(name)) for name in told) > before)
+
+
+def test_operators_have_an_address_of_their_own(tmp_path: Path) -> None:
+    """The public one only receives; the other one has all that operators and analysts ask."""
+    with serving_file(tmp_path, admin=free_port()) as running:
+        token = make_token(running.database)
+        named = {"Authorization": f"Bearer {token}"}
+        assert running.post(upload_of()).status_code == 200
+        for path in ("/", "/healthz", "/openapi.json", "/v1/registry"):
+            assert running.get(path).status_code == 200
+        for path in OPERATORS:
+            hidden = plain_http.get(f"{running.url}{path}", headers=named)
+            assert hidden.status_code == 404
+            assert hidden.headers["content-type"] == "application/problem+json"
+            assert running.get(path, token).status_code == 200
+
+
+def test_keys_stops_and_registry_are_read_again(tmp_path: Path) -> None:
+    """A new key is taken beside the old one, and a stop is told; wrong files change nothing."""
+    keys, stops = tmp_path / "keys", tmp_path / "stops.toml"
+    keys.write_text("old sesame\n")
+    stops.write_text("")
+    flags = ("--upload-key-file", str(keys), "--stop-file", str(stops), "--suspicious", "accept")
+    with serving_file(tmp_path, *flags) as running:
+
+        def send(key: str) -> httpx.Response:
+            return running.post(upload_of(report_of("sound")), Authorization=f"Bearer {key}")
+
+        assert [send(key).status_code for key in ("sesame", "simsim")] == [200, 401]
+        assert running.post(upload_of()).status_code == 401
+        keys.write_text("old sesame\nnew simsim\n")
+        last = time.strftime("%Y-%m-%d", time.gmtime(time.time() + 5 * 86400))
+        stops.write_text(f"page = {last}\n")
+        reload(running)
+        assert [send(key).status_code for key in ("sesame", "simsim")] == [200, 200]
+        assert send("simsim").json()["stop"] == {"page": last}
+        stopped = running.post(upload_of(), Authorization="Bearer simsim").json()["reports"]
+        assert stopped == [{"status": "refused", "reason": "stopped"}]
+        for wrong in ("", "old sesame\nold simsim\n"):
+            keys.write_text(wrong)
+            reload(running)
+            assert [send(key).status_code for key in ("sesame", "simsim")] == [200, 200]
+        figures = running.get("/metrics").text
+        assert 'rappor_key_uploads_total{key="new"}' in figures
+        assert len(running.events("reload refused")) == 2
+        assert "sesame" not in running.log.read_text() + figures
+
+
+def serial_at(port: int, authority: Path) -> bytes:
+    """Return the certificate that a server shows."""
+    context = ssl.create_default_context(cafile=str(authority))
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    with (
+        socket.create_connection(("127.0.0.1", port), 30) as plain,
+        context.wrap_socket(plain) as secure,
+    ):
+        shown = secure.getpeercert(binary_form=True)
+        assert shown
+        return shown
+
+
+def test_certificates_are_read_again(tmp_path: Path) -> None:
+    """New connections see a renewed certificate; one that does not fit its key changes nothing."""
+    cert, key = certificate(tmp_path)
+    (tmp_path / "renewed").mkdir()
+    new_cert, new_key = certificate(tmp_path / "renewed")
+    flags = ("--tls-certificate", str(cert), "--tls-key", str(key))
+    with serving_file(tmp_path, *flags, admin=free_port()) as running:
+        known = ssl.create_default_context(cafile=str(cert))
+        secure = httpx.get(f"https://127.0.0.1:{running.port}/healthz", verify=known, timeout=30)
+        assert secure.text == "alive\n"
+        first = serial_at(running.port, cert)
+        cert.write_bytes(new_cert.read_bytes())
+        reload(running)  # the key is still the old one
+        assert serial_at(running.port, cert) == first
+        key.write_bytes(new_key.read_bytes())
+        reload(running)
+        assert serial_at(running.port, cert) != first
+        assert plain_http.get(f"{running.admin_url}/healthz").text == "alive\n"
+        with socket.create_connection(("127.0.0.1", running.port), 30) as stranger:
+            stranger.sendall(b"GET / HTTP/1.1\r\nHost: telltale\r\n\r\n")
+            stranger.recv(1000)
+        assert "telltale" not in running.log.read_text()
+
+
+def test_a_key_with_a_passphrase_is_refused(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Nobody is asked for it: a collector that reloads would wait for the answer, and not serve."""
+    cert, key = certificate(tmp_path)
+    encryption = serialization.BestAvailableEncryption(b"sesame")
+    own = serialization.load_pem_private_key(key.read_bytes(), None)
+    key.write_bytes(own.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, encryption))
+    (tmp_path / "metrics.toml").write_text(REGISTRY)
+    flags = ("--tls-certificate", str(cert), "--tls-key", str(key))
+    refused = run_command("serve", str(tmp_path / "metrics.toml"), *flags)
+    assert refused.returncode == 2
+    assert "the key without a passphrase" in refused.stderr
+    assert "phrase:" not in refused.stderr + capfd.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bound", ["max_connections", "max_source_connections"])
+def test_handshakes_that_never_end_are_bounded(tmp_path: Path, bound: str) -> None:
+    """They count as connections and have the time of a head; then others are served."""
+    cert, key = certificate(tmp_path)
+    files = ("--tls-certificate", str(cert), "--tls-key", str(key))
+    bounds = (f"--{bound.replace('_', '-')}", "20", "--body-seconds", "1.5")
+    with serving_file(tmp_path, *files, *bounds, admin=free_port()) as running:
+        there, bully = ("127.0.0.1", running.port), ("127.0.0.2", 0)
+        stalled = [socket.create_connection(there, 30, bully) for _ in range(20)]
+        with socket.create_connection(there, 30, bully) as surplus:
+            assert surplus.recv(100) == b""
+        if bound == "max_source_connections":
+            assert serial_at(running.port, cert)
+        for connection in stalled:
+            assert connection.recv(100) == b""
+            connection.close()
+        with socket.create_connection(("127.0.0.1", running.port), 30) as stranger:
+            stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            with contextlib.suppress(ConnectionError):
+                stranger.recv(100)
+        assert serial_at(running.port, cert)
+        counters = plain_http.get(f"{running.admin_url}/metrics", timeout=30).text
+        assert f'\nrappor_refused_connections_total{{bound="{bound}"}} 1.0\n' in counters
+        running.process.send_signal(signal.SIGTERM)
+        running.process.wait(60)
+        assert '"level": "error"' not in running.log.read_text()
+
+
+def test_no_feature_of_http_puts_an_address_or_a_query_into_the_log(tmp_path: Path) -> None:
+    """Upgrades, CONNECT, bad requests and bad lengths leave no trace of who asked, and for what."""
+    upgrade = b"Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+    upgrade += b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+    heads = (
+        b"GET /v1/reports?q=telltale HTTP/1.1\r\n" + upgrade,
+        b"GET /telltale?q=telltale HTTP/1.1\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n",
+        b"CONNECT telltale.example:443 HTTP/1.1\r\n",
+        b"TELLTALE /?q=telltale HTTP/1.1\r\n",
+        b"POST /v1/reports?q=telltale HTTP/1.1\r\nContent-Length: -7\r\n",
+        b"POST /telltale HTTP/1.1\r\nTransfer-Encoding: telltale\r\n",
+        b"GET http://telltale.example/?q=telltale HTTP/1.1\r\n",
+        b"GET /?q=telltale HTTP/9.9\r\n",
+        b"PRI * HTTP/2.0\r\n\r\nSM telltale\r\n",
+    )
+    with serving_file(tmp_path) as running:
+        for head in heads:
+            with socket.create_connection(("127.0.0.1", running.port), 30) as sender:
+                sender.sendall(head + b"Host: x\r\nX-Forwarded-For: 203.0.113.77\r\n\r\n")
+                sender.settimeout(0.5)
+                with contextlib.suppress(OSError):
+                    sender.recv(65536)
+        assert running.post(upload_of()).status_code == 200
+        log = running.log.read_text()
+        for secret in ("telltale", "203.0.113.77", "websocket", "WebSocket"):
+            assert secret not in log
+        for line in log.splitlines():
+            told = json.loads(line)
+            told.pop("address", None)  # where it listens is its own
+            assert "127.0.0.1" not in json.dumps(told)
+
+
+def test_answers_protect_and_the_registry_has_a_tag(tmp_path: Path) -> None:
+    """Every answer says how not to be read or kept; who has the registry is told no more.
+
+    Pages of the named origin may send and read the registry, others may not.
+    """
+    flags = ("--origins", "https://app.example.org")
+    with serving_file(tmp_path, *flags) as running:
+        answers = [running.get(path) for path in ("/", "/nothing", "/v1/metrics", "/v1/registry")]
+        answers += [running.post(upload_of()), running.post(b"{")]
+        for answer in answers:
+            assert answer.headers["x-content-type-options"] == "nosniff"
+            assert "default-src 'none'" in answer.headers["content-security-policy"]
+            assert answer.headers["cache-control"] in ("no-store", "no-cache")
+        with socket.create_connection(("127.0.0.1", running.port), 30) as stranger:
+            stranger.sendall(b"nonsense\r\n\r\n")
+            nonsense = b"".join(iter(lambda: stranger.recv(65536), b""))
+        for line in (b"x-content-type-options: nosniff", b"cache-control: no-store"):
+            assert line in nonsense.split(b"\r\n")
+        secure = "strict-transport-security"
+        assert secure not in answers[0].headers
+        assert secure in running.get("/", **{"X-Forwarded-Proto": "https"}).headers
+        tag = answers[3].headers["etag"]
+        assert answers[3].headers["cache-control"] == "no-cache"
+        for known in (tag, f'"other", {tag}', f"W/{tag}", "*"):
+            unchanged = plain_http.get(
+                f"{running.url}/v1/registry", headers={"If-None-Match": known}
+            )
+            assert (unchanged.status_code, unchanged.content) == (304, b"")
+        assert running.get("/v1/registry", **{"If-None-Match": '"other"'}).text == REGISTRY
+        (tmp_path / "metrics.toml").write_text(OTHER_REGISTRY)
+        reload(running)
+        assert running.get("/v1/registry", **{"If-None-Match": tag}).text == OTHER_REGISTRY
+        page = {"Origin": "https://app.example.org"}
+        allowed = "access-control-allow-origin"
+        for origin, status in ((page, 200), ({"Origin": "https://evil.example"}, 400)):
+            asked = {"Access-Control-Request-Method": "POST"} | origin
+            sent = plain_http.options(f"{running.url}/v1/reports", headers=asked)
+            assert sent.status_code == status
+        assert running.post(upload_of(), **page).headers[allowed] == page["Origin"]
+        assert allowed in running.get("/v1/registry", **page).headers
+        assert allowed not in running.get("/v1/metrics", **page).headers
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("database", ["sqlite", "postgresql"], indirect=True)
+def test_odd_text_is_refused_and_never_reaches_the_database(tmp_path: Path, database: str) -> None:
+    """NUL and its like in any field are the sender's mistake, and a failure of nothing."""
+    with serving(tmp_path, database) as running:
+        token = make_token(database)
+        counts = "/v1/metrics/page/counts"
+        for odd in ("%00", "%1F", "%C3%A9", "%ED%A0%80", "a" * 100):
+            assert running.get(f"{counts}?params={odd}", token).status_code in (404, 422)
+            assert running.get(f"{counts}?from={odd}", token).status_code == 422
+            assert running.get(f"/v1/metrics/{odd}/counts", token).status_code == 404
+            assert running.get(counts, f"rappor.{odd}.x").status_code == 401
+        for odd in ("2026-W48-1", "20261130", "2026-11-3\u0660"):
+            assert running.get(f"{counts}?from={odd}", token).status_code == 422
+
+
+@pytest.mark.slow
+def test_a_start_waits_for_a_database_that_is_late(tmp_path: Path) -> None:
+    """A locked file is waited for and told; when it is free the collector serves."""
+    other = sqlite3.connect(tmp_path / "counts.sqlite3", isolation_level=None)
+    other.execute("BEGIN EXCLUSIVE")
+    running = launch(tmp_path, f"sqlite:///{tmp_path / 'counts.sqlite3'}")
+    try:
+        until(lambda: bool(running.events("waiting for the database")))
+        assert running.process.poll() is None
+        other.execute("ROLLBACK")
+        until(lambda: bool(running.events("collector listening")))
+        assert running.post(upload_of()).status_code == 200
+    finally:
+        other.close()
+        running.kill()
+
+
+def test_a_start_gives_up_in_a_sentence(tmp_path: Path) -> None:
+    """A database that never answers, or an address that is taken, ends with exit code 2."""
+    registry = tmp_path / "metrics.toml"
+    registry.write_text(REGISTRY)
+    answer = run_command("serve")
+    assert answer.returncode == 2
+    assert "given as the argument REGISTRY, in RAPPOR_SERVER_REGISTRY" in answer.stderr
+    absent = f"postgresql://nobody@127.0.0.1:{free_port()}/nothing"
+    answer = run_command("serve", str(registry), "--database", absent, "--database-seconds", "1")
+    assert answer.returncode == 2
+    assert "waiting for the database" in answer.stderr
+    assert "the database cannot answer" in answer.stderr.splitlines()[-1]
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        answer = run_command("serve", str(registry), "--port", str(port))
+    assert answer.returncode == 2
+    assert "host and port must be an address that is free" in answer.stderr
+    assert "Traceback" not in answer.stderr
+
+
+STARTED = """
+import sys
+from rappor_server.base import logs
+from rappor_server.cli.serve import run
+from rappor_server.app.input_files import InputFiles
+from rappor_server.app.settings import Settings
+from rappor_server.storage.database import utc_today
+
+settings = Settings(registry=sys.argv[1], port=0)
+logs.configure()
+run(settings, InputFiles.read(settings, today=utc_today()))
+"""
+
+
+def test_a_start_that_fails_late_is_told_and_is_a_failure(tmp_path: Path) -> None:
+    """Where the database has changed after a first look the exit status and the log say so."""
+    registry = tmp_path / "metrics.toml"
+    registry.write_text(REGISTRY)
+    answer = run_python("-c", STARTED, str(registry), code=3)
+    told = [json.loads(line) for line in answer.stderr.splitlines()]
+    (failed,) = [each for each in told if each["event"] == "start failed"]
+    assert "run rappor-server migrate" in failed["reason"]
+    assert not [each for each in told if each["event"] == "collector listening"]
+
+
+def registry_of(running: Running) -> str:
+    """Return the fingerprint of the registry in force."""
+    lines = running.get("/metrics").text.splitlines()
+    (found,) = [
+        line for line in lines if line.startswith("rappor_registry_info{") and line.endswith(" 1.0")
+    ]
+    return found.split('"')[1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+def test_units_on_one_database_are_reloaded_one_by_one(tmp_path: Path, database: str) -> None:
+    """Each unit has its own port and counters; a unit that is killed loses nothing of the others.
+
+    A registry that is wrong ends no unit. A retry that reaches another unit counts once.
+    """
+    with contextlib.ExitStack() as stack:
+        units = []
+        for name in ("one", "two"):
+            (folder := tmp_path / name).mkdir()
+            flags = ("--suspicious", "accept")
+            units.append(stack.enter_context(serving(folder, database, *flags)))
+        bodies = [upload_of() for _ in range(20)]
+        for unit in units:
+            assert {unit.post(body).status_code for body in bodies} == {200}
+        (old,) = {registry_of(unit) for unit in units}
+        for unit in units:
+            (unit.folder / "metrics.toml").write_text(OTHER_REGISTRY)
+            reload(unit)
+        (new,) = {registry_of(unit) for unit in units}
+        assert new != old
+        for unit in units:
+            (unit.folder / "metrics.toml").write_text("nonsense [")
+            reload(unit)
+            assert registry_of(unit) == new
+        units[0].kill()
+        assert units[1].post(upload_of()).status_code == 200
+        counts = units[1].get("/v1/metrics/page/counts", make_token(database)).json()
+        assert counts["reports"] == len(bodies) + 1

@@ -1,0 +1,359 @@
+"""Blocks are closed in short pieces, by collectors and by `prune`, and never by readers."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import datetime
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from collectors import (
+    ACCEPTED,
+    TODAY,
+    commit,
+    count_group,
+    day,
+    make_token,
+    report_of,
+    serving,
+    submission_of,
+    upload_of,
+)
+from programs import become, until
+from rappor_server.base.errors import StoreError
+from rappor_server.operations import closing
+from rappor_server.operations.closing import CloseTask, metrics_due
+from rappor_server.releases import releases
+from rappor_server.releases.releases import DayReports
+from rappor_server.storage import blocks, schema
+from rappor_server.storage.blocks import note_rules, rule_of
+from rappor_server.storage.database import migrate, opened, utc_today, writing
+from sqlalchemy import Engine, event, insert, literal, select, update
+
+from rappor import Metric, Params
+
+SMALL = dataclasses.replace(ACCEPTED.registry["small"], interval="none")
+"""Released from five reports on, and two of a cohort; devices report every event."""
+ALL_DAYS = (datetime.date.min, datetime.date.max)
+N_DAYS = 6
+
+
+def fill(engine: Engine, first: datetime.date = TODAY) -> None:
+    """Store six reports of two cohorts on each of some days."""
+    for i in range(N_DAYS):
+        reports = [report_of("small", bits=i + j, cohort=j % 2) for j in range(6)]
+        commit(engine, upload_of(*reports), today=first + datetime.timedelta(days=i))
+
+
+def test_readers_close_nothing(engine: Engine) -> None:
+    """Days that have ended wait, and are told to wait, until somebody closes their blocks."""
+    fill(engine)
+    waiting = releases.release(engine, SMALL, *ALL_DAYS)
+    assert (waiting.n_reports, waiting.withheld) == (0, tuple(map(day, range(N_DAYS))))
+    assert releases.overview(engine, SMALL).withheld == waiting.withheld
+    closing.close_days(engine, SMALL, day(N_DAYS))
+    assert releases.release(engine, SMALL, *ALL_DAYS).n_reports == 6 * N_DAYS
+
+
+def test_a_backlog_is_closed_in_pieces(engine: Engine) -> None:
+    """A task without any time closes some days, and the next ones the rest; sums are the same."""
+    fill(engine)
+    first = CloseTask(metrics=[SMALL], today=day(2), seconds=0)
+    first.run(engine, lambda _: None)
+    assert releases.release(engine, SMALL, *ALL_DAYS).n_reports in (6, 12)
+    n_tasks = 0
+    while found := metrics_due(engine, [SMALL], day(N_DAYS)):
+        CloseTask(metrics=found, today=day(N_DAYS), seconds=0).run(engine, lambda _: None)
+        n_tasks += 1
+    assert 1 <= n_tasks <= N_DAYS
+    (counts,) = releases.release(engine, SMALL, *ALL_DAYS).collections
+    assert counts.n_reports == 6 * N_DAYS
+    sums = [[(i + j) for i in range(N_DAYS) for j in range(c, 6, 2)] for c in range(2)]
+    for cohort, values in enumerate(sums):
+        expected = [sum(value >> bit & 1 for value in values) for bit in range(16)]
+        assert counts.ones[cohort].tolist() == expected
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_a_task_ends_in_time(engine: Engine) -> None:
+    """One without any time left moves one piece, where that takes as long as a transaction may."""
+    fill(engine)
+
+    @event.listens_for(engine, "before_cursor_execute")
+    def be_slow(*_: object) -> None:
+        time.sleep(2 * blocks._TRANSACTION_SECONDS)
+
+    CloseTask(metrics=[SMALL], today=day(N_DAYS), seconds=0).run(engine, lambda _: None)
+    assert releases.release(engine, SMALL, *ALL_DAYS).n_reports == 6
+
+
+def test_pieces_that_another_one_has_moved_are_left_alone(engine: Engine) -> None:
+    """What came late for their day counts in a later block, also by who found the day earlier."""
+    fill(engine)
+    with engine.connect() as db:
+        pieces = list(blocks._pieces(db, "small", day(2)))
+    closing.close_days(engine, SMALL, day(2))
+    before = releases.release(engine, SMALL, *ALL_DAYS)
+    commit(engine, upload_of(*[report_of("small", cohort=3)] * 2), today=day(0))
+    with writing(engine) as db:
+        for piece in pieces:
+            blocks._move_piece(db, "small", piece, blocks.Rule(pace="none", min_cohort=2))
+    assert releases.release(engine, SMALL, *ALL_DAYS).collections == before.collections
+    closing.close_days(engine, SMALL, day(3))
+    assert releases.release(engine, SMALL, day(2), day(2)).n_reports == 6
+    assert releases.release(engine, SMALL, day(0), day(2)).n_reports == 3 * 6 + 2
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_damaged_counters_of_a_metric_stop_no_other(engine: Engine) -> None:
+    """What follows it in the order of names is closed; then it is told."""
+    fill(engine)
+    columns: list[Any] = [*schema.tally.c]
+    fields = [literal("damaged"), *columns[1:-1], literal(b"\0")]
+    with writing(engine) as db:
+        db.execute(insert(schema.tally).from_select(columns, select(*fields)))
+    damaged = dataclasses.replace(SMALL, name="damaged")
+    for _ in range(2):
+        with pytest.raises(StoreError, match="sums in it are damaged"):
+            CloseTask(metrics=[damaged, SMALL], today=day(N_DAYS)).run(engine, lambda _: None)
+        assert releases.release(engine, SMALL, *ALL_DAYS).n_reports == 6 * N_DAYS
+
+
+@pytest.mark.parametrize("pace", ["day", "week"])
+def test_a_late_report_and_the_next_one_count_as_two_of_a_device(engine: Engine, pace: str) -> None:
+    """Devices of a lagging collector are twice in the next block, which needs twice as many."""
+    rule = blocks.Rule(pace=pace, min_cohort=4)
+
+    def close(reports: int, on: int, today: int) -> list[tuple[Any, ...]]:
+        commit(engine, upload_of(*[report_of("small")] * reports), today=day(on))
+        blocks.close_blocks(engine, "small", rule, today=day(today))
+        columns = schema.block.c
+        found = select(columns.first, columns.last, columns.reports, columns.closed)
+        with engine.connect() as db:
+            return [tuple(row) for row in db.execute(found.order_by(columns.last))]
+
+    closed = (day(1), day(1), 4, True)
+    assert close(4, on=1, today=2) == [closed]
+    assert close(2, on=1, today=2) == [closed]
+    assert close(3, on=2, today=3) == [closed, (day(1), day(2), 5, False)]
+    later = (day(9), day(9), 6, True)
+    assert close(6, on=9, today=10) == [closed, later]
+    assert close(2, on=2, today=11) == [closed, later, (day(2), day(10), 2, False)]
+
+
+def test_reports_that_wait_are_judged_by_the_rules_of_their_days(engine: Engine) -> None:
+    """Those of a daily metric that became a weekly one; what comes two days later is not."""
+    daily, weekly = (
+        dataclasses.replace(SMALL, interval=interval, min_cohort=10) for interval in ("day", "week")
+    )
+    # TODAY is a Saturday: both days before day 2 are of one week, which has twelve reports of ten
+    for on, served, n_reports in ((0, daily, 6), (1, weekly, 6), (2, weekly, 10)):
+        for _ in range(2):
+            note_rules(engine, [served], day(on))
+        commit(engine, upload_of(*[report_of("small")] * n_reports), today=day(on))
+        closing.close_days(engine, served, day(on + 1))
+        shown = releases.release(engine, weekly, *ALL_DAYS).days
+        assert shown == ((DayReports(day(2), 10),) if on == 2 else ())
+    assert {rule.pace for _, rule in rule_of(engine, weekly).earlier} == {"day", "week"}
+
+
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+def test_a_host_whose_clock_is_ahead_ends_no_day(engine: Engine) -> None:
+    """A day ends by the clock of the database, which all hosts share, and of the host."""
+    today = utc_today()
+    commit(engine, upload_of(*[report_of("small")] * 6), today=today)
+    ahead = today + datetime.timedelta(days=30)
+    CloseTask(metrics=[SMALL], today=ahead).run(engine, lambda _: None)
+    assert releases.release(engine, SMALL, *ALL_DAYS).withheld == (today,)
+    assert closing.earlier_of_clocks(engine, ahead) - today in (day(0) - day(0), day(1) - day(0))
+    assert closing.earlier_of_clocks(engine, day(-9)) == day(-9)
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_a_clock_that_is_far_ahead_ends_no_day(engine: Engine) -> None:
+    """Also after its midnight; once it is right again, the days go on, and each counts once."""
+    fill(engine)
+    for ahead in (400, 401):
+        commit(engine, upload_of(*[report_of("small")] * 6), today=day(ahead))
+        with pytest.raises(StoreError, match="run prune --yes"):
+            CloseTask(metrics=[SMALL], today=day(ahead)).run(engine, lambda _: None)
+    fill(engine, day(N_DAYS))
+    CloseTask(metrics=[SMALL], today=day(2 * N_DAYS)).run(engine, lambda _: None)
+    assert releases.release(engine, SMALL, day(0), day(2 * N_DAYS)).n_reports == 12 * N_DAYS
+
+
+def test_only_metrics_with_ended_days_are_due(engine: Engine) -> None:
+    """Not those whose days have not ended, nor those whose late counts wait for the next day."""
+    fill(engine)
+    assert metrics_due(engine, [SMALL, ACCEPTED.registry["page"]], day(0)) == []
+    assert metrics_due(engine, [SMALL, ACCEPTED.registry["page"]], day(1)) == [SMALL]
+    closing.close_days(engine, SMALL, day(N_DAYS))
+    commit(engine, upload_of(report_of("small")), today=day(0))
+    assert metrics_due(engine, [SMALL], day(N_DAYS)) == []
+    assert metrics_due(engine, [SMALL], day(N_DAYS + 1)) == [SMALL]
+    open_to_all = dataclasses.replace(SMALL, min_reports=0)
+    assert metrics_due(engine, [open_to_all], day(N_DAYS + 1)) == []
+
+
+def test_an_interrupted_day_goes_on_and_loses_nothing(engine: Engine) -> None:
+    """Cohorts that were moved before the interruption stay, and what came meanwhile comes later."""
+    params = dataclasses.replace(SMALL.params, m=65_536)
+    rows: list[dict[str, Any]] = [
+        {
+            "metric": "small",
+            "params": params.fingerprint,
+            "day": day(0),
+            "cohort": cohort,
+            "reports": 2,
+            "ones": bytes(8 * 16),
+        }
+        for cohort in (0, 5000, 65_535)
+    ]
+    with writing(engine) as db:
+        document = params.to_json()
+        db.execute(insert(schema.params).values(fingerprint=params.fingerprint, document=document))
+        db.execute(insert(schema.tally), rows)
+    with writing(engine) as db:
+        first, *_ = blocks._pieces(db, "small", day(1))
+        assert not first.is_last
+        blocks._move_piece(db, "small", first, blocks.Rule(pace="none", min_cohort=2))
+    with writing(engine) as db:
+        db.execute(update(schema.tally).values(reports=4))
+        db.execute(insert(schema.tally), rows[:1])
+    closing.close_days(engine, SMALL, day(1))
+    assert blocks_of(engine, params) == [(0, day(0), 2), (5000, day(0), 4), (65_535, day(0), 4)]
+    commit(engine, upload_of(report_of("small")), today=day(1))
+    closing.close_days(engine, SMALL, day(2))
+    assert blocks_of(engine, params)[1] == (0, day(1), 2)
+
+
+def blocks_of(engine: Engine, params: Params) -> list[tuple[int, datetime.date, int]]:
+    """Return cohort, last day and reports of the blocks of a parameter set."""
+    columns = schema.block.c
+    query = select(columns.cohort, columns.last, columns.reports)
+    with engine.connect() as db:
+        rows = db.execute(query.where(columns.params == params.fingerprint)).all()
+    return sorted((cohort, last, reports) for cohort, last, reports in rows)
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_open_blocks_are_found_without_looking_at_closed_ones(engine: Engine) -> None:
+    """The index is searched by more than the metric, so that a year of blocks costs nothing."""
+    fill(engine)
+    asked: list[tuple[str, Any]] = []
+    event.listen(engine, "before_cursor_execute", lambda *given: asked.append(given[2:4]))
+    closing.close_days(engine, SMALL, day(1))
+    (deleted,) = [each for each in asked if each[0].startswith("DELETE FROM block ")]
+    with engine.connect() as db:
+        plan = db.exec_driver_sql(f"EXPLAIN QUERY PLAN {deleted[0]}", deleted[1])
+        (search,) = [row[3] for row in plan if row[3].startswith("SEARCH block")]
+    assert "metric=?" in search
+    assert "params=?" in search
+
+
+class _Pool:
+    """Answers tasks in this process, and fails first."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._store = engine
+        self.n_tasks = 0
+        self.n_rests = 0
+
+    async def rest(self) -> None:
+        """Count how often there was nothing left to do."""
+        self.n_rests += 1
+
+    async def run(self, task: CloseTask) -> None:
+        """Answer a task; the first one meets a database that cannot answer."""
+        self.n_tasks += 1
+        if self.n_tasks == 1:
+            raise StoreError("the database cannot answer")
+        task.run(self._store, lambda _: None)
+
+
+@pytest.mark.anyio
+async def test_a_collector_goes_on_after_a_failure(engine: Engine) -> None:
+    """The next look tries again, and when nothing is due no process is asked."""
+    fill(engine)
+    pool = _Pool(engine)
+
+    async def look() -> list[Metric]:
+        return metrics_due(engine, [SMALL], day(N_DAYS))
+
+    task = asyncio.create_task(
+        closing.keep_closing(pool.run, pool.rest, look, lambda: day(N_DAYS), pause=0.01)
+    )
+    await become(lambda: pool.n_rests)
+    task.cancel()
+    assert pool.n_tasks >= 2
+    assert releases.release(engine, SMALL, *ALL_DAYS).n_reports == 6 * N_DAYS
+
+
+def test_closing_has_a_process_of_its_own_that_ends(tmp_path: Path) -> None:
+    """Readers answer beside it; once nothing is due, only they are left."""
+    address = f"sqlite:///{tmp_path}/counts.sqlite3"
+    migrate(address)
+    with opened(address) as engine:
+        fill(engine, utc_today() - datetime.timedelta(days=N_DAYS))
+    with serving(tmp_path, address) as running:
+        token = make_token(address)
+
+        def waiting() -> int:
+            counts = running.get("/v1/metrics/small/counts", token).json()
+            assert counts["reports"] == 6 * (N_DAYS - len(counts["withheld"]))
+            return len(counts["withheld"])
+
+        until(lambda: not waiting() and "rappor-closer" not in running.children())
+        assert "rappor-reader" in running.children()
+
+
+AT_ONCE = dataclasses.replace(ACCEPTED.registry["small"], min_reports=1)
+
+
+@pytest.mark.slow
+def test_readers_at_once_close_each_block_once(engine: Engine) -> None:
+    """Whatever they read of a day, at any time and from any thread, is nothing or its one answer.
+
+    Their clocks are days ahead of the collector's, so each of its days has ended for them while it
+    still writes.
+    """
+    ended = threading.Event()
+
+    def look() -> set[tuple[datetime.date, int, tuple[int, ...]]]:
+        seen = set()
+        while not ended.is_set():
+            seen |= {answer for i in range(N_DAYS) for answer in answers_of(engine, i)}
+        return seen
+
+    with ThreadPoolExecutor(4) as pool:
+        readers = [pool.submit(look) for _ in range(4)]
+        try:
+            for i in range(300):
+                body = upload_of(report_of("small", bits=i, cohort=i % 4))
+                count_group(engine, [submission_of(body)], today=day(i * N_DAYS // 300))
+        finally:
+            ended.set()
+        seen = set().union(*(reader.result(timeout=60) for reader in readers))
+    final = {answer for i in range(3 * N_DAYS) for answer in answers_of(engine, i, later=N_DAYS)}
+    assert seen <= final
+    assert len({shown for shown, *_ in final}) == len(final)
+    last = day(3 * N_DAYS)
+    closing.close_days(engine, AT_ONCE, last)
+    everything = releases.release(engine, AT_ONCE, day(0), last)
+    assert 0 <= 300 - everything.n_reports < 4 * AT_ONCE.min_cohort
+
+
+def answers_of(
+    engine: Engine, i: int, *, later: int = 0
+) -> list[tuple[datetime.date, int, tuple[int, ...]]]:
+    """Return the day, reports and sums of what is shown of one day."""
+    closing.close_days(engine, AT_ONCE, day(2 * N_DAYS + later))
+    shown = releases.release(engine, AT_ONCE, day(i), day(i))
+    return [
+        (day(i), each.n_reports, tuple(each.ones.ravel().tolist())) for each in shown.collections
+    ]

@@ -1,0 +1,67 @@
+"""Export of counts as Parquet files for a data lake."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import duckdb
+import pytest
+from collectors import REGISTRY, commit, day, report_of, upload_of
+from rappor_server.operations.closing import close_days
+from rappor_server.releases.export import export_counts
+from rappor_server.releases.releases import release
+from sqlalchemy import Engine
+
+from rappor import Counts, Registry
+from rappor.ground.errors import FileError, RapporError
+
+METRICS = Registry.loads(REGISTRY.replace('interval = "day"', 'interval = "none"'))
+
+
+def test_counts_are_what_may_be_read_and_no_more(engine: Engine, tmp_path: Path) -> None:
+    """Closed blocks of enough reports: a file holds the counts that the collector answers."""
+    metric = METRICS["small"]
+    for offset, n in ((0, 7), (1, 1)):
+        commit(engine, *(upload_of(report_of("small")) for _ in range(n)), today=day(offset))
+    with pytest.raises(RapporError, match=f"blocks of small up to {day(1)} are not closed yet"):
+        export_counts(engine, tmp_path, metric, first=day(0), last=day(1))
+    close_days(engine, metric, day(3))
+    (path,) = export_counts(engine, tmp_path, metric, first=day(0), last=day(1))
+    folder = f"counts/metric=small/first={day(0)}/last={day(1)}"
+    assert str(path.relative_to(tmp_path)) == f"{folder}/{metric.fingerprint}.parquet"
+    (expected,) = release(engine, metric, day(0), day(1)).collections
+    assert Counts.from_parquet(path) == expected
+    assert expected.n_reports == 7  # the block of the last day waits for a second report
+    table = duckdb.read_parquet(f"{tmp_path}/counts/**/*.parquet", hive_partitioning=True)
+    assert table.aggregate("metric, params, sum(reports)").fetchall() == [
+        ("small", metric.fingerprint, 7)
+    ]
+
+
+def test_days_are_in_a_folder_once(engine: Engine, tmp_path: Path) -> None:
+    """The same days may be written again; others that overlap would be counted twice."""
+    metric = METRICS["page"]
+    commit(engine, upload_of(), today=day(0))
+    first = export_counts(engine, tmp_path, metric, first=day(0), last=day(1))
+    assert export_counts(engine, tmp_path, metric, first=day(0), last=day(1)) == first
+    for start, end in ((0, 0), (1, 2), (-1, 5)):
+        with pytest.raises(FileError, match="a day must be there once"):
+            export_counts(engine, tmp_path, metric, first=day(start), last=day(end))
+    assert export_counts(engine, tmp_path, metric, first=day(2), last=day(3)) == []
+
+
+def test_exports_one_after_the_other_leave_no_block_out(engine: Engine, tmp_path: Path) -> None:
+    """A block that crosses the border of two exports is in the one of its last day."""
+    metric = METRICS["small"]
+    for offset in range(6):
+        n = 5 if offset % 2 else 6  # cohort 1: days are blocks; cohort 2: two days are one
+        reports = [report_of("small", cohort=2), *(report_of("small") for _ in range(n))]
+        commit(engine, *map(upload_of, reports), today=day(offset))
+    close_days(engine, metric, day(7))
+    expected = release(engine, metric, day(0), day(5)).n_reports
+    assert expected == 3 * (5 + 6) + 6
+    days = [(0, 0), (1, 2), (3, 4), (5, 5)]
+    written = [export_counts(engine, tmp_path, metric, first=day(a), last=day(b)) for a, b in days]
+    sums = [Counts.from_parquet(path).n_reports for paths in written for path in paths]
+    assert sums == [6, 5 + 2 + 6, 5 + 2 + 6, 5 + 2]
+    assert sum(sums) == expected

@@ -1,0 +1,49 @@
+"""Signs that something is wrong with what arrives."""
+
+from __future__ import annotations
+
+import datetime
+
+import numpy as np
+import pytest
+from collectors import TODAY, metric_of
+from rappor_server.releases.releases import CohortReports
+from rappor_server.releases.warning_signs import (
+    OverfullCohort,
+    n_of_small_blocks,
+    overfull_cohorts,
+)
+from rappor_server.storage import schema
+from rappor_server.storage.database import writing
+from sqlalchemy import Engine, insert
+
+
+@pytest.mark.parametrize(
+    ("reports", "overfull"),
+    [([2500, 2450, 2550, 2500], []), ([2500, 2450, 2550, 9000], [3]), ([0, 0, 0, 0], [])],
+)
+def test_overfull_cohorts_show_a_flood(reports: list[int], overfull: list[int]) -> None:
+    """Even cohorts are not overfull; one that gets thousands more reports is."""
+    cohorts = CohortReports(fingerprint="f", reports=np.array(reports))
+    expected = tuple(OverfullCohort("f", j, reports[j]) for j in overfull)
+    assert overfull_cohorts([cohorts]) == expected
+
+
+def test_blocks_of_an_earlier_rule_are_counted(engine: Engine) -> None:
+    """They stay as they are; the metric's interval and minimum say which are too small now."""
+    blocks = [(0, 0, 10, True), (1, 10, 10, True), (11, 12, 20, True), (13, 13, 3, False)]
+    with writing(engine) as db:
+        for first, last, reports, closed in blocks:
+            days = (TODAY + datetime.timedelta(each) for each in (first, last))
+            row = dict(zip(("first", "last"), days, strict=True), reports=reports, closed=closed)
+            own = insert(schema.block).values(metric="page", params="p", cohort=1, ones=b"", **row)
+            db.execute(own)
+    for fields, found in (
+        ({}, 10),
+        ({"min_cohort": 11}, 40),
+        ({"interval": "week"}, 10),
+        ({"interval": "none"}, 0),
+        ({"interval": "epoch", "epoch": "quarter"}, 0),
+    ):
+        assert n_of_small_blocks(engine, metric_of(**fields)) == found
+    assert n_of_small_blocks(engine, metric_of("sound")) == 0
