@@ -100,7 +100,7 @@ def test_outliers_are_not_handled_where_candidates_and_noise_leave_bits(
     for found in (estimates, decode(counts, NAMES[1:])):
         rows = found.diagnostics["set_aside_rows"]
         (check,) = [each for each in report(found).checks if "outliers" in each.question]
-        told = f"{rows:,} of 1,024 bits have less weight; noise alone gives about 0.2. "
+        told = f"{rows:,} of 1,024 bits have less weight; noise alone gives about 0.2."
         assert told in check.answer
         verdicts.append(check.verdict)
     assert verdicts == ["yes", "no"]
