@@ -22,8 +22,8 @@ from benchmarks.tables import Table
 from rappor.candidates.candidates import Candidates
 from rappor.counts.counts import Counts
 from rappor.decoding.decoder import decode
-from rappor.decoding.detection import Detection
 from rappor.decoding.estimates import Estimates
+from rappor.estimator.error_control import ErrorControl
 from rappor.protocol.params import Params
 from rappor.simulation.collection import simulate_counts
 
@@ -109,14 +109,14 @@ def detect(seed: int, params: Params, n_reports: int = 1_000_000) -> Run:
     bh = decode(
         counts,
         collection.candidates,
-        detection=Detection(level=LEVEL, correction="bh"),
+        error_control=ErrorControl(alpha=LEVEL, method="bh"),
         distribution=True,
     )
     bonferroni = decode(
-        counts, collection.candidates, detection=Detection(level=LEVEL, correction="bonferroni")
+        counts, collection.candidates, error_control=ErrorControl(alpha=LEVEL, method="bonferroni")
     )
-    assert bh.share is not None
-    shares = dict(zip(bh.candidates, bh.share, strict=True))
+    assert bh.posterior_share is not None
+    shares = dict(zip(bh.candidates, bh.posterior_share, strict=True))
     return Run(
         bh=count_found(bh, collection),
         bonferroni=count_found(bonferroni, collection),
@@ -150,8 +150,8 @@ def plain_least_squares(
     """
     params = counts.params
     gap = params.q_star - params.p_star
-    n = np.repeat(counts.reports, params.k)
-    observed = counts.ones.ravel() / n
+    n = np.repeat(counts.cohort_reports, params.k)
+    observed = counts.bit_counts.ravel() / n
     noise = observed * (1 - observed) / n / gap**2
     cells = Candidates.from_list(candidates).cells(params, 0, len(candidates))
     design = np.zeros((params.m * params.k, len(candidates)))
@@ -168,7 +168,7 @@ def cover(seed: int, kind: str, params: Params, n_reports: int) -> Coverage:
     collection = POPULATIONS[kind](seed)
     counts = simulate_counts(collection.population, params, n_reports=n_reports, seed=seed)
     estimates = decode(
-        counts, collection.candidates, detection=Detection(level=LEVEL, correction="bh")
+        counts, collection.candidates, error_control=ErrorControl(alpha=LEVEL, method="bh")
     )
     truth = true_shares(estimates, collection)
     inside = (estimates.ci_low <= truth) & (truth <= estimates.ci_high)

@@ -39,11 +39,11 @@ from benchmarks.atlas_cells import ANSWERS, STRINGS, Cell, Factors, all_cells, a
 from benchmarks.tables import Cell as TableCell
 from benchmarks.tables import Failing, Foretold, Table
 from rappor.decoding.decoder import decode
-from rappor.decoding.detection import Detection
 from rappor.decoding.diagnostics import FEW_PATTERNS
 from rappor.decoding.estimates import Estimates
-from rappor.decoding.p_values import PValues
-from rappor.decoding.thresholds import Thresholds
+from rappor.estimator.detection_thresholds import Thresholds
+from rappor.estimator.error_control import ErrorControl
+from rappor.estimator.p_values import PValues
 
 N_RUNS: Final = 200
 SECONDS: Final = 54.0
@@ -135,14 +135,16 @@ def run_once(cell: Cell, seed: int) -> Run:
         warnings.simplefilter("error")
         try:
             estimates = decode(
-                question.counts, question.candidates, detection=Detection(level=LEVEL)
+                question.counts, question.candidates, error_control=ErrorControl(alpha=LEVEL)
             )
             adaptive = "adaptive"
             if int(cell["devices"]) <= FEW_DEVICES:
                 asked = decode(
-                    question.counts, question.candidates, detection=Detection(correction=adaptive)
+                    question.counts,
+                    question.candidates,
+                    error_control=ErrorControl(method=adaptive),
                 )
-                adaptive = asked.detection.correction
+                adaptive = asked.error_control.method
         except Exception as error:  # noqa: BLE001  # whatever it is, the cell fails
             return Run(raised=f"{type(error).__name__}: {error}")
     return _compare(estimates, question.shares, adaptive)
@@ -189,7 +191,7 @@ def _is_unsure(diagnostics: Mapping[str, Any]) -> bool:
 
 
 def _decide(p_values: NDArray[np.float64], correction: str) -> NDArray[np.bool_]:
-    detection = Detection(level=LEVEL, correction=correction)
+    detection = ErrorControl(alpha=LEVEL, method=correction)
     return np.asarray(p_values <= Thresholds(detection, PValues(rows=p_values)).largest)
 
 

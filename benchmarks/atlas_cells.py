@@ -287,5 +287,5 @@ def _draw(
 def _first_cohort(counts: Counts) -> Counts:
     """Return the reports of the first cohort, with as many a device."""
     first: NDArray[np.int64] = (np.arange(counts.params.m) == 0).astype(np.int64)
-    kept = Counts(counts.params, counts.ones * first[:, None], counts.reports * first)
-    return kept.of_devices(reports_per_device=counts.reports_per_device)
+    kept = Counts(counts.params, counts.bit_counts * first[:, None], counts.cohort_reports * first)
+    return kept.with_devices(reports_per_device=counts.reports_per_device)

@@ -22,12 +22,12 @@ from numpy.typing import NDArray
 from benchmarks.accuracy import run_many, start_pool
 from benchmarks.tables import Cell as Number
 from benchmarks.tables import Table
+from rappor.comparison.compare_samples import compare_samples
+from rappor.comparison.comparison import Comparison
+from rappor.comparison.sample_contrasts import SampleContrast
+from rappor.comparison.trend import trend
 from rappor.counts.counts import Counts
 from rappor.counts.released import Period, Released
-from rappor.panels.compare import compare
-from rappor.panels.contrasts import SampleContrast
-from rappor.panels.over_time import trend
-from rappor.panels.panel import Panel
 from rappor.protocol.params import Params
 from rappor.simulation.collection import draw_ones
 from rappor.simulation.population import Population
@@ -119,7 +119,7 @@ def draw_panel(  # noqa: PLR0913 - devices, and how they change
                     rng, reports, n_reports * ones.sum(axis=0), of_one=params.q, of_zero=params.p
                 ),
                 reports,
-                squares=n_reports**2 * n_devices,
+                sum_squared_reports=n_reports**2 * n_devices,
             )
         )
         leaving = np.maximum(1 - after / np.maximum(now, 1e-300), 0.0)
@@ -197,13 +197,13 @@ class Run:
     false: float
 
 
-def ask(cell: Cell, counts: Sequence[Counts]) -> tuple[Panel, SampleContrast]:
+def ask(cell: Cell, counts: Sequence[Counts]) -> tuple[Comparison, SampleContrast]:
     """Return the panel of these samples, and its first contrast."""
     candidates = [*cell.values, *ABSENT] if cell.params.encoding == "bloom" else None
     if not isinstance(cell.overlap, str):
         names = map(str, range(len(counts)))
         samples = dict(zip(names, counts, strict=True))
-        panel = compare(samples, candidates, overlap=cell.overlap)
+        panel = compare_samples(samples, candidates, device_correlation=cell.overlap)
         return panel, panel.contrasts[0]
     weeks = [MONDAY + datetime.timedelta(7 * week) for week in range(len(counts))]
     periods = tuple(

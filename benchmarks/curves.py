@@ -11,7 +11,7 @@ from benchmarks.accuracy import DESIGNS, LEVEL, detect, run_many, start_pool
 from benchmarks.populations import POPULATIONS
 from benchmarks.tables import Cell, Table
 from rappor.decoding.decoder import decode
-from rappor.decoding.detection import Detection
+from rappor.estimator.error_control import ErrorControl
 from rappor.planning.detection_limit import standard_error
 from rappor.protocol.params import Params
 from rappor.simulation.collection import simulate_counts
@@ -69,7 +69,7 @@ def _which(seed: int, params: Params) -> list[float]:
     collection = POPULATIONS["exp"](seed)
     counts = simulate_counts(collection.population, params, n_reports=POWER_REPORTS, seed=seed)
     found = decode(
-        counts, collection.candidates, detection=Detection(level=LEVEL, correction="bonferroni")
+        counts, collection.candidates, error_control=ErrorControl(alpha=LEVEL, method="bonferroni")
     )
     detected = {name for name, hit in zip(found.candidates, found.detected, strict=True) if hit}
     return [float(name in detected) for name in collection.candidates[:N_HELD]]

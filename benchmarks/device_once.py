@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rappor_client import Client
-    from rappor_client.network.transport import Answer
+    from rappor_client.network.transport import TransportResponse
 
 _TOML = """
 [budget]
@@ -66,7 +66,7 @@ def measure(n_records: int) -> dict[str, float]:
     """Import, open, record in several ways; microseconds, seconds and bytes."""
     before = resident_bytes()
     start = time.perf_counter()
-    from rappor_client import Client, Policy  # noqa: PLC0415 - this is what is measured
+    from rappor_client import Client, ClientOptions  # noqa: PLC0415 - this is what is measured
 
     results = {"import": time.perf_counter() - start}
     from rappor_client.budget.prepared import prepare  # noqa: PLC0415
@@ -76,7 +76,7 @@ def measure(n_records: int) -> dict[str, float]:
 
     registry = Registry.loads(_TOML)
     now = [time.time()]
-    policy = Policy(clock=lambda: now[0])
+    policy = ClientOptions(clock=lambda: now[0])
     with tempfile.TemporaryDirectory() as folder:
         settings: dict[str, Any] = {"registry": registry, "consent": True, "policy": policy}
         collector = _Collector()
@@ -111,7 +111,7 @@ def repeated(client: Client) -> dict[str, float]:
     time.sleep(0.5)  # what waits in memory is written
     before = written_bytes()
     results = timed("repeated", lambda: client.record("daily", "x"), _EVENTS)
-    client.waiting()
+    client.queued_count()
     return results | {"repeated bytes": written_bytes() - before}
 
 
@@ -149,13 +149,13 @@ class _Collector:
     def __init__(self) -> None:
         self.n_uploads = 0
 
-    def send(self, body: bytes, *, timeout: float) -> Answer:
-        from rappor_client.network.transport import Answer  # noqa: PLC0415 - not before it is measured
+    def send(self, body: bytes, *, timeout: float) -> TransportResponse:
+        from rappor_client.network.transport import TransportResponse  # noqa: PLC0415 - not before it is measured
 
         del timeout
         self.n_uploads += 1
         statuses = [{"status": "accepted"} for _ in json.loads(body)["reports"]]
-        return Answer(status=200, body=json.dumps({"reports": statuses}).encode())
+        return TransportResponse(status=200, body=json.dumps({"reports": statuses}).encode())
 
     def close(self) -> None:
         pass

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from benchmarks.tables import Table
-from rappor.decoding.detection import Detection
 from rappor.discovery.part_by_part import discover
+from rappor.estimator.error_control import ErrorControl
 from rappor.protocol.params import Params
 from rappor.protocol.parts import WHOLE, Part, cut, prefix_length
 from rappor.simulation.collection import simulate
@@ -149,7 +149,7 @@ def measure(case: Case, seed: int) -> Run:
     )
     start = time.process_time()
     found = discover(
-        counts, LETTERS, keep=case.keep, longest=LENGTH, detection=Detection(level=LEVEL)
+        counts, LETTERS, keep=case.keep, longest=LENGTH, error_control=ErrorControl(alpha=LEVEL)
     )
     seconds = time.process_time() - start
     true = len(set(found.strings) & set(strings))

@@ -95,9 +95,9 @@ def run_case(seed: int, population: str, size: str, setting: str) -> Result:
     truth = dict(zip(held.values, (collected.devices / n_clients).tolist(), strict=True))
     asked = np.array([truth.get(name, 0.0) for name in found.candidates])
     unasked = 1 - asked.sum()
-    assert found.share is not None
+    assert found.posterior_share is not None
     return Result(
-        variation=float(np.abs(found.share - asked).sum() + unasked) / 2,
+        variation=float(np.abs(found.posterior_share - asked).sum() + unasked) / 2,
         true=int((found.detected & (asked > 0)).sum()),
         false_positives=int((found.detected & (asked == 0)).sum()),
         false_negatives=int((~found.detected & (asked > 0)).sum()),

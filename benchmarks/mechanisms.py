@@ -108,7 +108,7 @@ def _own_error(seed: int, name: str, epsilon: float) -> float:
     population = Population(names, 1 / np.arange(1.0, N_VALUES + 1))
     collected = simulate(population, params, n_reports=N_REPORTS, seed=seed)
     found = decode(collected.counts, None if params.encoding == "onehot" else names)
-    counts = dict(zip(found.candidates, found.proportion * N_REPORTS, strict=True))
+    counts = dict(zip(found.candidates, found.share * N_REPORTS, strict=True))
     return _error([counts[name] for name in names], collected.devices, epsilon)
 
 

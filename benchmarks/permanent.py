@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from benchmarks.accuracy import LEVEL, TOP, run_many, start_pool
 from benchmarks.tables import Table
 from rappor.decoding.decoder import decode
-from rappor.decoding.detection import Detection
-from rappor.privacy.linkability import link
+from rappor.estimator.error_control import ErrorControl
+from rappor.privacy.report_linkage import link
 from rappor.protocol.params import Params
 from rappor.simulation.population import english_words
 from rappor.simulation.repeated import simulate_repeated
@@ -75,7 +75,7 @@ def measure(seed: int, name: str) -> Run:
     order = np.argsort(-words.weights, kind="stable")[:ASKED]
     truth = {words.values[i]: float(words.weights[i]) for i in order}
     names = [*truth, *(f"{seed}/absent/{i}" for i in range(ASKED))]
-    found = decode(counts, names, detection=Detection(level=LEVEL))
+    found = decode(counts, names, error_control=ErrorControl(alpha=LEVEL))
     shares = np.array([truth.get(text, 0.0) for text in found.candidates])
     inside = (found.ci_low <= shares) & (shares <= found.ci_high)
     ties = np.random.default_rng(seed).random(len(shares))
@@ -85,7 +85,7 @@ def measure(seed: int, name: str) -> Run:
     return Run(
         true=int((found.detected & ~absent).sum()),
         false=int((found.detected & absent).sum()),
-        absent_error=float(np.sqrt((found.proportion[absent] ** 2).mean())),
+        absent_error=float(np.sqrt((found.share[absent] ** 2).mean())),
         held=(
             _mean(inside[absent]),
             _mean(inside[~absent & (rank >= TOP)]),

@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from benchmarks.accuracy import run_many, start_pool
 from benchmarks.tables import Table
 from rappor.decoding.decoder import decode
-from rappor.decoding.detection import Detection
+from rappor.estimator.error_control import ErrorControl
 from rappor.planning.frequencies import Frequencies
 from rappor.planning.noise import optimum
 from rappor.planning.planner import plan
 from rappor.planning.plans import Plan
-from rappor.planning.power import Question, predict
+from rappor.planning.power import DetectionTarget, predict
 from rappor.simulation.collection import simulate_counts
 from rappor.simulation.population import Population
 
@@ -122,7 +122,9 @@ def _case(
     shares = weights / weights.sum()
     n_present = len(shares) if n_present is None else n_present
     frequencies = Frequencies.of_shares(shares, n_candidates, n_present=n_present)
-    question = Question(frequencies=frequencies, detection=Detection(correction=correction))
+    question = DetectionTarget(
+        frequencies=frequencies, error_control=ErrorControl(method=correction)
+    )
     planned = plan(question, **budget)  # type: ignore[arg-type]  # reports and bytes are whole
     return Case(plan=planned, shares=shares, n_present=n_present, limited=limited)
 
@@ -140,7 +142,7 @@ def observe(seed: int, name: str) -> Observed:
     estimates = decode(
         counts,
         ["probe", *present[: it.n_present], *absent],
-        detection=planned.question.detection,
+        error_control=planned.question.error_control,
     )
     row = {candidate: i for i, candidate in enumerate(estimates.candidates)}
     probe = row["probe"]
@@ -148,7 +150,7 @@ def observe(seed: int, name: str) -> Observed:
         hit=bool(estimates.detected[probe]),
         width=float(estimates.ci_high[probe] - estimates.ci_low[probe]),
         adjusted_width=float(estimates.ci_high_adjusted[probe] - estimates.ci_low_adjusted[probe]),
-        rare=float(np.mean(estimates.proportion[[row[text] for text in absent]] ** 2)),
+        rare=float(np.mean(estimates.share[[row[text] for text in absent]] ** 2)),
         detected=estimates.detected[[row[text] for text in present[: it.n_present]]],
     )
 
@@ -163,9 +165,9 @@ def with_probe(name: str) -> tuple[float, NDArray[np.float64]]:
     frequencies = Frequencies.of_shares(
         [share, *shares], planned.question.frequencies.n_candidates, n_present=it.n_present + 1
     )
-    question = Question(
+    question = DetectionTarget(
         frequencies=frequencies,
-        detection=planned.question.detection,
+        error_control=planned.question.error_control,
     )
     prediction = predict(planned.params, planned.reports, question)
     order = np.argsort(frequencies.shares)

@@ -16,7 +16,7 @@ from scipy import stats
 from benchmarks.accuracy import DESIGNS, Run, detect, run_many, start_pool
 from benchmarks.tables import Table
 from rappor.decoding.decoder import decode
-from rappor.decoding.detection import Detection
+from rappor.estimator.error_control import ErrorControl
 from rappor.planning.detection_limit import standard_error
 from rappor.protocol.loss import epsilon_1, epsilon_inf
 from rappor.protocol.params import Params
@@ -80,7 +80,7 @@ def _bin_error(seed: int, n_clients: int) -> tuple[float, float]:
     found = decode(collected.counts)
     held = dict(zip(population.values, collected.devices.tolist(), strict=True))
     truth = np.array([held[name] for name in found.candidates])
-    errors = found.proportion * n_clients - truth
+    errors = found.share * n_clients - truth
     return float(np.sqrt(np.mean(errors**2))), float(np.mean(found.std_error)) * n_clients
 
 
@@ -191,7 +191,7 @@ def _find(
     population = Population([*names, *tail], np.concatenate([shares, rest]))
     counts = simulate_counts(population, params, n_reports=n_reports, seed=seed)
     absent = [f"{seed}/absent/{i}" for i in range(n_asked - len(names))]
-    found = decode(counts, [*names, *absent], detection=Detection(correction="bonferroni"))
+    found = decode(counts, [*names, *absent], error_control=ErrorControl(method="bonferroni"))
     hits = [name for name, hit in zip(found.candidates, found.detected, strict=True) if hit]
     known = set(names)
     return Deployment(

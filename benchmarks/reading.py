@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable, Sequence
 
 from benchmarks.tables import Table
+from rappor.base.errors import ReportError
 from rappor.counts.popcounts import popcount_range
-from rappor.ground.errors import ReportError
 from rappor.protocol.params import Params
 from rappor.protocol.wire import Report, Upload, parse_upload
 

@@ -78,9 +78,9 @@ def _hash(candidates: Candidates, params: Params) -> files.MappedCandidates:
 def _ours(estimates: Estimates, truth: Shares) -> dict[str, float]:
     shown = np.flatnonzero(estimates.detected)
     names = [estimates.candidates[i] for i in shown]
-    assert estimates.share is not None
-    found = dict(zip(names, estimates.proportion[shown], strict=True))
-    shares = dict(zip(estimates.candidates, estimates.share, strict=True))
+    assert estimates.posterior_share is not None
+    found = dict(zip(names, estimates.share[shown], strict=True))
+    shares = dict(zip(estimates.candidates, estimates.posterior_share, strict=True))
     inside = _inside(
         names, estimates.ci_low_adjusted[shown], estimates.ci_high_adjusted[shown], truth
     )
@@ -145,7 +145,7 @@ def _inside(
 
 def _true_at(estimates: Estimates, truth: Shares, n_false: int) -> int:
     """Return the number of true strings before the first false one after `n_false`."""
-    order = np.lexsort((-estimates.proportion, estimates.p_value))
+    order = np.lexsort((-estimates.share, estimates.p_value))
     is_true = np.array([estimates.candidates[i] in truth for i in order])
     false_before = np.cumsum(~is_true)
     return int(is_true[false_before <= n_false].sum())

@@ -18,8 +18,8 @@ from benchmarks.accuracy import LEVEL
 from benchmarks.populations import POPULATIONS, Collection
 from benchmarks.tables import Table
 from rappor.decoding.decoder import decode
-from rappor.decoding.detection import Detection
 from rappor.decoding.estimates import Estimates
+from rappor.estimator.error_control import ErrorControl
 from rappor.protocol.params import Params
 from rappor.simulation.scenarios import SCENARIOS, Scenario, simulate_scenario
 
@@ -77,8 +77,8 @@ def measure(scenario: Scenario, seed: int) -> Run:
         simulate_scenario(scenario, collection.population, params, n_devices=N_DEVICES, seed=seed)
     )
     each = scenario.reports_a_day
-    counts = [day.counts.of_devices(reports_per_device=each) for day in days]
-    found = decode(counts, collection.candidates, detection=Detection(level=LEVEL))
+    counts = [day.counts.with_devices(reports_per_device=each) for day in days]
+    found = decode(counts, collection.candidates, error_control=ErrorControl(alpha=LEVEL))
     answered = np.mean([_shares(day.answered, collection) for day in days], axis=0)
     present = answered > 0
     places = {text: i for i, text in enumerate(collection.candidates)}

@@ -29,10 +29,10 @@ from benchmarks.accuracy import DESIGNS, run_many, start_pool, true_shares
 from benchmarks.populations import POPULATIONS
 from benchmarks.tables import Table
 from rappor.counts.counts import Counts
+from rappor.decoding.bucket_quantiles import LEVELS, describe_numbers
 from rappor.decoding.contrasts import Contrast
 from rappor.decoding.decoder import decode
-from rappor.decoding.numbers import LEVELS, describe_numbers
-from rappor.decoding.weighted import weigh
+from rappor.decoding.post_stratification import weigh
 from rappor.protocol.encodings.buckets import edge_text
 from rappor.protocol.params import Params
 from rappor.simulation.collection import simulate_counts
@@ -96,12 +96,12 @@ def measure(seed: int, name: str) -> Errors:
     counts = simulate_counts(collection.population, params, n_reports=n_reports, seed=seed)
     found = decode(counts, collection.candidates)
     truth = true_shares(found, collection)[found.detected]
-    estimate, error = found.proportion[found.detected], found.std_error[found.detected]
+    estimate, error = found.share[found.detected], found.std_error[found.detected]
     return Errors(
         unallocated=(found.unallocated - (1 - truth.sum()), found.unallocated_std_error),
         plain=(truth.sum() - estimate.sum(), float(np.sqrt((error**2).sum()))),
         rests=[
-            (rest.proportion - truth[rest.after :].sum(), rest.std_error) for rest in found.rests
+            (rest.share - truth[rest.after :].sum(), rest.std_error) for rest in found.remaining
         ],
     )
 
@@ -200,11 +200,14 @@ def closed(seed: int, epsilon: float, k: int) -> list[float]:
     peer: NDArray[np.float64] = np.full(k, np.nan)
     if importlib.util.find_spec("multi_freq_ldpy"):
         oracle = importlib.import_module("multi_freq_ldpy.pure_frequency_oracles.UE")
-        peer = oracle.UE_Aggregator_IBU([counts.ones[0].astype(float)], k, epsilon)
+        peer = oracle.UE_Aggregator_IBU([counts.bit_counts[0].astype(float)], k, epsilon)
     return [
         float((found.std_error / alone.std_error).mean()),
         float(inside.mean()),
-        *(_total_variation(each, shares) for each in (alone.share, found.share, peer)),
+        *(
+            _total_variation(each, shares)
+            for each in (alone.posterior_share, found.posterior_share, peer)
+        ),
     ]
 
 

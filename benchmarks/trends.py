@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from benchmarks.accuracy import run_many, start_pool
 from benchmarks.tables import Cell, Table
+from rappor.comparison.comparison import Comparison
+from rappor.comparison.trend import trend
 from rappor.counts.released import Period, Released
-from rappor.panels.over_time import trend
-from rappor.panels.panel import Panel
 from rappor.protocol.params import Params
 from rappor.simulation.collection import simulate_counts
 from rappor.simulation.population import Population
@@ -70,7 +70,7 @@ def weeks(seed: int, *, params: Params = BALANCED, n_devices: float = 1e5) -> Re
     )
 
 
-def read(panel: Panel) -> Run:
+def read(panel: Comparison) -> Run:
     """Read what a trend says of the fall from 5 % to 4 %."""
     slope = panel.contrasts[0]
     names = np.array(panel.candidates)

@@ -6,6 +6,6 @@ behind it have doors of their own: `rappor.auditing`, `rappor.engines`, `rappor.
 Nothing is imported before it is touched.
 """
 
-from rappor.ground.lazy_exports import lazy_exports
+from rappor.base.lazy_exports import lazy_exports
 
 __getattr__, __dir__ = lazy_exports(__name__)

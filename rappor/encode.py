@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rappor.ground.errors import ParamsError
+from rappor.base.errors import ParamsError
 from rappor.protocol.encodings import encoder
 from rappor.protocol.params import Params, threshold
 from rappor.protocol.parts import choose_part
@@ -72,9 +72,9 @@ def encode_value(
 
 def takes_part(secret: bytes | Secret, metric: Metric, epoch: str) -> bool:
     """Return whether a device is in the metric's sample in an epoch: always, if there is none."""
-    if metric.sample == 1:
+    if metric.sampling_rate == 1:
         return True
-    return sample_coin(secret, metric.name, epoch, metric.params) < threshold(metric.sample)
+    return sample_coin(secret, metric.name, epoch, metric.params) < threshold(metric.sampling_rate)
 
 
 def device_part(secret: bytes | Secret, metric: Metric, epoch: str) -> str:

@@ -14,7 +14,7 @@ import os
 import sys
 from pathlib import Path
 
-from rappor_client import Client, Policy
+from rappor_client import Client, ClientOptions
 
 REGISTRY = Path(__file__).with_name("metrics.toml")
 COLLECTOR = os.environ.get("MYTOOL_COLLECTOR", "https://telemetry.example.org")
@@ -48,7 +48,9 @@ def open_telemetry() -> Client:
         registry=REGISTRY,
         consent=consent(),
         collector=COLLECTOR,
-        policy=Policy(respect_environment=True),  # nothing in CI, nor where DO_NOT_TRACK is set
+        options=ClientOptions(
+            respect_environment=True
+        ),  # nothing in CI, nor where DO_NOT_TRACK is set
     )
 
 
@@ -68,8 +70,8 @@ def manage(action: str) -> None:
     with open_telemetry() as telemetry:
         print("Telemetry is on." if consent() else "Telemetry is off, and nothing is kept.")
         if action == "show":
-            print(telemetry.spent())
-            for upload in telemetry.log():
+            print(telemetry.privacy_spent())
+            for upload in telemetry.sent_uploads():
                 print(upload.day, upload.body.decode())
 
 

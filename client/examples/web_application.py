@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 from urllib.parse import parse_qs
 from wsgiref.simple_server import make_server
 
-from rappor_client import Client, Policy
+from rappor_client import Client, ClientOptions
 
 REGISTRY = Path(__file__).with_name("metrics.toml")
 COLLECTOR = os.environ.get("MYSITE_COLLECTOR", "https://telemetry.example.org")
@@ -81,7 +81,7 @@ def open_telemetry(account: Account, collector: str | None = None) -> Client:
         registry=REGISTRY,
         consent=account.consent is True,
         collector=collector,
-        policy=Policy(background=False),  # no thread for each person: the job sends
+        options=ClientOptions(background=False),  # no thread for each person: the job sends
     )
 
 
@@ -133,7 +133,7 @@ def page(account: Account) -> str:
         "<button name=consent value=yes>Yes</button> <button name=consent value=no>No</button></p>"
     )
     with open_telemetry(account) as telemetry:
-        spent = f"<pre>{telemetry.spent()}</pre>" if account.consent else ""
+        spent = f"<pre>{telemetry.privacy_spent()}</pre>" if account.consent else ""
     withdraw = "<button name=consent value=no>Stop, and erase all of it</button>"
     asked = question if account.consent is None else withdraw if account.consent else ""
     close = "<button name=delete value=yes>Delete my account</button>"

@@ -67,7 +67,7 @@ export interface MetricDocument {
   /** Whether a recorded value must survive an end of the program at any time. */
   readonly durable?: boolean;
   /** Threshold of the share of devices that take part. */
-  readonly sample: number;
+  readonly sampling_rate: number;
   readonly params: ParamsDocument;
   readonly fingerprint: string;
   /** Parts with the thresholds of their shares. The last part has no threshold. */

@@ -11,6 +11,6 @@ of what was spent, the spool and consent. rappor/README.md has the map of its fo
 Nothing is imported before it is touched, so the pytest plugin beside it costs nothing.
 """
 
-from rappor.ground.lazy_exports import lazy_exports
+from rappor.base.lazy_exports import lazy_exports
 
 __getattr__, __dir__ = lazy_exports(__name__)

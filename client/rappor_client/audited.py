@@ -20,7 +20,7 @@ from rappor.protocol.wire import encode_base64url
 from rappor.registry.registry import Registry
 from rappor_client.client import Client
 from rappor_client.person.contents import read_contents
-from rappor_client.settings import Policy
+from rappor_client.settings import ClientOptions
 
 
 def main() -> None:
@@ -35,8 +35,8 @@ def answer(
     """Record values on the folder's device, and return what it holds then."""
     declared = _load(registry)
     moments = [now]
-    policy = Policy(clock=lambda: moments[-1], background=False, strict=True)
-    with Client.open(folder, registry=declared, consent=True, policy=policy) as client:
+    policy = ClientOptions(clock=lambda: moments[-1], background=False, raise_errors=True)
+    with Client.open(folder, registry=declared, consent=True, options=policy) as client:
         for moment, value in events:
             moments.append(moment)
             client.record(metric, parse_value(declared.metric(metric).params, value))

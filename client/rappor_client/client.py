@@ -13,12 +13,12 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
-from rappor.ground.errors import MetricError, ParamsError, ReportError
+from rappor.base.errors import MetricError, ParamsError, ReportError
 from rappor.protocol.wire import METRIC_NAME
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
 from rappor_client.budget import admission
-from rappor_client.budget.spent import NOTHING_SPENT, Spent
+from rappor_client.budget.spent import NOTHING_SPENT, PrivacySpent
 from rappor_client.budget.state import State
 from rappor_client.folder import spool
 from rappor_client.folder.counters import counters
@@ -26,16 +26,16 @@ from rappor_client.folder.failures import Failures, name_failure, warn
 from rappor_client.folder.forking import unforked
 from rappor_client.folder.own_folder import BUSY_SECONDS, BusyError, GoneError, patience_until
 from rappor_client.folder.place import UnusableError, close_to_others, place_of
-from rappor_client.folder.spool import Sent
+from rappor_client.folder.spool import SentUpload
 from rappor_client.folder.tracebacks import silent
 from rappor_client.network.transport import Transport
-from rappor_client.outbox.flushed import Flushed, FlushReason, Step, sum_up
-from rappor_client.outbox.lanes import Lane, draw_tag, lane_of
-from rappor_client.outbox.outcome import FAILED, SILENT, Outcome, Reason
+from rappor_client.outbox.flushed import FlushReason, FlushResult, Step, sum_up
+from rappor_client.outbox.lanes import MetricCache, draw_tag, lane_of
+from rappor_client.outbox.outcome import FAILED, SKIPPED, Outcome, SkipReason
 from rappor_client.outbox.stops import Stops
 from rappor_client.outbox.writer import Writer
 from rappor_client.periods import bounded, day_of
-from rappor_client.settings import Policy, Settings, check_consent, read_names
+from rappor_client.settings import ClientOptions, Settings, check_consent, read_names
 
 if TYPE_CHECKING:
     from rappor_client.outbox.background import Sender
@@ -56,14 +56,14 @@ class Client:
     def __init__(self, settings: Settings) -> None:
         """Start from settings that `Client.open` has put together; nothing is read yet."""
         self._settings = settings
-        self._clock = settings.policy.clock
+        self._clock = settings.options.clock
         self._failures = Failures(settings.folder)
         self._opted_out = set(settings.opted_out)
         self._stops = Stops()
         self._disabled = ""
         self._consent = False
         self._writer: Writer | None = None  # none where it is disabled or there is no consent
-        self._lanes: dict[str, Lane] = {}
+        self._lanes: dict[str, MetricCache] = {}
         self._told: tuple[int, frozenset[str]] | None = None
         self._senders: dict[int, Sender] = {}
 
@@ -77,7 +77,7 @@ class Client:
         consent: bool,
         collector: str | Transport | None = None,
         opted_out: Collection[str] = (),
-        policy: Policy | None = None,
+        options: ClientOptions | None = None,
     ) -> Self:
         """Open a device's folder; it is created at the first use and private to the user.
 
@@ -85,7 +85,7 @@ class Client:
         person's answer; `False` computes, stores and sends nothing and erases what an earlier
         consent left. `collector`: an https address, or a transport of the program's own; without
         one the device is local: it collects, people can look, and nothing is sent. `opted_out`:
-        metrics that this person refuses. `policy`: whatever else may be chosen.
+        metrics that this person refuses. `options`: whatever else may be chosen.
 
         Raises FileError or MetricError for the registry and ParamsError for any other argument.
         Whatever is wrong with the folder, the disk or the user does not raise: the client is
@@ -96,7 +96,7 @@ class Client:
             import rappor_client.outbox.uploader  # noqa: PLC0415 - likewise
             import rappor_client.person.contents  # noqa: PLC0415 - likewise
             import rappor_client.person.opening  # noqa: F401, PLC0415 - likewise
-        chosen = Policy() if policy is None else policy
+        chosen = ClientOptions() if options is None else options
         chosen = dataclasses.replace(chosen, clock=bounded(chosen.clock))
         place = place_of(folder)
         check_consent(consent)
@@ -107,9 +107,9 @@ class Client:
             Settings(
                 folder=place,
                 registry=_read(registry).in_segment(dict(chosen.segment)),
-                transport=_transport(collector, chosen.key),
+                transport=_transport(collector, chosen.upload_key),
                 opted_out=frozenset(filter(METRIC_NAME.fullmatch, refused)),
-                policy=chosen,
+                options=chosen,
             )
         )
         client._consent = consent
@@ -141,7 +141,7 @@ class Client:
         return self._settings.registry
 
     @property
-    def disabled(self) -> str:
+    def disabled_reason(self) -> str:
         """Why the device is disabled, in words; empty while it works."""
         return self._disabled
 
@@ -158,19 +158,19 @@ class Client:
         try:
             return self._record(name, value)
         except (MetricError, ReportError) as error:
-            if self._settings.policy.strict:
+            if self._settings.options.raise_errors:
                 raise
             self._failures.tell_mistake(error, metric=name)
             is_metric = isinstance(error, MetricError)
-            return SILENT[Reason.UNKNOWN_METRIC if is_metric else Reason.WRONG_KIND]
+            return SKIPPED[SkipReason.UNKNOWN_METRIC if is_metric else SkipReason.WRONG_KIND]
         except BusyError:
-            return FAILED[Reason.LOCKED]
+            return FAILED[SkipReason.LOCKED]
         except Exception as error:  # noqa: BLE001 - nothing of a device may stop its host
             self._failed(error)
-            return FAILED[Reason.DISK] if self._consent else SILENT[Reason.NO_CONSENT]
+            return FAILED[SkipReason.DISK] if self._consent else SKIPPED[SkipReason.NO_CONSENT]
 
     @silent
-    def flush(self, *, timeout: float = 10.0) -> Flushed:
+    def flush(self, *, timeout: float = 10.0) -> FlushResult:
         """Send what waits now, within `timeout` seconds, and say why it ended.
 
         The first attempt is made at once, even if an earlier failure has set a waiting time; only
@@ -183,24 +183,26 @@ class Client:
                 f"timeout must be a number of seconds in [0, infinity], got {timeout}"
             )
         deadline = time.monotonic() + timeout
-        flushed = self._safely(lambda: self._flush(deadline), Flushed(reason=FlushReason.FAILED))
+        flushed = self._safely(
+            lambda: self._flush(deadline), FlushResult(reason=FlushReason.FAILED)
+        )
         if self._disabled:
-            return Flushed(reason=FlushReason.FAILED, detail=self._disabled)
+            return FlushResult(reason=FlushReason.FAILED, detail=self._disabled)
         return flushed
 
-    async def aflush(self, *, timeout: float = 10.0) -> Flushed:
+    async def aflush(self, *, timeout: float = 10.0) -> FlushResult:
         """Flush without holding up the event loop: `flush` runs in a thread."""
         import asyncio  # noqa: PLC0415 - 50 ms, and who awaits has it already
 
         return await asyncio.to_thread(self.flush, timeout=timeout)
 
     @silent
-    def waiting(self) -> int:
+    def queued_count(self) -> int:
         """Return how many finished reports have no answer yet."""
         return self._look(spool.waiting, 0)
 
     @silent
-    def spent(self) -> Spent:
+    def privacy_spent(self) -> PrivacySpent:
         """Return the loss so far, in nats: in all and by metric; print it to read it."""
         self._commit(BUSY_SECONDS)
         from rappor_client.person.contents import read_spent  # noqa: PLC0415 - loaded at opening
@@ -208,12 +210,12 @@ class Client:
         return self._safely(lambda: read_spent(self._settings.folder), NOTHING_SPENT)
 
     @silent
-    def log(self) -> list[Sent]:
+    def sent_uploads(self) -> list[SentUpload]:
         """Return what has left the device, the very bytes, the oldest first."""
         return self._look(spool.log, [])
 
     @silent
-    def counters(self) -> dict[str, int]:
+    def event_counts(self) -> dict[str, int]:
         """Return how many reports were recorded, accepted, dropped or refused, and why."""
         counted: dict[str, int] = self._look(counters, {})
         return counted | ({"failures": self._failures.n} if self._failures.n else {})
@@ -258,14 +260,14 @@ class Client:
 
     def _record(self, name: str, value: object) -> Outcome:
         if not self._consent:
-            return SILENT[Reason.NO_CONSENT]
+            return SKIPPED[SkipReason.NO_CONSENT]
         lane = self._lane(name)
         if lane is None or self._disabled:
-            return SILENT[Reason.DISABLED]
+            return SKIPPED[SkipReason.DISABLED]
         if lane.reason is not None:
-            return SILENT[lane.reason]
+            return SKIPPED[lane.reason]
         value = lane.ready.checked(value)  # before the secret is touched
-        writer, coins = self._writer, self._settings.policy.coins
+        writer, coins = self._writer, self._settings.options.coins
         assert writer is not None
         if not lane.ready.fits(value):
             writer.count("unfit")
@@ -274,13 +276,13 @@ class Client:
             tag = draw_tag(coins)
             if lane.wants(tag):
                 if not writer.add(lane.event(value, self._clock(), tag, coins)):
-                    return FAILED[Reason.FULL]
+                    return FAILED[SkipReason.FULL]
                 lane.offered(tag)
         if is_durable:
             writer.commit(patience=_PATIENCE)
-        return Outcome.KEPT
+        return Outcome.RECORDED
 
-    def _lane(self, name: str) -> Lane | None:
+    def _lane(self, name: str) -> MetricCache | None:
         """Return what is known of a metric now; None where the device is disabled."""
         writer, now = self._writer, self._clock()
         lane = self._lanes.get(name) if isinstance(name, str) else None
@@ -296,7 +298,7 @@ class Client:
         state = writer.identity.state
         lane = lane_of(metric, state, now, self._stops, self._silent_in)
         if name in self._opted_out:
-            lane.reason = Reason.OPTED_OUT
+            lane.reason = SkipReason.OPTED_OUT
         self._lanes[name] = lane
         return lane
 
@@ -346,7 +348,7 @@ class Client:
         settings.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         close_to_others(settings.folder)
         return Writer(
-            opened(settings.folder, settings.policy.clock),
+            opened(settings.folder, settings.options.clock),
             settings,
             self._stops,
             refused=self._opted_out,
@@ -373,13 +375,13 @@ class Client:
         with writer.store.reading() as db:
             self._stops.recall(db)
             n_waiting, is_held = spool.waiting(db), admission.next_end(db) is not None
-        sender = self._sender() if self._settings.policy.background else None
+        sender = self._sender() if self._settings.options.background else None
         if sender is not None and (n_waiting or is_held):
             sender.catch_up(n_waiting)
 
     def _committed(self, is_new: bool) -> None:  # noqa: FBT001 - a hook
         """Let the background sender know that something is on the disk."""
-        if is_new and self._settings.policy.background and (sender := self._sender()) is not None:
+        if is_new and self._settings.options.background and (sender := self._sender()) is not None:
             sender.nudge()
 
     def _commit(self, patience: float) -> None:
@@ -388,7 +390,7 @@ class Client:
         if writer is not None and self._consent:
             self._safely(lambda: writer.commit(patience=patience), None)
 
-    def _flush(self, deadline: float) -> Flushed:
+    def _flush(self, deadline: float) -> FlushResult:
         """Make steps until nothing waits or the next one is due after the deadline."""
         steps: list[Step] = []
 
@@ -409,9 +411,9 @@ class Client:
                 return sum_up(steps, waiting=waiting)
             time.sleep(pause)
         if not (waiting := self._look(spool.waiting, 0, patience_until(deadline))):
-            return Flushed(reason=FlushReason.NOTHING_WAITING)
+            return FlushResult(reason=FlushReason.NOTHING_WAITING)
         absent = FlushReason.NO_COLLECTOR if self._consent else FlushReason.NO_CONSENT
-        return Flushed(reason=absent, waiting=waiting)
+        return FlushResult(reason=absent, waiting=waiting)
 
     def _sender(self) -> Sender | None:
         """Return what carries reports away, new in a process that was forked."""
@@ -528,7 +530,7 @@ def _transport(collector: str | Transport | None, key: str | None) -> Transport 
     """Return what sends; ParamsError for an address that cannot be right."""
     if not isinstance(collector, str):
         if key is not None:
-            raise ParamsError("key must be absent without the address of a collector")
+            raise ParamsError("upload_key must be absent without the address of a collector")
         return collector
     with unforked(wait=True):
         from rappor_client.network.http_transport import HttpTransport  # noqa: PLC0415 - 60 ms

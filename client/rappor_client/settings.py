@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
 
-from rappor.ground.errors import ParamsError
-from rappor.ground.ranges import check_choice, check_integer
+from rappor.base.errors import ParamsError
+from rappor.base.ranges import check_choice, check_integer
 from rappor.protocol.randomizer import Coins, system_coins
 from rappor.registry.registry import Registry
 from rappor_client.network.transport import Transport
@@ -23,7 +23,7 @@ _SWITCHES: Final = ("RAPPOR_DISABLED", "DO_NOT_TRACK", "CI")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Caps:
+class BudgetCap:
     """The host's own limit, in nats: it may lower the registry's total and never raises it.
 
     `per` says what the total is for: each calendar "year", or the whole "life" of the device, all
@@ -42,7 +42,7 @@ class Caps:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SpoolLimits:
+class QueueLimits:
     """How much the device keeps on its disk.
 
     At most `reports` reports and about `n_bytes` bytes wait to be sent; the `log` newest uploads
@@ -60,26 +60,28 @@ class SpoolLimits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
+class ClientOptions:
     """What a host program seldom chooses.
 
-    `key`: the key for sending, if the collector wants one. `caps`: a lower limit than the
-    registry's total. `limits`: how much may wait. `segment`: public properties of this device by
+    `upload_key`: the key for sending, if the collector wants one. `budget_cap`: a lower limit than
+    the registry's total. `queue_limits`: how much may wait. `segment`: public properties of this
+    device by
     name, such as its version, for metrics whose entry lists them; they are sent in the clear, with
     "other" for what is not listed. `max_delay`: the longest random wait of the background sender,
     in seconds. `background`: whether there is a background sender; without it only `flush` sends.
-    `strict`: whether `record` raises for an unknown metric and a value of the wrong kind, as in
+    `raise_errors`: whether `record` raises for an unknown metric and a value of the wrong kind, as
+    in
     development; else it logs them and is silent. `respect_environment`: whether `RAPPOR_DISABLED`,
     `DO_NOT_TRACK` and `CI` disable the device. `clock` and `coins` are for tests.
     """
 
-    key: str | None = None
-    caps: Caps = Caps()
-    limits: SpoolLimits = SpoolLimits()
+    upload_key: str | None = None
+    budget_cap: BudgetCap = BudgetCap()
+    queue_limits: QueueLimits = QueueLimits()
     segment: Mapping[str, str] = field(default_factory=dict)
     max_delay: float = 900.0
     background: bool = True
-    strict: bool = False
+    raise_errors: bool = False
     respect_environment: bool = False
     clock: Clock = time.time
     coins: Coins = system_coins
@@ -110,7 +112,7 @@ class Settings:
     registry: Registry
     transport: Transport | None
     opted_out: frozenset[str]
-    policy: Policy
+    options: ClientOptions
 
 
 def check_consent(consent: object) -> None:

@@ -22,9 +22,9 @@ from rappor.protocol.randomizer import Coins
 from rappor.protocol.wire import Report, decode_base64url
 from rappor.registry.registry import Registry
 from rappor_client.client import Client
-from rappor_client.network.transport import Answer, UploadError
+from rappor_client.network.transport import TransportResponse, UploadError
 from rappor_client.person.contents import Contents, read_contents
-from rappor_client.settings import Policy
+from rappor_client.settings import ClientOptions
 
 _OF_OPEN: Final = frozenset({"consent", "collector", "opted_out"})
 """What `Client.open` takes beside the folder and the registry; all else is of the policy."""
@@ -72,13 +72,13 @@ class MemoryTransport:
     repeated upload once.
     """
 
-    def __init__(self, script: Iterable[Answer | None] = ()) -> None:
+    def __init__(self, script: Iterable[TransportResponse | None] = ()) -> None:
         self.script = list(script)
         self.bodies: list[bytes] = []
         self.reports: list[Report] = []
         self._ids: set[str] = set()
 
-    def send(self, body: bytes, *, timeout: float) -> Answer:
+    def send(self, body: bytes, *, timeout: float) -> TransportResponse:
         """Accept an upload, or fail as the script says."""
         del timeout  # memory does not wait
         self.bodies.append(body)
@@ -92,7 +92,7 @@ class MemoryTransport:
             self._ids.add(document["id"])
             self.reports += [_report(entry) for entry in document["reports"]]
         statuses = [{"status": "accepted"} for _ in document["reports"]]
-        return Answer(status=200, body=json.dumps({"reports": statuses}).encode())
+        return TransportResponse(status=200, body=json.dumps({"reports": statuses}).encode())
 
     def close(self) -> None:
         """Do nothing: memory has no connections to close."""
@@ -112,19 +112,19 @@ class Device:
     def open(self, registry: Registry | str | os.PathLike[str], **settings: Any) -> Client:
         """Open the device as a new run of the program.
 
-        Settings are those of `Client.open` and of `Policy`. Unless they say otherwise the person
-        has agreed, only `flush` sends, and mistakes of the program raise.
+        Settings are those of `Client.open` and of `ClientOptions`. Unless they say otherwise the
+        person has agreed, only `flush` sends, and mistakes of the program raise.
         """
         surroundings: dict[str, Any] = {"consent": True, "collector": self.transport}
         habits: dict[str, Any] = {
             "clock": self.clock,
             "coins": self.coins,
             "background": False,
-            "strict": True,
+            "raise_errors": True,
         }
         own = {name: settings.pop(name) for name in _OF_OPEN & settings.keys()}
-        policy = Policy(**habits | settings)
-        client = Client.open(self.folder, registry=registry, **surroundings | own, policy=policy)
+        policy = ClientOptions(**habits | settings)
+        client = Client.open(self.folder, registry=registry, **surroundings | own, options=policy)
         self._clients.append(client)
         return client
 
@@ -132,7 +132,7 @@ class Device:
     def contents(self) -> Contents:
         """What the folder holds, as `peek` tells it, with all that was recorded."""
         for client in self._clients:
-            client.waiting()  # which writes what waits in memory
+            client.queued_count()  # which writes what waits in memory
         return peek(self.folder)
 
     def close(self) -> None:

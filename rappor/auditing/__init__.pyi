@@ -4,7 +4,7 @@ from rappor.auditing.auditor import audit_coins as audit_coins
 from rappor.auditing.check import Check as Check
 from rappor.auditing.device import audit_client as audit_client
 from rappor.auditing.exact import audit_exactly as audit_exactly
-from rappor.auditing.observer import observe as observe
+from rappor.auditing.observer import inference_attack as inference_attack
 from rappor.auditing.shipped_encoder import shipped_answer as shipped_answer
 from rappor.auditing.shipped_encoder import shipped_respond as shipped_respond
 from rappor.auditing.subject import Command as Command

@@ -29,10 +29,10 @@ from rappor.auditing.randomness import (
 from rappor.auditing.scope import not_examined
 from rappor.auditing.strangers import stranger_checks, values_needed
 from rappor.auditing.subject import Request, Subject
-from rappor.ground.display import Displayed
-from rappor.ground.errors import ParamsError
-from rappor.ground.progress import Progress, no_progress
-from rappor.ground.ranges import read_count
+from rappor.base.display import Displayed
+from rappor.base.errors import ParamsError
+from rappor.base.progress import Progress, no_progress
+from rappor.base.ranges import read_count
 from rappor.protocol.encodings import encoding_of
 from rappor.protocol.loss import epsilon_1, epsilon_inf, epsilon_n
 from rappor.protocol.params import Params

@@ -45,10 +45,10 @@ from rappor.auditing.lives import (
 )
 from rappor.auditing.pairs import Truth, unpack
 from rappor.auditing.probabilities import independent, repeated
+from rappor.base.progress import Progress, no_progress
+from rappor.base.ranges import read_count
 from rappor.counts.arrays import Booleans, Integers
-from rappor.ground.progress import Progress, no_progress
-from rappor.ground.ranges import read_count
-from rappor.privacy.linkability import reports_to_recover
+from rappor.privacy.report_linkage import reports_to_recover
 from rappor.protocol.loss import epsilon_1
 from rappor.registry.budget import scope_price
 from rappor.registry.metric import Metric

@@ -18,7 +18,7 @@ from rappor.auditing.check import judged
 from rappor.auditing.pairs import random_values
 from rappor.auditing.shipped_encoder import DeviceInputs, DeviceOutputs, shipped_answer
 from rappor.auditing.subject import JsonLines
-from rappor.ground.ranges import read_count
+from rappor.base.ranges import read_count
 from rappor.protocol.encodings import ENCODINGS, encoding_of
 from rappor.protocol.normalizers import NORMALIZERS
 from rappor.protocol.params import ONE, Noise, Params

@@ -22,9 +22,9 @@ from rappor.auditing.lower_bound import game_keys
 from rappor.auditing.pairs import Truth, unpack
 from rappor.auditing.shipped_encoder import SECOND_METRIC, Response
 from rappor.auditing.subject import Request, Subject
+from rappor.base.errors import ReportError
+from rappor.base.progress import Progress
 from rappor.counts.arrays import Booleans, Integers
-from rappor.ground.errors import ReportError
-from rappor.ground.progress import Progress
 from rappor.protocol.params import Params
 from rappor.protocol.randomizer import SECRET_BYTES
 from rappor.simulation.keystream import Keystream

@@ -29,9 +29,9 @@ import numpy as np
 
 from rappor.auditing.pairs import special_values
 from rappor.auditing.subject import run_lines
+from rappor.base.errors import ReportError
+from rappor.base.progress import Progress
 from rappor.counts.arrays import Integers
-from rappor.ground.errors import ReportError
-from rappor.ground.progress import Progress
 from rappor.protocol.encodings import encoding_of
 from rappor.protocol.wire import decode_base64url
 from rappor.registry.metric import Metric

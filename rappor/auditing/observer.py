@@ -18,13 +18,13 @@ import numpy as np
 from scipy import stats
 
 from rappor.auditing.pairs import choose_pairs, unpack
+from rappor.base.errors import ParamsError
+from rappor.base.progress import Progress, no_progress
+from rappor.base.ranges import check_integer, read_count
 from rappor.counts.arrays import Booleans, Floats, Integers
-from rappor.ground.errors import ParamsError
-from rappor.ground.progress import Progress, no_progress
-from rappor.ground.ranges import check_integer, read_count
-from rappor.privacy.linkability import reports_to_recover
+from rappor.privacy.report_linkage import reports_to_recover
 from rappor.protocol.encodings import encoder
-from rappor.protocol.loss import belief_bound, epsilon_1, epsilon_n
+from rappor.protocol.loss import epsilon_1, epsilon_n, posterior_bound
 from rappor.protocol.params import Params
 from rappor.simulation.keystream import Keystream
 
@@ -85,7 +85,7 @@ class Exposure:
     reports_to_recover: int | None
 
 
-def observe(
+def inference_attack(
     params: Params,
     *,
     reports: Sequence[int] = REPORTS,
@@ -218,7 +218,7 @@ def _learn(
                 true_bits=_share_right(_distributions(params, n, memoised=memoised)),
                 values=float(named.mean()),
                 std_error=float(named.std(ddof=1) / math.sqrt(len(named))),
-                bound=belief_bound(epsilon, 1 / group.n_candidates)[1],
+                bound=posterior_bound(epsilon, 1 / group.n_candidates)[1],
             )
         )
     return tuple(learned)

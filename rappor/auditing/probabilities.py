@@ -26,7 +26,7 @@ from rappor.auditing.evidence import (
     Tallies,
 )
 from rappor.auditing.subject import Request, Subject
-from rappor.ground.plurals import counted
+from rappor.base.plurals import counted
 from rappor.protocol.params import Params
 
 _MOST_RUNS: Final = 8

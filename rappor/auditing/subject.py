@@ -30,7 +30,7 @@ from rappor.auditing.shipped_encoder import (
     question_line,
     shipped_respond,
 )
-from rappor.ground.errors import ReportError
+from rappor.base.errors import ReportError
 from rappor.protocol.params import Params
 from rappor.registry.metric import Metric
 

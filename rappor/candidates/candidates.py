@@ -12,12 +12,12 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from rappor.base.errors import DecodeError, FileError, ParamsError
 from rappor.candidates import google_hashing, product
 from rappor.candidates.few import FEW, few_cells
 from rappor.candidates.lines import Lines, read_chunks
 from rappor.candidates.sha256 import digest_texts
 from rappor.candidates.texts import Texts
-from rappor.ground.errors import DecodeError, FileError, ParamsError
 from rappor.protocol.encodings.bloom import LAYOUT
 from rappor.protocol.normalizers import normalize as normalize_text
 from rappor.protocol.params import Params

@@ -12,10 +12,10 @@ from typing import Final
 
 import numpy as np
 
+from rappor.base.errors import FileError, ReportError
+from rappor.base.files import is_wide, not_utf_8
+from rappor.base.lines import WHITE_SPACE
 from rappor.candidates.texts import Texts
-from rappor.ground.errors import FileError, ReportError
-from rappor.ground.files import is_wide, not_utf_8
-from rappor.ground.lines import WHITE_SPACE
 from rappor.protocol.normalizers import normalize as normalize_text
 
 _CHUNK: Final = 1 << 20

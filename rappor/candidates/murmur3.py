@@ -12,8 +12,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from rappor.base.jit import compiled
 from rappor.candidates.few import drop_repeats
-from rappor.ground.jit import compiled
 from rappor.protocol.params import Params
 
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from rappor.base.errors import ParamsError
+from rappor.base.ranges import check_integer
 from rappor.candidates.texts import Texts
-from rappor.ground.errors import ParamsError
-from rappor.ground.ranges import check_integer
 from rappor.protocol.normalizers import normalize
 
 MOST: Final = 1_000_000_000

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from rappor.base.jit import compiled
 from rappor.candidates.texts import Texts
-from rappor.ground.jit import compiled
 
 
 def continue_prefixes(

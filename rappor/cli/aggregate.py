@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from rappor.base.errors import DecodeError, FileError, MetricError
+from rappor.base.plurals import counted
 from rappor.cli.commands import command
 from rappor.cli.console import Slow, print_json
 from rappor.cli.options import argument, asked, json_option, metric_option, registry_option
 from rappor.engines.layout import REASONS
-from rappor.ground.errors import DecodeError, FileError, MetricError
-from rappor.ground.plurals import counted
 from rappor.registry.registry import Registry
 from rappor.reporting.markup import visible
 

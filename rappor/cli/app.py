@@ -12,6 +12,7 @@ from typing import Final
 import click
 from click.shell_completion import get_completion_class
 
+from rappor.base.errors import CollectorError, DecodeError, MissingExtraError, RapporError
 from rappor.cli.aggregate import aggregate
 from rappor.cli.audit import FaultFoundError, audit
 from rappor.cli.collects import collects
@@ -32,7 +33,6 @@ from rappor.cli.simulate import simulate
 from rappor.cli.sql import sql
 from rappor.cli.trend import trend
 from rappor.cli.trust import trust
-from rappor.ground.errors import CollectorError, DecodeError, MissingExtraError, RapporError
 
 NO_ANSWER, USAGE, INTERRUPTED = 1, 2, 130
 _ANSWERS = (CollectorError, DecodeError, FaultFoundError)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from rappor.base.errors import RapporError
+from rappor.base.files import read_text
 from rappor.cli.commands import command
 from rappor.cli.console import Slow, escape, print_json, show, table
 from rappor.cli.options import (
@@ -19,8 +21,6 @@ from rappor.cli.options import (
     seed_option,
 )
 from rappor.cli.subject import Subject, subject_options
-from rappor.ground.errors import RapporError
-from rappor.ground.files import read_text
 from rappor.registry.metric import Metric
 
 if TYPE_CHECKING:

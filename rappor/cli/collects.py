@@ -10,7 +10,7 @@ import click
 
 from rappor.cli.commands import command
 from rappor.cli.options import argument, json_option, registry_option
-from rappor.privacy.notice import describe
+from rappor.privacy.notice import privacy_notice
 from rappor.registry.registry import Registry
 from rappor.registry.sealed_json import sealed_json
 
@@ -41,11 +41,11 @@ def collects(
     if as_json:
         if names:
             raise click.UsageError("METRICS must be absent with --json: a registry is whole")
-        notices = {name: describe(metric) for name, metric in registry.items()}
+        notices = {name: privacy_notice(metric) for name, metric in registry.items()}
         click.echo(sealed_json(registry, notices))
         return
     asked = dict.fromkeys(registry.metric(name).name for name in names or registry)
-    texts = [describe(registry[name], today=today) for name in asked]
+    texts = [privacy_notice(registry[name], today=today) for name in asked]
     if not names:
         texts.append(_total_loss(registry))
     click.echo("\n\n".join(map(_wrap, texts)))

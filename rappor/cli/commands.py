@@ -10,8 +10,8 @@ from typing import Any, cast
 
 import click
 
+from rappor.base.errors import ParamsError
 from rappor.cli.options import options_typed, with_options
-from rappor.ground.errors import ParamsError
 
 
 class Explained(click.Command):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rappor.base.errors import DecodeError
 from rappor.cli.commands import command
 from rappor.cli.console import Slow
 from rappor.cli.count_files import read_released
@@ -21,8 +22,7 @@ from rappor.cli.options import (
     refuse_beside,
 )
 from rappor.cli.sources import Source
-from rappor.decoding.detection import Detection
-from rappor.ground.errors import DecodeError
+from rappor.estimator.error_control import ErrorControl
 from rappor.protocol.segments import Segment
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def _periods(path: str) -> dict[str, list[Counts]]:
 def compare(
     *,
     files: _Samples = grouped(_Samples),
-    detection: Detection = detection_options(),
+    detection: ErrorControl = detection_options(),
     overlap: float | None = asked(
         "SHARE",
         "How much the devices of two samples are the same: 0 for different devices, 1 for the "
@@ -123,8 +123,8 @@ def compare(
     segments below the metric's minimum number of reports.
     """
     from rappor.cli.panel_table import give
-    from rappor.panels.by_segment import by_segment
-    from rappor.panels.compare import compare as compare_samples
+    from rappor.comparison.compare_samples import compare_samples
+    from rappor.comparison.compare_segments import compare_segments
 
     if by is not None:
         refuse_beside("--by", "overlap", "baseline")
@@ -134,9 +134,13 @@ def compare(
         samples, candidates = files.samples()
         complete = all(files.is_complete(each) for each in samples.values())
     with Slow() as slow:
-        sure: dict[str, Any] = {"complete": complete, "detection": detection, "progress": slow}
+        sure: dict[str, Any] = {"complete": complete, "error_control": detection, "progress": slow}
         if by is not None:
-            found = by_segment(counts, candidates, dimension=None if by == "all" else by, **sure)
+            found = compare_segments(
+                counts, candidates, dimension=None if by == "all" else by, **sure
+            )
         else:
-            found = compare_samples(samples, candidates, overlap=overlap, baseline=baseline, **sure)
+            found = compare_samples(
+                samples, candidates, device_correlation=overlap, baseline=baseline, **sure
+            )
     give(found, output, every=show_all)

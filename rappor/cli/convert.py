@@ -6,10 +6,10 @@ from pathlib import Path
 
 import click
 
+from rappor.base.plurals import counted
 from rappor.cli.commands import command
 from rappor.cli.console import print_json
 from rappor.cli.options import argument, asked, asked_flag, json_option
-from rappor.ground.plurals import counted
 
 
 @command(

@@ -8,7 +8,7 @@ from codecs import BOM_UTF8
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from rappor.ground.errors import DecodeError, FileError, MetricError
+from rappor.base.errors import DecodeError, FileError, MetricError
 from rappor.protocol.encodings import encoding_of
 from rappor.registry.metric import Metric
 

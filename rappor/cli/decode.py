@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from rappor.base.errors import FileError
+from rappor.base.files import saved
+from rappor.base.lines import WHITE_SPACE
 from rappor.cli.commands import command
 from rappor.cli.console import Slow, width
 from rappor.cli.options import (
@@ -22,10 +25,7 @@ from rappor.cli.options import (
     save_chart,
 )
 from rappor.cli.sources import GoogleSource, Source, read_lines
-from rappor.decoding.detection import Detection
-from rappor.ground.errors import FileError
-from rappor.ground.files import saved
-from rappor.ground.lines import WHITE_SPACE
+from rappor.estimator.error_control import ErrorControl
 
 if TYPE_CHECKING:
     from rappor.candidates.candidates import Candidates
@@ -79,7 +79,7 @@ class _Together:
 def decode(
     *,
     source: Source = grouped(GoogleSource, then=GoogleSource.source),
-    detection: Detection = detection_options(),
+    detection: ErrorControl = detection_options(),
     devices: float | None = asked(
         "N",
         "Number of devices behind all reports, if they reported again. Default: what the counts "
@@ -119,7 +119,7 @@ def decode(
     strings that are not in the list.
     """
     from rappor.decoding.decoder import decode as decode_counts
-    from rappor.decoding.weighted import segments_of, weigh
+    from rappor.decoding.post_stratification import segments_of, weigh
     from rappor.reporting.text import estimates_text, weighted_text
 
     counts = source.read()
@@ -131,7 +131,7 @@ def decode(
         with Slow() as slow:
             found = {
                 name: decode_counts(
-                    some, candidates, detection=detection, complete=complete, progress=slow
+                    some, candidates, error_control=detection, complete=complete, progress=slow
                 )
                 for name, some in segments_of(counts).items()
             }
@@ -144,14 +144,14 @@ def decode(
             source.by_epoch(counts),
             candidates,
             listed=source.listed(counts),
-            detection=detection,
+            error_control=detection,
             distribution=distribution,
             devices=devices,
             reports_per_device=reports_per_device,
             complete=source.is_complete(counts),
             progress=slow,
         )
-    estimates = estimates.asking(_asked_together(estimates, together))
+    estimates = estimates.with_contrasts(_asked_together(estimates, together))
     _write(estimates, output, source, detected_only=not show_all, forged=forged)
     if output.as_json:
         click.echo(estimates.to_json(detected_only=not show_all))
@@ -164,7 +164,7 @@ def decode(
 
 def _asked_together(estimates: Estimates, together: _Together) -> Iterator[Contrast]:
     """Yield what was asked of several rows."""
-    from rappor.decoding.numbers import describe_numbers
+    from rappor.decoding.bucket_quantiles import describe_numbers
 
     for group in together.sums:
         if group in {"", "@"} or not (group.startswith("@") or _is_pattern(group)):
@@ -227,7 +227,7 @@ def _write(
     if output.csv_path is not None:
         estimates.to_csv(output.csv_path, detected_only=detected_only)
     if output.html_path is not None:
-        from rappor.decoding.report import Origin
+        from rappor.decoding.estimates_report import Origin
         from rappor.reporting.page import estimates_page
 
         typed = click.get_current_context().find_root().obj

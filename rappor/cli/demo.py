@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from rappor.base.errors import FileError
+from rappor.base.files import read_text
+from rappor.base.plurals import counted
 from rappor.cli.commands import command
 from rappor.cli.console import Slow, print_json, show, width
 from rappor.cli.decode import say_skipped
@@ -23,9 +26,6 @@ from rappor.cli.options import (
     save_chart,
     seed_option,
 )
-from rappor.ground.errors import FileError
-from rappor.ground.files import read_text
-from rappor.ground.plurals import counted
 from rappor.protocol.loss import epsilon_1, epsilon_inf
 from rappor.protocol.params import Params
 

@@ -13,14 +13,14 @@ from rappor.cli.console import Slow, escape, section, show, table, width
 from rappor.cli.numbers import WholeNumber
 from rappor.cli.options import asked, detection_options, grouped, json_option, refuse_beside
 from rappor.cli.sources import PartSource
-from rappor.decoding.detection import Detection
+from rappor.estimator.error_control import ErrorControl
 from rappor.reporting.markup import visible
 from rappor.reporting.numbers import measured, p_value, percent, short_percent
 
 if TYPE_CHECKING:
     from rappor.decoding.estimates import Estimates
-    from rappor.decoding.suggestions import Suggestions
-    from rappor.discovery.discoveries import Discoveries, Prefixes
+    from rappor.decoding.suggestions import CandidateSuggestions
+    from rappor.discovery.discoveries import DiscoveredStrings, Prefixes
 
 _ROWS: Final = 10
 """Unfinished prefixes that are shown; --json has all."""
@@ -53,7 +53,7 @@ def discover(
     list_path: str | None = asked(
         "FILE", "Search this list instead, one string per line, plain or gzip."
     ),
-    detection: Detection = detection_options(),
+    detection: ErrorControl = detection_options(),
     csv_path: str | None = asked("FILE", "Also write the strings to a CSV file."),
     as_json: bool = json_option(),
 ) -> None:
@@ -95,7 +95,7 @@ def discover(
             listed=source.listed(counts),
             longest=longest,
             keep=keep,
-            detection=detection,
+            error_control=detection,
             progress=slow,
         )
     if csv_path is not None:
@@ -107,11 +107,11 @@ def discover(
 
 
 def _search_list(
-    source: PartSource, list_path: str, detection: Detection, *, as_json: bool
+    source: PartSource, list_path: str, detection: ErrorControl, *, as_json: bool
 ) -> None:
     """Find strings of a list that explain what the known ones do not."""
     from rappor.candidates.candidates import Candidates
-    from rappor.decoding.suggestions import suggest
+    from rappor.decoding.suggestions import suggest_candidates
 
     counts = source.read()
     known = source.candidates(counts)
@@ -121,8 +121,8 @@ def _search_list(
         raise click.UsageError("known strings must be fewer: give the long list as --list")
     listed = Candidates.from_file(list_path, normalize=known.normalize)
     with Slow() as slow:
-        found = suggest(
-            source.by_epoch(counts), known.strings, listed, detection=detection, progress=slow
+        found = suggest_candidates(
+            source.by_epoch(counts), known.strings, listed, error_control=detection, progress=slow
         )
     if as_json:
         click.echo(found.to_json())
@@ -130,12 +130,12 @@ def _search_list(
         _print_suggestions(found)
 
 
-def _print_suggestions(found: Suggestions) -> None:
+def _print_suggestions(found: CandidateSuggestions) -> None:
     """Print the strings, and the bits that no known candidate explains."""
     show(
         f"{len(found.strings):,} of {found.n_candidates:,} listed strings explain what the known "
         "candidates do not, at a false discovery rate of "
-        f"{short_percent(found.estimates.detection.level)}."
+        f"{short_percent(found.estimates.error_control.alpha)}."
     )
     if found.strings:
         section("Suggested", _strings(found))
@@ -143,20 +143,20 @@ def _print_suggestions(found: Suggestions) -> None:
         section("Bits that no known candidate explains", _unexplained_bits(found))
 
 
-def _strings(found: Suggestions) -> Table:
+def _strings(found: CandidateSuggestions) -> Table:
     shown = table("string", "reports", "std error", "share", "p-value")
     for row in found.rows():
         shown.add_row(
             escape(row["string"]),
             f"{row['count']:,.0f}",
             f"{row['std_error']:,.0f}",
-            measured(row["proportion"], row["std_error"] / found.estimates.reports),
+            measured(row["share"], row["std_error"] / found.estimates.reports),
             p_value(row["p_value"]),
         )
     return shown
 
 
-def _unexplained_bits(found: Suggestions) -> Table:
+def _unexplained_bits(found: CandidateSuggestions) -> Table:
     shown = table("parameter set", "cohort", "bit", "share", "its error")
     for bit in found.unexplained_bits:
         shown.add_row(
@@ -169,14 +169,14 @@ def _unexplained_bits(found: Suggestions) -> Table:
     return shown
 
 
-def _print(found: Discoveries) -> None:
+def _print(found: DiscoveredStrings) -> None:
     from rappor.reporting.text import estimates_text
 
     click.echo(estimates_text(found.estimates, detected_only=True, width=width()))
     _print_search(found)
 
 
-def _print_search(found: Discoveries) -> None:
+def _print_search(found: DiscoveredStrings) -> None:
     section("Parts", _parts(found))
     learned = "learned from the first part" if found.learned else "as given"
     click.echo(
@@ -187,7 +187,7 @@ def _print_search(found: Discoveries) -> None:
         section("Prefixes with a larger share than their strings", _unfinished(found))
 
 
-def _parts(found: Discoveries) -> Table:
+def _parts(found: DiscoveredStrings) -> Table:
     shown = table("part", "reports", "tested", "detected", "kept", "unallocated", "its error")
     for each in found.prefixes:
         numbers = (each.reports, each.candidates, each.detected, each.kept)
@@ -202,7 +202,7 @@ def _unallocated(each: Prefixes | Estimates) -> tuple[str, str]:
     return percent(each.unallocated), percent(each.unallocated_std_error)
 
 
-def _unfinished(found: Discoveries) -> Table:
+def _unfinished(found: DiscoveredStrings) -> Table:
     shown = table("prefix", "share", "its strings", "rest", "its error")
     for each in found.unfinished[:_ROWS]:
         numbers = (each.proportion, each.found, each.rest, each.rest_std_error)

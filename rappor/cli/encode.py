@@ -12,11 +12,11 @@ from typing import Final
 
 import click
 
+from rappor.base.errors import FileError, ParamsError
 from rappor.cli.commands import command
 from rappor.cli.console import print_json
 from rappor.cli.options import argument, asked, grouped, json_option, registry_option
 from rappor.encode import encode_value
-from rappor.ground.errors import FileError, ParamsError
 from rappor.protocol.encodings import encoder, parse_value
 from rappor.protocol.params import Params
 from rappor.protocol.randomizer import SECRET_BYTES

@@ -13,10 +13,10 @@ from typing import Any, Final, TypeAlias
 import click
 from click.core import ParameterSource
 
+from rappor.base.display import Displayed
+from rappor.base.errors import ParamsError
 from rappor.cli.numbers import NUMBER, WholeNumber
-from rappor.decoding.detection import CORRECTIONS, Detection
-from rappor.ground.display import Displayed
-from rappor.ground.errors import ParamsError
+from rappor.estimator.error_control import CORRECTIONS, ErrorControl
 from rappor.protocol.profiles import PROFILES, profile_named
 
 
@@ -214,7 +214,7 @@ def seed_option() -> Any:
 def detection_options() -> Any:
     """Declare the options of detection."""
     return grouped(
-        Detection,
+        ErrorControl,
         level=asked("SHARE", "Error rate of detection.", default=0.05),
         correction=asked(
             CORRECTIONS,

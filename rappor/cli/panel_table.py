@@ -11,8 +11,8 @@ from rich.table import Table
 
 from rappor.cli.console import escape, show, width
 from rappor.cli.options import Output, save_chart
-from rappor.panels.contrasts import SampleContrast
-from rappor.panels.panel import Panel
+from rappor.comparison.comparison import Comparison
+from rappor.comparison.sample_contrasts import SampleContrast
 from rappor.reporting.numbers import measured, moved, p_value, short_percent, span_of_points
 from rappor.reporting.plots import contrast_interval
 from rappor.reporting.remarks import in_panel
@@ -24,18 +24,18 @@ _STEPS: Final = 20
 """Steps that are listed, the last ones."""
 
 
-def give(panel: Panel, output: Output, *, every: bool) -> None:
+def give(panel: Comparison, output: Output, *, every: bool) -> None:
     """Write the files that were asked for, and print the panel: `every` candidate, or some."""
     if output.csv_path is not None:
-        panel.to_csv(output.csv_path, every=every)
+        panel.to_csv(output.csv_path, include_all=every)
     if output.html_path is not None:
         panel.to_html(output.html_path)
     save_chart(panel, output.chart)
     if output.as_json:
-        click.echo(panel.to_json(every=every))
+        click.echo(panel.to_json(include_all=every))
         return
     rows = list(range(len(panel.candidates))) if every else panel.shown.tolist()
-    for each in panel.main if rows else ():
+    for each in panel.primary if rows else ():
         show(f"[bold]{escape(each.name)}[/bold]", _table(panel, each, rows), "")
     steps = list(_steps(panel))
     if steps:
@@ -44,12 +44,12 @@ def give(panel: Panel, output: Output, *, every: bool) -> None:
     show(*map(escape, in_panel(panel)))
 
 
-def _table(panel: Panel, contrast: SampleContrast, rows: list[int]) -> Table:
+def _table(panel: Comparison, contrast: SampleContrast, rows: list[int]) -> Table:
     """Return a row for each candidate; changes have adjusted intervals."""
     thirds = ("first third", "last third") if len(panel.samples) > 2 else ("first", "last")
     ends = thirds if contrast.kind == "slope" else ("before", "after")
     ends = ("the rest", "here") if contrast.kind == "rest" else ends
-    columns = [*ends, "points", f"{short_percent(panel.detection.confidence)} interval"]
+    columns = [*ends, "points", f"{short_percent(panel.error_control.confidence)} interval"]
     columns += ["p-value", "change"]
     cells = [tuple(_cells(panel, contrast, i)) for i in rows]
     numbers = zip(columns, *(row[1:] for row in cells), strict=True)
@@ -64,12 +64,12 @@ def _table(panel: Panel, contrast: SampleContrast, rows: list[int]) -> Table:
     if course:
         shown.add_column(f"{panel.by}s", no_wrap=True, overflow="ellipsis", max_width=course)
     for i, row in zip(rows, cells, strict=True):
-        bars = "".join(_bars(panel.levels.proportion[-course:, i].tolist())) if course else ""
+        bars = "".join(_bars(panel.per_sample.share[-course:, i].tolist())) if course else ""
         shown.add_row(*row, *([bars] if course else []))
     return shown
 
 
-def _cells(panel: Panel, contrast: SampleContrast, i: int) -> Iterator[str]:
+def _cells(panel: Comparison, contrast: SampleContrast, i: int) -> Iterator[str]:
     row = contrast.row(i)
     error = row["std_error"]
     group = f" (group {panel.group[i]})" if panel.group[i] else ""
@@ -93,7 +93,7 @@ def _bars(shares: list[float]) -> Iterator[str]:
             yield _BARS[round(part * (len(_BARS) - 1))]
 
 
-def _steps(panel: Panel) -> Iterator[str]:
+def _steps(panel: Comparison) -> Iterator[str]:
     """Yield a line for each significant step, in the order of the periods."""
     for each in panel.contrasts if len(panel.samples) > 2 else ():
         for i in each.changed.nonzero()[0].tolist() if each.kind == "step" else ():

@@ -27,7 +27,7 @@ from rappor.cli.plan_asked import (
     Subject,
 )
 from rappor.cli.plan_tables import print_parts_plan, print_plan
-from rappor.decoding.detection import Detection
+from rappor.estimator.error_control import ErrorControl
 
 
 @command(
@@ -48,7 +48,7 @@ def plan(
     repeats: RepeatOptions = grouped(RepeatOptions),
     strings: Strings = grouped(Strings),
     search: SearchOptions = grouped(SearchOptions),
-    detection: Detection = detection_options(),
+    detection: ErrorControl = detection_options(),
     power: float = asked(
         "PROBABILITY",
         "Probability with which a string of the smallest share is detected.",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from rappor.base.files import read_text, replacing
 from rappor.cli.alphabet import characters
 from rappor.cli.numbers import COUNT, WholeNumber
 from rappor.cli.options import (
@@ -17,8 +18,7 @@ from rappor.cli.options import (
     metric_option,
     registry_option,
 )
-from rappor.decoding.detection import Detection
-from rappor.ground.files import read_text, replacing
+from rappor.estimator.error_control import ErrorControl
 from rappor.privacy.small_cohorts import cohorts_of_list
 from rappor.protocol.encodings import ENCODINGS
 from rappor.protocol.loss import epsilon_1, epsilon_inf
@@ -29,7 +29,7 @@ from rappor.registry.registry import Registry
 if TYPE_CHECKING:
     from rappor.planning.discovery_plan import DiscoveryPlan
     from rappor.planning.plans import Plan
-    from rappor.planning.power import Question
+    from rappor.planning.power import DetectionTarget
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,7 @@ class BudgetOptions:
     )
     symmetric: bool = asked_flag("Consider only designs in which q is 1 - p.")
 
-    def plan(self, subject: Subject, question: Question, size: Size) -> Plan:
+    def plan(self, subject: Subject, question: DetectionTarget, size: Size) -> Plan:
         """Choose the parameters, or take given ones, and predict what they find.
 
         A metric with a list gets as many cohorts as its reports in an interval fill.
@@ -61,14 +61,14 @@ class BudgetOptions:
         if m is None or m == planned.params.m:
             return planned
         params = dataclasses.replace(planned.params, m=m, insecure=True)
-        return planning.plan_for(params, question, **sized)
+        return planning.predict_power(params, question, **sized)
 
-    def _plan(self, subject: Subject, question: Question, sized: dict[str, Any]) -> Plan:
+    def _plan(self, subject: Subject, question: DetectionTarget, sized: dict[str, Any]) -> Plan:
         from rappor import planning
 
         given = self._given(subject)
         if given is not None:
-            return planning.plan_for(given, question, **sized)
+            return planning.predict_power(given, question, **sized)
         if self.epsilon_1 is None or self.epsilon_inf is None:
             raise click.UsageError(
                 "give --epsilon-1 and --epsilon-inf, or --profile, or --registry and --metric"
@@ -227,7 +227,7 @@ class Size:
             raise click.UsageError("--discover needs --reports or --devices, not --share")
         return number
 
-    def reports_of(self, question: Question) -> int | None:
+    def reports_of(self, question: DetectionTarget) -> int | None:
         """Return the reports, those of the devices together; None where a share is given."""
         if self.devices is None:
             return self.reports
@@ -320,11 +320,11 @@ class Strings:
     )
 
     def question(
-        self, detection: Detection, power: float, subject: Subject, each: float
-    ) -> Question:
+        self, detection: ErrorControl, power: float, subject: Subject, each: float
+    ) -> DetectionTarget:
         """Return what the planner is asked."""
         from rappor.planning.frequencies import Frequencies
-        from rappor.planning.power import Question
+        from rappor.planning.power import DetectionTarget
         from rappor.simulation.population import Population
 
         n = subject.n_answers
@@ -337,9 +337,9 @@ class Strings:
             frequencies = Frequencies.of_shares(Population.from_csv(self.table).weights, n)
         else:
             raise click.UsageError("give --zipf or --table, not both")
-        return Question(
+        return DetectionTarget(
             frequencies=frequencies,
-            detection=detection,
+            error_control=detection,
             power=power,
             reports_per_device=each,
         )
@@ -368,7 +368,7 @@ class SearchOptions:
             raise click.UsageError("--discover needs --longest, the characters of a string")
 
     def plan(
-        self, question: Question, *, budget: tuple[float, float], reports: int
+        self, question: DetectionTarget, *, budget: tuple[float, float], reports: int
     ) -> DiscoveryPlan:
         """Choose the parts."""
         from rappor.planning.discovery_plan import plan_discovery

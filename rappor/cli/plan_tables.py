@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Final
 import click
 from rich.table import Table
 
+from rappor.base.errors import ParamsError
+from rappor.base.plurals import counted
 from rappor.cli.console import show, table
 from rappor.cli.numbers import even_odds_become
 from rappor.cli.privacy_tables import staying_section
-from rappor.ground.errors import ParamsError
-from rappor.ground.plurals import counted
 from rappor.privacy.staying import staying
 from rappor.protocol.encodings import encoding_of
 from rappor.protocol.loss import epsilon_1, epsilon_inf
@@ -101,7 +101,7 @@ def _add_prediction(summary: Table, planned: Plan) -> None:
     condition = (
         f"in {counted(planned.reports, 'report')}{_devices(planned)}, among "
         f"{counted(question.frequencies.n_candidates, 'candidate')} "
-        f"({_CONTROL[question.detection.correction]} {short_percent(question.detection.level)})"
+        f"({_CONTROL[question.error_control.method]} {short_percent(question.error_control.alpha)})"
     )
     if planned.share is None:
         summary.add_row("detects", f"no share {condition}")
@@ -111,8 +111,9 @@ def _add_prediction(summary: Table, planned: Plan) -> None:
     summary.add_row("expected", f"{prediction.found:,.1f} detected strings")
     summary.add_row(
         "interval",
-        f"{percent(prediction.width, 3)} wide at {short_percent(question.detection.confidence)} "
-        f"confidence for that share, {percent(prediction.adjusted_width, 3)} wide when adjusted "
+        f"{percent(prediction.width, 3)} wide at "
+        f"{short_percent(question.error_control.confidence)} confidence for that share, "
+        f"{percent(prediction.adjusted_width, 3)} wide when adjusted "
         "for selection (FCR)",
     )
     if not encoding_of(planned.params).hashed:
@@ -189,7 +190,7 @@ def _summary_of_parts(planned: DiscoveryPlan) -> Table:
     summary.add_row(
         "finds",
         f"{planned.layout.found:,.1f} strings in {counted(planned.reports, 'report')} "
-        f"(false discovery rate {short_percent(question.detection.level)})",
+        f"(false discovery rate {short_percent(question.error_control.alpha)})",
     )
     return summary
 

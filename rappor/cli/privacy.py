@@ -6,16 +6,16 @@ from dataclasses import dataclass, replace
 
 import click
 
+from rappor.base.errors import ParamsError
 from rappor.cli.commands import command
 from rappor.cli.console import print_json
 from rappor.cli.numbers import COUNT
 from rappor.cli.options import argument, asked, chart_option, grouped, json_option, save_chart
 from rappor.cli.privacy_tables import Detectable, print_report
 from rappor.cli.subject import Subject, subject_options
-from rappor.ground.errors import ParamsError
 from rappor.planning.changed_params import decode_together, joint_error
 from rappor.planning.detection_limit import detection_limit, standard_error
-from rappor.privacy.report import Batch, Usage, privacy_report, privacy_report_of
+from rappor.privacy.report import ShuffledBatch, Usage, privacy_report, privacy_report_of
 from rappor.protocol.params import Params
 from rappor.registry.registry import Registry
 
@@ -34,13 +34,13 @@ class _Batch:
         "PROBABILITY", "Probability with which the bounds of shuffling may fail.", default=1e-9
     )
 
-    def read(self, params: Params) -> Batch | None:
+    def read(self, params: Params) -> ShuffledBatch | None:
         """Return the batch, with the cohorts of the counts if a file of them is named."""
         if self.shuffled is None:
             if self.counts_path is not None:
                 raise click.UsageError("--counts goes with --shuffled")
             return None
-        batch = Batch(devices=self.shuffled, delta=self.delta)
+        batch = ShuffledBatch(devices=self.shuffled, delta=self.delta)
         if self.counts_path is None:
             return batch
         from rappor.counts.counts import Counts
@@ -51,7 +51,7 @@ class _Batch:
                 f"counts must be of parameters {params.fingerprint}, "
                 f"got {counts.params.fingerprint}"
             )
-        return replace(batch, cohorts=tuple(counts.reports.tolist()))
+        return replace(batch, cohorts=tuple(counts.cohort_reports.tolist()))
 
 
 @command(

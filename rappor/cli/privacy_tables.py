@@ -8,18 +8,18 @@ from typing import Final
 
 from rich.table import Table
 
+from rappor.base.plurals import counted
 from rappor.cli.console import escape, section, show, table
 from rappor.cli.numbers import even_odds_become, least_belief
-from rappor.ground.plurals import counted
 from rappor.planning.changed_params import JointError
-from rappor.privacy.changing_params import EntryChange
-from rappor.privacy.linkability import Linkability
+from rappor.privacy.parameter_changes import EntryChange
 from rappor.privacy.report import (
     Loss,
     PersonLoss,
     PrivacyReport,
     Shuffling,
 )
+from rappor.privacy.report_linkage import Linkability
 from rappor.privacy.staying import Staying
 from rappor.protocol.params import LETTERS, Params
 from rappor.reporting.numbers import most_belief, nats, percent, short_percent

@@ -12,7 +12,7 @@ from rappor.cli.console import Slow, print_json
 from rappor.cli.options import asked, detection_options, grouped, json_option
 from rappor.cli.site_files import write_edition
 from rappor.cli.trend_files import TrendFiles
-from rappor.decoding.detection import Detection
+from rappor.estimator.error_control import ErrorControl
 from rappor.registry.registry import Registry
 
 
@@ -23,7 +23,7 @@ from rappor.registry.registry import Registry
 def publish(
     *,
     files: TrendFiles = grouped(TrendFiles),
-    detection: Detection = detection_options(),
+    detection: ErrorControl = detection_options(),
     out: str = asked(
         "FOLDER",
         "Folder of the site. It is created if needed, and existing files stay.",
@@ -41,7 +41,7 @@ def publish(
 
     Everything in the folder is public, including the list of candidates.
     """
-    from rappor.panels.over_time import trend
+    from rappor.comparison.trend import trend
 
     if files.registry_path is None:
         raise click.UsageError("give --registry: the site says what is collected")
@@ -54,7 +54,7 @@ def publish(
             candidates,
             by=files.by,
             smooth=files.smooth,
-            detection=detection,
+            error_control=detection,
             progress=slow,
         )
     shown = write_edition(Path(out), found, released, candidates, metric)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import datetime
 
+from rappor.base.errors import DecodeError
+from rappor.base.plurals import counted
 from rappor.cli.commands import command
 from rappor.cli.console import print_json, show, table
 from rappor.cli.options import argument, asked, asked_flag, json_option
-from rappor.ground.errors import DecodeError
-from rappor.ground.plurals import counted
 
 
 @command(
@@ -58,10 +58,10 @@ def pull(
 
     A token is never an argument, because others could see it.
     """
-    from rappor.remote.collector import Collector
+    from rappor.remote.collector import CollectorClient
     from rappor.remote.token import read_token
 
-    collector = Collector(url, read_token(token_file))
+    collector = CollectorClient(url, read_token(token_file))
     found = collector.counts(
         metric, first and first.date(), last and last.date(), by=by, segments=segments
     )

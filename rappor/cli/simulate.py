@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from rappor.base.errors import CollectorError
+from rappor.base.plurals import counted
 from rappor.cli.commands import command
 from rappor.cli.console import Slow, print_json
 from rappor.cli.numbers import WholeNumber
@@ -23,8 +25,6 @@ from rappor.cli.options import (
     registry_option,
     seed_option,
 )
-from rappor.ground.errors import CollectorError
-from rappor.ground.plurals import counted
 from rappor.protocol.params import Params
 from rappor.registry.budget import MOST_DAYS
 from rappor.registry.metric import Metric

@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from rappor.ground.errors import FileError
-from rappor.ground.files import alone, filling, replacing
+from rappor.base.errors import FileError
+from rappor.base.files import alone, filling, replacing
 from rappor.protocol.wire import METRIC_NAME
 from rappor.registry.metric import Metric
 
 if TYPE_CHECKING:
     from rappor.candidates.candidates import Candidates
+    from rappor.comparison.comparison import Comparison
+    from rappor.comparison.site_edition import Edition, EditionEntry
     from rappor.counts.released import Released
-    from rappor.panels.edition import Edition, EditionEntry
-    from rappor.panels.panel import Panel
 
 _DRAFT: Final = re.compile(r"\.(index\.html|[0-9a-f]{16})\.[0-9a-f]{16}\.tmp")
 
@@ -44,7 +44,7 @@ def _under_other_params(released: Released, metric: Metric) -> Iterator[str]:
 
 def write_edition(
     site: Path,
-    trend: Panel,
+    trend: Comparison,
     released: Released,
     candidates: Candidates | None,
     metric: Metric,
@@ -53,11 +53,11 @@ def write_edition(
 
     Raises FileError if an edition was changed after it was written.
     """
-    from rappor.panels.edition import Edition, newest_first
-    from rappor.privacy.notice import describe
+    from rappor.comparison.site_edition import Edition, newest_first
+    from rappor.privacy.notice import privacy_notice
     from rappor.reporting.site import metric_page, site_page
 
-    notice = describe(metric).splitlines()
+    notice = privacy_notice(metric).splitlines()
     edition = Edition(
         trend=trend,
         released=released,
@@ -103,7 +103,7 @@ def _write_edition(folder: Path, edition: Edition) -> bool:
 
 def _editions(site: Path) -> dict[str, list[EditionEntry]]:
     """Read what editions there are, by metric; FileError for one that is not where it says."""
-    from rappor.panels.edition import EDITION_ID, EditionEntry
+    from rappor.comparison.site_edition import EDITION_ID, EditionEntry
 
     found: dict[str, list[EditionEntry]] = {}
     for path in sorted(site.glob("*/*/edition.json")):

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from rappor.base.errors import DecodeError, FileError
+from rappor.base.files import read_text, sha256_of
+from rappor.base.lines import filled_lines
 from rappor.cli.count_files import check_counts, days_of, only_name, read_counts
 from rappor.cli.options import argument, asked, metric_option, registry_option
-from rappor.ground.errors import DecodeError, FileError
-from rappor.ground.files import read_text, sha256_of
-from rappor.ground.lines import filled_lines
 from rappor.protocol.encodings import encoding_of
 from rappor.protocol.params import Params
 from rappor.registry.metric import Metric
@@ -21,7 +21,7 @@ from rappor.registry.registry import Registry
 if TYPE_CHECKING:
     from rappor.candidates.candidates import Candidates
     from rappor.counts.counts import Counts
-    from rappor.decoding.report import InputFile
+    from rappor.decoding.estimates_report import InputFile
     from rappor.google.effective_noise import Client
 
 
@@ -78,7 +78,7 @@ class Source:
 
         Files without days are taken for one epoch's. All other counts stay as they are.
         """
-        from rappor.decoding.devices import add_different
+        from rappor.estimator.device_assumptions import add_different
 
         metric = self.metric(counts)
         if metric is None or metric.interval != "epoch" or len(self._epochs(metric)) > 1:
@@ -116,7 +116,7 @@ class Source:
 
     def files(self) -> tuple[InputFile, ...]:
         """Return the files that were read, each with its hash; a pipe, read already, has none."""
-        from rappor.decoding.report import InputFile
+        from rappor.decoding.estimates_report import InputFile
 
         counts = (
             InputFile(name=path, sha256=sha256_of(path), days=" to ".join(map(str, days_of(path))))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import click
 
+from rappor.base.errors import MetricError
 from rappor.cli.commands import command
 from rappor.cli.console import print_json
 from rappor.cli.options import argument, asked, asked_flag, json_option, registry_option
-from rappor.engines.sql import DIALECTS, count_statement, refused_statement
-from rappor.ground.errors import MetricError
+from rappor.engines.sql import DIALECTS, count_sql, refused_sql
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
 
@@ -45,7 +45,7 @@ def sql(
     if metric.segments:
         raise MetricError(f"metric {metric.name!r} has segments: rappor aggregate adds them up")
     params = metric.part_params(_part(metric, part))
-    write = refused_statement if refused else count_statement
+    write = refused_sql if refused else count_sql
     statement = write(params, metric.name, dialect=dialect, table=table)
     if as_json:
         known = {"metric": metric.name, "params": params.fingerprint, "dialect": dialect}

@@ -6,7 +6,7 @@ from rappor.cli.commands import command
 from rappor.cli.console import Slow
 from rappor.cli.options import Output, detection_options, grouped
 from rappor.cli.trend_files import TrendFiles
-from rappor.decoding.detection import Detection
+from rappor.estimator.error_control import ErrorControl
 
 
 @command(
@@ -19,7 +19,7 @@ from rappor.decoding.detection import Detection
 def trend(
     *,
     files: TrendFiles = grouped(TrendFiles),
-    detection: Detection = detection_options(),
+    detection: ErrorControl = detection_options(),
     output: Output = grouped(Output),
 ) -> None:
     """Show how shares change over days, weeks or months.
@@ -34,7 +34,7 @@ def trend(
     those that all periods together or at least one period detect.
     """
     from rappor.cli.panel_table import give
-    from rappor.panels.over_time import trend as trend_of
+    from rappor.comparison.trend import trend as trend_of
 
     released, candidates = files.released()
     with Slow() as slow:
@@ -44,7 +44,7 @@ def trend(
             by=files.by,
             smooth=files.smooth,
             complete=files.is_complete(released.collections),
-            detection=detection,
+            error_control=detection,
             progress=slow,
         )
     give(found, output, every=False)

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from rappor.base.errors import DecodeError, MetricError
 from rappor.cli.count_files import days_of, read_released
 from rappor.cli.numbers import WholeNumber
 from rappor.cli.options import asked
 from rappor.cli.sources import Source
-from rappor.ground.errors import DecodeError, MetricError
 
 if TYPE_CHECKING:
     from rappor.candidates.candidates import Candidates

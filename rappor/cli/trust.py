@@ -6,11 +6,11 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from rappor.base.ranges import check_number
 from rappor.cli.commands import command
 from rappor.cli.console import Slow, print_json, show, table
 from rappor.cli.numbers import COUNT, WholeNumber
 from rappor.cli.options import asked, chart_option, grouped, json_option, seed_option
-from rappor.ground.ranges import check_number
 from rappor.trust.models import trust_models
 from rappor.trust.survey import CoinSurvey
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rappor.ground.errors import ReportError
+from rappor.base.errors import ReportError
 
 try:
     from rappor.counts.compiled_sums import add_rows

@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rappor.ground.jit import compiled
+from rappor.base.jit import compiled
 
 _PLANES: Final = 8
 """Planes of a cohort, and reports that are added at a time."""

@@ -17,8 +17,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from rappor.base.errors import FileError, MetricError, ParamsError, ReportError
 from rappor.counts import counts_file, devices, tables
-from rappor.ground.errors import FileError, MetricError, ParamsError, ReportError
 from rappor.protocol.params import Params
 from rappor.protocol.wire import Report
 
@@ -33,14 +33,15 @@ class Counts:  # noqa: PLW1641  (equal by value, so it is no key)
     Parameters
     ----------
     params : the parameter set of every report.
-    ones : (m, k) of integers (or integral floats); at [j, i] the reports of cohort j that
+    bit_counts : (m, k) of integers (or integral floats); at [j, i] the reports of cohort j that
         have a 1 at bit i.
-    reports : (m,) likewise, the reports of each cohort.
+    cohort_reports : (m,) likewise, the reports of each cohort.
     metric : the name of the metric; empty where there is none.
-    squares : the sum, over all devices, of the squared number of a device's reports, or a
-        bound above it; None where nobody knows. `of_devices` sets it from simpler numbers.
+    sum_squared_reports : the sum, over all devices, of the squared number of a device's reports,
+    or a bound above it; None where nobody knows. `with_devices` sets it from simpler numbers.
 
-    The attributes have the same names; `ones` and `reports` are read-only int64 copies.
+    The attributes have the same names; `bit_counts` and `cohort_reports` are read-only int64
+    copies.
 
     Raises
     ------
@@ -59,36 +60,42 @@ class Counts:  # noqa: PLW1641  (equal by value, so it is no key)
     """
 
     params: Params
-    ones: NDArray[np.int64]
-    reports: NDArray[np.int64]
+    bit_counts: NDArray[np.int64]
+    cohort_reports: NDArray[np.int64]
     metric: str
-    squares: int | None
+    sum_squared_reports: int | None
 
     def __init__(
         self,
         params: Params,
-        ones: ArrayLike,
-        reports: ArrayLike,
+        bit_counts: ArrayLike,
+        cohort_reports: ArrayLike,
         metric: str = "",
-        squares: int | None = None,
+        sum_squared_reports: int | None = None,
     ) -> None:
         """Copy and check the tables."""
         if not isinstance(metric, str):
             raise MetricError(f"metric must be a text, got {type(metric).__name__}")
         object.__setattr__(self, "params", params)
-        object.__setattr__(self, "ones", _whole_numbers("ones", ones, (params.m, params.k)))
-        object.__setattr__(self, "reports", _whole_numbers("reports", reports, (params.m,)))
+        object.__setattr__(
+            self, "bit_counts", _whole_numbers("bit_counts", bit_counts, (params.m, params.k))
+        )
+        object.__setattr__(
+            self, "cohort_reports", _whole_numbers("cohort_reports", cohort_reports, (params.m,))
+        )
         object.__setattr__(self, "metric", metric)
-        _check_bounds(self.ones, self.reports)
+        _check_bounds(self.bit_counts, self.cohort_reports)
         n_reports = self.n_reports
-        known = devices.check_squares(squares, n_reports) if n_reports else 0
-        object.__setattr__(self, "squares", known)
+        known = devices.check_squares(sum_squared_reports, n_reports) if n_reports else 0
+        object.__setattr__(self, "sum_squared_reports", known)
 
     @property
     def unsegmented(self) -> Counts:
         """The same counts under parameters that name no segment."""
         params = self.params.unsegmented
-        return Counts(params, self.ones, self.reports, self.metric, self.squares)
+        return Counts(
+            params, self.bit_counts, self.cohort_reports, self.metric, self.sum_squared_reports
+        )
 
     @property
     def reports_per_device(self) -> float | None:
@@ -97,11 +104,11 @@ class Counts:  # noqa: PLW1641  (equal by value, so it is no key)
         Where all devices sent equally many, it is that number; otherwise it is larger than the
         mean over devices. It is 0 without reports.
         """
-        if self.squares is None:
+        if self.sum_squared_reports is None:
             return None
-        return self.squares / max(self.n_reports, 1)
+        return self.sum_squared_reports / max(self.n_reports, 1)
 
-    def of_devices(
+    def with_devices(
         self, n_devices: float | None = None, *, reports_per_device: float | None = None
     ) -> Counts:
         """Return the same counts, known to come from this number of devices.
@@ -115,7 +122,7 @@ class Counts:  # noqa: PLW1641  (equal by value, so it is no key)
         squares = devices.squares_of(
             self.n_reports, n_devices=n_devices, reports_per_device=reports_per_device
         )
-        return Counts(self.params, self.ones, self.reports, self.metric, squares)
+        return Counts(self.params, self.bit_counts, self.cohort_reports, self.metric, squares)
 
     @classmethod
     def zero(cls, params: Params, metric: str = "") -> Counts:
@@ -170,13 +177,17 @@ class Counts:  # noqa: PLW1641  (equal by value, so it is no key)
     @property
     def n_reports(self) -> int:
         """Reports in all cohorts."""
-        return sum(self.reports.tolist())
+        return sum(self.cohort_reports.tolist())
 
     @property
     def sha256(self) -> str:
         """Hash of metric, parameters, devices and sums: equal counts have it, in any file."""
-        known = {"metric": self.metric, "params": self.params.fingerprint, "squares": self.squares}
-        integers = np.concatenate([self.reports, self.ones.ravel()]).astype("<i8")
+        known = {
+            "metric": self.metric,
+            "params": self.params.fingerprint,
+            "squares": self.sum_squared_reports,
+        }
+        integers = np.concatenate([self.cohort_reports, self.bit_counts.ravel()]).astype("<i8")
         digest = hashlib.sha256(json.dumps(known, sort_keys=True).encode() + b"\n")
         digest.update(integers.tobytes())
         return digest.hexdigest()
@@ -197,10 +208,12 @@ class Counts:  # noqa: PLW1641  (equal by value, so it is no key)
         self._check_same_collection(other, "added")
         return Counts(
             self.params,
-            self.ones + other.ones,
-            self.reports + other.reports,
+            self.bit_counts + other.bit_counts,
+            self.cohort_reports + other.cohort_reports,
             self.metric,
-            devices.add_squares(self.squares, other.squares, same_devices=same_devices),
+            devices.add_squares(
+                self.sum_squared_reports, other.sum_squared_reports, same_devices=same_devices
+            ),
         )
 
     def __radd__(self, other: int) -> Counts:
@@ -211,12 +224,16 @@ class Counts:  # noqa: PLW1641  (equal by value, so it is no key)
         if not isinstance(other, Counts):
             return NotImplemented
         self._check_same_collection(other, "subtracted")
-        reports = self.reports - other.reports
+        reports = self.cohort_reports - other.cohort_reports
         n_left = self.n_reports - other.n_reports
         squares = None
-        if self.squares is not None and n_left >= 0:
-            squares = min(self.squares, n_left**2)  # whatever is taken away, no sum grows
-        return Counts(self.params, self.ones - other.ones, reports, self.metric, squares)
+        if self.sum_squared_reports is not None and n_left >= 0:
+            squares = min(
+                self.sum_squared_reports, n_left**2
+            )  # whatever is taken away, no sum grows
+        return Counts(
+            self.params, self.bit_counts - other.bit_counts, reports, self.metric, squares
+        )
 
     def _check_same_collection(self, other: Counts, verb: str) -> None:
         if self.metric != other.metric:
@@ -235,9 +252,9 @@ class Counts:  # noqa: PLW1641  (equal by value, so it is no key)
         return (
             self.metric == other.metric
             and self.params.fingerprint == other.params.fingerprint
-            and self.squares == other.squares
-            and np.array_equal(self.reports, other.reports)
-            and np.array_equal(self.ones, other.ones)
+            and self.sum_squared_reports == other.sum_squared_reports
+            and np.array_equal(self.cohort_reports, other.cohort_reports)
+            and np.array_equal(self.bit_counts, other.bit_counts)
         )
 
     def __repr__(self) -> str:
@@ -250,7 +267,13 @@ class Counts:  # noqa: PLW1641  (equal by value, so it is no key)
         """Write one file, whole or not at all; `load` reads exactly the same counts."""
         counts_file.write(
             path,
-            counts_file.Contents(self.params, self.ones, self.reports, self.metric, self.squares),
+            counts_file.Contents(
+                self.params,
+                self.bit_counts,
+                self.cohort_reports,
+                self.metric,
+                self.sum_squared_reports,
+            ),
         )
 
     @classmethod
@@ -279,7 +302,7 @@ class Counts:  # noqa: PLW1641  (equal by value, so it is no key)
         Where `squares` is known, it is a last column, the same in every row. The parameters and
         the metric are not in the table.
         """
-        tables.write_csv(path, self.ones, self.reports, self.squares)
+        tables.write_csv(path, self.bit_counts, self.cohort_reports, self.sum_squared_reports)
 
     @classmethod
     def from_csv(cls, path: str | os.PathLike[str], params: Params, metric: str = "") -> Counts:
@@ -302,7 +325,9 @@ class Counts:  # noqa: PLW1641  (equal by value, so it is no key)
         Metric, parameters and squares go into the schema's metadata. Raises MissingExtraError
         where the extra 'arrow' is not installed.
         """
-        return tables.to_arrow(self.params, self.ones, self.reports, self.metric, self.squares)
+        return tables.to_arrow(
+            self.params, self.bit_counts, self.cohort_reports, self.metric, self.sum_squared_reports
+        )
 
     @classmethod
     def from_arrow(cls, table: Any) -> Counts:

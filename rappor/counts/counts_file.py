@@ -30,9 +30,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from rappor.base.errors import FileError, ParamsError
+from rappor.base.files import replacing
 from rappor.counts.tables import is_table_of_counts
-from rappor.ground.errors import FileError, ParamsError
-from rappor.ground.files import replacing
 from rappor.protocol.params import Params
 
 _FAMILY: Final = b"RAPPOR COUNTS "

@@ -25,8 +25,8 @@ from collections.abc import Iterable
 from fractions import Fraction
 from typing import Final
 
-from rappor.ground.errors import ReportError
-from rappor.ground.ranges import check_number, shown
+from rappor.base.errors import ReportError
+from rappor.base.ranges import check_number, shown
 
 _MONTHS: Final = {"month": 1, "quarter": 3, "year": 12}
 

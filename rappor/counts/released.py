@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rappor.base.errors import FileError, MetricError, ReportError
+from rappor.base.files import replacing
 from rappor.counts.counts import Counts
 from rappor.counts.counts_file import Contents, parse_document
-from rappor.ground.errors import FileError, MetricError, ReportError
-from rappor.ground.files import replacing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,9 +116,11 @@ def _entry(counts: Counts, period: Period) -> dict[str, Any]:
     return {
         "fingerprint": counts.params.fingerprint,
         "params": json.loads(counts.params.to_json()),
-        "reports": counts.reports.tolist(),
-        "ones": counts.ones.tolist(),
-        "devices": None if counts.squares is None else {"squares": counts.squares},
+        "reports": counts.cohort_reports.tolist(),
+        "ones": counts.bit_counts.tolist(),
+        "devices": None
+        if counts.sum_squared_reports is None
+        else {"squares": counts.sum_squared_reports},
         "from": period.first.isoformat(),
         "to": period.last.isoformat(),
     }

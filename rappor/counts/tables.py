@@ -11,10 +11,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rappor.ground.arrow import load_pyarrow, open_parquet
-from rappor.ground.errors import FileError, ReportError
-from rappor.ground.files import read_text, replacing
-from rappor.ground.lines import WHITE_SPACE, read_whole_number
+from rappor.base.arrow import load_pyarrow, open_parquet
+from rappor.base.errors import FileError, ReportError
+from rappor.base.files import read_text, replacing
+from rappor.base.lines import WHITE_SPACE, read_whole_number
 from rappor.protocol.params import Params
 
 _Tables = tuple[NDArray[np.int64], NDArray[np.int64], int | None]

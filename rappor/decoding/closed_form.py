@@ -24,12 +24,12 @@ from typing import Any
 import numpy as np
 from scipy import special
 
+from rappor.base.errors import DecodeError
 from rappor.counts.arrays import Floats, Integers
 from rappor.decoding.contrasts import add_sampling
-from rappor.decoding.debias import Target
-from rappor.decoding.fit import LEAST_NOISE
-from rappor.decoding.proportions import Proportions
-from rappor.ground.errors import DecodeError
+from rappor.estimator.debias import Target
+from rappor.estimator.fit import LEAST_NOISE
+from rappor.estimator.proportion_tests import Proportions
 from rappor.protocol.encodings import encoding_of
 from rappor.protocol.params import Params
 
@@ -152,7 +152,7 @@ def read_answers(target: Target, params: Params) -> Answers:
         name: getattr(target, name).reshape(shape)[:, :1]
         for name in ("reports", "repeated", "p_star", "q_star", "p", "q")
     }
-    ones = np.concatenate([counts.ones for counts in target.counts]).astype(float)
+    ones = np.concatenate([counts.bit_counts for counts in target.counts]).astype(float)
     return Answers(
         estimate=estimate,
         std_error=std_error,

@@ -31,10 +31,10 @@ from typing import Any
 import numpy as np
 from scipy import special
 
+from rappor.base.errors import DecodeError
 from rappor.counts.arrays import Floats, Integers
-from rappor.decoding.p_values import EDGES, PValues, count_p_values
 from rappor.decoding.prior import NO_NOISE, Posterior, fit_prior, round_scores
-from rappor.ground.errors import DecodeError
+from rappor.estimator.p_values import EDGES, PValues, count_p_values
 
 Covariance = Callable[[Integers], Floats]
 

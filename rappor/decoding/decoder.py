@@ -9,32 +9,32 @@ from typing import Any, Final
 
 import numpy as np
 
+from rappor.base.errors import DecodeError
+from rappor.base.progress import Progress, no_progress
 from rappor.candidates.candidates import Candidates
 from rappor.counts.arrays import Floats, Integers
 from rappor.counts.counts import Counts
 from rappor.decoding import diagnostics
-from rappor.decoding.blas_threads import one_thread
-from rappor.decoding.breakdown import answer_rows, break_down, string_rows
-from rappor.decoding.capacity import describe_capacity, fit_all
 from rappor.decoding.closed_form import CompleteAnswers, read_answers
-from rappor.decoding.collected import standardise
+from rappor.decoding.collection_summary import standardise
 from rappor.decoding.contrasts import add_sampling
-from rappor.decoding.debias import Target, debias
-from rappor.decoding.design import Design
-from rappor.decoding.detection import Detection
-from rappor.decoding.devices import merge
 from rappor.decoding.distribution import estimate_shares
 from rappor.decoding.estimates import Estimates
+from rappor.decoding.forgery_breakdown import answer_rows, break_down, string_rows
 from rappor.decoding.inference import Raw, conclude, normal_interval
-from rappor.decoding.p_values import PValues
-from rappor.decoding.presence import p_values_of
-from rappor.decoding.selection import SCREENED, Selection, select
-from rappor.decoding.shrinkage import ShrunkenFit
-from rappor.decoding.significance import NullTail, normal_tail, null_tail, ones_variance
-from rappor.decoding.thresholds import Thresholds
-from rappor.decoding.ties import Strings
-from rappor.ground.errors import DecodeError
-from rappor.ground.progress import Progress, no_progress
+from rappor.estimator.blas_threads import one_thread
+from rappor.estimator.debias import Target, debias
+from rappor.estimator.design_matrix import Design
+from rappor.estimator.detection_thresholds import Thresholds
+from rappor.estimator.device_assumptions import merge
+from rappor.estimator.error_control import ErrorControl
+from rappor.estimator.identifiability_groups import Strings
+from rappor.estimator.near_capacity import describe_capacity, fit_all
+from rappor.estimator.p_values import PValues, least_p_value
+from rappor.estimator.presence_tests import p_values_of
+from rappor.estimator.score_tests import NullTail, normal_tail, null_tail, ones_variance
+from rappor.estimator.selection import SCREENED, Selection, select
+from rappor.estimator.shrinkage import ShrunkenFit
 from rappor.protocol.encodings import encoding_of
 
 MOST_ROWS: Final = 1 << 17
@@ -47,7 +47,7 @@ def decode(  # noqa: PLR0913 - all that a caller may know of the counts
     candidates: Candidates | Iterable[str] | None = None,
     *,
     listed: Iterable[str] = (),
-    detection: Detection = Detection(),
+    error_control: ErrorControl = ErrorControl(),
     distribution: bool = False,
     devices: float | None = None,
     reports_per_device: float | None = None,
@@ -70,7 +70,7 @@ def decode(  # noqa: PLR0913 - all that a caller may know of the counts
         encodings than Bloom answer for all their categories and take none.
     listed : strings that the metric's entry lists. They are candidates, too, each with a row that
         is shown first, detected or not; `Estimates.not_listed` is the share of all others.
-    detection : how sure to be. "adaptive" is applied as "bh" to strings in few reports, which
+    error_control : how sure to be. "adaptive" is applied as "bh" to strings in few reports, which
         `Estimates.detection` says.
     distribution : also estimate the whole list at once (`Estimates.share`).
     devices, reports_per_device : how many devices are behind all reports together, or how many
@@ -112,11 +112,11 @@ def decode(  # noqa: PLR0913 - all that a caller may know of the counts
     first = normalize_listed(listed, collections)
     asked = normalize_candidates(candidates, first, collections, most)
     if asked is None:
-        return _decode_closed(target, detection, distribution=distribution, complete=complete)
+        return _decode_closed(target, error_control, distribution=distribution, complete=complete)
     with one_thread():
         if _is_streamed(asked, target, most, distribution=distribution):
             # Imported here: it loads the compiler, which categories do without.
-            from rappor.decoding.streamed_design import StreamedDesign  # noqa: PLC0415
+            from rappor.estimator.streamed_design_matrix import StreamedDesign  # noqa: PLC0415
 
             pool = StreamedDesign(asked, target, keep, n_first=len(first))
             selection = select(target, pool, progress)
@@ -125,7 +125,7 @@ def decode(  # noqa: PLR0913 - all that a caller may know of the counts
             strings = Strings(asked, target, progress)
             selection = fit_all(target, strings.design, select(target, strings.design, progress))
         estimates = _conclude_strings(
-            target, strings, selection, detection, distribution=distribution
+            target, strings, selection, error_control, distribution=distribution
         )
     return dataclasses.replace(estimates, listed=frozenset(first))
 
@@ -204,7 +204,7 @@ def _is_streamed(listed: Candidates, target: Target, most: int, *, distribution:
     if listed.is_held and len(listed) <= most:
         return False
     # Imported here: it loads the compiler, which categories do without.
-    from rappor.decoding.streamed_design import can_stream  # noqa: PLC0415
+    from rappor.estimator.streamed_design_matrix import can_stream  # noqa: PLC0415
 
     if listed.is_held and (distribution or not can_stream(target, len(listed))):
         return False
@@ -220,7 +220,7 @@ def _conclude_strings(
     target: Target,
     strings: Strings,
     selection: Selection,
-    detection: Detection,
+    detection: ErrorControl,
     *,
     distribution: bool,
 ) -> Estimates:
@@ -253,7 +253,7 @@ def _p_values(target: Target, selection: Selection) -> tuple[NullTail, PValues]:
     z = np.where(known, selection.estimate / selection.std_error, 0.0)
     if isinstance(selection.fit, ShrunkenFit):
         tail = normal_tail()
-        tested = np.maximum(tail.p_values(z), diagnostics.least_p_value(target))
+        tested = np.maximum(tail.p_values(z), least_p_value(target))
     else:
         tail = null_tail(target, selection.fit)
         tested = p_values_of(target, selection.fit, z, selection.chosen)
@@ -348,7 +348,7 @@ def _covariance(target: Target, design: Design, selection: Selection, entries: I
 
 
 def _decode_closed(
-    target: Target, detection: Detection, *, distribution: bool, complete: bool
+    target: Target, detection: ErrorControl, *, distribution: bool, complete: bool
 ) -> Estimates:
     """Decode categories, flags, booleans and buckets by the closed form."""
     answers = read_answers(target, target.counts[0].params)

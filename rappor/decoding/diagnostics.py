@@ -16,12 +16,11 @@ reports on. Three things are not normal where reports are few, and are not taken
 - a bit with too many ones is judged by its binomial tail.
 
 If devices report again (R reports each), the effective number of n reports is n over the
-variance's factor (`rappor.decoding.proportions`), and cohorts' sizes vary R times as much.
+variance's factor (`rappor.estimator.proportion_tests`), and cohorts' sizes vary R times as much.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -30,9 +29,10 @@ import numpy as np
 from scipy import special
 
 from rappor.counts.arrays import Floats
-from rappor.decoding.debias import Target
-from rappor.decoding.fit import Fit
-from rappor.decoding.tails import upper_tail
+from rappor.estimator.debias import Target
+from rappor.estimator.fit import Fit
+from rappor.estimator.p_values import least_p_value
+from rappor.estimator.tail_probabilities import upper_tail
 from rappor.protocol.encodings import encoding_of
 
 FALSE_ALARM: Final = 1e-9
@@ -80,7 +80,7 @@ def describe_cohorts(target: Target) -> dict[str, Any]:
     balance = []
     popcounts = []
     for number, counts in enumerate(target.counts):
-        reports = counts.reports
+        reports = counts.cohort_reports
         p_value = 1.0
         if counts.params.m > 1:
             each = target.repetitions[number].reports_per_device
@@ -142,13 +142,13 @@ def true_bits(target: Target, number: int) -> TrueBits:
     params = counts.params
     possible = encoding_of(params).true_bits
     gap = params.q_star - params.p_star
-    n = np.where(counts.reports > 0, counts.reports, np.nan)
+    n = np.where(counts.cohort_reports > 0, counts.cohort_reports, np.nan)
     # Independent bits: the variance of a popcount is at most k/4, and all of it may repeat.
     devices = n / target.repetitions[number].reports_per_device
     error = np.sqrt(params.k / 4 / devices) / gap
     margin = -special.ndtri(FALSE_ALARM / params.m) * error
     return TrueBits(
-        mean=(counts.ones.sum(axis=1) / n - params.k * params.p_star) / gap,
+        mean=(counts.bit_counts.sum(axis=1) / n - params.k * params.p_star) / gap,
         std_error=error,
         low=possible[0] - margin,
         high=possible[-1] + margin,
@@ -197,18 +197,6 @@ def describe_fit(
         "detectable_share": float(np.median(known)) * reach if len(known) else None,
         **_for_half(target, coins=noise - devices, devices=devices, tau2=fit.tau2),
     }
-
-
-def least_p_value(target: Target) -> float:
-    """Return the probability that an absent string has one given pattern of bits.
-
-    There are k^h in each cohort that has reports, so no p-value can honestly be less.
-    """
-    patterns = sum(
-        counts.params.h * math.log(counts.params.k) * int((counts.reports > 0).sum())
-        for counts in target.counts
-    )
-    return math.exp(-patterns)
 
 
 def _effective_reports(target: Target, fit: Fit, noise: Floats) -> tuple[Floats, Floats]:

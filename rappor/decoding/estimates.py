@@ -13,23 +13,23 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
+from rappor.base.display import Displayed, draw
+from rappor.base.errors import DecodeError
+from rappor.base.files import saved
+from rappor.base.plurals import counted
+from rappor.base.ranges import check_number, check_weights, shown
 from rappor.counts.arrays import Booleans, Floats, Integers
-from rappor.decoding.collected import Collected
+from rappor.decoding.collection_summary import Collected
 from rappor.decoding.contrasts import Contrast, Related, normal_reach
-from rappor.decoding.detection import Detection
 from rappor.decoding.diagnostics import Caution, cautions
-from rappor.decoding.spreadsheet import csv_text
-from rappor.ground.display import Displayed, draw
-from rappor.ground.errors import DecodeError
-from rappor.ground.files import saved
-from rappor.ground.plurals import counted
-from rappor.ground.ranges import check_number, check_weights, shown
+from rappor.decoding.spreadsheet_csv import csv_text
+from rappor.estimator.error_control import ErrorControl
 
 COLUMNS: Final = (
     "candidate",
     "count",
     "std_error",
-    "proportion",
+    "share",
     "ci_low",
     "ci_high",
     "p_value",
@@ -38,8 +38,8 @@ COLUMNS: Final = (
     "ci_high_adjusted",
     "forged_to_make",
     "forged_to_hide",
-    "share",
-    "share_std_error",
+    "posterior_share",
+    "posterior_share_std_error",
     "group",
 )
 
@@ -53,7 +53,7 @@ class Rest:
 
     after: int
     rows: int
-    proportion: float
+    share: float
     std_error: float
 
 
@@ -68,47 +68,47 @@ class Estimates(Displayed):
     Attributes
     ----------
     candidates : c texts.
-    proportion : (c,) float64. Shares of all reports, unclipped: noise makes some negative. Times
+    share : (c,) float64. Shares of all reports, unclipped: noise makes some negative. Times
         `reports` it is the count, in reports, not in devices.
     std_error : (c,) float64. Standard error of the proportion, as a share; infinite where the
         counts say nothing about a candidate.
     ci_low, ci_high : (c,) float64. Two-sided interval at the confidence, for each candidate
         on its own.
     p_value : (c,) float64. One-sided: how often an absent candidate has such a score.
-    detected : (c,) bool. At the error rate of `detection`, over all c candidates.
+    detected : (c,) bool. At the error rate of `error_control`, over all c candidates.
     ci_low_adjusted, ci_high_adjusted : (c,) float64. For the detected, widened so that the
         detected ones together keep their confidence (Benjamini and Yekutieli 2005); NaN for
         the others.
     forged_to_make, forged_to_hide : (c,) float64. How many of the reports, if forged, would make
         a detected row of a string that nobody has; how many forged reports more would hide it.
         Infinite where no number hides it, NaN for rows that are not detected.
-    share, share_std_error : (c,) float64 or None. The estimated distribution, if it was asked for,
-        and its standard error: the root of the mean squared error, infinite where the counts
+    posterior_share, share_std_error : (c,) float64 or None. The estimated distribution, if it was
+    asked for, and its standard error: the root of the mean squared error, infinite where the counts
         say nothing about a candidate.
     group : (c,) int64. Candidates of the same number from 1 on are indistinguishable: each
         shows the total of its group; 0 for all others.
     n_candidates : candidates that were asked about. Of many only the best have rows.
     p_value_counts : (b,) int64. How many p-values of all candidates are in each bin of
-        `rappor.decoding.p_values.EDGES`; candidates of one group count once.
+        `rappor.estimator.p_values.EDGES`; candidates of one group count once.
     reports : number of reports behind the table.
     unallocated : share of reports that no detected candidate explains, unclipped; NaN where
         a report can hold several answers.
     unallocated_std_error : its standard error.
-    assumed : one line on the devices behind the reports, on which all errors depend.
-    rests : what the detected rows after the first 10, 20, 50, 100 and 1000 hold together.
+    assumptions : one line on the devices behind the reports, on which all errors depend.
+    remaining : what the detected rows after the first 10, 20, 50, 100 and 1000 hold together.
     diagnostics : findings about the counts, ready for JSON.
-    collected : what the counts say of each parameter set.
-    detection : the argument of `decode`; its correction is the one that was applied, "bh" where
+    collections : what the counts say of each parameter set.
+    error_control : the argument of `decode`; its correction is the one that was applied, "bh" where
         "adaptive" had too few reports.
-    related : how the rows belong together, for `contrast`.
-    contrasts : what was asked of several rows at once; `asking` adds to it.
+    covariance : how the rows belong together, for `contrast`.
+    contrasts : what was asked of several rows at once; `with_contrasts` adds to it.
     listed : the strings that the metric's entry lists, as devices normalise them. Each has a row.
     """
 
     _drawn_as: ClassVar[str] = "estimates"
 
     candidates: tuple[str, ...]
-    proportion: Floats
+    share: Floats
     std_error: Floats
     ci_low: Floats
     ci_high: Floats
@@ -118,20 +118,20 @@ class Estimates(Displayed):
     ci_high_adjusted: Floats
     forged_to_make: Floats
     forged_to_hide: Floats
-    share: Floats | None
-    share_std_error: Floats | None
+    posterior_share: Floats | None
+    posterior_share_std_error: Floats | None
     group: Integers
     n_candidates: int
     p_value_counts: Integers
     reports: int
     unallocated: float
     unallocated_std_error: float
-    assumed: str
-    rests: tuple[Rest, ...]
+    assumptions: str
+    remaining: tuple[Rest, ...]
     diagnostics: dict[str, Any]
-    collected: tuple[Collected, ...]
-    detection: Detection
-    related: Related
+    collections: tuple[Collected, ...]
+    error_control: ErrorControl
+    covariance: Related
     contrasts: tuple[Contrast, ...] = ()
     listed: frozenset[str] = frozenset()
 
@@ -147,7 +147,7 @@ class Estimates(Displayed):
     @property
     def warnings(self) -> tuple[Caution, ...]:
         """What honest reports of these candidates would hardly give, and what few cannot."""
-        known = all(each.repetition.source != "unknown" for each in self.collected)
+        known = all(each.repetition.source != "unknown" for each in self.collections)
         return tuple(cautions(self.diagnostics, self.reports, devices_known=known))
 
     @property
@@ -177,12 +177,12 @@ class Estimates(Displayed):
         """
         if not self.listed:
             return None
-        entries = np.unique(self.related.entry[self.is_listed])
-        rows = np.flatnonzero(np.isin(self.related.entry, entries))
+        entries = np.unique(self.covariance.entry[self.is_listed])
+        rows = np.flatnonzero(np.isin(self.covariance.entry, entries))
         if not np.isfinite(self.std_error[rows]).all():
             return None
-        (value,), ((variance,),) = self.related.contrasts(rows, -np.ones((1, len(rows))))
-        reach = normal_reach(self.detection.confidence)
+        (value,), ((variance,),) = self.covariance.contrasts(rows, -np.ones((1, len(rows))))
+        reach = normal_reach(self.error_control.confidence)
         return Contrast.around("not in the list", 1 + value, variance, reach)
 
     def order(self, *, detected_only: bool = False) -> Integers:
@@ -222,10 +222,10 @@ class Estimates(Displayed):
         values = np.array(list(weights.values()), dtype=float)
         rows = self.places(weights)
         if detected:
-            value, variance = self.related.detected_contrast(rows, values)
+            value, variance = self.covariance.detected_contrast(rows, values)
         else:
-            (value,), ((variance,),) = self.related.contrasts(rows, values[None])
-        reach = normal_reach(self.detection.confidence)
+            (value,), ((variance,),) = self.covariance.contrasts(rows, values[None])
+        reach = normal_reach(self.error_control.confidence)
         return Contrast.around(name, constant + value, variance, reach, tested=True)
 
     def total(self, candidates: Iterable[str], *, name: str = "") -> Contrast:
@@ -263,7 +263,7 @@ class Estimates(Displayed):
             raise DecodeError(f"candidates must be two different ones, got {shown(first)} twice")
         return self.contrast({first: 1.0, second: -1.0}, name=f"{first} - {second}")
 
-    def asking(self, contrasts: Iterable[Contrast]) -> Estimates:
+    def with_contrasts(self, contrasts: Iterable[Contrast]) -> Estimates:
         """Return these estimates with more contrasts to show."""
         return dataclasses.replace(self, contrasts=(*self.contrasts, *contrasts))
 
@@ -285,7 +285,7 @@ class Estimates(Displayed):
         `count`, `std_error`, `forged_to_make` and `forged_to_hide` are in reports, all else is
         named as the columns above. A number that does not exist (an infinite error) is None.
         Detected rows have the adjusted interval and the breakdown numbers, rows of a group have
-        `group`, and all have `share` and its error if it was asked for.
+        `group`, and all have `posterior_share` and its error if it was asked for.
         """
         for i in self.order(detected_only=detected_only).tolist():
             yield self.row(i)
@@ -294,9 +294,9 @@ class Estimates(Displayed):
         """Return one row, as `rows` yields it."""
         row: dict[str, Any] = {
             "candidate": self.candidates[i],
-            "count": number_or_none(self.proportion[i] * self.reports),
+            "count": number_or_none(self.share[i] * self.reports),
             "std_error": number_or_none(self.std_error[i] * self.reports),
-            "proportion": number_or_none(self.proportion[i]),
+            "share": number_or_none(self.share[i]),
             "ci_low": number_or_none(self.ci_low[i]),
             "ci_high": number_or_none(self.ci_high[i]),
             "p_value": float(self.p_value[i]),
@@ -307,9 +307,9 @@ class Estimates(Displayed):
             row["ci_high_adjusted"] = number_or_none(self.ci_high_adjusted[i])
             row["forged_to_make"] = _whole(self.forged_to_make[i])
             row["forged_to_hide"] = _whole(self.forged_to_hide[i])
-        if self.share is not None and self.share_std_error is not None:
-            row["share"] = float(self.share[i])
-            row["share_std_error"] = number_or_none(self.share_std_error[i])
+        if self.posterior_share is not None and self.posterior_share_std_error is not None:
+            row["posterior_share"] = float(self.posterior_share[i])
+            row["posterior_share_std_error"] = number_or_none(self.posterior_share_std_error[i])
         if self.group[i]:
             row["group"] = int(self.group[i])
         if self.listed:
@@ -328,7 +328,7 @@ class Estimates(Displayed):
             **(
                 {"contrasts": [each.to_dict() for each in self.contrasts]} if self.contrasts else {}
             ),
-            "assumed": self.assumed,
+            "assumptions": self.assumptions,
             "warnings": [dataclasses.asdict(each) for each in self.warnings],
             "diagnostics": self.diagnostics,
         }
@@ -358,7 +358,7 @@ class Estimates(Displayed):
     def _table(self) -> dict[str, Any]:
         everything = {
             "candidate": list(self.candidates),
-            "count": self.proportion * self.reports,
+            "count": self.share * self.reports,
             **{name: getattr(self, name) for name in self._columns()[3:] if name != "listed"},
             "listed": self.is_listed,
         }
@@ -366,8 +366,8 @@ class Estimates(Displayed):
         return {name: everything[name] for name in self._columns()}
 
     def _columns(self) -> list[str]:
-        asked = self.share is not None
-        columns = [name for name in COLUMNS if asked or not name.startswith("share")]
+        asked = self.posterior_share is not None
+        columns = [name for name in COLUMNS if asked or not name.startswith("posterior_share")]
         return [*columns, "listed"] if self.listed else columns
 
     def __str__(self) -> str:

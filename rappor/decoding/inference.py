@@ -11,13 +11,13 @@ import numpy as np
 from scipy import special
 
 from rappor.counts.arrays import Floats, Integers
-from rappor.decoding.collected import describe_collected
+from rappor.decoding.collection_summary import describe_collected
 from rappor.decoding.contrasts import Covariance, DetectedRows, Related
-from rappor.decoding.debias import Target
-from rappor.decoding.devices import assumption
 from rappor.decoding.estimates import Estimates, Rest
-from rappor.decoding.significance import NullTail
-from rappor.decoding.thresholds import Thresholds
+from rappor.estimator.debias import Target
+from rappor.estimator.detection_thresholds import Thresholds
+from rappor.estimator.device_assumptions import assumption
+from rappor.estimator.score_tests import NullTail
 from rappor.protocol.encodings import encoding_of
 
 Interval = Callable[[float], tuple[Floats, Floats]]
@@ -26,7 +26,7 @@ _TOPS: Final = (10, 20, 50, 100, 1000)
 """Rows that a picture or a page may stop after: what the detected ones after them hold together has
 an error of its own."""
 
-_UNKNOWN: Final = Rest(after=0, rows=0, proportion=math.nan, std_error=math.nan)
+_UNKNOWN: Final = Rest(after=0, rows=0, share=math.nan, std_error=math.nan)
 """Of answers that do not exclude each other."""
 
 
@@ -80,7 +80,7 @@ def conclude(raw: Raw, target: Target, diagnostics: dict[str, Any]) -> Estimates
     whole, *rests = sums
     return Estimates(
         candidates=tuple(raw.names[i] for i in order),
-        proportion=raw.estimate[entry],
+        share=raw.estimate[entry],
         std_error=raw.std_error[entry],
         ci_low=low[entry],
         ci_high=high[entry],
@@ -90,20 +90,20 @@ def conclude(raw: Raw, target: Target, diagnostics: dict[str, Any]) -> Estimates
         ci_high_adjusted=np.where(detected, high_adjusted, np.nan)[entry],
         forged_to_make=raw.breakdown[0, entry],
         forged_to_hide=raw.breakdown[1, entry],
-        share=None if raw.shares is None else raw.shares[0, entry],
-        share_std_error=None if raw.shares is None else raw.shares[1, entry],
+        posterior_share=None if raw.shares is None else raw.shares[0, entry],
+        posterior_share_std_error=None if raw.shares is None else raw.shares[1, entry],
         group=raw.group[order],
         n_candidates=len(raw.names) + p_values.n - len(p_values.rows),
         p_value_counts=p_values.counts,
         reports=target.n_reports,
-        unallocated=1 - whole.proportion,
+        unallocated=1 - whole.share,
         unallocated_std_error=whole.std_error,
-        rests=tuple(rests),
-        assumed=assumption(target.counts, target.repetitions),
+        remaining=tuple(rests),
+        assumptions=assumption(target.counts, target.repetitions),
         diagnostics=diagnostics,
-        collected=describe_collected(target, raw.residual),
-        detection=detection,
-        related=Related(
+        collections=describe_collected(target, raw.residual),
+        error_control=detection,
+        covariance=Related(
             entry=entry,
             estimate=raw.estimate,
             std_error=raw.std_error,
@@ -129,7 +129,7 @@ def _rests(explained: DetectedRows, rows: Integers) -> tuple[Rest, ...]:
     tops = [top for top in _TOPS if top < len(rows)]
     left = [np.setdiff1d(explained.entries, rows[:top]) for top in tops]
     return tuple(
-        Rest(after=top, rows=len(rows) - top, proportion=proportion, std_error=std_error)
+        Rest(after=top, rows=len(rows) - top, share=proportion, std_error=std_error)
         for top, entries in zip([0, *tops], [explained.entries, *left], strict=True)
         for proportion, std_error in [explained.sum_of(entries)]
     )

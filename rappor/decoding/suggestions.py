@@ -9,19 +9,19 @@ from typing import Any
 
 import numpy as np
 
+from rappor.base.progress import Progress, no_progress
 from rappor.candidates.candidates import Candidates
 from rappor.counts.arrays import Booleans, Integers
 from rappor.counts.counts import Counts
 from rappor.decoding.decoder import decode
-from rappor.decoding.detection import Detection
 from rappor.decoding.estimates import Estimates
-from rappor.decoding.p_values import EDGES, PValues, count_p_values
-from rappor.decoding.thresholds import Thresholds
-from rappor.ground.progress import Progress, no_progress
+from rappor.estimator.detection_thresholds import Thresholds
+from rappor.estimator.error_control import ErrorControl
+from rappor.estimator.p_values import EDGES, PValues, count_p_values
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Suggestions:
+class CandidateSuggestions:
     """What is suggested, the most frequent string first.
 
     Attributes
@@ -47,7 +47,7 @@ class Suggestions:
     def rows(self) -> list[dict[str, Any]]:
         """Return a row for each string; counts and their errors are in reports."""
         rows = (self.estimates.row(int(i)) for i in self.chosen)
-        names = ("count", "std_error", "proportion", "p_value")
+        names = ("count", "std_error", "share", "p_value")
         return [{"string": row["candidate"], **{name: row[name] for name in names}} for row in rows]
 
     def to_json(self) -> str:
@@ -55,22 +55,22 @@ class Suggestions:
         document = {
             "suggestions": self.rows(),
             "candidates": self.n_candidates,
-            "level": self.estimates.detection.level,
+            "level": self.estimates.error_control.alpha,
             "reports": self.estimates.reports,
-            "assumed": self.estimates.assumed,
+            "assumptions": self.estimates.assumptions,
             "unexplained_bits": self.unexplained_bits,
         }
         return json.dumps(document, ensure_ascii=False, allow_nan=False)
 
 
-def suggest(
+def suggest_candidates(
     counts: Counts | Sequence[Counts],
     known: Iterable[str],
     listed: Candidates,
     *,
-    detection: Detection = Detection(),
+    error_control: ErrorControl = ErrorControl(),
     progress: Progress = no_progress,
-) -> Suggestions:
+) -> CandidateSuggestions:
     """Find strings of a list that devices hold beside the known candidates.
 
     Known and listed strings are decoded together, so that a known one explains its own bits. The
@@ -100,15 +100,17 @@ def suggest(
     known = tuple(dict.fromkeys(known))
     before = decode(counts, known, progress=progress)
     first = Candidates.from_list(known, normalize=listed.normalize)
-    found = decode(counts, Candidates.chain(first, listed), detection=detection, progress=progress)
+    found = decode(
+        counts, Candidates.chain(first, listed), error_control=error_control, progress=progress
+    )
     # As the devices write them: decoding has normalised the known ones.
     is_known = np.isin(found.candidates, before.candidates)
     # A string that cannot be told from a known one is no other string.
     alike = np.isin(found.group, found.group[is_known & (found.group > 0)])
     others = ~is_known & ~alike
     p_values = _listed_p_values(found, others)
-    largest = Thresholds(found.detection, p_values).largest
-    return Suggestions(
+    largest = Thresholds(found.error_control, p_values).largest
+    return CandidateSuggestions(
         estimates=found,
         chosen=np.flatnonzero(others & (found.p_value <= largest)),
         n_candidates=p_values.n,

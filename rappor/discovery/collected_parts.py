@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable
 
+from rappor.base.errors import DecodeError
 from rappor.counts.counts import Counts
-from rappor.ground.errors import DecodeError
 from rappor.protocol.parts import WHOLE, prefix_length
 
 

@@ -7,9 +7,9 @@ from typing import Final
 
 import numpy as np
 
+from rappor.base.errors import DecodeError
 from rappor.candidates.candidates import Candidates
 from rappor.decoding.estimates import Estimates
-from rappor.ground.errors import DecodeError
 from rappor.protocol.parts import cut
 
 _CANDIDATES: Final = 20_000_000
@@ -57,7 +57,7 @@ def best_prefixes(estimates: Estimates, most: int) -> list[str]:
 
     Raises DecodeError if there are none.
     """
-    z = estimates.proportion / estimates.std_error
+    z = estimates.share / estimates.std_error
     best = np.argsort(-z, kind="stable")[:most]
     kept = [estimates.candidates[i] for i in best if z[i] > 0]
     if not kept:

@@ -7,8 +7,8 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from rappor.base.plurals import counted
 from rappor.decoding.estimates import Estimates
-from rappor.ground.plurals import counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,7 @@ class Unfinished:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Discoveries:
+class DiscoveredStrings:
     """The strings that were found, most frequent first, and how they were.
 
     `estimates` are the last test, with a row for each of the best candidates, of which the detected

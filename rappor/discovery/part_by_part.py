@@ -8,17 +8,17 @@ from typing import Final
 
 import numpy as np
 
+from rappor.base.errors import DecodeError, ParamsError
+from rappor.base.progress import Progress, no_progress
+from rappor.base.ranges import check_integer, shown
 from rappor.candidates.candidates import Candidates
 from rappor.counts.counts import Counts
 from rappor.decoding.decoder import decode
-from rappor.decoding.detection import Detection
 from rappor.decoding.estimates import Estimates
 from rappor.discovery.collected_parts import in_order
 from rappor.discovery.continuation import best_prefixes, continue_prefixes, n_kept
-from rappor.discovery.discoveries import Discoveries, Prefixes, Unfinished
-from rappor.ground.errors import DecodeError, ParamsError
-from rappor.ground.progress import Progress, no_progress
-from rappor.ground.ranges import check_integer, shown
+from rappor.discovery.discoveries import DiscoveredStrings, Prefixes, Unfinished
+from rappor.estimator.error_control import ErrorControl
 from rappor.protocol.parts import WHOLE, cut, prefix_length
 
 _PRINTABLE: Final = "".join(map(chr, range(0x20, 0x7F)))
@@ -39,9 +39,9 @@ def discover(  # noqa: PLR0913 - what may be searched for
     listed: Iterable[str] = (),
     longest: int | None = None,
     keep: int | None = None,
-    detection: Detection = Detection(),
+    error_control: ErrorControl = ErrorControl(),
     progress: Progress = no_progress,
-) -> Discoveries:
+) -> DiscoveredStrings:
     """Find strings that devices hold, without a list of candidates.
 
     The best prefixes of a part, continued in all ways over an alphabet, are the candidates of the
@@ -91,7 +91,7 @@ def discover(  # noqa: PLR0913 - what may be searched for
             parts[part],
             continue_prefixes(kept, length, longest, letters, beside, part),
             listed=entry_list if part == WHOLE else (),
-            detection=detection,
+            error_control=error_control,
             progress=lambda stage, done, total: progress(f"{part}: {stage}", done, total),
         )
 
@@ -107,7 +107,7 @@ def discover(  # noqa: PLR0913 - what may be searched for
         kept = best_prefixes(found, keep or n_kept(len(letters), after - length))
         told.append(_tell(part, found, len(kept)))
     estimates = ask(WHOLE, kept, *lengths[-2:])
-    return Discoveries(
+    return DiscoveredStrings(
         estimates=estimates,
         prefixes=tuple(told),
         unfinished=_find_unfinished(prefix_parts[-1], found, estimates),
@@ -144,7 +144,7 @@ def _find_unfinished(part: str, prefixes: Estimates, found: Estimates) -> tuple[
     for i in np.flatnonzero(found.detected):
         prefix = cut(part, found.candidates[i])
         share, variance = shares.get(prefix, (0.0, 0.0))
-        shares[prefix] = (share + found.proportion[i], variance + found.std_error[i] ** 2)
+        shares[prefix] = (share + found.share[i], variance + found.std_error[i] ** 2)
     compared = [
         _compare(prefixes, int(i), *shares.get(prefixes.candidates[i], (0.0, 0.0)))
         for i in np.flatnonzero(prefixes.detected)
@@ -156,7 +156,7 @@ def _find_unfinished(part: str, prefixes: Estimates, found: Estimates) -> tuple[
 def _compare(prefixes: Estimates, i: int, share: float, variance: float) -> Unfinished:
     return Unfinished(
         prefix=prefixes.candidates[i],
-        proportion=float(prefixes.proportion[i]),
+        proportion=float(prefixes.share[i]),
         std_error=float(prefixes.std_error[i]),
         found=float(share),
         found_std_error=float(variance**0.5),

@@ -5,5 +5,5 @@ from rappor.engines.machine import aggregate_files as aggregate_files
 from rappor.engines.machine import aggregate_parquet as aggregate_parquet
 from rappor.engines.parquet import write_parquet as write_parquet
 from rappor.engines.parquet import write_parquet_folder as write_parquet_folder
-from rappor.engines.sql import count_statement as count_statement
-from rappor.engines.sql import refused_statement as refused_statement
+from rappor.engines.sql import count_sql as count_sql
+from rappor.engines.sql import refused_sql as refused_sql

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from rappor.ground.errors import ReportError
+from rappor.base.errors import ReportError
 
 Rows = NDArray[np.bool_] | slice
 """Which rows: a mask, or all of them."""

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final, NoReturn, cast
 
+from rappor.base.errors import FileError
 from rappor.engines.labels import Labels, folder_labels
-from rappor.ground.errors import FileError
 
 _KINDS: Final = {
     ".parquet": "parquet",

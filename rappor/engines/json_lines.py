@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from rappor.base.errors import ReportError
 from rappor.counts.counts import Counts
-from rappor.ground.errors import ReportError
 from rappor.protocol.params import Params
 from rappor.protocol.wire import Lookup, Report, parse_upload
 

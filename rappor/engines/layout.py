@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from rappor.ground.errors import ReportError
+from rappor.base.errors import ReportError
 
 FORMAT: Final = 1
 """The number of the layout, and of what its bits mean."""

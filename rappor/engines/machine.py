@@ -26,15 +26,15 @@ from typing import Any, Final, NoReturn
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from rappor.base.errors import FileError, ReportError
+from rappor.base.files import replacing, sha256_of
+from rappor.base.progress import Progress, no_progress
 from rappor.counts.counts import Counts
 from rappor.engines.files import ReportFile, check_no_table, find_files, status_of
 from rappor.engines.layout import REASONS
 from rappor.engines.rows import Chunk, parts_of, read_part
 from rappor.engines.sums import Shape, Shapes, Sums, sum_schema
 from rappor.engines.totals import Collection, counts_of, shapes_of
-from rappor.ground.errors import FileError, ReportError
-from rappor.ground.files import replacing, sha256_of
-from rappor.ground.progress import Progress, no_progress
 from rappor.protocol.params import Params
 from rappor.registry.registry import Registry
 

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rappor.base.arrow import load_pyarrow
+from rappor.base.files import filling, replacing
 from rappor.engines.layout import FORMAT
-from rappor.ground.arrow import load_pyarrow
-from rappor.ground.files import filling, replacing
 from rappor.protocol.params import Params
 
 

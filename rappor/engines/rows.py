@@ -18,12 +18,12 @@ from typing import Any, BinaryIO, Final
 import pyarrow as pa
 import pyarrow.csv
 
+from rappor.base.arrow import open_parquet
+from rappor.base.errors import FileError, ReportError
 from rappor.engines.files import ReportFile, is_packed, open_text
 from rappor.engines.json_rows import fill, json_rows
 from rappor.engines.labels import NUMBERS, read_numbers, with_labels
 from rappor.engines.layout import COLUMNS, DAY, check_columns
-from rappor.ground.arrow import open_parquet
-from rappor.ground.errors import FileError, ReportError
 
 _ROWS: Final = 1 << 18
 """Rows of a Parquet file that are read at a time: 4 MB of bits at k = 128."""

@@ -16,13 +16,13 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from rappor.base.errors import MissingExtraError, RapporError
 from rappor.counts.counts import Counts
 from rappor.engines.layout import COLUMNS, DAY, check_columns
 from rappor.engines.machine import FileAggregation
 from rappor.engines.sums import Sums, sum_schema
 from rappor.engines.totals import Collection, counts_of, shapes_of
 from rappor.engines.workers import add_sums, decode_group, estimates_schema, sum_reports
-from rappor.ground.errors import MissingExtraError, RapporError
 from rappor.registry.registry import Registry
 
 try:
@@ -118,10 +118,10 @@ def decode(
 
     The workers need the extra `analysis`. `sums` and `by` are those of `aggregate`, perhaps stored
     and read again; `candidates` are strings for all metrics, or for each its own; `options` are
-    those of `rappor.decode`, such as `detection`.
+    those of `rappor.decode`, such as `error_control`.
 
     Returns a data frame with the columns metric, params, those of `by`, reports, and of each
-    estimate candidate, count, std_error, proportion, ci_low, ci_high, p_value and detected. A
+    estimate candidate, count, std_error, share, ci_low, ci_high, p_value and detected. A
     collection without an answer has one row, with the sentence in `error`.
     """
     ship(sums.sparkSession)

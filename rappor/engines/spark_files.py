@@ -22,6 +22,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from rappor.base.errors import FileError
 from rappor.engines.files import (
     TABLES,
     ReportFile,
@@ -47,7 +48,6 @@ from rappor.engines.workers import (
     sum_parts,
     walk_folders,
 )
-from rappor.ground.errors import FileError
 
 BY_PATH: Final = "the workers open them by their paths"
 AS_BYTES: Final = "Spark hands them to its workers, which do not see their paths"

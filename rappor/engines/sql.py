@@ -3,7 +3,7 @@
 The table has the columns of `layout`, with bits as bytes. A statement is of one metric under one
 parameter set, for k times m sums. It answers with exactly m rows in the order of their cohorts,
 the columns cohort, reports, bit_0, bit_1 and so on: saved as CSV with a header, that is what
-`Counts.from_csv` reads. What `count_statement` leaves out, `refused_statement` counts by reason.
+`Counts.from_csv` reads. What `count_sql` leaves out, `refused_sql` counts by reason.
 
 Bit i is bit i mod 8 (least significant first) of byte i div 8, so a dialect has to say how it
 reads a bit of some bytes.
@@ -15,8 +15,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from rappor.base.errors import ParamsError
 from rappor.engines.layout import FORMAT
-from rappor.ground.errors import ParamsError
 from rappor.protocol.params import Params
 
 
@@ -80,7 +80,7 @@ DIALECTS: Final[Mapping[str, Dialect]] = {
 """The databases that statements are written for."""
 
 
-def count_statement(params: Params, metric: str, *, dialect: str, table: str = "reports") -> str:
+def count_sql(params: Params, metric: str, *, dialect: str, table: str = "reports") -> str:
     """Return the statement that counts a metric's reports under one parameter set.
 
     `dialect` is one of DIALECTS, `table` is spelt as in the statement, quoted if it must be. Raises
@@ -122,8 +122,8 @@ ORDER BY cohorts.cohort;
 """
 
 
-def refused_statement(params: Params, metric: str, *, dialect: str, table: str = "reports") -> str:
-    """Return the statement that counts what `count_statement` leaves out of a metric, by reason.
+def refused_sql(params: Params, metric: str, *, dialect: str, table: str = "reports") -> str:
+    """Return the statement that counts what `count_sql` leaves out of a metric, by reason.
 
     It answers with the columns reason and reports; "accepted" is the reason of what is counted.
     """

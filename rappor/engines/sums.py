@@ -26,10 +26,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from rappor.base.errors import ReportError
 from rappor.counts.bit_sums import sum_bits
 from rappor.engines.bits_column import Rows, read_bits
 from rappor.engines.layout import DAY, FORMAT, REASONS, check_columns
-from rappor.ground.errors import ReportError
 
 _CODES: Final = ("", *REASONS)
 _NAMED: Final = {name: number for number, name in enumerate(_CODES)}

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from typing import Final
 
+from rappor.base.errors import FileError
 from rappor.engines.files import is_hidden
-from rappor.ground.errors import FileError
 
 SPECIAL: Final = "{}[]*?,\\"
 """What stands for other characters, unless a backslash is before it."""

@@ -19,13 +19,13 @@ from zipimport import zipimporter
 
 import pyarrow as pa
 
+from rappor.base.errors import DecodeError, FileError, ReportError
+from rappor.base.files import sha256_of
 from rappor.engines.files import ReportFile, find_files, status_of, walk
 from rappor.engines.labels import folder_labels
 from rappor.engines.rows import Chunk, read_part
 from rappor.engines.sums import Shapes, Sums
 from rappor.engines.wildcards import matches
-from rappor.ground.errors import DecodeError, FileError, ReportError
-from rappor.ground.files import sha256_of
 
 _MOST_CELLS: Final = 1 << 25
 """Sums that a worker holds before it hands them on: 256 MB."""
@@ -37,7 +37,7 @@ ESTIMATES: Final = {
     "candidate": pa.string(),
     "count": pa.float64(),
     "std_error": pa.float64(),
-    "proportion": pa.float64(),
+    "share": pa.float64(),
     "ci_low": pa.float64(),
     "ci_high": pa.float64(),
     "p_value": pa.float64(),

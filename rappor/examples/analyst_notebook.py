@@ -19,12 +19,12 @@ from rappor import (
     Metric,
     Params,
     decode,
-    describe,
     epsilon_inf,
-    plan_for,
+    predict_power,
+    privacy_notice,
     simulate_counts,
 )
-from rappor.privacy import belief_bound, epsilon_n
+from rappor.privacy import epsilon_n, posterior_bound
 from rappor.simulation import english_words
 
 N_DEVICES = 1_000_000
@@ -37,12 +37,12 @@ N_CANDIDATES = 10_000
 
 # %%
 params = Params.profile("balanced")
-expected = plan_for(params, N_CANDIDATES, reports=N_DEVICES)
+expected = predict_power(params, N_CANDIDATES, reports=N_DEVICES)
 print(f"{N_DEVICES:,} reports find about {expected.prediction.found:.0f} words,")
 print(f"and a word on {expected.share:.2%} of the devices with 80 % probability.")
 
 wanted = 0.001
-needed = plan_for(params, N_CANDIDATES, share=wanted).reports
+needed = predict_power(params, N_CANDIDATES, share=wanted).reports
 print(f"A word on {wanted:.1%} of the devices takes {needed:,} reports.\n")
 
 # %% [markdown]
@@ -55,7 +55,7 @@ losses = {f"{n} of them": epsilon_n(params, n) for n in (1, 2, 10)}
 losses["any number"] = epsilon_inf(params)
 print("Reports of one word, and what a belief of 50 % can become")
 for reports, epsilon in losses.items():
-    _, most = belief_bound(epsilon, prior=0.5)
+    _, most = posterior_bound(epsilon, prior=0.5)
     # A bound is rounded up.
     print(f"{reports:10}  epsilon = {epsilon:.2f}, at most {math.ceil(1000 * most) / 10} % sure")
 print()
@@ -72,7 +72,7 @@ metric = Metric(
     description="The word that a device holds",
     owner="words@example.org",
 )
-print(describe(metric), "\n")
+print(privacy_notice(metric), "\n")
 
 # %% [markdown]
 # ## Collect

@@ -103,7 +103,7 @@ for n_devices in (10**6, 10**7, 10**8, 10**9):
     rows = list(decode(counts, candidates).rows())
     n_detected = sum(row["detected"] for row in rows)
     covered = np.mean([row["ci_low"] <= truth[row["candidate"]] <= row["ci_high"] for row in rows])
-    estimated = {row["candidate"]: row["proportion"] for row in rows if row["detected"]}
+    estimated = {row["candidate"]: row["share"] for row in rows if row["detected"]}
     variation = sum(abs(truth[word] - estimated.get(word, 0.0)) for word in candidates) / 2
     print(f"{n_devices:13,} {n_detected:9} {covered:26.1%} {variation:16.4f}")
 

@@ -7,7 +7,7 @@ import struct
 from fractions import Fraction
 from typing import Final, Literal
 
-from rappor.ground.errors import ParamsError
+from rappor.base.errors import ParamsError
 
 Client = Literal["python", "cpp", "java"]
 CLIENTS: Final = ("python", "cpp", "java")

@@ -19,14 +19,14 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from rappor.base.errors import FileError, ParamsError, ReportError
+from rappor.base.files import read_text, replacing
+from rappor.base.lines import WHITE_SPACE, read_whole_number, split_lines
 from rappor.candidates.candidates import Candidates
 from rappor.candidates.google_hashing import LAYOUT
 from rappor.candidates.texts import Texts
 from rappor.counts.counts import Counts
 from rappor.google.effective_noise import Client, effective_f
-from rappor.ground.errors import FileError, ParamsError, ReportError
-from rappor.ground.files import read_text, replacing
-from rappor.ground.lines import WHITE_SPACE, read_whole_number, split_lines
 from rappor.protocol.params import Params
 
 PathLike = str | os.PathLike[str]
@@ -135,7 +135,7 @@ def write_counts(path: PathLike, counts: Counts) -> None:
     """
     _check_layout(counts.params)
     _check_forced(counts.params)
-    _write(path, np.column_stack([counts.reports, counts.ones]).tolist())
+    _write(path, np.column_stack([counts.cohort_reports, counts.bit_counts]).tolist())
 
 
 def read_reports(path: PathLike, params: Params) -> Counts:

@@ -7,7 +7,8 @@ share b has the mean mu = p* + (q* - p*) b and, with R reports a device, the err
 
     error^2 = (mu (1 - mu) + (R - 1) (mu - p) (q - mu)) / (N (q* - p*)^2)
 
-(`rappor.decoding.proportions`). Exact tests of few reports are a little more cautious than this.
+(`rappor.estimator.proportion_tests`). Exact tests of few reports are a little more cautious than
+this.
 
 Two categories differ in two bits, one that rises and one that falls, as two strings of one hash do.
 So the noise is found as theirs, for an answer of the mean share 1/k. Yes and no, and each of k
@@ -25,9 +26,9 @@ from typing import Final
 
 import numpy as np
 
+from rappor.base.errors import ParamsError
+from rappor.base.ranges import check_choice
 from rappor.counts.arrays import Floats
-from rappor.ground.errors import ParamsError
-from rappor.ground.ranges import check_choice
 from rappor.planning.noise import Budget, best_high, optimum, settle
 from rappor.protocol.encodings import ENCODINGS, encoding_of
 from rappor.protocol.params import Noise, Params

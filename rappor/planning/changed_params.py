@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from rappor.ground.errors import ParamsError
+from rappor.base.errors import ParamsError
 from rappor.planning.detection_limit import standard_error
 from rappor.protocol.encodings import encoding_of
 from rappor.protocol.params import Params

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from rappor.ground.ranges import check_number, read_count
+from rappor.base.ranges import check_number, read_count
 from rappor.protocol.params import Params
 
 

@@ -20,11 +20,11 @@ import math
 from collections.abc import Callable
 from typing import Final
 
-from rappor.ground.errors import ParamsError
-from rappor.ground.ranges import check_integer
+from rappor.base.errors import ParamsError
+from rappor.base.ranges import check_integer
 from rappor.planning.detection_limit import rare_variance
 from rappor.planning.noise import Budget, choose_noise
-from rappor.planning.power import Question, error_without_collisions, predict
+from rappor.planning.power import DetectionTarget, error_without_collisions, predict
 from rappor.protocol.params import MAX_HASHES, Params
 
 NEGLIGIBLE: Final = 0.04
@@ -61,7 +61,7 @@ def choose_params(
     budget: Budget,
     *,
     n_reports: int,
-    question: Question,
+    question: DetectionTarget,
     max_bytes: int | None = None,
     hashes: int | None = None,
     symmetric: bool = False,
@@ -111,7 +111,7 @@ def _most_bits(max_bytes: int | None, hashes: int) -> int:
 
 
 def _choose_bits(
-    with_bits: Callable[[int], Params], most: int, *, n_reports: int, question: Question
+    with_bits: Callable[[int], Params], most: int, *, n_reports: int, question: DetectionTarget
 ) -> int:
     """Return the least k at which the strings of other devices fill little of the report."""
     k = _LEAST_BITS
@@ -127,7 +127,7 @@ def _choose_bits(
 
 
 def _choose_cohorts(
-    with_cohorts: Callable[[int], Params], *, n_reports: int, question: Question
+    with_cohorts: Callable[[int], Params], *, n_reports: int, question: DetectionTarget
 ) -> int:
     """Return m: what collisions add at the most cohorts tells what they add at fewer."""
     params = with_cohorts(_MOST_COHORTS)

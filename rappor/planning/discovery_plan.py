@@ -29,16 +29,16 @@ from typing import Any, Final
 import numpy as np
 from scipy import optimize, special
 
+from rappor.base.errors import DecodeError, ParamsError
+from rappor.base.ranges import check_integer, read_count
 from rappor.counts.arrays import Floats
-from rappor.decoding.selection import SCREENED
 from rappor.discovery.continuation import n_continuations, n_kept
-from rappor.ground.errors import DecodeError, ParamsError
-from rappor.ground.ranges import check_integer, read_count
+from rappor.estimator.selection import SCREENED
 from rappor.planning.detection_limit import rare_variance
 from rappor.planning.entry import DESCRIPTION, OWNER, write_registry
 from rappor.planning.frequencies import Frequencies
 from rappor.planning.noise import Budget, choose_noise
-from rappor.planning.power import Question
+from rappor.planning.power import DetectionTarget
 from rappor.protocol import loss
 from rappor.protocol.params import LETTERS, Params
 from rappor.protocol.parts import WHOLE, Part
@@ -111,7 +111,7 @@ class DiscoveryPlan:
 
     params: Params
     budget: Budget
-    question: Question
+    question: DetectionTarget
     reports: int
     characters: int
     longest: int
@@ -149,7 +149,7 @@ class DiscoveryPlan:
             "report_bytes": self.params.n_bytes,
             "reports": self.reports,
             "strings": self.question.frequencies.n_candidates,
-            "level": self.question.detection.level,
+            "level": self.question.error_control.alpha,
             "longest": self.longest,
             "characters": self.characters,
             **asdict(self.layout),
@@ -158,7 +158,7 @@ class DiscoveryPlan:
 
 
 def plan_discovery(
-    question: Question | int,
+    question: DetectionTarget | int,
     *,
     epsilon_1: float,
     epsilon_inf: float,
@@ -183,8 +183,8 @@ def plan_discovery(
     (['prefix:5', 'whole'], 84)
     """
     budget = Budget(epsilon_1, epsilon_inf)
-    asked = Question.of(question)
-    if asked.detection.correction != "bh" or asked.reports_per_device != 1:
+    asked = DetectionTarget.of(question)
+    if asked.error_control.method != "bh" or asked.reports_per_device != 1:
         raise ParamsError("a discovery is planned for Benjamini-Hochberg and one report a device")
     n_reports = read_count("reports", reports, 1, _MOST_REPORTS)
     check_integer("longest", longest, 2)
@@ -210,7 +210,7 @@ def plan_discovery(
 
 
 def _best_layouts(
-    params: Params, question: Question, n_reports: int, longest: int, characters: int
+    params: Params, question: DetectionTarget, n_reports: int, longest: int, characters: int
 ) -> list[Layout]:
     """Return the layout that finds most for the least number of parts, and for one part more."""
     best: list[Layout] = []
@@ -299,7 +299,7 @@ class _Scores:
 
 def _predict(
     params: Params,
-    question: Question,
+    question: DetectionTarget,
     n_reports: int,
     lengths: tuple[int, ...],
     characters: int,
@@ -320,7 +320,7 @@ def _predict(
         candidates.append(n)
     n = kept[-1] * n_continuations(characters, lengths[-1] - lengths[-2])
     of_whole = _Scores.of(params, frequencies, (1 - each * (len(lengths) - 1)) * n_reports)
-    found = present * of_whole.above(_threshold(question.detection.level, n, of_whole, present))
+    found = present * of_whole.above(_threshold(question.error_control.alpha, n, of_whole, present))
     return Layout(
         parts=(*(Part(f"prefix:{length}", each) for length in lengths[:-1]), Part(WHOLE)),
         candidates=(*candidates, n),

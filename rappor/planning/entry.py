@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from rappor.ground.errors import FileError, MetricError
+from rappor.base.errors import FileError, MetricError
 from rappor.planning.noise import shortest, shortest_forced
 from rappor.protocol import loss
 from rappor.protocol.encodings import encoding_of

@@ -9,9 +9,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import ArrayLike
 
+from rappor.base.errors import ParamsError
+from rappor.base.ranges import check_integer, check_number, read_count
 from rappor.counts.arrays import Floats
-from rappor.ground.errors import ParamsError
-from rappor.ground.ranges import check_integer, check_number, read_count
 
 MOST_CANDIDATES: Final = 10**9
 """Candidates that can be planned for, more than any list has. At this number the integral of

@@ -27,8 +27,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from rappor.ground.errors import ParamsError
-from rappor.ground.ranges import check_number
+from rappor.base.errors import ParamsError
+from rappor.base.ranges import check_number
 from rappor.protocol import loss
 from rappor.protocol.params import ONE, Noise, Params, noise_of, threshold
 

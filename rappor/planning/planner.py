@@ -6,14 +6,14 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from rappor.ground.errors import DecodeError, ParamsError
-from rappor.ground.ranges import check_number, read_count
+from rappor.base.errors import DecodeError, ParamsError
+from rappor.base.ranges import check_number, read_count
 from rappor.planning.answer_noise import choose_answer_noise
 from rappor.planning.detection_limit import standard_error
 from rappor.planning.dimensions import choose_params, least_cohorts
 from rappor.planning.noise import Budget
 from rappor.planning.plans import Plan, finish
-from rappor.planning.power import Question, predict
+from rappor.planning.power import DetectionTarget, predict
 from rappor.protocol import loss
 from rappor.protocol.encodings import encoding_of
 from rappor.protocol.params import Params
@@ -26,7 +26,7 @@ _CLOSE: Final = 1.001
 
 
 def plan(  # noqa: PLR0913 - a budget, a goal and the limits of a design
-    question: Question | int,
+    question: DetectionTarget | int,
     *,
     epsilon_1: float,
     epsilon_inf: float,
@@ -57,7 +57,7 @@ def plan(  # noqa: PLR0913 - a budget, a goal and the limits of a design
     '0.31%'
     """
     budget = Budget(epsilon_1, epsilon_inf)
-    full_question = Question.of(question)
+    full_question = DetectionTarget.of(question)
 
     def chosen(n_reports: int) -> Params:
         return choose_params(
@@ -81,7 +81,7 @@ def plan_answers(  # noqa: PLR0913 - a budget, a goal and the limits of a design
     epsilon_inf: float,
     reports: float | None = None,
     share: float | None = None,
-    question: Question | None = None,
+    question: DetectionTarget | None = None,
     symmetric: bool = False,
 ) -> Plan:
     """Choose the best noise of an encoding that answers for every bit; see `plan`.
@@ -100,13 +100,13 @@ def plan_answers(  # noqa: PLR0913 - a budget, a goal and the limits of a design
     """
     budget = Budget(epsilon_1, epsilon_inf)
     params = choose_answer_noise(budget, encoding, categories, symmetric=symmetric)
-    asked = Question.of(params.k if question is None else question)
+    asked = DetectionTarget.of(params.k if question is None else question)
     return _finish_given(params, asked, budget, reports, share)
 
 
-def plan_for(
+def predict_power(
     params: Params,
-    question: Question | int,
+    question: DetectionTarget | int,
     *,
     reports: float | None = None,
     share: float | None = None,
@@ -119,12 +119,12 @@ def plan_for(
         No number of reports up to 1e15 detects the share.
     """
     budget = Budget(loss.epsilon_1(params), loss.epsilon_inf(params))
-    return _finish_given(params, Question.of(question), budget, reports, share)
+    return _finish_given(params, DetectionTarget.of(question), budget, reports, share)
 
 
 def _finish_given(
     params: Params,
-    question: Question,
+    question: DetectionTarget,
     budget: Budget,
     reports: float | None,
     share: float | None,
@@ -152,7 +152,10 @@ def _check_candidates(params: Params, n_candidates: int) -> None:
 
 
 def _n_reports(
-    chosen: Callable[[int], Params], question: Question, reports: float | None, share: float | None
+    chosen: Callable[[int], Params],
+    question: DetectionTarget,
+    reports: float | None,
+    share: float | None,
 ) -> int:
     """Return the reports given, or those that the share takes."""
     if (reports is None) == (share is None):
@@ -162,7 +165,7 @@ def _n_reports(
     return read_count("reports", reports, 1, MOST_REPORTS)
 
 
-def _reports_for(share: float, chosen: Callable[[int], Params], question: Question) -> int:
+def _reports_for(share: float, chosen: Callable[[int], Params], question: DetectionTarget) -> int:
     """Return the least reports that detect the share, rounded up to three digits.
 
     The smallest share detected falls as reports grow, also where m steps up with them.

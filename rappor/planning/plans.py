@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Final
 
+from rappor.base.display import Displayed
 from rappor.decoding.estimates import number_or_none
-from rappor.ground.display import Displayed
 from rappor.planning.answer_noise import best_known, choose_answer_noise
 from rappor.planning.detection_limit import rare_variance
 from rappor.planning.entry import DESCRIPTION, OWNER, write_registry
 from rappor.planning.noise import Budget, choose_noise, choose_published
-from rappor.planning.power import Prediction, Question, predict
+from rappor.planning.power import DetectionTarget, Prediction, predict
 from rappor.privacy.small_cohorts import Filling
 from rappor.privacy.staying import staying
 from rappor.protocol import loss
@@ -62,7 +62,7 @@ class Plan(Displayed):
     params: Params
     budget: Budget
     reports: int
-    question: Question
+    question: DetectionTarget
     prediction: Prediction
     alternatives: tuple[Alternative, ...]
 
@@ -159,10 +159,10 @@ class Plan(Displayed):
             "reports": self.reports,
             "reports_per_device": question.reports_per_device,
             "candidates": question.frequencies.n_candidates,
-            "correction": question.detection.correction,
-            "level": question.detection.level,
+            "correction": question.error_control.method,
+            "level": question.error_control.alpha,
             "power": question.power,
-            "confidence": question.detection.confidence,
+            "confidence": question.error_control.confidence,
             "share": prediction.share,
             "found": prediction.found,
             "filled_cohorts": self.filling.share,
@@ -192,7 +192,7 @@ class Plan(Displayed):
         }
 
 
-def finish(params: Params, n_reports: int, question: Question, budget: Budget) -> Plan:
+def finish(params: Params, n_reports: int, question: DetectionTarget, budget: Budget) -> Plan:
     """Predict for the parameters, and for their alternatives in the same k and m."""
     others = []
     for name, other in _alternatives(params, budget):

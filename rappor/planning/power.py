@@ -3,7 +3,7 @@
 Theory of operation
 -------------------
 `rappor.planning.answer_noise` has the errors of the encodings that answer for every bit; those of
-strings follow. The decoder regresses m k de-biased bits on the candidates (`rappor.decoding.fit`).
+strings follow. The decoder regresses m k de-biased bits on the candidates (`rappor.estimator.fit`).
 A string sets n = m k d of them, d being the density, and its error is
 
     error^2 = 1 / (n (1 - d) (1 - s / (m k)) E[1 / (v + tau^2)])
@@ -11,7 +11,7 @@ A string sets n = m k d of them, d being the density, and its error is
 - v = (mu (1 - mu) + (R - 1) (mu - p) (q - mu)) m / (N (q*-p*)^2) is the variance of one bit, coins
   and sampling of the devices together, at its mean level mu = p* + (q*-p*) theta; theta is the
   string's own share plus those of others that fall on the bit, and the mean is over all layouts
-  (`bit_levels`); R is the number of reports a device (`rappor.decoding.debias`);
+  (`bit_levels`); R is the number of reports a device (`rappor.estimator.debias`);
 - tau^2 = d (1-d) (sum of squares of the shares that the selection does not explain) is the
   collisions' variance, which reports do not lower;
 - 1 - d is what the free background takes, and s the number of selected strings, each of which
@@ -38,13 +38,13 @@ from typing import Final
 import numpy as np
 from scipy import special
 
+from rappor.base.ranges import check_number
 from rappor.counts.arrays import Floats
-from rappor.decoding.detection import Detection
-from rappor.decoding.fit import TAPER
-from rappor.decoding.selection import ENTER
-from rappor.decoding.significance import ones_variance
-from rappor.decoding.thresholds import Steps
-from rappor.ground.ranges import check_number
+from rappor.estimator.detection_thresholds import Steps
+from rappor.estimator.error_control import ErrorControl
+from rappor.estimator.fit import TAPER
+from rappor.estimator.score_tests import ones_variance
+from rappor.estimator.selection import ENTER
 from rappor.planning.answer_noise import AnswerNoise
 from rappor.planning.frequencies import Frequencies, bit_levels
 from rappor.protocol.encodings import encoding_of
@@ -70,16 +70,17 @@ the formula would have no finite error; the floor of the decoder's screening."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Question:
+class DetectionTarget:
     """What a collection is to answer, and how surely.
 
-    `frequencies` are those of the strings. `detection` is how sure the decoder will be asked to be,
+    `frequencies` are those of the strings. `error_control` is how sure the decoder will be asked
+    to be,
     `power` the probability with which a string is to be detected. `reports_per_device` is how often
     each device will report: N reports come from N / reports_per_device devices.
     """
 
     frequencies: Frequencies
-    detection: Detection = Detection()
+    error_control: ErrorControl = ErrorControl()
     power: float = 0.8
     reports_per_device: float = 1.0
 
@@ -88,16 +89,20 @@ class Question:
         check_number("power", self.power, "(0, 1)")
 
     @classmethod
-    def of(cls, asked: Question | int) -> Question:
+    def of(cls, asked: DetectionTarget | int) -> DetectionTarget:
         """Return a question as it is; a number stands for as many strings by Zipf's law."""
-        return asked if isinstance(asked, Question) else cls(frequencies=Frequencies.zipf(asked))
+        return (
+            asked
+            if isinstance(asked, DetectionTarget)
+            else cls(frequencies=Frequencies.zipf(asked))
+        )
 
-    def applied(self, params: Params, n_reports: int) -> Question:
+    def applied(self, params: Params, n_reports: int) -> DetectionTarget:
         """Return the question with the correction that the decoder applies to these reports."""
         if not encoding_of(params).hashed:
             return self
         ones = ones_variance(params, n_reports / self.reports_per_device)
-        return replace(self, detection=self.detection.for_ones(ones))
+        return replace(self, error_control=self.error_control.for_ones(ones))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -131,7 +136,7 @@ class Prediction:
     parts: dict[str, float]
 
 
-def predict(params: Params, n_reports: int, question: Question) -> Prediction:
+def predict(params: Params, n_reports: int, question: DetectionTarget) -> Prediction:
     """Predict detection and errors of the decoder; see the theory above."""
     question = question.applied(params, n_reports)
     frequencies = question.frequencies
@@ -148,7 +153,7 @@ def predict(params: Params, n_reports: int, question: Question) -> Prediction:
     n_detected = max(found + frequencies.absent * threshold, 1.0)
     own = np.array([1.0 if share is None else share])
     error = float(collection.errors(own)[0])
-    missed, largest = 1 - question.detection.confidence, float(frequencies.shares.max())
+    missed, largest = 1 - question.error_control.confidence, float(frequencies.shares.max())
     chosen_share = min(n_detected / frequencies.n_candidates, 1)
     return Prediction(
         found=found,
@@ -164,14 +169,16 @@ def predict(params: Params, n_reports: int, question: Question) -> Prediction:
     )
 
 
-def _settled(params: Params, n_reports: int, question: Question) -> AnswerNoise | _Collection:
+def _settled(
+    params: Params, n_reports: int, question: DetectionTarget
+) -> AnswerNoise | _Collection:
     """Return what tells the errors of this encoding."""
     if encoding_of(params).hashed:
         return _collection(params, n_reports, question).settle()
     return AnswerNoise(params=params, n_reports=n_reports, repeated=question.reports_per_device)
 
 
-def _collection(params: Params, n_reports: int, question: Question) -> _Collection:
+def _collection(params: Params, n_reports: int, question: DetectionTarget) -> _Collection:
     return _Collection(
         params=params,
         n_reports=n_reports,
@@ -180,7 +187,7 @@ def _collection(params: Params, n_reports: int, question: Question) -> _Collecti
     )
 
 
-def error_without_collisions(params: Params, n_reports: int, question: Question) -> float:
+def error_without_collisions(params: Params, n_reports: int, question: DetectionTarget) -> float:
     """Return the standard error of an absent candidate in an infinite number of cohorts."""
     return float(_collection(params, n_reports, question).errors(np.zeros(1))[0])
 
@@ -206,7 +213,7 @@ class _Collection:
         for _ in range(_ROUNDS):
             errors = after.errors(_SHARES)
             z = frequencies.shares / np.interp(frequencies.shares, _SHARES, errors)
-            steps = _steps(z, frequencies, Detection(level=ENTER))
+            steps = _steps(z, frequencies, ErrorControl(alpha=ENTER))
             threshold = _step_up(z, frequencies, steps, more=0.0)
             probabilities = _detected(z, threshold)
             number = float(frequencies.candidates @ probabilities) + frequencies.absent * threshold
@@ -282,10 +289,10 @@ class _Collection:
         return {name: part / variance for name, part in parts.items()}
 
 
-def _thresholds(z: Floats, question: Question) -> tuple[float, float]:
+def _thresholds(z: Floats, question: DetectionTarget) -> tuple[float, float]:
     """Return the largest p-value that is detected, and that for one candidate more."""
     frequencies = question.frequencies
-    steps = _steps(z, frequencies, question.detection)
+    steps = _steps(z, frequencies, question.error_control)
     if not steps.rising:
         return float(steps.at(1)), float(steps.at(1))
     return (
@@ -294,7 +301,7 @@ def _thresholds(z: Floats, question: Question) -> tuple[float, float]:
     )
 
 
-def _steps(z: Floats, frequencies: Frequencies, detection: Detection) -> Steps:
+def _steps(z: Floats, frequencies: Frequencies, detection: ErrorControl) -> Steps:
     """Return the correction's thresholds for the expected number of p-values."""
     return Steps.of(
         detection,

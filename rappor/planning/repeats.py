@@ -12,8 +12,8 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from rappor.ground.errors import ParamsError
-from rappor.ground.ranges import check_integer
+from rappor.base.errors import ParamsError
+from rappor.base.ranges import check_integer
 from rappor.planning.plans import Plan
 from rappor.planning.power import predict
 from rappor.protocol import loss

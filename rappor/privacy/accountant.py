@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from rappor.ground.ranges import check_integer
+from rappor.base.ranges import check_integer
 from rappor.registry.budget import scope_loss
 from rappor.registry.metric import Metric
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Item:
+class MetricCost:
     """One metric's part: its loss by each value (each epoch's value), and by all of them."""
 
     metric: str
@@ -27,10 +27,10 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Account:
+class PrivacyCost:
     """A person's loss, metric by metric."""
 
-    items: tuple[Item, ...]
+    items: tuple[MetricCost, ...]
 
     @property
     def epsilon(self) -> float:
@@ -43,7 +43,9 @@ class Account:
         return n_people * self.epsilon
 
 
-def account(metrics: Iterable[Metric], *, values: int = 1, reports: int | None = None) -> Account:
+def account(
+    metrics: Iterable[Metric], *, values: int = 1, reports: int | None = None
+) -> PrivacyCost:
     """Add up what a device loses that reports this many distinct values for each metric.
 
     Each value is reported `reports` times, or as often as can be if that is None, and never more
@@ -55,5 +57,7 @@ def account(metrics: Iterable[Metric], *, values: int = 1, reports: int | None =
     items = []
     for metric in metrics:
         each = scope_loss(metric, reports)
-        items.append(Item(metric=metric.name, epoch=metric.epoch, each=each, epsilon=values * each))
-    return Account(items=tuple(items))
+        items.append(
+            MetricCost(metric=metric.name, epoch=metric.epoch, each=each, epsilon=values * each)
+        )
+    return PrivacyCost(items=tuple(items))

@@ -10,13 +10,13 @@ import math
 from collections.abc import Iterable
 from typing import Final
 
-from rappor.ground.plurals import counted
-from rappor.privacy.linkability import link
-from rappor.privacy.notice import at_most, describe, promise, told_beside
+from rappor.base.plurals import counted
+from rappor.privacy.notice import at_most, privacy_notice, promise, told_beside
 from rappor.privacy.papers import Paper, Section
+from rappor.privacy.report_linkage import link
 from rappor.privacy.staying import staying
 from rappor.protocol.encodings import encoding_of
-from rappor.protocol.loss import belief_bound, epsilon_1
+from rappor.protocol.loss import epsilon_1, posterior_bound
 from rappor.registry.budget import most_reports, scope_loss
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
@@ -104,7 +104,7 @@ def _purpose(metrics: Iterable[Metric]) -> Section:
                 metric.owner,
                 str(metric.expires),
                 _pace(metric),
-                f"{100 * metric.sample:.3g} %",
+                f"{100 * metric.sampling_rate:.3g} %",
             )
             for metric in metrics
         ),
@@ -219,7 +219,7 @@ def _losses(metrics: Iterable[Metric]) -> Iterable[Section]:
 
 def belief(epsilon: float) -> str:
     """Write the most that a belief of 50 % becomes."""
-    high = belief_bound(epsilon, 0.5)[1]
+    high = posterior_bound(epsilon, 0.5)[1]
     return at_most(high) if high <= _NEAR_CERTAINTY else "almost certain"
 
 
@@ -250,7 +250,7 @@ def _withdrawal() -> Section:
 
 
 def _described(metric: Metric) -> Section:
-    lines = [line for line in describe(metric).splitlines() if line != promise(metric)]
+    lines = [line for line in privacy_notice(metric).splitlines() if line != promise(metric)]
     kept = [line for line in lines[1:] if line not in set(told_beside(metric))]
     what = encoding_of(metric.params).described
     return Section(

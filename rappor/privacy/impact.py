@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from rappor.privacy.datasheet import LEGAL, belief, nats, total_of
-from rappor.privacy.linkability import link
 from rappor.privacy.papers import Paper, Section
+from rappor.privacy.report_linkage import link
 from rappor.privacy.staying import staying_of
 from rappor.protocol.loss import epsilon_1
 from rappor.registry.budget import most_reports, scope_loss

@@ -7,11 +7,11 @@ import math
 from collections.abc import Iterator
 from typing import Final
 
-from rappor.ground.plurals import counted
-from rappor.privacy.linkability import link
+from rappor.base.plurals import counted
+from rappor.privacy.report_linkage import link
 from rappor.privacy.staying import staying_of
 from rappor.protocol.encodings import encoding_of
-from rappor.protocol.loss import belief_bound, epsilon_1, epsilon_inf
+from rappor.protocol.loss import epsilon_1, epsilon_inf, posterior_bound
 from rappor.protocol.params import Params
 from rappor.registry.budget import most_reports, scope_loss
 from rappor.registry.metric import Metric
@@ -23,7 +23,7 @@ _LINKED_REPORTS: Final = 2
 """Reports in each set that an observer compares: the fewest that many devices stand out by."""
 
 
-def describe(metric: Metric, *, today: datetime.date | None = None) -> str:
+def privacy_notice(metric: Metric, *, today: datetime.date | None = None) -> str:
     """Return lines of plain text; with `today` they say whether the metric has expired."""
     lines = [
         f"{metric.name}: {metric.description}",
@@ -87,10 +87,10 @@ def _noise(params: Params) -> str:
 
 
 def _sample(metric: Metric) -> str:
-    if metric.sample == 1:
+    if metric.sampling_rate == 1:
         return ""
     drawn = "drawn once" if metric.epoch == "life" else f"drawn again each {metric.epoch}"
-    return f" on {100 * metric.sample:.3g} % of the devices ({drawn})"
+    return f" on {100 * metric.sampling_rate:.3g} % of the devices ({drawn})"
 
 
 def told_beside(metric: Metric) -> Iterator[str]:
@@ -150,7 +150,7 @@ def _span(metric: Metric) -> str:
 
 def observer_belief(epsilon: float) -> str:
     """Say how sure a loss of epsilon nats can make an observer who was half sure."""
-    _, high = belief_bound(epsilon, _EVEN_ODDS)
+    _, high = posterior_bound(epsilon, _EVEN_ODDS)
     sure = "become almost certain" if high > _NEAR_CERTAINTY else f"be at most {at_most(high)} sure"
     return f"somebody who was half sure what your answer is can {sure}"
 

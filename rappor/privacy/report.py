@@ -10,15 +10,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final
 
-from rappor.ground.display import Displayed
-from rappor.ground.ranges import check_integer, check_number
+from rappor.base.display import Displayed
+from rappor.base.ranges import check_integer, check_number
 from rappor.privacy.accountant import account
-from rappor.privacy.changing_params import EntryChange, price_change
-from rappor.privacy.linkability import Linkability, link
 from rappor.privacy.notice import promise, told_beside
+from rappor.privacy.parameter_changes import EntryChange, cost_of_change
+from rappor.privacy.report_linkage import Linkability, link
 from rappor.privacy.shuffling import likely_smallest_cohort, shuffled_epsilon
 from rappor.privacy.staying import Staying, staying
-from rappor.protocol.loss import belief_bound, epsilon_inf, epsilon_n
+from rappor.protocol.loss import epsilon_inf, epsilon_n, posterior_bound
 from rappor.protocol.params import Params
 from rappor.registry.budget import most_reports
 from rappor.registry.metric import Metric
@@ -157,7 +157,7 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
+class ShuffledBatch:
     """Reports that are shuffled before anybody sees them; nothing of this project shuffles.
 
     `cohorts` are the reports of each cohort where they have been counted; otherwise `devices`
@@ -181,7 +181,7 @@ def privacy_report(
     *,
     registry: Registry | None = None,
     usage: Usage = _USAGE,
-    batch: Batch | None = None,
+    batch: ShuffledBatch | None = None,
     changed: Metric | None = None,
 ) -> PrivacyReport:
     """Assess a metric.
@@ -212,11 +212,11 @@ def privacy_report(
         without_noise=next(told_beside(metric), None),
         staying=staying(metric.params, metric),
         account=None if registry is None else _account(registry, usage),
-        change=None if changed is None else price_change(metric, changed, reports=usage.reports),
+        change=None if changed is None else cost_of_change(metric, changed, reports=usage.reports),
     )
 
 
-def privacy_report_of(params: Params, *, batch: Batch | None = None) -> PrivacyReport:
+def privacy_report_of(params: Params, *, batch: ShuffledBatch | None = None) -> PrivacyReport:
     """Assess parameters alone: what depends on a metric is None."""
     return PrivacyReport(
         params=params,
@@ -238,12 +238,12 @@ def losses_of(params: Params, most: int | None = None) -> tuple[Loss, ...]:
 def loss_of(params: Params, n: int | None) -> Loss:
     """Return the loss of n reports of one value, None for any number."""
     epsilon = epsilon_inf(params) if n is None else epsilon_n(params, n)
-    bounds = ((prior, *belief_bound(epsilon, prior)) for prior in PRIORS)
+    bounds = ((prior, *posterior_bound(epsilon, prior)) for prior in PRIORS)
     beliefs = (Belief(prior=prior, least=least, most=most) for prior, least, most in bounds)
     return Loss(reports=n, epsilon=epsilon, beliefs=tuple(beliefs))
 
 
-def _shuffling(params: Params, batch: Batch) -> Shuffling:
+def _shuffling(params: Params, batch: ShuffledBatch) -> Shuffling:
     """Bound losses inside the smallest cohort: the counted or a likely one."""
     devices, delta = batch.devices, batch.delta
     if batch.cohorts is not None:

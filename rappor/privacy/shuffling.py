@@ -42,7 +42,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Self
 
-from rappor.ground.ranges import check_integer, check_number
+from rappor.base.ranges import check_integer, check_number
 
 _LEAST_LOCAL: Final = 1e-9
 _MOST_LOCAL: Final = 100.0

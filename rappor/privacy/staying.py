@@ -20,7 +20,7 @@ from typing import Final
 
 from rappor.privacy.recognition import binomial
 from rappor.protocol.encodings import encoding_of
-from rappor.protocol.loss import belief_bound, epsilon_inf
+from rappor.protocol.loss import epsilon_inf, posterior_bound
 from rappor.protocol.params import Params
 from rappor.registry.budget import most_reports, scope_loss
 from rappor.registry.metric import EPOCHS, Metric
@@ -83,7 +83,7 @@ def _row(params: Params, epoch: str, years: int, loss: float, *, once: bool = Fa
         epoch=epoch,
         years=years,
         epsilon=epochs * loss,
-        most=belief_bound(epochs * loss, 0.5)[1],
+        most=posterior_bound(epochs * loss, 0.5)[1],
         named=named(params, epochs, n, once=once),
         candidates=n,
     )

@@ -11,8 +11,8 @@ import math
 from collections.abc import Mapping
 from typing import Final
 
-from rappor.ground.errors import ParamsError
-from rappor.ground.ranges import check_integer, check_number
+from rappor.base.errors import ParamsError
+from rappor.base.ranges import check_integer, check_number
 from rappor.protocol.encodings import encoding_of
 from rappor.protocol.params import Params
 
@@ -63,7 +63,7 @@ def _worst_difference(params: Params, up: float, down: float) -> float:
     return encoding_of(params).worst_difference(_bit_loss(f1, f0, up), _bit_loss(f0, f1, down))
 
 
-def belief_bound(epsilon: float, prior: float) -> tuple[float, float]:
+def posterior_bound(epsilon: float, prior: float) -> tuple[float, float]:
     """Return the lowest and the highest belief that a loss of epsilon nats can make of a prior."""
     check_number("epsilon", epsilon, "[0, infinity]")
     check_number("prior", prior, "[0, 1]")

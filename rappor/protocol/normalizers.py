@@ -14,8 +14,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-from rappor.ground.errors import MissingExtraError, ParamsError, ReportError
-from rappor.ground.ranges import shown
+from rappor.base.errors import MissingExtraError, ParamsError, ReportError
+from rappor.base.ranges import shown
 
 LONGEST: Final = 8192
 """Bytes of UTF-8 that a normalizer takes: composing marks takes time that grows with the square."""

@@ -20,8 +20,8 @@ import math
 from dataclasses import InitVar, dataclass
 from typing import Any, Final, TypedDict
 
-from rappor.ground.errors import ParamsError
-from rappor.ground.ranges import check_choice, check_integer, check_number, shown
+from rappor.base.errors import ParamsError
+from rappor.base.ranges import check_choice, check_integer, check_number, shown
 from rappor.protocol.encodings import ENCODINGS
 from rappor.protocol.encodings.bloom import LAYOUT
 from rappor.protocol.normalizers import NORMALIZERS

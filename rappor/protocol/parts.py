@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from rappor.ground.errors import ParamsError
-from rappor.ground.ranges import check_number, shown
+from rappor.base.errors import ParamsError
+from rappor.base.ranges import check_number, shown
 
 WHOLE: Final = "whole"
 _PREFIX: Final = re.compile(r"prefix:([1-9][0-9]{0,2})")

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from rappor.ground.errors import ParamsError
-from rappor.ground.ranges import check_choice
+from rappor.base.errors import ParamsError
+from rappor.base.ranges import check_choice
 
 Thresholds = tuple[int, int, int, int]
 """t_1, t_0, t(p) and t(q)."""

@@ -15,7 +15,7 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Final, NoReturn
 
-from rappor.ground.errors import ParamsError
+from rappor.base.errors import ParamsError
 from rappor.protocol.params import Params
 
 Coins = Callable[[int], Sequence[int]]

@@ -16,8 +16,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from rappor.ground.errors import ParamsError
-from rappor.ground.ranges import shown
+from rappor.base.errors import ParamsError
+from rappor.base.ranges import shown
 
 OTHER: Final = "other"
 MOST: Final = 256

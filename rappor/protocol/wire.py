@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn
 
-from rappor.ground.errors import ReportError
+from rappor.base.errors import ReportError
 from rappor.protocol.params import Params
 
 Lookup = Callable[[str, str], Params | None]

@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from rappor.ground.errors import MetricError
+from rappor.base.errors import MetricError
 from rappor.protocol.loss import epsilon_inf, epsilon_n
 from rappor.registry.metric import Metric
 

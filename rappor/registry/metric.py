@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from rappor.ground.errors import MetricError, ParamsError
-from rappor.ground.ranges import check_choice, shown
+from rappor.base.errors import MetricError, ParamsError
+from rappor.base.ranges import check_choice, shown
 from rappor.protocol.encodings import encoder, encoding_of
 from rappor.protocol.encodings.encoding import check_name
 from rappor.protocol.normalizers import normalize
@@ -68,7 +68,8 @@ class Metric:
     "life", "year", "quarter" or "month". `interval` is the time in which a device reports at most
     once: "day" or "week", or "none" for a report of every event; "epoch" is one report in
     each epoch, of a day that the device's secret draws. `parts` divide a string metric's devices.
-    `sample` is the share of devices that take part in an epoch, each by its own secret. `segments`
+    `sampling_rate` is the share of devices that take part in an epoch, each by its own secret.
+    `segments`
     are the public properties that devices tell in the clear. `candidates` are the strings to look
     for: a list, or the path of a file, relative to the registry's file. Devices ignore them. The
     collector shows nothing below `min_reports`, and no sum
@@ -88,7 +89,7 @@ class Metric:
     epoch: str
     interval: str = "day"
     parts: tuple[Part, ...] = ()
-    sample: float = 1.0
+    sampling_rate: float = 1.0
     segments: tuple[Dimension, ...] = ()
     candidates: str | tuple[str, ...] | None = None
     min_reports: int = 100
@@ -264,10 +265,10 @@ class Metric:
 
     def _check_sample(self) -> None:
         """Refuse a share that no device, or none that can be told, falls into."""
-        share = self.sample
+        share = self.sampling_rate
         is_number = isinstance(share, int | float) and not isinstance(share, bool)
         if not is_number or not 0 < share <= 1 or threshold(share) == 0:
-            raise fault(self.name, "sample", "a share of devices in (0, 1]", share)
+            raise fault(self.name, "sampling_rate", "a share of devices in (0, 1]", share)
 
     def _check_complete(self) -> None:
         self._check_flag("complete", self.complete)

@@ -7,9 +7,9 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Self
 
-from rappor.ground.errors import MetricError
-from rappor.ground.files import read_text
-from rappor.ground.ranges import check_number
+from rappor.base.errors import MetricError
+from rappor.base.files import read_text
+from rappor.base.ranges import check_number
 from rappor.protocol.params import Params
 from rappor.registry.budget import check_budget
 from rappor.registry.metric import Metric

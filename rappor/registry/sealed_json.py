@@ -44,7 +44,7 @@ def _metric(metric: Metric, notice: str) -> _Document:
         "epoch": metric.epoch,
         "interval": metric.interval,
         "durable": metric.durable,
-        "sample": threshold(metric.sample),
+        "sampling_rate": threshold(metric.sampling_rate),
         "params": json.loads(metric.params.to_json()),
         "fingerprint": metric.fingerprint,
         "parts": _parts(metric),

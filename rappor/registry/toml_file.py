@@ -12,8 +12,8 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
-from rappor.ground.errors import FileError, MetricError, ParamsError
-from rappor.ground.ranges import shown
+from rappor.base.errors import FileError, MetricError, ParamsError
+from rappor.base.ranges import shown
 from rappor.protocol.encodings import ENCODINGS
 from rappor.protocol.encodings.buckets import edge_text
 from rappor.protocol.params import LETTERS, NOISE, Params
@@ -28,7 +28,7 @@ _INTEGER_BITS: Final = 63
 _REQUIRED: Final = ("description", "owner", "expires", "encoding", "epoch")
 _OPTIONAL: Final = (
     "interval",
-    "sample",
+    "sampling_rate",
     "candidates",
     "min_reports",
     "min_cohort",

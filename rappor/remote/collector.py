@@ -1,4 +1,4 @@
-"""`Collector`: metrics, counts and estimates of a collector, as records of this library."""
+"""`CollectorClient`: metrics, counts and estimates of a collector, as records of this library."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
+from rappor.base.errors import CollectorError, FileError, ParamsError
+from rappor.base.ranges import check_choice
 from rappor.counts.calendar import STRETCHES
 from rappor.counts.released import Released
-from rappor.ground.errors import CollectorError, FileError, ParamsError
-from rappor.ground.ranges import check_choice
 from rappor.remote.exchange import Ask, Exchange, HttpExchange, Response, problem_of
 from rappor.remote.token import check_token
 
@@ -54,7 +54,7 @@ class RemoteMetric:
         return sum(day.reports for day in self.days)
 
 
-class Collector:
+class CollectorClient:
     """A collector that an analyst reads from.
 
     `url` is its address for analysts, https or http to this very machine; `token` is what

@@ -23,7 +23,7 @@ from urllib.request import (
     build_opener,
 )
 
-from rappor.ground.errors import CollectorError, ParamsError
+from rappor.base.errors import CollectorError, ParamsError
 
 MOST_BYTES: Final = 1 << 29
 """Bytes of an answer: a year of days of 1,024 cohorts of 128 bits is less than half of it."""

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from rappor.ground.errors import CollectorError
+from rappor.base.errors import CollectorError
 from rappor.protocol.wire import Report, Upload
 from rappor.remote.exchange import Ask, Exchange, Response, problem_of
 

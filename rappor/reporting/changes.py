@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from rappor.panels.panel import Panel, Sample
+from rappor.comparison.comparison import Comparison, Sample
 from rappor.reporting.markup import Markup, breakable, join, shorten, tag
 from rappor.reporting.numbers import measured
 from rappor.reporting.plots import sorted_rows
@@ -29,7 +29,7 @@ def string(text: str) -> Markup:
     return tag("bdi", breakable(shorten(text, 60)))
 
 
-def panel_changes(panel: Panel) -> Markup:
+def panel_changes(panel: Comparison) -> Markup:
     """Name the largest changes of a panel in a sentence; or say that there is none.
 
     Of two segments one is more common where the other is less: the first of both is told.
@@ -38,11 +38,11 @@ def panel_changes(panel: Panel) -> Markup:
     if panel.by == "segment" and len(panel.samples) == 2:
         rows = [row for row in rows if row["direction"] == "more"]
     if not rows:
-        is_over_time = panel.main and panel.by != "segment"
+        is_over_time = panel.primary and panel.by != "segment"
         return join("No share changed significantly." if is_over_time else "")
     here = {f"{each.name} against the rest": _place(each) for each in panel.samples}
     rows = [row | {"name": here.get(row["name"], row["name"])} for row in rows]
-    return join(named(rows, panel, where=len(panel.main) > 1), ".")
+    return join(named(rows, panel, where=len(panel.primary) > 1), ".")
 
 
 def _place(sample: Sample) -> str:
@@ -50,7 +50,7 @@ def _place(sample: Sample) -> str:
     return ", ".join(f"{name} {value}" for name, value in sample.segment.items()) or sample.name
 
 
-def named(rows: Sequence[Mapping[str, Any]], panel: Panel, *, where: bool = False) -> Markup:
+def named(rows: Sequence[Mapping[str, Any]], panel: Comparison, *, where: bool = False) -> Markup:
     """Name changes, the largest first, and count those beyond three; `where` says of what."""
     told = [_change(row, panel, where=where) for row in rows[:_NAMED]]
     if len(rows) > _NAMED:
@@ -61,7 +61,7 @@ def named(rows: Sequence[Mapping[str, Any]], panel: Panel, *, where: bool = Fals
     return join(*parts)
 
 
-def _change(row: Mapping[str, Any], panel: Panel, *, where: bool) -> Markup:
+def _change(row: Mapping[str, Any], panel: Comparison, *, where: bool) -> Markup:
     error, direction, name = row["std_error"], row["direction"], row["name"]
     early, late = _ends(panel)
     words = _WORDS[direction].format(
@@ -72,7 +72,7 @@ def _change(row: Mapping[str, Any], panel: Panel, *, where: bool) -> Markup:
     return join(string(row["candidate"]), f" {words}{more}".replace(" %", "\u00a0%"))
 
 
-def _ends(panel: Panel) -> tuple[str, str]:
+def _ends(panel: Comparison) -> tuple[str, str]:
     """Say when a string was there that is gone, and when one is there that is new."""
     if panel.by == "sample":
         return " before", ""

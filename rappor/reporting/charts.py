@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from rappor.ground.errors import FileError, MissingExtraError, ParamsError
-from rappor.ground.files import saved
+from rappor.base.errors import FileError, MissingExtraError, ParamsError
+from rappor.base.files import saved
 from rappor.reporting.document import document
 from rappor.reporting.markup import Markup, breakable, join, tag
 

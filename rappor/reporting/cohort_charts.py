@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from rappor.decoding.report import CohortRange, ResidualGrid
+from rappor.decoding.estimates_report import CohortRange, ResidualGrid
 from rappor.reporting.charts import COLORS, Chart
 from rappor.reporting.markup import Markup, join, tag
 from rappor.reporting.scale import Scale

@@ -1,8 +1,8 @@
 """A page as one HTML file.
 
 It is whole without scripts, style sheets and any other file, also where a server forbids all three
-(`Content-Security-Policy: default-src 'none'`): such pages are opened inside build servers and
-wikis. One style sheet arranges it and one script sorts and filters where they are allowed; the
+(`Content-Security-ClientOptions: default-src 'none'`): such pages are opened inside build servers
+and wikis. One style sheet arranges it and one script sorts and filters where they are allowed; the
 page's own policy allows nothing else.
 """
 

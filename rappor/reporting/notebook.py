@@ -6,19 +6,19 @@ import dataclasses
 from collections.abc import Iterable
 from typing import Any, Final
 
+from rappor.base.display import Displayed
+from rappor.base.plurals import counted
+from rappor.comparison.comparison import Comparison
 from rappor.decoding.estimates import Estimates
-from rappor.decoding.report import report
-from rappor.ground.display import Displayed
-from rappor.ground.plurals import counted
-from rappor.panels.panel import Panel
+from rappor.decoding.estimates_report import report
 from rappor.planning.plans import Plan
 from rappor.privacy.report import PrivacyReport
 from rappor.protocol.params import NOISE, Params
-from rappor.reporting.contrasts import contrasts_table
+from rappor.reporting.comparison_page import change_columns
+from rappor.reporting.contrast_table import contrasts_table
 from rappor.reporting.markup import Markup, tag
 from rappor.reporting.numbers import most_belief, nats, percent, short_percent
 from rappor.reporting.page import candidates_table
-from rappor.reporting.panel_page import change_columns
 from rappor.reporting.plots import sorted_rows
 from rappor.reporting.remarks import in_panel, remarks
 from rappor.reporting.tables import listing, pairs, table
@@ -31,11 +31,13 @@ def estimates_html(estimates: Estimates) -> str:
     """Return the chart and the table of the first rows, and what belongs to them."""
     found = report(estimates)
     first = dataclasses.replace(found, rows=found.rows[:_TOP])
-    together = contrasts_table(estimates.contrasts, short_percent(estimates.detection.confidence))
+    together = contrasts_table(
+        estimates.contrasts, short_percent(estimates.error_control.confidence)
+    )
     return _shown(estimates, [candidates_table(first), *together], remarks(estimates))
 
 
-def panel_html(panel: Panel) -> str:
+def panel_html(panel: Comparison) -> str:
     """Return the chart, the first changes as a table, and what belongs to them."""
     rows = sorted_rows(panel)
     rows = ([row for row in rows if row["changed"]] or rows)[:_TOP]

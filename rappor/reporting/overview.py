@@ -10,9 +10,9 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from rappor.comparison.overview import Line, Overview
 from rappor.decoding.estimates import Estimates
-from rappor.decoding.report import report
-from rappor.panels.overview import Line, Overview
+from rappor.decoding.estimates_report import report
 from rappor.protocol.loss import epsilon_1
 from rappor.reporting.changes import named, string
 from rappor.reporting.charts import COLORS, Panels
@@ -25,7 +25,7 @@ from rappor.reporting.plots import shares_of
 from rappor.reporting.remarks import gaps
 from rappor.reporting.scale import Scale
 from rappor.reporting.tables import folded, section
-from rappor.reporting.time_panel import axis, ribbon
+from rappor.reporting.time_chart import axis, ribbon
 
 _TOP: Final = 3
 _MOST: Final = 20
@@ -56,7 +56,7 @@ def overview_content(found: Overview) -> Content:
         folded(
             "Numbers, and what they rest on",
             candidates_table(report(estimates)),
-            *(tag("p", text) for text in (estimates.assumed, *gaps(found.panel))),
+            *(tag("p", text) for text in (estimates.assumptions, *gaps(found.panel))),
             *(tag("p", each.sentence) for each in found.panel.warnings),
             name="numbers",
         ),
@@ -79,7 +79,7 @@ def sentence(found: Overview) -> Markup:
     first = max(detected, key=lambda line: line.share)
     parts = [string(first.name), f" leads with {_share(first)} of the reports"]
     n = len(found.panel.samples)
-    if not found.panel.main:
+    if not found.panel.primary:
         return join(*parts, ".")
     over = f"over {n} {found.panel.by}s"
     if not changes:
@@ -91,7 +91,7 @@ def basis(found: Overview) -> str:
     """Say in a line how many reports and devices there are, and how much noise."""
     estimates = found.estimates
     share = estimates.diagnostics.get("detectable_share")
-    losses = max(epsilon_1(each.params) for each in estimates.collected)
+    losses = max(epsilon_1(each.params) for each in estimates.collections)
     parts = [
         f"{estimates.reports:,} reports in {found.latest}, as informative as {found.devices:,.0f} "
         "devices with one report each",
@@ -194,7 +194,7 @@ def _drawing(told: str, parts: Sequence[Markup], *, class_: str, width: int) -> 
 
 
 def _legend(found: Overview) -> str:
-    confidence = short_percent(found.estimates.detection.confidence)
+    confidence = short_percent(found.estimates.error_control.confidence)
     parts = [f"Bars: shares of the reports in {found.latest}, with {confidence} intervals."]
     n = len(found.panel.samples)
     if n > 1:

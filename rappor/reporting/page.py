@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
+from rappor.base.plurals import counted
 from rappor.decoding.estimates import Estimates
-from rappor.decoding.report import (
+from rappor.decoding.estimates_report import (
     LARGE,
     CollectedReport,
     EstimatesReport,
@@ -14,11 +15,10 @@ from rappor.decoding.report import (
     ResidualGrid,
     report,
 )
-from rappor.ground.plurals import counted
 from rappor.privacy.report import Loss
 from rappor.protocol.encodings import encoding_of
 from rappor.reporting.cohort_charts import cohort_bits, cohort_reports, residuals
-from rappor.reporting.contrasts import contrasts_table
+from rappor.reporting.contrast_table import contrasts_table
 from rappor.reporting.document import Content, header
 from rappor.reporting.markup import Markup, join, shorten, tag
 from rappor.reporting.numbers import (
@@ -59,7 +59,7 @@ def estimates_content(found: EstimatesReport, *, forged: bool = False) -> Conten
             warnings=[each.sentence for each in estimates.warnings],
         ),
         _estimates(found, forged=forged),
-        *contrasts_table(estimates.contrasts, short_percent(estimates.detection.confidence)),
+        *contrasts_table(estimates.contrasts, short_percent(estimates.error_control.confidence)),
         *_masses(found),
         _question(found),
         _diagnostics(found),
@@ -74,17 +74,17 @@ def _first(found: EstimatesReport) -> Markup:
     rows = [row for row in found.rows if row["detected"]]
     if not rows:
         return join("")
-    row = max(rows, key=lambda each: each["proportion"])
+    row = max(rows, key=lambda each: each["share"])
     error = error_of(row, found.estimates.reports)
     return join(
         "The largest is \u201c", tag("bdi", shorten(row["candidate"], 60)),
-        f"\u201d with {measured(min(row['proportion'], 1.0), error)} of the reports "
+        f"\u201d with {measured(min(row['share'], 1.0), error)} of the reports "
         f"({span(*interval(row), error)}).",
     )  # fmt: skip
 
 
 def _estimates(found: EstimatesReport, *, forged: bool) -> Markup:
-    confidence = short_percent(found.estimates.detection.confidence)
+    confidence = short_percent(found.estimates.error_control.confidence)
     parts = []
     if found.charted:
         chart = shares_chart(
@@ -117,7 +117,7 @@ def _estimates(found: EstimatesReport, *, forged: bool) -> Markup:
 
 def _masses(found: EstimatesReport) -> Iterator[Markup]:
     if found.masses:
-        confidence = short_percent(found.estimates.detection.confidence)
+        confidence = short_percent(found.estimates.error_control.confidence)
         shares = table(
             "Shares of the reports of several candidates, and of none",
             ("part", "share", "std error", f"{confidence} interval"),
@@ -133,11 +133,11 @@ def _masses(found: EstimatesReport) -> Iterator[Markup]:
 
 def candidates_table(found: EstimatesReport, *, name: str = "", forged: bool = False) -> Markup:
     """Return the table of the rows that are listed; one with a name can be sorted."""
-    confidence = short_percent(found.estimates.detection.confidence)
+    confidence = short_percent(found.estimates.error_control.confidence)
     reports = found.estimates.reports
     columns: Columns = {
         "candidate": candidate,
-        "share": lambda row: measured(row["proportion"], error_of(row, reports)),
+        "share": lambda row: measured(row["share"], error_of(row, reports)),
         f"adjusted {confidence} interval": lambda row: span(*interval(row), error_of(row, reports)),
         "detected": lambda row: "yes" if row["detected"] else "no",
         "reports": lambda row: f"{row['count']:,.0f}",
@@ -146,9 +146,13 @@ def candidates_table(found: EstimatesReport, *, name: str = "", forged: bool = F
     }
     for key in ("forged_to_make", "forged_to_hide") if forged else ():
         columns[key.replace("_to", "").replace("_", " ")] = _forged(key)
-    if found.estimates.share is not None:
-        columns["distribution"] = lambda row: measured(row["share"], row["share_std_error"])
-        columns["its error"] = lambda row: measured(row["share_std_error"], row["share_std_error"])
+    if found.estimates.posterior_share is not None:
+        columns["distribution"] = lambda row: measured(
+            row["posterior_share"], row["posterior_share_std_error"]
+        )
+        columns["its error"] = lambda row: measured(
+            row["posterior_share_std_error"], row["posterior_share_std_error"]
+        )
     first = (
         "those of the metric's list first, then detected ones"
         if found.estimates.listed
@@ -184,11 +188,11 @@ def _question(found: EstimatesReport) -> Markup:
             "The question",
             (
                 ("candidates", f"{estimates.n_candidates:,}"),
-                ("error rate of detection", f"{estimates.detection.correction}, "
-                 f"{short_percent(estimates.detection.level)}"),
-                ("confidence of intervals", short_percent(estimates.detection.confidence)),
+                ("error rate of detection", f"{estimates.error_control.method}, "
+                 f"{short_percent(estimates.error_control.alpha)}"),
+                ("confidence of intervals", short_percent(estimates.error_control.confidence)),
                 ("reports", f"{estimates.reports:,}"),
-                ("devices", estimates.assumed),
+                ("devices", estimates.assumptions),
                 ("days", _days(found)),
             ),
         ),

@@ -9,20 +9,20 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from rappor.base.plurals import counted
+from rappor.comparison.comparison import Comparison
 from rappor.decoding.contrasts import Contrast
 from rappor.decoding.estimates import Estimates, adjusted_interval
-from rappor.decoding.report import masses
-from rappor.ground.plurals import counted
-from rappor.panels.panel import Panel
+from rappor.decoding.estimates_report import masses
 from rappor.planning.plans import Plan
 from rappor.privacy.report import Loss, PrivacyReport
-from rappor.protocol.loss import belief_bound
+from rappor.protocol.loss import posterior_bound
 from rappor.reporting.charts import Chart, Panels
 from rappor.reporting.dots import Dot, Row, dots
 from rappor.reporting.lines import Axis, line_chart, shared_labels
 from rappor.reporting.markup import shorten
 from rappor.reporting.numbers import measured, moved, span, span_of_points
-from rappor.reporting.time_panel import time_panel
+from rappor.reporting.time_chart import time_panel
 
 _NAME_COLUMNS: Final = 40
 _CHANGES: Final = 20
@@ -74,9 +74,9 @@ def _estimate(row: Mapping[str, Any], reports: int) -> Row:
     error = error_of(row, reports)
     return Row(
         row["candidate"],
-        measured(row["proportion"], error),
-        (Dot(row["proportion"], low, high, row["detected"]),),
-        f"{measured(row['proportion'], error)}, {span(low, high, error)}",
+        measured(row["share"], error),
+        (Dot(row["share"], low, high, row["detected"]),),
+        f"{measured(row['share'], error)}, {span(low, high, error)}",
     )
 
 
@@ -90,7 +90,7 @@ def error_of(row: Mapping[str, Any], reports: int) -> float | None:
     return None if row["std_error"] is None else row["std_error"] / reports
 
 
-def panel_plot(panel: Panel, *, top: int = 6) -> Chart | Panels:
+def panel_plot(panel: Comparison, *, top: int = 6) -> Chart | Panels:
     """Draw the shares of the top strings in each period or segment, a part each.
 
     Of samples without an order the largest changes are drawn.
@@ -104,20 +104,20 @@ def panel_plot(panel: Panel, *, top: int = 6) -> Chart | Panels:
     )
 
 
-def shares_of(panel: Panel, i: int) -> Chart:
+def shares_of(panel: Comparison, i: int) -> Chart:
     """Draw the shares of one candidate in all samples."""
     title = shorten(panel.candidates[i], _NAME_COLUMNS)
     return _samples(panel, i, title) if panel.by == "segment" else time_panel(panel, i, title)
 
 
-def changes_chart(panel: Panel, *, top: int) -> Chart:
+def changes_chart(panel: Comparison, *, top: int) -> Chart:
     """Draw the largest changes with their adjusted intervals, under the name of their contrast.
 
     Where nothing changed the candidates with the smallest p-values are drawn, in hollow.
     """
     rows = sorted_rows(panel)
     changed = [row for row in rows if row["changed"]]
-    parts: dict[str, list[Row]] = {each.name: [] for each in panel.main}
+    parts: dict[str, list[Row]] = {each.name: [] for each in panel.primary}
     for row in [row for row in changed or rows if row["estimate"] is not None][:top]:
         parts[row["name"]].append(_difference(row))
     what = "difference" if panel.by == "segment" else "change"
@@ -132,10 +132,12 @@ def changes_chart(panel: Panel, *, top: int) -> Chart:
     )
 
 
-def sorted_rows(panel: Panel) -> list[dict[str, Any]]:
+def sorted_rows(panel: Comparison) -> list[dict[str, Any]]:
     """Return the rows of the main contrasts: changed ones by size, then the others by p-value."""
     every = range(len(panel.candidates))
-    return sorted((panel.contrast_row(each, i) for each in panel.main for i in every), key=_order)
+    return sorted(
+        (panel.contrast_row(each, i) for each in panel.primary for i in every), key=_order
+    )
 
 
 def _order(row: Mapping[str, Any]) -> tuple[bool, float, str]:
@@ -164,7 +166,7 @@ def _points(difference: float) -> str:
     return f"{100 * difference:+.6g}" if difference else "0"
 
 
-def _samples(panel: Panel, i: int, title: str) -> Chart:
+def _samples(panel: Comparison, i: int, title: str) -> Chart:
     """Draw the share of one string in each of the first samples."""
     rows = []
     for number, sample in enumerate(panel.samples[:SEGMENTS]):
@@ -221,7 +223,7 @@ def _curve(loss: Loss) -> list[dict[str, Any]]:
     return [
         {"prior": prior, "after": belief, "end": end, "reports": label}
         for prior in (step / _STEPS for step in range(_STEPS + 1))
-        for end, belief in zip(("least", "most"), belief_bound(loss.epsilon, prior), strict=True)
+        for end, belief in zip(("least", "most"), posterior_bound(loss.epsilon, prior), strict=True)
     ]
 
 

@@ -6,11 +6,11 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from rappor.base.plurals import counted
+from rappor.comparison.comparison import Comparison, Sample
+from rappor.comparison.sample_contrasts import SampleContrast
 from rappor.decoding.diagnostics import IMBALANCE
 from rappor.decoding.estimates import Estimates
-from rappor.ground.plurals import counted
-from rappor.panels.contrasts import SampleContrast
-from rappor.panels.panel import Panel, Sample
 from rappor.protocol.loss import epsilon_1
 from rappor.reporting.numbers import nats, p_value, percent, short_percent
 
@@ -33,16 +33,16 @@ def remarks(estimates: Estimates) -> Iterator[str]:
     """Yield what was detected at which error rate, and what an analyst should know of."""
     yield answer(estimates)
     yield from unallocated(estimates)
-    yield estimates.assumed
+    yield estimates.assumptions
     yield from findings(estimates.diagnostics)
     yield from (each.sentence for each in estimates.warnings)
 
 
-def in_panel(panel: Panel) -> Iterator[str]:
+def in_panel(panel: Comparison) -> Iterator[str]:
     """Yield what changed at which error rate, what was found, and what to know of it."""
-    if panel.main:
+    if panel.primary:
         yield _changed(panel)
-        yield unchanged(panel.main)
+        yield unchanged(panel.primary)
     else:
         yield f"Nothing was compared: only one {panel.by} has reports."
     steps = [each for each in panel.contrasts if each.kind == "step"]
@@ -53,8 +53,9 @@ def in_panel(panel: Panel) -> Iterator[str]:
         )
     if panel.by != "sample":
         yield (
-            f"{int(panel.found.sum()):,} of {len(panel.candidates):,} listed values were found in "
-            f"{counted(panel.reports, 'report')} from {counted(len(panel.samples), panel.by)}: all "
+            f"{int(panel.detected_overall.sum()):,} of {len(panel.candidates):,} listed values "
+            f"were found in {counted(panel.reports, 'report')} from "
+            f"{counted(len(panel.samples), panel.by)}: all "
             f"{panel.by}s together or at least one {panel.by} detects them."
         )
     yield from gaps(panel)
@@ -68,13 +69,13 @@ def in_panel(panel: Panel) -> Iterator[str]:
             f"Smoothed estimates are of {panel.window} {panel.by}s together: the named {panel.by} "
             f"and the {panel.window - 1} before it. They follow a change late."
         )
-    yield panel.assumed
+    yield panel.assumptions
     yield from (each.sentence for each in panel.warnings)
 
 
-def _changed(panel: Panel) -> str:
+def _changed(panel: Comparison) -> str:
     """Say how many contrasts are significant at which error rate."""
-    n = len(panel.candidates) * len(panel.main)
+    n = len(panel.candidates) * len(panel.primary)
     if panel.by in _ASKED:
         return f"{panel.n_changed:,} of {n:,} {_ASKED[panel.by]} {error_rate(panel)}."
     some = f"{panel.n_changed:,} of {n:,} values" if panel.n_changed else "No value"
@@ -98,14 +99,14 @@ def unchanged(main: Sequence[SampleContrast]) -> str:
     return f"Overall test ({tested}), {'; '.join(found)}."
 
 
-def error_rate(estimates: Estimates | Panel) -> str:
+def error_rate(estimates: Estimates | Comparison) -> str:
     """Say which error rate the detections have."""
-    bonferroni = estimates.detection.correction == "bonferroni"
+    bonferroni = estimates.error_control.method == "bonferroni"
     kind = "a probability of any false one" if bonferroni else "a false discovery rate"
-    return f"{kind} of {short_percent(estimates.detection.level)}"
+    return f"{kind} of {short_percent(estimates.error_control.alpha)}"
 
 
-def gaps(panel: Panel) -> Iterator[str]:
+def gaps(panel: Comparison) -> Iterator[str]:
     """Yield which periods have no reports, lack days, or have reports not yet released."""
     lacking = [each for each in panel.samples if each.reports and each.missing_days]
     waiting = [each for each in panel.samples if each.withheld]

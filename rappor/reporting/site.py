@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from rappor.ground.plurals import counted
-from rappor.panels.edition import Edition, EditionEntry
+from rappor.base.plurals import counted
+from rappor.comparison.site_edition import Edition, EditionEntry
 from rappor.reporting.changes import panel_changes
+from rappor.reporting.comparison_page import panel_sections
 from rappor.reporting.document import document, header
 from rappor.reporting.markup import Markup, join, tag
-from rappor.reporting.panel_page import panel_sections
 from rappor.reporting.remarks import in_panel
 from rappor.reporting.tables import pairs, section, table
 
@@ -28,7 +28,7 @@ def edition_page(edition: Edition) -> str:
     entry = edition.entry
     title = f"{entry.metric}, {entry.first} to {entry.last}"
     above = tag("a", f"All editions of {entry.metric}", href="../index.html")
-    n = int(edition.trend.found.sum())
+    n = int(edition.trend.detected_overall.sum())
     return document(
         title,
         header(

@@ -10,8 +10,8 @@ from typing import Any
 
 from rappor.decoding.contrasts import Contrast
 from rappor.decoding.estimates import Estimates, adjusted_interval
-from rappor.decoding.weighted import Weighted
-from rappor.reporting.contrasts import contrast_cells, contrast_titles
+from rappor.decoding.post_stratification import Weighted
+from rappor.reporting.contrast_table import contrast_cells, contrast_titles
 from rappor.reporting.markup import shorten
 from rappor.reporting.numbers import measured, percent, short_percent, span
 from rappor.reporting.remarks import FORGED, remarks
@@ -39,7 +39,7 @@ def estimates_text(
     rows = _rows(estimates, detected_only=detected_only, forged=forged)
     lines = [*_table(list(rows), width)]
     if estimates.contrasts:
-        lines += ["", *_contrasts(estimates.contrasts, estimates.detection.confidence, width)]
+        lines += ["", *_contrasts(estimates.contrasts, estimates.error_control.confidence, width)]
     return "\n".join([*lines, *(wrap(sentence, width) for sentence in sentences)])
 
 
@@ -86,12 +86,12 @@ def _rows(
     forged: bool = False,
 ) -> Iterator[tuple[str, ...]]:
     """Yield the titles, and the cells of each row."""
-    interval = f"{short_percent(estimates.detection.confidence)} interval"
+    interval = f"{short_percent(estimates.error_control.confidence)} interval"
     interval = f"adjusted {interval}" if detected_only else f"{interval} of each"
     yield (
         *("candidate", "reports", "std error", "share"),
         *(("forged make", "forged hide") if forged else (interval,)),
-        *(() if estimates.share is None else ("distribution", "its error")),
+        *(() if estimates.posterior_share is None else ("distribution", "its error")),
         *(() if truth is None else ("truth",)),
     )
     for row in estimates.rows(detected_only=detected_only):
@@ -102,9 +102,9 @@ def _rows(
             _name(row),
             f"{row['count']:,.0f}",
             "unknown" if row["std_error"] is None else f"{row['std_error']:,.0f}",
-            measured(row["proportion"], error),
+            measured(row["share"], error),
             *(_forged(row) if forged else [span(low, high, error)]),
-            *(_distribution(row) if "share" in row else ()),
+            *(_distribution(row) if "posterior_share" in row else ()),
             *(() if truth is None else (f"{truth.get(row['candidate'], 0):,}",)),
         )
     if (rest := estimates.not_listed) is not None:
@@ -115,7 +115,7 @@ def _rows(
             f"{error * reports:,.0f}",
             measured(rest.estimate, error),
             *(("", "") if forged else (span(max(rest.ci_low, 0.0), rest.ci_high, error),)),
-            *(() if estimates.share is None else ("", "")),
+            *(() if estimates.posterior_share is None else ("", "")),
             *(() if truth is None else ("",)),
         )
 
@@ -127,8 +127,8 @@ def _name(row: Mapping[str, Any]) -> str:
 
 
 def _distribution(row: Mapping[str, Any]) -> tuple[str, str]:
-    error = row["share_std_error"]
-    return measured(row["share"], error), measured(error, error) or "unknown"
+    error = row["posterior_share_std_error"]
+    return measured(row["posterior_share"], error), measured(error, error) or "unknown"
 
 
 def _forged(row: Mapping[str, Any]) -> Iterator[str]:

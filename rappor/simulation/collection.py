@@ -15,9 +15,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from rappor.base.errors import ParamsError
+from rappor.base.ranges import check_integer, read_count
 from rappor.counts.counts import Counts
-from rappor.ground.errors import ParamsError
-from rappor.ground.ranges import check_integer, read_count
 from rappor.protocol.params import Params
 from rappor.simulation.channels import Channel, ChannelNoise, n_in_piece
 from rappor.simulation.keystream import Keystream
@@ -95,7 +95,7 @@ def add_noise(
 ) -> Counts:
     """Draw the counts of one report from each device of some cohorts, of `reports`, (m,)."""
     ones = draw_ones(rng, reports, true_ones, of_one=params.q_star, of_zero=params.p_star)
-    return Counts(params, ones, reports, metric, squares=int(reports.sum()))
+    return Counts(params, ones, reports, metric, sum_squared_reports=int(reports.sum()))
 
 
 def draw_ones(

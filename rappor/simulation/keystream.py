@@ -16,7 +16,7 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
 
-from rappor.ground.errors import ParamsError, RapporError
+from rappor.base.errors import ParamsError, RapporError
 
 _ZEROS: Final = bytes(1 << 18)
 """Plain text of the cipher, a piece at a time: 256 KiB stay in a core's cache."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from rappor.base.jit import compiled
 from rappor.candidates.murmur3 import hash_words
-from rappor.ground.jit import compiled
 
 
 @compiled

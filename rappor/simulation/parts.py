@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 
+from rappor.base.ranges import read_count
 from rappor.counts.counts import Counts
-from rappor.ground.ranges import read_count
 from rappor.protocol.params import Params
 from rappor.protocol.parts import Part, check_parts
 from rappor.simulation.collection import MOST_DEVICES, simulate_counts

@@ -19,9 +19,9 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
+from rappor.base.errors import ParamsError
+from rappor.base.ranges import check_integer, check_number, read_count
 from rappor.counts.counts import Counts
-from rappor.ground.errors import ParamsError
-from rappor.ground.ranges import check_integer, check_number, read_count
 from rappor.protocol.params import Params
 from rappor.simulation.collection import MOST_DEVICES, People, Simulation, draw_ones
 from rappor.simulation.keystream import Keystream
@@ -114,7 +114,7 @@ def simulate_days(  # noqa: PLR0913 - devices, days and how they change
             draw_ones(rng, each, ones, of_one=params.q, of_zero=params.p),
             each,
             metric,
-            squares=int(each.sum()),
+            sum_squared_reports=int(each.sum()),
         )
         for each, ones in zip(reports, kept, strict=True)
     ]

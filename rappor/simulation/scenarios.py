@@ -14,8 +14,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from rappor.base.ranges import check_integer, check_number, read_count
 from rappor.counts.counts import Counts
-from rappor.ground.ranges import check_integer, check_number, read_count
 from rappor.protocol.params import Params
 from rappor.simulation.channels import Channel, ChannelNoise
 from rappor.simulation.keystream import Keystream

@@ -7,10 +7,10 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from rappor.base.errors import ParamsError
 from rappor.candidates.murmur3 import bloom_cells
 from rappor.candidates.sha256 import digest_texts
 from rappor.candidates.texts import Texts
-from rappor.ground.errors import ParamsError
 from rappor.protocol.encodings import encoder, encoding_of
 from rappor.protocol.encodings.bloom import LAYOUT, Bloom
 from rappor.protocol.params import Params

@@ -21,7 +21,7 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from rappor.ground.ranges import read_count
+from rappor.base.ranges import read_count
 from rappor.privacy.shuffling import local_for
 from rappor.protocol.loss import epsilon_n
 from rappor.protocol.params import ONE, Params

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Final, Protocol, Self
 
-from rappor.ground.ranges import check_number
+from rappor.base.ranges import check_number
 
 if TYPE_CHECKING:  # the closed forms need no array library
     import numpy as np

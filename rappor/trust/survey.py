@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Final, Self
 
-from rappor.ground.errors import MissingExtraError, ParamsError
-from rappor.ground.ranges import check_integer, check_number
+from rappor.base.errors import MissingExtraError, ParamsError
+from rappor.base.ranges import check_integer, check_number
 from rappor.protocol.params import ONE, threshold
 from rappor.protocol.randomizer import Coins
 

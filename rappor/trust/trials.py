@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rappor.ground.ranges import check_integer, read_count
+from rappor.base.ranges import check_integer, read_count
 from rappor.trust.models import Model
 
 _MOST_RUNS: Final = 10**7

@@ -28,7 +28,7 @@ import crash_child
 import pytest
 from crash_child import CLEAR, REGISTRY, TOTAL, VALUES, fast_clock
 from devices import response_of, secret_of
-from rappor_client import Client, Policy
+from rappor_client import Client, ClientOptions
 from rappor_client.testing import constant_coins, peek
 from sockets import serving
 
@@ -201,7 +201,7 @@ def crash(folder: Path, kills: int) -> None:
             registry=REGISTRY,
             collector=url,
             consent=True,
-            policy=Policy(
+            options=ClientOptions(
                 background=False,
                 clock=lambda: fast_clock(started) + 86_400 * days,
                 coins=constant_coins(0),
@@ -213,7 +213,7 @@ def crash(folder: Path, kills: int) -> None:
             while not (flushed := client.flush(timeout=60)):  # those of days follow one by one
                 assert flushed.sent
                 days += 1
-            counters = client.counters()
+            counters = client.event_counts()
             account(client, folder, server, confirmed, in_flight)
     delivered = [report for body in server.accepted.values() for report in reports_of(body)]
     assert not Counter(waiting) - Counter(delivered)
@@ -229,7 +229,7 @@ def account(client: Client, folder: Path, server: Moody, confirmed: set[int], mo
     delivered = [report for body in server.accepted.values() for report in reports_of(body)]
     kept = delivered + waiting_reports(folder, server.accepted)
     numbers = numbers_of(kept)
-    counters = client.counters()
+    counters = client.event_counts()
     dropped = counters.get("dropped_full", 0)
     assert not {"given_up", "dropped_old", "spool_lost", "identity_lost"} & set(counters)
     assert len(numbers) == len(set(numbers)), "a report was delivered under two ids"
@@ -237,7 +237,7 @@ def account(client: Client, folder: Path, server: Moody, confirmed: set[int], mo
     assert len(confirmed - set(numbers)) <= dropped
     assert len(set(numbers) - confirmed) <= most, "more than the records in flight were unconfirmed"
     assert confirmed <= set(numbers) or dropped
-    assert max(client.spent().reserved.values()) <= TOTAL
+    assert max(client.privacy_spent().reserved.values()) <= TOTAL
 
 
 def check_responses(folder: Path, delivered: list[tuple[str, bytes]], kills: int) -> None:

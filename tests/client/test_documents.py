@@ -14,7 +14,7 @@ import pytest
 from accepting_collector import AcceptingCollector, accepting
 from collectors import run_script
 from places import ROOT
-from rappor_client import FlushReason, Outcome, Reason
+from rappor_client import FlushReason, Outcome, SkipReason
 from readers import Block, blocks
 
 from rappor import Registry
@@ -109,8 +109,8 @@ def test_local_mode_sends_nothing(printed: Mapping[Block, str]) -> None:
 def test_people_of_the_web_recipe_are_devices(printed: Mapping[Block, str]) -> None:
     """Who agreed has a report that is sent, who did not has none."""
     assert output_of("anna", printed).splitlines() == [
-        "kept",
-        "silent: there is no consent",
+        "recorded",
+        "skipped: there is no consent",
         "the collector accepted everything",
         "nothing was waiting",
     ]
@@ -119,7 +119,7 @@ def test_people_of_the_web_recipe_are_devices(printed: Mapping[Block, str]) -> N
 def test_people_are_shown_what_the_page_shows(printed: Mapping[Block, str]) -> None:
     """The text of spent(), word for word, and then the bytes that left."""
     preview, spent = (block.text for block in BLOCKS if block.language == "text")
-    output = output_of("client.spent()", printed)
+    output = output_of("client.privacy_spent()", printed)
     assert output.startswith(spent)
     assert output_of("preview", printed).endswith(preview)
     assert '"reports":[{"metric":"search_engine"' in output
@@ -133,9 +133,9 @@ def test_command_shows_and_sends(printed: Mapping[Block, str]) -> None:
 
 def test_tables_hold_every_outcome_and_whether_it_is_true() -> None:
     """One row each, or one for those that mean the same; every reason is named."""
-    for reason in Reason:
+    for reason in SkipReason:
         assert f"`{reason.name}`" in TEXT
-    for outcome in (Outcome.KEPT, Outcome.SILENT, Outcome.FAILED):
+    for outcome in (Outcome.RECORDED, Outcome.SKIPPED, Outcome.FAILED):
         assert f"| `{outcome.word.upper()}` | {'yes' if outcome else 'no'} |" in TEXT
     _, _, table = TEXT.partition("| `FlushReason` | true |")
     rows = table.partition("\n\n")[0].splitlines()[2:]

@@ -24,7 +24,7 @@ from collectors import free_port
 from devices import own, secret_of
 from places import ROOT
 from programs import until
-from rappor_client import Client, Policy
+from rappor_client import Client, ClientOptions
 from rappor_client.testing import peek
 from readers import blocks
 from tools import need
@@ -133,10 +133,10 @@ class Host:
             registry=self.folder / "metrics.toml",
             consent=True,
             collector=self.collector.url,
-            policy=Policy(background=False),
+            options=ClientOptions(background=False),
         ) as client:
             until(lambda: bool(client.flush(timeout=5.0)))
-            n_recorded = client.counters()["recorded"]
+            n_recorded = client.event_counts()["recorded"]
         assert n_recorded == len(self.collector.reports)
         return n_recorded
 
@@ -250,7 +250,7 @@ def give(user: int, *paths: Path) -> None:
 def test_read_only_root(host: MakeHost) -> None:
     """The program goes on, and says why nothing is recorded."""
     printed = host("A read-only root").run().splitlines()
-    assert printed[0] == "silent: the device is disabled"
+    assert printed[0] == "skipped: the device is disabled"
     assert printed[1].startswith("the folder cannot be used: E")
 
 

@@ -22,7 +22,7 @@ from typing import Any, Final
 import pytest
 from devices import CLEAR, Home, Opener, lose, metric_of, open_device, own, state_of
 from forks import KILLED, at_touch, in_child, is_killed
-from rappor_client import Answer, Client, Outcome
+from rappor_client import Client, Outcome, TransportResponse
 from rappor_client.folder import copies
 from rappor_client.folder.own_folder import OwnFolder
 from rappor_client.testing import FixedClock, MemoryTransport
@@ -54,7 +54,7 @@ class Writing(MemoryTransport):
         super().__init__()
         self.folder = folder
 
-    def send(self, body: bytes, *, timeout: float) -> Answer:
+    def send(self, body: bytes, *, timeout: float) -> TransportResponse:
         """Keep the bytes under the upload's id: the same ones however often it comes."""
         path = self.folder / f"{json.loads(body)['id']}.body"
         assert not path.exists() or path.read_bytes() == body
@@ -141,7 +141,7 @@ def check_killed(place: Path, opener: Opener) -> None:
     client = opener(*METRICS, folder=f"{place.name}/device", collector=Writing(place / "left"))
     assert client.flush()
     assert {name: len(bits) for name, bits in arrived(place).items()} == {"daily": 1, "event": 1}
-    counted = client.counters()
+    counted = client.event_counts()
     client.close()
     assert counted == {"accepted": 2, "recorded": 2}
 
@@ -155,7 +155,7 @@ def check_lost(place: Path, opener: Opener) -> None:
     for metric in METRICS:
         client.record(metric.name, "b")
     assert client.flush()
-    assert client.spent().nats >= sum(scope.price for scope in state.scopes.values())
+    assert client.privacy_spent().nats >= sum(scope.price for scope in state.scopes.values())
     client.close()
     after = bits_of(transport.bodies)
     latched = {scope.metric for scope in state.scopes.values()}
@@ -226,8 +226,8 @@ def test_killed_while_a_device_begins(home: Home) -> None:
         begin = partial(open_device, home.place / f"new{moment}")
         is_over = not is_killed(moment, TOUCHING | {"execute"}, begin)
         client = home.open(folder=f"new{moment}")
-        assert client.record("page", "a") == Outcome.KEPT
-        assert client.waiting() == 1
+        assert client.record("page", "a") == Outcome.RECORDED
+        assert client.queued_count() == 1
         client.close()
         if is_over:
             break
@@ -246,7 +246,7 @@ def test_killed_while_a_first_event_is_written(home: Home, clock: FixedClock) ->
                 kill_at(moment, is_fine=False)
                 threading.setprofile(sys.getprofile())  # whichever thread is first
                 client.record("daily", "a")
-                client.waiting()
+                client.queued_count()
             finally:
                 os._exit(0)
         _, status = os.waitpid(child, 0)
@@ -254,7 +254,7 @@ def test_killed_while_a_first_event_is_written(home: Home, clock: FixedClock) ->
         transport = MemoryTransport()
         client = home.open(*METRICS, folder=folder, collector=transport)
         assert client.flush()
-        spent = client.spent()
+        spent = client.privacy_spent()
         client.close()
         assert spent.reserved.get(2026, 0.0) >= spent.nats >= len(transport.reports)
         n_left += len(transport.reports)
@@ -278,7 +278,7 @@ def test_a_stopped_process_puts_nothing_back(home: Home) -> None:
         client.record("event", "a")
         secret = state_of(home.folder).sealed.bytes
         with at_touch(moment, TOUCHING, withdraw):
-            client.waiting()
+            client.queued_count()
             client.flush()
         client.close()
         if len(withdrawn) <= moment // 5:

@@ -27,7 +27,7 @@ from forks import in_child
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from rappor_client import Answer, Client, FlushReason, Outcome
+from rappor_client import Client, FlushReason, Outcome, TransportResponse
 from rappor_client.budget.identity import read_state
 from rappor_client.folder import copies
 from rappor_client.folder.spool import read_report
@@ -35,7 +35,7 @@ from rappor_client.testing import FixedClock, MemoryTransport, constant_coins
 from registries import registry_of
 
 from rappor import Params
-from rappor.ground.errors import FileError
+from rappor.base.errors import FileError
 from rappor.registry.budget import most_reports
 
 NOISY = Params(k=128, h=2, m=4, f=0.4, g=0.1, p=0.05, q=0.8)
@@ -68,13 +68,18 @@ MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108 - 
 COPIES = st.sampled_from(copies.NAMES)
 
 
-MOODS: tuple[Answer | None, ...] = (
+MOODS: tuple[TransportResponse | None, ...] = (
     None,
-    Answer(status=503),
-    Answer(status=429, retry_after=60.0),
-    Answer(status=400),
-    *(Answer(status=200, body=body) for body in (b"{", b"[]", b'{"reports":[1]}', b"\xff")),
-    Answer(status=200, body=b'{"reports": [{"status": "refused", "reason": "unknown"}]}'),
+    TransportResponse(status=503),
+    TransportResponse(status=429, retry_after=60.0),
+    TransportResponse(status=400),
+    *(
+        TransportResponse(status=200, body=body)
+        for body in (b"{", b"[]", b'{"reports":[1]}', b"\xff")
+    ),
+    TransportResponse(
+        status=200, body=b'{"reports": [{"status": "refused", "reason": "unknown"}]}'
+    ),
 )
 """What may become of an upload in place of an answer that accepts it."""
 
@@ -91,7 +96,7 @@ class Collector(MemoryTransport):
         self.left: set[tuple[bytes, str, int]] = set()
         self.clock = clock
 
-    def send(self, body: bytes, *, timeout: float) -> Answer:
+    def send(self, body: bytes, *, timeout: float) -> TransportResponse:
         """Look at an upload: one id has the same bytes over all attempts, and its price is paid.
 
         What is wrong is noted: the device would take an error for a failure of the network.
@@ -168,15 +173,15 @@ class Lives(RuleBasedStateMachine):
             collector=self.collector,
             clock=self.clock,
             coins=SHOWING,
-            strict=False,
+            raise_errors=False,
         )
-        assert client.disabled == ""
+        assert client.disabled_reason == ""
         return client
 
     def quiesce(self) -> None:
         """Let both programs write what they have, and hold no file: their folder is changed."""
         for client in self.programs:
-            client.waiting()
+            client.queued_count()
             assert client._writer is not None
             client._writer.store.close()
 
@@ -188,7 +193,7 @@ class Lives(RuleBasedStateMachine):
         assert outcome != Outcome.FAILED
         self.days.add(self.day)
         if METRICS[name].interval == "none":
-            self.programs[n].waiting()  # it is written, so that the order is known
+            self.programs[n].queued_count()  # it is written, so that the order is known
             self.expect(name, value, is_kept=bool(outcome))
 
     def note(self, name: str) -> None:
@@ -204,7 +209,7 @@ class Lives(RuleBasedStateMachine):
     @rule(n=PROGRAMS, name=st.sampled_from([*sorted(METRICS), VALUES[0]]))
     def record_a_mistake(self, n: int, name: str) -> None:
         """A value of the wrong kind, or in place of the name: nothing is kept."""
-        assert self.programs[n].record(name, [*VALUES]) == Outcome.SILENT
+        assert self.programs[n].record(name, [*VALUES]) == Outcome.SKIPPED
 
     @rule(n=PROGRAMS, name=st.sampled_from(sorted(METRICS)))
     def refuse(self, n: int, name: str) -> None:
@@ -212,7 +217,7 @@ class Lives(RuleBasedStateMachine):
         self.record(n, name, VALUES[0])
         self.quiesce()
         self.programs[n].opt_out(name)
-        assert self.programs[n].record(name, VALUES[0]) == Outcome.SILENT
+        assert self.programs[n].record(name, VALUES[0]) == Outcome.SKIPPED
         with contextlib.suppress(FileError):  # it may be damaged
             contents = peek(self.folder)
             assert name not in {each.metric for each in contents.waiting}
@@ -228,7 +233,7 @@ class Lives(RuleBasedStateMachine):
             self.expected[key] += 1
 
     @rule(n=PROGRAMS, moods=st.lists(st.sampled_from(MOODS), max_size=2))
-    def flush(self, n: int, moods: list[Answer | None]) -> None:
+    def flush(self, n: int, moods: list[TransportResponse | None]) -> None:
         """Send what may go, to a collector that may have its moods; then the next run sends all."""
         self.collector.script = moods
         self.programs[n].flush(timeout=1.0)
@@ -238,7 +243,7 @@ class Lives(RuleBasedStateMachine):
             self.programs[n].flush(timeout=30.0)
             with contextlib.suppress(FileError):  # it may be damaged
                 assert {each.metric for each in peek(self.folder).waiting} <= set(SPANS_OF)
-            while self.programs[n].waiting():  # they follow one by one
+            while self.programs[n].queued_count():  # they follow one by one
                 self.pass_time(DAY)
                 assert self.programs[n].flush(timeout=30.0).reason is not FlushReason.FAILED
 
@@ -251,7 +256,7 @@ class Lives(RuleBasedStateMachine):
         """A clock that is set back reopens no interval that has had its report."""
         now, n_sent = self.clock.now, []
         for client in self.programs:
-            client.waiting()
+            client.queued_count()
         for _ in range(2):
             self.clock.now = now
             self.collector.left.clear()  # its intervals come again
@@ -417,7 +422,7 @@ class Lives(RuleBasedStateMachine):
             (own(self.folder) / name).write_bytes(b"")
         self.mend()
         assert all(
-            client.record(name, VALUES[0]) == Outcome.SILENT
+            client.record(name, VALUES[0]) == Outcome.SKIPPED
             for client in self.programs
             for name in METRICS
         )
@@ -425,7 +430,7 @@ class Lives(RuleBasedStateMachine):
     @invariant()
     def check_reserved(self) -> None:
         """What was reserved never becomes less, whatever happens; an unknown year is infinite."""
-        reserved = self.programs[0].spent().reserved
+        reserved = self.programs[0].privacy_spent().reserved
         for year, nats in self.reserved.items():
             assert reserved.get(year, 0.0) >= nats - 1e-9 or math.inf in reserved.values()
         self.reserved = {
@@ -437,7 +442,7 @@ class Lives(RuleBasedStateMachine):
     @invariant()
     def check_spent(self) -> None:
         """What answers can have cost was reserved before."""
-        spent = self.programs[0].spent()
+        spent = self.programs[0].privacy_spent()
         assert spent.nats <= sum(spent.reserved.values()) + 1e-9
 
     @invariant()
@@ -474,7 +479,10 @@ class Lives(RuleBasedStateMachine):
     def check_secrecy(self) -> None:
         """No value is in a file, in a line of the log or in what is shown; no secret in a spool."""
         client = self.programs[0]
-        said = self.log.said + f"{client!r} {client.spent()} {client.log()} {client.counters()}"
+        said = (
+            self.log.said
+            + f"{client!r} {client.privacy_spent()} {client.sent_uploads()} {client.event_counts()}"
+        )
         files = {path: path.read_bytes() for path in self.folder.rglob("*") if path.is_file()}
         written = b"".join(files.values()) + said.encode()
         assert not [value for value in VALUES if value.encode() in written]

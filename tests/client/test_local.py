@@ -16,11 +16,11 @@ events = []
 sys.addaudithook(lambda event, _: events.append(event) if event.startswith("socket") else None)
 with Client.open("device", registry="metrics.toml", consent=True) as client:
     assert client.record("page", "x")
-    assert client.waiting() == 1
+    assert client.queued_count() == 1
     flushed = client.flush()
     assert not flushed and flushed.reason is FlushReason.NO_COLLECTOR and flushed.waiting == 1
     assert "rappor-sender" not in [thread.name for thread in threading.enumerate()]
-    assert client.spent().nats > 0 and client.log() == []
+    assert client.privacy_spent().nats > 0 and client.sent_uploads() == []
 assert not events and "http.client" not in sys.modules, events
 """
 

@@ -56,7 +56,7 @@ class Quarter:
             self.clock.advance(days=day)
             self.client.flush()
             told.append(self.client.record("page", f"value of day {day}"))
-            self.client.waiting()
+            self.client.queued_count()
         return told
 
 
@@ -69,28 +69,32 @@ def quarter(request: pytest.FixtureRequest, home: Home) -> Quarter:
 def test_one_report_from_the_drawn_day_on(quarter: Quarter) -> None:
     """Nothing before it, one on it that leaves on the next day, and nothing after it."""
     told, day = quarter.live(range(DAYS)), quarter.drawn
-    assert told == [*[Outcome.SILENT] * day, Outcome.KEPT, *[Outcome.SILENT] * (DAYS - 1 - day)]
+    assert told == [
+        *[Outcome.SKIPPED] * day,
+        Outcome.RECORDED,
+        *[Outcome.SKIPPED] * (DAYS - 1 - day),
+    ]
     quarter.clock.set("2027-01-03T12:00:00")
     quarter.client.flush()
     assert len(quarter.transport.reports) == 1
-    assert quarter.client.spent().nats == pytest.approx(epsilon_1(ONCE), abs=1e-3)
+    assert quarter.client.privacy_spent().nats == pytest.approx(epsilon_1(ONCE), abs=1e-3)
 
 
 def test_who_comes_late_answers_on_the_first_day(quarter: Quarter) -> None:
     """From the drawn day on, the first day with an event is the one."""
     late = quarter.drawn + 1
-    assert quarter.live(range(late, late + 3)) == [Outcome.KEPT, *[Outcome.SILENT] * 2]
+    assert quarter.live(range(late, late + 3)) == [Outcome.RECORDED, *[Outcome.SKIPPED] * 2]
 
 
 def test_one_event_of_the_day_is_chosen(quarter: Quarter) -> None:
     """Others of that day take part in the choice; those of the next day do not."""
     day = quarter.drawn
-    assert quarter.live(range(day, day + 1)) == [Outcome.KEPT]
+    assert quarter.live(range(day, day + 1)) == [Outcome.RECORDED]
     quarter.clock.advance(hours=3)
-    assert quarter.client.record("page", "another") == Outcome.KEPT
+    assert quarter.client.record("page", "another") == Outcome.RECORDED
     quarter.clock.advance(days=1)
     quarter.client.flush()
-    assert quarter.client.record("page", "later") == Outcome.SILENT
+    assert quarter.client.record("page", "later") == Outcome.SKIPPED
 
 
 @pytest.mark.parametrize("of_the_day", [1, 2])
@@ -104,7 +108,7 @@ def test_what_is_stored_after_midnight_belongs_to_its_own_day(
     quarter.clock.advance(days=quarter.drawn)
     with locked(quarter.folder):
         for _ in range(of_the_day):
-            assert quarter.client.record("page", "own day") == Outcome.KEPT
+            assert quarter.client.record("page", "own day") == Outcome.RECORDED
     quarter.client.close()
     quarter.clock.advance(days=1)
     (held,) = peek(quarter.folder).held
@@ -112,7 +116,7 @@ def test_what_is_stored_after_midnight_belongs_to_its_own_day(
     for _ in range(of_the_next):
         other.record("page", "next day")
     other.flush()
-    assert other.record("page", "next day") == Outcome.SILENT
+    assert other.record("page", "next day") == Outcome.SKIPPED
     quarter.clock.advance(days=2)
     other.flush()
     assert len(quarter.transport.reports) == 1

@@ -74,5 +74,5 @@ def test_clock_that_no_calendar_holds_is_bounded(now: float, day: str, home: Hom
     for metric in metrics:
         client.record(metric.name, "x")
     client.flush(timeout=0.0)
-    assert client.spent() is not None
-    assert len(client.log()) == len(home.transport.bodies)
+    assert client.privacy_spent() is not None
+    assert len(client.sent_uploads()) == len(home.transport.bodies)

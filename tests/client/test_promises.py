@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 from devices import UNCAPPED, metric_of, peek, write_device
 from enumeration import histories_of
-from rappor_client import Client, Outcome, Policy
+from rappor_client import Client, ClientOptions, Outcome
 from rappor_client.testing import FixedClock
 from registries import registry_of
 
@@ -63,19 +63,19 @@ def lead(folder: Path, metric: Metric, values: Sequence[object], days: Sequence[
         folder,
         registry=registry_of(metric),
         consent=True,
-        policy=Policy(clock=clock, caps=UNCAPPED),
+        options=ClientOptions(clock=clock, budget_cap=UNCAPPED),
     )
     steps: list[Step] = []
     for value, day in zip(values, days, strict=True):
         clock.set(f"{day}T12:00:00")
-        assert client.record(metric.name, value) == Outcome.KEPT
-        assert client.waiting() == len(steps) + 1
+        assert client.record(metric.name, value) == Outcome.RECORDED
+        assert client.queued_count() == len(steps) + 1
         epoch = metric.epoch_at(datetime.date.fromisoformat(day))
         (scope,) = [each for each in peek(folder).scopes if each.epoch == epoch]
         steps.append(step_of(scope.permanent, epoch, secret, metric, values))
     counts = [steps.count(step) for step in dict.fromkeys(steps)]
     nats = sum(epsilon_n(metric.params, n) for n in counts)
-    assert nats <= client.spent().nats + 1e-9
+    assert nats <= client.privacy_spent().nats + 1e-9
     client.close()
     return Led(steps, nats)
 

@@ -25,7 +25,7 @@ background.background_sender_waits_a_random_time_first
 failures.each_kind_is_logged_once_a_minute_and_counted_always
     logged, at most one line a minute for each kind of failure
 failures.cap_for_life_never_raises_the_registrys_total
-    `Caps` can only lower the total.
+    `BudgetCap` can only lower the total.
 failures.programs_with_different_registries_share_one_budget
     Programs with different registries that share a folder share its budget.
 flush.next_run_sends_what_the_first_one_could_not

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 from devices import BALANCED, BOOLEAN, Home, metric_of, peek, senders
 from forks import in_child
-from rappor_client import Client, Outcome, Reason, SpoolLimits
+from rappor_client import Client, Outcome, QueueLimits, SkipReason
 from rappor_client.testing import MemoryTransport, constant_coins
 from registries import registry_of
 
 from rappor import Params
-from rappor.ground.errors import MetricError, ParamsError, ReportError
+from rappor.base.errors import MetricError, ParamsError, ReportError
 
 NOISE: dict[str, Any] = {"f": 0.5, "p": 0.25, "q": 0.75}
 ONEHOT = Params(k=3, encoding="onehot", categories=("a", "b", "c"), **NOISE)
@@ -44,9 +44,9 @@ def test_values_of_its_kind_are_recorded_and_others_are_errors_at_the_call(
     for value in wrong:
         with pytest.raises(ReportError):
             client.record("page", value)
-    assert (client.waiting(), client.spent().nats) == (0, 0)
+    assert (client.queued_count(), client.privacy_spent().nats) == (0, 0)
     for value in right:
-        assert client.record("page", value) == Outcome.KEPT
+        assert client.record("page", value) == Outcome.RECORDED
     assert client.flush()
     sent = [(report.params, len(report.bits)) for report in home.transport.reports]
     assert sent == [(params.fingerprint, params.n_bytes)] * len(right)
@@ -63,17 +63,17 @@ def test_unknown_metric_is_an_error_at_the_call(name: Any, home: Home) -> None:
 def test_expired_metric_is_not_recorded(home: Home) -> None:
     """Its last day counts, the day after does not."""
     client = home.open(metric_of(expires=datetime.date(2026, 11, 18)))
-    assert client.record("page", "x") == Outcome.KEPT
+    assert client.record("page", "x") == Outcome.RECORDED
     home.clock.set("2026-11-18T23:59:59")
-    assert client.record("page", "x") == Outcome.KEPT
+    assert client.record("page", "x") == Outcome.RECORDED
     home.clock.set("2026-11-19T00:00:00")
-    assert client.record("page", "x") == Outcome.SILENT
-    assert client.waiting() == 2
+    assert client.record("page", "x") == Outcome.SKIPPED
+    assert client.queued_count() == 2
 
 
 def test_hundred_threads_record_at_once(home: Home) -> None:
     """Every value is kept once and charged once."""
-    client = home.open(metric_of(), limits=SpoolLimits(reports=10_000))
+    client = home.open(metric_of(), queue_limits=QueueLimits(reports=10_000))
     outcomes: list[Outcome] = []
     start = threading.Barrier(100)
 
@@ -86,9 +86,9 @@ def test_hundred_threads_record_at_once(home: Home) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert Counter(outcomes) == {Outcome.KEPT: 500}
-    assert client.waiting() == 500
-    assert client.spent().metrics["page"].scopes == 1
+    assert Counter(outcomes) == {Outcome.RECORDED: 500}
+    assert client.queued_count() == 500
+    assert client.privacy_spent().metrics["page"].scopes == 1
 
 
 def handles(folder: Path) -> list[str]:
@@ -104,7 +104,7 @@ def test_fork_shares_no_handle_no_thread_and_no_randomness(home: Home) -> None:
     later = 1e9  # the sender's first step is a random part of it away
     client = home.open(collector=home.transport, background=True, max_delay=later)
     client.record("page", "x")
-    assert client.waiting() == 1
+    assert client.queued_count() == 1
     assert len(senders()) == 1
     assert handles(home.folder)
 
@@ -112,14 +112,14 @@ def test_fork_shares_no_handle_no_thread_and_no_randomness(home: Home) -> None:
         assert not handles(home.folder)
         assert not senders()
         assert all(client.record("page", "x") for _ in range(20))
-        assert client.waiting() == 21
+        assert client.queued_count() == 21
         assert len(senders()) == 1
 
     assert in_child(go_on) == 0
     for _ in range(20):  # after the child: whoever waits for its lock may only queue a report
         assert client.record("page", "x")
-    assert client.waiting() == 41
-    assert client.spent().metrics["page"].scopes == 1
+    assert client.queued_count() == 41
+    assert client.privacy_spent().metrics["page"].scopes == 1
     bits = {report.bits for report in peek(home.folder).waiting}
     assert len(bits) == 41  # of 128 fresh coins each: two are equal with probability below 2^-60
 
@@ -139,18 +139,18 @@ def test_one_report_leaves_an_interval(interval: str, within: str, after: str, h
     metric = metric_of(interval=interval)
     client = home.open(metric, collector=home.transport)
     for value in "abcde":
-        assert client.record("page", value) == Outcome.KEPT
+        assert client.record("page", value) == Outcome.RECORDED
     home.clock.set(within)
-    assert client.record("page", "f") == Outcome.KEPT
+    assert client.record("page", "f") == Outcome.RECORDED
     assert client.flush()
     assert home.transport.reports == []
-    assert client.spent().nats == 0
+    assert client.privacy_spent().nats == 0
     client.close()
     home.clock.set(after)
     again = home.open(metric, collector=home.transport)  # after a restart
     assert again.flush()
     assert len(home.transport.reports) == 1
-    assert again.spent().metrics["page"].scopes == 1
+    assert again.privacy_spent().metrics["page"].scopes == 1
     assert again.flush()
     assert len(home.transport.reports) == 1
 
@@ -168,11 +168,11 @@ def test_consent_is_asked_and_not_assumed(tmp_path: Path) -> None:
 def test_without_consent_nothing_is_computed_stored_or_sent(home: Home) -> None:
     """Not even the folder is created, and a value of the wrong kind is not looked at."""
     client = home.open(consent=False, collector=home.transport)
-    assert client.record("page", object()) == Outcome.SILENT
+    assert client.record("page", object()) == Outcome.SKIPPED
     assert client.flush()
-    assert client.spent().nats == 0
-    assert client.log() == []
-    assert client.counters() == {}
+    assert client.privacy_spent().nats == 0
+    assert client.sent_uploads() == []
+    assert client.event_counts() == {}
     assert home.transport.bodies == []
     assert not (home.folder).exists()
 
@@ -183,7 +183,7 @@ def test_withdrawal_elsewhere_is_noticed_by_the_writer(home: Home) -> None:
     assert home.open().withdraw()
     while client.record("page", "a"):
         time.sleep(0.001)
-    assert client.record("page", "a").reason is Reason.NO_CONSENT
+    assert client.record("page", "a").reason is SkipReason.NO_CONSENT
 
 
 def test_opting_out_of_a_metric_drops_what_waits_of_it(home: Home) -> None:
@@ -197,15 +197,15 @@ def test_opting_out_of_a_metric_drops_what_waits_of_it(home: Home) -> None:
         assert not client.flush(timeout=2.0)  # an upload with it is pending now
     for name in ("one", "two", "three"):
         client.record(name, "x")
-    assert client.waiting() == 4
+    assert client.queued_count() == 4
     for name in ("one", "three"):
         client.opt_out(name)
-        assert client.record(name, "x") == Outcome.SILENT
-    assert client.waiting() == 2
+        assert client.record(name, "x") == Outcome.SKIPPED
+    assert client.queued_count() == 2
     home.clock.advance(days=2)
     assert client.flush()
     assert {report.metric for report in transport.reports} == {"two", "four"}
-    assert client.counters() == {"accepted": 2, "opted_out": 2, "recorded": 4}
+    assert client.event_counts() == {"accepted": 2, "opted_out": 2, "recorded": 4}
     with pytest.raises(MetricError):
         client.opt_out("five")
 
@@ -215,11 +215,11 @@ def test_opting_out_at_opening(home: Home) -> None:
     with home.open(metric_of("old")) as client:
         client.record("old", "x")
     with home.open(metric_of("new"), opted_out={"old"}) as client:
-        assert client.record("new", "x") == Outcome.KEPT
-        assert client.counters() == {"opted_out": 1, "recorded": 2}
+        assert client.record("new", "x") == Outcome.RECORDED
+        assert client.event_counts() == {"opted_out": 1, "recorded": 2}
     client = home.open(metric_of("old"), metric_of("new"), opted_out={"old"})
-    assert client.record("old", "x") == Outcome.SILENT
-    assert client.record("new", "x") == Outcome.KEPT
+    assert client.record("old", "x") == Outcome.SKIPPED
+    assert client.record("new", "x") == Outcome.RECORDED
 
 
 def test_a_refused_name_that_no_metric_has_is_logged_once(
@@ -249,11 +249,17 @@ MISTAKES: list[tuple[str, dict[str, Any]]] = [
         for each in ("version", {"version": 2}, [("version", "2")])
     ),
     *(
-        ("key must be absent without the address", {"key": "sesame", "collector": each})
+        (
+            "upload_key must be absent without the address",
+            {"upload_key": "sesame", "collector": each},
+        )
         for each in (None, MemoryTransport())
     ),
     *(
-        ("key must be printable ASCII without spaces", {"key": each, "collector": ADDRESS})
+        (
+            "upload_key must be printable ASCII without spaces",
+            {"upload_key": each, "collector": ADDRESS},
+        )
         for each in ("", "two words", "line\n", "k\u00e9y")
     ),
 ]

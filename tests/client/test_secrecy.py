@@ -23,7 +23,7 @@ from devices import (
     spool_of,
 )
 from devices import own as own_folder
-from rappor_client import Caps
+from rappor_client import BudgetCap
 from rappor_client.budget.prepared import prepare
 from rappor_client.folder import copies
 from rappor_client.folder.spool import add
@@ -86,8 +86,8 @@ def lead_through_everything(open_client: Opener, clock: FixedClock, folder: Path
     """Record, send, fail, refuse, restart; return what exceptions and representations said."""
     said: list[str] = []
     transport = MemoryTransport([None])
-    for caps in (UNCAPPED, Caps(total=0.1)):
-        client = open_client(*METRICS, collector=transport, caps=caps)
+    for caps in (UNCAPPED, BudgetCap(total=0.1)):
+        client = open_client(*METRICS, collector=transport, budget_cap=caps)
         for value in VALUES:
             said += [repr(client.record(metric.name, value)) for metric in METRICS]
             if caps != UNCAPPED:
@@ -99,12 +99,22 @@ def lead_through_everything(open_client: Opener, clock: FixedClock, folder: Path
         said += [str(client.flush(timeout=0.0)), repr(peek(folder))]
         clock.advance(days=40)
         said += [repr(client.flush())]
-        said += [repr(client), str(client.spent()), repr(client.spent()), repr(client.counters())]
+        said += [
+            repr(client),
+            str(client.privacy_spent()),
+            repr(client.privacy_spent()),
+            repr(client.event_counts()),
+        ]
         writer = client._writer
         assert writer is not None
         identity = writer.identity
         secret = secret_of(folder)
-        said += [repr(client.log()), repr(identity), repr(identity.state), repr(peek(folder))]
+        said += [
+            repr(client.sent_uploads()),
+            repr(identity),
+            repr(identity.state),
+            repr(peek(folder)),
+        ]
         said += [repr(identity.state.to_text()), repr(copies.read(identity.folder))]
         prepared = prepare(secret, METRICS[0], VALUES[0], epoch="", coins=system_coins)
         said += [repr(prepared), repr(prepared.report)]
@@ -128,7 +138,7 @@ def test_the_search_finds_what_is_there(home: Home) -> None:
     client = home.open(*METRICS)
     client.record("plain", VALUES[0])
     secret = secret_of(home.folder)
-    assert client.waiting() == 1
+    assert client.queued_count() == 1
     assert secret.hex().encode() in (own_folder(home.folder) / "state.1").read_bytes()
     own = cohort(secret, "plain", "", WIDE)
     bits = encoder(WIDE).encode(VALUES[0], own)
@@ -144,10 +154,10 @@ def test_tracebacks_of_a_failing_disk_show_no_value(
     """Nor do the errors that are caught inside."""
     client = home.open(*METRICS)
     client.record("plain", VALUES[0])
-    assert client.waiting() == 1
+    assert client.queued_count() == 1
     with refusing_disk(home.folder):
         client.record("plain", VALUES[0])
-        client.waiting()
+        client.queued_count()
         with (
             pytest.raises(sqlite3.Error) as caught,
             Store(spool_of(home.folder)).transaction() as db,

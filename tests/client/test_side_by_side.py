@@ -179,4 +179,4 @@ def test_many_that_start_together_wait_for_the_first_alone(tmp_path: Path) -> No
         begin(folder, {})
         for other in others:
             other.join()
-    assert [client.disabled for client in opened] == [""] * 4
+    assert [client.disabled_reason for client in opened] == [""] * 4

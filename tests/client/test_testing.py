@@ -10,7 +10,7 @@ import rappor_client.testing
 from devices import Home, metric_of
 from places import ROOT
 from programs import run_python
-from rappor_client import Answer, FlushReason, UploadError
+from rappor_client import FlushReason, TransportResponse, UploadError
 from rappor_client.testing import FixedClock, FixedCoins, MemoryTransport, constant_coins, peek
 from registries import registry_of, toml_of
 
@@ -19,7 +19,7 @@ ACCEPTED = b'{"reports":[{"status":"accepted"}]}'
 
 def test_transport_follows_its_script_and_then_accepts(home: Home) -> None:
     """None fails, an Answer answers, and a repeated id is counted once."""
-    transport = MemoryTransport([None, Answer(status=503)])
+    transport = MemoryTransport([None, TransportResponse(status=503)])
     body = b'{"v":1,"id":"a","reports":[{"metric":"m","params":"p","cohort":1,"bits":"AA"}]}'
     with pytest.raises(UploadError):
         transport.send(body, timeout=1)
@@ -43,7 +43,7 @@ def test_fixed_coins_repeat_by_seed() -> None:
 def test_peek_shows_what_a_folder_holds(home: Home) -> None:
     """Reports waiting, pending, held and sent; the ledger, the latch and the counters."""
     metrics = (metric_of(epoch="month"), metric_of("slow", interval="day"))
-    transport = MemoryTransport([Answer(status=200, body=ACCEPTED), None])
+    transport = MemoryTransport([TransportResponse(status=200, body=ACCEPTED), None])
     client = home.open(*metrics, collector=transport, coins=constant_coins(2**32 - 1))
     for name in ("page", "slow", "page", "page"):
         client.record(name, "x")
@@ -59,10 +59,10 @@ def test_peek_shows_what_a_folder_holds(home: Home) -> None:
     assert contents.held[0].ends == FixedClock("2026-11-19")()
     (scope,) = contents.scopes
     assert (scope.metric, scope.epoch) == ("page", "2026-11")
-    assert contents.spent == client.spent()
+    assert contents.spent == client.privacy_spent()
     assert scope.price == contents.spent.nats
-    assert list(contents.sent) == client.log()
-    assert contents.counters == client.counters() == {"accepted": 1, "recorded": 3}
+    assert list(contents.sent) == client.sent_uploads()
+    assert contents.counters == client.event_counts() == {"accepted": 1, "recorded": 3}
 
 
 def test_peek_at_nothing_is_empty_and_leaves_nothing(tmp_path: Path) -> None:

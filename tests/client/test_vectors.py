@@ -47,7 +47,7 @@ def test_client_sends_what_the_vectors_say(number: int, tmp_path: Path) -> None:
         clock=FixedClock(day),
         coins=partial(make_vectors.coins, bytes.fromhex(row["coins_seed"])),
     ) as client:
-        assert client.record(row["metric"], row["value"]) == Outcome.KEPT
+        assert client.record(row["metric"], row["value"]) == Outcome.RECORDED
         assert client.flush()
     (report,) = transport.reports
     assert report.cohort == row["cohort"]

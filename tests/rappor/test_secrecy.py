@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rappor.base.errors import RapporError, ReportError
 from rappor.encode import encode_value
-from rappor.ground.errors import RapporError, ReportError
 from rappor.protocol.encodings import encoder, parse_value
 from rappor.protocol.normalizers import NORMALIZERS, normalize
 from rappor.protocol.params import Params

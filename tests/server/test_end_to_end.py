@@ -15,7 +15,7 @@ from collectors import LOUD, UNBOUNDED, entry, make_token, serving, serving_file
 from programs import CLIENT, run_python
 from scipy import stats
 
-from rappor import Collector, Params, by_segment, decode
+from rappor import CollectorClient, Params, compare_segments, decode
 from rappor.simulation.population import english_words
 
 N_DEVICES = 1000
@@ -110,7 +110,7 @@ def test_what_devices_tell_is_counted_apart(tmp_path: Path) -> None:
         wrong = send(running.url, registry, "theme", "light", "--segment", "version", code=2)
         assert "NAME=VALUE" in wrong.stderr
         running.count()
-        collector = Collector(running.admin_url, make_token(running.database, "theme"))
+        collector = CollectorClient(running.admin_url, make_token(running.database, "theme"))
         whole = collector.counts("theme")
         apart = collector.counts("theme", segments=True)
     assert {each.params.segment: each.n_reports for each in apart.collections} == {
@@ -121,5 +121,5 @@ def test_what_devices_tell_is_counted_apart(tmp_path: Path) -> None:
     (together,) = whole.collections
     assert (together.n_reports, together.params.segment) == (7, ())
     assert decode(whole.collections).reports == 7
-    found = by_segment(apart.collections)
+    found = compare_segments(apart.collections)
     assert json.loads(found.to_json())["samples"][0]["segment"] == {"version": "1"}

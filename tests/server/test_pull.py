@@ -1,4 +1,4 @@
-"""The whole way from a collector to an analyst: `rappor.Collector` and `rappor pull`."""
+"""The whole way from a collector to an analyst: `rappor.CollectorClient` and `rappor pull`."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from collectors import Running, commit, make_token, report_of, serving_file, upl
 from programs import run_python
 from rappor_server.storage.database import opened
 
-from rappor import Collector, Counts, decode
+from rappor import CollectorClient, Counts, decode
+from rappor.base.errors import CollectorError
 from rappor.counts.released import Released
-from rappor.ground.errors import CollectorError
 
 DAYS = tuple(datetime.date(2026, 11, day) for day in (2, 3, 9))
 
@@ -38,7 +38,7 @@ def token(running: Running) -> str:
 @pytest.mark.slow
 def test_counts_metrics_and_estimates_are_read(running: Running, token: str) -> None:
     """By day and by week, with the same sums; days decode as the collector decodes them."""
-    collector = Collector(running.admin_url, token)
+    collector = CollectorClient(running.admin_url, token)
     by_day = collector.counts("page", DAYS[0], DAYS[-1], by="day")
     by_week = collector.counts("page", DAYS[0], DAYS[-1], by="week")
     whole = collector.counts("page")
@@ -60,14 +60,14 @@ def test_counts_metrics_and_estimates_are_read(running: Running, token: str) -> 
 
 def test_a_refusal_is_the_collectors_sentence(running: Running, token: str) -> None:
     """A metric that the token does not allow, days in the wrong order, a wrong token."""
-    collector = Collector(running.admin_url, token)
+    collector = CollectorClient(running.admin_url, token)
     with pytest.raises(CollectorError, match="the token does not allow this metric") as caught:
         collector.counts("sound")
     assert caught.value.status == 403
     with pytest.raises(CollectorError, match="from must be a day no later than to"):
         collector.counts("page", DAYS[1], DAYS[0])
     with pytest.raises(CollectorError, match="neither expired nor revoked"):
-        Collector(running.admin_url, "nobody").metrics()
+        CollectorClient(running.admin_url, "nobody").metrics()
 
 
 def pull(

@@ -438,7 +438,7 @@ def put(engine: Engine, counts: Counts, day: datetime.date) -> None:
     kind = (counts.metric, params.fingerprint, day)
     rows = [
         (*kind, cohort, each.reports, each.to_bytes())
-        for cohort, each in enumerate(map(Tally, counts.reports.tolist(), counts.ones))
+        for cohort, each in enumerate(map(Tally, counts.cohort_reports.tolist(), counts.bit_counts))
     ]
     with writing(engine) as db:
         insert_rows(db, schema.params, [(params.fingerprint, params.to_json())])

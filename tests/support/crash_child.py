@@ -22,7 +22,7 @@ import time
 from collections.abc import Sequence
 
 from devices import metric_of
-from rappor_client import Client, Policy, SpoolLimits
+from rappor_client import Client, ClientOptions, QueueLimits
 
 from rappor import Params, Registry
 from rappor.registry.budget import reserve
@@ -69,8 +69,8 @@ def main(folder: str, collector: str, process: int, started: float) -> None:
         registry=REGISTRY,
         collector=collector,
         consent=True,
-        policy=Policy(
-            limits=SpoolLimits(reports=100),
+        options=ClientOptions(
+            queue_limits=QueueLimits(reports=100),
             max_delay=5.0,
             clock=lambda: fast_clock(started) + off[0],
             coins=coins,

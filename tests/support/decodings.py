@@ -57,7 +57,7 @@ def covered(estimates: Estimates, truth: NDArray[np.float64]) -> NDArray[np.bool
 
 
 def standardised_errors(estimates: Estimates, population: Population) -> NDArray[np.float64]:
-    errors = estimates.proportion - truth_of(estimates, population)
+    errors = estimates.share - truth_of(estimates, population)
     return np.asarray(errors / estimates.std_error)
 
 

@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 from devices import UNCAPPED
-from rappor_client import Client, Outcome, Policy
+from rappor_client import Client, ClientOptions, Outcome
 from rappor_client.network.http_transport import HttpTransport
 
 from rappor import Registry
@@ -32,11 +32,11 @@ def main(registry_path: str, url: str) -> None:
                 registry=registry,
                 collector=transport,
                 consent=True,
-                policy=Policy(caps=UNCAPPED, max_delay=3600.0),
+                options=ClientOptions(budget_cap=UNCAPPED, max_delay=3600.0),
             )
-            assert client.record("word", line.rstrip("\n")) == Outcome.KEPT
+            assert client.record("word", line.rstrip("\n")) == Outcome.RECORDED
             assert client.flush(timeout=30.0)
-            assert client.counters() == {"accepted": 1, "recorded": 1}
+            assert client.event_counts() == {"accepted": 1, "recorded": 1}
             client.close()
     sys.stdout.write("delivered")
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import registries
-from rappor_client import Caps, Client, Policy, testing
+from rappor_client import BudgetCap, Client, ClientOptions, testing
 from rappor_client.budget import remainder
 from rappor_client.budget.identity import read_state
 from rappor_client.budget.state import State
@@ -28,7 +28,7 @@ from rappor import Metric, Params
 from rappor.protocol.encodings import encoder
 from rappor.protocol.randomizer import cohort, permanent
 
-UNCAPPED = Caps()
+UNCAPPED = BudgetCap()
 BALANCED = dataclasses.replace(Params.profile("balanced"), m=1)
 """In one cohort the same values share their bits in every run; in many, now and then others."""
 BOOLEAN = Params(k=1, encoding="boolean", f=0.5, p=0.25, q=0.75)
@@ -38,7 +38,7 @@ CLEAR = Params(k=128, h=4, m=64, f=0.5, p=0.0, q=1.0)
 """Reports that show the permanent response itself, of values that do not collide."""
 
 Opener = Callable[..., Client]
-"""(*metrics, folder=..., **settings of Client.open and Policy) -> a client on a test's folder."""
+"""(*metrics, folder=..., **settings of Client.open and ClientOptions) -> an open client."""
 
 
 def metric_of(name: str = "page", params: Params = BALANCED, **fields: Any) -> Metric:
@@ -52,21 +52,23 @@ OF_OPEN = frozenset({"consent", "collector", "opted_out"})
 
 
 def open_device(folder: Path, *metrics: Metric, **chosen: Any) -> Client:
-    """Open a device; what is chosen are settings of Client.open and Policy, or a registry.
+    """Open a device; what is chosen are settings of Client.open and ClientOptions, or a registry.
 
-    Unless told, it has consent, no caps and no background sender, and mistakes raise.
+    Unless told, it has consent, no budget cap and no background sender, and mistakes raise.
     """
     settings: dict[str, Any] = {"consent": True} | {
         name: chosen.pop(name) for name in OF_OPEN & chosen.keys()
     }
     habits: dict[str, Any] = {
-        "caps": UNCAPPED,
+        "budget_cap": UNCAPPED,
         "max_delay": 3600.0,
         "background": False,
-        "strict": True,
+        "raise_errors": True,
     }
     registry = chosen.pop("registry", None) or registry_of(*(metrics or [metric_of()]))
-    client = Client.open(folder, registry=registry, **settings, policy=Policy(**habits | chosen))
+    client = Client.open(
+        folder, registry=registry, **settings, options=ClientOptions(**habits | chosen)
+    )
     _OPEN.add(client)
     return client
 
@@ -104,7 +106,7 @@ def senders() -> set[threading.Thread]:
 def peek(folder: Path) -> Contents:
     """Return what a folder holds, after all clients have written what they have in memory."""
     for client in list(_OPEN):
-        client.waiting()
+        client.queued_count()
     return testing.peek(folder)
 
 

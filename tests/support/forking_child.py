@@ -19,7 +19,7 @@ import threading
 import warnings
 
 from devices import UNCAPPED, metric_of
-from rappor_client import Client, Policy, SpoolLimits
+from rappor_client import Client, ClientOptions, QueueLimits
 from rappor_client.testing import MemoryTransport
 from registries import registry_of
 
@@ -50,8 +50,11 @@ def main(folder: str, rounds: int, way: str) -> None:
         registry=registry_of(metric_of(durable=True)),
         collector=MemoryTransport(),
         consent=True,
-        policy=Policy(
-            caps=UNCAPPED, limits=SpoolLimits(reports=100_000), max_delay=3600.0, strict=True
+        options=ClientOptions(
+            budget_cap=UNCAPPED,
+            queue_limits=QueueLimits(reports=100_000),
+            max_delay=3600.0,
+            raise_errors=True,
         ),
     )
     is_over = threading.Event()
@@ -66,7 +69,7 @@ def main(folder: str, rounds: int, way: str) -> None:
         client._failures.note(OSError())
         record_for_sure(client)
         check_categories()
-        os._exit(0 if client.counters()["recorded"] else 1)
+        os._exit(0 if client.event_counts()["recorded"] else 1)
 
     def fork_once() -> int | None:
         if way == "multiprocessing":
@@ -96,7 +99,7 @@ def main(folder: str, rounds: int, way: str) -> None:
     is_over.set()
     recorder.join()
     assert not failed, failed
-    sys.stdout.write(str(client.waiting()))
+    sys.stdout.write(str(client.queued_count()))
     client.close()
 
 

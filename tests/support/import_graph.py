@@ -9,7 +9,7 @@ from typing import Final
 
 from places import ROOT
 
-from rappor.ground.lazy_exports import read_stub
+from rappor.base.lazy_exports import read_stub
 
 PACKAGES: Final = {
     "rappor": ROOT / "rappor",
@@ -20,7 +20,7 @@ PACKAGES: Final = {
 
 @cache
 def modules() -> dict[str, Path]:
-    """Return every module of the three packages by its dotted name; examples are none."""
+    """Return every module of the three packages by its dotted name; without the examples."""
     found = {}
     for package, folder in PACKAGES.items():
         for path in set(folder.rglob("*.py")) - set((folder / "examples").rglob("*.py")):
@@ -31,19 +31,19 @@ def modules() -> dict[str, Path]:
 
 
 @cache
-def door_of(package: str) -> dict[str, str]:
-    """Return the home of each name behind a package's lazy door; empty if it has none."""
+def public_names_of(package: str) -> dict[str, str]:
+    """Return the module of each name that a package exports lazily; empty without a stub."""
     stub = modules()[package].with_suffix(".pyi")
     return read_stub(package) if stub.exists() else {}
 
 
-def wing(module: str) -> str:
+def package_of(module: str) -> str:
     """Return the folder of the first level, or the file beside the folders, that a module is in.
 
-    A module of the device or of the collector is in the wing of its package.
+    A module of the device or of the collector belongs to its top-level package.
     """
     package, _, rest = module.partition(".")
-    return rest.partition(".")[0] or "door" if package == "rappor" else package
+    return rest.partition(".")[0] or "api" if package == "rappor" else package
 
 
 @cache
@@ -59,7 +59,7 @@ def imports_of(name: str) -> frozenset[str]:
         elif isinstance(node, ast.Attribute):
             package, _, attribute = ast.unparse(node).rpartition(".")
             found |= (
-                {door_of(package)[attribute]} & set(modules())
+                {public_names_of(package)[attribute]} & set(modules())
                 if _is_behind(package, attribute)
                 else set()
             )
@@ -70,11 +70,11 @@ def _home(module: str, name: str) -> str:
     """Return the module that `from module import name` loads."""
     if f"{module}.{name}" in modules():
         return f"{module}.{name}"
-    return door_of(module)[name] if _is_behind(module, name) else module
+    return public_names_of(module)[name] if _is_behind(module, name) else module
 
 
 def _is_behind(package: str, name: str) -> bool:
-    return package in modules() and name in door_of(package)
+    return package in modules() and name in public_names_of(package)
 
 
 def project_imports(name: str) -> set[str]:
@@ -99,10 +99,10 @@ def reachable(name: str) -> set[str]:
     return seen
 
 
-def wings_of(wings: set[str]) -> dict[str, set[str]]:
-    """Return, for every module of these wings, the wings that it imports."""
+def imports_by_module(packages: set[str]) -> dict[str, set[str]]:
+    """Return, for every module of these packages, the packages that it imports."""
     return {
-        name: {wing(target) for target in project_imports(name)} - {wing(name)}
+        name: {package_of(target) for target in project_imports(name)} - {package_of(name)}
         for name in modules()
-        if wing(name) in wings
+        if package_of(name) in packages
     }

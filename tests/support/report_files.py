@@ -108,7 +108,7 @@ def counts_by_hand(rows: list[Row]) -> dict[tuple[str, ...], Counts]:
 def bare(counts: dict[tuple[str, ...], Counts]) -> dict[tuple[str, ...], Counts]:
     """Return counts without what they know of devices."""
     return {
-        key: Counts(each.params, each.ones, each.reports, each.metric)
+        key: Counts(each.params, each.bit_counts, each.cohort_reports, each.metric)
         for key, each in counts.items()
     }
 

@@ -45,7 +45,7 @@ export class Preparation {
   skipReason(device, metric, day) {
     const decisions = this.#decisions.get(keyOf(metric, day));
     if (!decisions || hasReported(device, metric.name, day)) return undefined;
-    if (decisions.sample >= metric.sample) return "sample";
+    if (decisions.sample >= metric.sampling_rate) return "sample";
     const { first, end } = rulesOn(metric, day);
     const until = (/** @type {string} */ last) => afterDay(last) - afterDay(first) + DAY;
     const isEarly = until(day) * ONE <= until(end) * decisions.day;
@@ -71,7 +71,7 @@ export class Preparation {
     const { params } = part || metric;
     const scope = scopeName(metric.name, epoch, params);
     const cohort = await cohortOf(this.#secret, scope, params);
-    const sample = metric.sample < ONE ? await coin("sample", base) : 0;
+    const sample = metric.sampling_rate < ONE ? await coin("sample", base) : 0;
     const dayCoin = metric.interval === "epoch" ? await coin("day", scope) : 0;
     const decisions = { params, scope, cohort, sample, day: dayCoin };
     this.#decisions.set(keyOf(metric, day), decisions);

@@ -32,7 +32,7 @@ from rappor.registry.metric import epochs_at
 from rappor_client.budget.prepared import Prepared
 from rappor_client.budget.scopes import Answer, Scope, answer
 from rappor_client.budget.state import State
-from rappor_client.budget.terms import Terms
+from rappor_client.budget.terms import MetricRules
 from rappor_client.folder import spool
 from rappor_client.folder.counters import count, keep_params, kept_params, read_state, write_state
 from rappor_client.periods import after_day, day_of, interval_end, interval_seconds, is_far_ahead
@@ -66,10 +66,10 @@ class Held(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Offered:
+class AdmissionRequest:
     """A report that an event leads to, as it was drawn, with the id of its upload."""
 
-    terms: Terms
+    terms: MetricRules
     prepared: Prepared = field(repr=False)
     upload_id: str
 
@@ -91,7 +91,7 @@ class Offered:
             permanent=permanent,
             report=Report(metric=metric, params=fingerprint, cohort=cohort, bits=bits),
         )
-        return cls(terms=Terms.from_json(terms), prepared=prepared, upload_id=upload_id)
+        return cls(terms=MetricRules.from_json(terms), prepared=prepared, upload_id=upload_id)
 
 
 class _Interval(NamedTuple):
@@ -121,7 +121,7 @@ class Admission:
         self._finished: list[_Finished] = []
         self._over: set[tuple[str, str, float]] = set()
 
-    def offer(self, offered: Offered, *, tag: int, moment: Moment) -> bool:
+    def offer(self, offered: AdmissionRequest, *, tag: int, moment: Moment) -> bool:
         """Enter the report of an event; false if it may not enter.
 
         It goes at once, or into the choice of its interval.
@@ -152,7 +152,7 @@ class Admission:
             if (name, epoch, ends) in self._over or (moment.at < ends and not is_ahead):
                 continue
             self._over.add((name, epoch, ends))
-            held = Offered.from_text(self._db, name, epoch, text)
+            held = AdmissionRequest.from_text(self._db, name, epoch, text)
             found = self._answer(held.terms, held.prepared)
             if not self._may_answer(found.scope, ends, tag + _SIGNED):
                 continue
@@ -177,7 +177,7 @@ class Admission:
             action = "DELETE FROM held" if db.execute(later, key).fetchone() else _EMPTY
             db.execute(f"{action} WHERE metric = ? AND epoch = ? AND ends = ?", key)
 
-    def _answer(self, terms: Terms, prepared: Prepared) -> Answer:
+    def _answer(self, terms: MetricRules, prepared: Prepared) -> Answer:
         return answer(self.state.scopes, terms, prepared, self._coins)
 
     def _is_memoized(self, scope: Scope) -> bool:
@@ -234,7 +234,7 @@ class Admission:
             for epoch, ends, seconds in rows
         )
 
-    def _hold(self, offered: Offered, found: Answer, interval: _Interval) -> None:
+    def _hold(self, offered: AdmissionRequest, found: Answer, interval: _Interval) -> None:
         """Hold an event's report as it was drawn, or as its scope repeats it."""
         is_of_other = found.scope.epoch != offered.prepared.epoch
         if is_of_other or self._is_memoized(found.scope):
@@ -246,7 +246,9 @@ class Admission:
         tag = interval.tag - _SIGNED
         self._write(offered, found.scope.epoch, interval.ends, interval.seconds, tag)
 
-    def _write(self, offered: Offered, epoch: str, ends: float, seconds: float, tag: int) -> None:
+    def _write(
+        self, offered: AdmissionRequest, epoch: str, ends: float, seconds: float, tag: int
+    ) -> None:
         prepared = offered.prepared
         keep_params(self._db, prepared.report.params, prepared.params)
         row = (prepared.report.metric, epoch, ends, seconds, tag, offered.to_text())
@@ -284,7 +286,7 @@ def held(db: sqlite3.Connection) -> list[Held]:
     query = "SELECT * FROM held WHERE report IS NOT NULL ORDER BY metric, ends"
     found = []
     for name, epoch, ends, _, _, text in db.execute(query).fetchall():
-        offered = Offered.from_text(db, name, epoch, text)
+        offered = AdmissionRequest.from_text(db, name, epoch, text)
         upload = Upload(id=offered.upload_id, reports=(offered.prepared.report,))
         found.append(Held(name, ends, upload.to_json()))
     return found
@@ -296,8 +298,8 @@ def next_end(db: sqlite3.Connection) -> float | None:
     return None if ends is None else float(ends)
 
 
-def _drawn_again(offered: Offered, report: Prepared) -> Offered:
+def _drawn_again(offered: AdmissionRequest, report: Prepared) -> AdmissionRequest:
     """Return the same with another report, and its id with it; with its own, the very same."""
     if report is offered.prepared:
         return offered
-    return Offered(terms=offered.terms, prepared=report, upload_id=Upload.new_id())
+    return AdmissionRequest(terms=offered.terms, prepared=report, upload_id=Upload.new_id())

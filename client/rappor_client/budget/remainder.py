@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from rappor.ground.files import replacing
+from rappor.base.files import replacing
 from rappor_client.folder.copies import check_of, is_intact
 from rappor_client.folder.failures import DamagedError
 from rappor_client.folder.place import ForeignError, UnusableError

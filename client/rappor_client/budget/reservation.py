@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple, Self
 from rappor.registry.budget import reserve, scope_names
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
-from rappor_client.settings import Caps
+from rappor_client.settings import BudgetCap
 
 _EARLIER: Final = ""
 """In the place of a metric's name: what an identity reserved that is no more."""
@@ -37,7 +37,7 @@ class Limits(NamedTuple):
     life: float = math.inf
 
     @classmethod
-    def of(cls, registry: Registry, caps: Caps) -> Limits:
+    def of(cls, registry: Registry, caps: BudgetCap) -> Limits:
         """Return the registry's total, or the host's where that is lower."""
         if caps.per == _LIFE:
             return cls(registry.total, caps.total)

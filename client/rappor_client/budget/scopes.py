@@ -28,7 +28,7 @@ from rappor.protocol.segments import is_listed
 from rappor.protocol.wire import Report
 from rappor.registry.metric import INTERVALS, Metric
 from rappor_client.budget.prepared import Prepared, prepare_again
-from rappor_client.budget.terms import Terms
+from rappor_client.budget.terms import MetricRules
 
 Key = tuple[str, str, str]
 """Metric, epoch and permanent fingerprint."""
@@ -128,7 +128,9 @@ class Answer(NamedTuple):
 Scopes = Mapping[Key, Scope]
 
 
-def in_force(scopes: Scopes, terms: Terms, own: Params, name: str, epoch: str) -> Scope | None:
+def in_force(
+    scopes: Scopes, terms: MetricRules, own: Params, name: str, epoch: str
+) -> Scope | None:
     """Return the scope that answers for a metric, None if a new one begins.
 
     `own` are the parameters of the metric, or of the part that it would answer for.
@@ -147,7 +149,7 @@ def in_force(scopes: Scopes, terms: Terms, own: Params, name: str, epoch: str) -
     return None
 
 
-def answer(scopes: Scopes, terms: Terms, prepared: Prepared, coins: Coins) -> Answer:
+def answer(scopes: Scopes, terms: MetricRules, prepared: Prepared, coins: Coins) -> Answer:
     """Return the scope of a prepared report, and the report that leaves; nothing is kept yet.
 
     A report that was not drawn from the memoized response is drawn again from it: another process
@@ -185,7 +187,7 @@ def is_begun(scopes: Iterable[Scope], name: str, day: datetime.date) -> bool:
     )
 
 
-def _begin_scope(terms: Terms, prepared: Prepared) -> Scope:
+def _begin_scope(terms: MetricRules, prepared: Prepared) -> Scope:
     return Scope(
         metric=prepared.report.metric,
         epoch=prepared.epoch,
@@ -210,7 +212,9 @@ def _is_same_response(prepared: Prepared, memoized: Prepared) -> bool:
     )
 
 
-def _with_same_response(terms: Terms, own: Params, epoch: str, params: Params) -> Params | None:
+def _with_same_response(
+    terms: MetricRules, own: Params, epoch: str, params: Params
+) -> Params | None:
     """Return the metric's own parameters with the permanent responses of these, if there are."""
     if epoch or params.part not in terms.parts:
         return None

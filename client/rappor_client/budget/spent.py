@@ -1,7 +1,7 @@
 """What a device has spent, in nats, computed from its state when somebody asks.
 
 The loss is a sum over scopes of what each can have cost at most. What the sum promises depends on
-the metric; `Spent` says it in words.
+the metric; `PrivacySpent` says it in words.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from rappor.ground.plurals import counted
-from rappor.protocol.loss import belief_bound
+from rappor.base.plurals import counted
+from rappor.protocol.loss import posterior_bound
 from rappor_client.budget.scopes import Scope
 
 _EVEN_ODDS: Final = 0.5
@@ -29,7 +29,7 @@ ONE_REPORT: Final = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MetricSpent:
+class MetricPrivacySpent:
     """Privacy loss of one metric at most, in nats; the number of its scopes; the promise."""
 
     nats: float
@@ -38,7 +38,7 @@ class MetricSpent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spent:
+class PrivacySpent:
     """What a device has spent at most: nats in all and by metric, since consent was given.
 
     `reserved` are the nats that metrics with reports have reserved, by calendar year; those of
@@ -46,11 +46,11 @@ class Spent:
     """
 
     nats: float
-    metrics: Mapping[str, MetricSpent]
+    metrics: Mapping[str, MetricPrivacySpent]
     reserved: Mapping[int, float]
 
     @classmethod
-    def of(cls, scopes: Collection[Scope], reserved: Mapping[int, float]) -> Spent:
+    def of(cls, scopes: Collection[Scope], reserved: Mapping[int, float]) -> PrivacySpent:
         """Sum up scopes beside what is reserved; nothing is known of a year that was lost."""
         metrics = {
             name: _metric([each for each in scopes if each.metric == name])
@@ -65,7 +65,7 @@ class Spent:
 
     def belief(self, prior: float = _EVEN_ODDS) -> tuple[float, float]:
         """Return the lowest and the highest belief that all reports can make of a prior belief."""
-        return belief_bound(self.nats, prior)
+        return posterior_bound(self.nats, prior)
 
     def __str__(self) -> str:
         """Say it in plain words."""
@@ -89,12 +89,12 @@ class Spent:
         return "\n".join(map(_wrapped, paragraphs))
 
 
-NOTHING_SPENT: Final = Spent(nats=0.0, metrics={}, reserved={})
+NOTHING_SPENT: Final = PrivacySpent(nats=0.0, metrics={}, reserved={})
 
 
-def _metric(scopes: list[Scope]) -> MetricSpent:
+def _metric(scopes: list[Scope]) -> MetricPrivacySpent:
     is_once = all(scope.interval == "epoch" for scope in scopes)
-    return MetricSpent(
+    return MetricPrivacySpent(
         nats=math.fsum(scope.price for scope in scopes),
         scopes=len(scopes),
         promise=ONE_REPORT if is_once else ONE_RESPONSE,

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
-from rappor.ground.errors import ParamsError
+from rappor.base.errors import ParamsError
 from rappor.protocol.params import Params
 from rappor.protocol.randomizer import SECRET_BYTES, Secret, expand
 from rappor_client.budget.reservation import Reserved

@@ -15,7 +15,7 @@ from rappor.registry.metric import Metric
 from rappor_client.periods import epoch_days
 
 
-class Terms(NamedTuple):
+class MetricRules(NamedTuple):
     """The terms of one metric on one day.
 
     Days are in ISO form. `parts` are the names of the metric's parts, an empty one if it has none.
@@ -34,11 +34,11 @@ class Terms(NamedTuple):
 
     @staticmethod
     @functools.lru_cache(maxsize=256)
-    def of(metric: Metric, day: datetime.date) -> Terms:
+    def of(metric: Metric, day: datetime.date) -> MetricRules:
         """Return what the registry says now."""
         first_day, last_day = days_of(metric, day)
         price = scope_price(metric)
-        return Terms(
+        return MetricRules(
             day=day.isoformat(),
             first_day=first_day,
             last_day=last_day,

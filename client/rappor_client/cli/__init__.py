@@ -14,7 +14,7 @@ INTERRUPTED: Final = 130
 def main(words: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code; without words, those of the process."""
     try:
-        from rappor.ground.streams import run_command  # noqa: PLC0415 - imports take a while
+        from rappor.base.streams import run_command  # noqa: PLC0415 - imports take a while
         from rappor_client.cli.app import run  # noqa: PLC0415 - likewise
 
         return run_command("rappor-client", lambda: run(words))

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from rappor.ground.errors import RapporError
+from rappor.base.errors import RapporError
 from rappor_client.cli import preview, reset, send, show
 from rappor_client.cli.parser import program
 

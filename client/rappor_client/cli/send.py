@@ -12,8 +12,8 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Final
 
+from rappor.base.files import read_text
 from rappor.encode import encode_value
-from rappor.ground.files import read_text
 from rappor.protocol.encodings import parse_value
 from rappor.protocol.randomizer import SECRET_BYTES, system_coins
 from rappor.protocol.wire import Upload
@@ -21,7 +21,7 @@ from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
 from rappor_client.cli.parser import SEGMENT, Command, argument, seconds
 from rappor_client.cli.show import upload_in_words
-from rappor_client.folder.spool import ACCEPTED, Sent, SentReport
+from rappor_client.folder.spool import ACCEPTED, ReportRecord, SentUpload
 from rappor_client.network.http_transport import HttpTransport
 from rappor_client.network.transport import Transport, UploadError
 from rappor_client.outbox.uploader import read_status
@@ -66,14 +66,14 @@ def _send_one(
     except UploadError as error:
         print(f"Not sent: {error}.")  # noqa: T201 - a command's output
         return False
-    report = SentReport(
+    report = ReportRecord(
         metric=metric.name,
         params=encoded.params,
         cohort=encoded.report.cohort,
         bits=encoded.report.bits,
         status=status,
     )
-    sent = Sent(day=today.isoformat(), id=upload.id, attempts=1, body=body, reports=(report,))
+    sent = SentUpload(day=today.isoformat(), id=upload.id, attempts=1, body=body, reports=(report,))
     print(upload_in_words(sent))  # noqa: T201 - a command's output
     return status == ACCEPTED
 

@@ -9,11 +9,11 @@ from argparse import Namespace
 from collections.abc import Mapping
 from typing import Any, Final
 
-from rappor.ground.plurals import counted
+from rappor.base.plurals import counted
 from rappor.protocol.loss import epsilon_1, epsilon_inf
 from rappor.protocol.wire import Report, encode_base64url
 from rappor_client.cli.parser import FOLDER, Command, argument
-from rappor_client.folder.spool import Sent, SentReport
+from rappor_client.folder.spool import ReportRecord, SentUpload
 from rappor_client.person.contents import Contents, check_telemetry, read_contents
 
 
@@ -26,14 +26,14 @@ def run(chosen: Namespace) -> bool:
     return True
 
 
-def upload_in_words(upload: Sent) -> str:
+def upload_in_words(upload: SentUpload) -> str:
     """Say when an upload left, what it contained, and its bytes."""
     head = f"{upload.day}  Upload {upload.id}, {counted(upload.attempts, 'attempt')}"
     reports = map(_report_in_words, upload.reports)
     return "\n".join([head, *reports, f"    {upload.body.decode()}"])
 
 
-def _report_in_words(report: SentReport) -> str:
+def _report_in_words(report: ReportRecord) -> str:
     params = report.params
     return (
         f"  {report.metric}: {report.status} "
@@ -92,7 +92,7 @@ def _waiting(report: Report) -> dict[str, Any]:
     return dataclasses.asdict(report) | {"bits": encode_base64url(report.bits)}
 
 
-def _spelled(report: SentReport) -> str:
+def _spelled(report: ReportRecord) -> str:
     """Return k characters, bit 0 first, as `rappor encode` writes them."""
     packed = int.from_bytes(report.bits, "little")
     return "".join(str(packed >> i & 1) for i in range(report.params.k))

@@ -6,7 +6,7 @@ import functools
 import sqlite3
 from typing import Any
 
-from rappor.ground.errors import ParamsError
+from rappor.base.errors import ParamsError
 from rappor.protocol.params import Params
 from rappor_client.folder.failures import DamagedError
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
-from rappor.ground.errors import FileError, MetricError, RapporError
+from rappor.base.errors import FileError, MetricError, RapporError
 from rappor_client.folder.forking import Shared, unforked
 
 _QUIET_SECONDS: Final = 60.0

@@ -20,7 +20,7 @@ from rappor.protocol.wire import Report, Upload, decode_base64url
 from rappor_client.folder.counters import count, kept_params
 from rappor_client.folder.failures import DamagedError
 from rappor_client.periods import DAY, LAST, day_of
-from rappor_client.settings import SpoolLimits
+from rappor_client.settings import QueueLimits
 
 CLAIM_SECONDS: Final = 2.0
 """How long whoever has claimed an upload holds up the others, should it be killed."""
@@ -33,7 +33,7 @@ _UNTRIED: Final = "status IS NULL AND attempts = 0"
 _TRIED: Final = "status IS NULL AND attempts > 0"
 
 
-class Pending(NamedTuple):
+class QueuedUpload(NamedTuple):
     """An upload without an answer; times are in seconds since 1970.
 
     Before `claimed_until` somebody is sending it, and before `backoff_until` it waits because an
@@ -49,11 +49,11 @@ class Pending(NamedTuple):
     backoff_until: float = 0.0
 
 
-_PENDING: Final = f"SELECT {', '.join(Pending._fields)} FROM report WHERE"  # noqa: S608 - our own words
+_PENDING: Final = f"SELECT {', '.join(QueuedUpload._fields)} FROM report WHERE"  # noqa: S608 - our own words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SentReport:
+class ReportRecord:
     """One report as it left, and its status."""
 
     metric: str
@@ -64,14 +64,14 @@ class SentReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sent:
+class SentUpload:
     """One upload: its day (UTC, as 2026-11-30) and the very bytes that left the device."""
 
     day: str
     id: str
     attempts: int
     body: bytes
-    reports: tuple[SentReport, ...]
+    reports: tuple[ReportRecord, ...]
 
 
 def add(db: sqlite3.Connection, report: Report, upload_id: str, *, due: float = 0.0) -> None:
@@ -81,7 +81,7 @@ def add(db: sqlite3.Connection, report: Report, upload_id: str, *, due: float = 
     db.execute(query, (upload_id, report.metric, body, due))
 
 
-def trim(db: sqlite3.Connection, limits: SpoolLimits) -> None:
+def trim(db: sqlite3.Connection, limits: QueueLimits) -> None:
     """Drop and count the oldest untried reports until the others are within the limits."""
     query = f"SELECT COUNT(*), TOTAL(LENGTH(body)) FROM report WHERE {_UNTRIED}"  # noqa: S608
     while True:
@@ -110,18 +110,18 @@ def waiting_rows(db: sqlite3.Connection) -> list[tuple[Report, float | None, byt
     return [(read_report(body), due, body) for due, body in db.execute(query)]
 
 
-def pending(db: sqlite3.Connection) -> list[Pending]:
+def pending(db: sqlite3.Connection) -> list[QueuedUpload]:
     """Return the uploads that were tried and have no answer, the oldest first."""
-    return [Pending(*row) for row in db.execute(f"{_PENDING} {_TRIED} ORDER BY seq")]
+    return [QueuedUpload(*row) for row in db.execute(f"{_PENDING} {_TRIED} ORDER BY seq")]
 
 
 def oldest(
     db: sqlite3.Connection, *, due_by: float, stopped: Collection[str] = ()
-) -> Pending | None:
+) -> QueuedUpload | None:
     """Return the oldest untried upload that is due; those of stopped metrics wait."""
     query = f"{_PENDING} {_UNTRIED} AND due <= ? AND {_not_of(stopped)} ORDER BY seq LIMIT 1"
     row = db.execute(query, (due_by, *stopped)).fetchone()
-    return None if row is None else Pending(*row)
+    return None if row is None else QueuedUpload(*row)
 
 
 def dues(db: sqlite3.Connection) -> dict[str, float]:
@@ -145,7 +145,9 @@ def hasten(db: sqlite3.Connection, *, latest: float) -> None:
     db.execute(query, (latest, latest))
 
 
-def claim(db: sqlite3.Connection, upload: Pending, *, first_attempt: float, until: float) -> None:
+def claim(
+    db: sqlite3.Connection, upload: QueuedUpload, *, first_attempt: float, until: float
+) -> None:
     """Note an attempt before it is made; other processes leave the upload alone until then."""
     db.execute(
         "UPDATE report SET attempts = attempts + 1, claimed_until = ?, first_attempt = ? "
@@ -154,7 +156,7 @@ def claim(db: sqlite3.Connection, upload: Pending, *, first_attempt: float, unti
     )
 
 
-def postpone(db: sqlite3.Connection, upload: Pending, *, until: float) -> None:
+def postpone(db: sqlite3.Connection, upload: QueuedUpload, *, until: float) -> None:
     """End the claim on an upload and let it wait for its next attempt."""
     db.execute(
         "UPDATE report SET claimed_until = 0, backoff_until = ? WHERE id = ? AND status IS NULL",
@@ -180,7 +182,7 @@ def drop(db: sqlite3.Connection) -> None:
     _drop(db, _DROPPED_OLD, "")
 
 
-def log(db: sqlite3.Connection) -> list[Sent]:
+def log(db: sqlite3.Connection) -> list[SentUpload]:
     """Return every remembered upload that has left the device, the oldest first."""
     query = (
         "SELECT id, body, attempts, first_attempt, status FROM report "
@@ -189,7 +191,7 @@ def log(db: sqlite3.Connection) -> list[Sent]:
     return [_sent(db, *row) for row in db.execute(query).fetchall()]
 
 
-def trim_log(db: sqlite3.Connection, limits: SpoolLimits) -> None:
+def trim_log(db: sqlite3.Connection, limits: QueueLimits) -> None:
     """Forget the oldest settled uploads beyond the number to remember."""
     db.execute(
         "DELETE FROM report WHERE status IS NOT NULL AND seq <= (SELECT seq FROM report "
@@ -237,18 +239,18 @@ def _not_of(names: Collection[str]) -> str:
     return f"metric NOT IN ({', '.join('?' * len(names))})"
 
 
-def _sent(db: sqlite3.Connection, upload_id: str, body: bytes, *rest: Any) -> Sent:
+def _sent(db: sqlite3.Connection, upload_id: str, body: bytes, *rest: Any) -> SentUpload:
     attempts, first_attempt, status = rest
     if not (isinstance(upload_id, str) and type(attempts) is int):
         raise DamagedError("upload")
     report = read_report(body)
-    return Sent(
+    return SentUpload(
         day=day_of(first_attempt).isoformat(),
         id=upload_id,
         attempts=attempts,
         body=body,
         reports=(
-            SentReport(
+            ReportRecord(
                 metric=report.metric,
                 params=kept_params(db, report.params),
                 cohort=report.cohort,

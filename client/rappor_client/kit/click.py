@@ -17,7 +17,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any, Final, TypeVar
 
-from rappor.ground.errors import ParamsError
+from rappor.base.errors import ParamsError
 from rappor_client.kit.host import Host, is_success
 
 _Program = TypeVar("_Program")

@@ -9,8 +9,8 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from rappor.ground.errors import RapporError
-from rappor.privacy.notice import describe
+from rappor.base.errors import RapporError
+from rappor.privacy.notice import privacy_notice
 from rappor.registry.registry import Registry
 from rappor_client.kit import introduction, payload
 from rappor_client.kit.answer import EVERY
@@ -78,7 +78,7 @@ _Lines = Iterator[str]
 
 
 def _on(host: Host, _chosen: argparse.Namespace, _uses: Sequence[str]) -> _Lines:
-    yield from (describe(metric) for metric in Registry.load(host.registry).values())
+    yield from (privacy_notice(metric) for metric in Registry.load(host.registry).values())
     host.agree()
     yield from _state(host)
 
@@ -102,11 +102,12 @@ def _status(host: Host, _chosen: argparse.Namespace, _uses: Sequence[str]) -> _L
     yield from _state(host)
     if host.is_on():
         with host.open() as client:
-            if client.disabled:
-                yield f"It cannot work now: {client.disabled}."
+            if client.disabled_reason:
+                yield f"It cannot work now: {client.disabled_reason}."
             held = len(read_contents(host.folder).held)
             until = f", {held} kept until the day is over" if held else ""
-            yield f"{len(client.log())} reports sent, {client.waiting()} waiting{until}."
+            sent = len(client.sent_uploads())
+            yield f"{sent} reports sent, {client.queued_count()} waiting{until}."
     elif not host.answer().word and host.is_in_container():
         yield "Nobody is asked in a container."
 

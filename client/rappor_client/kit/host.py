@@ -179,7 +179,7 @@ class Host:
 
         from rappor.registry.registry import Registry
         from rappor_client.client import Client
-        from rappor_client.settings import Policy
+        from rappor_client.settings import ClientOptions
 
         if not (log := logging.getLogger("rappor_client")).handlers:
             log.addHandler(logging.NullHandler())  # not on the terminal
@@ -191,7 +191,7 @@ class Host:
             consent=said.word == "yes",
             collector=collector,
             opted_out=said.refused(registry),
-            policy=Policy(background=False, clock=self.clock),
+            options=ClientOptions(background=False, clock=self.clock),
         )
         if self.answer().word != "yes":  # it was taken back meanwhile
             client.withdraw()

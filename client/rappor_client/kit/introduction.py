@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from rappor.ground.errors import ParamsError
-from rappor.privacy.notice import describe
+from rappor.base.errors import ParamsError
+from rappor.privacy.notice import privacy_notice
 from rappor.privacy.small_cohorts import cohorts_of_list
 from rappor.protocol.params import Params
 from rappor.protocol.parts import Part
@@ -236,7 +236,7 @@ def section_of(host: Host) -> str:
     """Return the section of a program's README, from its registry."""
     registry = Registry.load(host.registry)
     metrics = list(registry.values())
-    notices = [describe(metric) for metric in metrics]
+    notices = [privacy_notice(metric) for metric in metrics]
     choices = _CHOICES_OF_ACCOUNTS if host.is_site else _CHOICES
     switches = ", ".join(f"`{name}=1`" for name in host.variables)
     public = f" Everybody may read the results: {host.public_page}" if host.public_page else ""

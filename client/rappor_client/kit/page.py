@@ -7,7 +7,7 @@ from html import escape
 from pathlib import Path
 from typing import Final
 
-from rappor.privacy.notice import describe
+from rappor.privacy.notice import privacy_notice
 from rappor.registry.registry import Registry
 from rappor_client.kit import payload
 from rappor_client.person.contents import Contents, read_contents
@@ -40,4 +40,4 @@ def _sections(registry: Registry, contents: Contents) -> Iterator[tuple[str, str
     yield "Sent", "\n".join(sent) or "Nothing."
     yield "Would be sent", "\n".join(payload.lines(registry, contents.bodies, None))
     yield "Privacy loss", str(contents.spent)
-    yield "What is collected", "\n\n".join(describe(metric) for metric in registry.values())
+    yield "What is collected", "\n\n".join(privacy_notice(metric) for metric in registry.values())

@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from rappor.ground.errors import ParamsError
+from rappor.base.errors import ParamsError
 from rappor_client.folder.failures import Failures
 from rappor_client.kit.answer import EVERY, Answer
 from rappor_client.kit.host import Host

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from rappor.ground.errors import ParamsError
+from rappor.base.errors import ParamsError
 
 REPORTS: Final = "/v1/reports"
 """Path of the endpoint that receives uploads."""
@@ -46,7 +46,7 @@ def parse_collector(url: str) -> Address:
             f"{parts.scheme or 'no scheme'}"
         )
     if "@" in parts.netloc:
-        raise ParamsError("collector must have no user name; pass the upload key as key=")
+        raise ParamsError("collector must have no user name; pass the upload key as upload_key=")
     if "?" in url or "#" in url:
         raise ParamsError("collector must be an address without ? and #")
     address = _address("collector", parts)
@@ -68,7 +68,7 @@ def parse_proxy(text: str) -> Address:
 def check_key(key: str) -> None:
     """Refuse an upload key that no header can hold; the message does not show it."""
     if not key or not all("!" <= letter <= "~" for letter in key):
-        raise ParamsError("key must be printable ASCII without spaces")
+        raise ParamsError("upload_key must be printable ASCII without spaces")
 
 
 def _split(what: str, text: str) -> SplitResult:

@@ -29,10 +29,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from rappor.ground.errors import ParamsError
-from rappor.ground.threads import begin
+from rappor.base.errors import ParamsError
+from rappor.base.threads import begin
 from rappor_client.network.address import REPORTS, Address, check_key, parse_collector, parse_proxy
-from rappor_client.network.transport import Answer, UploadError
+from rappor_client.network.transport import TransportResponse, UploadError
 from rappor_client.version import installed_version
 
 _GZIP_FROM_BYTES: Final = 1000  # below it the longer header costs more than gzip saves
@@ -63,7 +63,7 @@ class HttpTransport:
         """Name the host; the key is never shown."""
         return f"HttpTransport({self._address.host!r})"
 
-    def send(self, body: bytes, *, timeout: float) -> Answer:
+    def send(self, body: bytes, *, timeout: float) -> TransportResponse:
         """Post an upload, compressed where that makes it shorter and collectors unpack it."""
         headers = {"Content-Type": "application/json"}
         packed = gzip.compress(body, mtime=0) if len(body) >= _GZIP_FROM_BYTES else body
@@ -124,14 +124,14 @@ class _Exchange:
     headers: Mapping[str, str] = field(repr=False)
     timeout: float
     process: int = field(default_factory=os.getpid)
-    _answer: Answer | None = None
+    _answer: TransportResponse | None = None
     _failure: str = TimeoutError.__name__
     _socket: _Bounded | None = None
     _is_severed: bool = False
     _deadline: float = 0.0
     _is_over: threading.Event = field(default_factory=threading.Event)
 
-    def result(self) -> Answer:
+    def result(self) -> TransportResponse:
         """Run in a thread and wait for it, not longer than the timeout; raise UploadError."""
         self._deadline = time.monotonic() + self.timeout
         try:
@@ -162,7 +162,7 @@ class _Exchange:
                 self._socket.close()
             self._is_over.set()
 
-    def _exchanged(self) -> Answer:
+    def _exchanged(self) -> TransportResponse:
         address = self.address
         is_tls = address.scheme == "https"
         kind = http.client.HTTPSConnection if is_tls else http.client.HTTPConnection
@@ -174,7 +174,7 @@ class _Exchange:
                 connection.sock = self._encrypted(connection.sock)
             connection.request("POST", address.path + REPORTS, self.body, dict(self.headers))
             with connection.getresponse() as response:
-                return Answer(
+                return TransportResponse(
                     status=response.status,
                     body=response.read(_MAX_ANSWER_BYTES),
                     retry_after=_seconds(response.headers.get("Retry-After")),

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from rappor.ground.errors import RapporError
+from rappor.base.errors import RapporError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class TransportResponse:
     """A collector's answer; `retry_after` is in seconds, None if the collector gave none."""
 
     status: int
@@ -43,7 +43,7 @@ class UploadError(RapporError):
 class Transport(Protocol):
     """Carries uploads to one collector; the client uses it from one thread at a time."""
 
-    def send(self, body: bytes, *, timeout: float) -> Answer:
+    def send(self, body: bytes, *, timeout: float) -> TransportResponse:
         """Post an upload; raise UploadError if no whole answer comes within `timeout` seconds.
 
         Nothing else bounds the time: a flush lasts as long as this call.

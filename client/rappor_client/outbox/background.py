@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from rappor.ground.threads import begin
+from rappor.base.threads import begin
 from rappor_client.folder.own_folder import BusyError
 from rappor_client.outbox.uploader import Uploader
 from rappor_client.periods import HOUR, Clock

@@ -35,7 +35,7 @@ _ATTEMPTS: Final = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Flushed:
+class FlushResult:
     """The end of a flush: true if nothing waits any more.
 
     `sent` reports were accepted in this call, and `waiting` are left; those held for their
@@ -89,7 +89,7 @@ class Step(NamedTuple):
         return self.reason in _ATTEMPTS
 
 
-def sum_up(steps: Sequence[Step], *, waiting: int) -> Flushed:
+def sum_up(steps: Sequence[Step], *, waiting: int) -> FlushResult:
     """Return what the steps of one flush come to, after which `waiting` reports are left."""
     met = {step.reason: step for step in steps}
     last, failed = steps[-1], [step for step in steps if step.reason not in (None, *_DONE)]
@@ -100,7 +100,7 @@ def sum_up(steps: Sequence[Step], *, waiting: int) -> Flushed:
         told = Step(None, FlushReason.TIMEOUT)
     else:  # what failed before, where nothing is due any more
         told, due = failed[-1] if failed else last._replace(reason=FlushReason.TIMEOUT), last.due
-    return Flushed(
+    return FlushResult(
         reason=told.reason or FlushReason.NOTHING_WAITING,
         sent=sum(step.reason is FlushReason.SENT for step in steps),
         waiting=waiting,

@@ -17,12 +17,12 @@ from rappor.protocol.randomizer import Coins
 from rappor.protocol.wire import Upload
 from rappor.registry.metric import Metric
 from rappor_client.budget import scopes
-from rappor_client.budget.admission import TAGS, Offered
+from rappor_client.budget.admission import TAGS, AdmissionRequest
 from rappor_client.budget.prepared import is_early, own_params, prepare, prepare_again
 from rappor_client.budget.scopes import Scope
 from rappor_client.budget.state import State
-from rappor_client.budget.terms import Terms
-from rappor_client.outbox.outcome import Reason
+from rappor_client.budget.terms import MetricRules
+from rappor_client.outbox.outcome import SkipReason
 from rappor_client.outbox.stops import Stops
 from rappor_client.outbox.writer import Event
 from rappor_client.periods import DAY, day_of, interval_end
@@ -31,7 +31,7 @@ _HALF: Final = 1 << 32
 
 
 @dataclass(slots=True)
-class Lane:
+class MetricCache:
     """A metric from one moment to another.
 
     `reason` says why it is silent. `memoized` is the scope that has reported, None where the
@@ -44,10 +44,10 @@ class Lane:
     ends: float
     metric: Metric
     ready: Encoding
-    reason: Reason | None = None
+    reason: SkipReason | None = None
     epoch: str = ""
     part: str | None = None
-    terms: Terms | None = None
+    terms: MetricRules | None = None
     memoized: Scope | None = None
     has_interval: bool = False
     best: int = TAGS
@@ -71,7 +71,7 @@ class Lane:
             prepared = prepare_again(self.memoized.memoized, coins)
         else:
             prepared = prepare(secret, metric, value, epoch=self.epoch, part=part, coins=coins)
-        offered = Offered(terms=self.terms, prepared=prepared, upload_id=Upload.new_id())
+        offered = AdmissionRequest(terms=self.terms, prepared=prepared, upload_id=Upload.new_id())
         return Event(mark=self.state.mark, metric=metric, offered=offered, tag=tag, now=now)
 
     def offered(self, tag: int) -> None:
@@ -92,23 +92,23 @@ def lane_of(
     now: float,
     stops: Stops,
     silent: Callable[[State, int], frozenset[str]],
-) -> Lane:
+) -> MetricCache:
     """Return what is known of a metric at a moment, by a state."""
     day = day_of(now)
     midnight = (now // DAY + 1) * DAY
-    lane = Lane(state, now, midnight, metric, encoder(metric.params), stops=stops.until)
+    lane = MetricCache(state, now, midnight, metric, encoder(metric.params), stops=stops.until)
     if day > metric.expires:
-        lane.reason = Reason.EXPIRED
+        lane.reason = SkipReason.EXPIRED
     elif metric.name in silent(state, day.year):
-        lane.reason = Reason.NO_BUDGET
+        lane.reason = SkipReason.NO_BUDGET
     elif stops.is_stopped(metric.name, day):
-        lane.reason = Reason.STOPPED
+        lane.reason = SkipReason.STOPPED
     else:
         _look_up(lane, day, now)
     return lane
 
 
-def _look_up(lane: Lane, day: datetime.date, now: float) -> None:
+def _look_up(lane: MetricCache, day: datetime.date, now: float) -> None:
     state, metric = lane.state, lane.metric
     secret = state.secret
     assert secret is not None
@@ -116,17 +116,17 @@ def _look_up(lane: Lane, day: datetime.date, now: float) -> None:
     lane.epoch = metric.epoch_at(day)
     is_begun = scopes.is_begun(known, metric.name, day)
     if not (is_begun or takes_part(secret, metric, lane.epoch)):
-        lane.reason = Reason.NOT_IN_SAMPLE
+        lane.reason = SkipReason.NOT_IN_SAMPLE
         return
     lane.part = scopes.memoized_part(known, metric, lane.epoch)
-    lane.terms = Terms.of(metric, day)
+    lane.terms = MetricRules.of(metric, day)
     own = own_params(secret, metric, lane.epoch, lane.part)
     scope = scopes.in_force(state.scopes, lane.terms, own, metric.name, lane.epoch)
     is_once = metric.interval == "epoch" and not is_begun
     if is_once and is_early(secret, metric, lane.epoch, own, day):
-        lane.reason = Reason.EARLY
+        lane.reason = SkipReason.EARLY
     if scope is not None and scope.interval == "epoch":
-        lane.reason = Reason.ANSWERED
+        lane.reason = SkipReason.ANSWERED
     lane.memoized = scope
     interval = metric.interval if scope is None else scope.interval
     lane.has_interval = interval != "none"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Final, Literal
 
 
-class Reason(enum.Enum):
+class SkipReason(enum.Enum):
     """Why nothing is kept of a value."""
 
     NO_CONSENT = "there is no consent"
@@ -28,32 +28,33 @@ class Reason(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a value: KEPT, SILENT or FAILED; true if it is kept.
+    """What became of a value: RECORDED, SKIPPED or FAILED; true if it is recorded.
 
-    KEPT: its noisy report, or the one that it repeats, is to be sent. SILENT: the metric is silent
+    RECORDED: its noisy report, or the one that it repeats, is to be sent. SKIPPED: the metric is
+    skipped
     on this device, whatever its values are, or the person has refused. FAILED: it is lost, or not
     yet on the disk where the metric is durable. `reason` says why; outcomes are equal if only it
     differs. An outcome speaks to the host program alone: it is never sent.
     """
 
-    word: Literal["kept", "silent", "failed"]
-    reason: Reason | None = field(default=None, compare=False)
+    word: Literal["recorded", "skipped", "failed"]
+    reason: SkipReason | None = field(default=None, compare=False)
 
-    KEPT: ClassVar[Outcome]
-    SILENT: ClassVar[Outcome]
+    RECORDED: ClassVar[Outcome]
+    SKIPPED: ClassVar[Outcome]
     FAILED: ClassVar[Outcome]
 
     def __bool__(self) -> bool:
         """Return whether the value is kept."""
-        return self.word == "kept"
+        return self.word == "recorded"
 
     def __str__(self) -> str:
         return self.word if self.reason is None else f"{self.word}: {self.reason.value}"
 
 
-Outcome.KEPT = Outcome("kept")
-Outcome.SILENT = Outcome("silent")
+Outcome.RECORDED = Outcome("recorded")
+Outcome.SKIPPED = Outcome("skipped")
 Outcome.FAILED = Outcome("failed")
 
-SILENT: Final = {reason: Outcome("silent", reason) for reason in Reason}
-FAILED: Final = {reason: Outcome("failed", reason) for reason in Reason}
+SKIPPED: Final = {reason: Outcome("skipped", reason) for reason in SkipReason}
+FAILED: Final = {reason: Outcome("failed", reason) for reason in SkipReason}

@@ -33,8 +33,8 @@ from rappor_client.folder import spool
 from rappor_client.folder.counters import read_state, write_state
 from rappor_client.folder.forking import Turn
 from rappor_client.folder.own_folder import BusyError, GoneError, patience_until
-from rappor_client.folder.spool import CLAIM_SECONDS, GIVE_UP_SECONDS, Pending
-from rappor_client.network.transport import Answer, Transport, UploadError
+from rappor_client.folder.spool import CLAIM_SECONDS, GIVE_UP_SECONDS, QueuedUpload
+from rappor_client.network.transport import Transport, TransportResponse, UploadError
 from rappor_client.outbox.flushed import FlushReason, Step
 from rappor_client.outbox.stops import Stops
 from rappor_client.outbox.writer import Writer
@@ -90,8 +90,8 @@ class Uploader:
         self._settings = settings
         self._obstacle = obstacle
         self._stops = stops
-        self._clock = settings.policy.clock
-        self._coins = settings.policy.coins
+        self._clock = settings.options.clock
+        self._coins = settings.options.coins
         self._turn = Turn()
         self._is_closed = False
 
@@ -138,7 +138,7 @@ class Uploader:
 
     def delay(self, *, at_most: float = math.inf) -> float:
         """Draw a random wait in seconds, so that the moment of sending is not that of the event."""
-        return self._coins(1)[0] / ONE * min(self._settings.policy.max_delay, at_most)
+        return self._coins(1)[0] / ONE * min(self._settings.options.max_delay, at_most)
 
     def close(self) -> bool:
         """Sever the exchange under way and make no other; true if nothing can be sent any more."""
@@ -158,11 +158,11 @@ class Uploader:
         tried: Collection[str] | None,
         *,
         is_backlog: bool,
-    ) -> Pending | Step:
+    ) -> QueuedUpload | Step:
         """Return the upload to send now, claimed in the spool, or the step that says why none."""
         if obstacle := self._obstacle(db):
             return Step(due=None, reason=obstacle)
-        spool.trim_log(db, self._settings.policy.limits)
+        spool.trim_log(db, self._settings.options.queue_limits)
         spool.hasten(db, latest=now + WEEK)
         self._stops.recall(db)  # another process may have had the newest answer
         stopped = self._stops.names(day_of(now))
@@ -265,7 +265,7 @@ class Uploader:
                 rests[name] = end + part * left if is_late else end
         return rests
 
-    def _attempt(self, upload: Pending, deadline: float, *, is_flush: bool) -> Step:
+    def _attempt(self, upload: QueuedUpload, deadline: float, *, is_flush: bool) -> Step:
         """Send an upload once and write down what came of it."""
         timeout = min(max(deadline - time.monotonic(), _LEAST_SECONDS), REQUEST_SECONDS)
         try:
@@ -285,7 +285,7 @@ class Uploader:
             upload_id=upload.id,
         )
 
-    def _send(self, upload: Pending, timeout: float) -> tuple[str, object]:
+    def _send(self, upload: QueuedUpload, timeout: float) -> tuple[str, object]:
         """Return the report's status and what is to stop, or raise the UploadError that says why.
 
         A host's own transport may raise anything.
@@ -301,7 +301,7 @@ class Uploader:
         except Exception as error:  # noqa: BLE001 - also for an answer of any content
             raise UploadError(f"the transport failed: {type(error).__name__}") from None
 
-    def _failed(self, upload: Pending, error: UploadError, *, is_cut_short: bool) -> Step:
+    def _failed(self, upload: QueuedUpload, error: UploadError, *, is_cut_short: bool) -> Step:
         """Drop an upload that no repetition helps; let any other one wait.
 
         Where the caller's own deadline cut the attempt short, the collector has not failed.
@@ -325,7 +325,7 @@ class Uploader:
         )
 
     def _postpone(
-        self, db: sqlite3.Connection, upload: Pending, asked_until: float, *, answered: bool
+        self, db: sqlite3.Connection, upload: QueuedUpload, asked_until: float, *, answered: bool
     ) -> float:
         """Let an upload wait, and the others where they would fail too; say when one may go."""
         until = asked_until + _backoff(upload.attempts, self._coins)
@@ -346,7 +346,7 @@ def _next(
     tried: Collection[str] | None,
     stopped: Collection[str],
     resting: Collection[str],
-) -> Pending | None:
+) -> QueuedUpload | None:
     """Return the oldest upload that is due again, else an untried one, else one new to a flush.
 
     Else it is the one that is due next. After a failure an untried one goes first, so that those
@@ -373,7 +373,12 @@ def _next(
 
 
 def _pause(
-    db: sqlite3.Connection, upload: Pending, now: float, backoff_until: float, *, is_urgent: bool
+    db: sqlite3.Connection,
+    upload: QueuedUpload,
+    now: float,
+    backoff_until: float,
+    *,
+    is_urgent: bool,
 ) -> Step | None:
     """Return the step that waits for an upload, None if it may be sent now."""
     asked_until = float(read_state(db, _ASKED_UNTIL) or 0.0)
@@ -410,14 +415,14 @@ def _is_ahead(moment: float, now: float, longest: float) -> bool:
     return now < moment <= now + longest
 
 
-def _is_too_old(upload: Pending, now: float) -> bool:
+def _is_too_old(upload: QueuedUpload, now: float) -> bool:
     """Return whether an upload is given up: a week after its first attempt, by a sound clock."""
     if upload.first_attempt is None or _is_implausible(upload, now):
         return False
     return now > upload.first_attempt + GIVE_UP_SECONDS
 
 
-def _is_implausible(upload: Pending, now: float) -> bool:
+def _is_implausible(upload: QueuedUpload, now: float) -> bool:
     """Return whether the clock was wrong at the first attempt, or is now: the week starts again."""
     first = upload.first_attempt
     return first is not None and not 0 <= now - first <= _IMPLAUSIBLE_SECONDS
@@ -429,13 +434,13 @@ def _backoff(attempts: int, coins: Coins) -> float:
     return coins(1)[0] / ONE * ceiling
 
 
-def read_status(answer: Answer) -> str:
+def read_status(answer: TransportResponse) -> str:
     """Return the report's status in a collector's answer; UploadError as for a device."""
     status, _ = _read(answer)
     return status
 
 
-def _read(answer: Answer) -> tuple[str, object]:
+def _read(answer: TransportResponse) -> tuple[str, object]:
     """Read the report's status and what is to stop, or raise the UploadError that says why."""
     if not 200 <= answer.status < 300:
         raise UploadError(

@@ -23,10 +23,10 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from rappor.ground.threads import begin
+from rappor.base.threads import begin
 from rappor.registry.metric import Metric
 from rappor_client.budget import admission
-from rappor_client.budget.admission import Admission, Moment, Offered
+from rappor_client.budget.admission import Admission, AdmissionRequest, Moment
 from rappor_client.budget.identity import Identity
 from rappor_client.budget.reservation import Limits, Reserved
 from rappor_client.folder import spool
@@ -62,7 +62,7 @@ class Event:
 
     mark: bytes
     metric: Metric
-    offered: Offered
+    offered: AdmissionRequest
     tag: int
     now: float
 
@@ -95,7 +95,7 @@ class Writer(Shared):
         self._stops = stops
         self._on_commit = on_commit
         self._on_failure = on_failure
-        self._limits = Limits.of(settings.registry, settings.policy.caps)
+        self._limits = Limits.of(settings.registry, settings.options.budget_cap)
         self._events = collections.deque[Event]()
         self._counts = collections.Counter[str]()
         self._silent: tuple[Reserved, int, frozenset[str]] | None = None
@@ -233,14 +233,14 @@ class Writer(Shared):
         action: Action[_Result],
         at: float | None,
     ) -> _Result:
-        identity, now = self.identity, self._settings.policy.clock()
+        identity, now = self.identity, self._settings.options.clock()
         with self.store.transaction(patience=_BUSY_SECONDS) as db:
             admission.agree(db, identity.number)
             self._stops.recall(db)  # another process may have been asked
             db.execute("SAVEPOINT before")
             reserved = identity.state.reserved.followed(day_of(now).year)
             look = Admission(
-                db, identity.state.with_reserved(reserved), self._settings.policy.coins
+                db, identity.state.with_reserved(reserved), self._settings.options.coins
             )
             for event in events:
                 self._enter(look, event, now)
@@ -286,7 +286,7 @@ class Writer(Shared):
         look.finish(db)
         for name, n in list(counts.items()):  # a signal may still add to them
             count(db, name, n)
-        spool.trim(db, self._settings.policy.limits)
+        spool.trim(db, self._settings.options.queue_limits)
         return action(db)
 
     def close(self) -> None:

@@ -13,19 +13,19 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rappor.ground.errors import FileError
+from rappor.base.errors import FileError
 from rappor.protocol.wire import Report
 from rappor_client.budget import admission, remainder
 from rappor_client.budget.admission import Held
 from rappor_client.budget.identity import read_state
 from rappor_client.budget.scopes import Scope
-from rappor_client.budget.spent import NOTHING_SPENT, Spent
+from rappor_client.budget.spent import NOTHING_SPENT, PrivacySpent
 from rappor_client.folder import spool
 from rappor_client.folder.counters import counters
 from rappor_client.folder.failures import DamagedError, name_failure
 from rappor_client.folder.own_folder import NAME, BusyError
 from rappor_client.folder.place import UnusableError
-from rappor_client.folder.spool import Pending, Sent
+from rappor_client.folder.spool import QueuedUpload, SentUpload
 from rappor_client.folder.store import Store
 
 
@@ -43,11 +43,11 @@ class Contents:
     has_secret: bool
     waiting: tuple[Report, ...] = ()
     due: tuple[float | None, ...] = ()
-    pending: tuple[Pending, ...] = ()
+    pending: tuple[QueuedUpload, ...] = ()
     held: tuple[Held, ...] = ()
     scopes: tuple[Scope, ...] = ()
-    spent: Spent = NOTHING_SPENT
-    sent: tuple[Sent, ...] = ()
+    spent: PrivacySpent = NOTHING_SPENT
+    sent: tuple[SentUpload, ...] = ()
     bodies: tuple[bytes, ...] = field(default=(), repr=False)
     counters: Mapping[str, int]
 
@@ -87,12 +87,12 @@ def read_contents(folder: str | os.PathLike[str]) -> Contents:
             store.close()
 
 
-def read_spent(folder: Path) -> Spent:
+def read_spent(folder: Path) -> PrivacySpent:
     """Return what a folder's device has spent: of its state, or of the line of a withdrawal."""
     known = read_state(folder)
     if known is None:
-        return Spent.of((), remainder.read_years(folder, 0))
-    return Spent.of(known[0].scopes.values(), known[0].reserved.by_year())
+        return PrivacySpent.of((), remainder.read_years(folder, 0))
+    return PrivacySpent.of(known[0].scopes.values(), known[0].reserved.by_year())
 
 
 def check_telemetry(folder: Path) -> None:

@@ -8,8 +8,8 @@ from typing import Final
 
 import mmh3
 
-from rappor.ground.errors import ParamsError
-from rappor.ground.ranges import shown
+from rappor.base.errors import ParamsError
+from rappor.base.ranges import shown
 from rappor.protocol.encodings.encoding import Encoding, normalised_by
 from rappor.protocol.encodings.shape import Shape
 from rappor.protocol.normalizers import normalize

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from rappor.ground.errors import ParamsError, ReportError
+from rappor.base.errors import ParamsError, ReportError
 from rappor.protocol.encodings.encoding import Encoding, described
 from rappor.protocol.encodings.shape import Shape
 

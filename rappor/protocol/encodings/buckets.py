@@ -8,7 +8,7 @@ import math
 import numbers
 from collections.abc import Sequence
 
-from rappor.ground.errors import ParamsError, ReportError
+from rappor.base.errors import ParamsError, ReportError
 from rappor.protocol.encodings.encoding import Encoding, check_names, described, neighbours
 from rappor.protocol.encodings.shape import Shape
 

@@ -15,8 +15,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from rappor.ground.errors import ParamsError, ReportError
-from rappor.ground.ranges import shown
+from rappor.base.errors import ParamsError, ReportError
+from rappor.base.ranges import shown
 from rappor.protocol.encodings.shape import Shape
 from rappor.protocol.normalizers import NORMALIZERS, normalize
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Final
 
-from rappor.ground.errors import ReportError
+from rappor.base.errors import ReportError
 from rappor.protocol.encodings.encoding import NamedEncoding, described, normalised_by
 
 _MOST: Final = 10_000

@@ -15,7 +15,7 @@ from typing import Concatenate, Final, ParamSpec, TypeVar
 
 from sqlalchemy import Engine
 
-from rappor.decoding.detection import Detection
+from rappor.estimator.error_control import ErrorControl
 from rappor.registry.metric import Metric
 from rappor_server.app.input_files import InputFiles
 from rappor_server.app.settings import Settings
@@ -177,7 +177,7 @@ class Collector:
         """Return the query of a metric's page."""
         through = await self.look_up(last_day, metric, today=self.today())
         source = await self.find_candidates(metric)
-        subject = Subject(metric=metric, source=source, detection=Detection())
+        subject = Subject(metric=metric, source=source, detection=ErrorControl())
         return OverviewQuery(subject=subject, through=through)
 
     async def _prepare_overviews(self) -> None:

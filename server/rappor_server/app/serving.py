@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import uvicorn
 
-from rappor.ground.errors import RapporError
+from rappor.base.errors import RapporError
 from rappor_server.app.collector import Collector
 from rappor_server.app.input_files import InputFiles
 from rappor_server.app.settings import Settings

@@ -10,7 +10,7 @@ RapporError
 
 from __future__ import annotations
 
-from rappor.ground.errors import RapporError
+from rappor.base.errors import RapporError
 
 
 class StoreError(RapporError):

@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from rappor.ground.errors import (
+from rappor.base.errors import (
     DecodeError,
     FileError,
     MetricError,

@@ -12,12 +12,12 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("rappor"):
             raise
-        from rappor.ground.errors import MissingExtraError
+        from rappor.base.errors import MissingExtraError
 
         sys.stderr.write(f"rappor-server: {MissingExtraError('server')}\n")
         sys.exit(2)
     except KeyboardInterrupt:  # imports take a second
         sys.exit(130)
-    from rappor.ground.streams import run_command
+    from rappor.base.streams import run_command
 
     sys.exit(run_command("rappor-server", run))

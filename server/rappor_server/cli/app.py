@@ -8,8 +8,8 @@ from typing import Final
 import click
 from click.shell_completion import get_completion_class
 
+from rappor.base.errors import RapporError
 from rappor.cli.commands import Group, show_refusal
-from rappor.ground.errors import RapporError
 from rappor_server.cli.check import check
 from rappor_server.cli.database import backup, export, migrate, prune, restore
 from rappor_server.cli.demo import demo

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
+from rappor.base.plurals import counted
 from rappor.cli.commands import Command
 from rappor.cli.options import option
-from rappor.ground.plurals import counted
 from rappor.registry.registry import Registry
 from rappor_server.storage.database import utc_today
 

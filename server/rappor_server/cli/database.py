@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
+from rappor.base.plurals import counted
 from rappor.cli.commands import Command
 from rappor.cli.options import flag, option
-from rappor.ground.plurals import counted
 from rappor.registry.registry import Registry
 from rappor_server.base.errors import StoreError
 from rappor_server.cli.options import (

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from rappor.base.files import read_text
 from rappor.cli.options import Option
-from rappor.ground.files import read_text
 from rappor_server.app.settings import Settings
 from rappor_server.base.errors import ConfigError
 from rappor_server.storage.database import parse_url

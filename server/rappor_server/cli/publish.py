@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rappor.base.errors import RapporError
 from rappor.cli.commands import Command
 from rappor.cli.options import option
-from rappor.ground.errors import RapporError
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
 from rappor_server.app.settings import Settings
@@ -65,8 +65,8 @@ def publish(*, metrics: tuple[str, ...], out: Path, **options: Any) -> None:
 def _publish(engine: Engine, metric: Metric, settings: Settings, out: Path) -> str:
     """Publish one metric and say where it is."""
     from rappor.cli.site_files import write_edition
-    from rappor.decoding.detection import Detection
-    from rappor.panels.over_time import trend
+    from rappor.comparison.trend import trend
+    from rappor.estimator.error_control import ErrorControl
     from rappor_server.operations.closing import close_days, earlier_of_clocks
     from rappor_server.queries.candidate_lists import CandidateLists
     from rappor_server.queries.candidate_sources import find_candidates
@@ -77,7 +77,7 @@ def _publish(engine: Engine, metric: Metric, settings: Settings, out: Path) -> s
     close_days(engine, metric, earlier_of_clocks(engine, utc_today()))
     lists = CandidateLists(Path(settings.analysis_folder) / "lists", days=settings.list_days)
     source = find_candidates(metric, "", registry=settings.registry, lists=lists)
-    subject = Subject(metric=metric, source=source, detection=Detection())
+    subject = Subject(metric=metric, source=source, detection=ErrorControl())
     found = whole_weeks(engine, subject, last_day(engine, metric, today=utc_today()))
     if not found.periods:
         return f"{metric.name}: no whole week is released yet"

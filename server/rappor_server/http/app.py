@@ -13,7 +13,7 @@ from starlette.middleware import Middleware
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import ASGIApp
 
-from rappor.ground.errors import RapporError
+from rappor.base.errors import RapporError
 from rappor_server.app.collector import Collector
 from rappor_server.app.settings import Settings
 from rappor_server.base import logs, problems

@@ -94,7 +94,7 @@ _SCHEMAS |= {
                         "candidate": _STRING,
                         "count": _NUMBER,
                         "std_error": _NUMBER,
-                        "proportion": _NUMBER,
+                        "share": _NUMBER,
                         "p_value": {"type": "number"},
                         "detected": {"type": "boolean"},
                     },
@@ -104,7 +104,7 @@ _SCHEMAS |= {
             "reports": _COUNT,
             "unallocated": _NUMBER,
             "unallocated_std_error": _NUMBER,
-            "assumed": _STRING,
+            "assumptions": _STRING,
             "warnings": {
                 "type": "array",
                 "items": _object({"code": _STRING, "sentence": _STRING}),

@@ -11,7 +11,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from rappor.decoding.detection import Detection
+from rappor.estimator.error_control import ErrorControl
 from rappor.registry.metric import Metric
 from rappor_server.access import token_of, while_connected
 from rappor_server.app.collector import Collector
@@ -70,7 +70,7 @@ async def estimates(request: Request) -> Response:
             subject=Subject(
                 metric=metric,
                 source=registry_candidates(metric, registry=collector.settings.registry),
-                detection=Detection(),
+                detection=ErrorControl(),
             ),
             body=body,
             beside=beside,

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from rappor.ground.errors import RapporError, ReportError
+from rappor.base.errors import RapporError, ReportError
 from rappor_server.app.collector import Collector
 from rappor_server.base.problems import Problem, problem_of, render
 from rappor_server.base.request_limits import AddressShare, decompress, read_body

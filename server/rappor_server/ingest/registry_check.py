@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
+from rappor.base.errors import FileError, MissingExtraError
+from rappor.base.plurals import counted
 from rappor.candidates.candidates import Candidates
 from rappor.counts.devices import most_reports
-from rappor.ground.errors import FileError, MissingExtraError
-from rappor.ground.plurals import counted
 from rappor.planning.changed_params import decode_together
-from rappor.privacy.changing_params import price_change
 from rappor.privacy.notice import late_days
+from rappor.privacy.parameter_changes import cost_of_change
 from rappor.privacy.small_cohorts import Filling
 from rappor.protocol.encodings import encoding_of
 from rappor.protocol.loss import epsilon_1
@@ -213,7 +213,7 @@ def _extra(old: Metric | None, new: Metric) -> float:
     """Return what a metric reserves in the year of a change beyond what it had reserved."""
     if old is None:
         return reserve(new).total
-    change = price_change(old, new, reports=_REPORTS)
+    change = cost_of_change(old, new, reports=_REPORTS)
     return change.reserved - change.reserved_before
 
 
@@ -228,7 +228,7 @@ def _changes(old: Metric, new: Metric) -> Iterator[str]:
         yield "the shares of the parts change"
     if old.segments != new.segments:
         yield f"segments change from {_dimensions(old)} to {_dimensions(new)}"
-    for key in ("epoch", "interval", "sample"):
+    for key in ("epoch", "interval", "sampling_rate"):
         before, after = getattr(old, key), getattr(new, key)
         if before != after:
             yield f"{key} changes from {before} to {after}"
@@ -242,7 +242,7 @@ def _dimensions(metric: Metric) -> str:
 
 def _costs(old: Metric, new: Metric) -> Iterator[str]:
     """Yield what a change costs a device, in the words and numbers of `rappor privacy`."""
-    yield price_change(old, new, reports=_REPORTS).summary
+    yield cost_of_change(old, new, reports=_REPORTS).summary
     if not decode_together(old.params, new.params):
         yield "Counts before and after cannot be decoded together: their bits mean other values."
     if not old.accepted.keys() <= new.accepted.keys():

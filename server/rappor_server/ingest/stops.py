@@ -9,7 +9,7 @@ from typing import Final, Self
 
 import msgspec
 
-from rappor.ground.errors import FileError
+from rappor.base.errors import FileError
 
 _MOST_DAYS: Final = 30
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
-from rappor.ground.errors import ReportError
+from rappor.base.errors import ReportError
 from rappor.protocol.params import Params
 from rappor.protocol.wire import decode_base64url, open_upload, parse_report
 from rappor_server.ingest.accepted_params import Accepted, AcceptedParams

@@ -16,7 +16,7 @@ from typing import Final
 
 from sqlalchemy import Engine
 
-from rappor.ground.errors import RapporError
+from rappor.base.errors import RapporError
 from rappor.registry.metric import Metric
 from rappor_server.base import logs
 from rappor_server.operations.retention import check_uploads

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from sqlalchemy import Engine
 
-from rappor.ground.plurals import counted
+from rappor.base.plurals import counted
 from rappor.registry.metric import Metric
 from rappor_server.queries.worker import Tell
 from rappor_server.releases import releases, warning_signs

@@ -13,7 +13,7 @@ from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 
-from rappor.ground.errors import ParamsError
+from rappor.base.errors import ParamsError
 from rappor_server.base.problems import Problem
 from rappor_server.base.request_limits import AddressShare, read_body
 

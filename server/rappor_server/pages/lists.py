@@ -9,7 +9,7 @@ from typing import Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from rappor.ground.errors import ParamsError
+from rappor.base.errors import ParamsError
 from rappor_server.base.problems import Problem
 from rappor_server.pages.forms import Form
 from rappor_server.pages.signing import Reader, to_see

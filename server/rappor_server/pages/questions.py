@@ -19,9 +19,9 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from rappor.base.plurals import counted
 from rappor.counts.calendar import STRETCHES
-from rappor.decoding.detection import CORRECTIONS, Detection
-from rappor.ground.plurals import counted
+from rappor.estimator.error_control import CORRECTIONS, ErrorControl
 from rappor.registry.metric import Metric
 from rappor_server.access import while_connected
 from rappor_server.base.problems import Problem
@@ -46,7 +46,7 @@ from rappor_server.storage.blocks import last_day
 _WAITING: Final = "waiting for a process"
 _WAIT_SECONDS: Final = 0.5
 """How long a page waits for a quick answer, before it shows how far it is."""
-_SURE: Final = Detection()
+_SURE: Final = ErrorControl()
 _MOST_SMOOTHED: Final = 400
 _MEDIA_TYPES: Final = {
     "html": "text/html", "csv": "text/csv", "json": "application/json",
@@ -262,9 +262,9 @@ def _subject(metric: Metric, source: CandidateSource | None, form: Form) -> Subj
     return Subject(
         metric=metric,
         source=source,
-        detection=Detection(
-            level=form.share("level", _SURE.level),
-            correction=form.choice("correction", CORRECTIONS),
+        detection=ErrorControl(
+            alpha=form.share("level", _SURE.alpha),
+            method=form.choice("correction", CORRECTIONS),
             confidence=form.share("confidence", _SURE.confidence),
         ),
     )

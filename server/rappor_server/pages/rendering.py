@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 import jinja2
 from markupsafe import Markup
 
-from rappor.ground.plurals import counted
+from rappor.base.plurals import counted
 from rappor.reporting.markup import visible
 from rappor.reporting.numbers import nats
 

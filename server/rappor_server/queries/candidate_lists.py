@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from rappor.ground.errors import ParamsError
-from rappor.ground.lines import filled_lines
+from rappor.base.errors import ParamsError
+from rappor.base.lines import filled_lines
 from rappor_server.base.errors import StoreError
 
 MOST_LISTS: Final = 50

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rappor.ground.errors import DecodeError, FileError
+from rappor.base.errors import DecodeError, FileError
 from rappor.registry.metric import Metric
 from rappor_server.base.errors import NotFoundError
 from rappor_server.queries.candidate_lists import CandidateLists

@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 from sqlalchemy import Engine
 
-from rappor.ground.errors import DecodeError, ParamsError
+from rappor.base.errors import DecodeError, ParamsError
 from rappor.registry.metric import Metric
 from rappor_server.base.errors import NotFoundError
 from rappor_server.queries.query import Range
@@ -140,7 +140,7 @@ def _look_at(engine: Engine, metric: Metric) -> MetricAnswer:
 
 def write_arrow(table: Any) -> bytes:
     """Write a pyarrow.Table as an Arrow stream."""
-    from rappor.ground.arrow import load_pyarrow  # noqa: PLC0415
+    from rappor.base.arrow import load_pyarrow  # noqa: PLC0415
 
     pa = load_pyarrow()
     sink = pa.BufferOutputStream()

@@ -9,8 +9,8 @@ import msgspec
 from msgspec import Meta
 from sqlalchemy import Engine
 
-from rappor.decoding.detection import Correction, Detection
-from rappor.ground.errors import ParamsError, ReportError
+from rappor.base.errors import ParamsError, ReportError
+from rappor.estimator.error_control import Correction, ErrorControl
 from rappor_server.queries.candidate_lists import lines_of
 from rappor_server.queries.candidate_sources import StatedCandidates
 from rappor_server.queries.counts import CSV, JSON, write_arrow
@@ -35,9 +35,9 @@ class EstimateBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, fro
     everything: bool = msgspec.field(default=False, name="all")
 
     @property
-    def detection(self) -> Detection:
+    def detection(self) -> ErrorControl:
         """How sure to be."""
-        return Detection(level=self.level, correction=self.correction, confidence=self.confidence)
+        return ErrorControl(alpha=self.level, method=self.correction, confidence=self.confidence)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +79,7 @@ class EstimatesQuery(Query):
             list(release.parts),
             candidates,
             listed=self.metric.listed,
-            detection=subject.detection,
+            error_control=subject.detection,
             distribution=body.distribution,
             complete=self.metric.complete,
         )

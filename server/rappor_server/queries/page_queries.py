@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 import msgspec
 from sqlalchemy import Engine
 
+from rappor.base.errors import ParamsError
+from rappor.base.progress import Progress
 from rappor.counts.counts import Counts
 from rappor.counts.released import Period, Released
-from rappor.ground.errors import ParamsError
-from rappor.ground.progress import Progress
 from rappor_server.queries.query import Query, QueryResult, Range, Subject
 from rappor_server.queries.worker import Tell
 from rappor_server.releases.release_json import write_release
@@ -33,7 +33,7 @@ from rappor_server.releases.releases import (
 
 if TYPE_CHECKING:
     from rappor.candidates.candidates import Candidates
-    from rappor.panels.panel import Panel
+    from rappor.comparison.comparison import Comparison
     from rappor.reporting.charts import Picture
     from rappor.reporting.document import Content
 
@@ -112,7 +112,7 @@ class OverviewQuery(PageQuery[tuple[Released, Release]]):
         self, found: tuple[Released, Release], candidates: Candidates | None, progress: Progress
     ) -> QueryResult:
         """Decode the latest periods together, and each one for the run."""
-        from rappor.panels.overview import overview  # noqa: PLC0415 - only where it is decoded
+        from rappor.comparison.overview import overview  # noqa: PLC0415 - only where it is decoded
         from rappor.reporting.overview import overview_card, overview_content  # noqa: PLC0415
 
         released, latest = found
@@ -158,14 +158,14 @@ class RankingQuery(PageQuery[Release]):
         self, found: Release, candidates: Candidates | None, progress: Progress
     ) -> QueryResult:
         from rappor.decoding.decoder import decode  # noqa: PLC0415 - only where it is decoded
-        from rappor.decoding.report import InputFile, Origin, report  # noqa: PLC0415
+        from rappor.decoding.estimates_report import InputFile, Origin, report  # noqa: PLC0415
         from rappor.reporting.page import estimates_content  # noqa: PLC0415
 
         estimates = decode(
             list(found.parts),
             candidates,
             listed=self.metric.listed,
-            detection=self.subject.detection,
+            error_control=self.subject.detection,
             complete=self.metric.complete,
             progress=progress,
         )
@@ -203,7 +203,7 @@ class TrendQuery(PageQuery[Released]):
     def _answer(
         self, found: Released, candidates: Candidates | None, progress: Progress
     ) -> QueryResult:
-        from rappor.panels.over_time import trend  # noqa: PLC0415 - only where it is decoded
+        from rappor.comparison.trend import trend  # noqa: PLC0415 - only where it is decoded
 
         run = trend(
             found,
@@ -211,7 +211,7 @@ class TrendQuery(PageQuery[Released]):
             by=self.by,
             smooth=self.smooth,
             complete=self.metric.complete,
-            detection=self.subject.detection,
+            error_control=self.subject.detection,
             progress=progress,
         )
         return _drawn_panel(run, "trend")
@@ -244,13 +244,13 @@ class CompareQuery(PageQuery[dict[str, list[Counts]]]):
         candidates: Candidates | None,
         progress: Progress,
     ) -> QueryResult:
-        from rappor.panels.compare import compare  # noqa: PLC0415 - only where it is decoded
+        from rappor.comparison.compare_samples import compare_samples  # noqa: PLC0415 - only where it is decoded
 
-        changes = compare(
+        changes = compare_samples(
             found,
             candidates,
             complete=self.metric.complete,
-            detection=self.subject.detection,
+            error_control=self.subject.detection,
             progress=progress,
         )
         return _drawn_panel(changes, "comparison", every=self.everything)
@@ -271,14 +271,14 @@ class SegmentsQuery(PageQuery[list[Counts]]):
     def _answer(
         self, found: list[Counts], candidates: Candidates | None, progress: Progress
     ) -> QueryResult:
-        from rappor.panels.by_segment import by_segment  # noqa: PLC0415 - only where it is decoded
+        from rappor.comparison.compare_segments import compare_segments  # noqa: PLC0415 - only where it is decoded
 
-        apart = by_segment(
+        apart = compare_segments(
             found,
             candidates,
             dimension=self.dimension,
             complete=self.metric.complete,
-            detection=self.subject.detection,
+            error_control=self.subject.detection,
             progress=progress,
         )
         return _drawn_panel(apart, "segments")
@@ -334,16 +334,16 @@ def read_days(
     return replace(found, parts=tuple(subject.require_whole(found.parts)))
 
 
-def _drawn_panel(panel: Panel, name: str, *, every: bool = False) -> QueryResult:
+def _drawn_panel(panel: Comparison, name: str, *, every: bool = False) -> QueryResult:
     """Return the parts of the page about a panel, and its numbers of `every` candidate."""
-    from rappor.reporting.panel_page import panel_content  # noqa: PLC0415 - only where it is drawn
+    from rappor.reporting.comparison_page import panel_content  # noqa: PLC0415 - only where it is drawn
 
     return _drawn(
         panel_content(panel),
         charts={"chart": panel.plot()},
         files={
-            f"{name}.csv": panel.to_csv(every=every),
-            f"{name}.json": panel.to_json(every=every),
+            f"{name}.csv": panel.to_csv(include_all=every),
+            f"{name}.json": panel.to_json(include_all=every),
         },
     )
 

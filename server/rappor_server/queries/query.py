@@ -20,9 +20,9 @@ import msgspec
 from sqlalchemy import Engine
 
 import rappor
+from rappor.base.errors import ParamsError
 from rappor.counts.counts import Counts
-from rappor.decoding.detection import Detection
-from rappor.ground.errors import ParamsError
+from rappor.estimator.error_control import ErrorControl
 from rappor.protocol.encodings import encoding_of
 from rappor.registry.metric import Metric
 from rappor_server.queries.candidate_sources import CandidateSource
@@ -68,7 +68,7 @@ class Subject:
 
     metric: Metric
     source: CandidateSource | None = field(repr=False)
-    detection: Detection
+    detection: ErrorControl
 
     @property
     def has_candidates(self) -> bool:

@@ -17,7 +17,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from rappor.ground.errors import RapporError
+from rappor.base.errors import RapporError
 from rappor_server.base import logs
 from rappor_server.base.errors import LimitError, StoreError
 from rappor_server.base.problems import problem_of

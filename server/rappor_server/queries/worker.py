@@ -23,7 +23,7 @@ from typing import Any, Final, Protocol
 
 from sqlalchemy import Engine
 
-from rappor.ground.errors import DecodeError, MissingExtraError, RapporError
+from rappor.base.errors import DecodeError, MissingExtraError, RapporError
 from rappor_server.base import logs, processes
 from rappor_server.base.errors import StoreError
 from rappor_server.storage.database import open_checked

@@ -17,8 +17,8 @@ from typing import Final
 
 from sqlalchemy import Engine
 
+from rappor.base.errors import FileError, RapporError
 from rappor.counts.tables import write_parquet as write_table
-from rappor.ground.errors import FileError, RapporError
 from rappor.registry.metric import Metric
 from rappor_server.releases.releases import release
 from rappor_server.storage.blocks import due

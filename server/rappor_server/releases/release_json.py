@@ -61,9 +61,11 @@ def write_releases(
             Collection(
                 fingerprint=counts.params.fingerprint,
                 params=msgspec.Raw(counts.params.to_json().encode()),
-                reports=counts.reports.tolist(),
-                ones=counts.ones.tolist(),
-                devices=None if counts.squares is None else Devices(counts.squares),
+                reports=counts.cohort_reports.tolist(),
+                ones=counts.bit_counts.tolist(),
+                devices=None
+                if counts.sum_squared_reports is None
+                else Devices(counts.sum_squared_reports),
                 first=release.first,
                 last=release.last,
             )

@@ -31,10 +31,10 @@ from sqlalchemy import (
     union_all,
 )
 
+from rappor.base.errors import ParamsError, ReportError
 from rappor.counts.calendar import Days, stretch_of
 from rappor.counts.counts import Counts
 from rappor.counts.devices import squares_by_paces
-from rappor.ground.errors import ParamsError, ReportError
 from rappor.protocol.params import Params
 from rappor.registry.metric import Metric
 from rappor_server.base.errors import StoreError

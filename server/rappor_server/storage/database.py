@@ -34,7 +34,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, DisconnectionError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
-from rappor.ground.errors import MissingExtraError
+from rappor.base.errors import MissingExtraError
 from rappor_server.base.errors import ConfigError, SchemaError, StoreError
 
 _STEPS: Final = resources.files("rappor_server.storage") / "migrations"

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from rappor.ground.errors import RapporError
+from rappor.base.errors import RapporError
 from rappor.protocol.params import Params
 from rappor.protocol.wire import METRIC_NAME
 from rappor_server.ingest.retry_keys import KEY_BYTES

@@ -100,7 +100,7 @@ def test_no_scope_has_more_reports_than_its_price_counts_on(
             for step in history:
                 programs.take(step)
             programs.finish()
-            spent = programs.clients[0].spent()
+            spent = programs.clients[0].privacy_spent()
         assert spent.nats <= sum(spent.reserved.values()) + 1e-9
         left: dict[str, list[int]] = {}
         for report in programs.transport.reports:

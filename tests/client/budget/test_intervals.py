@@ -16,7 +16,7 @@ from rappor import Metric
 from rappor.protocol.parts import Part
 from rappor.registry.metric import EPOCHS
 
-HELD = Outcome.KEPT
+HELD = Outcome.RECORDED
 REPLACES, STAYS = 0, 2**32 - 1
 
 
@@ -79,7 +79,7 @@ def test_only_the_chosen_event_of_the_first_interval_is_memoized(values: str, ho
             for value, u in zip(pair, (STAYS, REPLACES if second else STAYS), strict=True):
                 coins.u = u
                 assert client.record("page", value) == HELD
-                assert client.waiting() == len(expected) - len(transport.reports)
+                assert client.queued_count() == len(expected) - len(transport.reports)
             if number % 2:  # the next run settles it as well
                 client.close()
                 client = home.open(metric(), **settings)
@@ -100,7 +100,7 @@ def test_part_that_an_earlier_registry_chose_waits_for_no_second_one(home: Home)
     assert client.record("page", "alpha") == HELD
     client.close()
     client = home.open(metric("life", "none", parts=prefix), collector=home.transport)
-    assert client.record("page", "alpha") == Outcome.KEPT
+    assert client.record("page", "alpha") == Outcome.RECORDED
     home.clock.advance(days=1)
     assert client.flush()
     assert len(home.transport.reports) == 2
@@ -122,11 +122,11 @@ def test_each_interval_has_one_report_however_the_clock_jumps(
         jump = (7919 * i) % 997 / 997 - 0.5  # between halves, evenly
         home.clock.now = middle + 3600 * hours * intervals * jump
         client.record("page", "a")
-        client.waiting()
+        client.queued_count()
         entered.add(math.floor(intervals * jump))
     home.clock.set("2027-02-01T00:00:00")
     client.record("page", "a")
-    reports = client.waiting()
+    reports = client.queued_count()
     assert reports >= len(entered) == 2 * ((intervals + 1) // 2)
     assert reports == len(entered) or intervals > 1
 
@@ -163,7 +163,7 @@ def test_held_report_leaves_once_where_an_epoch_has_begun_meanwhile(
     assert client.record("second", "a") == HELD
     client.close()
     client = home.open(metric("month", "none"), second, collector=transport)
-    assert client.record("page", "b") == Outcome.KEPT
+    assert client.record("page", "b") == Outcome.RECORDED
     assert client.flush()
     clock.advance(days=1)
     if is_failing:  # between the state and the spool
@@ -202,14 +202,14 @@ def test_event_that_takes_no_part_reserves_nothing(home: Home, clock: FixedClock
     """The open interval of another epoch takes no further event; the next one does."""
     client = home.open(metric("month"))
     assert client.record("page", "a") == HELD
-    reserved = client.spent().reserved
+    reserved = client.privacy_spent().reserved
     client.close()
     client = home.open(metric("year"))
     assert client.record("page", "b") == HELD
-    assert client.spent().reserved == reserved
+    assert client.privacy_spent().reserved == reserved
     clock.advance(days=1)
     assert client.record("page", "b") == HELD
-    assert client.spent().reserved[2026] > reserved[2026]
+    assert client.privacy_spent().reserved[2026] > reserved[2026]
 
 
 def test_report_that_waited_in_memory_closes_no_later_interval(home: Home) -> None:
@@ -221,5 +221,5 @@ def test_report_that_waited_in_memory_closes_no_later_interval(home: Home) -> No
         home.clock.advance(days=5)
         assert other.record("page", "a") == HELD
     slow.close()
-    assert other.waiting() == 1  # the first day's
+    assert other.queued_count() == 1  # the first day's
     assert len(peek(home.folder).held) == 1

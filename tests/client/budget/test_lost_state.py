@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from devices import Home, metric_of, own
-from rappor_client import Outcome, Reason
+from rappor_client import Outcome, SkipReason
 from rappor_client.folder import copies
 from rappor_client.folder.spool import latest_year
 
@@ -45,8 +45,8 @@ def test_metrics_are_skipped_until_the_latest_year_that_the_spool_names_is_over(
         home.clock.set(f"{year}-06-01T12:00:00")
         with home.open(metric_of(interval="day", epoch="year")) as client:
             told.append(client.record("page", "a"))
-    assert [outcome.reason for outcome in told[:3]] == [Reason.NO_BUDGET] * 3
-    assert told[3] == Outcome.KEPT
+    assert [outcome.reason for outcome in told[:3]] == [SkipReason.NO_BUDGET] * 3
+    assert told[3] == Outcome.RECORDED
 
 
 def test_a_spool_that_cannot_be_read_names_no_year(home: Home) -> None:

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 from devices import Home, metric_of, peek
-from rappor_client import Caps, Outcome
+from rappor_client import BudgetCap, Outcome
 from rappor_client.budget.reservation import Reserved
 
 from rappor import Metric, Params
-from rappor.privacy import price_change
+from rappor.privacy import parameter_changes as cost_of_change
 from rappor.registry.budget import scope_price
 
-SILENT = Outcome.SILENT
+SKIPPED = Outcome.SKIPPED
 
 
 def test_metric_without_room_is_named_once_and_silent(
@@ -26,27 +26,27 @@ def test_metric_without_room_is_named_once_and_silent(
 ) -> None:
     """From the opening on and for every value, without a trace; a later metric still fits."""
     metrics = (metric_of("large", epoch="month"), metric_of("small"))  # 48 and 4
-    client = home.open(*metrics, caps=Caps(total=4.01))
+    client = home.open(*metrics, budget_cap=BudgetCap(total=4.01))
     (line,) = [record.getMessage() for record in caplog.records]
     assert line == "the budget of 2026 has no room for large: nothing is sent"
-    assert [client.record("large", value) for value in "aab"] == [SILENT] * 3
-    assert client.record("small", "a") == Outcome.KEPT
-    assert client.counters() == {"recorded": 1}
+    assert [client.record("large", value) for value in "aab"] == [SKIPPED] * 3
+    assert client.record("small", "a") == Outcome.RECORDED
+    assert client.event_counts() == {"recorded": 1}
     assert [scope.metric for scope in peek(home.folder).scopes] == ["small"]
-    assert set(client.spent().metrics) == {"small"}
+    assert set(client.privacy_spent().metrics) == {"small"}
     assert len(caplog.records) == 1
 
 
 def test_next_year_has_a_budget_of_its_own(home: Home) -> None:
     """Silent in the year that another registry used up, and heard from its end on."""
-    caps = Caps(total=4.01)
-    first = home.open(metric_of("old", epoch="year"), caps=caps)
-    assert first.record("old", "a") == Outcome.KEPT
+    caps = BudgetCap(total=4.01)
+    first = home.open(metric_of("old", epoch="year"), budget_cap=caps)
+    assert first.record("old", "a") == Outcome.RECORDED
     first.close()
-    second = home.open(metric_of("new", epoch="year"), caps=caps)
-    assert second.record("new", "a") == SILENT
+    second = home.open(metric_of("new", epoch="year"), budget_cap=caps)
+    assert second.record("new", "a") == SKIPPED
     home.clock.set("2027-01-01T00:00:00")
-    assert second.record("new", "a") == Outcome.KEPT
+    assert second.record("new", "a") == Outcome.RECORDED
 
 
 def test_metric_that_ends_early_reserves_no_more_epochs(home: Home) -> None:
@@ -54,23 +54,25 @@ def test_metric_that_ends_early_reserves_no_more_epochs(home: Home) -> None:
     home.clock.set("2026-05-01T00:00:00")
     outcomes = []
     for last in (datetime.date(2026, 12, 31), datetime.date(2026, 9, 30)):
-        client = home.open(metric_of(epoch="quarter", expires=last), caps=Caps(total=12.01))
+        client = home.open(
+            metric_of(epoch="quarter", expires=last), budget_cap=BudgetCap(total=12.01)
+        )
         outcomes.append(client.record("page", "a"))
         client.close()
-    assert outcomes == [SILENT, Outcome.KEPT]
+    assert outcomes == [SKIPPED, Outcome.RECORDED]
 
 
 def test_running_client_heeds_what_another_identity_reserved(home: Home) -> None:
     """Withdrawn and consented again elsewhere: the client that runs on falls silent."""
-    metric, caps = metric_of(), Caps(total=4.01)
-    running, other = home.open(metric, caps=caps), home.open(metric, caps=caps)
-    assert running.record("page", "a") == Outcome.KEPT
-    assert running.waiting() == 1
+    metric, caps = metric_of(), BudgetCap(total=4.01)
+    running, other = home.open(metric, budget_cap=caps), home.open(metric, budget_cap=caps)
+    assert running.record("page", "a") == Outcome.RECORDED
+    assert running.queued_count() == 1
     other.withdraw()
-    home.open(metric, caps=caps)
+    home.open(metric, budget_cap=caps)
     running.record("page", "a")
     assert running.flush().sent == 0
-    assert running.record("page", "a") == SILENT
+    assert running.record("page", "a") == SKIPPED
 
 
 OLD = metric_of(params=Params(k=1, encoding="boolean", f=0.1, p=0.25, q=0.75))
@@ -100,7 +102,7 @@ def test_change_reserves_what_privacy_and_check_say(
     before, after = old, dataclasses.replace(old, **fields)
     if is_back:
         before, after = after, before
-    change = price_change(before, after, reports=10)
+    change = cost_of_change(before, after, reports=10)
     home.clock.set("2026-02-01T00:00:00")
     for metric in (before, after, before):
         for value in (True, False, True):
@@ -109,7 +111,7 @@ def test_change_reserves_what_privacy_and_check_say(
             for _ in range(4):
                 home.clock.advance(days=5)
                 client.flush()
-            spent = client.spent()
+            spent = client.privacy_spent()
             client.close()
         if metric is before and len(home.transport.reports) < 4:
             assert spent.reserved == pytest.approx({2026: change.reserved_before})
@@ -122,8 +124,8 @@ def test_reservation_is_told(home: Home) -> None:
     """The person reads what the year can cost at most."""
     client = home.open(metric_of(epoch="quarter"))
     client.record("page", "a")
-    assert client.spent().reserved == {2026: pytest.approx(16, abs=0.01)}
-    assert "Reserved for 2026: epsilon = 16.00 at most." in str(client.spent())
+    assert client.privacy_spent().reserved == {2026: pytest.approx(16, abs=0.01)}
+    assert "Reserved for 2026: epsilon = 16.00 at most." in str(client.privacy_spent())
 
 
 BARE = Params(k=1, encoding="boolean", f=0, p=0.25, q=0.75)
@@ -135,13 +137,13 @@ def test_cheaper_metric_keeps_the_room_that_it_has_reserved(home: Home) -> None:
     dear, cheap = (
         metric_of("x", BARE, epoch="month", interval=interval) for interval in ("day", "week")
     )
-    caps = Caps(total=12 * scope_price(dear) + 0.01)
-    client = home.open(dear, caps=caps)
-    assert client.record("x", True) == Outcome.KEPT
+    caps = BudgetCap(total=12 * scope_price(dear) + 0.01)
+    client = home.open(dear, budget_cap=caps)
+    assert client.record("x", True) == Outcome.RECORDED
     client.close()
-    client = home.open(cheap, metric_of("y"), caps=caps)
-    assert client.record("x", False) == Outcome.KEPT
-    assert client.record("y", "a") == SILENT
+    client = home.open(cheap, metric_of("y"), budget_cap=caps)
+    assert client.record("x", False) == Outcome.RECORDED
+    assert client.record("y", "a") == SKIPPED
 
 
 def test_expired_metric_without_a_price_leaves_the_budget_in_force(home: Home) -> None:
@@ -151,8 +153,8 @@ def test_expired_metric_without_a_price_leaves_the_budget_in_force(home: Home) -
         params=Params(encoding="boolean", k=1, f=0, p=0.1, q=0.9),
         expires=datetime.date(2020, 1, 1),
     )
-    client = home.open(gone, metric_of("x"), caps=Caps(total=1.0))
-    assert client.record("x", "a") == SILENT
+    client = home.open(gone, metric_of("x"), budget_cap=BudgetCap(total=1.0))
+    assert client.record("x", "a") == SKIPPED
 
 
 def test_what_is_lost_or_reserved_never_becomes_less() -> None:

@@ -13,7 +13,7 @@ from rappor_client.testing import MemoryTransport
 from rappor import Metric, Params
 
 NOISY = dataclasses.replace(CLEAR, p=0.25, q=0.75)
-KEPT = Outcome.KEPT
+RECORDED = Outcome.RECORDED
 
 
 def bits_of(
@@ -46,22 +46,22 @@ def test_clock_that_was_wrong_freezes_no_epoch(home: Home) -> None:
 def test_metric_for_life_follows_a_change_of_p_and_q(home: Home) -> None:
     """Its permanent responses are the same: the scope stays memoized."""
     client = home.open(metric_of(params=NOISY), collector=home.transport)
-    assert [client.record("page", value) for value in "abc"] == [KEPT, KEPT, KEPT]
+    assert [client.record("page", value) for value in "abc"] == [RECORDED, RECORDED, RECORDED]
     client.close()
     client = home.open(metric_of(params=CLEAR), collector=home.transport)
-    assert client.record("page", "b") is KEPT
+    assert client.record("page", "b") is RECORDED
     assert client.flush()
     fingerprints = [report.params for report in home.transport.reports]
     assert fingerprints == [NOISY.fingerprint] * 3 + [CLEAR.fingerprint]
     assert home.transport.reports[-1].bits == response_of(secret_of(home.folder), "a")
-    assert client.spent().metrics["page"].scopes == 1
+    assert client.privacy_spent().metrics["page"].scopes == 1
 
 
 def test_epoch_keeps_its_p_and_q(home: Home) -> None:
     """Other noise waits for the next epoch, for a value that repeats as well."""
     for params in (NOISY, CLEAR):
         client = home.open(metric_of(params=params, epoch="year"), collector=home.transport)
-        assert client.record("page", "a") is KEPT
+        assert client.record("page", "a") is RECORDED
         assert client.flush()
         client.close()
     assert [report.params for report in home.transport.reports] == [NOISY.fingerprint] * 2
@@ -70,23 +70,23 @@ def test_epoch_keeps_its_p_and_q(home: Home) -> None:
 def test_metric_for_life_draws_anew_under_another_response(home: Home) -> None:
     """Any other change begins a scope, which answers for its own first value."""
     client = home.open(metric_of(params=CLEAR))
-    assert client.record("page", "a") is KEPT
+    assert client.record("page", "a") is RECORDED
     client.close()
     client = home.open(metric_of(params=dataclasses.replace(CLEAR, k=64)))
-    assert [client.record("page", value) for value in "bab"] == [KEPT, KEPT, KEPT]
-    assert client.spent().metrics["page"].scopes == 2
+    assert [client.record("page", value) for value in "bab"] == [RECORDED, RECORDED, RECORDED]
+    assert client.privacy_spent().metrics["page"].scopes == 2
 
 
 def test_held_report_goes_under_the_scope_that_it_was_prepared_in(home: Home) -> None:
     """Released in the next epoch and under a changed registry, it is charged to its own."""
     client = home.open(metric_of(params=CLEAR, epoch="quarter", interval="day"))
     home.clock.set("2026-12-31T23:00:00")
-    assert client.record("page", "a") == Outcome.KEPT
+    assert client.record("page", "a") == Outcome.RECORDED
     client.close()
     home.clock.set("2027-01-01T01:00:00")
     changed = metric_of(params=NOISY, epoch="quarter", interval="day")
     client = home.open(changed, collector=home.transport)
-    assert client.record("page", "b") == Outcome.KEPT
+    assert client.record("page", "b") == Outcome.RECORDED
     assert client.flush()
     (report,) = home.transport.reports
     shown = response_of(secret_of(home.folder), "a", epoch="2026-Q4")
@@ -99,8 +99,8 @@ def test_values_that_fit_nowhere_are_reported_and_counted(home: Home) -> None:
     """A report leaves as for any other value; the count stays on the device."""
     params = Params(k=2, encoding="onehot", categories=("a", "b"), f=0.5, p=0.25, q=0.75)
     client = home.open(metric_of(params=params))
-    assert [client.record("page", value) for value in "azz"] == [KEPT] * 3
-    assert client.counters() == {"recorded": 3, "unfit": 2}
+    assert [client.record("page", value) for value in "azz"] == [RECORDED] * 3
+    assert client.event_counts() == {"recorded": 3, "unfit": 2}
 
 
 def test_epoch_keeps_its_interval(home: Home) -> None:
@@ -108,16 +108,16 @@ def test_epoch_keeps_its_interval(home: Home) -> None:
     rare = metric_of(epoch="year", interval="week")
     often = metric_of(epoch="year", interval="none")
     client = home.open(rare)
-    assert client.record("page", "a") == Outcome.KEPT
+    assert client.record("page", "a") == Outcome.RECORDED
     home.clock.advance(days=7)
-    assert client.record("page", "a") == Outcome.KEPT  # the first week's report is settled
+    assert client.record("page", "a") == Outcome.RECORDED  # the first week's report is settled
     client.close()
     client = home.open(often)
-    n_waiting = client.waiting()
+    n_waiting = client.queued_count()
     for value in "abab":
         client.record("page", value)
-    assert client.waiting() == n_waiting
+    assert client.queued_count() == n_waiting
     home.clock.set("2027-06-01T00:00:00")
     for value in "ab":
         client.record("page", value)
-    assert client.waiting() == n_waiting + 3  # with that of the second week
+    assert client.queued_count() == n_waiting + 3  # with that of the second week

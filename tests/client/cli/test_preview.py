@@ -57,7 +57,7 @@ def test_preview_is_what_the_device_sends(name: str, rappor_device: Device) -> N
     """With the device's own secret and coins, to the byte; ids are new in any case."""
     registry = Registry.loads(TOML.replace('"quarter"', '"quarter"\ninterval = "none"'))
     device = rappor_device.open(registry, coins=constant_coins(1 << 30))
-    assert device.record(name, "vim") == Outcome.KEPT
+    assert device.record(name, "vim") == Outcome.RECORDED
     assert device.flush()
     secret = secret_of(rappor_device.folder)
     own, coins = device.registry, constant_coins(1 << 30)

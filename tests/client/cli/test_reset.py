@@ -39,7 +39,7 @@ def test_reset_erases(how: str, home: Home, capsys: pytest.CaptureFixture[str]) 
     assert not contents.has_secret
     assert contents.waiting == ()
     assert contents.scopes == ()
-    assert home.open().spent().reserved == {2026: pytest.approx(4, abs=1e-3)}
+    assert home.open().privacy_spent().reserved == {2026: pytest.approx(4, abs=1e-3)}
 
 
 @pytest.mark.parametrize("words", [["reset", "--yes"], ["show"]], ids=" ".join)

@@ -41,7 +41,7 @@ def test_show_for_scripts(home: Home, capsys: pytest.CaptureFixture[str]) -> Non
     client = home.open(metric_of(), collector=home.transport)
     client.record("page", "x")
     client.flush()
-    nats = client.spent().nats
+    nats = client.privacy_spent().nats
     client.record("page", "x")
     client.close()
     assert main(["show", str(home.folder), "--json"]) == 0
@@ -70,6 +70,6 @@ def test_infinite_loss_is_null_for_scripts(home: Home, capsys: pytest.CaptureFix
     clear = Params(k=1, encoding="boolean", f=0.0, p=0.0, q=1.0, insecure=True)
     client = home.open(metric_of(params=clear))
     client.record("page", True)
-    assert client.spent().nats == math.inf
+    assert client.privacy_spent().nats == math.inf
     assert main(["show", str(home.folder), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["spent"]["nats"] is None

@@ -12,7 +12,16 @@ from typing import Any
 import pytest
 from devices import Home, locked, metric_of, open_device, own, peek
 from programs import run_python
-from rappor_client import Answer, Caps, Client, Outcome, Policy, Reason, SpoolLimits, testing
+from rappor_client import (
+    BudgetCap,
+    Client,
+    ClientOptions,
+    Outcome,
+    QueueLimits,
+    SkipReason,
+    TransportResponse,
+    testing,
+)
 from rappor_client.folder.failures import DamagedError, Failures, is_busy
 from rappor_client.folder.own_folder import BusyError
 from rappor_client.folder.store import Store
@@ -22,7 +31,7 @@ from rappor_client.outbox.writer import _at_exit
 from rappor_client.testing import FixedClock, MemoryTransport
 
 from rappor import Registry
-from rappor.ground.errors import ParamsError
+from rappor.base.errors import ParamsError
 
 
 def test_failure_is_logged_where_nobody_has_imported_logging() -> None:
@@ -104,16 +113,16 @@ class Broken(MemoryTransport):
 NONSENSE: list[Any] = [
     *(ValueError("x"), KeyError("x"), RecursionError(), None, "200"),
     *(
-        Answer(status=200, body=body)
+        TransportResponse(status=200, body=body)
         for body in (
             *(b"[" * 100_000, b'{"reports": {"a": 1}}', b'{"reports": [1]}', b"\xff"),
             b'{"reports": [{"status": 1' + b"0" * 5000 + b"}]}",
         )
     ),
-    Answer(status=200, body="a text"),  # type: ignore[arg-type]
-    Answer(status="200", body=b""),  # type: ignore[arg-type]
-    Answer(status=503, body=b"", retry_after=float("nan")),
-    *(Answer(status=503, body=b"", retry_after=each) for each in ("120", "soon")),  # type: ignore[arg-type]
+    TransportResponse(status=200, body="a text"),  # type: ignore[arg-type]
+    TransportResponse(status="200", body=b""),  # type: ignore[arg-type]
+    TransportResponse(status=503, body=b"", retry_after=float("nan")),
+    *(TransportResponse(status=503, body=b"", retry_after=each) for each in ("120", "soon")),  # type: ignore[arg-type]
     UploadError("x", retry_after="120"),  # type: ignore[arg-type]
 ]
 
@@ -123,27 +132,27 @@ def test_transport_that_raises_or_answers_nonsense_reaches_nobody(answer: Any, h
     """What waits stays, and leaves once the transport works."""
     transport = Broken([answer])
     client = home.open(metric_of(), collector=transport)
-    assert client.record("page", "x") == Outcome.KEPT
+    assert client.record("page", "x") == Outcome.RECORDED
     assert not client.flush(timeout=0.0)
-    assert client.waiting() == 1
+    assert client.queued_count() == 1
     home.clock.advance(days=2)
     assert client.flush()
     assert len(transport.reports) == 1
     client.close()
-    assert client.counters()["failures"] >= 1
-    assert "spool_lost" not in client.counters()
+    assert client.event_counts()["failures"] >= 1
+    assert "spool_lost" not in client.event_counts()
 
 
 @pytest.mark.parametrize("limit", ["reports", "n_bytes", "log"])
 def test_limits_are_numbers_that_the_database_can_hold(limit: str) -> None:
     """The largest is taken, the next one refused; a spool holds something."""
-    assert getattr(SpoolLimits(**{limit: 2**63 - 1}), limit) == 2**63 - 1
+    assert getattr(QueueLimits(**{limit: 2**63 - 1}), limit) == 2**63 - 1
     with pytest.raises(ParamsError, match=f"{limit} must be an integer in"):
-        SpoolLimits(**{limit: 2**63})
+        QueueLimits(**{limit: 2**63})
     with pytest.raises(ParamsError, match=r"reports must be an integer in \[1, "):
-        SpoolLimits(reports=0)
+        QueueLimits(reports=0)
     with pytest.raises(ParamsError, match="per must be one of year, life"):
-        Caps(total=1.0, per="month")  # type: ignore[arg-type]
+        BudgetCap(total=1.0, per="month")  # type: ignore[arg-type]
 
 
 def test_without_a_home_nothing_is_recorded_and_nothing_raised(tmp_path: Path) -> None:
@@ -152,10 +161,11 @@ def test_without_a_home_nothing_is_recorded_and_nothing_raised(tmp_path: Path) -
         "import os\nos.environ.pop('HOME', None)\n"
         "if os.getuid() == 0:\n    os.setuid(4242)\n"
         "client = Client.open('~/telemetry', registry=registry, consent=True)\n"
-        "assert client.disabled and client.record('page', 'x') == Outcome.SILENT\n"
-        "assert client.spent().nats == 0 and client.log() == [] and not client.waiting()\n"
+        "assert client.disabled_reason and client.record('page', 'x') == Outcome.SKIPPED\n"
+        "assert client.privacy_spent().nats == 0 and client.sent_uploads() == []\n"
+        "assert not client.queued_count()\n"
         "client.flush()\nclient.close()\nclient.withdraw()\n"
-        "print(client.disabled)\n"
+        "print(client.disabled_reason)\n"
         "Client.open('~/telemetry', registry=registry, consent=False)\n"
     )
     head = (
@@ -172,14 +182,14 @@ def test_a_folder_without_handles_or_too_deep_says_so(
 ) -> None:
     """No other process has its lock, and SQLite would open no spool in it."""
     deep = open_device(tmp_path.joinpath(*["x" * 100] * 5))
-    assert deep.disabled == "its path is too long: it must have at most 400 bytes"
-    assert deep.record("page", "x").reason is Reason.DISABLED
+    assert deep.disabled_reason == "its path is too long: it must have at most 400 bytes"
+    assert deep.record("page", "x").reason is SkipReason.DISABLED
 
     def fail(_: str) -> int:
         raise OSError(24, "Too many open files")
 
     monkeypatch.setattr(SYSTEM, "open_folder", fail)
-    assert open_device(tmp_path / "device").disabled == "the folder cannot be used: EMFILE"
+    assert open_device(tmp_path / "device").disabled_reason == "the folder cannot be used: EMFILE"
 
 
 # The folder
@@ -198,7 +208,7 @@ def test_what_others_may_write_to_is_closed_to_them(home: Home) -> None:
     home.folder.mkdir(mode=0o700)
     for _ in range(2):
         client = home.open()
-        assert client.disabled == ""
+        assert client.disabled_reason == ""
         assert client.record("page", "x")
         client.close()
         assert closed_to_others(home.folder)
@@ -216,9 +226,9 @@ def test_files_of_another_user_disable_the_device(what: str, home: Home) -> None
     home.open().close()
     os.chown(home.folder if what == "folder" else home.folder / what, 4242, 4242)
     client = home.open()
-    assert "belongs to another user" in client.disabled
-    assert client.record("page", "x").reason is Reason.DISABLED
-    assert client.flush().detail == client.disabled
+    assert "belongs to another user" in client.disabled_reason
+    assert client.record("page", "x").reason is SkipReason.DISABLED
+    assert client.flush().detail == client.disabled_reason
 
 
 @pytest.mark.parametrize("name", [".", "device", "device/state.1"])
@@ -229,9 +239,9 @@ def test_links_disable_the_device(name: str, home: Home) -> None:
     path.rename(home.place / "elsewhere")
     path.symlink_to(home.place / "elsewhere")
     client = home.open()
-    assert "symbolic link" in client.disabled
+    assert "symbolic link" in client.disabled_reason
     client.record("page", "x")
-    assert client.waiting() == 0
+    assert client.queued_count() == 0
 
 
 @pytest.mark.parametrize("name", ["RAPPOR_DISABLED", "DO_NOT_TRACK", "CI"])
@@ -243,22 +253,22 @@ def test_environment_disables_where_the_host_asks_for_it(
         monkeypatch.delenv(each, raising=False)
     monkeypatch.setenv(name, "1")
     client = home.open(respect_environment=True)
-    assert client.disabled == f"the environment has {name}=1"
+    assert client.disabled_reason == f"the environment has {name}=1"
     assert not client.record("page", "x")
     assert not (home.folder).exists()
     assert home.open().record("page", "x")
     monkeypatch.setenv(name, "false")
-    assert home.open(respect_environment=True).disabled == ""
+    assert home.open(respect_environment=True).disabled_reason == ""
 
 
 def test_mistakes_are_silent_unless_the_policy_is_strict(
     home: Home, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A name or a kind of value that an update has changed does not stop a program."""
-    client = home.open(strict=False)
-    assert client.record("telltale", "page").reason is Reason.UNKNOWN_METRIC
+    client = home.open(raise_errors=False)
+    assert client.record("telltale", "page").reason is SkipReason.UNKNOWN_METRIC
     for _ in range(20):
-        assert client.record("page", b"telltale").reason is Reason.WRONG_KIND
+        assert client.record("page", b"telltale").reason is SkipReason.WRONG_KIND
     assert len(caplog.records) == 2  # one of each kind in a minute
     assert "telltale" not in caplog.text
 
@@ -267,7 +277,7 @@ def test_a_log_line_about_a_value_names_its_metric(
     home: Home, caplog: pytest.LogCaptureFixture
 ) -> None:
     """One line a minute for each metric, so that a host finds its call; never the value."""
-    client = home.open(metric_of("page"), metric_of("site"), strict=False)
+    client = home.open(metric_of("page"), metric_of("site"), raise_errors=False)
     for name in ("page", "page", "site"):
         client.record(name, 12345)
     lines = [record.getMessage() for record in caplog.records]
@@ -282,14 +292,14 @@ def test_a_host_that_cannot_log_is_not_stopped(home: Home, monkeypatch: pytest.M
     def fail(*_: object, **__: object) -> None:
         raise OSError(24, "Too many open files")
 
-    client = home.open(strict=False)
+    client = home.open(raise_errors=False)
     with monkeypatch.context() as broken:
         broken.setattr("logging.Logger.filter", fail)
         unknown = client.record("telltale", "x")
         broken.setattr("logging.getLogger", fail)
         wrong = client.record("page", b"telltale")
-    assert unknown.reason is Reason.UNKNOWN_METRIC
-    assert wrong.reason is Reason.WRONG_KIND
+    assert unknown.reason is SkipReason.UNKNOWN_METRIC
+    assert wrong.reason is SkipReason.WRONG_KIND
 
 
 def test_a_relative_folder_stays_where_it_was(
@@ -303,7 +313,7 @@ def test_a_relative_folder_stays_where_it_was(
     other = open_device(Path("device"))
     for each in (client, other):
         assert each.record("page", "x")
-        assert each.waiting() == 1
+        assert each.queued_count() == 1
     assert client.withdraw().secret_gone
     assert not peek(tmp_path / "device").has_secret
     assert peek(tmp_path / "elsewhere" / "device").has_secret
@@ -316,7 +326,7 @@ def test_close_closes_every_handle(home: Home) -> None:
     client = home.open()
     for n in (1, 2):
         client.record("page", "x")
-        assert client.waiting() == n
+        assert client.queued_count() == n
         client.close()
         assert str(home.folder) not in " ".join(map(os.path.realpath, handles.iterdir()))
 
@@ -336,7 +346,7 @@ def test_a_signals_handler_does_not_wait_for_what_it_interrupted(
             patched.setattr("rappor_client.outbox.writer.RETRY_SECONDS", None)
             with pytest.raises(BusyError):
                 writer.finish(1.0)
-    assert client.waiting() == 2
+    assert client.queued_count() == 2
 
 
 @pytest.mark.parametrize("end", [Client.close, _at_exit], ids=["close", "exit"])
@@ -359,20 +369,20 @@ def test_a_disk_that_hangs_lets_the_program_end(
     end(*[client] * (end is Client.close))
     assert writing.is_set()
     answering.set()
-    assert client.waiting() == 1
+    assert client.queued_count() == 1
 
 
 def test_memory_holds_a_thousand_events(home: Home) -> None:
     """Beyond them they are dropped and counted, while another process keeps the lock."""
-    client = home.open(limits=SpoolLimits(reports=2000))
+    client = home.open(queue_limits=QueueLimits(reports=2000))
     client.record("page", "x")
-    assert client.waiting() == 1
+    assert client.queued_count() == 1
     with locked(home.folder):
         outcomes = [client.record("page", "x") for _ in range(1005)]
-    assert outcomes.count(Outcome.KEPT) == 1000
-    assert {each.reason for each in outcomes if not each} == {Reason.FULL}
-    assert client.waiting() == 1001
-    assert client.counters()["dropped_full"] == 5
+    assert outcomes.count(Outcome.RECORDED) == 1000
+    assert {each.reason for each in outcomes if not each} == {SkipReason.FULL}
+    assert client.queued_count() == 1001
+    assert client.event_counts()["dropped_full"] == 5
 
 
 def test_memory_stays_bounded_while_the_disk_fails(home: Home) -> None:
@@ -392,19 +402,19 @@ def test_memory_stays_bounded_while_the_disk_fails(home: Home) -> None:
         for _ in range(1000):
             client.record("page", "x")
         is_failing.set()
-    client.waiting()
-    assert {each.reason for each in outcomes} == {Reason.FULL}
-    assert client.waiting() == 1000
+    client.queued_count()
+    assert {each.reason for each in outcomes} == {SkipReason.FULL}
+    assert client.queued_count() == 1000
 
 
 def test_durable_metric_is_on_the_disk_when_record_returns(home: Home) -> None:
     """Or it says that it is not yet, where another process keeps the lock."""
     client = home.open(metric_of(durable=True))
-    assert client.record("page", "x") == Outcome.KEPT
+    assert client.record("page", "x") == Outcome.RECORDED
     assert len(testing.peek(home.folder).waiting) == 1
     with locked(home.folder):
-        assert client.record("page", "x").reason is Reason.LOCKED
-    assert client.record("page", "x") == Outcome.KEPT
+        assert client.record("page", "x").reason is SkipReason.LOCKED
+    assert client.record("page", "x") == Outcome.RECORDED
     assert len(testing.peek(home.folder).waiting) == 3
 
 
@@ -414,11 +424,11 @@ def test_repeated_events_write_nothing(home: Home) -> None:
     client.record("page", "x")
     home.clock.advance(days=1)
     client.record("page", "y")
-    assert client.waiting() == 1
+    assert client.queued_count() == 1
     files = [own(home.folder), *own(home.folder).iterdir()]
     before = [(path.stat().st_mtime_ns, path.stat().st_size) for path in files]
-    assert {client.record("page", f"value {i}") for i in range(2000)} == {Outcome.KEPT}
-    assert client.waiting() == 1
+    assert {client.record("page", f"value {i}") for i in range(2000)} == {Outcome.RECORDED}
+    assert client.queued_count() == 1
     assert [(path.stat().st_mtime_ns, path.stat().st_size) for path in files] == before
 
 
@@ -437,25 +447,28 @@ def test_what_a_program_records_last_is_written_at_its_end(tmp_path: Path) -> No
 
 def test_programs_with_different_registries_share_one_budget(home: Home) -> None:
     """Both opened before either recorded: together they stay within the total."""
-    caps = Caps(total=4.01)
-    one, other = home.open(metric_of("one"), caps=caps), home.open(metric_of("two"), caps=caps)
-    assert one.record("one", "x") == Outcome.KEPT
-    assert one.waiting() == 1
+    caps = BudgetCap(total=4.01)
+    one, other = (
+        home.open(metric_of("one"), budget_cap=caps),
+        home.open(metric_of("two"), budget_cap=caps),
+    )
+    assert one.record("one", "x") == Outcome.RECORDED
+    assert one.queued_count() == 1
     other.record("two", "x")
-    assert other.waiting() == 1
-    assert other.record("two", "x") == Outcome.SILENT
-    assert one.record("one", "x") == Outcome.KEPT
-    assert one.spent().reserved == {2026: pytest.approx(4, abs=0.001)}
+    assert other.queued_count() == 1
+    assert other.record("two", "x") == Outcome.SKIPPED
+    assert one.record("one", "x") == Outcome.RECORDED
+    assert one.privacy_spent().reserved == {2026: pytest.approx(4, abs=0.001)}
 
 
 def test_cap_for_life_counts_all_years(home: Home, caplog: pytest.LogCaptureFixture) -> None:
     """An epoch in its own year, a metric without epochs once; what is silent is named."""
     metrics = (metric_of("life"), metric_of("year", epoch="year"))
-    caps = Caps(total=12.01, per="life")
+    caps = BudgetCap(total=12.01, per="life")
     heard = []
     for year in (2026, 2027, 2028):
         home.clock.set(f"{year}-06-01T00:00:00")
-        with home.open(*metrics, caps=caps) as client:
+        with home.open(*metrics, budget_cap=caps) as client:
             heard.append([bool(client.record(metric.name, "x")) for metric in metrics])
     assert heard == [[True, True], [True, True], [True, False]]
     assert [record.getMessage() for record in caplog.records] == [
@@ -468,10 +481,10 @@ def test_cap_for_life_never_raises_the_registrys_total(tmp_path: Path, clock: Fi
     outcomes = []
     for name in ("old", "new"):
         registry = Registry([metric_of(name, epoch="year")], total=4.01)
-        caps = Caps(total=1000.0, per="life")
-        policy = Policy(caps=caps, clock=clock)
+        caps = BudgetCap(total=1000.0, per="life")
+        options = ClientOptions(budget_cap=caps, clock=clock)
         with Client.open(
-            tmp_path / "device", registry=registry, consent=True, policy=policy
+            tmp_path / "device", registry=registry, consent=True, options=options
         ) as client:
             outcomes.append(client.record(name, "x"))
-    assert outcomes == [Outcome.KEPT, Outcome.SILENT]
+    assert outcomes == [Outcome.RECORDED, Outcome.SKIPPED]

@@ -38,7 +38,7 @@ def test_a_child_is_another_process_for_the_folders_lock(home: Home) -> None:
     """It has not the lock of its parent, takes its own, and leaves the parent's alone."""
     client = home.open()
     client.record("page", "x")
-    assert client.waiting() == 1
+    assert client.queued_count() == 1
     assert client._writer is not None
     folder = client._writer.identity.folder
 
@@ -58,15 +58,16 @@ def test_methods_of_an_open_client_load_nothing(normalizer: str, tmp_path: Path)
     """A child of a fork could wait for the module that another thread was importing."""
     program = (
         "import sys\n"
-        "from rappor_client import Client, Policy\n"
+        "from rappor_client import Client, ClientOptions\n"
         "from rappor import Registry\n"
         "choices = {'registry': Registry.load('metrics.toml'), 'consent': True}\n"
         "address = 'http://127.0.0.1:9'\n"
-        "policy = Policy(background=False, strict=True)\n"
-        "with Client.open('device', collector=address, policy=policy, **choices) as client:\n"
+        "options = ClientOptions(background=False, raise_errors=True)\n"
+        "with Client.open('device', collector=address, options=options, **choices) as client:\n"
         "    loaded = set(sys.modules)\n"
         "    assert client.record('page', 'https://straße.example/')\n"
-        "    client.spent(), client.log(), client.counters(), client.waiting()\n"
+        "    client.privacy_spent(), client.sent_uploads()\n"
+        "    client.event_counts(), client.queued_count()\n"
         "    client.opt_out('page')\n"
         "    client.withdraw()\n"
         "assert not set(sys.modules) - loaded, set(sys.modules) - loaded\n"
@@ -194,7 +195,7 @@ def test_child_does_not_rely_on_what_its_parent_had_to_write(home: Home) -> None
     client = home.open(metric_of(interval="day"))
     for _ in range(2):  # the second day's first event is as good as any other
         client.record("page", "a")
-        client.waiting()
+        client.queued_count()
         home.clock.advance(days=1)
     read, write = os.pipe()
     if (parent := os.fork()) == 0:
@@ -202,7 +203,7 @@ def test_child_does_not_rely_on_what_its_parent_had_to_write(home: Home) -> None
             client.record("page", "a")
             if os.fork() == 0:
                 client.record("page", "a")
-                client.waiting()
+                client.queued_count()
         finally:
             os._exit(0)
     os.close(write)
@@ -220,7 +221,7 @@ def test_fork_does_not_wait_for_a_disk_that_hangs(
     monkeypatch.setattr(forking, "_SECONDS", 0.05)
     client = home.open()
     client.record("page", "x")
-    assert client.waiting() == 1
+    assert client.queued_count() == 1
     writer = client._writer
     assert writer is not None
     is_inside, may_end = threading.Event(), threading.Event()
@@ -240,14 +241,14 @@ def test_fork_does_not_wait_for_a_disk_that_hangs(
     may_end.set()
     hanging.join()
     client.record("page", "x")
-    assert client.waiting() == (2 if inside == "database" else 3)
+    assert client.queued_count() == (2 if inside == "database" else 3)
     assert not in_child(lambda: see(client, 3 if inside == "database" else 4))
 
 
 def see(client: Client, waiting: int) -> None:
     """Record, and look at what waits; where nothing is on the disk, nothing raises."""
     assert client.record("page", "x")
-    assert client.waiting() == waiting
+    assert client.queued_count() == waiting
     client.close()
 
 
@@ -295,7 +296,7 @@ def test_signal_that_raises_in_a_fork_leaves_nothing_locked(at: str, home: Home)
     going_on.start()
     going_on.join(60)
     assert not going_on.is_alive()
-    assert client.waiting() == 1
+    assert client.queued_count() == 1
 
 
 def test_signal_beside_the_fork_of_another_thread_leaves_nothing_locked(tmp_path: Path) -> None:

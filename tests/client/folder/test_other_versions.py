@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 from devices import Home, own, peek, state_of
-from rappor_client import Reason, Withdrawal
+from rappor_client import SkipReason, Withdrawal
 from rappor_client.budget import remainder
 from rappor_client.folder import copies
 from rappor_client.folder.copies import check_of
 from rappor_client.testing import MemoryTransport
 
-from rappor.ground.errors import FileError
+from rappor.base.errors import FileError
 
 METRIC_ROWS = {"reserved": [[2026, "page", "life", 4.0]], "mark": "", "lost": [9999, 1, None]}
 
@@ -95,9 +95,9 @@ def test_folder_of_another_version_disables_the_device(kind: str, home: Home) ->
     write(home.folder)
     before = files_of(home.folder)
     client = home.open(collector=MemoryTransport())
-    assert client.disabled.startswith(f"the file {name} has the format of another version")
-    assert client.record("page", "x").reason is Reason.DISABLED
-    assert client.flush().detail == client.disabled
+    assert client.disabled_reason.startswith(f"the file {name} has the format of another version")
+    assert client.record("page", "x").reason is SkipReason.DISABLED
+    assert client.flush().detail == client.disabled_reason
     client.close()
     assert files_of(home.folder) == before
     with pytest.raises(FileError, match=f"the file {name} has the format of another version"):
@@ -115,7 +115,7 @@ def test_withdrawal_erases_a_folder_of_another_version(kind: str, home: Home) ->
     ((path, data),) = files_of(home.folder).items()
     assert path.name == "budget"
     assert not any(each in data for each in (secret, secret.hex().encode()))
-    assert home.open().spent().reserved == {2026: math.inf}
+    assert home.open().privacy_spent().reserved == {2026: math.inf}
 
 
 def test_another_version_that_takes_over_an_open_folder_disables_the_device(home: Home) -> None:
@@ -124,9 +124,9 @@ def test_another_version_that_takes_over_an_open_folder_disables_the_device(home
     change_state(home.folder, other_keys, names=copies.NAMES)
     before = files_of(home.folder)
     client.record("page", "x")
-    assert client.flush().detail == client.disabled
-    assert client.disabled.startswith("the file state.1 has the format of another version")
-    assert client.record("page", "x").reason is Reason.DISABLED
+    assert client.flush().detail == client.disabled_reason
+    assert client.disabled_reason.startswith("the file state.1 has the format of another version")
+    assert client.record("page", "x").reason is SkipReason.DISABLED
     assert (
         files_of(home.folder).items()
         >= {path: data for path, data in before.items() if path.name in copies.NAMES}.items()

@@ -32,21 +32,21 @@ sys.addaudithook(lambda event, _: event == "fcntl.flock" and locks.append(event)
 locks = []
 os.fchdir = None  # Windows has none
 
-from rappor_client import Client, Outcome, Policy
+from rappor_client import Client, ClientOptions, Outcome
 from rappor_client.testing import MemoryTransport
 
 transport = MemoryTransport()
-policy = Policy(background=False, strict=True)
-device = Client.open("d", registry="m.toml", consent=True, collector=transport, policy=policy)
-assert not device.disabled, device.disabled
+options = ClientOptions(background=False, raise_errors=True)
+device = Client.open("d", registry="m.toml", consent=True, collector=transport, options=options)
+assert not device.disabled_reason, device.disabled_reason
 for _ in range(20):
-    assert device.record("page", "x") == Outcome.KEPT
+    assert device.record("page", "x") == Outcome.RECORDED
     if sys.argv[1] == "sends":
         device.flush()
 device.close()
 assert locks
 if sys.argv[1] == "withdraws":
-    again = Client.open("d", registry="m.toml", consent=True, policy=policy)
+    again = Client.open("d", registry="m.toml", consent=True, options=options)
     assert again.withdraw()
 print(*(json.loads(body)["id"] for body in transport.bodies))
 """

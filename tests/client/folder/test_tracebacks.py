@@ -23,7 +23,7 @@ from rappor_client.testing import MemoryTransport
 
 import rappor
 from rappor import Metric, Params, RapporError
-from rappor.ground.errors import ReportError
+from rappor.base.errors import ReportError
 from rappor.protocol.encodings import encoder
 from rappor.protocol.randomizer import Secret, cohort, permanent, system_coins
 
@@ -143,7 +143,7 @@ def test_ctrl_c_in_another_method_shows_nothing_true(method: str, home: Home) ->
     for n in range(1, 400, 23):
         client = home.open(METRIC, collector=MemoryTransport())
         with locked(home.folder):
-            assert client.record("page", VALUE) == Outcome.KEPT
+            assert client.record("page", VALUE) == Outcome.RECORDED
         if method == "spent":
             client.close()
             spool_of(home.folder).write_bytes(b"no database" * 100)
@@ -209,16 +209,16 @@ def test_value_is_checked_before_the_secret_is_touched(home: Home) -> None:
     with pytest.raises(ReportError):
         client.record("flags", names())
     assert read == 1
-    assert client.counters() == {}
+    assert client.event_counts() == {}
 
 
 def test_names_that_can_be_read_once_are_read_once(home: Home) -> None:
     """A generator of flags is one value, the same as a tuple of them."""
     client = home.open(FLAGS, METRIC)
-    assert client.record("flags", ["a", "b"]) == Outcome.KEPT
-    assert client.record("flags", iter(["b", "a"])) == Outcome.KEPT
-    assert client.spent().metrics["flags"].scopes == 1
-    assert "unfit" not in client.counters()
+    assert client.record("flags", ["a", "b"]) == Outcome.RECORDED
+    assert client.record("flags", iter(["b", "a"])) == Outcome.RECORDED
+    assert client.privacy_spent().metrics["flags"].scopes == 1
+    assert "unfit" not in client.event_counts()
 
 
 def test_secret_shows_nothing_of_itself() -> None:

@@ -649,7 +649,7 @@ test("withdrawal leaves what was reserved, and a new consent pays anew", async (
 });
 
 test("a registry that was changed by hand is refused", async () => {
-  const metrics = REGISTRY.metrics.map((metric) => ({ ...metric, sample: 1 }));
+  const metrics = REGISTRY.metrics.map((metric) => ({ ...metric, sampling_rate: 1 }));
   await assert.rejects(open({ registry: { ...REGISTRY, metrics } }), MetricError);
 });
 

@@ -34,7 +34,7 @@ export async function metricOf(name, params, fields = {}) {
     expires: "2999-12-31",
     epoch: "life",
     interval: "day",
-    sample: ONE,
+    sampling_rate: ONE,
     params,
     fingerprint,
     parts: [],

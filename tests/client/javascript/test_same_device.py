@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from devices import metric_of, write_device
 from node import answers
-from rappor_client import Caps, Client, Policy
-from rappor_client.network.transport import Answer
+from rappor_client import BudgetCap, Client, ClientOptions
+from rappor_client.network.transport import TransportResponse
 from rappor_client.periods import interval_end
 
 from rappor import Metric, Params, Registry
@@ -66,7 +66,7 @@ def a_metric(rng: random.Random, name: str) -> tuple[Metric, list[Any]]:
         "epoch": rng.choice(("life", "year", "quarter", "month")),
         "interval": rng.choice(("day", "day", "week", "epoch")),
         "expires": rng.choice((*[datetime.date(2030, 12, 31)] * 9, datetime.date(2026, 12, 5))),
-        "sample": rng.choice((1.0, 1.0, 0.7)),
+        "sampling_rate": rng.choice((1.0, 1.0, 0.7)),
         "segments": rng.choice(SEGMENTS),
     }
     if fields["interval"] == "epoch":
@@ -96,7 +96,7 @@ def changed(metric: Metric, rng: random.Random) -> Metric:
     if rng.random() < 0.3:
         more["epoch"] = rng.choice(("life", "year", "quarter", "month"))
     if rng.random() < 0.3:
-        more["sample"] = rng.choice((1.0, 0.5, 0.01))
+        more["sampling_rate"] = rng.choice((1.0, 0.5, 0.01))
     if rng.random() < 0.3:
         more["segments"] = rng.choice(SEGMENTS)
     is_once = more.get("interval", metric.interval) == "epoch"
@@ -162,14 +162,14 @@ class Scripted:
         self.stop: dict[str, str] = {}
         self.sent: dict[str, list[Any]] = {}
 
-    def send(self, body: bytes, *, timeout: float) -> Answer:  # noqa: ARG002  (the protocol's)
+    def send(self, body: bytes, *, timeout: float) -> TransportResponse:  # noqa: ARG002  (the protocol's)
         """Answer, and keep the report."""
         status = self.statuses.pop(0) if self.statuses else 200
         upload = json.loads(body)
         (report,) = upload["reports"]
         self.sent[upload["id"]] = [report[key] for key in ("metric", "params", "cohort", "bits")]
         answer = {"reports": [{"status": "accepted"}], "stop": self.stop}
-        return Answer(status=status, body=json.dumps(answer).encode(), retry_after=None)
+        return TransportResponse(status=status, body=json.dumps(answer).encode(), retry_after=None)
 
     def close(self) -> None:
         """Sever nothing."""
@@ -192,8 +192,8 @@ def in_python(history: dict[str, Any], folder: Path) -> dict[str, Any]:
                 registry=history["registries"][event["open"]],
                 consent=True,
                 collector=transport,
-                policy=Policy(
-                    caps=Caps(**event["caps"]),
+                options=ClientOptions(
+                    budget_cap=BudgetCap(**event["caps"]),
                     segment=event.get("segment", {}),
                     background=False,
                     clock=lambda: now[0],
@@ -204,7 +204,7 @@ def in_python(history: dict[str, Any], folder: Path) -> dict[str, Any]:
         if "metric" in event:
             value = math.nan if event["value"] == "NaN" else event["value"]
             recorded.append(bool(client.record(event["metric"], value)))
-            client.spent()  # it is written before the clock moves
+            client.privacy_spent()  # it is written before the clock moves
         if "optOut" in event:
             client.opt_out(event["optOut"])
         if "flush" in event:
@@ -214,7 +214,7 @@ def in_python(history: dict[str, Any], folder: Path) -> dict[str, Any]:
         if "withdraw" in event:
             assert client.withdraw()
     assert client is not None
-    spent = client.spent()
+    spent = client.privacy_spent()
     client.close()
     return {
         "recorded": recorded,
@@ -293,7 +293,7 @@ def test_a_device_that_has_answered_stays_in_its_sample(tmp_path: Path) -> None:
     """A smaller share is for the epochs that it has not begun."""
     params = Params(k=16, h=2, m=8, f=0.25, p=0.25, q=0.75)
     fields: dict[str, Any] = {"epoch": "quarter", "interval": "day"}
-    shares = [metric_of("page", params, sample=share, **fields) for share in (1.0, 1e-9)]
+    shares = [metric_of("page", params, sampling_rate=share, **fields) for share in (1.0, 1e-9)]
     days = (0, 1, 9, 99)
     first, *later = ({"now": START + day * DAY, "metric": "page", "value": "a"} for day in days)
     history = {

@@ -133,7 +133,7 @@ def test_a_run_that_is_off_imports_the_hook_alone(tool: Tool) -> None:
     tool.folder.mkdir(parents=True)
     tool.answer.write_text("no 20000")
     assert tool.run("build", before=loaded).splitlines()[-1].split() == [
-        *("rappor", "rappor.ground", "rappor.ground.errors", "rappor.ground.lazy_exports"),
+        *("rappor", "rappor.base", "rappor.base.errors", "rappor.base.lazy_exports"),
         *("rappor_client", "rappor_client.kit", "rappor_client.kit.answer"),
         *("rappor_client.kit.click", "rappor_client.kit.host", "rappor_client.switches"),
     ]

@@ -163,7 +163,7 @@ def test_metrics_of_a_later_registry_are_off_until_they_are_agreed_to(
     more = text[text.index("[metrics") :].replace("[metrics.command]", "[metrics.more]")
     tool.registry.write_text(text.replace("total = 48", "total = 96") + more)
     with person.host.open() as client:
-        assert str(client.record("more", "build")) == "silent: the person refuses this metric"
+        assert str(client.record("more", "build")) == "skipped: the person refuses this metric"
     assert "learnt to report more" in tool.run("telemetry", "status")
     tool.run("telemetry", "on")
     assert "learnt" not in tool.run("telemetry", "status")
@@ -210,7 +210,7 @@ def test_a_no_while_the_device_opens_erases_it(tool: Tool) -> None:
     """A process that began before `telemetry off` leaves nothing behind it."""
     host = tool.host(TakenBack)
     with host.open() as client:
-        assert str(client.record("command", "build")) == "silent: there is no consent"
+        assert str(client.record("command", "build")) == "skipped: there is no consent"
     assert not read_contents(host.folder).has_secret
 
 

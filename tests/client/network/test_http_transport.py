@@ -26,7 +26,7 @@ from rappor_client.network.http_transport import HttpTransport
 from rappor_client.testing import FixedClock, constant_coins
 from sockets import certificate, serving
 
-from rappor.ground.errors import ParamsError
+from rappor.base.errors import ParamsError
 
 ACCEPTED = b'{"reports":[{"status":"accepted"}]}'
 
@@ -127,11 +127,11 @@ def test_client_sends_each_report_on_a_connection_of_its_own(
     collector: Collector, home: Home
 ) -> None:
     """Three reports that waited together are three uploads, though the collector keeps lines."""
-    client = home.open(metric_of("one"), metric_of("two"), collector=collector.url, key="k")
+    client = home.open(metric_of("one"), metric_of("two"), collector=collector.url, upload_key="k")
     for name in ("one", "two", "one"):
         client.record(name, "x")
     assert client.flush()
-    assert client.counters()["accepted"] == 3
+    assert client.event_counts()["accepted"] == 3
     uploads = [json.loads(body) for *_, body in collector.requests]
     sent = [[report["metric"] for report in upload["reports"]] for upload in uploads]
     assert sent == [["one"], ["two"], ["one"]]
@@ -353,7 +353,7 @@ def test_flush_ends_with_its_time_whatever_the_server_does(kind: str, home: Home
         server.is_over.set()
     assert flushed.reason is FlushReason.UNREACHABLE
     assert flushed.detail == "the collector was not reached: TimeoutError"
-    assert client.waiting() == 1
+    assert client.queued_count() == 1
 
 
 def test_time_that_was_the_callers_own_earns_no_waiting(home: Home) -> None:

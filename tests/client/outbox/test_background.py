@@ -11,11 +11,11 @@ from typing import Any, cast
 import pytest
 from devices import Home, Opener, metric_of, senders
 from programs import run_python, until
-from rappor_client import Answer, Client
+from rappor_client import Client, TransportResponse
 from rappor_client.outbox.background import wait
 from rappor_client.testing import FixedClock, MemoryTransport, constant_coins
 
-from rappor.ground.threads import begin
+from rappor.base.threads import begin
 
 LATE = constant_coins(2**32 - 1)
 EARLY = constant_coins(0)
@@ -37,15 +37,15 @@ def test_no_thread_until_something_is_recorded(open_sending: Opener) -> None:
     client = open_sending(collector=MemoryTransport(), opted_out={"page"})
     client.record("page", "x")
     client.flush()
-    client.spent()
+    client.privacy_spent()
     assert len(senders()) == before
     client.close()
     client = open_sending(collector=MemoryTransport())
     client.record("page", "x")
-    assert client.waiting() == 1
+    assert client.queued_count() == 1
     assert len(senders()) == before + 1
     client.record("page", "x")
-    assert client.waiting() == 2
+    assert client.queued_count() == 2
     assert len(senders()) == before + 1
     client.close()
     assert len(senders()) == before
@@ -59,7 +59,7 @@ def test_background_sender_waits_a_random_time_first(open_sending: Opener) -> No
     early = MemoryTransport()
     other = open_sending(collector=early, max_delay=3600.0, coins=EARLY, folder="early")
     other.record("page", "x")
-    until(lambda: other.waiting() == 0)
+    until(lambda: other.queued_count() == 0)
     assert late.bodies == []
 
 
@@ -74,7 +74,7 @@ def test_each_upload_waits_a_random_time_of_its_own(open_sending: Opener) -> Non
     client = open_sending(collector=transport, coins=coins)
     for _ in range(3):
         client.record("page", "x")
-    until(lambda: client.waiting() == 2)
+    until(lambda: client.queued_count() == 2)
     assert len(transport.bodies) == 1
 
 
@@ -100,7 +100,7 @@ def test_reports_of_an_interval_leave_spread_over_the_next_one(
     clock.set("2026-11-19T00:00:00")
     clock.advance(hours=hours, seconds=-1)
     client.record("page", "x")  # wakes the sender, which sends this one
-    until(lambda: (len(transport.reports), client.waiting()) == (1 + n_sent, 1 - n_sent))
+    until(lambda: (len(transport.reports), client.queued_count()) == (1 + n_sent, 1 - n_sent))
     assert client.flush()  # which waits for nothing
     assert len(transport.reports) == 2
 
@@ -120,7 +120,7 @@ def test_sender_keeps_the_wait_after_a_failure(open_sending: Opener, clock: Fixe
         time.sleep(0.01)
     clock.advance(seconds=5)
     client.record("page", "x")
-    until(lambda: client.waiting() == 0)
+    until(lambda: client.queued_count() == 0)
     assert len(transport.bodies) == 4
 
 
@@ -137,7 +137,7 @@ def test_opening_sends_what_an_earlier_run_left(open_sending: Opener, home: Home
         return [2**32 - 1] * n
 
     client = open_sending(collector=home.transport, coins=coins)
-    until(lambda: client.waiting() == 0)
+    until(lambda: client.queued_count() == 0)
     assert drawn == [1, 2]  # none before the first upload, then one after each
 
 
@@ -159,21 +159,21 @@ def test_sender_goes_on_after_whatever_its_transport_does(
     """It ends one attempt, not sending; the next record starts a thread where there is none."""
 
     class Broken(MemoryTransport):
-        def send(self, body: bytes, *, timeout: float) -> Answer:
+        def send(self, body: bytes, *, timeout: float) -> TransportResponse:
             if not broken:
                 broken.append(threading.current_thread())
-                return cast("Answer", breaking())
+                return cast("TransportResponse", breaking())
             return super().send(body, timeout=timeout)
 
     broken = list[threading.Thread]()
-    transport = Broken([None, Answer(status=500)])
+    transport = Broken([None, TransportResponse(status=500)])
     settings: dict[str, Any] = {"max_delay": 0.0, "coins": EARLY, "clock": time.time}
     client = open_sending(collector=transport, **settings)
     client.record("page", "x")
     until(lambda: broken and (breaking is answer_nothing or not broken[0].is_alive()))
     for _ in range(3):
         client.record("page", "x")
-        until(lambda: client.waiting() == 0)
+        until(lambda: client.queued_count() == 0)
     assert len(transport.reports) == 4
 
 
@@ -197,11 +197,11 @@ NO_THREADS = """
 client = client_of(MemoryTransport(), background=True, max_delay=0.0)
 leave_no_room()
 outcome = client.record("page", "x")
-assert outcome and client.waiting() == 1, outcome
+assert outcome and client.queued_count() == 1, outcome
 assert threading.active_count() == 1
 threading.stack_size(0)
 client.record("page", "x")
-while client.waiting():
+while client.queued_count():
     pass
 client.close()
 sys.stdout.write("done")
@@ -236,7 +236,7 @@ leave_no_room()
 assert clients[0].flush(timeout=60.0).sent == 1
 flushed = clients[1].flush(timeout=0.5)
 assert flushed.reason is FlushReason.UNREACHABLE, flushed
-assert clients[1].waiting() == 1
+assert clients[1].queued_count() == 1
 sys.stdout.write("done")
 """
 
@@ -280,7 +280,7 @@ client = client_of("http://127.0.0.1:9", background=True)
 assert client.record("page", "x")
 flushed = client.flush(timeout=1.0)
 assert flushed.waiting == 1, flushed
-assert client.counters() == {"recorded": 1, "failures": 2}, client.counters()
+assert client.event_counts() == {"recorded": 1, "failures": 2}, client.event_counts()
 client.close()
 sys.stdout.write("done")
 """

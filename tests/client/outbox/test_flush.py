@@ -9,7 +9,7 @@ import time
 
 import pytest
 from devices import Home, Opener, locked
-from rappor_client import Answer, Client, Flushed, FlushReason
+from rappor_client import Client, FlushReason, FlushResult, TransportResponse
 from rappor_client.folder.own_folder import BUSY_SECONDS
 from rappor_client.testing import MemoryTransport, constant_coins
 
@@ -18,7 +18,11 @@ from rappor import ParamsError
 LATE = constant_coins(2**32 - 1)
 """Every random wait is the longest."""
 NEXT = "; the next attempt is planned for 2026-11-18 12:00:05 UTC"
-BAD, BUSY, CUT = Answer(status=400), Answer(status=503), Answer(status=200, body=b"{")
+BAD, BUSY, CUT = (
+    TransportResponse(status=400),
+    TransportResponse(status=503),
+    TransportResponse(status=200, body=b"{"),
+)
 
 
 def recorded(open_client: Opener, transport: MemoryTransport | None, n: int = 1) -> Client:
@@ -29,13 +33,13 @@ def recorded(open_client: Opener, transport: MemoryTransport | None, n: int = 1)
     return client
 
 
-def refused(reason: str) -> Answer:
+def refused(reason: str) -> TransportResponse:
     """Return an answer that refuses the one report."""
     document = {"reports": [{"status": "refused", "reason": reason}]}
-    return Answer(status=200, body=json.dumps(document).encode())
+    return TransportResponse(status=200, body=json.dumps(document).encode())
 
 
-ENDS: dict[str, tuple[int, list[Answer | None], FlushReason, int, int | None]] = {
+ENDS: dict[str, tuple[int, list[TransportResponse | None], FlushReason, int, int | None]] = {
     "nothing was waiting": (0, [], FlushReason.NOTHING_WAITING, 0, None),
     "the collector accepted everything": (2, [], FlushReason.SENT, 2, None),
     "the collector answered with status 400": (2, [BAD], FlushReason.REFUSED, 1, 400),
@@ -61,14 +65,14 @@ def test_flush_says_why_it_ended(said: str, home: Home) -> None:
     flushed = client.flush(timeout=1.0)
     assert str(flushed) == said
     assert (flushed.reason, flushed.sent, flushed.status) == (reason, sent, status)
-    assert flushed.waiting == client.waiting() == (n == 1)
+    assert flushed.waiting == client.queued_count() == (n == 1)
     assert flushed.done is bool(flushed) is (flushed.waiting == 0)
 
 
 def test_time_was_over_between_two_uploads(home: Home) -> None:
     """The first was accepted, the second was not tried."""
     client = recorded(home.open, MemoryTransport(), n=2)
-    assert client.flush(timeout=0.0) == Flushed(reason=FlushReason.TIMEOUT, sent=1, waiting=1)
+    assert client.flush(timeout=0.0) == FlushResult(reason=FlushReason.TIMEOUT, sent=1, waiting=1)
 
 
 def test_without_collector_or_consent_nothing_leaves(home: Home) -> None:
@@ -76,7 +80,7 @@ def test_without_collector_or_consent_nothing_leaves(home: Home) -> None:
     refused = home.open(collector=MemoryTransport(), consent=False)
     assert refused.flush().reason is FlushReason.NOTHING_WAITING
     client = recorded(home.open, None)
-    assert client.flush() == Flushed(reason=FlushReason.NO_COLLECTOR, waiting=1)
+    assert client.flush() == FlushResult(reason=FlushReason.NO_COLLECTOR, waiting=1)
 
 
 def test_next_run_sends_what_the_first_one_could_not(home: Home) -> None:
@@ -95,14 +99,17 @@ def test_next_run_sends_what_the_first_one_could_not(home: Home) -> None:
 
 def test_wait_that_the_collector_asked_for_is_kept(home: Home) -> None:
     """Not a moment before it, in the next run neither; and nobody is silenced for over a day."""
-    script = [Answer(status=503, retry_after=120.0), Answer(status=429, retry_after=1e9)]
+    script = [
+        TransportResponse(status=503, retry_after=120.0),
+        TransportResponse(status=429, retry_after=1e9),
+    ]
     transport = MemoryTransport(script)
     first = recorded(home.open, transport)
     assert first.flush(timeout=0.0).reason is FlushReason.COLLECTOR_ERROR
     first.close()
     second = home.open(collector=transport, coins=LATE)
     waiting = second.flush(timeout=1.0)
-    assert waiting == Flushed(
+    assert waiting == FlushResult(
         reason=FlushReason.ASKED_TO_WAIT, waiting=1, retry_at=home.clock() + 120.0
     )
     assert str(waiting) == (
@@ -120,7 +127,7 @@ def test_wait_that_the_collector_asked_for_is_kept(home: Home) -> None:
 
 def test_a_wait_that_fits_is_waited_for(home: Home) -> None:
     """With time enough, the call itself tries again after the failure."""
-    transport = MemoryTransport([None, Answer(status=429, retry_after=0.05)])
+    transport = MemoryTransport([None, TransportResponse(status=429, retry_after=0.05)])
     recorded(home.open, None).close()
     client = home.open(collector=transport, coins=constant_coins(0), clock=time.time)
     assert client.flush(timeout=20.0).reason is FlushReason.SENT
@@ -143,7 +150,7 @@ def test_a_flush_without_time_waits_for_a_lock_that_is_soon_free(
 ) -> None:
     """A writer that is inside for some milliseconds is no failure."""
     client = recorded(home.open, MemoryTransport())
-    assert client.waiting() == 1
+    assert client.queued_count() == 1
     sleep, slept = time.sleep, list[float]()
     with contextlib.ExitStack() as lock:
         lock.enter_context(locked(home.folder))
@@ -160,11 +167,11 @@ def test_a_flush_without_time_waits_for_a_lock_that_is_soon_free(
 
 def test_two_clients_do_not_send_an_upload_at_once(home: Home) -> None:
     """While one has claimed it, the other leaves it alone; what is left of no time is above 0."""
-    met: list[Flushed] = []
+    met: list[FlushResult] = []
     timeouts: list[float] = []
 
     class Slow(MemoryTransport):
-        def send(self, body: bytes, *, timeout: float) -> Answer:
+        def send(self, body: bytes, *, timeout: float) -> TransportResponse:
             timeouts.append(timeout)  # no socket takes 0
             met.append(other.flush(timeout=0.0))
             return super().send(body, timeout=timeout)

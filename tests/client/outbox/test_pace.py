@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from devices import Home, Opener, metric_of, peek
-from rappor_client import Answer, Client, SpoolLimits, UploadError
+from rappor_client import Client, QueueLimits, TransportResponse, UploadError
 from rappor_client.periods import HOUR, WEEK, day_of, interval_end, interval_seconds
 from rappor_client.testing import FixedClock, FixedCoins, MemoryTransport, constant_coins
 
@@ -41,7 +41,7 @@ def lived(
 ) -> dict[float, dict[str, float]]:
     """Send whenever that is due; return when which upload first came, by the interval's end."""
     came: dict[float, dict[str, float]] = defaultdict(dict)
-    for _ in itertools.takewhile(lambda _: client.waiting(), range(1000)):
+    for _ in itertools.takewhile(lambda _: client.queued_count(), range(1000)):
         n_seen = len(transport.bodies)
         due = send(client, is_flush=is_flush)
         for body in transport.bodies[n_seen:]:
@@ -59,13 +59,13 @@ def test_what_waited_for_days_leaves_one_by_one(
     offline(home.open, clock, interval, n)
     transport = MemoryTransport()
     client = home.open(metric_of(interval=interval), collector=transport, coins=FixedCoins(seed=2))
-    assert client.waiting() == n - 1  # and the last is held until somebody writes
+    assert client.queued_count() == n - 1  # and the last is held until somebody writes
     dues = [due for due in peek(tmp_path / "device").due if due is not None]
     late = sum(due < clock() - WEEK for due in dues)
     came = lived(client, transport, clock, interval, is_flush=is_flush)
     assert {len(ids) for ids in came.values()} == {1}
     counted = {"recorded": n, "accepted": n - late, "given_up": late}
-    assert client.counters() == counted
+    assert client.event_counts() == counted
     offsets = {end - moment for end, ids in came.items() for moment in ids.values()}
     assert is_flush or len(offsets) == n - late  # no two at the same time of their intervals
 
@@ -91,7 +91,7 @@ def test_a_first_report_is_not_said_to_rest(home: Home, clock: FixedClock) -> No
     client = home.open(metric_of(interval="day"), collector=MemoryTransport(), coins=late)
     client.record("page", "x")
     clock.advance(days=1)
-    assert client.waiting() == 0
+    assert client.queued_count() == 0
     sender = client._sender()
     assert sender is not None
     step = sender.uploader.step()
@@ -117,8 +117,8 @@ def test_one_a_month_leaves_where_one_a_month_is_drawn(
         client.close()
         clock.advance(days=every)
     assert len(set(months)) == len(months)
-    counted = client.counters()
-    assert counted["recorded"] == len(months) + counted.get("given_up", 0) + client.waiting()
+    counted = client.event_counts()
+    assert counted["recorded"] == len(months) + counted.get("given_up", 0) + client.queued_count()
     assert len(months) >= (4 if every == 2 else 1)
 
 
@@ -134,10 +134,10 @@ def test_a_program_of_few_hours_a_day_loses_nothing(
         client.record("page", "x")
         sender = client._sender()
         assert sender is not None
-        sender._n_backlog = client.waiting()
+        sender._n_backlog = client.queued_count()
         while clock() < (end := start + (day * 24 + hours) * HOUR):
             clock.now = min(end, clock() + (sender._step() or end))
-        counted = client.counters()
+        counted = client.event_counts()
         client.close()
     assert counted["recorded"] == 59  # the last day's is held
     assert counted["accepted"] >= 57
@@ -148,7 +148,7 @@ def test_those_that_always_fail_hold_up_no_other(home: Home, clock: FixedClock) 
     names = [f"bad{n}" for n in range(5)] + [f"good{n}" for n in range(3)]
 
     class Refusing(MemoryTransport):
-        def send(self, body: bytes, *, timeout: float) -> Answer:
+        def send(self, body: bytes, *, timeout: float) -> TransportResponse:
             if b'"bad' in body:
                 raise UploadError("refused", retryable=True, status=403)
             return super().send(body, timeout=timeout)
@@ -177,7 +177,7 @@ def test_an_attempt_of_a_later_interval_takes_its_place(
     assert len({name for ids in came.values() for name in ids}) == 6
     first = [next(iter(ids)) for _, ids in sorted(came.items())]
     assert first == sorted(first, key=first.index)  # none comes back after another
-    assert client.counters() == {"recorded": 6, "accepted": 6}
+    assert client.event_counts() == {"recorded": 6, "accepted": 6}
 
 
 def test_reports_of_no_interval_and_of_other_metrics_wait_for_nothing(
@@ -200,7 +200,7 @@ def test_reports_of_no_interval_and_of_other_metrics_wait_for_nothing(
     assert client.flush(timeout=2.0).sent == 0
     clock.advance(days=7)
     assert client.flush(timeout=2.0).sent == 2
-    assert client.counters()["given_up"] == 2
+    assert client.event_counts()["given_up"] == 2
 
 
 @PATHS
@@ -223,7 +223,7 @@ def test_a_clock_that_was_wrong_holds_up_nothing(home: Home, clock: FixedClock) 
     """The last attempt was made years ahead; and what is years late is not given up."""
     transport = MemoryTransport()
     client = home.open(
-        metric_of(interval="day"), collector=transport, limits=SpoolLimits(reports=9)
+        metric_of(interval="day"), collector=transport, queue_limits=QueueLimits(reports=9)
     )
     now = clock()
     for year in (3, 0, 2):
@@ -234,4 +234,4 @@ def test_a_clock_that_was_wrong_holds_up_nothing(home: Home, clock: FixedClock) 
             assert client.flush(timeout=1.0).sent == 1
     clock.now += 24 * HOUR
     assert client.flush(timeout=1.0).sent == 1
-    assert client.counters() == {"recorded": 3, "accepted": 3}
+    assert client.event_counts() == {"recorded": 3, "accepted": 3}

@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 from devices import BALANCED, Home, metric_of, peek, secret_of, write_device
-from rappor_client import Answer, FlushReason, Outcome
+from rappor_client import FlushReason, Outcome, TransportResponse
 from rappor_client.testing import MemoryTransport
 
 from rappor.encode import takes_part
 from rappor.protocol.randomizer import sample_coin
 
 
-def stopping(stop: object) -> Answer:
+def stopping(stop: object) -> TransportResponse:
     """Return an answer that accepts one report and asks for a stop."""
     document = {"reports": [{"status": "accepted"}], "stop": stop}
-    return Answer(status=200, body=json.dumps(document).encode())
+    return TransportResponse(status=200, body=json.dumps(document).encode())
 
 
 def test_stopped_metric_is_silent_until_its_day_is_over(home: Home) -> None:
@@ -30,14 +30,14 @@ def test_stopped_metric_is_silent_until_its_day_is_over(home: Home) -> None:
     client = home.open(*metrics, collector=transport)
     client.record("page", "x")
     assert client.flush()
-    assert client.record("page", "x") == Outcome.SILENT
+    assert client.record("page", "x") == Outcome.SKIPPED
     client.close()
     again = home.open(*metrics)
     home.clock.set("2026-11-20T23:59:59")
-    assert again.record("page", "x") == Outcome.SILENT
-    assert again.record("other", "x") == Outcome.KEPT
+    assert again.record("page", "x") == Outcome.SKIPPED
+    assert again.record("other", "x") == Outcome.RECORDED
     home.clock.set("2026-11-21T00:00:00")
-    assert again.record("page", "x") == Outcome.KEPT
+    assert again.record("page", "x") == Outcome.RECORDED
 
 
 def test_stop_lasts_thirty_days_at_most(home: Home) -> None:
@@ -47,14 +47,14 @@ def test_stop_lasts_thirty_days_at_most(home: Home) -> None:
     client.record("page", "x")
     assert client.flush()
     home.clock.advance(days=30)
-    assert client.record("page", "x") == Outcome.SILENT
+    assert client.record("page", "x") == Outcome.SKIPPED
     home.clock.advance(days=1)
-    assert client.record("page", "x") == Outcome.KEPT
+    assert client.record("page", "x") == Outcome.RECORDED
     home.clock.advance(days=500)
     assert client.flush()
-    assert client.record("page", "x") == Outcome.SILENT
+    assert client.record("page", "x") == Outcome.SKIPPED
     home.clock.advance(days=-500)
-    assert client.record("page", "x") == Outcome.KEPT
+    assert client.record("page", "x") == Outcome.RECORDED
 
 
 @pytest.mark.parametrize(
@@ -69,13 +69,13 @@ def test_whatever_else_is_asked_for_stops_nothing(stop: Any, home: Home) -> None
     client = home.open(collector=MemoryTransport([stopping(stop)]))
     client.record("page", "x")
     assert client.flush()
-    assert client.record("page", "x") == Outcome.KEPT
+    assert client.record("page", "x") == Outcome.RECORDED
 
 
 @pytest.mark.parametrize("folder", [str(i) for i in range(12)])
 def test_sample_is_decided_by_the_secret(folder: str, home: Home) -> None:
     """Who is not in it keeps nothing of the metric; the choice is another one in each epoch."""
-    metric = metric_of(epoch="month", sample=0.5)
+    metric = metric_of(epoch="month", sampling_rate=0.5)
     client = home.open(metric, folder=folder)
     secret = secret_of(home.place / folder)
     for month in range(1, 9):
@@ -85,7 +85,7 @@ def test_sample_is_decided_by_the_secret(folder: str, home: Home) -> None:
         is_in = coin < 2**31  # by the protocol alone
         assert takes_part(secret, metric, f"2027-{month:02}") is is_in
         outcomes = {client.record("page", value) for value in "aba"}
-        expected = {Outcome.KEPT if is_in else Outcome.SILENT}
+        expected = {Outcome.RECORDED if is_in else Outcome.SKIPPED}
         assert outcomes == expected
         after = peek(home.place / folder)
         assert (after == before) is not is_in
@@ -98,7 +98,7 @@ def test_device_that_has_reported_is_in_the_sample_until_the_epoch_ends(
     fields: dict[str, Any], home: Home
 ) -> None:
     """Other parameters draw the sample anew, and a smaller share leaves some out: both later."""
-    old = metric_of(epoch="month", sample=0.5)
+    old = metric_of(epoch="month", sampling_rate=0.5)
     new = dataclasses.replace(old, **fields)
     secret = next(
         secret
@@ -110,17 +110,17 @@ def test_device_that_has_reported_is_in_the_sample_until_the_epoch_ends(
     write_device(home.place / "reported", secret)
     write_device(home.place / "new", secret)
     with home.open(old, folder="reported") as client:
-        assert client.record("page", "x") == Outcome.KEPT
+        assert client.record("page", "x") == Outcome.RECORDED
     assert home.open(new, folder="reported").record("page", "x")
-    assert home.open(new, folder="new").record("page", "x") == Outcome.SILENT
+    assert home.open(new, folder="new").record("page", "x") == Outcome.SKIPPED
     home.clock.set("2026-12-01T12:00:00")
-    assert home.open(new, folder="reported").record("page", "x") == Outcome.SILENT
+    assert home.open(new, folder="reported").record("page", "x") == Outcome.SKIPPED
 
 
 def test_reports_of_a_stopped_metric_wait(home: Home) -> None:
     """The collector would refuse them, tried ones too; others go, and a flush says until when."""
     stop = stopping({"page": "2026-11-20"})
-    transport = MemoryTransport([Answer(status=500), stop, stop])
+    transport = MemoryTransport([TransportResponse(status=500), stop, stop])
     client = home.open(metric_of(), metric_of("other"), collector=transport)
     client.record("page", "x")
     assert not client.flush(timeout=0.0)
@@ -147,14 +147,14 @@ def test_stop_and_its_end_reach_every_client_of_the_folder(home: Home) -> None:
     sending.record("page", "x")
     assert sending.flush()
     running.record("page", "x")
-    assert running.waiting() == 0
-    assert running.record("page", "x") == Outcome.SILENT
+    assert running.queued_count() == 0
+    assert running.record("page", "x") == Outcome.SKIPPED
     sending.record("other", "x")
     assert sending.flush()
-    assert sending.record("page", "x") == Outcome.KEPT
+    assert sending.record("page", "x") == Outcome.RECORDED
     running.record("other", "x")
-    running.waiting()
-    assert running.record("page", "x") == Outcome.KEPT
+    running.queued_count()
+    assert running.record("page", "x") == Outcome.RECORDED
 
 
 class Meanwhile(MemoryTransport):
@@ -164,7 +164,7 @@ class Meanwhile(MemoryTransport):
         super().__init__()
         self.action = action
 
-    def send(self, body: bytes, *, timeout: float) -> Answer:
+    def send(self, body: bytes, *, timeout: float) -> TransportResponse:
         """Accept an upload afterwards."""
         self.action()
         return super().send(body, timeout=timeout)
@@ -178,15 +178,15 @@ def test_stop_that_came_meanwhile_is_lifted_by_a_newer_answer(home: Home) -> Non
     def be_stopped() -> None:
         home.clock.advance(seconds=3)
         other.flush()
-        assert other.record("page", "x") == Outcome.SILENT
+        assert other.record("page", "x") == Outcome.SKIPPED
         other.record("other", "x")
 
     client = home.open(*metrics, collector=Meanwhile(be_stopped))
     client.record("page", "x")
     client.flush()
     other.record("other", "x")
-    other.waiting()
-    assert other.record("page", "x") == Outcome.KEPT
+    other.queued_count()
+    assert other.record("page", "x") == Outcome.RECORDED
 
 
 def test_flush_in_an_event_loop(home: Home) -> None:

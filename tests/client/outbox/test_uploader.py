@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from devices import Home, Opener, database, full_disk, metric_of, peek, refusing_disk
-from rappor_client import Answer, Client, FlushReason, Outcome, Reason, SpoolLimits
-from rappor_client.folder.spool import Pending
+from rappor_client import Client, FlushReason, Outcome, QueueLimits, SkipReason, TransportResponse
+from rappor_client.folder.spool import QueuedUpload
 from rappor_client.testing import FixedClock, MemoryTransport, constant_coins
 
 from rappor.protocol.wire import parse_upload
@@ -31,7 +31,7 @@ def put_by(open_client: Opener, *values: str) -> None:
     """Record values by a client that has no sender."""
     client = open_client(metric_of())
     for value in values:
-        assert client.record("page", value) == Outcome.KEPT
+        assert client.record("page", value) == Outcome.RECORDED
     client.close()
 
 
@@ -56,23 +56,23 @@ def test_upload_holds_one_report(home: Home) -> None:
 @pytest.mark.parametrize("status", [400, 409, 413, 415, 422])
 def test_statuses_that_no_repetition_changes_drop(status: int, home: Home) -> None:
     """The upload is dropped with its reason counted, and the next one goes."""
-    transport = MemoryTransport([Answer(status=status)])
+    transport = MemoryTransport([TransportResponse(status=status)])
     client = home.open(collector=transport)
     client.record("page", "x")
     client.record("page", "y")
     assert client.flush()
-    assert client.counters() == {"refused": 1, "accepted": 1, "recorded": 2}
-    assert client.log()[0].reports[0].status == f"refused: status {status}"
+    assert client.event_counts() == {"refused": 1, "accepted": 1, "recorded": 2}
+    assert client.sent_uploads()[0].reports[0].status == f"refused: status {status}"
 
 
 @pytest.mark.parametrize("status", [301, 401, 403, 404, 408, 425, 429, 500, 502, 503, 504])
 def test_other_statuses_wait(status: int, home: Home) -> None:
     """The upload stays, backs off, and is accepted under the same id."""
-    transport = MemoryTransport([Answer(status=status)])
+    transport = MemoryTransport([TransportResponse(status=status)])
     client = home.open(collector=transport, coins=LATE)
     client.record("page", "x")
     assert not client.flush(timeout=0.0)
-    assert client.waiting() == 1
+    assert client.queued_count() == 1
     assert len(transport.bodies) == 1
     assert retry_at(home.folder) == pytest.approx(START + 5.0)
     assert client.flush()
@@ -106,18 +106,23 @@ def test_each_report_has_a_status_of_its_own(home: Home) -> None:
         {"status": "refused", "reason": "<script>" * 100},
     ]
     answers = [
-        Answer(status=200, body=json.dumps({"reports": [status]}).encode()) for status in statuses
+        TransportResponse(status=200, body=json.dumps({"reports": [status]}).encode())
+        for status in statuses
     ]
     client = home.open(*(metric_of(name) for name in "abc"), collector=MemoryTransport(answers))
     for name in "abc":
         client.record(name, "x")
     assert client.flush()
-    assert [upload.reports[0].status for upload in client.log()] == [
+    assert [upload.reports[0].status for upload in client.sent_uploads()] == [
         "accepted",
         "refused: unknown metric",
         "refused: no reason given",
     ]
-    assert client.counters() == {"accepted": 1, "recorded": 3, "refused": 2}  # without bound else
+    assert client.event_counts() == {
+        "accepted": 1,
+        "recorded": 3,
+        "refused": 2,
+    }  # without bound else
 
 
 def test_upload_is_given_up_seven_days_after_its_first_attempt(home: Home) -> None:
@@ -129,12 +134,12 @@ def test_upload_is_given_up_seven_days_after_its_first_attempt(home: Home) -> No
     assert not client.flush(timeout=0.0)
     home.clock.advance(days=7)
     assert not client.flush(timeout=0.0)
-    assert client.waiting() == 1
+    assert client.queued_count() == 1
     home.clock.advance(seconds=1)
     put_by(home.open, "y")
     assert client.flush()
-    assert client.counters()["given_up"] == 1
-    assert client.counters()["accepted"] == 1
+    assert client.event_counts()["given_up"] == 1
+    assert client.event_counts()["accepted"] == 1
     assert len(set(ids_of(transport))) == 2
 
 
@@ -146,13 +151,13 @@ def test_spool_is_bounded(bound: str, home: Home) -> None:
     client.close()
     with database(home.folder) as db:
         (length,) = db.execute("SELECT LENGTH(body) FROM report").fetchone()
-    client = home.open(limits=SpoolLimits(**{bound: 3 * length if bound == "n_bytes" else 3}))
+    client = home.open(queue_limits=QueueLimits(**{bound: 3 * length if bound == "n_bytes" else 3}))
     recorded = []
     for _ in range(11):
-        assert client.record("page", "x") == Outcome.KEPT
+        assert client.record("page", "x") == Outcome.RECORDED
         recorded.append(peek(home.folder).waiting[-1].bits)
     assert [report.bits for report in peek(home.folder).waiting] == recorded[-3:]
-    assert client.counters()["dropped_full"] == 9
+    assert client.event_counts()["dropped_full"] == 9
 
 
 def test_log_is_what_left_the_device(home: Home) -> None:
@@ -161,14 +166,14 @@ def test_log_is_what_left_the_device(home: Home) -> None:
     metric = metric_of()
     put_by(home.open, "x")
     client = home.open(metric, collector=transport, coins=EARLY)
-    assert client.log() == []
+    assert client.sent_uploads() == []
     assert not client.flush(timeout=0.0)
-    (sent,) = client.log()
+    (sent,) = client.sent_uploads()
     assert (sent.day, sent.attempts) == ("2026-11-18", 1)
     assert sent.reports[0].status == "unanswered"
     home.clock.advance(days=1)
     assert client.flush()
-    (sent,) = client.log()
+    (sent,) = client.sent_uploads()
     assert (sent.day, sent.attempts) == ("2026-11-18", 2)
     assert sent.body == transport.bodies[0]
     (report,) = sent.reports
@@ -179,12 +184,12 @@ def test_log_is_what_left_the_device(home: Home) -> None:
 
 def test_log_forgets_the_oldest(home: Home) -> None:
     """Settled uploads beyond the limit go; what waits is not touched."""
-    client = home.open(collector=MemoryTransport(), limits=SpoolLimits(log=3))
+    client = home.open(collector=MemoryTransport(), queue_limits=QueueLimits(log=3))
     for n in (7, 1):
         for _ in range(n):
             client.record("page", "x")
         assert client.flush()
-    assert len(client.log()) <= 4
+    assert len(client.sent_uploads()) <= 4
 
 
 # One upload that fails, a process that dies, a clock that is wrong
@@ -193,11 +198,11 @@ def test_log_forgets_the_oldest(home: Home) -> None:
 class Poisoned(MemoryTransport):
     """Answers 500 to the first upload that it meets, each time."""
 
-    def send(self, body: bytes, *, timeout: float) -> Answer:
+    def send(self, body: bytes, *, timeout: float) -> TransportResponse:
         """Refuse the first, accept all others."""
         if body == (self.bodies or [body])[0]:
             self.bodies.append(body)
-            return Answer(status=500)
+            return TransportResponse(status=500)
         return super().send(body, timeout=timeout)
 
 
@@ -209,18 +214,18 @@ def test_upload_that_always_fails_does_not_block_the_others(home: Home) -> None:
         client.record("page", "x")
     assert not client.flush(timeout=0.5)
     assert len(transport.reports) == 4
-    assert client.waiting() == 1
+    assert client.queued_count() == 1
     home.clock.advance(hours=1)
     client.record("page", "x")
     assert not client.flush(timeout=0.5)
     assert len(transport.reports) == 5
-    assert client.waiting() == 1
+    assert client.queued_count() == 1
     assert transport.bodies.count(transport.bodies[0]) == 2
 
 
 def test_collector_that_always_fails_is_asked_less_and_less(home: Home) -> None:
     """With a thousand reports waiting, a day of its failures is tens of requests, not thousands."""
-    transport = MemoryTransport([Answer(status=500)] * 10_000)
+    transport = MemoryTransport([TransportResponse(status=500)] * 10_000)
     client = home.open(collector=transport, coins=LATE)
     for _ in range(100):
         client.record("page", "x")
@@ -230,7 +235,7 @@ def test_collector_that_always_fails_is_asked_less_and_less(home: Home) -> None:
     while (due := sender.uploader.step().due) is not None and due < end:
         home.clock.now = max(due, home.clock())
     assert 24 <= len(transport.bodies) < 100
-    assert client.waiting() == 100
+    assert client.queued_count() == 100
     transport.script.clear()
     home.clock.advance(hours=2)
     assert client.flush()
@@ -246,7 +251,7 @@ def claim(client: Client, clock: FixedClock) -> None:
         lambda db: sender.uploader._claim(db, clock(), (), is_backlog=False),
         patience=1.0,
     )
-    assert isinstance(claimed, Pending)
+    assert isinstance(claimed, QueuedUpload)
 
 
 @pytest.mark.parametrize("days_ahead", [0, 1000])
@@ -281,7 +286,7 @@ def test_first_attempt_at_a_wrong_time_drops_nothing(wrong: str, home: Home) -> 
         # While the writer commits, a flush of 0 s sends nothing.
         while len(transport.bodies) < n_bodies:
             client.flush(timeout=0.0)
-    assert client.counters() == {"accepted": 1, "recorded": 1}
+    assert client.event_counts() == {"accepted": 1, "recorded": 1}
 
 
 def test_random_wait_of_a_clock_that_was_ahead_is_cut_to_a_week(home: Home) -> None:
@@ -310,18 +315,20 @@ def test_failing_disk_does_not_reach_the_host(
 ) -> None:
     """A counter and a log line without a value; what waits in memory is written later."""
     metrics = (metric_of(), metric_of("durable", durable=True))
-    client = home.open(*metrics, collector=MemoryTransport(), limits=SpoolLimits(reports=2000))
+    client = home.open(
+        *metrics, collector=MemoryTransport(), queue_limits=QueueLimits(reports=2000)
+    )
     client.record("page", "first")
-    assert client.waiting() == 1
+    assert client.queued_count() == 1
     with breaking(home.folder):
         outcomes = [client.record("page", f"telltale {i}") for i in range(400)]
         assert client.record("durable", "telltale") == Outcome.FAILED
-        client.waiting()
-    assert set(outcomes) == {Outcome.KEPT}
+        client.queued_count()
+    assert set(outcomes) == {Outcome.RECORDED}
     assert "telemetry failed in" in caplog.text
     assert "telltale" not in caplog.text
-    assert client.waiting() == 402
-    assert client.counters()["failures"] >= 1
+    assert client.queued_count() == 402
+    assert client.event_counts()["failures"] >= 1
 
 
 def test_folder_that_cannot_be_made_does_not_reach_the_host(
@@ -330,7 +337,7 @@ def test_folder_that_cannot_be_made_does_not_reach_the_host(
     """A file is in the way: the client is disabled and says why, once in the log."""
     (home.folder).write_text("in the way")
     client = home.open(collector=MemoryTransport())
-    assert client.disabled == "the folder cannot be used: EEXIST"
-    assert client.record("page", "x").reason is Reason.DISABLED
+    assert client.disabled_reason == "the folder cannot be used: EEXIST"
+    assert client.record("page", "x").reason is SkipReason.DISABLED
     assert caplog.text.count("telemetry is disabled in") == 1
     assert client.flush(timeout=0.0).reason is FlushReason.FAILED

@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 from devices import Home, Opener, full_disk, locked, metric_of, own, peek, spool_of, state_of
 from forks import in_child, is_killed
-from rappor_client import Answer, Client, Outcome
+from rappor_client import Client, Outcome, TransportResponse
 from rappor_client.folder import copies
 from rappor_client.person.withdrawal import UNDER_WAY, Withdrawal, erase
 from rappor_client.testing import MemoryTransport
 
 from rappor import Registry
-from rappor.ground.errors import FileError, MetricError, ParamsError
+from rappor.base.errors import FileError, MetricError, ParamsError
 
 METRICS = (metric_of(), metric_of("daily", interval="day"))
 GONE = Withdrawal(secret_gone=True)
@@ -36,7 +36,7 @@ def lived_in(opener: Opener, folder: str = "device", **chosen: Any) -> Client:
     client.record("daily", "telltale")
     assert client.flush().sent == 1
     client.record("page", "telltale")
-    assert client.waiting() == 1
+    assert client.queued_count() == 1
     return client
 
 
@@ -102,9 +102,9 @@ def test_withdrawal_leaves_one_line(way: str, disk: str, home: Home) -> None:
     assert not any(trace in left for trace in traces)
     assert peek(home.folder).spent.reserved == RESERVED
     again = home.open(*METRICS)
-    assert again.spent().reserved == RESERVED
+    assert again.privacy_spent().reserved == RESERVED
     assert state_of(home.folder).sealed.bytes not in traces
-    assert client.record("page", "a") == Outcome.SILENT or way != "withdraw"
+    assert client.record("page", "a") == Outcome.SKIPPED or way != "withdraw"
 
 
 @pytest.mark.parametrize("is_withdrawn", [False, True])
@@ -126,11 +126,11 @@ def test_lost_state_uses_the_year_up(
     lose(own(home.folder))
     assert not is_withdrawn or client.withdraw() == GONE
     again = home.open(*METRICS, metric_of("yearly", epoch="year"))
-    assert again.spent().reserved == {2026: float("inf")}
+    assert again.privacy_spent().reserved == {2026: float("inf")}
     for name in ("page", "yearly"):
-        assert again.record(name, "a") == Outcome.SILENT
+        assert again.record(name, "a") == Outcome.SKIPPED
     home.clock.set("2027-01-01T00:00:00")
-    assert again.record("yearly", "a") == Outcome.KEPT
+    assert again.record("yearly", "a") == Outcome.RECORDED
 
 
 @pytest.mark.parametrize("keeping", [locked, full_disk], ids=["locked", "full"])
@@ -166,7 +166,7 @@ def test_wherever_a_withdrawal_is_killed_the_next_start_finishes_it(home: Home) 
         is_over = not is_killed(moment, touching, partial(erase, folder, now=home.clock()))
         is_begun = not own(folder).exists()
         client = home.open(*METRICS, folder=folder.name)
-        assert client.spent().reserved == RESERVED
+        assert client.privacy_spent().reserved == RESERVED
         assert sorted(path.name for path in folder.iterdir()) == ["budget", "device"]
         left = files_of(folder)
         assert not (is_begun and any(trace in left for trace in traces))
@@ -249,7 +249,7 @@ def test_upload_under_way_is_told(is_own: bool, home: Home) -> None:
     is_over, is_sending = threading.Event(), threading.Event()
 
     class Deaf(MemoryTransport):
-        def send(self, body: bytes, *, timeout: float) -> Answer:
+        def send(self, body: bytes, *, timeout: float) -> TransportResponse:
             is_sending.set()
             is_over.wait(60)
             return super().send(body, timeout=timeout)

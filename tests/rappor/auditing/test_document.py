@@ -10,7 +10,7 @@ from audits import SMALL, run_audit
 from places import ROOT
 
 from rappor import Params, epsilon_1, epsilon_inf
-from rappor.auditing import Check, observe, shipped
+from rappor.auditing import Check, inference_attack, shipped
 from rappor.auditing.device import NOT_EXAMINED
 from rappor.auditing.lower_bound import reachable
 from rappor.auditing.scope import not_examined
@@ -58,7 +58,7 @@ def test_what_an_audit_does_not_see_is_listed() -> None:
 
 def test_figures_of_the_observer_are_computed() -> None:
     """They are for the profile balanced."""
-    exposure = observe(BALANCED, reports=[50, 1000], devices=2000, seed=1)
+    exposure = inference_attack(BALANCED, reports=[50, 1000], devices=2000, seed=1)
     last = exposure.memoised[-1]
     assert f"{last.true_bits:.1%}" == "78.7%"
     assert f"{last.bound:.1%}" == "35.5%"

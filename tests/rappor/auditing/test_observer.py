@@ -11,9 +11,9 @@ import pytest
 from enumeration import histories_of
 
 from rappor import Params, ParamsError
-from rappor.auditing import observe
+from rappor.auditing import inference_attack
 from rappor.auditing.observer import permanent_bits_known
-from rappor.privacy.linkability import reports_to_recover
+from rappor.privacy.report_linkage import reports_to_recover
 from rappor.protocol.encodings.buckets import edge_text
 from rappor.protocol.encodings.catalogue import encoder
 
@@ -34,7 +34,7 @@ def test_published_figures_of_averaging_come_out(params: Params, n: int) -> None
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_bits_recovered_are_those_of_all_histories(n: int) -> None:
     """Over every way that coins can fall, the likelier truth of a bit is right this often."""
-    kept = observe(SMALL, reports=[n], devices=10, candidates=2).memoised[0]
+    kept = inference_attack(SMALL, reports=[n], devices=10, candidates=2).memoised[0]
     distributions = []
     for truth in (0, 1):
         ones = [Fraction(0)] * (n + 1)
@@ -48,7 +48,9 @@ def test_bits_recovered_are_those_of_all_histories(n: int) -> None:
 def test_without_noise_on_reports_the_permanent_response_is_all_there_is() -> None:
     """With p = 0 and q = 1 one report tells every permanent bit, and no more tell more."""
     bare = Params(k=16, f=0.5, p=0, q=1)
-    first, later = observe(bare, reports=[1, 50], devices=50, candidates=8, seed=3).memoised
+    first, later = inference_attack(
+        bare, reports=[1, 50], devices=50, candidates=8, seed=3
+    ).memoised
     assert first.permanent_bits == later.permanent_bits == 1
     assert first.true_bits == later.true_bits == pytest.approx(0.75)
     assert first.values == later.values
@@ -69,7 +71,7 @@ def test_without_noise_on_reports_the_permanent_response_is_all_there_is() -> No
 )
 def test_no_observer_beats_the_bound(params: Params) -> None:
     """With n reports the share of values named stays below e^eps_n / (C - 1 + e^eps_n)."""
-    exposure = observe(params, devices=1000, candidates=50, seed=5)
+    exposure = inference_attack(params, devices=1000, candidates=50, seed=5)
     for rows in (exposure.memoised, exposure.redrawn):
         for row in rows:
             assert row.values <= row.bound + SIGMAS * row.std_error
@@ -80,14 +82,14 @@ def test_no_observer_beats_the_bound(params: Params) -> None:
 def test_boolean_observer_is_as_good_as_it_can_be() -> None:
     """Of two values it names the share by which the distributions of the bit differ."""
     params = Params(k=1, f=0.5, p=0.25, q=0.75, encoding="boolean")
-    for row in observe(params, reports=[1, 7, 40], devices=20_000, seed=2).memoised:
+    for row in inference_attack(params, reports=[1, 7, 40], devices=20_000, seed=2).memoised:
         assert abs(row.values - row.true_bits) <= SIGMAS * math.sqrt(0.25 / 20_000)
 
 
 def test_only_the_permanent_response_keeps_values_back() -> None:
     """After 1,000 reports: without it all that the true bits tell is known, with it a tenth."""
     params = Params.profile("balanced")
-    exposure = observe(params, devices=1000, seed=1)
+    exposure = inference_attack(params, devices=1000, seed=1)
     kept, bare = exposure.memoised[-1], exposure.redrawn[-1]
     error = SIGMAS * math.sqrt(0.25 / 1000)
     assert abs(bare.values - exposure.ceiling) < error
@@ -101,7 +103,8 @@ def test_ceiling_counts_patterns() -> None:
     """Candidates that set the same bits share one probability to be named; a seed repeats all."""
     bits = {encoder(SMALL).encode(f"candidate{number:06}.com", 0) for number in range(10)}
     first, same, other = (
-        observe(SMALL, reports=[1], devices=10, candidates=10, seed=seed) for seed in (1, 1, 2)
+        inference_attack(SMALL, reports=[1], devices=10, candidates=10, seed=seed)
+        for seed in (1, 1, 2)
     )
     assert first.ceiling == len(bits) / 10
     assert first == same != other
@@ -120,4 +123,4 @@ def test_ceiling_counts_patterns() -> None:
 def test_observing_checks_its_ranges(numbers: dict[str, Any], sentence: str) -> None:
     """Numbers outside their range, and reports that do not grow, are refused."""
     with pytest.raises(ParamsError, match=sentence):
-        observe(SMALL, **numbers)
+        inference_attack(SMALL, **numbers)

@@ -14,14 +14,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rappor.base.errors import DecodeError, FileError, ParamsError, ReportError
+from rappor.base.lines import filled_lines, split_lines
 from rappor.candidates import candidates as module
 from rappor.candidates.candidates import Candidates
 from rappor.candidates.lines import Lines
 from rappor.candidates.murmur3 import bloom_cells
 from rappor.candidates.sha256 import digest_texts
 from rappor.candidates.texts import Texts
-from rappor.ground.errors import DecodeError, FileError, ParamsError, ReportError
-from rappor.ground.lines import filled_lines, split_lines
 from rappor.protocol.params import Params
 
 MARK = b"\xef\xbb\xbf"

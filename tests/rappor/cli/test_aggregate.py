@@ -53,9 +53,9 @@ def test_stored_days_and_the_interval_bound_the_reports_of_a_device(shell: Shell
         for name, day in zip("abc", (1, 1, 2), strict=True)
     }
     for files, squares in (("ab", 600), ("ac", 1200), ("abc", 1500)):
-        assert counted(shell, *(paths[name] for name in files)).squares == squares
+        assert counted(shell, *(paths[name] for name in files)).sum_squared_reports == squares
     pq.write_table(pq.read_table(paths["a"]).drop_columns(["day"]), paths["a"])
-    assert counted(shell, paths["a"]).squares is None
+    assert counted(shell, paths["a"]).sum_squared_reports is None
 
 
 def test_aggregate_sums_uploads_and_tells_what_it_refused(shell: Shell) -> None:

@@ -9,7 +9,7 @@ from registries import toml_of
 from shell import Shell, ok
 
 from rappor import Registry
-from rappor.privacy.notice import describe
+from rappor.privacy.notice import privacy_notice
 from rappor.registry.sealed_json import sealed_json
 
 BARE = toml_of(
@@ -32,7 +32,7 @@ def test_collects_describes_every_metric(shell: Shell) -> None:
 def test_collects_json_is_the_sealed_registry(shell: Shell) -> None:
     """One line, with the notice of each metric."""
     registry = Registry.load(shell.place / "metrics.toml", today=datetime.date.today())
-    sealed = sealed_json(registry, {name: describe(each) for name, each in registry.items()})
+    sealed = sealed_json(registry, {name: privacy_notice(each) for name, each in registry.items()})
     assert ok(shell("collects", "--registry", "metrics.toml", "--json")) == f"{sealed}\n"
 
 

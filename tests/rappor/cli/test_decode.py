@@ -20,7 +20,7 @@ import pytest
 from shell import Shell, ok, refused
 
 from rappor import Counts, Params, decode
-from rappor.decoding.detection import Detection
+from rappor.estimator.error_control import ErrorControl
 from rappor.reporting.numbers import measured
 
 
@@ -28,9 +28,9 @@ from rappor.reporting.numbers import measured
     ("words", "given"),
     [
         ("", {}),
-        ("--level 0.001", {"detection": Detection(level=0.001)}),
-        ("--correction bonferroni", {"detection": Detection(correction="bonferroni")}),
-        ("--confidence 0.99", {"detection": Detection(confidence=0.99)}),
+        ("--level 0.001", {"error_control": ErrorControl(alpha=0.001)}),
+        ("--correction bonferroni", {"error_control": ErrorControl(method="bonferroni")}),
+        ("--confidence 0.99", {"error_control": ErrorControl(confidence=0.99)}),
         ("--distribution", {"distribution": True}),
         ("--devices 3e4", {"devices": 30_000}),
         ("--reports-per-device 2", {"reports_per_device": 2}),
@@ -82,9 +82,9 @@ def test_decode_weighs_segments(shell: Shell, counts: str) -> None:
     whole = Counts.load(counts)
     for name in ("1", "2"):
         params = whole.params.in_segment((("version", name),))
-        Counts(params, whole.ones, whole.reports, whole.metric, whole.squares).save(
-            shell.path(f"{name}.counts")
-        )
+        Counts(
+            params, whole.bit_counts, whole.cohort_reports, whole.metric, whole.sum_squared_reports
+        ).save(shell.path(f"{name}.counts"))
     weights = shell.place / "weights.csv"
     weights.write_text("segment,weight\nversion=1,30\nversion=2,10\n", encoding="utf-8")
     words = ("decode", *(shell.path(f"{name}.counts") for name in "12"), "--weights", str(weights))
@@ -94,7 +94,7 @@ def test_decode_weighs_segments(shell: Shell, counts: str) -> None:
     alone = json.loads(shell.metric("decode", counts, "--candidates", "engines.txt", "--json")[1])
     for row, found in zip(alone["estimates"], answer["contrasts"], strict=True):
         assert found["name"] == row["candidate"]
-        assert found["estimate"] == pytest.approx(row["proportion"])
+        assert found["estimate"] == pytest.approx(row["share"])
         expected = (0.75**2 + 0.25**2) ** 0.5 * row["std_error"] / 50_000
         assert found["std_error"] == pytest.approx(expected)
     assert "version=1 75.0 %" in shell.metric(*words)[1]
@@ -164,7 +164,7 @@ def test_a_terminal_of_80_columns_cuts_names_and_no_number(shell: Shell, counts:
     for line, row in zip(lines[start + 1 : start + 4], rows, strict=True):
         assert f"  {row['count']:,.0f}  " in line
         error = row["std_error"] / 50_000
-        assert f"  {measured(row['proportion'], error)}" in line
+        assert f"  {measured(row['share'], error)}" in line
         assert len(line) <= 80
 
 
@@ -188,7 +188,7 @@ def test_decode_adds_files_of_one_set_and_joins_files_of_two(shell: Shell, count
     empty = shell.path("empty.counts")
     other = shell.simulated("other.counts", 9000, name="engine_strict")
     strict = Counts.load(other)
-    Counts(strict.params, strict.ones, strict.reports, "engine").save(other)
+    Counts(strict.params, strict.bit_counts, strict.cohort_reports, "engine").save(other)
     Counts.zero(Params.profile("low-noise"), "engine").save(empty)
     files = (counts, counts, other, empty)
     answer = json.loads(shell.metric("decode", *files, "--candidates", "engines.txt", "--json")[1])

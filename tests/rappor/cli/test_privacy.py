@@ -16,7 +16,7 @@ from shell import Shell, ok, refused
 
 from rappor import Counts, Params, Registry
 from rappor.cli.console import print_json
-from rappor.privacy.report import Batch, Usage, privacy_report
+from rappor.privacy.report import ShuffledBatch, Usage, privacy_report
 
 Answer = tuple[int, str, str]
 
@@ -54,9 +54,9 @@ def report_of(answer: Answer) -> dict[str, Any]:
         (
             "life",
             f"{COUNTED} --delta 1e-6",
-            {"batch": Batch(devices=10**6, delta=1e-6, cohorts=SENT)},
+            {"batch": ShuffledBatch(devices=10**6, delta=1e-6, cohorts=SENT)},
         ),
-        ("year", "--shuffled 35000", {"batch": Batch(devices=35_000)}),
+        ("year", "--shuffled 35000", {"batch": ShuffledBatch(devices=35_000)}),
         ("life", "--changed fainter.toml", {"changed": "fainter"}),
         ("life", "--changed redrawn.toml", {"changed": "redrawn"}),
     ],

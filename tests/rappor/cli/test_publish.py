@@ -22,9 +22,9 @@ from pages import tags
 from registries import toml_of
 from shell import Shell, ok, refused
 
-from rappor import Counts, Population, Registry, describe, simulate_counts
-from rappor.ground.files import alone
-from rappor.panels.edition import EditionEntry, newest_first
+from rappor import Counts, Population, Registry, privacy_notice, simulate_counts
+from rappor.base.files import alone
+from rappor.comparison.site_edition import EditionEntry, newest_first
 from rappor.simulation import simulate_days
 
 MONDAY = datetime.date(2026, 11, 2)
@@ -102,7 +102,7 @@ def test_an_edition_is_made_again_by_its_command(weeks: Shell, words: tuple[str,
     assert (described["reports"], described["strings"]) == (40_000, 2)
     page = (folder / "index.html").read_text()
     metric = Registry.load(weeks.place / "metrics.toml")["engine"]
-    for line in describe(metric).splitlines():
+    for line in privacy_notice(metric).splitlines():
         assert line in page
     assert "duckduckgo" in page
 

@@ -48,8 +48,8 @@ def test_each_day_has_a_file_and_devices_come_and_go(shell: Shell) -> None:
     assert shell.metric("simulate", *words)[0] == 0
     staying = [Counts.load(file) for file in files]
     # Other devices on each day have another spread over the cohorts, the same ones have not.
-    assert len({tuple(each.reports) for each in staying}) == 1
-    assert len({tuple(each.reports) for each in changing}) == 10
+    assert len({tuple(each.cohort_reports) for each in staying}) == 1
+    assert len({tuple(each.cohort_reports) for each in changing}) == 10
 
 
 @pytest.mark.parametrize("there", [False, True])

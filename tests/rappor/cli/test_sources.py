@@ -29,8 +29,8 @@ def as_answered(counts: Counts) -> str:
     collection = {
         "fingerprint": counts.params.fingerprint,
         "params": json.loads(counts.params.to_json()),
-        "reports": counts.reports.tolist(),
-        "ones": counts.ones.tolist(),
+        "reports": counts.cohort_reports.tolist(),
+        "ones": counts.bit_counts.tolist(),
     }
     return json.dumps({"metric": counts.metric, "collections": [collection]})
 
@@ -49,9 +49,9 @@ def test_decode_finds_the_metric_that_the_files_name(shell: Shell, counts: str) 
     assert shell(*words)[0] == 0
     unnamed = shell.path("unnamed.counts")
     known = Counts.load(counts)
-    Counts(known.params, known.ones, known.reports).save(unnamed)
+    Counts(known.params, known.bit_counts, known.cohort_reports).save(unnamed)
     assert "give --metric" in refused(shell("decode", unnamed, "--registry", "metrics.toml"))
-    Counts(known.params, known.ones, known.reports, "engine_strict").save(unnamed)
+    Counts(known.params, known.bit_counts, known.cohort_reports, "engine_strict").save(unnamed)
     err = refused(shell("decode", counts, unnamed, "--candidates", "engines.txt"))
     assert "counts must be of one metric, got engine, engine_strict" in err
 
@@ -237,7 +237,7 @@ def test_standard_input_is_read_as_a_file_is(shell: Shell, counts: str, normaliz
     """Normalised as the devices do."""
     known = Counts.load(counts)
     params = dataclasses.replace(known.params, normalize=normalize)
-    Counts(params, known.ones, known.reports).save(shell.path("same.counts"))
+    Counts(params, known.bit_counts, known.cohort_reports).save(shell.path("same.counts"))
     asked = b"BING\nDuckDuckGo\nduckduckgo\nQwant\n"
     (shell.place / "asked.txt").write_bytes(asked)
     words = ("decode", shell.path("same.counts"), "--json", "--all", "--candidates")
@@ -273,5 +273,5 @@ def test_files_of_one_epoch_are_of_different_devices(
         files.append(shell.path(f"{number}.json"))
         Path(files[-1]).write_text(json.dumps(document))
     out = ok(shell("decode", *files, "--registry", "once.toml", "--json"))
-    assumed = json.loads(out)["assumed"]
+    assumed = json.loads(out)["assumptions"]
     assert ("each of 2,000 reports comes from a different device" in assumed) == alone

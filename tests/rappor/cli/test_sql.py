@@ -8,7 +8,7 @@ import pytest
 from shell import REGISTRY, Shell
 
 from rappor import Population, Registry, simulate_counts
-from rappor.engines import count_statement, refused_statement
+from rappor.engines import count_sql, refused_sql
 
 
 def test_the_statement_is_printed_as_the_library_writes_it(shell: Shell) -> None:
@@ -17,10 +17,10 @@ def test_the_statement_is_printed_as_the_library_writes_it(shell: Shell) -> None
     code, printed, _ = shell("sql", "theme", *words)
     params = Registry.loads(REGISTRY)["theme"].params
     assert code == 0
-    assert printed == count_statement(params, "theme", dialect="postgres", table="lake.reports")
+    assert printed == count_sql(params, "theme", dialect="postgres", table="lake.reports")
     code, printed, _ = shell("sql", "theme", *words, "--refused", "--json")
     answer = json.loads(printed)
-    assert answer["statement"] == refused_statement(
+    assert answer["statement"] == refused_sql(
         params, "theme", dialect="postgres", table="lake.reports"
     )
     assert (answer["metric"], answer["params"]) == ("theme", params.fingerprint)

@@ -35,7 +35,7 @@ def test_a_string_of_the_list_is_suggested(shell: Shell, counts: str) -> None:
     assert first["p_value"] < 1e-6
     assert answer["candidates"] == 2001
     assert (answer["level"], answer["reports"]) == (0.04, 100_000)
-    assert answer["assumed"].startswith(
+    assert answer["assumptions"].startswith(
         "Assumed: each of 100,000 reports comes from a different device"
     )
     assert {"cohort", "bit", "share", "std_error"} <= answer["unexplained_bits"][0].keys()
@@ -59,7 +59,7 @@ def test_the_table_says_the_same(shell: Shell) -> None:
     assert "at a false discovery rate of 4 %." in shown
     (row,) = answer["suggestions"]
     reports, error = f"{row['count']:,.0f}", row["std_error"]
-    number = f"{reports} {error:,.0f} {measured(row['proportion'], error / answer['reports'])}"
+    number = f"{reports} {error:,.0f} {measured(row['share'], error / answer['reports'])}"
     assert f"[b]mojek[/b] {number} {p_value(row['p_value'])}" in shown
     assert {bit["collection"] for bit in answer["unexplained_bits"]} == {0, 1}
     for bit in answer["unexplained_bits"]:

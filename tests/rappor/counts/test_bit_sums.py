@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from rappor.base.errors import ReportError
 from rappor.counts import compiled_sums, plain_sums
 from rappor.counts.bit_sums import sum_bits
-from rappor.ground.errors import ReportError
 
 WIDTHS = [1, 7, 8, 9, 64, 100, 128, 129, 2040]
 

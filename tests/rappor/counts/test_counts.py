@@ -18,9 +18,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from programs import run_python
 
+from rappor.base.errors import FileError, MetricError, ParamsError, ReportError
 from rappor.counts.counts import Counts
 from rappor.engines import write_parquet
-from rappor.ground.errors import FileError, MetricError, ParamsError, ReportError
 from rappor.protocol.params import Params
 from rappor.protocol.wire import Report
 
@@ -55,8 +55,8 @@ def test_values_are_compared_and_not_hashed() -> None:
     """Equality looks at everything, and a mutable-looking record is no dictionary key."""
     assert small() == small()
     assert small() != small("other")
-    assert small() != Counts(OTHER, small().ones, small().reports, "page")
-    assert small() != Counts(PARAMS, small().ones, [5, 3], "page")
+    assert small() != Counts(OTHER, small().bit_counts, small().cohort_reports, "page")
+    assert small() != Counts(PARAMS, small().bit_counts, [5, 3], "page")
     assert small() != Counts(PARAMS, [[1, 1, 5], [2, 2, 0]], [5, 2], "page")
     assert small() != 5
     with pytest.raises(TypeError):
@@ -70,7 +70,7 @@ def test_counts_cannot_be_changed_from_outside() -> None:
     ones[0, 0] = 4
     assert counts == small()
     with pytest.raises(ValueError, match="read-only"):
-        counts.ones[0, 0] = 4
+        counts.bit_counts[0, 0] = 4
     for name in ("params", "ones", "reports", "metric"):
         with pytest.raises(AttributeError):
             setattr(counts, name, getattr(counts, name))
@@ -115,7 +115,7 @@ def test_no_count_falls_below_zero() -> None:
 def test_sums_beyond_64_bits_are_refused() -> None:
     """An overflow does not wrap into a plausible count."""
     huge = Counts(PARAMS, np.zeros((2, 3), int), [2**63 - 1, 0], "page")
-    assert (huge.n_reports, huge.reports.tolist()) == (2**63 - 1, [2**63 - 1, 0])
+    assert (huge.n_reports, huge.cohort_reports.tolist()) == (2**63 - 1, [2**63 - 1, 0])
     with pytest.raises(ReportError, match="reports must be whole numbers"):
         huge + huge
 
@@ -146,13 +146,13 @@ def test_impossible_tables_are_refused(ones: Any, reports: Any, reason: str) -> 
 
 def test_integral_floats_are_counts() -> None:
     """A data frame that turned integers into floats has lost nothing."""
-    assert Counts(PARAMS, small().ones.astype(float), [5.0, 2.0], "page") == small()
+    assert Counts(PARAMS, small().bit_counts.astype(float), [5.0, 2.0], "page") == small()
 
 
 def test_the_metric_must_be_text() -> None:
     """A misplaced argument is noticed."""
     with pytest.raises(MetricError, match="metric must be a text, got int"):
-        Counts(PARAMS, small().ones, small().reports, 5)  # type: ignore[arg-type]
+        Counts(PARAMS, small().bit_counts, small().cohort_reports, 5)  # type: ignore[arg-type]
 
 
 def report(cohort: int, bits: int, *, metric: str = "page", params: Params = PARAMS) -> Report:
@@ -169,8 +169,8 @@ def test_reports_are_counted() -> None:
 def test_many_reports_are_counted_in_batches() -> None:
     """More reports than are held at a time lose none."""
     counts = Counts.from_reports((report(1, 0b010) for _ in range(70_000)), PARAMS, "page")
-    assert counts.ones.tolist() == [[0, 0, 0], [0, 70_000, 0]]
-    assert counts.reports.tolist() == [0, 70_000]
+    assert counts.bit_counts.tolist() == [[0, 0, 0], [0, 70_000, 0]]
+    assert counts.cohort_reports.tolist() == [0, 70_000]
 
 
 def test_a_report_of_another_collection_is_not_counted() -> None:
@@ -509,7 +509,7 @@ def test_a_table_for_engines_names_its_parameters_in_every_row() -> None:
 
 def test_masked_arrays_are_refused() -> None:
     """Whole, in rows, and without anything masked: what a mask hides is no count."""
-    ones, reports = small().ones, small().reports
+    ones, reports = small().bit_counts, small().cohort_reports
     masked = np.ma.masked_array(ones, ones == 2)
     for table in (masked, np.ma.masked_array(ones), [masked[0], masked[1]]):
         with pytest.raises(ReportError, match="ones must not be a masked array"):

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from rappor.base.errors import FileError, ReportError
 from rappor.counts.counts import Counts
 from rappor.counts.devices import (
     add_squares,
@@ -20,7 +21,6 @@ from rappor.counts.devices import (
     squares_of_days,
 )
 from rappor.decoding.decoder import decode
-from rappor.ground.errors import FileError, ReportError
 from rappor.protocol.params import Params
 from rappor.simulation import Population, simulate_days
 
@@ -36,7 +36,7 @@ def counted(n_reports: int, squares: int | None = None) -> Counts:
 def test_sums_of_data_frames_are_squares() -> None:
     """An integer of any type is one of Python; a truth value and a float are none."""
     for kind in (np.int64, np.int32, np.uint64, np.uint16):
-        squares = counted(100, kind(250)).squares  # type: ignore[arg-type]
+        squares = counted(100, kind(250)).sum_squared_reports  # type: ignore[arg-type]
         assert (squares, type(squares)) == (250, int)
     for wrong in (True, np.True_, 250.0, np.float64(250), "250"):
         with pytest.raises(ReportError, match="squares must be an integer or None"):
@@ -51,23 +51,23 @@ def of_each(reports: list[int]) -> Counts:
 def test_a_sum_is_never_too_sure(first: list[int], second: list[int]) -> None:
     """Whichever devices report in both, the true sum of squares is at most the one that is kept."""
     total = of_each(first) + of_each(second)
-    assert total.squares is not None
+    assert total.sum_squared_reports is not None
     for order in itertools.permutations(second):
         together = [a + b for a, b in zip(first, order, strict=True)]
-        assert sum(n * n for n in together) <= total.squares
+        assert sum(n * n for n in together) <= total.sum_squared_reports
 
 
 @given(reports_of_devices, reports_of_devices)
 def test_other_devices_add_their_squares(first: list[int], second: list[int]) -> None:
     """Where no device is in both sums, the sum is exact."""
     total = of_each(first).add(of_each(second), same_devices=False)
-    assert total.squares == of_each(first + second).squares
+    assert total.sum_squared_reports == of_each(first + second).sum_squared_reports
 
 
 def test_the_unknown_stays_unknown() -> None:
     """Counts of unknown devices make the sum unknown; no reports change nothing."""
     known, unknown = counted(100, 100), counted(100)
-    assert (known + unknown).squares is None
+    assert (known + unknown).sum_squared_reports is None
     assert unknown.reports_per_device is None
     assert known + Counts.zero(PARAMS, "page") == known
     assert unknown + Counts.zero(PARAMS, "page") == unknown
@@ -75,17 +75,17 @@ def test_the_unknown_stays_unknown() -> None:
 
 def test_taking_counts_away_keeps_the_bound() -> None:
     """What is left has at most the squares of the whole, and at most those of one device."""
-    assert (counted(100, 400) - counted(40, 40)).squares == 400
-    assert (counted(100, 400) - counted(95, 95)).squares == 25
-    assert (counted(100, 400) - counted(100)).squares == 0
+    assert (counted(100, 400) - counted(40, 40)).sum_squared_reports == 400
+    assert (counted(100, 400) - counted(95, 95)).sum_squared_reports == 25
+    assert (counted(100, 400) - counted(100)).sum_squared_reports == 0
 
 
 def test_devices_are_given_by_either_number() -> None:
     """So many devices, or so many reports of each; rounding is to the larger sum."""
-    assert counted(300).of_devices(10).squares == 9000
-    assert counted(300).of_devices(reports_per_device=30).squares == 9000
-    assert counted(10).of_devices(3).squares == 34
-    assert counted(300).of_devices(10).reports_per_device == 30
+    assert counted(300).with_devices(10).sum_squared_reports == 9000
+    assert counted(300).with_devices(reports_per_device=30).sum_squared_reports == 9000
+    assert counted(10).with_devices(3).sum_squared_reports == 34
+    assert counted(300).with_devices(10).reports_per_device == 30
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_impossible_devices_are_refused(
 ) -> None:
     """There are at most as many devices as reports, and at least one."""
     with pytest.raises(ReportError, match=reason):
-        counted(10).of_devices(n_devices, reports_per_device=each)
+        counted(10).with_devices(n_devices, reports_per_device=each)
 
 
 @pytest.mark.parametrize("squares", [9, 101, 10.0, True, "10"])
@@ -122,7 +122,7 @@ def test_files_keep_what_is_known_of_devices(tmp_path: Path) -> None:
         assert Counts.load(tmp_path / "a.counts") == counts
         assert Counts.from_parquet(tmp_path / "a.parquet") == counts
     counted(10, 34).to_csv(tmp_path / "a.csv")
-    assert Counts.from_csv(tmp_path / "a.csv", PARAMS).squares is None
+    assert Counts.from_csv(tmp_path / "a.csv", PARAMS).sum_squared_reports is None
     table = counted(10).to_arrow()
     wrong = table.replace_schema_metadata({**table.schema.metadata, b"rappor.squares": b"-1"})
     with pytest.raises(FileError, match="squares"):
@@ -229,7 +229,9 @@ def test_counts_known_by_days_and_interval_alone_are_covered() -> None:
         dated = [(today + datetime.timedelta(days=i), day.n_reports) for i, day in enumerate(days)]
         total = sum(days[1:], days[0])
         squares = squares_by_pace("day", ((day, day, n) for day, n in dated))
-        bounded = Counts(params, total.ones, total.reports, squares=squares)
+        bounded = Counts(
+            params, total.bit_counts, total.cohort_reports, sum_squared_reports=squares
+        )
         found, exact = decode(bounded), decode(bounded, reports_per_device=true_r)
         held += int(((found.ci_low <= shares) & (shares <= found.ci_high)).sum())
         ratios += ((found.ci_high - found.ci_low) / (exact.ci_high - exact.ci_low)).tolist()

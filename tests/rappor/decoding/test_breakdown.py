@@ -13,8 +13,8 @@ from rappor.auditing.pairs import unpack
 from rappor.counts.counts import Counts
 from rappor.counts.popcounts import popcount_range
 from rappor.decoding.decoder import decode
-from rappor.decoding.detection import Detection
 from rappor.decoding.estimates import Estimates
+from rappor.estimator.error_control import ErrorControl
 from rappor.protocol.encodings import encoder
 from rappor.protocol.params import Params
 from rappor.simulation.collection import simulate_counts
@@ -49,7 +49,7 @@ def best_report(params: Params, value: str, *, lifts: bool) -> NDArray[np.bool_]
 def forged(counts: Counts, value: str, n: int, *, lifts: bool, seed: int = 1) -> Counts:
     """Add n reports of the best forger, in cohorts as honest devices have them."""
     rng = np.random.default_rng(seed)
-    reports = rng.multinomial(n, counts.reports / counts.n_reports)
+    reports = rng.multinomial(n, counts.cohort_reports / counts.n_reports)
     bits = best_report(counts.params, value, lifts=lifts)
     return counts + Counts(counts.params, bits * reports[:, None], reports)
 
@@ -73,7 +73,7 @@ def test_a_bit_is_made_by_the_ones_that_its_count_has() -> None:
     worth = (1 - FLAGS.p_star) / (FLAGS.q_star - FLAGS.p_star)
     estimates = decode(Counts(FLAGS, [[ones, 6000, 3750]], [n]))
     made = int(estimates.forged_to_make[0])
-    count = estimates.proportion[0] * n
+    count = estimates.share[0] * n
     assert (made - 1) * worth < count <= made * worth
     assert list(estimates.detected) == [True, True, False]
     assert np.isnan(estimates.forged_to_make[2])
@@ -84,12 +84,14 @@ def test_a_bit_is_made_by_the_ones_that_its_count_has() -> None:
 def test_a_bit_is_hidden_by_exactly_that_number_of_reports_without_it(correction: str) -> None:
     """With one report fewer the bit is still detected; other bits keep their share of ones."""
     counts = Counts(FLAGS, [[5000, 6000, 3750]], [10_000])
-    n = int(decode(counts, detection=Detection(correction=correction)).forged_to_hide[0])
+    n = int(decode(counts, error_control=ErrorControl(method=correction)).forged_to_hide[0])
 
     def found(extra: int) -> bool:
         shares = np.array([[0, 0.6, 0.375]])
         more = Counts(FLAGS, np.round(shares * extra).astype(np.int64), [extra])
-        return bool(decode(counts + more, detection=Detection(correction=correction)).detected[0])
+        return bool(
+            decode(counts + more, error_control=ErrorControl(method=correction)).detected[0]
+        )
 
     assert n > 1000
     assert found(n - 1)
@@ -104,7 +106,7 @@ def test_forged_reports_make_a_row_from_nothing(params: Params) -> None:
     """
     value = POPULATION.values[0]
     row_then = decoded(simulate_counts(POPULATION, params, n_reports=N, seed=1))
-    count = row_then.proportion[row(row_then, value)] * N
+    count = row_then.share[row(row_then, value)] * N
     made = int(row_then.forged_to_make[row(row_then, value)])
     others = Population(POPULATION.values[1:], POPULATION.weights[1:])
     found = []
@@ -113,7 +115,7 @@ def test_forged_reports_make_a_row_from_nothing(params: Params) -> None:
         estimates = decoded(forged(honest, value, n, lifts=True))
         at = row(estimates, value)
         margin = largest_error(2) * estimates.std_error[at] * estimates.reports
-        found.append((estimates.proportion[at] * estimates.reports, margin))
+        found.append((estimates.share[at] * estimates.reports, margin))
     (enough, error), (fewer, error_of_fewer) = found
     assert abs(enough - count) < error
     assert fewer < count - error_of_fewer

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from rappor.base.errors import DecodeError
 from rappor.counts.counts import Counts
 from rappor.decoding.decoder import decode
-from rappor.ground.errors import DecodeError
 from rappor.protocol.params import Params
 
 
@@ -28,7 +28,7 @@ def test_one_hot_is_the_inverse_of_its_noise() -> None:
     counts = Counts(one_hot(("a", "b", "c")), [[4000, 5000, 3700]], [10_000])
     estimates = decode(counts, distribution=True)
     assert estimates.candidates == ("a", "b", "c")
-    assert estimates.proportion.tolist() == pytest.approx([0.1, 0.5, -0.02])
+    assert estimates.share.tolist() == pytest.approx([0.1, 0.5, -0.02])
     errors = [error_at(mean, 10_000) for mean in (0.4, 0.5, 0.375)]
     assert estimates.std_error.tolist() == pytest.approx(errors)
     expected = [stats.binom.sf(ones - 1, 10_000, 0.375) for ones in (4000, 5000, 3700)]
@@ -39,19 +39,19 @@ def test_one_hot_is_the_inverse_of_its_noise() -> None:
     assert estimates.ci_low[1] == pytest.approx((exact.low - 0.375) / 0.25)
     assert estimates.ci_high[1] == pytest.approx((exact.high - 0.375) / 0.25)
     # Values that fit nowhere set no bit, so positive estimates below one in sum stay.
-    assert estimates.share is not None
-    assert estimates.share.tolist() == pytest.approx([0.1, 0.5, 0.0])
+    assert estimates.posterior_share is not None
+    assert estimates.posterior_share.tolist() == pytest.approx([0.1, 0.5, 0.0])
 
 
 def test_one_hot_shares_are_the_nearest_on_the_simplex() -> None:
     """They sum to at most one, none is negative, all moved by the same multiple of variance."""
     counts = Counts(one_hot(("a", "b", "c")), [[5000, 5750, 3700]], [10_000])
     estimates = decode(counts, distribution=True)
-    assert estimates.share is not None
-    share, variance = estimates.share, estimates.std_error**2
+    assert estimates.posterior_share is not None
+    share, variance = estimates.posterior_share, estimates.std_error**2
     assert share.sum() == pytest.approx(1)
     assert (share >= 0).all()
-    pull = (estimates.proportion - share) / variance
+    pull = (estimates.share - share) / variance
     positive = share > 0
     assert positive[:2].all()
     assert pull[positive].tolist() == pytest.approx([pull[0]] * int(positive.sum()))
@@ -62,19 +62,19 @@ def test_complete_shares_are_a_fit_that_sums_to_one() -> None:
     """Generalised least squares of b = s + error, 1's = 1, by its normal equations."""
     counts = Counts(one_hot(("a", "b", "c")), [[4400, 5000, 3700]], [10_000])
     alone, found = decode(counts), decode(counts, complete=True, distribution=True)
-    covariance = alone.related.covariance(np.arange(3))
+    covariance = alone.covariance.covariance(np.arange(3))
     precision = np.linalg.inv(covariance)
     free = np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, -1.0]])
     information = free.T @ precision @ free
     last = np.array([0.0, 0.0, 1.0])
-    solved = np.linalg.solve(information, free.T @ precision @ (alone.proportion - last))
-    assert found.proportion.tolist() == pytest.approx((last + free @ solved).tolist())
+    solved = np.linalg.solve(information, free.T @ precision @ (alone.share - last))
+    assert found.share.tolist() == pytest.approx((last + free @ solved).tolist())
     spread = free @ np.linalg.inv(information) @ free.T
     assert found.std_error.tolist() == pytest.approx(np.sqrt(spread.diagonal()).tolist())
     assert found.total("abc").std_error == pytest.approx(0, abs=1e-9)
     assert found.p_value.tolist() == alone.p_value.tolist()
-    assert found.share is not None
-    assert found.share.sum() == pytest.approx(1)
+    assert found.posterior_share is not None
+    assert found.posterior_share.sum() == pytest.approx(1)
     width = (alone.ci_high - alone.ci_low) / alone.std_error
     assert ((found.ci_high - found.ci_low) / found.std_error).tolist() == pytest.approx(width)
 
@@ -96,7 +96,7 @@ def test_a_boolean_is_one_proportion() -> None:
     params = Params(k=1, encoding="boolean", f=0.5, p=0.25, q=0.75)
     estimates = decode(Counts(params, [[4500]], [10_000]))
     assert estimates.candidates == ("true",)
-    assert estimates.proportion[0] == pytest.approx(0.3)
+    assert estimates.share[0] == pytest.approx(0.3)
     assert estimates.std_error[0] == pytest.approx(error_at(0.45, 10_000))
     assert math.isnan(estimates.unallocated)
     assert estimates.to_dict()["unallocated"] is None
@@ -109,7 +109,7 @@ def test_devices_that_report_again_share_their_permanent_noise() -> None:
     level = 0.25 + 0.5 * 0.3
     between = 0.5**2 * level * (1 - level)
     variance = 0.45 * 0.55 - between + 10 * between
-    assert found.proportion[0] == pytest.approx(0.3)
+    assert found.share[0] == pytest.approx(0.3)
     assert found.std_error[0] == pytest.approx(math.sqrt(variance / 10_000) / 0.25)
 
 
@@ -117,9 +117,9 @@ def test_flags_are_proportions_of_their_own() -> None:
     """They may sum to more than one; each share is clipped to [0, 1]."""
     counts = Counts(one_hot(("a", "b", "c"), "flags"), [[6000, 5750, 3500]], [10_000])
     estimates = decode(counts, distribution=True)
-    assert estimates.share is not None
-    assert estimates.proportion.tolist() == pytest.approx([0.9, 0.8, -0.1])
-    assert estimates.share.tolist() == pytest.approx([0.9, 0.8, 0.0])
+    assert estimates.posterior_share is not None
+    assert estimates.share.tolist() == pytest.approx([0.9, 0.8, -0.1])
+    assert estimates.posterior_share.tolist() == pytest.approx([0.9, 0.8, 0.0])
     assert math.isnan(estimates.unallocated)
 
 
@@ -129,7 +129,7 @@ def test_buckets_are_named_by_their_intervals() -> None:
     estimates = decode(counts)
     names = ["(-inf, 0)", "[0, 10)", "[10, inf)"]
     assert list(estimates.candidates) == names
-    assert estimates.proportion.tolist() == pytest.approx([0.1, 0.5, 0.0])
+    assert estimates.share.tolist() == pytest.approx([0.1, 0.5, 0.0])
     assert [row["candidate"] for row in estimates.to_dict()["estimates"]] == names
     assert estimates.to_pandas()["candidate"].tolist() == names
 
@@ -140,7 +140,7 @@ def test_closed_forms_pool_by_inverse_variance() -> None:
     noisy = Params(k=1, encoding="boolean", f=0.5, p=0.25, q=0.75)
     counts = [Counts(quiet, [[4000]], [10_000]), Counts(noisy, [[4500]], [10_000])]
     estimates = decode(counts)
-    pooled = float(estimates.proportion[0])
+    pooled = float(estimates.share[0])
     assert pooled == pytest.approx(0.3)
     variances = [0.4 * 0.6 / 10_000 / 0.25, error_at(0.45, 10_000) ** 2]
     expected = 1 / math.sqrt(sum(1 / variance for variance in variances))

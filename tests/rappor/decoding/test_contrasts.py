@@ -14,13 +14,13 @@ from benchmark_modules import benchmark
 from decodings import FALSE_ALARM
 from scipy import stats
 
+from rappor.base.errors import DecodeError
 from rappor.counts.counts import Counts
+from rappor.decoding.bucket_quantiles import describe_numbers, reach_of_all
 from rappor.decoding.contrasts import DetectedRows
 from rappor.decoding.decoder import decode
-from rappor.decoding.numbers import describe_numbers, reach_of_all
-from rappor.decoding.p_values import PValues
-from rappor.decoding.weighted import weigh
-from rappor.ground.errors import DecodeError
+from rappor.decoding.post_stratification import weigh
+from rappor.estimator.p_values import PValues
 from rappor.protocol.params import Params
 from rappor.simulation.collection import simulate_counts
 
@@ -113,7 +113,7 @@ def test_what_is_unallocated_is_a_contrast_of_detected_rows() -> None:
     assert asked.estimate == pytest.approx(found.unallocated)
     assert asked.std_error == pytest.approx(found.unallocated_std_error)
     assert found.to_dict().get("contrasts") is None
-    assert found.asking([asked]).to_dict()["contrasts"] == [asked.to_dict()]
+    assert found.with_contrasts([asked]).to_dict()["contrasts"] == [asked.to_dict()]
 
 
 def test_contrasts_that_the_counts_do_not_say_are_refused() -> None:
@@ -208,7 +208,7 @@ def test_weights_add_up_segments() -> None:
     assert found.weights == {"x": 0.75, "y": 0.25}
     first = found.contrasts[0]
     x, y = segments["x"], segments["y"]
-    assert first.estimate == pytest.approx(0.75 * x.proportion[0] + 0.25 * y.proportion[0])
+    assert first.estimate == pytest.approx(0.75 * x.share[0] + 0.25 * y.share[0])
     expected = np.hypot(0.75 * x.std_error[0], 0.25 * y.std_error[0])
     assert first.std_error == pytest.approx(expected)
     assert found.to_dict()["reports"] == 3000

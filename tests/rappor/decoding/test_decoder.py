@@ -21,12 +21,12 @@ from decodings import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rappor.base.errors import DecodeError, ParamsError
 from rappor.candidates.candidates import Candidates
 from rappor.counts.counts import Counts
 from rappor.decoding.decoder import decode
-from rappor.decoding.detection import Detection
 from rappor.decoding.estimates import Estimates
-from rappor.ground.errors import DecodeError, ParamsError
+from rappor.estimator.error_control import ErrorControl
 from rappor.protocol.params import Params
 from rappor.simulation.collection import simulate_counts
 from rappor.simulation.population import Population
@@ -71,22 +71,22 @@ def test_what_has_no_answer_is_refused(reason: str, counts: Any, candidates: Any
         decode(counts, candidates)
 
 
-@pytest.mark.parametrize("name", ["level", "confidence"])
+@pytest.mark.parametrize("name", ["alpha", "confidence"])
 @pytest.mark.parametrize("value", [math.nan, 0, 1, -0.1, 1.5, math.inf, "0.05"])
 def test_impossible_error_rates_are_refused(name: str, value: Any) -> None:
     """Level and confidence lie strictly between 0 and 1; the corrections are listed."""
     options: dict[str, Any] = {name: value}
     with pytest.raises(ParamsError, match=rf"{name} must be a number in \(0, 1\)"):
-        Detection(**options)
+        ErrorControl(**options)
     with pytest.raises(ParamsError, match="one of bh, adaptive, bonferroni, got 'none'"):
-        Detection(correction="none")
+        ErrorControl(method="none")
 
 
 def same(a: Estimates, b: Estimates) -> bool:
     """Compare all rows, shares included, and the error of every number to the last bit."""
     return a.to_json() == b.to_json() and all(
         getattr(a, name).tobytes() == getattr(b, name).tobytes()
-        for name in ("proportion", "std_error", "p_value", "ci_low_adjusted", "group")
+        for name in ("share", "std_error", "p_value", "ci_low_adjusted", "group")
     )
 
 
@@ -114,7 +114,7 @@ def test_the_order_of_candidates_does_not_matter(order: list[str], seed: int) ->
     counts = counted(n=200_000, seed=seed)
     first, second = decode(counts, CANDIDATES), decode(counts, order)
     assert by_name(first, first.detected) == by_name(second, second.detected)
-    for name in ("proportion", "std_error", "p_value"):
+    for name in ("share", "std_error", "p_value"):
         ours = by_name(first, getattr(first, name))
         theirs = by_name(second, getattr(second, name))
         scale = 1e-9 * (1e-3 if name != "p_value" else 1.0)
@@ -137,7 +137,7 @@ def test_one_candidate_is_answered() -> None:
     error = abs(standardised_errors(estimates, POPULATION)[0])
     assert estimates.detected.tolist() == [True]
     assert error < largest_error(1)
-    left = 1 - estimates.proportion[0]
+    left = 1 - estimates.share[0]
     assert estimates.unallocated == pytest.approx(left, abs=0.02 * estimates.std_error[0])
     assert estimates.unallocated_std_error == pytest.approx(estimates.std_error[0], rel=0.01)
 
@@ -145,10 +145,10 @@ def test_one_candidate_is_answered() -> None:
 def test_an_empty_cohort_is_tolerated() -> None:
     """The other cohorts answer; nothing is divided by zero."""
     whole = counted()
-    ones, reports = whole.ones.copy(), whole.reports.copy()
+    ones, reports = whole.bit_counts.copy(), whole.cohort_reports.copy()
     ones[3], reports[3] = 0, 0
     estimates = decode(Counts(PARAMS, ones, reports), CANDIDATES, distribution=True)
-    assert np.isfinite(estimates.proportion).all()
+    assert np.isfinite(estimates.share).all()
     assert np.isfinite(estimates.std_error).all()
     assert estimates.diagnostics["cohorts"][0]["empty"] == 1
     assert np.abs(standardised_errors(estimates, POPULATION)).max() < largest_error(len(CANDIDATES))
@@ -161,7 +161,7 @@ def test_hardly_any_reports_detect_no_absent_candidate(n_reports: int) -> None:
         decode(
             counted(n=n_reports, seed=seed),
             ABSENT,
-            detection=Detection(level=0.001, correction="bonferroni"),
+            error_control=ErrorControl(alpha=0.001, method="bonferroni"),
         )
         for seed in range(20)
     ]

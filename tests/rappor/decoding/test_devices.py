@@ -19,11 +19,11 @@ from decodings import (
 )
 from scipy import stats
 
+from rappor.base.errors import DecodeError
 from rappor.counts.counts import Counts
 from rappor.decoding.decoder import decode
-from rappor.decoding.devices import merge
-from rappor.decoding.overlap import estimate_overlap
-from rappor.ground.errors import DecodeError
+from rappor.estimator.device_assumptions import merge
+from rappor.estimator.device_correlation import estimate_overlap
 from rappor.protocol.params import Params
 from rappor.simulation import Population, simulate_days, simulate_repeated
 
@@ -109,7 +109,7 @@ def test_estimates_from_days_cover() -> None:
 def test_every_answer_says_what_it_assumed() -> None:
     """One line: nothing known, the counts' own knowledge, what was said, or what days tell."""
     known = counted(n=1000)
-    unknown = Counts(PARAMS, known.ones, known.reports)
+    unknown = Counts(PARAMS, known.bit_counts, known.cohort_reports)
     lines = {
         "the most that the counts allow": decode(known, CANDIDATES),
         "if they reported again, the errors are larger": decode(unknown, CANDIDATES),
@@ -117,10 +117,10 @@ def test_every_answer_says_what_it_assumed() -> None:
         "2 collections may be from the same devices": decode([known, known], ABSENT),
     }
     for words, estimates in lines.items():
-        assert words in estimates.assumed
-        assert "\n" not in estimates.assumed
-        assert estimates.assumed in " ".join(str(estimates).split())
-        assert estimates.to_dict()["assumed"] == estimates.assumed
+        assert words in estimates.assumptions
+        assert "\n" not in estimates.assumptions
+        assert estimates.assumptions in " ".join(str(estimates).split())
+        assert estimates.to_dict()["assumptions"] == estimates.assumptions
 
 
 def test_more_reports_of_the_same_devices_widen() -> None:

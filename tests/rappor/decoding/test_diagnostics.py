@@ -101,9 +101,9 @@ def test_repeated_reports_do_not_look_forged() -> None:
 
 def test_a_forged_cohort_has_odd_popcounts() -> None:
     """Reports of nothing but ones are no honest device's; the cohort is named."""
-    ones = counted().ones.copy()
-    ones[5] = counted().reports[5]
-    estimates = decode(Counts(PARAMS, ones, counted().reports), CANDIDATES)
+    ones = counted().bit_counts.copy()
+    ones[5] = counted().cohort_reports[5]
+    estimates = decode(Counts(PARAMS, ones, counted().cohort_reports), CANDIDATES)
     odd = estimates.diagnostics["odd_popcounts"]
     assert [(entry["collection"], entry["cohort"]) for entry in odd] == [(0, 5)]
     assert odd[0]["true_bits"] > PARAMS.k
@@ -152,7 +152,7 @@ def test_a_heavy_non_candidate_shows_in_unexplained_bits() -> None:
 def test_unbalanced_cohorts_show() -> None:
     """A tenth more reports in one cohort do not come about at random."""
     counts = counted()
-    ones, reports = counts.ones.copy(), counts.reports.copy()
+    ones, reports = counts.bit_counts.copy(), counts.cohort_reports.copy()
     reports[0] += reports[0] // 10
     ones[0] += ones[0] // 10
     balance = decode(Counts(PARAMS, ones, reports), CANDIDATES).diagnostics["cohorts"][0]
@@ -176,7 +176,7 @@ def test_devices_of_which_nothing_is_known_warn() -> None:
     """Only where neither the counts nor the analyst say how often they report."""
     params = Params.profile("balanced", encoding="boolean")
     known = simulate_counts(Population(["true", "false"], [1, 1]), params, n_reports=N, seed=1)
-    plain = Counts(params, known.ones, known.reports)
+    plain = Counts(params, known.bit_counts, known.cohort_reports)
     codes = [
         {each.code for each in decode(counts, reports_per_device=given).warnings}
         for counts, given in ((plain, None), (plain, 1), (known, None))

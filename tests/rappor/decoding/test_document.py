@@ -7,7 +7,8 @@ import re
 import pytest
 from places import ROOT
 
-from rappor.decoding import fit, selection, significance
+from rappor.estimator import fit, selection
+from rappor.estimator import score_tests as significance
 
 DOCUMENT = (ROOT / "rappor" / "decoding" / "README.md").read_text(encoding="utf-8")
 

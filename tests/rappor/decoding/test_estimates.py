@@ -16,7 +16,7 @@ from programs import run_python
 from rappor.counts.counts import Counts
 from rappor.decoding.decoder import decode
 from rappor.decoding.estimates import Estimates, adjusted_interval
-from rappor.decoding.spreadsheet import csv_text
+from rappor.decoding.spreadsheet_csv import csv_text
 from rappor.protocol.params import Params
 from rappor.reporting.numbers import measured
 
@@ -28,10 +28,10 @@ def _estimates() -> Estimates:
 
 def test_rows_have_the_keys_of_the_contract(estimates: Estimates) -> None:
     """Always eight, interval and breakdown numbers where detected, the share where asked for."""
-    always = ["candidate", "count", "std_error", "proportion", "ci_low", "ci_high", "p_value"]
+    always = ["candidate", "count", "std_error", "share", "ci_low", "ci_high", "p_value"]
     always += ["detected"]
     adjusted = ["ci_low_adjusted", "ci_high_adjusted", "forged_to_make", "forged_to_hide"]
-    shares = ["share", "share_std_error"]
+    shares = ["posterior_share", "posterior_share_std_error"]
     for row in estimates.rows():
         assert list(row) == always + (adjusted if row["detected"] else []) + shares
     without = next(decode(counted(n=1000), ABSENT).rows())
@@ -40,15 +40,15 @@ def test_rows_have_the_keys_of_the_contract(estimates: Estimates) -> None:
 
 def test_rows_agree_with_the_columns(estimates: Estimates) -> None:
     """Largest first, with counts of all reports; the adjusted interval holds the plain one."""
-    assert (np.diff(estimates.proportion) <= 0).all()
+    assert (np.diff(estimates.share) <= 0).all()
     assert estimates.candidates[:2] == ("true 0", "true 1")
     for i, row in enumerate(estimates.rows()):
         assert row["candidate"] == estimates.candidates[i]
-        assert row["count"] == pytest.approx(estimates.proportion[i] * N)
+        assert row["count"] == pytest.approx(estimates.share[i] * N)
         assert row["std_error"] == pytest.approx(estimates.std_error[i] * N)
         if row["detected"]:
-            assert row["ci_low_adjusted"] <= row["ci_low"] < row["proportion"]
-            assert row["proportion"] < row["ci_high"] <= row["ci_high_adjusted"]
+            assert row["ci_low_adjusted"] <= row["ci_low"] < row["share"]
+            assert row["share"] < row["ci_high"] <= row["ci_high_adjusted"]
 
 
 def test_detected_rows_can_be_had_alone(estimates: Estimates) -> None:
@@ -64,7 +64,7 @@ def test_detected_rows_can_be_had_alone(estimates: Estimates) -> None:
 def test_json_reads_back(estimates: Estimates) -> None:
     """One strict object of six keys that is the dictionary."""
     document = json.loads(estimates.to_json(), parse_constant=pytest.fail)
-    keys = ["estimates", "reports", "unallocated", "unallocated_std_error", "assumed"]
+    keys = ["estimates", "reports", "unallocated", "unallocated_std_error", "assumptions"]
     assert list(document) == [*keys, "warnings", "diagnostics"]
     assert document == estimates.to_dict()
     assert document["reports"] == N
@@ -97,14 +97,20 @@ def test_csv_holds_no_formula() -> None:
 def test_frames_have_the_columns(estimates: Estimates) -> None:
     """Pandas and Arrow hold the same numbers under the contract's names."""
     table, frame = estimates.to_arrow(), estimates.to_pandas()
-    columns = ["candidate", "count", "std_error", "proportion", "ci_low", "ci_high", "p_value"]
+    columns = ["candidate", "count", "std_error", "share", "ci_low", "ci_high", "p_value"]
     columns += ["detected", "ci_low_adjusted", "ci_high_adjusted"]
-    columns += ["forged_to_make", "forged_to_hide", "share", "share_std_error", "group"]
+    columns += [
+        "forged_to_make",
+        "forged_to_hide",
+        "posterior_share",
+        "posterior_share_std_error",
+        "group",
+    ]
     assert table.column_names == list(frame.columns) == columns
     assert table["candidate"].to_pylist() == list(frame["candidate"]) == list(estimates.candidates)
     expected = [row["count"] for row in estimates.rows()]
     assert table["count"].to_pylist() == frame["count"].tolist() == expected
-    assert "share" not in decode(counted(n=1000), ABSENT).to_arrow().column_names
+    assert "posterior_share" not in decode(counted(n=1000), ABSENT).to_arrow().column_names
 
 
 def test_people_read_the_table_of_the_command_line(estimates: Estimates) -> None:
@@ -116,7 +122,7 @@ def test_people_read_the_table_of_the_command_line(estimates: Estimates) -> None
     first = estimates.row(0)
     error = first["std_error"] / estimates.reports
     assert lines[1].startswith("true 0 ")
-    assert f"  {measured(first['proportion'], error)}  " in lines[1]
+    assert f"  {measured(first['share'], error)}  " in lines[1]
     assert lines[1 + n_found].startswith(f"{n_found} of 32 candidates detected in 1,000,000")
     assert repr(estimates) == f"Estimates({n_found} detected of 32 candidates, 1000000 reports)"
 

@@ -18,8 +18,8 @@ from scipy import linalg, sparse
 
 from rappor.counts.counts import Counts
 from rappor.decoding.decoder import decode
-from rappor.decoding.fit import Equations
-from rappor.decoding.sparse_products import quadratic_forms
+from rappor.estimator.fit import Equations
+from rappor.estimator.sparse_products import quadratic_forms
 from rappor.protocol.params import Params
 from rappor.simulation.collection import simulate_counts
 from rappor.simulation.population import Population
@@ -41,7 +41,7 @@ def test_estimates_are_those_of_dense_least_squares(sets: list[Params]) -> None:
     columns = np.column_stack([columns, np.vstack([each.design for each in rows])])
     expected, errors = dense_least_squares(columns, rows)
     expected, errors = expected[len(sets) :], errors[len(sets) :]
-    found = by_name(estimates, estimates.proportion)
+    found = by_name(estimates, estimates.share)
     assert estimates.detected.all()
     assert np.abs([found[text] for text in texts] - expected).max() < 1e-3 * errors.max()
     assert [by_name(estimates, estimates.std_error)[text] for text in texts] == pytest.approx(

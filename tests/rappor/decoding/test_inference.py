@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from rappor.base.errors import RapporError
 from rappor.decoding.decoder import decode
-from rappor.decoding.detection import Detection
 from rappor.decoding.inference import normal_interval
-from rappor.decoding.significance import normal_tail
-from rappor.ground.errors import RapporError
+from rappor.estimator.error_control import ErrorControl
+from rappor.estimator.score_tests import normal_tail
 from rappor.protocol.params import Params
 from rappor.simulation.collection import simulate_counts
 from rappor.simulation.population import Population
@@ -48,8 +48,8 @@ def test_of_few_devices_intervals_of_the_undetected_are_no_shorter_than_normal()
     found = decode(counts, names)
     reach = 1.9599 * found.std_error
     assert not found.detected.any()
-    assert (found.ci_low <= found.proportion - reach).all()
-    assert (found.ci_high >= found.proportion + reach).all()
+    assert (found.ci_low <= found.share - reach).all()
+    assert (found.ci_high >= found.share + reach).all()
 
 
 @pytest.mark.parametrize("p_value", [0.5, 1e-3, 1e-12, 1e-300])
@@ -68,19 +68,19 @@ def test_few_reports_do_not_count_the_absent_strings(seed: int, n_reports: int) 
     population = Population([f"{seed}/t"], [1])
     counts = simulate_counts(population, params, n_reports=n_reports, seed=7000 + seed)
     candidates = [f"{seed}/t", *(f"{seed}/a{i}" for i in range(100))]
-    adaptive = decode(counts, candidates, detection=Detection(correction="adaptive"))
+    adaptive = decode(counts, candidates, error_control=ErrorControl(method="adaptive"))
     usual = decode(counts, candidates)
-    assert adaptive.detection.correction == "bh"
+    assert adaptive.error_control.method == "bh"
     assert adaptive.detected.tolist() == usual.detected.tolist()
-    assert np.sum(adaptive.detected & (adaptive.proportion < 0.5)) == 0
+    assert np.sum(adaptive.detected & (adaptive.share < 0.5)) == 0
 
 
 def test_many_reports_do_count_the_absent_strings() -> None:
     """The answer names the correction that was applied."""
     params = Params.profile("balanced")
     counts = simulate_counts(Population(["a", "b"], [1, 1]), params, n_reports=100, seed=1)
-    asked = Detection(correction="adaptive")
-    assert decode(counts, ["a", "b"], detection=asked).detection == asked
+    asked = ErrorControl(method="adaptive")
+    assert decode(counts, ["a", "b"], error_control=asked).error_control == asked
 
 
 @pytest.mark.parametrize(("k", "h", "m"), [(2, 4, 4), (4, 16, 2), (8, 8, 4), (16, 16, 2)])

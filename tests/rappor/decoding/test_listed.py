@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from rappor import Candidates, Counts, Params, Population, decode, simulate_counts
+from rappor.base.errors import DecodeError
 from rappor.decoding import decoder
 from rappor.decoding.estimates import Estimates
-from rappor.decoding.report import report
-from rappor.ground.errors import DecodeError
+from rappor.decoding.estimates_report import report
 from rappor.reporting.page import estimates_page
 from rappor.reporting.text import estimates_text
 
@@ -85,7 +85,7 @@ def test_indistinguishable_strings_count_once() -> None:
     assert rest is not None
     listed = {estimates.group[estimates.candidates.index(name)] for name in names[:2]}
     of_groups = {
-        group: estimates.proportion[np.flatnonzero(estimates.group == group)[0]] for group in listed
+        group: estimates.share[np.flatnonzero(estimates.group == group)[0]] for group in listed
     }
     assert rest.estimate == pytest.approx(1 - sum(of_groups.values()), abs=1e-12)
 
@@ -101,7 +101,7 @@ def test_nothing_is_said_of_a_list_that_the_counts_say_nothing_about() -> None:
 def test_spellings_are_those_of_the_devices(counts: Counts) -> None:
     """Both the list and the other candidates are normalised; equal ones are one row."""
     params = Params.profile("balanced", normalize="casefold")
-    folded = Counts(params, counts.ones, counts.reports)
+    folded = Counts(params, counts.bit_counts, counts.cohort_reports)
     estimates = decode(folded, ["VIM", "Helix"], listed=["Vscode", "Vim"])
     assert list(estimates.candidates) == ["vscode", "vim", "helix"]
     assert estimates.listed == {"vscode", "vim"}

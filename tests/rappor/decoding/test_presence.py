@@ -10,10 +10,10 @@ import pytest
 from decodings import FALSE_ALARM
 from scipy import stats
 
-from rappor.decoding.debias import debias
 from rappor.decoding.decoder import decode
-from rappor.decoding.devices import merge
-from rappor.decoding.significance import Draws
+from rappor.estimator.debias import debias
+from rappor.estimator.device_assumptions import merge
+from rappor.estimator.score_tests import Draws
 from rappor.protocol.params import Params
 from rappor.simulation.collection import simulate_counts
 from rappor.simulation.population import Population

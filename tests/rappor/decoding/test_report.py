@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rappor import Counts, Estimates, Params, Population, decode, simulate_counts
-from rappor.decoding.report import report
+from rappor.decoding.estimates_report import report
 
 PARAMS = dataclasses.replace(Params.profile("low-noise"), k=64, m=16)
 NAMES = [f"name {number}" for number in range(40)]
@@ -28,19 +28,19 @@ def estimates(counts: Counts) -> Estimates:
 
 def test_rests_are_sums_of_the_rows_after_the_first(estimates: Estimates) -> None:
     """Each is below the rows' sum, which selection lifted; its error is about theirs together."""
-    detected = estimates.proportion[estimates.detected]
-    assert [rest.after for rest in estimates.rests] == [10, 20]
-    for rest in estimates.rests:
+    detected = estimates.share[estimates.detected]
+    assert [rest.after for rest in estimates.remaining] == [10, 20]
+    for rest in estimates.remaining:
         left = slice(rest.after, None)
         errors = estimates.std_error[estimates.detected][left]
         assert rest.rows == len(detected) - rest.after
-        assert 0 < detected[left].sum() - rest.proportion < 4 * rest.std_error
+        assert 0 < detected[left].sum() - rest.share < 4 * rest.std_error
         assert errors.max() < rest.std_error < errors.sum()
 
 
 def test_residuals_have_the_size_of_noise(estimates: Estimates) -> None:
     """Where the candidates are complete: a mean square near 1, within six standard errors."""
-    (collected,) = estimates.collected
+    (collected,) = estimates.collections
     assert collected.residuals is not None
     assert collected.residuals.shape == (16, 64)
     squares = float((collected.residuals**2).mean())
@@ -50,7 +50,7 @@ def test_residuals_have_the_size_of_noise(estimates: Estimates) -> None:
 
 def test_a_string_that_is_no_candidate_shows_as_full_squares(counts: Counts) -> None:
     """Its bit of each cohort is the largest residual there."""
-    (collected,) = decode(counts, NAMES[1:]).collected
+    (collected,) = decode(counts, NAMES[1:]).collections
     assert collected.residuals is not None
     (found,) = report(decode(counts, NAMES[1:])).collected
     assert found.residuals is not None
@@ -61,7 +61,7 @@ def test_a_string_that_is_no_candidate_shows_as_full_squares(counts: Counts) -> 
 
 def test_true_bits_are_within_what_is_honest(estimates: Estimates) -> None:
     """One each under one hash, in the mean over cohorts; forged cohorts would leave the range."""
-    (collected,) = estimates.collected
+    (collected,) = estimates.collections
     bits = collected.true_bits
     assert ((bits.low < bits.mean) & (bits.mean < bits.high)).all()
     assert abs(bits.mean.mean() - 1) < 6 * bits.std_error.mean() / 4
@@ -69,15 +69,19 @@ def test_true_bits_are_within_what_is_honest(estimates: Estimates) -> None:
 
 def test_a_hash_is_that_of_the_counts_wherever_they_lie(counts: Counts) -> None:
     """Equal counts have one hash; another metric, a report more or less, another."""
-    same = Counts(PARAMS, counts.ones, counts.reports, counts.metric, counts.squares)
+    same = Counts(
+        PARAMS, counts.bit_counts, counts.cohort_reports, counts.metric, counts.sum_squared_reports
+    )
     assert same.sha256 == counts.sha256
-    other = Counts(PARAMS, counts.ones, counts.reports, "other", counts.squares)
+    other = Counts(
+        PARAMS, counts.bit_counts, counts.cohort_reports, "other", counts.sum_squared_reports
+    )
     assert len({counts.sha256, other.sha256, (counts + counts).sha256}) == 3
 
 
 def test_a_reviewer_is_told_what_nobody_knows(counts: Counts) -> None:
     """Unknown devices and counts that the candidates do not explain are a no."""
-    unknown = Counts(PARAMS, counts.ones, counts.reports)
+    unknown = Counts(PARAMS, counts.bit_counts, counts.cohort_reports)
     checks = {check.question: check for check in report(decode(unknown, NAMES[3:])).checks}
     assert len(checks) == 16
     assert checks["Do the model's assumptions hold?"].verdict == "no"

@@ -11,14 +11,14 @@ from sklearn.linear_model import lars_path_gram
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from rappor import Candidates, Params, Population, simulate_counts
-from rappor.decoding.blas_threads import one_thread
-from rappor.decoding.debias import debias
 from rappor.decoding.decoder import decode
-from rappor.decoding.design import Design
-from rappor.decoding.devices import merge
-from rappor.decoding.fit import Equations, Fit, fit_rows
-from rappor.decoding.selection import LASSO_PENALTY, SCREENED, lasso
-from rappor.decoding.sparse_products import weighted_products
+from rappor.estimator.blas_threads import one_thread
+from rappor.estimator.debias import debias
+from rappor.estimator.design_matrix import Design
+from rappor.estimator.device_assumptions import merge
+from rappor.estimator.fit import Equations, Fit, fit_rows
+from rappor.estimator.selection import LASSO_PENALTY, SCREENED, lasso
+from rappor.estimator.sparse_products import weighted_products
 
 PARAMS = Params(k=16, h=2, m=8, f=0.2, p=0.3, q=0.7)
 """Few bits: columns overlap, so that strings hide others and are hidden."""

@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from rappor.candidates.candidates import Candidates
-from rappor.decoding.debias import Target, debias
 from rappor.decoding.decoder import decode
-from rappor.decoding.design import Design
-from rappor.decoding.devices import merge
 from rappor.decoding.estimates import Estimates
-from rappor.decoding.fit import fit_rows
-from rappor.decoding.shrinkage import ShrunkenFit, shrink
+from rappor.estimator.debias import Target, debias
+from rappor.estimator.design_matrix import Design
+from rappor.estimator.device_assumptions import merge
+from rappor.estimator.fit import fit_rows
+from rappor.estimator.shrinkage import ShrunkenFit, shrink
 from rappor.protocol.params import Params
 from rappor.simulation.collection import simulate_counts
 from rappor.simulation.population import Population

@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 from scipy import sparse, stats
 
 from rappor.counts.counts import Counts
-from rappor.decoding.debias import Target, debias
 from rappor.decoding.decoder import decode
-from rappor.decoding.detection import CORRECTIONS, Detection
-from rappor.decoding.devices import merge
-from rappor.decoding.fit import Fit, fit_rows
-from rappor.decoding.p_values import PValues
-from rappor.decoding.significance import null_tail
-from rappor.decoding.thresholds import Thresholds
+from rappor.estimator.debias import Target, debias
+from rappor.estimator.detection_thresholds import Thresholds
+from rappor.estimator.device_assumptions import merge
+from rappor.estimator.error_control import CORRECTIONS, ErrorControl
+from rappor.estimator.fit import Fit, fit_rows
+from rappor.estimator.p_values import PValues
+from rappor.estimator.score_tests import null_tail
 from rappor.protocol.params import Params
 from rappor.simulation.collection import simulate_counts
 from rappor.simulation.population import Population
@@ -60,7 +60,9 @@ def enumerate_scores(target: Target, fit: Fit, *, standardised: bool = True) -> 
     return np.asarray(sums / min(np.sqrt(own - own**2 / fit.weight.sum()), sums.std()))
 
 
-def threshold(p_values: NDArray[np.float64], detection: Detection, *, n_candidates: int) -> float:
+def threshold(
+    p_values: NDArray[np.float64], detection: ErrorControl, *, n_candidates: int
+) -> float:
     """Return the largest p-value that is detected, those that are not passed counting as large."""
     every = PValues(rows=p_values, more=n_candidates - len(p_values))
     return Thresholds(detection, every).largest
@@ -154,7 +156,7 @@ def naive_bh(p_values: list[float], level: float, n: int) -> set[int]:
     return {i for i in range(len(p_values)) if most and p_values[i] <= p_values[order[most - 1]]}
 
 
-BH, ADAPTIVE, BONFERRONI = (Detection(correction=each) for each in CORRECTIONS)
+BH, ADAPTIVE, BONFERRONI = (ErrorControl(method=each) for each in CORRECTIONS)
 LISTS = st.lists(
     st.one_of(st.floats(0, 1), st.sampled_from([0.0, 0.001, 0.01, 0.05, 1.0])),
     min_size=1,
@@ -167,7 +169,7 @@ def test_bh_rejects_by_its_definition(p_values: list[float], level: float, more:
     """The step-up rule over all candidates, those that are not passed counting as large."""
     n = len(p_values) + more
     array = np.array(p_values)
-    largest = threshold(array, Detection(level=level), n_candidates=n)
+    largest = threshold(array, ErrorControl(alpha=level), n_candidates=n)
     rejected = set(np.flatnonzero(array <= largest).tolist())
     expected = naive_bh(p_values, level, n)
     if largest == 0 and not expected:  # no detection; a p-value of exactly 0 would have been one
@@ -181,7 +183,7 @@ def test_bonferroni_divides_the_level(p_values: list[float], level: float, more:
     """Each p-value alone is held to level / n."""
     n = len(p_values) + more
     array = np.array(p_values)
-    largest = threshold(array, Detection(level=level, correction="bonferroni"), n_candidates=n)
+    largest = threshold(array, ErrorControl(alpha=level, method="bonferroni"), n_candidates=n)
     assert (array <= largest).tolist() == [p <= level / n for p in p_values]
 
 

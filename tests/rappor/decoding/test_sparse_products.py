@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from rappor.decoding.sparse_products import quadratic_forms, weighted_products
+from rappor.estimator.sparse_products import quadratic_forms, weighted_products
 
 
 @pytest.mark.parametrize("density", [0.5, 0.02])

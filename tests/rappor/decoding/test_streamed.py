@@ -9,20 +9,20 @@ import numpy as np
 import pytest
 
 from rappor import Candidates, Counts, Params, Population, simulate_counts
+from rappor.base.errors import DecodeError
 from rappor.decoding.decoder import decode
-from rappor.decoding.detection import Detection
 from rappor.decoding.estimates import Estimates
-from rappor.decoding.p_values import EDGES, PValues, count_p_values
-from rappor.decoding.screening import round_for_sums
-from rappor.decoding.thresholds import Thresholds
-from rappor.ground.errors import DecodeError
+from rappor.estimator.detection_thresholds import Thresholds
+from rappor.estimator.error_control import ErrorControl
+from rappor.estimator.p_values import EDGES, PValues, count_p_values
+from rappor.estimator.screening import round_for_sums
 
 BALANCED = Params.profile("balanced")
 N = 140_000
 NAMES = [f"example.org/{i}" for i in range(N)]
 MANY = Candidates.from_list(NAMES)
 ROWS = (
-    *("proportion", "std_error", "ci_low", "ci_high", "p_value", "detected", "ci_low_adjusted"),
+    *("share", "std_error", "ci_low", "ci_high", "p_value", "detected", "ci_low_adjusted"),
     *("ci_high_adjusted", "forged_to_make", "forged_to_hide", "group"),
 )
 
@@ -49,7 +49,7 @@ def check_equal(streamed: Estimates, listed: Estimates) -> None:
     assert streamed.n_candidates == listed.n_candidates == len(listed)
     assert streamed.detected.sum() == listed.detected.sum() > 0
     assert streamed.unallocated == listed.unallocated
-    assert streamed.rests == listed.rests
+    assert streamed.remaining == listed.remaining
 
 
 @pytest.mark.slow
@@ -57,10 +57,10 @@ def check_equal(streamed: Estimates, listed: Estimates) -> None:
 @pytest.mark.parametrize(("h", "m"), [(1, 16), (2, 8)])
 def test_the_best_have_the_rows_of_the_whole_table(h: int, m: int, correction: str) -> None:
     """To the last bit, and most candidates have no row; the distribution is asked of all."""
-    counts, detection = collect(few_bits(h, m)), Detection(correction=correction)
-    best = decode(counts, MANY, detection=detection)
+    counts, detection = collect(few_bits(h, m)), ErrorControl(method=correction)
+    best = decode(counts, MANY, error_control=detection)
     assert len(best) < N / 2
-    check_equal(best, decode(counts, MANY, detection=detection, distribution=True))
+    check_equal(best, decode(counts, MANY, error_control=detection, distribution=True))
 
 
 @pytest.mark.slow
@@ -156,7 +156,7 @@ def test_a_histogram_decides_as_all_p_values_do(seed: int, correction: str) -> N
     """Where a detected one is no row it says that it cannot decide."""
     rng = np.random.default_rng(seed)
     p_values = np.concatenate([rng.random(2000), rng.random(50) ** 20]).tolist()
-    detection = Detection(level=0.1, correction=correction)
+    detection = ErrorControl(alpha=0.1, method=correction)
     expected = Thresholds(detection, PValues(rows=np.array(p_values))).largest
     detected = sum(p_value <= expected for p_value in p_values)
     assert detected > 1

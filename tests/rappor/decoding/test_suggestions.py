@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from rappor import Candidates, Counts, Params, Population, simulate_counts
-from rappor.decoding.detection import Detection
-from rappor.decoding.suggestions import suggest
-from rappor.ground.errors import DecodeError
+from rappor.base.errors import DecodeError
+from rappor.decoding.suggestions import suggest_candidates
+from rappor.estimator.error_control import ErrorControl
 
 KNOWN = ["vscode", "vim", "emacs"]
 BALANCED = Params.profile("balanced")
@@ -29,13 +29,13 @@ def collect(names: list[str], weights: list[float]) -> Counts:
 def test_what_is_not_known_is_suggested(n_listed: int) -> None:
     """Whether the list is held or streamed, and never a known string."""
     counts = collect([*KNOWN, "helix", "zed"], [50, 20, 10, 12, 8])
-    found = suggest(counts, KNOWN, Candidates.from_list(LIST[:n_listed]))
+    found = suggest_candidates(counts, KNOWN, Candidates.from_list(LIST[:n_listed]))
     assert found.strings[:2] == ("helix", "zed")
     assert not set(found.strings) & set(KNOWN)
     assert n_listed - 3 <= found.n_candidates <= n_listed
     # Six standard errors: missed with probability 2e-9 under the estimate's normal distribution.
     estimates, first = found.estimates, found.chosen[0]
-    assert abs(estimates.proportion[first] - 0.12) < 6 * estimates.std_error[first]
+    assert abs(estimates.share[first] - 0.12) < 6 * estimates.std_error[first]
     assert np.all(estimates.p_value[found.chosen] <= 0.05)
     assert len(found.unexplained_bits) > 0
 
@@ -44,7 +44,7 @@ def test_the_known_ones_do_not_loosen_the_test() -> None:
     """Their tiny p-values are no ranks of the list's."""
     names = [f"known {i}" for i in range(40)]
     counts = collect(names, [1.0] * 40)
-    found = suggest(counts, names, Candidates.from_list([*LIST, *names]))
+    found = suggest_candidates(counts, names, Candidates.from_list([*LIST, *names]))
     detected = found.estimates.detected
     listed = ~np.isin(found.estimates.candidates, names)
     assert detected[~listed].sum() == 40
@@ -58,11 +58,11 @@ def test_the_level_decides_what_is_suggested() -> None:
     population = Population([*KNOWN, "helix", "zed"], [50, 20, 10, 12, 8])
     counts = simulate_counts(population, PARAMS, n_reports=1e4, seed=1)
     listed = Candidates.from_list(LIST[:300])
-    usual = suggest(counts, KNOWN, listed)
+    usual = suggest_candidates(counts, KNOWN, listed)
     p_value, n = max(usual.estimates.p_value[usual.chosen]), len(usual.strings)
     level = 0.9 * float(p_value) * usual.n_candidates / n
-    strict = suggest(counts, KNOWN, listed, detection=Detection(level=level))
-    assert strict.estimates.detection.level == level < 0.05
+    strict = suggest_candidates(counts, KNOWN, listed, error_control=ErrorControl(alpha=level))
+    assert strict.estimates.error_control.alpha == level < 0.05
     assert len(strict.strings) < n
     assert set(strict.strings) < set(usual.strings)
 
@@ -72,7 +72,7 @@ def test_known_strings_are_known_in_every_spelling() -> None:
     params = dataclasses.replace(PARAMS, normalize="host")
     counts = simulate_counts(Population(["a.example"], [1]), params, n_reports=1e4, seed=1)
     listed = Candidates.from_list(["a.example", "b.example"], normalize="host")
-    found = suggest(counts, ["https://A.example/path"], listed)
+    found = suggest_candidates(counts, ["https://A.example/path"], listed)
     assert found.estimates.detected.sum() == 1
     assert found.strings == ()
 
@@ -80,7 +80,7 @@ def test_known_strings_are_known_in_every_spelling() -> None:
 def test_suggestions_need_known_candidates() -> None:
     """Without any there is nothing to compare with: that is a decode of the list."""
     with pytest.raises(DecodeError, match="at least 1"):
-        suggest(collect(KNOWN, [1.0] * 3), [], Candidates.from_list(LIST))
+        suggest_candidates(collect(KNOWN, [1.0] * 3), [], Candidates.from_list(LIST))
 
 
 def test_what_cannot_be_told_from_a_known_string_is_not_suggested() -> None:
@@ -91,6 +91,6 @@ def test_what_cannot_be_told_from_a_known_string_is_not_suggested() -> None:
     same = np.flatnonzero((cells == cells[0]).all(axis=1))
     counts = simulate_counts(Population(["vim"], [1]), params, n_reports=1e5, seed=1)
     listed = [many.strings[same[1]], *LIST[5:10]]
-    found = suggest(counts, ["vim"], Candidates.from_list(listed))
+    found = suggest_candidates(counts, ["vim"], Candidates.from_list(listed))
     assert found.estimates.detected.sum() == 2
     assert found.strings == ()

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import fft
 
-from rappor.decoding.proportions import Proportions
+from rappor.estimator.proportion_tests import Proportions
 from rappor.protocol.params import Params
 from rappor.protocol.profiles import MOST_FLAGS, PROFILES
 

@@ -43,8 +43,8 @@ def test_candidates_of_the_same_bits_are_a_group(h: int) -> None:
     assert estimates.diagnostics["groups"] == [[second, first]]
     errors = [rows[text]["std_error"] / N for text in (first, third)]
     for text, share, error in zip((first, third), (0.5, 0.5), errors, strict=True):
-        assert abs(rows[text]["proportion"] - share) < largest_error(2) * error
-    total = rows[first]["proportion"] + rows[third]["proportion"]
+        assert abs(rows[text]["share"] - share) < largest_error(2) * error
+    total = rows[first]["share"] + rows[third]["share"]
     assert abs(estimates.unallocated - (1 - total)) < 0.1 * estimates.unallocated_std_error
 
 

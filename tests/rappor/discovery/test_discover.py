@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rappor import Counts, Discoveries, Params, Population, decode, discover
-from rappor.decoding.detection import Detection
-from rappor.ground.errors import DecodeError, ParamsError
+from rappor import Counts, DiscoveredStrings, Params, Population, decode, discover
+from rappor.base.errors import DecodeError, ParamsError
+from rappor.estimator.error_control import ErrorControl
 from rappor.protocol.parts import Part
 from rappor.simulation import simulate_counts, simulate_parts
 
@@ -37,7 +37,7 @@ def collect(
     return simulate_parts(population, params, parts, n_reports=n_reports, seed=seed)
 
 
-def true_of(found: Discoveries, words: dict[str, float]) -> set[str]:
+def true_of(found: DiscoveredStrings, words: dict[str, float]) -> set[str]:
     """Return the announced strings that devices hold; others may be there at 5 %."""
     return set(found.strings) & set(words)
 
@@ -50,7 +50,7 @@ def test_strings_are_found_without_a_list() -> None:
     assert true_of(found, words) == set(words)
     assert found.strings[:2] == ("kiwi", "lime")
     # Six standard errors: missed with probability 2e-9 under the estimate's normal distribution.
-    assert abs(found.estimates.proportion[0] - 0.4) < 6 * found.estimates.std_error[0]
+    assert abs(found.estimates.share[0] - 0.4) < 6 * found.estimates.std_error[0]
     assert found.estimates.reports == counts[1].n_reports
     assert found.reports == 200_000
     (told,) = found.prefixes
@@ -115,7 +115,7 @@ def test_a_first_part_of_one_character_is_searched_in_all_of_unicode() -> None:
     found = discover(
         collect(words, parts, params=params),
         longest=3,
-        detection=Detection(correction="bonferroni"),
+        error_control=ErrorControl(method="bonferroni"),
     )
     assert found.prefixes[0].candidates > 100_000
     assert set("жук") <= set(found.alphabet)
@@ -179,12 +179,12 @@ def test_progress_says_which_part_it_is_of() -> None:
 def test_what_is_not_all_parts_of_one_metric_is_refused() -> None:
     """By names and parameters; every part has reports, and the first one a likely prefix."""
     prefix, whole = collect({"kiwi": 1.0})
-    other = Counts(whole.params, whole.ones, whole.reports, metric="other")
-    named = Counts(prefix.params, prefix.ones, prefix.reports, metric="fruit")
+    other = Counts(whole.params, whole.bit_counts, whole.cohort_reports, metric="other")
+    named = Counts(prefix.params, prefix.bit_counts, prefix.cohort_reports, metric="fruit")
     noisy = collect({"kiwi": 1.0}, params=dataclasses.replace(PARAMS, f=0.5))[1]
     simple = simulate_counts(Population(["kiwi"], [1]), PARAMS, n_reports=10, seed=1)
-    empty = Counts(prefix.params, 0 * prefix.ones, 0 * prefix.reports)
-    silent = Counts(prefix.params, 0 * prefix.ones, prefix.reports)
+    empty = Counts(prefix.params, 0 * prefix.bit_counts, 0 * prefix.cohort_reports)
+    silent = Counts(prefix.params, 0 * prefix.bit_counts, prefix.cohort_reports)
     refused: list[tuple[Any, str]] = [
         ([named, other], "parts of one metric, got fruit, other"),
         ([prefix, noisy], "several parameter sets"),
@@ -248,7 +248,7 @@ def test_an_impossible_search_is_refused(asked: dict[str, Any], reason: str) -> 
 def test_nothing_detected_teaches_no_alphabet() -> None:
     """From noise alone nothing is learned."""
     prefix, whole = collect({"kiwi": 1.0}, params=dataclasses.replace(PARAMS, m=1), n_reports=40)
-    silent = Counts(prefix.params, 0 * prefix.ones, prefix.reports)
+    silent = Counts(prefix.params, 0 * prefix.bit_counts, prefix.cohort_reports)
     with pytest.raises(DecodeError, match="no alphabet can be learned"):
         discover([silent, whole])
 

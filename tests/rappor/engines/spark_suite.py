@@ -27,15 +27,15 @@ from report_files import DAYS, METRICS, REGISTRY, as_text, bare, rows_of, write_
 from spark_servers import CLUSTER, SETTINGS
 
 from rappor import Counts, decode
-from rappor.decoding.detection import Detection
-from rappor.engines import aggregate_files, count_statement, spark, spark_files
+from rappor.base.errors import FileError, ReportError
+from rappor.engines import aggregate_files, count_sql, spark, spark_files
 from rappor.engines.files import find_files
 from rappor.engines.shipping import ship
 from rappor.engines.spark_files import AS_BYTES, BY_PATH
 from rappor.engines.sums import sum_schema
 from rappor.engines.totals import shapes_of
 from rappor.engines.workers import TASKS, sum_parts
-from rappor.ground.errors import FileError, ReportError
+from rappor.estimator.error_control import ErrorControl
 
 KIND = os.environ["SPARK_SESSION"]
 
@@ -412,11 +412,11 @@ def test_segments_are_kept_apart_and_decoded_at_once(session: SparkSession, tmp_
     counts = spark.to_counts(sums, METRICS, by=by)
     assert len(counts) == 10
     found = spark.decode(
-        sums, {"page": ["a", "b"]}, METRICS, by=by, detection=Detection(level=0.1)
+        sums, {"page": ["a", "b"]}, METRICS, by=by, error_control=ErrorControl(alpha=0.1)
     ).collect()
     for (name, fingerprint, country), each in counts.items():
         estimates = decode(
-            each, ["a", "b"] if name == "page" else None, detection=Detection(level=0.1)
+            each, ["a", "b"] if name == "page" else None, error_control=ErrorControl(alpha=0.1)
         )
         mine = {
             row.candidate: row
@@ -442,7 +442,7 @@ def test_the_statement_for_spark_counts_what_the_kernel_counts(
     expected = aggregate_files(paths, METRICS).counts
     session.read.parquet(*paths).createOrReplaceTempView("reports")
     for (name, _), counts in expected.items():
-        statement = count_statement(counts.params, name, dialect="spark").rstrip().rstrip(";")
+        statement = count_sql(counts.params, name, dialect="spark").rstrip().rstrip(";")
         path = tmp_path / f"{name}.csv"
         table = session.sql(statement).toArrow()
         lines = [",".join(table.column_names)]

@@ -57,8 +57,8 @@ def test_many_reports_are_summed_in_batches() -> None:
     """Sums grow while reports are forgotten, and the rest is not lost at the end."""
     result = aggregate(*(line(i, *[report(i % 4)] * 1000) for i in range(34)))
     (counts,) = result.counts.values()
-    assert counts.reports.tolist() == [9000, 9000, 8000, 8000]
-    assert counts.ones.sum() == 3 * 34_000
+    assert counts.cohort_reports.tolist() == [9000, 9000, 8000, 8000]
+    assert counts.bit_counts.sum() == 3 * 34_000
 
 
 def test_nothing_is_nothing() -> None:

@@ -28,10 +28,10 @@ from report_files import (
 )
 
 from rappor import Registry
+from rappor.base.errors import FileError
 from rappor.engines import aggregate_files
 from rappor.engines.files import find_files, holds_uploads
 from rappor.engines.machine import FileAggregation
-from rappor.ground.errors import FileError
 
 KINDS = ("x.parquet", "x.csv", "x.csv.gz", "x.jsonl", "x.json", "x.ndjson.gz")
 FINGERPRINT = METRICS["page"].params.fingerprint
@@ -48,7 +48,7 @@ def test_every_kind_of_file_holds_the_same_reports(name: str, tmp_path: Path) ->
     found = aggregate(write_rows(tmp_path / name, rows))
     assert bare(found.counts) == counts_by_hand(rows)
     assert found.refused == {}
-    assert found.counts["page", FINGERPRINT].squares == 200
+    assert found.counts["page", FINGERPRINT].sum_squared_reports == 200
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -64,7 +64,7 @@ def test_folders_give_the_columns_that_files_do_not_have(name: str, tmp_path: Pa
             write_rows(folder / name, kept)
     found = aggregate(tmp_path / "lake")
     assert bare(found.counts) == counts_by_hand(rows)
-    assert found.counts["page", FINGERPRINT].squares == 120
+    assert found.counts["page", FINGERPRINT].sum_squared_reports == 120
     assert found.n_files == 4
 
 
@@ -291,7 +291,7 @@ def test_a_csv_may_have_a_mark_empty_lines_and_missing_days(tmp_path: Path) -> N
         found = aggregate(path)
         assert found.refused == ({("", "", "malformed"): 1} if broken else {})
         counts = found.counts["page", FINGERPRINT]
-        assert (counts.n_reports, counts.squares) == (5, None)
+        assert (counts.n_reports, counts.sum_squared_reports) == (5, None)
 
 
 def test_names_of_folders_may_be_escaped_or_null(tmp_path: Path) -> None:
@@ -301,7 +301,7 @@ def test_names_of_folders_may_be_escaped_or_null(tmp_path: Path) -> None:
     for name, squares in zip(days, (5, None), strict=True):
         found = aggregate(write_rows(tmp_path / name / "x.parquet", rows))
         assert found.refused == {}
-        assert found.counts["page", FINGERPRINT].squares == squares
+        assert found.counts["page", FINGERPRINT].sum_squared_reports == squares
 
 
 def test_files_are_found_in_order_also_behind_links(tmp_path: Path) -> None:
@@ -332,7 +332,7 @@ def test_folders_that_the_path_leaves_again_give_no_columns(tmp_path: Path) -> N
     write_rows(tmp_path / "x.parquet", rows)
     (tmp_path / "day=2026-11-01").mkdir()
     found = aggregate(tmp_path / "day=2026-11-01" / ".." / "x.parquet")
-    assert found.counts["page", FINGERPRINT].squares is None
+    assert found.counts["page", FINGERPRINT].sum_squared_reports is None
 
 
 def test_a_link_to_a_folder_above_is_not_followed(tmp_path: Path) -> None:

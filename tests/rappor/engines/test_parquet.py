@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 from numpy.typing import NDArray
 
+from rappor.base.errors import FileError
 from rappor.counts.counts import Counts
 from rappor.engines.machine import aggregate_parquet
 from rappor.engines.parquet import write_parquet, write_parquet_folder
-from rappor.ground.errors import FileError
 from rappor.protocol.params import Params
 
 PARAMS = Params(k=12, m=4, f=0.5, p=0.25, q=0.75)
@@ -131,7 +131,7 @@ def test_a_wrong_row_or_column_is_refused(
     changes: dict[str, Any], reason: str, tmp_path: Path
 ) -> None:
     """Nothing is skipped in silence, and the row is told where there is one."""
-    assert aggregated(write_with(tmp_path / "good")).reports.tolist() == [1, 0, 0, 2]
+    assert aggregated(write_with(tmp_path / "good")).cohort_reports.tolist() == [1, 0, 0, 2]
     with pytest.raises(FileError, match=reason):
         aggregated(write_with(tmp_path / "bad", **changes))
 

@@ -21,9 +21,9 @@ import sqlglot
 from report_files import FAULTS, METRICS, Row, counts_by_hand, rows_of
 
 from rappor import Counts, Params
-from rappor.engines import count_statement, refused_statement
+from rappor.base.errors import ParamsError
+from rappor.engines import count_sql, refused_sql
 from rappor.engines.sql import DIALECTS
-from rappor.ground.errors import ParamsError
 
 Run = Callable[[str], tuple[list[str], list[tuple[Any, ...]]]]
 """A statement -> the names of the columns, and the rows."""
@@ -93,7 +93,7 @@ def test_the_answer_is_what_the_kernel_sums(
     """Saved as CSV it is read as counts; rows that are no reports are in no sum."""
     dialect, run = database
     params = METRICS[name].params
-    columns, rows = run(count_statement(params, name, dialect=dialect))
+    columns, rows = run(count_sql(params, name, dialect=dialect))
     lines = [columns, *rows]
     path = tmp_path / "counts.csv"
     path.write_text("".join(",".join(map(str, line)) + "\n" for line in lines))
@@ -104,7 +104,7 @@ def test_the_answer_is_what_the_kernel_sums(
 def test_what_is_left_out_is_counted_by_reason(database: tuple[str, Run]) -> None:
     """All rows of the metric are told; other metrics are not this statement's business."""
     dialect, run = database
-    columns, rows = run(refused_statement(METRICS["page"].params, "page", dialect=dialect))
+    columns, rows = run(refused_sql(METRICS["page"].params, "page", dialect=dialect))
     assert columns == ["reason", "reports"]
     assert dict(rows) == {"accepted": 300, **Counter(reason for reason, _ in OF_PAGE)}
 
@@ -113,14 +113,14 @@ def test_any_table_expression_is_a_table(database: tuple[str, Run]) -> None:
     """A query selects days or segments before they are counted."""
     dialect, run = database
     table = "(SELECT * FROM reports WHERE cohort = 3) AS chosen"
-    statement = count_statement(METRICS["page"].params, "page", dialect=dialect, table=table)
+    statement = count_sql(METRICS["page"].params, "page", dialect=dialect, table=table)
     _, rows = run(statement)
     assert [row[0] for row in rows] == list(range(8))
     assert [row[1] > 0 for row in rows] == [cohort == 3 for cohort in range(8)]
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-@pytest.mark.parametrize("write", [count_statement, refused_statement])
+@pytest.mark.parametrize("write", [count_sql, refused_sql])
 @pytest.mark.parametrize("k", [1, 12, 128])
 def test_a_parser_of_the_dialect_reads_every_statement(
     dialect: str, write: Callable[..., str], k: int
@@ -131,7 +131,7 @@ def test_a_parser_of_the_dialect_reads_every_statement(
     (statement,) = sqlglot.parse(text, dialect=dialect)
     assert isinstance(statement, sqlglot.exp.Query)
     names = ["reason", "reports"]
-    if write is count_statement:
+    if write is count_sql:
         names = ["cohort", "reports", *(f"bit_{i}" for i in range(params.k))]
     assert statement.named_selects == names
     tables = {str(table.db) + "." + table.name for table in statement.find_all(sqlglot.exp.Table)}
@@ -141,13 +141,13 @@ def test_a_parser_of_the_dialect_reads_every_statement(
 def test_a_wrong_dialect_or_too_many_bits_are_refused() -> None:
     """PostgreSQL answers with 1664 columns at most."""
     with pytest.raises(ParamsError, match=r"dialect must be one of bigquery, duckdb, .* got 'x'"):
-        count_statement(METRICS["page"].params, "page", dialect="x")
+        count_sql(METRICS["page"].params, "page", dialect="x")
     wide = Params(k=1663, m=1, f=0.5, p=0.25, q=0.75)
     with pytest.raises(ParamsError, match=r"k must be in \[1, 1662\] for postgres"):
-        count_statement(wide, "page", dialect="postgres")
-    assert "bit_1662" in count_statement(wide, "page", dialect="duckdb")
+        count_sql(wide, "page", dialect="postgres")
+    assert "bit_1662" in count_sql(wide, "page", dialect="duckdb")
     widest = Params(k=1662, m=1, f=0.5, p=0.25, q=0.75)
-    assert "bit_1661" in count_statement(widest, "page", dialect="postgres")
+    assert "bit_1661" in count_sql(widest, "page", dialect="postgres")
 
 
 MACROS = """
@@ -181,8 +181,8 @@ def test_the_bits_of_databases_that_are_not_run_are_read_in_order(dialect: str) 
 def test_a_database_that_changes_the_case_of_names_is_given_quotes() -> None:
     """Snowflake writes names without quotes in upper case; the answer's columns keep theirs."""
     params = METRICS["page"].params
-    answered = count_statement(params, "page", dialect="snowflake").rpartition("\nSELECT ")[2]
+    answered = count_sql(params, "page", dialect="snowflake").rpartition("\nSELECT ")[2]
     for name in ("cohort", "reports", *(f"bit_{i}" for i in range(params.k))):
         assert f'AS "{name}"' in answered
-    refused = refused_statement(params, "page", dialect="snowflake")
+    refused = refused_sql(params, "page", dialect="snowflake")
     assert 'AS "reason", COUNT(*) AS "reports"' in refused

@@ -27,10 +27,10 @@ from report_files import (
 )
 
 from rappor import Registry
+from rappor.base.errors import ReportError
 from rappor.engines.sums import Shape, Sums
 from rappor.engines.totals import counts_of, shapes_of
 from rappor.engines.workers import run_task
-from rappor.ground.errors import ReportError
 
 FINGERPRINT = METRICS["page"].params.fingerprint
 
@@ -77,19 +77,21 @@ def test_more_groups_than_are_summed_densely_are_the_same() -> None:
 def test_the_interval_bounds_what_a_device_sent_where_every_report_has_a_day() -> None:
     """A report a day; one report without a day, or a metric without interval, says nothing."""
     days = [row for day in DAYS for row in rows_of("page", 100, day=day)]
-    assert counts_of(summed(batch_of(days)), METRICS)["page", FINGERPRINT].squares == 400
+    assert (
+        counts_of(summed(batch_of(days)), METRICS)["page", FINGERPRINT].sum_squared_reports == 400
+    )
     weekly = Registry.loads(
         REGISTRY.replace('epoch = "life"', 'epoch = "life"\ninterval = "week"', 1)
     )
     week = [DAYS[1], DAYS[1] + datetime.timedelta(6), DAYS[1] + datetime.timedelta(7)]
     rows = [row for day in week for row in rows_of("page", 100, day=day)]
     found = counts_of(summed(batch_of(rows)), weekly)["page", FINGERPRINT]
-    assert (found.n_reports, found.squares) == (300, 500)
+    assert (found.n_reports, found.sum_squared_reports) == (300, 500)
     some = batch_of([days[0] | {"day": None}, *days[1:]])
-    assert counts_of(summed(some), METRICS)["page", FINGERPRINT].squares is None
+    assert counts_of(summed(some), METRICS)["page", FINGERPRINT].sum_squared_reports is None
     theme = METRICS["theme"].params.fingerprint
     counts = counts_of(summed(batch_of(rows_of("theme", 10))), METRICS)
-    assert counts["theme", theme].squares is None
+    assert counts["theme", theme].sum_squared_reports is None
 
 
 def equivalents(rows: list[Row]) -> dict[str, Any]:

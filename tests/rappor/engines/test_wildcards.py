@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from rappor.base.errors import FileError
 from rappor.engines.wildcards import is_left_out, lies_in, matches, spell_out
-from rappor.ground.errors import FileError
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from scipy import stats
 from rappor import Candidates, Counts, FileError, Params, ParamsError, decode
 from rappor.candidates.google_hashing import LAYOUT, google_cells
 from rappor.cli.app import run
-from rappor.decoding.detection import Detection
+from rappor.estimator.error_control import ErrorControl
 from rappor.google import files
 from rappor.protocol.encodings.catalogue import encoder
 
@@ -105,7 +105,7 @@ def test_recorded_collection_is_decoded_with_fewer_false_strings_and_better_cove
         names = truth.keys() | shares.keys()
         return sum(abs(truth.get(name, 0) - shares.get(name, 0)) for name in names) / 2
 
-    assert variation({text: row["share"] for text, row in ours.items()}) < variation(
+    assert variation({text: row["posterior_share"] for text, row in ours.items()}) < variation(
         {text: float(row["proportion"]) for text, row in theirs.items()}
     )
     covered = [row["ci_low"] <= truth.get(text, 0) <= row["ci_high"] for text, row in ours.items()]
@@ -156,7 +156,7 @@ def test_a_map_decodes_as_the_candidates_that_it_was_made_of(
     listed, answer = decode(counts, candidates), decode(counts, mapped)
     assert answer.candidates == listed.candidates
     # The order of the cells is the order of the sums: the last digits differ.
-    assert answer.proportion == pytest.approx(listed.proportion, abs=1e-12)
+    assert answer.share == pytest.approx(listed.share, abs=1e-12)
     assert answer.detected.tolist() == listed.detected.tolist()
     words = ["--params", str(GOOGLE / "params.csv"), "--json", "--all"]
     source = ["decode", str(GOOGLE / "counts.csv"), "--format", "google"]
@@ -185,9 +185,9 @@ def test_reports_are_summed_from_their_text_form(tmp_path: Path) -> None:
         header + "c1,0,,,000000000001\nc2,1,,,100000000000\nc3,1,,,100000000001\n"
     )
     counts = files.read_reports(tmp_path / "reports.csv", params)
-    assert counts.reports.tolist() == [1, 2]
-    assert counts.ones[0].tolist() == [1] + [0] * 11
-    assert counts.ones[1].tolist() == [1] + [0] * 10 + [2]
+    assert counts.cohort_reports.tolist() == [1, 2]
+    assert counts.bit_counts[0].tolist() == [1] + [0] * 11
+    assert counts.bit_counts[1].tolist() == [1] + [0] * 10 + [2]
 
 
 READERS = {"counts": files.read_counts, "reports": files.read_reports, "map": files.read_map}
@@ -236,8 +236,8 @@ def test_error_control_changes_what_is_detected() -> None:
     counts = files.read_counts(GOOGLE / "counts.csv", PAPER)
     candidates = files.read_candidates(GOOGLE / "candidates.txt")
     rules = ((0.2, "bh"), (0.05, "bh"), (0.05, "bonferroni"), (1e-4, "bh"))
-    asked = [Detection(level=level, correction=correction) for level, correction in rules]
-    found = [int(decode(counts, candidates, detection=each).detected.sum()) for each in asked]
+    asked = [ErrorControl(alpha=level, method=correction) for level, correction in rules]
+    found = [int(decode(counts, candidates, error_control=each).detected.sum()) for each in asked]
     assert found == sorted(found, reverse=True)
     assert len(set(found)) == 4
 
@@ -250,8 +250,8 @@ def test_absent_candidates_are_not_given_the_mass(
     absent = [f"nobody holds {i}" for i in range(100)]
     found = decode(counts, absent, distribution=True)
     assert int(found.detected.sum()) <= stats.binom.isf(1e-9, 100, 0.05)
-    assert found.share is not None
-    assert found.share.sum() < 0.15
+    assert found.posterior_share is not None
+    assert found.posterior_share.sum() < 0.15
     assert found.unallocated > 0.85
     (tmp_path / "candidates.txt").write_text(absent[0])
     words = ["--params", str(GOOGLE / "params.csv")]
@@ -281,7 +281,7 @@ def test_candidates_with_equal_bits_are_named_as_a_group(tmp_path: Path) -> None
     found = decode(counts, files.read_map(tmp_path / "map.csv", params))
     rows = {row["candidate"]: row for row in found.rows()}
     assert rows["a"]["group"] == rows["b"]["group"] == 1
-    assert rows["a"]["proportion"] == rows["b"]["proportion"] == pytest.approx(1, abs=0.1)
+    assert rows["a"]["share"] == rows["b"]["share"] == pytest.approx(1, abs=0.1)
     assert "group" not in rows["c"]
 
 
@@ -294,7 +294,7 @@ def test_command_line_decodes_and_converts(
     words += ["--candidates", str(GOOGLE / "candidates.txt"), "--json"]
     assert run(["decode", counts, *words]) == 0
     answer = json.loads(capsys.readouterr().out)
-    keys = ["estimates", "reports", "unallocated", "unallocated_std_error", "assumed"]
+    keys = ["estimates", "reports", "unallocated", "unallocated_std_error", "assumptions"]
     assert list(answer) == [*keys, "warnings", "diagnostics"]
     assert answer["reports"] == 1_000_000
     assert run(["decode", counts, "--format", "google"]) == 2

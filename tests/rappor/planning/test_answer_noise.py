@@ -13,9 +13,15 @@ import pytest
 from scipy import stats
 
 from rappor import Population, Registry, decode
+from rappor.base.errors import MetricError, ParamsError
 from rappor.cli.app import run
-from rappor.ground.errors import MetricError, ParamsError
-from rappor.planning import Frequencies, Question, compare_repeats, plan_answers, plan_for
+from rappor.planning import (
+    DetectionTarget,
+    Frequencies,
+    compare_repeats,
+    plan_answers,
+    predict_power,
+)
 from rappor.planning.entry import replace_numbers
 from rappor.planning.noise import optimum
 from rappor.planning.plans import Plan
@@ -84,7 +90,7 @@ def test_the_largest_answer_pays_little_for_the_rare_ones(
     """With 30 reports its error is at most a tenth larger than by q* = 1/2 and g = 1/2."""
     one, inf = budget
     names, a = NAMES[:k], 1 / (1 + math.exp(inf / 2))
-    question = Question(frequencies=Frequencies.zipf(k), reports_per_device=30)
+    question = DetectionTarget(frequencies=Frequencies.zipf(k), reports_per_device=30)
     planned = plan_answers(
         "onehot", names, epsilon_1=one, epsilon_inf=inf, reports=300_000, question=question
     )
@@ -93,7 +99,7 @@ def test_the_largest_answer_pays_little_for_the_rare_ones(
     q = p + (0.5 - p_star) / (1 - 2 * a)
     plain = Params(encoding="onehot", k=k, categories=names, f=2 * a, p=p, q=q)
     assert epsilon_1(plain) == pytest.approx(one, abs=1e-6)
-    error = plan_for(plain, question, reports=300_000).prediction.largest_error
+    error = predict_power(plain, question, reports=300_000).prediction.largest_error
     assert planned.prediction.largest == pytest.approx(1 / sum(1 / i for i in range(1, k + 1)))
     assert planned.prediction.largest_error < 1.1 * error
 
@@ -111,7 +117,9 @@ def test_excess_is_known_for_one_bit_and_for_categories() -> None:
 
 def planned_choice(*, each: int = 1, devices: int = 10_000) -> Plan:
     """Return a plan for 20 categories, three of them present."""
-    question = Question(frequencies=Frequencies.of_shares([5, 3, 2], 20), reports_per_device=each)
+    question = DetectionTarget(
+        frequencies=Frequencies.of_shares([5, 3, 2], 20), reports_per_device=each
+    )
     return plan_answers(
         "onehot", NAMES, epsilon_1=2, epsilon_inf=4, reports=devices * each, question=question
     )

@@ -9,10 +9,10 @@ import string
 import numpy as np
 import pytest
 
-from rappor import Discoveries, Population, Registry, discover
-from rappor.decoding.detection import Detection
-from rappor.ground.errors import DecodeError, MetricError, ParamsError
-from rappor.planning import DiscoveryPlan, Frequencies, Question, plan_discovery
+from rappor import DiscoveredStrings, Population, Registry, discover
+from rappor.base.errors import DecodeError, MetricError, ParamsError
+from rappor.estimator.error_control import ErrorControl
+from rappor.planning import DetectionTarget, DiscoveryPlan, Frequencies, plan_discovery
 from rappor.simulation import simulate_parts
 
 EXPIRES = datetime.date(2999, 12, 31)
@@ -29,7 +29,7 @@ def small() -> DiscoveryPlan:
     )
 
 
-def look(planned: DiscoveryPlan, seed: int) -> tuple[Discoveries, set[str]]:
+def look(planned: DiscoveryPlan, seed: int) -> tuple[DiscoveredStrings, set[str]]:
     """Simulate a collection of the plan and look for its strings."""
     rng = np.random.default_rng([seed, 3])
     words: set[str] = set()
@@ -98,8 +98,8 @@ def test_what_cannot_be_planned_is_refused() -> None:
     ask = functools.partial(plan_discovery, epsilon_1=2, epsilon_inf=4, reports=1e6)
     frequencies = Frequencies.zipf(100)
     for question in (
-        Question(frequencies=frequencies, detection=Detection(correction="bonferroni")),
-        Question(frequencies=frequencies, reports_per_device=2),
+        DetectionTarget(frequencies=frequencies, error_control=ErrorControl(method="bonferroni")),
+        DetectionTarget(frequencies=frequencies, reports_per_device=2),
     ):
         with pytest.raises(ParamsError, match="Benjamini-Hochberg and one report a device"):
             ask(question, longest=6)

@@ -8,7 +8,7 @@ import pytest
 from places import ROOT
 
 from rappor import Params
-from rappor.planning import Frequencies, Question, plan_for
+from rappor.planning import DetectionTarget, Frequencies, predict_power
 
 DOCUMENT = (ROOT / "rappor" / "planning" / "README.md").read_text(encoding="utf-8")
 ROWS = re.findall(r"^\| ([a-z-]+) \| (\d+) \| (.*) \|$", DOCUMENT, re.MULTILINE)
@@ -17,10 +17,11 @@ ROWS = re.findall(r"^\| ([a-z-]+) \| (\d+) \| (.*) \|$", DOCUMENT, re.MULTILINE)
 @pytest.mark.parametrize(("profile", "each", "cells"), ROWS)
 def test_the_table_is_what_the_planner_computes(profile: str, each: str, cells: str) -> None:
     """The smallest share that is detected, by profile, reports of a device, and devices."""
-    question = Question(frequencies=Frequencies.zipf(1000), reports_per_device=int(each))
+    question = DetectionTarget(frequencies=Frequencies.zipf(1000), reports_per_device=int(each))
     params = Params.profile(profile)
     shares = [
-        plan_for(params, question, reports=int(each) * 10**power).share for power in (4, 5, 6, 7)
+        predict_power(params, question, reports=int(each) * 10**power).share
+        for power in (4, 5, 6, 7)
     ]
     assert cells == " | ".join(f"{100 * (share or 1):.2g} %" for share in shares)
 

@@ -25,15 +25,15 @@ from rappor import (
     epsilon_1,
     epsilon_inf,
     plan,
-    plan_for,
+    predict_power,
     simulate_counts,
 )
 from rappor.cli.app import run
-from rappor.decoding.detection import Detection
+from rappor.estimator.error_control import ErrorControl
 from rappor.planning.dimensions import NEGLIGIBLE
 from rappor.planning.frequencies import Frequencies, bit_levels
 from rappor.planning.noise import choose_noise
-from rappor.planning.power import Question, predict
+from rappor.planning.power import DetectionTarget, predict
 from rappor.simulation.population import Population
 
 BALANCED = Params.profile("balanced")
@@ -99,8 +99,9 @@ def test_level_of_a_bit_keeps_mean_and_variance_off_the_grid() -> None:
 def test_error_is_the_mean_information_over_all_layouts() -> None:
     """Two strings that are surely found: their collisions are enumerated, nothing is hidden."""
     params, n, shares = BALANCED, 10_000_000, (0.75, 0.25)
-    question = Question(
-        frequencies=Frequencies.of_shares(shares, 2), detection=Detection(correction="bonferroni")
+    question = DetectionTarget(
+        frequencies=Frequencies.of_shares(shares, 2),
+        error_control=ErrorControl(method="bonferroni"),
     )
     prediction = predict(params, n, question)
     assert prediction.found == pytest.approx(2)
@@ -120,13 +121,13 @@ def test_a_plan_for_few_reports_predicts_what_the_decoder_applies(
     n_reports: int, applied: str
 ) -> None:
     """The balanced profile's absent strings have a variance of 9 on their ones in 86 reports."""
-    adaptive = Detection(correction="adaptive")
-    question = Question(frequencies=Frequencies.zipf(100), detection=adaptive)
-    usual = Question(frequencies=Frequencies.zipf(100))
-    planned = plan_for(BALANCED, question, reports=n_reports)
+    adaptive = ErrorControl(method="adaptive")
+    question = DetectionTarget(frequencies=Frequencies.zipf(100), error_control=adaptive)
+    usual = DetectionTarget(frequencies=Frequencies.zipf(100))
+    planned = predict_power(BALANCED, question, reports=n_reports)
     counts = simulate_counts(Population(["a"], [1]), BALANCED, n_reports=n_reports, seed=1)
     assert planned.to_dict()["correction"] == applied
-    assert decode(counts, ["a"], detection=adaptive).detection.correction == applied
+    assert decode(counts, ["a"], error_control=adaptive).error_control.method == applied
     same = planned.prediction.found == predict(BALANCED, n_reports, usual).found
     assert same == (applied == "bh")
 
@@ -138,8 +139,9 @@ def test_found_is_what_the_procedures_find_in_normal_scores(
 ) -> None:
     """Each procedure itself, run on independent scores of the predicted errors."""
     shares = exact_zipf(200, 1.0)
-    question = Question(
-        frequencies=Frequencies.of_shares(shares, 400), detection=Detection(correction=correction)
+    question = DetectionTarget(
+        frequencies=Frequencies.of_shares(shares, 400),
+        error_control=ErrorControl(method=correction),
     )
     prediction = predict(BALANCED, n_reports, question)
     z = np.concatenate([shares / prediction.rare_error, np.zeros(200)])
@@ -169,9 +171,9 @@ def test_parts_of_an_error_are_its_whole(
     n_reports: int, n_candidates: int, exponent: float, correction: str, h: int
 ) -> None:
     """None is negative and they sum to one; no probability leaves [0, 1]."""
-    question = Question(
+    question = DetectionTarget(
         frequencies=Frequencies.zipf(n_candidates, exponent),
-        detection=Detection(correction=correction),
+        error_control=ErrorControl(method=correction),
     )
     params = choose_noise(1, 3, k=64, h=h, m=64)
     prediction = predict(params, n_reports, question)
@@ -209,7 +211,7 @@ def test_a_rare_string_is_near_the_optimum(one: float, inf: float, reports: int)
     assert epsilon_inf(planned.params) <= inf
 
 
-HIDDEN = Question(frequencies=Frequencies.of_shares(1 / np.arange(1.0, 1001.0), 10))
+HIDDEN = DetectionTarget(frequencies=Frequencies.of_shares(1 / np.arange(1.0, 1001.0), 10))
 """A thousand strings of which ten are candidates."""
 
 
@@ -225,7 +227,7 @@ HIDDEN = Question(frequencies=Frequencies.of_shares(1 / np.arange(1.0, 1001.0), 
     ],
 )
 def test_bits_follow_the_noise_and_cohorts_the_collisions(
-    question: Question | int, one: float, reports: float, shape: tuple[int, int]
+    question: DetectionTarget | int, one: float, reports: float, shape: tuple[int, int]
 ) -> None:
     """Strong noise hides what few bits add; strings that nobody asks about take cohorts.
 
@@ -239,8 +241,8 @@ def test_bits_follow_the_noise_and_cohorts_the_collisions(
 @pytest.mark.parametrize("share", [0.2, 0.0007])
 def test_reports_for_a_share_detect_it_and_fewer_do_not(share: float, correction: str) -> None:
     """The two directions are each other's inverse, to the three digits that are given."""
-    question = Question(
-        frequencies=Frequencies.zipf(500), detection=Detection(correction=correction)
+    question = DetectionTarget(
+        frequencies=Frequencies.zipf(500), error_control=ErrorControl(method=correction)
     )
     planned = plan(question, epsilon_1=1, epsilon_inf=3, share=share)
     assert planned.share is not None
@@ -263,12 +265,12 @@ def test_report_size_is_limited_on_request() -> None:
 
 def excess_of(params: Params) -> float:
     """Return the excess of given parameters in the same question."""
-    return plan_for(params, 1000, reports=1_000_000).excess
+    return predict_power(params, 1000, reports=1_000_000).excess
 
 
 def test_profiles_are_explained() -> None:
     """Assessing one shows that the best design of its losses is as good, to a thousandth."""
-    planned = plan_for(BALANCED, 1000, reports=1_000_000)
+    planned = predict_power(BALANCED, 1000, reports=1_000_000)
     own, best = planned.alternatives[:2]
     assert own.params == BALANCED
     assert own.variance == pytest.approx(best.variance, rel=1e-3)
@@ -324,19 +326,19 @@ def test_impossible_questions_are_refused() -> None:
     with pytest.raises(ParamsError, match="n_present must be an integer in"):
         Frequencies.of_shares([1, 2], 10, n_present=3)
     with pytest.raises(ParamsError, match="power must be a number in"):
-        Question(frequencies=Frequencies.zipf(3), power=1.0)
+        DetectionTarget(frequencies=Frequencies.zipf(3), power=1.0)
 
 
 def test_what_cannot_be_planned_is_refused() -> None:
     """Too many answers, noise that promises nothing, too few cohorts, shares out of reach."""
     boolean = Params(k=1, encoding="boolean", f=0.5, p=0.25, q=0.75)
     with pytest.raises(ParamsError, match="candidates must number 1, as the answers"):
-        plan_for(boolean, 10, reports=100)
+        predict_power(boolean, 10, reports=100)
     bare = Params(k=8, m=64, f=0, p=0.1, q=0.9)
     with pytest.raises(ParamsError, match="epsilon_inf must be a number in"):
-        plan_for(bare, 10, reports=100)
+        predict_power(bare, 10, reports=100)
     with pytest.raises(ParamsError, match="m must be at least"):
-        plan_for(Params(k=8, m=2, f=0.5, p=0.25, q=0.75), 1000, reports=100)
+        predict_power(Params(k=8, m=2, f=0.5, p=0.25, q=0.75), 1000, reports=100)
     with pytest.raises(DecodeError, match="share must be larger"):
         plan(100, epsilon_1=1, epsilon_inf=2, share=1e-9)
 

@@ -12,12 +12,12 @@ import pytest
 from enumeration import Distribution, instantaneous_of, permanent_of, worst_ratio
 from registries import metric_of
 
+from rappor.base.errors import ParamsError
 from rappor.candidates.google_hashing import LAYOUT
-from rappor.ground.errors import ParamsError
 from rappor.planning.changed_params import decode_together, joint_error
 from rappor.planning.detection_limit import standard_error
 from rappor.privacy.accountant import account
-from rappor.privacy.changing_params import change_cost
+from rappor.privacy.parameter_changes import change_cost
 from rappor.privacy.report import privacy_report
 from rappor.protocol.loss import epsilon_1, epsilon_inf, epsilon_n
 from rappor.protocol.params import ONE, Params

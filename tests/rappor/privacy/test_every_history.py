@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from registries import metric_of
 
-from rappor.privacy.changing_params import change_cost
+from rappor.privacy.parameter_changes import change_cost
 from rappor.protocol.encodings import encoder
 from rappor.protocol.loss import epsilon_n
 from rappor.protocol.params import Params

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from rappor.ground.errors import ParamsError
-from rappor.privacy.linkability import cohort_bits, link, reports_to_recover
+from rappor.base.errors import ParamsError
+from rappor.privacy.report_linkage import cohort_bits, link, reports_to_recover
 from rappor.protocol.params import ONE, Params
 
 PAPER_52 = Params(k=128, h=2, m=16, f=0.5, p=0.5, q=0.75)

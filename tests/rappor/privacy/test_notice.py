@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from registries import metric_of
 
-from rappor.privacy.linkability import link
-from rappor.privacy.notice import at_most, describe, observer_belief
+from rappor.privacy.notice import at_most, observer_belief, privacy_notice
+from rappor.privacy.report_linkage import link
 from rappor.protocol.loss import epsilon_n
 from rappor.protocol.params import Params
 from rappor.protocol.segments import Dimension
@@ -32,7 +32,7 @@ FOUND = link(PAPER, reports=(2,)).recognised[0].probability
 
 def test_a_description_for_life() -> None:
     """The whole text for the paper's own parameters, of 1.07 and 4.39 nats."""
-    assert describe(make(PAPER)).splitlines() == [
+    assert privacy_notice(make(PAPER)).splitlines() == [
         "page: Home pages",
         "Collected by browser team until the end of 2026-11-30.",
         "Recorded at every event: a text (only the host of a web address), hashed to 2 of 128 "
@@ -54,12 +54,12 @@ def test_a_description_for_life() -> None:
 
 def test_epochs_are_named_in_the_promise() -> None:
     """The loss is that of one epoch."""
-    text = describe(make(PAPER, epoch="quarter"))
+    text = privacy_notice(make(PAPER, epoch="quarter"))
     assert "All reports of one value in one quarter: somebody" in text
     assert "Promise: in each quarter a device repeats the value of its first report" in text
     assert "whole life" not in text
     year = "pick its value out of 100 equally likely ones 77 times in 100."
-    assert year in describe(make(Params.profile("balanced"), epoch="quarter"))
+    assert year in privacy_notice(make(Params.profile("balanced"), epoch="quarter"))
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_epochs_are_named_in_the_promise() -> None:
 )
 def test_one_report_an_epoch_repeats_and_links_nothing(params: Params, bounds: str) -> None:
     """The bound of one report is that of all, also where many would have none."""
-    text = describe(make(params, epoch="quarter", interval="epoch", expires=LAST_DAY))
+    text = privacy_notice(make(params, epoch="quarter", interval="epoch", expires=LAST_DAY))
     assert text.count("% sure.") == text.count(bounds) == 1
     assert "in each quarter a device sends one report at most." in text
     assert "draws its noise anew for each. Only its network address" in text
@@ -81,10 +81,10 @@ def test_one_report_an_epoch_repeats_and_links_nothing(params: Params, bounds: s
 def test_all_reports_are_those_that_the_price_counts_on() -> None:
     """Six weeks touch a month; where nothing bounds their number, it is the limit of many."""
     params = Params(k=128, m=128, f=0.5, g=0, p=0.05, q=0.6)
-    weekly = describe(make(params, epoch="month", interval="week"))
+    weekly = privacy_notice(make(params, epoch="month", interval="week"))
     bound = observer_belief(epsilon_n(params, 6))
     assert f"All reports of one value in one month: {bound}." in weekly.splitlines()
-    assert "WARNING: many reports" in describe(make(params, epoch="month", interval="none"))
+    assert "WARNING: many reports" in privacy_notice(make(params, epoch="month", interval="none"))
 
 
 @pytest.mark.parametrize(
@@ -102,8 +102,8 @@ def test_devices_whose_day_comes_after_the_end_are_told(
 ) -> None:
     """Of the 92 days of the quarter; a metric that reports every day loses none."""
     own: dict[str, Any] = {"epoch": "quarter", "expires": expires}
-    assert "later day" not in describe(make(PAPER, interval="day", **own))
-    text = describe(make(PAPER, interval="epoch", **own))
+    assert "later day" not in privacy_notice(make(PAPER, interval="day", **own))
+    text = privacy_notice(make(PAPER, interval="epoch", **own))
     sentence = (
         f"It expires on {expires}, before the quarter ends: the {share} % of the devices that draw "
         "a later day do not answer in that quarter."
@@ -125,24 +125,24 @@ def test_devices_whose_day_comes_after_the_end_are_told(
 )
 def test_every_encoding_says_what_it_notes(params: dict[str, Any], phrase: str) -> None:
     """Categories and edges are public and listed."""
-    assert re.search(phrase, describe(make(Params(**params, f=0.5, p=0.25, q=0.75))))
+    assert re.search(phrase, privacy_notice(make(Params(**params, f=0.5, p=0.25, q=0.75))))
 
 
 def test_an_expired_metric_is_called_expired() -> None:
     """Only from the day after the last one, and only when today is given."""
     metric = make(PAPER)
-    assert "expired" not in describe(metric)
-    assert "expired" not in describe(metric, today=DAY)
-    late = describe(metric, today=DAY + datetime.timedelta(days=1))
+    assert "expired" not in privacy_notice(metric)
+    assert "expired" not in privacy_notice(metric, today=DAY)
+    late = privacy_notice(metric, today=DAY + datetime.timedelta(days=1))
     assert "until 2026-11-30. It has expired: nothing is collected any more." in late
 
 
 def test_no_bound_is_a_warning() -> None:
     """Infinite losses are said as plainly as finite ones."""
-    metric_of = describe(make(Params(k=8, f=0, p=0.25, q=0.75)))
+    metric_of = privacy_notice(make(Params(k=8, f=0, p=0.25, q=0.75)))
     assert metric_of.count("WARNING") == 1
     assert "WARNING: many reports can reveal the value with certainty" in metric_of
-    naked = describe(make(Params(k=8, f=0, p=0, q=1, insecure=True)))
+    naked = privacy_notice(make(Params(k=8, f=0, p=0, q=1, insecure=True)))
     assert naked.count("WARNING") == 2
     assert "flips" not in naked
     assert "WARNING: one report can reveal the value with certainty" in naked
@@ -150,7 +150,7 @@ def test_no_bound_is_a_warning() -> None:
 
 def test_a_weak_bound_is_not_shown_as_a_percentage() -> None:
     """Rounded it would read as 100 %."""
-    text = describe(make(Params.profile("low-noise")))
+    text = privacy_notice(make(Params.profile("low-noise")))
     assert "somebody who was half sure what your answer is can become almost certain" in text
     assert "100 %" not in text
 
@@ -160,29 +160,29 @@ def test_links_that_cannot_be_seen_are_not_listed() -> None:
     few = Params(k=1, encoding="boolean", f=0.5, p=0.25, q=0.75)
     assert (
         "In practice only its network address or the time of sending can link a device's reports."
-        in describe(make(few)).splitlines()
+        in privacy_notice(make(few)).splitlines()
     )
     names = tuple(map(str, range(300)))
     many = Params(k=300, encoding="flags", categories=names, f=0.5, p=0.25, q=0.75)
-    text = describe(make(many, epoch="month"))
+    text = privacy_notice(make(many, epoch="month"))
     assert "Linking: its reports of one month share its permanent noise. With two sets" in text
 
 
 def test_what_the_collector_keeps() -> None:
     """The notice says that sums are kept, and the least number that is shown."""
-    text = describe(make(PAPER, min_reports=500))
+    text = privacy_notice(make(PAPER, min_reports=500))
     assert (
         "The collector keeps sums by day and cohort, not reports. It shows a sum of whole days "
         "only if it has at least 500 reports, and at least 10 of each of its cohorts."
     ) in text
     assert "90 %" not in text
-    assert "It shows every sum at once" in describe(make(PAPER, min_reports=0))
+    assert "It shows every sum at once" in privacy_notice(make(PAPER, min_reports=0))
     boolean = Params(k=1, encoding="boolean", f=0.5, p=0.25, q=0.75)
-    assert "only if it has at least 100 reports." in describe(make(boolean))
+    assert "only if it has at least 100 reports." in privacy_notice(make(boolean))
     paced = {"interval": "day", "epoch": "quarter"}
     one = "only if it has at least 100 reports, and no device sent more than one in 10 of"
-    assert f"{one} a cohort." in describe(make(PAPER, **paced))
-    assert f"{one} them." in describe(make(boolean, **paced))
+    assert f"{one} a cohort." in privacy_notice(make(PAPER, **paced))
+    assert f"{one} them." in privacy_notice(make(boolean, **paced))
 
 
 @pytest.mark.parametrize(
@@ -203,15 +203,15 @@ def test_beliefs_are_rounded_up(belief: float, text: str) -> None:
 def test_segments_are_listed_with_what_they_reveal() -> None:
     """Every value, when it is taken, and that the promise is of the value alone."""
     dimensions = (Dimension("version", ("1", "2")), Dimension("country", ("de",)))
-    lines = describe(make(PAPER, segments=dimensions, epoch="quarter")).splitlines()
+    lines = privacy_notice(make(PAPER, segments=dimensions, epoch="quarter")).splitlines()
     assert lines[3] == (
         "Sent with it, without noise: version (1, 2, other); country (de, other), as they are at "
         "the first report of a quarter. Everybody who sees a report knows which of 6 groups its "
         "device is in. The limits below are for the value. They do not cover what these properties "
         "reveal about it."
     )
-    assert "as they are" not in describe(make(PAPER, segments=dimensions))
-    _, _, _, *plain = describe(make(PAPER, epoch="quarter")).splitlines()
+    assert "as they are" not in privacy_notice(make(PAPER, segments=dimensions))
+    _, _, _, *plain = privacy_notice(make(PAPER, epoch="quarter")).splitlines()
     differing = [line for line, alone in zip(lines[4:], plain, strict=True) if line != alone]
     promise, linking, showing = differing
     assert "how often a device reports, and its properties, do not depend on its values" in promise

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 from rappor_client.folder.spool import GIVE_UP_SECONDS
-from rappor_client.settings import SpoolLimits
+from rappor_client.settings import QueueLimits
 from rappor_server.storage.day_tables import KEY_DAYS as KEPT_DAYS
 
 from rappor import Registry
@@ -84,7 +84,7 @@ def test_days_are_those_of_client_and_collector() -> None:
     """The registry does not know them."""
     assert RETRY_DAYS * 86_400 == GIVE_UP_SECONDS
     assert KEY_DAYS == KEPT_DAYS
-    assert SpoolLimits().log == LOGGED
+    assert QueueLimits().log == LOGGED
 
 
 def test_each_risk_has_a_likelihood_and_a_measure() -> None:

@@ -11,19 +11,19 @@ from registries import metric_of
 
 from rappor import Metric, Params, ParamsError, Registry
 from rappor.privacy.accountant import account
-from rappor.privacy.changing_params import change_cost
-from rappor.privacy.linkability import link
-from rappor.privacy.notice import describe
+from rappor.privacy.notice import privacy_notice
+from rappor.privacy.parameter_changes import change_cost
 from rappor.privacy.report import (
-    Batch,
+    ShuffledBatch,
     Shuffling,
     Usage,
     losses_of,
     privacy_report,
     privacy_report_of,
 )
+from rappor.privacy.report_linkage import link
 from rappor.privacy.shuffling import likely_smallest_cohort, shuffled_epsilon
-from rappor.protocol.loss import belief_bound, epsilon_inf, epsilon_n
+from rappor.protocol.loss import epsilon_inf, epsilon_n, posterior_bound
 from rappor.protocol.parts import Part
 from rappor.protocol.segments import Dimension
 
@@ -48,7 +48,7 @@ def test_losses_are_the_librarys_and_any_number_is_last() -> None:
     assert losses[-1].epsilon == epsilon_inf(BALANCED)
     for loss in losses:
         for belief in loss.beliefs:
-            assert (belief.least, belief.most) == belief_bound(loss.epsilon, belief.prior)
+            assert (belief.least, belief.most) == posterior_bound(loss.epsilon, belief.prior)
 
 
 def test_parameters_alone_have_no_metric() -> None:
@@ -72,7 +72,7 @@ def test_the_promise_names_the_epoch() -> None:
     assert "in each month a device repeats the value of its first report" in by_month.promise
 
 
-def shuffling_of(params: Params, batch: Batch) -> Shuffling:
+def shuffling_of(params: Params, batch: ShuffledBatch) -> Shuffling:
     """Return what is said of a batch that is shuffled."""
     shuffling = privacy_report_of(params, batch=batch).shuffling
     assert shuffling is not None
@@ -81,24 +81,28 @@ def shuffling_of(params: Params, batch: Batch) -> Shuffling:
 
 def test_a_batch_is_bounded_inside_its_smallest_cohort() -> None:
     """A likely smallest cohort takes half of delta; a counted one, or a single one, takes none."""
-    likely = shuffling_of(BALANCED, Batch(devices=100_000, delta=1e-6))
+    likely = shuffling_of(BALANCED, ShuffledBatch(devices=100_000, delta=1e-6))
     size = likely_smallest_cohort(100_000, 128, delta=5e-7)
     assert (likely.devices, likely.smallest_cohort, likely.counted) == (100_000, size, False)
     local = epsilon_n(BALANCED, 1)
     assert likely.losses[0].epsilon == shuffled_epsilon(local, size, delta=5e-7)
     sizes = (5_000, 0, 4_000)
-    counted = shuffling_of(BALANCED, Batch(delta=1e-6, cohorts=sizes))
+    counted = shuffling_of(BALANCED, ShuffledBatch(delta=1e-6, cohorts=sizes))
     assert (counted.devices, counted.smallest_cohort, counted.counted) == (9_000, 4_000, True)
     assert counted.losses[0].epsilon == shuffled_epsilon(local, 4_000, delta=1e-6)
     alone = Params(k=8, m=1, f=0.5, p=0.25, q=0.75)
-    only = shuffling_of(alone, Batch(devices=10, delta=1e-6))
+    only = shuffling_of(alone, ShuffledBatch(devices=10, delta=1e-6))
     assert only.losses[0].epsilon == shuffled_epsilon(epsilon_n(alone, 1), 10, delta=1e-6)
     assert only.smallest_cohort == 10
 
 
 def test_a_cohort_of_one_device_has_no_bound() -> None:
     """Few devices in many cohorts, or no reports at all: shuffling promises nothing."""
-    for batch in (Batch(devices=9), Batch(cohorts=(0, 0)), Batch(cohorts=())):
+    for batch in (
+        ShuffledBatch(devices=9),
+        ShuffledBatch(cohorts=(0, 0)),
+        ShuffledBatch(cohorts=()),
+    ):
         shuffling = shuffling_of(BALANCED, batch)
         assert (shuffling.smallest_cohort, shuffling.losses) == (0, ())
 
@@ -107,7 +111,7 @@ def test_what_is_told_in_the_clear_is_said() -> None:
     """In the words of the notice; nothing where nothing is told."""
     version = Dimension("version", ("1", "2"))
     told = privacy_report(metric(segments=(version,)))
-    assert told.without_noise in describe(metric(segments=(version,))).splitlines()
+    assert told.without_noise in privacy_notice(metric(segments=(version,))).splitlines()
     assert privacy_report(metric()).without_noise is None
     assert told.promise is not None
     assert "and its properties, do not depend on its values" in told.promise
@@ -149,7 +153,7 @@ def test_an_account_adds_a_registry_up() -> None:
         (metric(epoch="year"), metric(epoch="year"), True, False),
         (metric(), metric(epoch="year"), False, False),
         (metric(), metric(interval="week"), False, True),
-        (metric(), metric(sample=0.5), False, True),
+        (metric(), metric(sampling_rate=0.5), False, True),
         (metric(epoch="year"), metric(epoch="year", interval="week"), False, False),
     ],
 )
@@ -174,4 +178,4 @@ def test_numbers_outside_their_range_are_refused() -> None:
     """Devices and delta are told by their names."""
     for bad in ({"devices": 0}, {"devices": 1.5}, {"delta": 0.0}, {"delta": float("nan")}):
         with pytest.raises(ParamsError, match=f"{next(iter(bad))} must be"):
-            Batch(**bad)
+            ShuffledBatch(**bad)

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from rappor.ground.errors import ParamsError
+from rappor.base.errors import ParamsError
 from rappor.privacy.shuffling import likely_smallest_cohort, local_for, shuffled_epsilon
 
 DELTA = 1e-6

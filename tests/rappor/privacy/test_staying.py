@@ -13,7 +13,7 @@ from registries import metric_of
 
 from rappor import Params
 from rappor.privacy.staying import named, staying, staying_of
-from rappor.protocol.loss import belief_bound, epsilon_inf
+from rappor.protocol.loss import epsilon_inf, posterior_bound
 
 BALANCED = Params.profile("balanced")
 METRIC = metric_of(BALANCED, epoch="quarter")
@@ -52,7 +52,7 @@ def test_losses_add_up_over_the_epochs_of_a_year() -> None:
     epochs = {("life", 2): 1, ("year", 1): 1, ("quarter", 1): 4, ("month", 2): 24}
     for key, n in epochs.items():
         assert rows[key].epsilon == n * epsilon_inf(BALANCED)
-        assert rows[key].most == belief_bound(rows[key].epsilon, 0.5)[1]
+        assert rows[key].most == posterior_bound(rows[key].epsilon, 0.5)[1]
     daily = staying_of(METRIC)
     assert daily == replace(rows["quarter", 1], epsilon=daily.epsilon, most=daily.most)
     once = replace(METRIC, interval="epoch")

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rappor.ground.errors import ParamsError, ReportError
+from rappor.base.errors import ParamsError, ReportError
 from rappor.protocol.encodings import encoder, parse_value
 from rappor.protocol.params import Params
 

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rappor.ground.errors import ParamsError
-from rappor.protocol.loss import belief_bound, epsilon_1, epsilon_inf, epsilon_n
+from rappor.base.errors import ParamsError
+from rappor.protocol.loss import epsilon_1, epsilon_inf, epsilon_n, posterior_bound
 from rappor.protocol.params import Params
 
 
@@ -132,13 +132,13 @@ def test_losses_are_ordered(f: float, p: float, gap: float, n: int) -> None:
 )
 def test_beliefs(epsilon: float, prior: float, low: float, high: float) -> None:
     """Bayes with the likelihood ratio at its limits; certainty is never moved."""
-    assert belief_bound(epsilon, prior) == pytest.approx((low, high), abs=1e-6)
+    assert posterior_bound(epsilon, prior) == pytest.approx((low, high), abs=1e-6)
 
 
 @given(st.floats(0, 50), st.floats(0, 1))
 def test_beliefs_are_ordered(epsilon: float, prior: float) -> None:
     """A belief can stay what it was."""
-    low, high = belief_bound(epsilon, prior)
+    low, high = posterior_bound(epsilon, prior)
     assert 0 <= low <= prior * (1 + 1e-12)
     assert prior * (1 - 1e-12) <= high <= 1
 
@@ -150,7 +150,7 @@ def test_nonsense_is_refused() -> None:
             epsilon_n(PAPER_52, n)  # type: ignore[arg-type]
     for epsilon in (-0.1, math.nan):
         with pytest.raises(ParamsError, match=r"epsilon must be a number in \[0, infinity\], got"):
-            belief_bound(epsilon, 0.5)
+            posterior_bound(epsilon, 0.5)
     for prior in (-0.1, 1.1, math.nan):
         with pytest.raises(ParamsError, match=r"prior must be a number in \[0, 1\], got"):
-            belief_bound(1, prior)
+            posterior_bound(1, prior)

@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from programs import run_python
 
-from rappor.ground.errors import MissingExtraError, ParamsError, ReportError
+from rappor.base.errors import MissingExtraError, ParamsError, ReportError
 from rappor.protocol.normalizers import LONGEST, NORMALIZERS, normalize
 
 URL_PARTS = st.lists(
@@ -134,7 +134,7 @@ def test_a_missing_list_names_its_extra(tmp_path: Path) -> None:
     """Without the public-suffix list one sentence says what to install."""
     code = (
         "import sys; sys.modules['publicsuffixlist'] = None\n"
-        "from rappor.ground.errors import MissingExtraError\n"
+        "from rappor.base.errors import MissingExtraError\n"
         "from rappor.protocol.normalizers import normalize\n"
         "assert normalize('domain', '127.0.0.1') == '127.0.0.1'\n"
         "try: normalize('domain', 'example.com')\n"

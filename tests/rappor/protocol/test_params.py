@@ -12,7 +12,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from rappor.ground.errors import ParamsError
+from rappor.base.errors import ParamsError
 from rappor.protocol.encodings.buckets import edge_text
 from rappor.protocol.params import MAX_BITS, ONE, Params, threshold
 

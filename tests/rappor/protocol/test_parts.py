@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rappor.ground.errors import ParamsError
+from rappor.base.errors import ParamsError
 from rappor.protocol.encodings import encoder
 from rappor.protocol.params import Params
 from rappor.protocol.parts import Part, check_parts, choose_part, cut

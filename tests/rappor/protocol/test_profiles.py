@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rappor.ground.errors import ParamsError
+from rappor.base.errors import ParamsError
 from rappor.planning.answer_noise import choose_answer_noise
 from rappor.planning.noise import Budget, best_high, choose_noise, settle
 from rappor.protocol.loss import epsilon_1, epsilon_inf

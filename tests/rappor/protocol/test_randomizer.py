@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from registries import metric_of
 
+from rappor.base.errors import MetricError, ParamsError, ReportError
 from rappor.encode import encode_value
-from rappor.ground.errors import MetricError, ParamsError, ReportError
 from rappor.protocol.encodings import encoder
 from rappor.protocol.params import Params
 from rappor.protocol.randomizer import (

@@ -12,7 +12,7 @@ import pytest
 from registries import toml_of
 
 from rappor import encode_value
-from rappor.ground.errors import MetricError, ParamsError
+from rappor.base.errors import MetricError, ParamsError
 from rappor.protocol.params import Params
 from rappor.protocol.segments import Dimension, choose_segment, segment_name, segments_of
 from rappor.registry.metric import Metric

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from programs import run_python
 
 from rappor import encode_value
-from rappor.ground.errors import MetricError, MissingExtraError, RapporError
+from rappor.base.errors import MetricError, MissingExtraError, RapporError
 from rappor.protocol.encodings import ENCODINGS
 from rappor.protocol.normalizers import LONGEST, NORMALIZERS
 from rappor.registry.metric import Metric

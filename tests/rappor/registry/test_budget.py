@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from registries import entry_of, metric_of
 
-from rappor.ground.errors import MetricError, RapporError
+from rappor.base.errors import MetricError, RapporError
 from rappor.protocol.loss import epsilon_inf, epsilon_n
 from rappor.protocol.params import Params
 from rappor.protocol.parts import Part

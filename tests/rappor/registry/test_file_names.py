@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rappor import Registry
-from rappor.ground.errors import FileError, MetricError
+from rappor.base.errors import FileError, MetricError
 
 TEXT = """[budget]
 total = 16

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from registries import metric_of
 
-from rappor.ground.errors import FileError, MetricError
+from rappor.base.errors import FileError, MetricError
 from rappor.protocol.params import Params
 from rappor.protocol.parts import Part
 from rappor.registry.metric import Metric
@@ -45,7 +45,7 @@ def test_an_entry_of_explicit_letters() -> None:
     assert metric == make()
     assert (metric.epoch, metric.interval) == ("life", "day")
     assert (metric.candidates, metric.min_reports, metric.min_cohort) == (None, 100, 10)
-    assert (metric.parts, metric.sample) == ((), 1.0)
+    assert (metric.parts, metric.sampling_rate) == ((), 1.0)
     assert metric.fingerprint == PARAMS.fingerprint
     assert len({metric, make(), make(name="theme")}) == 2
     assert one(BLOOM.replace("h = 2\nm = 4\n", "")).params.m == 1
@@ -65,7 +65,7 @@ def test_an_entry_with_everything() -> None:
         epoch="quarter",
         interval="week",
         parts=(Part("prefix:2", 0.5), Part("whole")),
-        sample=0.1,
+        sampling_rate=0.1,
         candidates="pages.txt",
         min_reports=1000,
         min_cohort=20,
@@ -228,10 +228,22 @@ BUCKETS = f'{HEAD}encoding = "buckets"\nprofile = "strict"\n'
             for value in ("true", "false", "1")
         ),
         (BLOOM + "durable = 1", "durable must be true or false, got 1"),
-        (BLOOM + "sample = 0", r"sample must be a share of devices in \(0, 1\], got 0"),
-        (BLOOM + "sample = 1.5", r"sample must be a share of devices in \(0, 1\], got 1.5"),
-        (BLOOM + "sample = nan", r"sample must be a share of devices in \(0, 1\], got nan"),
-        (BLOOM + "sample = 1e-10", r"sample must be a share of devices in \(0, 1\], got 1e-10"),
+        (
+            BLOOM + "sampling_rate = 0",
+            r"sampling_rate must be a share of devices in \(0, 1\], got 0",
+        ),
+        (
+            BLOOM + "sampling_rate = 1.5",
+            r"sampling_rate must be a share of devices in \(0, 1\], got 1.5",
+        ),
+        (
+            BLOOM + "sampling_rate = nan",
+            r"sampling_rate must be a share of devices in \(0, 1\], got nan",
+        ),
+        (
+            BLOOM + "sampling_rate = 1e-10",
+            r"sampling_rate must be a share of devices in \(0, 1\], got 1e-10",
+        ),
         (BLOOM + 'epoc = "year"', "unknown key 'epoc'; did you mean 'epoch'"),
         (BLOOM + "zzz = 1", "unknown key 'zzz'; expected one of description, owner, "),
     ],

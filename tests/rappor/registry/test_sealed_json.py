@@ -46,7 +46,7 @@ def test_the_seal_comes_last_and_is_of_all_before_it() -> None:
 def test_an_entry_has_all_that_devices_need() -> None:
     """Shares of devices are thresholds; the version of the format is told."""
     dimensions = (Dimension("version", ("1", "2")), Dimension("country", ("de",)))
-    metric = dataclasses.replace(METRIC, interval="week", sample=0.5, segments=dimensions)
+    metric = dataclasses.replace(METRIC, interval="week", sampling_rate=0.5, segments=dimensions)
     document = json.loads(sealed(metric))
     assert document["v"] == 1
     assert document["metrics"] == [
@@ -58,7 +58,7 @@ def test_an_entry_has_all_that_devices_need() -> None:
             "epoch": "quarter",
             "interval": "week",
             "durable": False,
-            "sample": 1 << 31,
+            "sampling_rate": 1 << 31,
             "params": json.loads(metric.params.to_json()),
             "fingerprint": metric.fingerprint,
             "parts": [],

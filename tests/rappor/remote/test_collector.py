@@ -1,4 +1,4 @@
-"""`Collector`: what it asks, what it makes of answers, and what it refuses; no network."""
+"""`CollectorClient`: what it asks, what it makes of answers, and what it refuses; no network."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from decodings import released
 
-from rappor import Collector, Counts, Params, ParamsError
-from rappor.ground.errors import CollectorError
+from rappor import CollectorClient, Counts, Params, ParamsError
+from rappor.base.errors import CollectorError
 from rappor.remote.exchange import Ask, Response
 
 TELLTALE = "rappor.0123.Telltale-7q"
@@ -52,10 +52,10 @@ class Played:
         return self.answers.pop(0)
 
 
-def collector_of(*answers: Response) -> tuple[Collector, Played]:
+def collector_of(*answers: Response) -> tuple[CollectorClient, Played]:
     """Return a collector that plays answers, and its requests."""
     played = Played(answers)
-    return Collector("https://example.org", TELLTALE, transport=played), played
+    return CollectorClient("https://example.org", TELLTALE, transport=played), played
 
 
 def test_counts_are_asked_for_and_read() -> None:
@@ -133,14 +133,14 @@ def test_answers_of_something_else_are_errors(document: object) -> None:
 def test_addresses_that_cannot_be_right_are_refused(url: str) -> None:
     """Before anything is sent."""
     with pytest.raises(ParamsError, match="url must"):
-        Collector(url, TELLTALE)
+        CollectorClient(url, TELLTALE)
 
 
 @pytest.mark.parametrize("token", ["", "a b", "a\nb", "ü", "x" * 201])
 def test_tokens_that_no_header_holds_are_refused(token: str) -> None:
     """The message does not show them."""
     with pytest.raises(ParamsError, match="token must be letters") as caught:
-        Collector("https://example.org", token)
+        CollectorClient("https://example.org", token)
     assert not token or token not in str(caught.value)
 
 

@@ -9,7 +9,7 @@ import time
 import pytest
 from sockets import answering
 
-from rappor.ground.errors import CollectorError
+from rappor.base.errors import CollectorError
 from rappor.remote.exchange import Ask, HttpExchange
 
 

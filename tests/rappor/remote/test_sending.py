@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from rappor.ground.errors import CollectorError
+from rappor.base.errors import CollectorError
 from rappor.protocol.wire import Report
 from rappor.remote.exchange import Ask, Response
 from rappor.remote.sending import MOST_REPORTS, send_reports

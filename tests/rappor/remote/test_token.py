@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rappor.ground.errors import FileError, ParamsError
+from rappor.base.errors import FileError, ParamsError
 from rappor.remote.token import read_token
 
 TELLTALE = "rappor.0123.Telltale-7q"

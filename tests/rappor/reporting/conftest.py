@@ -32,7 +32,7 @@ def many(estimates: Estimates) -> Estimates:
     return dataclasses.replace(
         estimates,
         candidates=tuple(f"https://www.example.com/a/path/of/some/length/{i}" for i in range(n)),
-        proportion=column,
+        share=column,
         std_error=np.full(n, 0.001),
         ci_low=column - 0.002,
         ci_high=column + 0.002,

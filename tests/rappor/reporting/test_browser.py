@@ -15,8 +15,8 @@ from decodings import released
 from sockets import answering
 
 from rappor import Estimates, Params, Population, decode, simulate_counts, trend
+from rappor.reporting.comparison_page import panel_page
 from rappor.reporting.page import estimates_page
-from rappor.reporting.panel_page import panel_page
 
 STRICT: Final = "default-src 'none'"
 """What build servers and wikis forbid: everything."""

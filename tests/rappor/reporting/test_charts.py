@@ -13,7 +13,7 @@ import pytest
 from pages import SVG, drawings, tags
 
 from rappor import MissingExtraError
-from rappor.ground.errors import FileError, ParamsError
+from rappor.base.errors import FileError, ParamsError
 from rappor.reporting.charts import SUFFIXES, Panels
 from rappor.reporting.dots import Dot, Row, dots
 from rappor.reporting.lines import Axis, line_chart, shared_labels

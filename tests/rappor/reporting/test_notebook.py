@@ -13,21 +13,21 @@ from pages import SVG, drawings, tables, tags
 from registries import metric_of
 
 from rappor import (
+    Comparison,
     Estimates,
     MissingExtraError,
-    Panel,
     Params,
     Plan,
     Population,
-    compare,
-    plan_for,
+    compare_samples,
+    predict_power,
     simulate_counts,
     trend,
 )
 from rappor.auditing import Audit, Check
-from rappor.ground.display import Displayed, draw
+from rappor.base.display import Displayed, draw
 from rappor.planning.frequencies import Frequencies
-from rappor.planning.power import Question
+from rappor.planning.power import DetectionTarget
 from rappor.privacy import PrivacyReport
 from rappor.privacy.report import privacy_report_of
 from rappor.reporting.numbers import measured, moved
@@ -36,8 +36,8 @@ from rappor.reporting.plots import sorted_rows
 
 @pytest.fixture(scope="module")
 def plan() -> Plan:
-    question = Question(frequencies=Frequencies.zipf(100))
-    return plan_for(Params.profile("balanced"), question, reports=100_000)
+    question = DetectionTarget(frequencies=Frequencies.zipf(100))
+    return predict_power(Params.profile("balanced"), question, reports=100_000)
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +62,7 @@ def audit() -> Audit:
 
 
 @pytest.fixture(scope="module")
-def comparison() -> Panel:
+def comparison() -> Comparison:
     params = Params.profile("low-noise")
     samples = {
         f"<i>{name}</i>": simulate_counts(
@@ -70,11 +70,11 @@ def comparison() -> Panel:
         )
         for seed, (name, weights) in enumerate((("a", [5, 3, 2]), ("b", [3, 5, 2])))
     }
-    return compare(samples, ["<b>cat</b>", "dog", "emu", "yak"])
+    return compare_samples(samples, ["<b>cat</b>", "dog", "emu", "yak"])
 
 
 @pytest.fixture(scope="module")
-def over_days() -> Panel:
+def over_days() -> Comparison:
     """Two days of the pets, and one without reports between them."""
     params = dataclasses.replace(Params.profile("low-noise"), k=32, m=8)
     population = Population(["<b>cat</b>", "dog"], [5, 3])
@@ -130,21 +130,21 @@ def test_estimates_in_a_notebook_are_their_first_rows(estimates: Estimates) -> N
     ((_, rows),) = tables(shown).items()
     assert [row[0] for row in rows[1:]] == list(estimates.candidates[:20])
     assert len(drawings(shown)) == 1
-    assert estimates.assumed in shown
+    assert estimates.assumptions in shown
 
 
 def test_estimates_plot_has_the_top_rows(estimates: Estimates) -> None:
     """Each with as many digits as its error has; `rest` adds what the others hold together."""
     found = list(estimates.rows(detected_only=True))[:10]
     shown = [
-        (row["candidate"], measured(row["proportion"], row["std_error"] / estimates.reports))
+        (row["candidate"], measured(row["share"], row["std_error"] / estimates.reports))
         for row in found
     ]
     assert drawn(estimates, top=10) == shown
-    (rest,) = (each for each in estimates.rests if each.after == 10)
+    (rest,) = (each for each in estimates.remaining if each.after == 10)
     *first, other, left = drawn(estimates, top=10, rest=True)
     assert first == shown
-    assert other == (f"other detected ({rest.rows})", measured(rest.proportion, rest.std_error))
+    assert other == (f"other detected ({rest.rows})", measured(rest.share, rest.std_error))
     assert left[1] == measured(estimates.unallocated, estimates.unallocated_std_error)
 
 
@@ -175,7 +175,7 @@ def test_beliefs_in_a_notebook_are_rounded_up(privacy: PrivacyReport) -> None:
     assert rows[-1][0] == "any number"
 
 
-def test_changes_in_a_notebook_are_the_record(comparison: Panel) -> None:
+def test_changes_in_a_notebook_are_the_record(comparison: Comparison) -> None:
     """The largest first, as points with their intervals, in the chart and in the table."""
     rows = [row for row in sorted_rows(comparison) if row["changed"]]
     assert len(rows) >= 2

@@ -12,8 +12,8 @@ import pytest
 from pages import drawings, tables, tags
 
 from rappor import Estimates, Params, Population, decode, simulate_counts
-from rappor.decoding.report import InputFile, Origin
-from rappor.privacy import belief_bound
+from rappor.decoding.estimates_report import InputFile, Origin
+from rappor.privacy import posterior_bound
 from rappor.protocol.loss import epsilon_1, epsilon_inf
 from rappor.reporting.numbers import measured, p_value, percent, span
 from rappor.reporting.page import estimates_page
@@ -59,7 +59,7 @@ def test_every_number_of_the_table_is_the_record_s(estimates: Estimates, page: s
         error = row["std_error"] / estimates.reports
         assert cells == [
             row["candidate"],
-            measured(row["proportion"], error),
+            measured(row["share"], error),
             span(low, high, error),
             "yes" if row["detected"] else "no",
             f"{row['count']:,.0f}",
@@ -87,7 +87,7 @@ def test_the_answer_comes_first_and_the_rest_is_folded(estimates: Estimates, pag
     assert page.count('class="words"') == 6
     row = estimates.row(0)
     error = row["std_error"] / estimates.reports
-    largest = f"\u201c<bdi>{row['candidate']}</bdi>\u201d with {measured(row['proportion'], error)}"
+    largest = f"\u201c<bdi>{row['candidate']}</bdi>\u201d with {measured(row['share'], error)}"
     places = [
         page.index(part)
         for part in (answer(estimates), largest, "<svg ", 'id="candidates"', "<details ")
@@ -98,7 +98,7 @@ def test_the_answer_comes_first_and_the_rest_is_folded(estimates: Estimates, pag
 
 def test_what_was_asked_is_told_with_its_price(estimates: Estimates, page: str) -> None:
     """Metric, parameters, both losses and what 50 % becomes, as computed."""
-    (collected,) = estimates.collected
+    (collected,) = estimates.collections
     params = collected.params
     (found,) = [
         {row[0]: row[1] for row in rows}
@@ -112,7 +112,7 @@ def test_what_was_asked_is_told_with_its_price(estimates: Estimates, page: str) 
     ):
         assert found[name].startswith(f"{loss:.4f} nats; a belief of 50 % becomes at most ")
         told = float(found[name].split()[-2])
-        assert told / 100 >= belief_bound(loss, 0.5)[1] > told / 100 - 1e-3
+        assert told / 100 >= posterior_bound(loss, 0.5)[1] > told / 100 - 1e-3
 
 
 def test_diagnostics_are_the_record_s(estimates: Estimates, page: str) -> None:
@@ -189,13 +189,13 @@ def test_a_large_table_is_counted_beyond_a_thousand_rows(many: Estimates) -> Non
 def test_hostile_strings_are_text(estimates: Estimates) -> None:
     """As candidates, metric, file names and command: no element comes from them."""
     candidates = [*HOSTILE, *estimates.candidates[len(HOSTILE) :]]
-    (collected,) = estimates.collected
+    (collected,) = estimates.collections
     hostile = dataclasses.replace(
         estimates,
         candidates=tuple(candidates),
-        collected=(dataclasses.replace(collected, metric=HOSTILE[0]),),
+        collections=(dataclasses.replace(collected, metric=HOSTILE[0]),),
         diagnostics=estimates.diagnostics | {"groups": [list(HOSTILE)]},
-        assumed=HOSTILE[1],
+        assumptions=HOSTILE[1],
     )
     origin = Origin(
         command=" ".join(HOSTILE[:7]),
@@ -225,7 +225,7 @@ def test_the_distribution_stands_with_its_error() -> None:
     assert "Each bit is an answer" in page
     rows = {cells[0]: cells[-2:] for cells in rows_of(page)}
     for row in found.rows():
-        share, error = row["share"], row["share_std_error"]
+        share, error = row["posterior_share"], row["posterior_share_std_error"]
         assert rows[row["candidate"]] == [measured(share, error), measured(error, error)]
 
 
@@ -251,7 +251,7 @@ def test_origin_is_on_the_page(estimates: Estimates) -> None:
     page = estimates_page(estimates, origin)
     assert "<code>rappor decode w</code>" in page
     candidates = hashlib.sha256(lines).hexdigest()
-    for digest in ("ab" * 32, estimates.collected[0].sha256, candidates):
+    for digest in ("ab" * 32, estimates.collections[0].sha256, candidates):
         assert digest in page
     versions = {row[0]: row[1] for row in tables(page)["Versions"]}
     assert {"Python", "rappor", "numpy"} <= set(versions)

@@ -13,20 +13,20 @@ from pages import SVG, drawings, tables, tags
 
 from rappor import (
     Candidates,
-    Detection,
-    Panel,
+    Comparison,
+    ErrorControl,
     Params,
     Population,
-    by_segment,
-    compare,
+    compare_samples,
+    compare_segments,
     simulate_counts,
     trend,
 )
-from rappor.panels.overview import overview
+from rappor.comparison.overview import overview
 from rappor.reporting.changes import named
+from rappor.reporting.comparison_page import n_panels, panel_page
 from rappor.reporting.numbers import measured, moved, span, span_of_points
 from rappor.reporting.overview import overview_card
-from rappor.reporting.panel_page import n_panels, panel_page
 from rappor.reporting.plots import contrast_interval, sorted_rows
 from rappor.reporting.remarks import in_panel
 
@@ -36,16 +36,16 @@ FIRST = datetime.date(2026, 11, 2)
 SAME, OTHER = [2.0, 2.0, 2.0, 2.0], [1.0, 1.0, 1.0, 5.0]
 
 
-def compared() -> Panel:
+def compared() -> Comparison:
     """Three samples: the second differs from the first, the third does not."""
     samples = {
         name: simulate_counts(Population(NAMES, weights), PARAMS, n_reports=2e4, seed=number)
         for number, (name, weights) in enumerate((("May", SAME), ("<June>", OTHER), ("July", SAME)))
     }
-    return compare(samples, [*NAMES, "absent"])
+    return compare_samples(samples, [*NAMES, "absent"])
 
 
-def over_days() -> Panel:
+def over_days() -> Comparison:
     """Six days, of which the third has no reports; shares change on the last, parameters before."""
     other = dataclasses.replace(PARAMS, p=0.2)
     counts = {}
@@ -56,7 +56,7 @@ def over_days() -> Panel:
     return trend(released(counts, "m"), [*NAMES, "absent"], smooth=2)
 
 
-def in_segments() -> Panel:
+def in_segments() -> Comparison:
     """Two versions that differ."""
     counts = [
         simulate_counts(
@@ -67,17 +67,17 @@ def in_segments() -> Panel:
         )
         for version, weights in (("<1>", SAME), ("2", OTHER))
     ]
-    return by_segment(counts, [*NAMES, "absent"])
+    return compare_segments(counts, [*NAMES, "absent"])
 
 
 @pytest.fixture(scope="module", params=[compared, over_days, in_segments])
-def found(request: pytest.FixtureRequest) -> Panel:
-    panel: Panel = request.param()
+def found(request: pytest.FixtureRequest) -> Comparison:
+    panel: Comparison = request.param()
     return panel
 
 
 @pytest.fixture(scope="module")
-def days() -> Panel:
+def days() -> Comparison:
     return over_days()
 
 
@@ -86,7 +86,7 @@ def titles(root: ElementTree.Element) -> list[str]:
     return [str(each.findtext(f"{SVG}title")) for each in root.iter(f"{SVG}g")]
 
 
-def test_changes_are_drawn_as_in_the_record(found: Panel) -> None:
+def test_changes_are_drawn_as_in_the_record(found: Comparison) -> None:
     """Each significant change with its adjusted interval, and nothing else."""
     first, *shares = drawings(panel_page(found)).values()
     expected = [row for row in sorted_rows(found) if row["changed"]]
@@ -117,7 +117,7 @@ def test_the_nearest_are_drawn_where_nothing_changed() -> None:
         name: simulate_counts(Population(NAMES, SAME), PARAMS, n_reports=2e4, seed=seed)
         for seed, name in enumerate(("May", "June"))
     }
-    same = compare(samples, NAMES, detection=Detection(level=1e-6))
+    same = compare_samples(samples, NAMES, error_control=ErrorControl(alpha=1e-6))
     assert not same.n_changed
     (drawing,) = drawings(panel_page(same)).values()
     assert [dot.get("fill") for dot in drawing.iter(f"{SVG}circle")] == ["none"] * 4
@@ -146,7 +146,9 @@ def test_a_trend_without_changes_says_so() -> None:
         )
         for day in range(3)
     }
-    told = next(in_panel(trend(released(counts, "m"), NAMES, detection=Detection(level=1e-6))))
+    told = next(
+        in_panel(trend(released(counts, "m"), NAMES, error_control=ErrorControl(alpha=1e-6)))
+    )
     assert told.startswith(
         "No value changed significantly over the range (trend line through all days), at a false"
     )
@@ -162,13 +164,13 @@ def test_one_day_has_no_table_of_changes() -> None:
     assert any("Shares of the reports" in each for each in captions)
 
 
-def test_the_tables_are_the_record(found: Panel) -> None:
+def test_the_tables_are_the_record(found: Comparison) -> None:
     """Every row of the contrasts, changes first; every share of what is shown; every sample."""
     shown = tables(panel_page(found))
     changes, *others = shown.values()
     rows = sorted_rows(found)
-    assert len(changes) - 1 == len(rows) == 5 * len(found.main)
-    offset = len(found.main) > 1
+    assert len(changes) - 1 == len(rows) == 5 * len(found.primary)
+    offset = len(found.primary) > 1
     for cells, row in zip(changes[1:], rows, strict=True):
         assert cells[1 + offset : 4 + offset] == [
             row["direction"],
@@ -185,14 +187,14 @@ def test_the_tables_are_the_record(found: Panel) -> None:
     )
 
 
-def test_the_sentences_are_those_of_the_terminal(found: Panel) -> None:
+def test_the_sentences_are_those_of_the_terminal(found: Comparison) -> None:
     """What was tested and assumed, escaped."""
     page = panel_page(found)
     for sentence in in_panel(found):
         assert sentence.replace("<", "&lt;").replace(">", "&gt;") in page
 
 
-def test_the_page_needs_nothing_and_runs_nothing_of_a_string(found: Panel) -> None:
+def test_the_page_needs_nothing_and_runs_nothing_of_a_string(found: Comparison) -> None:
     """One style sheet, one script, no address; strings are text, their hidden letters named."""
     page = panel_page(found)
     names = [name for name, _ in tags(page)]
@@ -203,7 +205,7 @@ def test_the_page_needs_nothing_and_runs_nothing_of_a_string(found: Panel) -> No
     assert "[U+202E]gpj.exe" in page
 
 
-def test_every_mark_of_time_has_the_numbers_of_the_record(days: Panel) -> None:
+def test_every_mark_of_time_has_the_numbers_of_the_record(days: Comparison) -> None:
     """Dots and intervals of every period in every part, and a cross where there are none.
 
     The chart of a trend has the first of these parts, with the same marks.
@@ -228,7 +230,7 @@ def test_every_mark_of_time_has_the_numbers_of_the_record(days: Panel) -> None:
             assert mark == told
 
 
-def test_dots_lie_where_the_axis_says(days: Panel) -> None:
+def test_dots_lie_where_the_axis_says(days: Comparison) -> None:
     """Shares and heights are in one line; full dots are detected; uprights end at the intervals."""
     known = [number for number, sample in enumerate(days.samples) if sample.reports]
     _, *parts = drawings(panel_page(days)).values()
@@ -239,15 +241,15 @@ def test_dots_lie_where_the_axis_says(days: Panel) -> None:
             (circle,), (line,) = group.findall(f"{SVG}circle"), group.findall(f"{SVG}line")
             heights += [float(circle.attrib["cy"]), float(line.attrib["y1"])]
             heights.append(float(line.attrib["y2"]))
-            both = (days.levels.ci_low, days.levels.ci_high)
-            shares += [float(t[number, i]) for t in (days.levels.proportion, *both)]
-            assert (circle.attrib["fill"] != "none") == days.levels.detected[number, i]
+            both = (days.per_sample.ci_low, days.per_sample.ci_high)
+            shares += [float(t[number, i]) for t in (days.per_sample.share, *both)]
+            assert (circle.attrib["fill"] != "none") == days.per_sample.detected[number, i]
         slope, offset = np.polyfit(shares, heights, 1)
         assert slope < 0
         assert np.abs(np.array(shares) * slope + offset - heights).max() < 0.02
 
 
-def test_ticks_are_the_first_days_and_a_far_axis_is_told(days: Panel) -> None:
+def test_ticks_are_the_first_days_and_a_far_axis_is_told(days: Comparison) -> None:
     """Every period has a tick; an axis that does not begin at 0 says so, and no other does."""
     assert days.smoothed is not None
     _, *parts = drawings(panel_page(days)).values()
@@ -256,21 +258,21 @@ def test_ticks_are_the_first_days_and_a_far_axis_is_told(days: Panel) -> None:
         assert [word for word in words if word.startswith("Nov")] == ["Nov 2", "Nov 4", "Nov 6"]
         floor = [line for line in root.findall(f"{SVG}line") if line.get("y1") == "170"]
         assert len([line for line in floor if float(str(line.get("y2"))) > 170]) == 6
-        both = (days.levels, days.smoothed)
+        both = (days.per_sample, days.smoothed)
         ends = np.concatenate([(each.ci_low[:, i], each.ci_high[:, i]) for each in both])
         far = np.nanmin(ends) > 3 * (np.nanmax(ends) - np.nanmin(ends))
         assert ("The axis does not begin at 0." in words) is bool(far)
         assert ("0 %" in words) is not bool(far)
 
 
-def test_the_line_is_interrupted_where_there_is_no_estimate(days: Panel) -> None:
+def test_the_line_is_interrupted_where_there_is_no_estimate(days: Comparison) -> None:
     """Two periods together: none for the first, nor for the one without reports."""
     _, root, *_ = drawings(panel_page(days)).values()
     bands = [each for each in root.findall(f"{SVG}svg") if each.find(f"{SVG}polygon") is not None]
     assert len(bands) == 2  # between the last three periods; the second has no neighbour
 
 
-def test_gaps_smoothing_and_new_parameters_are_told(days: Panel) -> None:
+def test_gaps_smoothing_and_new_parameters_are_told(days: Comparison) -> None:
     """In the sentences, and in the table of periods."""
     told = " ".join(in_panel(days))
     assert "There are no reports for 2026-11-04." in told

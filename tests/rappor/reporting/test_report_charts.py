@@ -11,7 +11,7 @@ import pytest
 from pages import SVG, drawings, text_of
 
 from rappor import Estimates
-from rappor.decoding.report import CELLS, CHARTED, report
+from rappor.decoding.estimates_report import CELLS, CHARTED, report
 from rappor.reporting.charts import COLORS
 from rappor.reporting.numbers import digits_of, percent
 from rappor.reporting.page import estimates_page
@@ -59,21 +59,21 @@ def test_every_dot_and_interval_equals_its_row(
         assert bar is not None
         assert dot is not None
         low = across(bar.get("x"))
-        assert place(across(dot.get("cx"))) == pytest.approx(row["proportion"], abs=1e-4)
+        assert place(across(dot.get("cx"))) == pytest.approx(row["share"], abs=1e-4)
         assert place(low) == pytest.approx(row[f"ci_low{suffix}"], abs=1e-4)
         assert place(low + across(bar.get("width"))) == pytest.approx(
             row[f"ci_high{suffix}"], abs=1e-4
         )
         assert dot.get("fill") == (COLORS[0] if row["detected"] else "none")
         digits = digits_of(row["std_error"] / estimates.reports)
-        assert text_of(mark) == row["candidate"] + percent(row["proportion"], digits)
+        assert text_of(mark) == row["candidate"] + percent(row["share"], digits)
 
 
 def test_every_square_is_its_residual(
     estimates: Estimates, figures: dict[str, ElementTree.Element]
 ) -> None:
     """At most 64 x 64, full above the fit and hollow below, the most extreme of its block."""
-    (collected,) = estimates.collected
+    (collected,) = estimates.collections
     assert collected.residuals is not None
     (found,) = report(estimates).collected
     assert found.residuals is not None
@@ -95,7 +95,7 @@ def test_every_cohort_is_drawn_where_its_reports_are(
 ) -> None:
     """Least and most of the reports and of the true bits of each pair of cohorts."""
     (found,) = report(estimates).collected
-    (collected,) = estimates.collected
+    (collected,) = estimates.collections
     for name, values in ((REPORTS, collected.reports), (BITS, collected.true_bits.mean)):
         drawing = figures[name]
         labels = sorted(

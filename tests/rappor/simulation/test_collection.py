@@ -15,8 +15,8 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
+from rappor.base.errors import ParamsError
 from rappor.counts.counts import Counts
-from rappor.ground.errors import ParamsError
 from rappor.protocol.encodings import encoder
 from rappor.protocol.params import Params
 from rappor.simulation.collection import ReportBlock, simulate, simulate_counts, simulate_reports
@@ -77,8 +77,8 @@ def test_every_cell_has_its_binomial(collect: Simulate) -> None:
     n = 400_000
     counts = collect(n, 1)
     assert counts.n_reports == n
-    assert_binomial(counts.ones, n, cell_probabilities(), detect=0.01)
-    assert_binomial(counts.reports, n, np.full(PARAMS.m, 1 / PARAMS.m), detect=0.01)
+    assert_binomial(counts.bit_counts, n, cell_probabilities(), detect=0.01)
+    assert_binomial(counts.cohort_reports, n, np.full(PARAMS.m, 1 / PARAMS.m), detect=0.01)
 
 
 @pytest.mark.parametrize("collect", [by_counts, by_reports])
@@ -89,7 +89,7 @@ def test_every_cell_has_its_variance(collect: Simulate) -> None:
     than the margin that Bonferroni over the cells leaves.
     """
     n, runs, r = 2000, 500, cell_probabilities()
-    ones = np.array([collect(n, seed).ones for seed in range(runs)])
+    ones = np.array([collect(n, seed).bit_counts for seed in range(runs)])
     spread = (((ones - n * r) ** 2) / (n * r * (1 - r))).sum(axis=0)
     low, high = stats.chi2.interval(1 - FALSE_ALARM / spread.size, runs)
     assert ((low <= spread) & (spread <= high)).all()
@@ -113,8 +113,8 @@ def test_without_noise_counts_are_the_truth() -> None:
     for value in ("a", "ä", ""):
         counts = simulate_counts(Population([value], [1]), NOISELESS, n_reports=10_000, seed=2)
         for j in range(NOISELESS.m):
-            expected = true_bits(value, j, NOISELESS) * counts.reports[j]
-            assert counts.ones[j].tolist() == expected.tolist()
+            expected = true_bits(value, j, NOISELESS) * counts.cohort_reports[j]
+            assert counts.bit_counts[j].tolist() == expected.tolist()
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_without_noise_every_encoding_gives_the_truth(
     result = simulate(population, params, n_reports=1000, seed=1)
     table = np.frombuffer(b"".join(bits.values()), np.uint8).reshape(len(values), -1)
     unpacked = np.unpackbits(table, axis=1, count=k, bitorder="little").astype(int)
-    assert result.counts.ones.tolist() == [(result.devices @ unpacked).tolist()]
+    assert result.counts.bit_counts.tolist() == [(result.devices @ unpacked).tolist()]
     (block,) = simulate_reports(population, params, n_reports=1000, seed=1)
     assert np.array_equal(block.packed, table[block.values])
     assert set(block.cohorts.tolist()) == {0}
@@ -151,7 +151,7 @@ def test_values_are_normalised_as_on_a_device() -> None:
     mixed = Population(["Abc", "ABC"], [1, 1])
     plain = Population(["abc"], [1])
     counts = simulate_counts(mixed, params, n_reports=1000, seed=3)
-    assert np.count_nonzero(counts.ones) == 2
+    assert np.count_nonzero(counts.bit_counts) == 2
     reports = total(simulate_reports(mixed, params, n_reports=1000, seed=3), params)
     assert reports == total(simulate_reports(plain, params, n_reports=1000, seed=3), params)
 
@@ -192,7 +192,7 @@ def test_a_billion_devices_are_simulated() -> None:
     weights = POPULATION.weights[possible]
     assert_binomial(result.devices[possible], 10**9, weights, detect=0.001)
     assert result.counts.metric == "page"
-    assert_binomial(result.counts.ones, 10**9, cell_probabilities(), detect=0.001)
+    assert_binomial(result.counts.bit_counts, 10**9, cell_probabilities(), detect=0.001)
 
 
 def test_more_values_than_one_block_are_simulated() -> None:
@@ -200,7 +200,7 @@ def test_more_values_than_one_block_are_simulated() -> None:
     many = Population([f"v{i}" for i in range(10_000)], np.ones(10_000))
     result = simulate(many, NOISELESS, n_reports=50_000, seed=1)
     singles = Params(k=11, h=1, m=3, f=0.0, p=0.0, q=1.0, insecure=True)
-    assert simulate_counts(many, singles, n_reports=50_000, seed=1).ones.sum() == 50_000
+    assert simulate_counts(many, singles, n_reports=50_000, seed=1).bit_counts.sum() == 50_000
     assert result.counts.n_reports == result.devices.sum() == 50_000
 
 

@@ -10,7 +10,7 @@ import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from programs import run_python
 
-from rappor.ground.errors import ParamsError
+from rappor.base.errors import ParamsError
 from rappor.simulation.keystream import Keystream
 
 FALSE_ALARM = 1e-9
@@ -68,7 +68,7 @@ def test_a_seed_must_be_an_integer(seed: object) -> None:
 
 FORK = """
 import os
-from rappor.ground.errors import RapporError
+from rappor.base.errors import RapporError
 from rappor.simulation.keystream import Keystream
 
 stream = Keystream(5)

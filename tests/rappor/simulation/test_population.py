@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rappor.ground.errors import FileError, ParamsError
+from rappor.base.errors import FileError, ParamsError
 from rappor.simulation.population import Population, english_words
 
 

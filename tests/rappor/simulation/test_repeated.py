@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from rappor.ground.errors import ParamsError
+from rappor.base.errors import ParamsError
 from rappor.protocol.params import Params
 from rappor.simulation import Population, simulate_days, simulate_repeated
 
@@ -40,7 +40,7 @@ def test_repeated_reports_vary_as_derived() -> None:
     n_runs, n, each, share = 400, 500, 12, 0.2
     ones = np.array(
         [
-            simulate_repeated(YES, BOOLEAN, devices={each: n}, seed=seed).counts.ones[0, 0]
+            simulate_repeated(YES, BOOLEAN, devices={each: n}, seed=seed).counts.bit_counts[0, 0]
             for seed in range(n_runs)
         ]
     )
@@ -63,7 +63,7 @@ def test_the_counts_know_their_devices() -> None:
     """Reports, devices and the sum of squares are those that were asked for."""
     drawn = simulate_repeated(WORDS, BLOOM, devices={1: 500, 3: 200, 7: 10}, seed=1)
     assert drawn.counts.n_reports == 500 + 600 + 70
-    assert drawn.counts.squares == 500 + 9 * 200 + 49 * 10
+    assert drawn.counts.sum_squared_reports == 500 + 9 * 200 + 49 * 10
     assert drawn.devices.sum() == 710
 
 
@@ -82,7 +82,7 @@ def test_days_have_as_many_devices_each(churn: float) -> None:
     """Who leaves is replaced; a report a device and day."""
     days = simulate_days(WORDS, BLOOM, n_devices=1000, n_days=5, churn=churn, seed=3)
     assert [day.n_reports for day in days] == [1000] * 5
-    assert [day.squares for day in days] == [1000] * 5
+    assert [day.sum_squared_reports for day in days] == [1000] * 5
 
 
 @pytest.mark.parametrize("churn", [0.0, 0.02])
@@ -92,7 +92,7 @@ def test_once_every_device_reports_on_one_day(churn: float) -> None:
     days = simulate_days(
         WORDS, BLOOM, n_devices=n, n_days=n_days, churn=churn, once_in=n_days, seed=4
     )
-    assert [day.squares for day in days] == [day.n_reports for day in days]
+    assert [day.sum_squared_reports for day in days] == [day.n_reports for day in days]
     # Of devices that come on one day: those whose day is over, and those that stay until it.
     answering = [
         (first + sum((1 - churn) ** (day - first) for day in range(first, n_days))) / n_days
@@ -120,7 +120,7 @@ def test_days_of_the_same_devices_agree_as_derived(churn: float) -> None:
     days = np.array(
         [
             [
-                day.ones[0, 0]
+                day.bit_counts[0, 0]
                 for day in simulate_days(
                     YES, BOOLEAN, n_devices=n, n_days=3, churn=churn, seed=seed
                 )
@@ -144,9 +144,9 @@ def test_without_noise_days_of_the_same_devices_are_equal() -> None:
     """What a device holds does not change from day to day; with churn it does."""
     plain = Params(k=16, h=1, m=4, f=0.0, p=0.0, q=1.0, insecure=True)
     first, *others = simulate_days(WORDS, plain, n_devices=1e9, n_days=4, seed=1)
-    assert all(np.array_equal(first.ones, day.ones) for day in others)
+    assert all(np.array_equal(first.bit_counts, day.bit_counts) for day in others)
     first, second = simulate_days(WORDS, plain, n_devices=1e9, n_days=2, churn=0.5, seed=1)
-    assert not np.array_equal(first.ones, second.ones)
+    assert not np.array_equal(first.bit_counts, second.bit_counts)
 
 
 def test_impossible_numbers_are_refused() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from rappor.ground.errors import ParamsError
+from rappor.base.errors import ParamsError
 from rappor.protocol.encodings import encoder
 from rappor.protocol.params import Params
 from rappor.simulation.population import Population

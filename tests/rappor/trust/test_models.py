@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from rappor.ground.errors import ParamsError
+from rappor.base.errors import ParamsError
 from rappor.privacy.shuffling import shuffled_epsilon
 from rappor.protocol.loss import epsilon_inf, epsilon_n
 from rappor.trust.models import rappor_bit, trust_models

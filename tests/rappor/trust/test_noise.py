@@ -9,7 +9,7 @@ import opendp.prelude as dp
 import pytest
 from scipy import integrate, stats
 
-from rappor.ground.errors import ParamsError
+from rappor.base.errors import ParamsError
 from rappor.trust.noise import CountNoise, GaussianNoise, GeometricNoise, LaplaceNoise, LocalNoise
 
 FALSE_ALARM = 1e-9

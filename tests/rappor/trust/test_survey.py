@@ -12,7 +12,7 @@ import pytest
 from enumeration import coin_classes
 from scipy import stats
 
-from rappor.ground.errors import ParamsError
+from rappor.base.errors import ParamsError
 from rappor.protocol.params import ONE, threshold
 from rappor.trust.survey import MOST_EPSILON, CoinSurvey
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from rappor.ground.errors import ParamsError
+from rappor.base.errors import ParamsError
 from rappor.trust.models import trust_models
 from rappor.trust.noise import LocalNoise
 from rappor.trust.trials import run_trials, try_model

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from rappor_server.app.settings import Settings
 from rappor_server.cli.options import read_settings, setting_options
 
-from rappor.ground.errors import RapporError
+from rappor.base.errors import RapporError
 
 NAMES = [field.name for field in dataclasses.fields(Settings)]
 

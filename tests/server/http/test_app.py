@@ -214,11 +214,11 @@ def test_counts_as_json_csv_and_arrow(shared: tuple[Running, str], tmp_path: Pat
     arrow = "application/vnd.apache.arrow.stream"
     as_arrow = collector.get("/v1/metrics/page/counts", token, Accept=arrow)
     table = pa.ipc.open_stream(io.BytesIO(as_arrow.content)).read_all()
-    assert Counts.from_arrow(table).ones.tolist() == counts.ones.tolist()
+    assert Counts.from_arrow(table).bit_counts.tolist() == counts.bit_counts.tolist()
     (tmp_path / "counts.json").write_bytes(collector.get("/v1/metrics/page/counts", token).content)
     loaded = Counts.load(tmp_path / "counts.json")
     assert loaded.n_reports >= 50
-    assert loaded.ones.tolist() == counts.ones.tolist()
+    assert loaded.bit_counts.tolist() == counts.bit_counts.tolist()
 
 
 # Operations

@@ -22,7 +22,7 @@ from rappor_server.ingest.canonical import read_canonical, unpack
 from rappor_server.ingest.retry_keys import key_of_upload
 from rappor_server.ingest.validate import Submission, Suspicious, count_values, read_upload
 
-from rappor.ground.errors import ReportError
+from rappor.base.errors import ReportError
 from rappor.protocol.wire import Report, decode_base64url, parse_upload
 
 MAX_REPORTS: Final = 1000

@@ -22,7 +22,7 @@ from rappor_server.ingest.registry_check import (
 from registries import registry_of
 
 from rappor import Metric, Params, Registry
-from rappor.privacy.changing_params import price_change
+from rappor.privacy.parameter_changes import cost_of_change
 from rappor.protocol.parts import Part
 from rappor.protocol.segments import Dimension
 from rappor.registry.budget import scope_price
@@ -82,7 +82,7 @@ def test_a_change_is_named_and_priced(changed: dict[str, Any]) -> None:
     old = metric_of()
     new = dataclasses.replace(old, **changed)
     first, *_ = check_edit(registry_of(old), registry_of(new))
-    assert price_change(old, new, reports=10).summary in first.text
+    assert cost_of_change(old, new, reports=10).summary in first.text
     for key in changed.keys() - {"params", "parts"}:
         assert f"{key} changes from {getattr(old, key)} to {changed[key]}" in first.text
 

@@ -11,7 +11,7 @@ from rappor_server.ingest.accepted_params import AcceptedParams
 from rappor_server.ingest.stops import Stops
 
 from rappor import Registry
-from rappor.ground.errors import FileError
+from rappor.base.errors import FileError
 
 LAST = TODAY + datetime.timedelta(days=30)
 AFTER = LAST + datetime.timedelta(days=1)

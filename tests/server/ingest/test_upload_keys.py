@@ -8,7 +8,7 @@ import pytest
 from collectors import TODAY
 from rappor_server.ingest.upload_keys import UploadKeys
 
-from rappor.ground.errors import FileError
+from rappor.base.errors import FileError
 
 TOMORROW = TODAY + datetime.timedelta(days=1)
 

@@ -17,8 +17,8 @@ from registries import registry_of
 from scipy import stats
 
 from rappor import Params
+from rappor.base.errors import ReportError
 from rappor.counts.popcounts import FALSE_ALARM, popcount_range
-from rappor.ground.errors import ReportError
 from rappor.protocol.parts import Part
 from rappor.protocol.wire import Report
 

@@ -76,7 +76,7 @@ def test_a_backlog_is_closed_in_pieces(engine: Engine) -> None:
     sums = [[(i + j) for i in range(N_DAYS) for j in range(c, 6, 2)] for c in range(2)]
     for cohort, values in enumerate(sums):
         expected = [sum(value >> bit & 1 for value in values) for bit in range(16)]
-        assert counts.ones[cohort].tolist() == expected
+        assert counts.bit_counts[cohort].tolist() == expected
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
@@ -355,5 +355,6 @@ def answers_of(
     closing.close_days(engine, AT_ONCE, day(2 * N_DAYS + later))
     shown = releases.release(engine, AT_ONCE, day(i), day(i))
     return [
-        (day(i), each.n_reports, tuple(each.ones.ravel().tolist())) for each in shown.collections
+        (day(i), each.n_reports, tuple(each.bit_counts.ravel().tolist()))
+        for each in shown.collections
     ]

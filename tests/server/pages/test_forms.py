@@ -12,7 +12,7 @@ from rappor_server.base.request_limits import BodyBudget
 from rappor_server.pages.forms import Form, check_origin, read_form
 from starlette.requests import Request
 
-from rappor.ground.errors import ParamsError
+from rappor.base.errors import ParamsError
 
 BROWSERS = (
     b'--B\r\nContent-Disposition: form-data; name="name"\r\n\r\nmy \xc3\xa9\r\n'

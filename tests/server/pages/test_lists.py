@@ -25,7 +25,7 @@ from dashboards import NAMES, Visitor, form_token
 from rappor_server.queries import candidate_lists
 from rappor_server.queries.candidate_lists import CandidateLists
 
-from rappor.ground.errors import ParamsError
+from rappor.base.errors import ParamsError
 
 PAGE = "/pages/metrics/home_page"
 ASK = f"{PAGE}/ask"

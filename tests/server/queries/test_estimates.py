@@ -16,7 +16,7 @@ from rappor_server.queries.estimates import EstimateBody, EstimatesQuery
 from rappor_server.queries.query import QueryResult, Subject, key_of
 from sqlalchemy import Engine
 
-from rappor.decoding.detection import Detection
+from rappor.estimator.error_control import ErrorControl
 
 pytestmark = pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 
@@ -27,7 +27,7 @@ def query_of(listed: Path, metric: str = "page") -> EstimatesQuery:
         subject=Subject(
             metric=ACCEPTED.registry[metric],
             source=CandidatesFile(metric=metric, name=listed.name, path=listed),
-            detection=Detection(),
+            detection=ErrorControl(),
         ),
         body=b'{"all": true}',
         beside=None,

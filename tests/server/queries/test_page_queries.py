@@ -21,8 +21,8 @@ from rappor_server.queries.query import QueryResult, Range, Subject, digest_prog
 from sqlalchemy import Engine
 
 from rappor import Counts, Params
-from rappor.decoding.detection import Detection
-from rappor.ground.errors import ParamsError
+from rappor.base.errors import ParamsError
+from rappor.estimator.error_control import ErrorControl
 
 DAY = datetime.date(2026, 11, 20)
 PARAMS = Params(k=8, h=1, m=1, f=0.0, p=0.25, q=0.75)
@@ -35,7 +35,7 @@ OWN = StatedCandidates(strings=("a", "b"))
 
 def subject_of(**fields: Any) -> Subject:
     """Return a subject with two candidates."""
-    subject: dict[str, Any] = {"metric": METRIC, "source": OWN, "detection": Detection()}
+    subject: dict[str, Any] = {"metric": METRIC, "source": OWN, "detection": ErrorControl()}
     return Subject(**(subject | fields))
 
 
@@ -69,7 +69,7 @@ def test_a_key_has_everything_on_which_a_result_depends(engine: Engine, tmp_path
     assert is_new(source=uploaded(tmp_path / "one", "a\nc"))
     assert is_new()
     assert not is_new()
-    assert is_new(detection=Detection(level=0.01))
+    assert is_new(detection=ErrorControl(alpha=0.01))
     put(engine, COUNTS, DAY - datetime.timedelta(days=1))
     assert is_new()
     assert not is_new()

@@ -18,7 +18,7 @@ from rappor_server.queries.result_files import ResultFiles
 from rappor_server.queries.results import NIGHT, Results
 from rappor_server.queries.worker import Pool, Task
 
-from rappor.ground.errors import ParamsError
+from rappor.base.errors import ParamsError
 
 RESULT = QueryResult(page=b"<p>", files={"a.csv": b"a"})
 pytestmark = pytest.mark.anyio

@@ -13,7 +13,7 @@ from rappor_server.releases.releases import release
 from sqlalchemy import Engine
 
 from rappor import Counts, Registry
-from rappor.ground.errors import FileError, RapporError
+from rappor.base.errors import FileError, RapporError
 
 METRICS = Registry.loads(REGISTRY.replace('interval = "day"', 'interval = "none"'))
 

@@ -41,9 +41,9 @@ from registries import registry_of
 from sqlalchemy import Engine, event
 
 from rappor import Counts, Metric, Registry, decode
+from rappor.base.errors import ParamsError
 from rappor.counts.released import Released
-from rappor.decoding.detection import Detection
-from rappor.ground.errors import ParamsError
+from rappor.estimator.error_control import ErrorControl
 from rappor.protocol.segments import Dimension
 
 DAILY = Registry.loads(REGISTRY)["small"]
@@ -78,7 +78,7 @@ def read(
 def by_cohort(release: releases.Release) -> list[int]:
     """Return the released reports of each cohort."""
     (counts,) = release.collections
-    return [int(n) for n in counts.reports]
+    return [int(n) for n in counts.cohort_reports]
 
 
 def test_days_of_a_cohort_wait_until_their_block_holds_enough(engine: Engine) -> None:
@@ -180,7 +180,8 @@ def test_overview_counts_what_a_release_shows(engine: Engine) -> None:
         seen = releases.overview(engine, metric)
         assert (seen.days, seen.withheld) == (shown.days, shown.withheld)
         assert [(each.fingerprint, each.reports.tolist()) for each in seen.cohorts] == [
-            (counts.params.fingerprint, counts.reports.tolist()) for counts in shown.collections
+            (counts.params.fingerprint, counts.cohort_reports.tolist())
+            for counts in shown.collections
         ]
     send(engine, 0, on=2)
     none = dataclasses.replace(SMALL, min_reports=1000)
@@ -197,7 +198,7 @@ def all_answers(engine: Engine, until: int) -> list[Counts]:
 
 def as_vector(counts: Counts) -> NDArray[np.int64]:
     """Return reports and ones of all cohorts in one row."""
-    return np.concatenate([counts.reports, counts.ones.ravel()])
+    return np.concatenate([counts.cohort_reports, counts.bit_counts.ravel()])
 
 
 def spanned(answers: list[Counts], wanted: NDArray[np.int64]) -> bool:
@@ -251,7 +252,7 @@ def test_forged_reports_around_a_victim_do_not_isolate_it(engine: Engine) -> Non
 
 def strip(counts: Counts, n_forged: int) -> tuple[int, list[int]]:
     """Subtract forged reports of all ones from cohort 0."""
-    return int(counts.reports[0]) - n_forged, (counts.ones[0] - n_forged).tolist()
+    return int(counts.cohort_reports[0]) - n_forged, (counts.bit_counts[0] - n_forged).tolist()
 
 
 def test_impossible_counts_in_the_database_are_a_store_error(engine: Engine) -> None:
@@ -270,11 +271,11 @@ def test_counts_know_how_often_a_device_may_have_reported(engine: Engine) -> Non
     send(engine, 0, 0, 0, 1, 1, 1, 1)
     send(engine, 0, 0, 1, on=1)
     (one,) = read(engine, 0, 0, metric=DAILY).collections
-    assert one.squares == 7
+    assert one.sum_squared_reports == 7
     (both,) = read(engine, 0, 1, metric=DAILY).collections
     # The two of the second day may be among the three of the first. The lone report waits.
-    assert (both.n_reports, both.squares) == (9, 3 + 2 + 2 * 2 + 4)
-    assert read(engine, metric=SMALL).collections[0].squares is None
+    assert (both.n_reports, both.sum_squared_reports) == (9, 3 + 2 + 2 * 2 + 4)
+    assert read(engine, metric=SMALL).collections[0].sum_squared_reports is None
 
 
 def test_a_block_of_several_days_counts_as_many_reports_of_a_device(engine: Engine) -> None:
@@ -282,7 +283,7 @@ def test_a_block_of_several_days_counts_as_many_reports_of_a_device(engine: Engi
     send(engine, 0, *[1] * 5)
     send(engine, 0, 0, 0, on=1)
     (counts,) = read(engine, metric=DAILY).collections
-    assert counts.squares == 4 * 2 + 5
+    assert counts.sum_squared_reports == 4 * 2 + 5
 
 
 def test_reports_that_no_block_may_show_are_counted(engine: Engine) -> None:
@@ -332,8 +333,8 @@ def test_a_range_by_day_is_the_same_reports(engine: Engine) -> None:
     (whole,) = found.collections
     assert [counts.sha256 for counts in by_day.collections] == [whole.sha256]
     assert [counts.n_reports for counts in by_day.parts] == [6, 6, 10]
-    assert sum((counts.ones for counts in by_day.parts), 0 * whole.ones).tolist() == (
-        whole.ones.tolist()
+    assert sum((counts.bit_counts for counts in by_day.parts), 0 * whole.bit_counts).tolist() == (
+        whole.bit_counts.tolist()
     )
 
 
@@ -347,7 +348,7 @@ def test_estimates_of_a_range_are_those_of_its_days(engine: Engine) -> None:
     together = decode(releases.release(engine, DAILY, *ALL_DAYS).collections, ["a", "b"])
     body = b'{"candidates": ["a", "b"], "all": true}'
     query = EstimatesQuery(
-        subject=Subject(metric=DAILY, source=None, detection=Detection()),
+        subject=Subject(metric=DAILY, source=None, detection=ErrorControl()),
         body=body,
         beside=None,
         media_type=JSON,
@@ -355,7 +356,7 @@ def test_estimates_of_a_range_are_those_of_its_days(engine: Engine) -> None:
     )
     result = msgspec.msgpack.decode(query.run(engine, lambda _: None), type=QueryResult)
     answer = json.loads(result.files[JSON])
-    assert answer["assumed"] == apart.assumed != together.assumed
+    assert answer["assumed"] == apart.assumptions != together.assumptions
     assert answer["estimates"] == apart.to_dict()["estimates"]
 
 
@@ -373,9 +374,9 @@ def test_errors_count_what_devices_reported_under_the_rule_of_each_day(
         send(engine, *[0] * number, on=on)
     (counts,) = read(engine, 0, 4, metric=weekly).collections
     # of one device at most one report on each of days 0 and 1, and one in the week of days 2 and 4
-    assert counts.squares == 100 + 50 + 50 + 2 * (50 + 50 + 50)
+    assert counts.sum_squared_reports == 100 + 50 + 50 + 2 * (50 + 50 + 50)
     note_rules(engine, [event], day(4))
-    assert read(engine, 0, 4, metric=weekly).collections[0].squares is None
+    assert read(engine, 0, 4, metric=weekly).collections[0].sum_squared_reports is None
 
 
 def test_weeks_begin_on_monday_and_end_with_the_range(engine: Engine) -> None:
@@ -416,7 +417,10 @@ def test_stretches_are_one_document(engine: Engine, tmp_path: Path) -> None:
     send(engine, *[1] * 6, on=1)
     path = tmp_path / "counts.json"
     path.write_bytes(write_releases("small", read_by(engine, "day", 0, 5), day(0), day(5)))
-    assert [list(each.reports) for each in Counts.load_all(path)] == [[6, 0, 0, 0], [0, 6, 0, 0]]
+    assert [list(each.cohort_reports) for each in Counts.load_all(path)] == [
+        [6, 0, 0, 0],
+        [0, 6, 0, 0],
+    ]
     found = Released.load(path)
     assert [(each.first, each.n_reports) for each in found.periods] == [(day(0), 6), (day(1), 6)]
     assert (found.first, found.last, found.withheld) == (day(0), day(5), ())
@@ -447,10 +451,10 @@ def test_segments_are_one_sum_unless_they_are_asked_for(engine: Engine) -> None:
         (("version", "1"),): 6,
         (("version", "2"),): 6,
     }
-    assert together.reports.tolist() == [4, 4, 2, 2]
-    ones = np.sum([each.ones for each in apart.collections], axis=0)
-    assert np.array_equal(ones, together.ones)
-    assert together.squares == 4 * 2 + 4 * 2 + 2 + 2
+    assert together.cohort_reports.tolist() == [4, 4, 2, 2]
+    ones = np.sum([each.bit_counts for each in apart.collections], axis=0)
+    assert np.array_equal(ones, together.bit_counts)
+    assert together.sum_squared_reports == 4 * 2 + 4 * 2 + 2 + 2
     by_day = releases.releases_by(
         engine, releases.BlockQuery(SPLIT, day(0), day(1)), "day", segments=True
     )

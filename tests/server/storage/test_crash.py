@@ -246,10 +246,10 @@ def test_killed_receivers_and_folders_lose_nothing_and_double_nothing(
     with opened(database) as engine:
         fold_now(engine)
         (counts,) = released(engine).collections
-    assert counts.reports.tolist() == [len(range(j, n_uploads, 4)) for j in range(4)]
+    assert counts.cohort_reports.tolist() == [len(range(j, n_uploads, 4)) for j in range(4)]
     for j in range(4):
         own = range(j, n_uploads, 4)
-        assert counts.ones[j].tolist() == [sum(n >> i & 1 for n in own) for i in range(16)]
+        assert counts.bit_counts[j].tolist() == [sum(n >> i & 1 for n in own) for i in range(16)]
 
 
 @contextlib.contextmanager

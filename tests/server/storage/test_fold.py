@@ -152,9 +152,9 @@ def test_folders_and_receivers_at_once_lose_and_double_nothing(
         each.join()
     fold_now(engine)
     (counts,) = released(engine).collections
-    assert counts.reports.tolist() == [30] * 4
+    assert counts.cohort_reports.tolist() == [30] * 4
     expected = [sum(i >> bit & 1 for i in range(120)) for bit in range(16)]
-    assert counts.ones.sum(axis=0).tolist() == expected
+    assert counts.bit_counts.sum(axis=0).tolist() == expected
 
 
 @pytest.mark.parametrize("days", [400, 1, -16])

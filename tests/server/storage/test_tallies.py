@@ -31,10 +31,10 @@ def test_rows_are_those_of_counts(params: Params, drawn: list[tuple[int, int]]) 
     cohorts = np.array([report.cohort for report in reports], np.uint32)
     tallies = sum_by_cohort(params.k, cohorts, packed.reshape(len(reports), params.n_bytes))
     counts = Counts.from_reports(reports, params, "page")
-    assert sorted(tallies) == np.flatnonzero(counts.reports).tolist()
+    assert sorted(tallies) == np.flatnonzero(counts.cohort_reports).tolist()
     for cohort, tally in tallies.items():
-        assert tally.reports == counts.reports[cohort]
-        assert tally.ones.tolist() == counts.ones[cohort].tolist()
+        assert tally.reports == counts.cohort_reports[cohort]
+        assert tally.ones.tolist() == counts.bit_counts[cohort].tolist()
 
 
 def test_tally_survives_the_database() -> None:

@@ -1,0 +1,108 @@
+"""The design matrix: which rows each candidate sets. It is never held whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from rappor.base.progress import Progress
+from rappor.candidates.candidates import Candidates
+from rappor.counts.arrays import Floats, Integers
+from rappor.estimator.screening import Screening, Task
+from rappor.protocol.params import Params
+
+BLOCK: Final = 1 << 22
+"""Cells hashed at a time: 16 MB, so that a million candidates need no more memory than ten
+thousand."""
+
+_GATHERED: Final = 1 << 15
+"""Cells looked up at a time: 512 KB of values, which stay in a core's second cache."""
+
+
+class Design:
+    """The (n, c) matrix of zeros and ones over c candidates, read in blocks of columns."""
+
+    def __init__(self, candidates: Candidates, collections: Sequence[Params]) -> None:
+        self._candidates = candidates
+        self._params = tuple(collections)
+        sizes = [params.m * params.k for params in self._params]
+        self._starts = np.concatenate([[0], np.cumsum(sizes)])
+        self.n_rows = int(self._starts[-1])
+        self.n_candidates = len(candidates)
+        self.n_terms = sum(params.m * params.h for params in self._params)
+        self._block = max(BLOCK // self.n_terms, 1)
+        self._whole: NDArray[np.int32] | None = None
+
+    def blocks(self) -> Iterator[tuple[int, NDArray[np.int32]]]:
+        """Yield the first index and the cells of every block of candidates.
+
+        Cells are the rows that each candidate sets, (b, sum of m h) int32, -1 for none. Where
+        one block holds all candidates its cells are kept for the next call.
+        """
+        if self._whole is not None:
+            yield 0, self._whole
+            return
+        for start in range(0, self.n_candidates, self._block):
+            cells = self._cells(self._candidates, start, start + self._block)
+            if len(cells) == self.n_candidates:
+                self._whole = cells
+            yield start, cells
+
+    def screen(
+        self,
+        task: Task,
+        always: Integers,  # noqa: ARG002  (all are held)
+        progress: Progress,
+    ) -> Screening:
+        """Estimate every candidate."""
+        score, own = np.empty(self.n_candidates), np.empty(self.n_candidates)
+        for start, cells in self.blocks():
+            block = slice(start, start + len(cells))
+            score[block], own[block] = sum_row_pairs(cells, task.scores, task.weights)
+            progress("screening candidates", start + len(cells), self.n_candidates)
+        estimate, std_error = task.judge(score, own)
+        return Screening(index=np.arange(self.n_candidates), estimate=estimate, std_error=std_error)
+
+    def columns(self, chosen: Integers) -> sparse.csc_array:
+        """Return the columns of the chosen candidates as a sparse (n, len(chosen)) matrix."""
+        if self._whole is not None:
+            cells = self._whole[chosen]
+        else:
+            cells = self._cells(self._candidates.subset(chosen.tolist()), 0, len(chosen))
+        set_here = cells >= 0
+        ends = np.concatenate([[0], np.cumsum(set_here.sum(axis=1))])
+        rows = cells[set_here]
+        return sparse.csc_array((np.ones(len(rows)), rows, ends), shape=(self.n_rows, len(chosen)))
+
+    def _cells(self, candidates: Candidates, start: int, stop: int) -> NDArray[np.int32]:
+        stop = min(stop, len(candidates))
+        parts = []
+        for params, first in zip(self._params, self._starts, strict=False):
+            cells = candidates.cells(params, start, stop)
+            parts.append(cells if first == 0 else np.where(cells < 0, cells, cells + first))
+        return parts[0] if len(parts) == 1 else np.hstack(parts).astype(np.int32)
+
+
+def sum_rows(cells: NDArray[np.int32], values: NDArray[Any]) -> NDArray[Any]:
+    """Add up a value of each row, (n,), over the rows that each candidate sets, (b,)."""
+    padded = np.append(values, values.dtype.type(0))  # its end is where -1 points
+    sums = np.empty(len(cells), dtype=values.dtype)
+    step = max(_GATHERED // cells.shape[1], 1)
+    for start in range(0, len(cells), step):
+        sums[start : start + step] = padded[cells[start : start + step]].sum(axis=1)
+    return sums
+
+
+def sum_row_pairs(cells: NDArray[np.int32], first: Floats, second: Floats) -> tuple[Floats, Floats]:
+    """Add up two values of each row, (n,) each, over the rows that each candidate sets.
+
+    Looking the rows up is what takes the time, so both values travel together, as the real
+    and the imaginary part of one number: two thirds of the time of two sums, a ninth of that
+    of an (n, 2) table, whose rows numpy adds one by one.
+    """
+    sums = sum_rows(cells, first + 1j * second)
+    return sums.real, sums.imag

@@ -1,0 +1,180 @@
+"""Contrasts of answers: exact intervals of each share, joined."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from rappor import Counts, Params, Population, compare_samples, simulate_counts
+from rappor.comparison.category_changes import Joined, answer_changes
+from rappor.estimator.debias import debias
+from rappor.estimator.device_assumptions import Merged, merge
+from rappor.estimator.error_control import ErrorControl
+from rappor.simulation import simulate_days
+
+BOOLEAN = Params(k=1, encoding="boolean", f=0.5, p=0.1, q=0.9)
+COLOURS = Params(k=3, encoding="onehot", categories=("red", "green", "blue"), f=0.5, p=0.1, q=0.9)
+DIFFERENCE = np.array([-1.0, 1.0])
+LEVEL = 0.05
+
+
+def sample_of(*collections: Counts) -> Merged:
+    return merge(collections)
+
+
+def answers(shares: list[float], seed: int, n: float = 1e4) -> Counts:
+    population = Population(list(COLOURS.categories), shares)
+    return simulate_counts(population, COLOURS, n_reports=n, seed=seed)
+
+
+def test_answers_are_compared_in_their_order() -> None:
+    """One-hot answers: no candidates, no rows; the change of 10 points is found.
+
+    Every category has a row; a page says how many of them are in use.
+    """
+    found = compare_samples({"a": answers([5, 5, 0], 0, 5e4), "b": answers([4, 6, 0], 1, 5e4)})
+    (each,) = found.contrasts
+    assert found.candidates == COLOURS.categories
+    assert each.direction.tolist() == ["fall", "rise", ""]
+    assert (each.how, each.rows_p_value) == ("answers", None)
+    assert found.detected_overall.tolist() == [True, True, False]
+
+
+def test_test_and_interval_of_an_answer_agree() -> None:
+    """A p-value is below an error rate where the interval of that rate leaves out 0."""
+    for a, b in ((3, 2), (9, 12), (14, 2)):
+        samples = [sample_of(Counts(BOOLEAN, [[ones]], [20])) for ones in (a, b)]
+        changes = answer_changes(samples, DIFFERENCE, 0.0, complete=False)
+        p = float(changes.p_value[0])
+        for error, outside in ((min(p * 1.01, 1), True), (p * 0.99, False)):
+            low, high = changes.interval(error)
+            assert bool((low[0] > 0) | (high[0] < 0)) is (outside and p < 1)
+
+
+@pytest.mark.parametrize("shares", [(0.1, 0.1), (0.5, 0.5), (0.05, 0.4)])
+@pytest.mark.parametrize(("sizes", "weights"), [((20, 25), (-1, 1)), ((8, 9, 8), (-1, 0.5, 0.5))])
+def test_intervals_of_few_answers_hold_exactly(
+    shares: tuple[float, float], sizes: tuple[int, ...], weights: tuple[float, ...]
+) -> None:
+    """All ways in which few devices can answer, each as a flag of its own, weighted."""
+    ways = list(itertools.product(*(range(size + 1) for size in sizes)))
+    flags = Params(
+        k=len(ways),
+        encoding="flags",
+        categories=tuple(map(str, range(len(ways)))),
+        f=0.25,
+        p=0.25,
+        q=0.75,
+    )
+    samples = [
+        sample_of(Counts(flags, [[way[i] for way in ways]], [size])) for i, size in enumerate(sizes)
+    ]
+    true = np.array([shares[0], *[shares[1]] * (len(sizes) - 1)])
+    low, high = Joined(samples, np.array(weights), 0.0, complete=False).interval(LEVEL)
+    mean = flags.p_star + (flags.q_star - flags.p_star) * true
+    mass = np.array(
+        [
+            np.prod([stats.binom.pmf(*each) for each in zip(way, sizes, mean, strict=True)])
+            for way in ways
+        ]
+    )
+    difference = float(np.dot(weights, true))
+    assert mass @ ((low <= difference + 1e-12) & (difference - 1e-12 <= high)) >= 0.95
+
+
+def test_correlated_answers_are_joined_as_their_errors_are() -> None:
+    """Newcombe's interval at the correlation of the devices' part; mirrored, it is the same.
+
+    An end is as far from the estimate as the noise of devices that made a change of that size.
+    """
+    samples = [sample_of(answers([5, 3, 2], 4, 300)), sample_of(answers([3, 5, 2], 5, 100))]
+    there, back = (
+        Joined(each, DIFFERENCE, 0.8, complete=False) for each in (samples, samples[::-1])
+    )
+    a, b = there.answers
+    devices = [
+        debias(each.counts, each.repetitions).devices_noise(mine.estimate)
+        for each, mine in zip(samples, (a, b), strict=True)
+    ]
+    r = 0.8 * np.sqrt(devices[0] * devices[1]) / (a.std_error * b.std_error)
+    assert r.min() > 0.1
+    variance = a.std_error**2 + b.std_error**2 - 2 * r * a.std_error * b.std_error
+    others = there.std_error**2 - variance - there.changed.at(there.estimate)
+    assert (others > -1e-12).all()
+    low, high = there.interval(LEVEL)
+    for end, mirrored in zip((low, high), reversed(back.interval(LEVEL)), strict=True):
+        assert end == pytest.approx(-mirrored)
+    (_, high_a), (low_b, _) = (each.proportions.interval(LEVEL) for each in (a, b))
+    down, up = b.estimate - low_b, high_a - a.estimate
+    squares = down**2 - 2 * r * down * up + up**2
+    squares += stats.norm.isf(LEVEL / 2) ** 2 * (others + there.changed.at(low))
+    assert low == pytest.approx(there.estimate - np.sqrt(squares))
+
+
+def test_an_overlap_that_is_given_makes_intervals_shorter() -> None:
+    """The same devices on two days; unknown, it is 0 for a difference, which is the most."""
+    population = Population(["yes", "no"], [3, 7])
+    first, second = simulate_days(population, BOOLEAN, n_devices=1e4, n_days=2, seed=1)
+    unknown, none, same = (
+        compare_samples({"a": first, "b": second}, device_correlation=each)
+        for each in (None, 0.0, 1.0)
+    )
+    errors = [float(each.contrasts[0].std_error[0]) for each in (unknown, none, same)]
+    assert errors[0] == pytest.approx(errors[1])
+    assert errors[2] < 0.9 * errors[1]
+
+
+def test_intervals_of_changes_are_widened_for_their_choice() -> None:
+    """R of n differences are significant: theirs miss with R / n of the probability."""
+    counts = [answers([5, 3, 2], 1), answers([5, 3, 2], 2), answers([3, 5, 2], 3)]
+    found = compare_samples(
+        dict(zip("abc", counts, strict=True)),
+        device_correlation=0.0,
+        error_control=ErrorControl(confidence=0.9),
+    )
+    assert 2 <= found.n_changed < 6
+    for each, other in zip(found.contrasts, counts[1:], strict=True):
+        joined = Joined([sample_of(counts[0]), sample_of(other)], DIFFERENCE, 0.0, complete=False)
+        low, high = joined.interval(0.1)
+        assert (each.ci_low.tolist(), each.ci_high.tolist()) == (low.tolist(), high.tolist())
+        low, high = joined.interval(0.1 * found.n_changed / 6)
+        assert each.ci_low_adjusted == pytest.approx(
+            np.where(each.changed, low, np.nan), nan_ok=True
+        )
+        assert each.ci_high_adjusted == pytest.approx(
+            np.where(each.changed, high, np.nan), nan_ok=True
+        )
+        assert each.unchanged_p_value == min(3 * float(each.p_value.min()), 1.0)
+
+
+@pytest.mark.parametrize("overlap", [0.0, 1.0])
+def test_changes_of_a_complete_metric_sum_to_zero(overlap: float) -> None:
+    """Errors are those of the simulation: 400 pairs of days, of other devices or the same ones."""
+    population = Population(list(COLOURS.categories), [5, 3, 2])
+    errors, said = [], []
+    for seed in range(400):
+        if overlap:
+            days = simulate_days(population, COLOURS, n_devices=1e3, n_days=2, seed=seed)
+        else:
+            days = [answers([5, 3, 2], 1_000 + 2 * seed + i, 1e3) for i in range(2)]
+        joined = Joined([sample_of(day) for day in days], DIFFERENCE, overlap, complete=True)
+        errors.append(joined.estimate)
+        said.append(joined.std_error)
+    assert np.allclose(np.sum(errors, axis=1), 0)
+    spread = np.sqrt(np.mean(np.square(errors), axis=0)) / np.mean(said, axis=0)
+    # 400 squares: their mean is 7 % of itself wide, its root half of that; six of these.
+    assert spread == pytest.approx(1, abs=6 * 0.5 * np.sqrt(2 / 400))
+
+
+def test_a_complete_metric_is_compared_by_shares_that_sum_to_one() -> None:
+    """Shares of each sample sum to one, the change is theirs and surer than without."""
+    days = {"a": answers([5, 3, 2], 0), "b": answers([4, 4, 2], 1)}
+    alone, found = compare_samples(days), compare_samples(days, complete=True)
+    assert found.per_sample.share.sum(axis=1) == pytest.approx(1)
+    (open_one,), (each,) = alone.contrasts, found.contrasts
+    assert each.estimate == pytest.approx(found.per_sample.share[1] - found.per_sample.share[0])
+    assert np.all(each.std_error < open_one.std_error)
+    assert np.all(each.ci_high - each.ci_low < open_one.ci_high - open_one.ci_low)

@@ -1,0 +1,114 @@
+"""Shares in segments: each alone, each against the rest, and dimensions added up."""
+
+from __future__ import annotations
+
+import pytest
+
+from rappor import (
+    Comparison,
+    Counts,
+    Params,
+    Population,
+    compare_samples,
+    compare_segments,
+    decode,
+    simulate_counts,
+)
+from rappor.base.errors import DecodeError
+
+PARAMS = Params(k=32, h=1, m=16, f=0.25, p=0.2, q=0.8)
+NAMES = ["cat", "dog", "emu"]
+ABSENT = [f"x{i}" for i in range(20)]
+
+
+def counts_of(weights: list[float], n: float, seed: int, **segment: str) -> Counts:
+    params = PARAMS.in_segment(tuple(sorted(segment.items())))
+    population = Population(NAMES, weights)
+    return simulate_counts(population, params, n_reports=n, seed=seed, metric="pet")
+
+
+SMALL = counts_of([1, 1, 2], 2e4, 1, version="2", country="de")
+LARGE = counts_of([2, 1, 1], 6e4, 2, version="1", country="de")
+OTHER = counts_of([2, 1, 1], 3e4, 3, version="1", country="other")
+
+
+@pytest.fixture(scope="module")
+def found() -> Comparison:
+    return compare_segments([SMALL, LARGE, OTHER], NAMES + ABSENT)
+
+
+def test_each_segment_is_a_decode_of_its_own_the_largest_first(found: Comparison) -> None:
+    """The estimates of its counts alone, whose reports and values are named."""
+    assert [each.name for each in found.samples] == [
+        "country=de, version=1",
+        "country=other, version=1",
+        "country=de, version=2",
+    ]
+    assert found.samples[2].segment == {"country": "de", "version": "2"}
+    assert [each.reports for each in found.samples] == [60_000, 30_000, 20_000]
+    assert {found.candidates[i] for i in found.shown} == set(NAMES)
+    for number, counts in enumerate((LARGE, OTHER, SMALL)):
+        alone = decode(counts.unsegmented, NAMES + ABSENT)
+        shares = dict(zip(alone.candidates, alone.share.tolist(), strict=True))
+        ours = dict(zip(found.candidates, found.per_sample.share[number].tolist(), strict=True))
+        assert ours == shares
+
+
+def test_each_segment_is_compared_with_the_rest(found: Comparison) -> None:
+    """All others weigh as their reports, and no device is in two; `compare` says the same."""
+    weights = [each.weights.tolist() for each in found.contrasts]
+    assert weights[2] == pytest.approx([-2 / 3, -1 / 3, 1])
+    assert found.device_correlation == 0.0
+    small = found.contrasts[2]
+    kinds = dict(zip(found.candidates, small.direction.tolist(), strict=True))
+    assert (kinds["cat"], kinds["dog"], kinds["emu"]) == ("less", "", "more")
+    counts = {
+        each.name: counts.unsegmented
+        for each, counts in zip(found.samples, (LARGE, OTHER, SMALL), strict=True)
+    }
+    again = compare_samples(counts, NAMES + ABSENT, device_correlation=0.0).contrast(weights[2])
+    assert sorted(again.estimate) == pytest.approx(sorted(small.estimate))
+
+
+def test_devices_report_as_often_as_their_counts_say() -> None:
+    """That is said of each segment; those of two are others, whatever the bits would suggest."""
+    found = compare_segments([SMALL.with_devices(1e4), LARGE], NAMES)
+    assert [each.devices for each in found.samples] == pytest.approx([60_000, 10_000])
+    assert "No device is in two segments." in found.assumptions
+
+
+def test_a_dimension_adds_up_what_is_told_beside_it() -> None:
+    """Two versions, the first one of both countries; one segment alone has nothing beside it."""
+    found = compare_segments([SMALL, LARGE, OTHER], NAMES, dimension="version")
+    assert [(each.name, each.reports) for each in found.samples] == [
+        ("version=1", 90_000),
+        ("version=2", 20_000),
+    ]
+    alone = compare_segments([LARGE, OTHER], NAMES, dimension="version")
+    assert (alone.contrasts, alone.primary, alone.n_changed) == ((), (), 0)
+
+
+def test_answers_and_devices_that_tell_nothing() -> None:
+    """All answers are shown; who tells no segment has one of its own name."""
+    params = Params(k=2, encoding="onehot", categories=("no", "yes"), f=0.25, p=0.25, q=0.75)
+    population = Population(["no", "yes"], [9, 1])
+    told = simulate_counts(
+        population, params.in_segment((("version", "1"),)), n_reports=2000, seed=1
+    )
+    untold = simulate_counts(population, params, n_reports=1000, seed=2)
+    found = compare_segments([told, untold])
+    assert [each.name for each in found.samples] == ["version=1", "not told"]
+    assert found.candidates == ("no", "yes")
+    assert found.detected_overall.all()
+
+
+def test_what_does_not_go_together_is_refused() -> None:
+    """One sum of several segments, counts without any, an unknown dimension, no reports."""
+    with pytest.raises(DecodeError, match="counts must be of one segment, got 2"):
+        decode([SMALL, LARGE], NAMES)
+    with pytest.raises(DecodeError, match="counts must be of segments, got none"):
+        compare_segments([SMALL.unsegmented], NAMES)
+    with pytest.raises(DecodeError, match="dimension must be one of country, version, got size"):
+        compare_segments([SMALL], NAMES, dimension="size")
+    with pytest.raises(DecodeError, match="at least 1 report"):
+        compare_segments([], NAMES)

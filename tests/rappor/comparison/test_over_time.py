@@ -1,0 +1,300 @@
+"""Shares over time: slopes, steps, each period alone, gaps and changes of parameters."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+from collections.abc import Sequence
+
+import decodings
+import numpy as np
+import pytest
+
+from rappor import (
+    Candidates,
+    Comparison,
+    Counts,
+    Params,
+    Population,
+    compare_samples,
+    decode,
+    simulate_counts,
+    trend,
+)
+from rappor.base.errors import DecodeError
+from rappor.comparison.periods import stretches
+from rappor.counts.released import Released
+from rappor.estimator.error_control import ErrorControl
+from rappor.reporting.remarks import in_panel
+from rappor.simulation import simulate_days
+
+PARAMS = Params(k=32, h=1, m=16, f=0.5, p=0.1, q=0.9)
+"""Most of the noise is permanent: that of a device comes again with each report."""
+
+NAMES = [f"s{i}" for i in range(20)]
+ABSENT = [f"x{i}" for i in range(40)]
+SHARES = np.exp(-np.arange(20) / 4) / np.exp(-np.arange(20) / 4).sum()
+MONDAY = datetime.date(2026, 11, 2)
+FALSE_ALARM = 1e-9
+
+
+def day(number: int) -> datetime.date:
+    return MONDAY + datetime.timedelta(number)
+
+
+def drawn(n_days: int, *, n: float = 5e4, seed: int = 1, params: Params = PARAMS) -> list[Counts]:
+    """Draw days of the same devices."""
+    population = Population(NAMES, list(SHARES))
+    return simulate_days(population, params, n_devices=n, n_days=n_days, seed=seed, metric="page")
+
+
+def released(
+    days: Sequence[tuple[int, Counts]], *, n_days: int, withheld: Sequence[int] = ()
+) -> Released:
+    """Return counts of some of the days from Monday on."""
+    known = in_stretches([(n, n, counts) for n, counts in days], withheld=withheld)
+    return dataclasses.replace(known, first=MONDAY, last=day(n_days - 1))
+
+
+def in_stretches(
+    periods: Sequence[tuple[int, int, Counts]], *, withheld: Sequence[int] = ()
+) -> Released:
+    """Return counts of stretches, given by their first and last days after Monday."""
+    counts = {(day(first), day(last)): each for first, last, each in periods}
+    return decodings.released(counts, "page", withheld=tuple(map(day, withheld)))
+
+
+ONE = Counts(PARAMS, np.zeros((16, 32)), np.ones(16))
+"""A report of each cohort."""
+
+DAYS = [(number, counts) for number, counts in enumerate(drawn(9)) if number != 4]
+"""Nine days, Monday to Tuesday of the next week, without the first Friday."""
+
+
+@pytest.fixture(scope="module")
+def found() -> Comparison:
+    return trend(released(DAYS, n_days=9, withheld=[8]), NAMES + ABSENT, smooth=3)
+
+
+def test_each_period_is_a_decode_of_its_own(found: Comparison) -> None:
+    """The same estimates and errors as of that day alone; intervals hold for those found.
+
+    They are those of a decode at 1 - alpha R / c, R being detected at half of the level.
+    """
+    counts = [counts for _, counts in DAYS]
+    n = int(decode(counts, NAMES + ABSENT, error_control=ErrorControl(alpha=0.025)).detected.sum())
+    assert 3 <= n <= len(found.shown) < 60
+    sure = ErrorControl(confidence=1 - 0.05 * n / 60)
+    for number, day_counts in DAYS:
+        alone = decode(day_counts, NAMES + ABSENT, error_control=sure)
+        order = [alone.candidates.index(name) for name in found.candidates]
+        for name in ("share", "std_error", "ci_low", "ci_high"):
+            ours = getattr(found.per_sample, name)[number]
+            assert ours == pytest.approx(getattr(alone, name)[order], rel=1e-12)
+
+
+def test_a_day_without_reports_stays_visible(found: Comparison) -> None:
+    """It is a period without reports, a row without numbers, and no contrast knows it."""
+    assert [period.name for period in found.missing] == ["2026-11-06"]
+    assert [period.reports for period in found.samples] == [5e4] * 4 + [0] + [5e4] * 4
+    assert [period.withheld for period in found.samples] == [0] * 8 + [1]
+    rows = [r for r in found.rows() if r["name"] == "2026-11-06" and r["what"] == "share"]
+    assert len(rows) == len(found.shown)
+    for row in rows:
+        assert (row["estimate"], row["ci_low"], row["detected"]) == (None, None, False)
+    assert all(each.weights[4] == 0 for each in found.contrasts)
+
+
+def test_the_slope_is_that_of_least_squares_by_the_days(found: Comparison) -> None:
+    """The change from the first to the last day by the line; unequal samples weigh unequally."""
+    (slope,) = found.primary
+    days = np.array([number for number, _ in DAYS], dtype=float)
+    precision = found._samples.precision[days.astype(int)]
+    shares = np.random.default_rng(1).random(8)
+    line = np.polyfit(days, shares, 1, w=np.sqrt(precision))
+    assert slope.weights[days.astype(int)] @ shares == pytest.approx(8 * line[0])
+    assert slope.weights.sum() == pytest.approx(0, abs=1e-12)
+    kinds = [each.kind for each in found.contrasts]
+    assert kinds == ["slope", "thirds", *["step"] * 7]
+    (thirds,) = (each for each in found.contrasts if each.kind == "thirds")
+    assert np.flatnonzero(thirds.weights).tolist() == [0, 1, 7, 8]
+    assert not thirds.changed.any()
+    assert slope.before == pytest.approx(found.per_sample.share[:2].mean(axis=0), rel=0.02)
+
+
+def test_steps_are_differences_from_the_day_before_with_reports(found: Comparison) -> None:
+    """As `compare` finds them, over all strings and all steps.
+
+    The permanent noise of the same devices cancels: the error is far below that of two levels.
+    """
+    samples = {str(day(number)): counts for number, counts in DAYS}
+    again = compare_samples(samples, found.candidates, baseline="previous")
+    steps = [each for each in found.contrasts if each.kind == "step"]
+    assert [each.name for each in steps] == [each.name for each in again.contrasts]
+    order = np.array([again.candidates.index(name) for name in found.candidates])
+    for ours, theirs in zip(steps, again.contrasts, strict=True):
+        assert ours.estimate == pytest.approx(theirs.estimate[order], rel=1e-9)
+        assert ours.changed.tolist() == theirs.changed[order].tolist()
+    apart = np.hypot(*found.per_sample.std_error[:2])
+    assert (steps[0].std_error[found.shown] < 0.8 * apart[found.shown]).all()
+
+
+@pytest.mark.timeout(300)
+def test_a_slow_fall_is_found_by_the_slope() -> None:
+    """Three standard errors in 8 weeks; slopes of absent strings are as wide as their errors.
+
+    120 of them: the variance of z is within 9 errors of 1. The whole case is a benchmark.
+    """
+    z = []
+    for seed in range(3):
+        weeks = []
+        for week, share in enumerate(np.linspace(0.2, 0.1, 8)):
+            shares = [*(SHARES * 0.7), share, 0.3 - share]
+            population = Population([*NAMES, "falling", "unasked"], shares)
+            counts = simulate_counts(
+                population, PARAMS, n_reports=2e4, seed=100 * seed + week, metric="page"
+            )
+            weeks.append((week, counts))
+        found = trend(released(weeks, n_days=8), [*NAMES, *ABSENT, "falling"])
+        (slope,) = found.primary
+        place = found.candidates.index("falling")
+        assert abs(slope.estimate[place] + 0.1) < 6 * slope.std_error[place]
+        assert slope.direction[place] == "fall"
+        absent = [found.candidates.index(name) for name in ABSENT]
+        z += (slope.estimate / slope.std_error)[absent].tolist()
+    assert abs(np.var(z) - 1) < 9 * np.sqrt(2 / len(z))
+
+
+def test_smoothed_estimates_are_of_the_days_together(found: Comparison) -> None:
+    """A decode of up to three days; none before there are three, nor on a day without reports."""
+    smoothed = found.smoothed
+    assert smoothed is not None
+    missing = np.isnan(smoothed.share).all(axis=1)
+    assert missing.tolist() == [True, True, False, False, True, False, False, False, False]
+    by_day = dict(DAYS)
+    together = decode([by_day[3], by_day[5]], NAMES + ABSENT)
+    shares = dict(zip(together.candidates, together.share, strict=True))
+    for column, name in enumerate(found.candidates):
+        assert smoothed.share[5, column] == shares[name]
+
+
+def test_weeks_of_days_know_that_the_devices_are_the_same() -> None:
+    """Five reports of each device tell far less than as many devices, and a day is missing."""
+    days = [(number, counts.with_devices(5e4)) for number, counts in DAYS]
+    found = trend(released(days, n_days=9), NAMES, by="week")
+    assert [period.name for period in found.samples] == [
+        "2026-11-02/2026-11-08",
+        "2026-11-09/2026-11-10",
+    ]
+    assert [period.missing_days for period in found.samples] == [1, 0]
+    assert found.samples[0].reports == 3e5
+    assert found.samples[0].devices < 0.25 * 3e5
+    assert [each.kind for each in found.contrasts] == ["slope"]
+
+
+def test_a_string_of_one_day_is_found() -> None:
+    """All days together do not show it, and that day does."""
+    burst = Population([*NAMES, "burst"], [*(SHARES * 0.94), 0.06])
+    days = [(i, counts) for i, counts in enumerate(drawn(5, n=1e5, seed=2))]
+    days[2] = (2, simulate_days(burst, PARAMS, n_devices=2e4, n_days=1, seed=3, metric="page")[0])
+    candidates = [*NAMES, *ABSENT, "burst"]
+    whole = decode(
+        [counts for _, counts in days], candidates, error_control=ErrorControl(alpha=0.025)
+    )
+    assert not whole.detected[whole.candidates.index("burst")]
+    found = trend(released(days, n_days=5), candidates)
+    column = found.candidates.index("burst")
+    assert found.detected_overall[column]
+    assert found.per_sample.detected[:, column].tolist() == [i == 2 for i in range(5)]
+    steps = [each for each in found.contrasts if each.kind == "step"]
+    assert [each.direction[column] for each in steps] == ["", "newcomer", "leaver", ""]
+
+
+@pytest.mark.parametrize("by", [None, "day", "week", "month"])
+def test_a_range_without_ends_is_that_of_its_reports(by: str | None) -> None:
+    """So it is written where nobody said from when or until when; what waits belongs to it."""
+    given = released([(3, DAYS[3][1]), (5, DAYS[4][1])], n_days=7, withheld=[2, 6])
+    endless = dataclasses.replace(given, first=datetime.date.min, last=datetime.date.max)
+    within = dataclasses.replace(given, first=day(2), last=day(6))
+    found, expected = (trend(each, NAMES, by=by).samples for each in (endless, within))
+    assert found == expected
+
+
+def test_a_change_of_parameters_is_marked() -> None:
+    """At the first period of the new ones, with both sets; gaps do not hide it."""
+    other = dataclasses.replace(PARAMS, p=0.2, q=0.8)
+    days = [(0, drawn(1)[0]), (1, drawn(1)[0]), (3, drawn(1, params=other)[0])]
+    ((before, after),) = trend(released(days, n_days=4), NAMES).params_changes
+    assert (before.name, after.name) == ("2026-11-03", "2026-11-05")
+    assert (before.fingerprints, after.params) == ((PARAMS.fingerprint,), (other,))
+
+
+def test_answers_are_all_shown() -> None:
+    """In their own order, with the interval of each."""
+    params = Params(k=2, encoding="onehot", categories=("no", "yes"), f=0.25, p=0.25, q=0.75)
+    population = Population(["no", "yes"], [9, 1])
+    days = simulate_days(population, params, n_devices=1e4, n_days=2, seed=1, metric="page")
+    found = trend(released(list(enumerate(days)), n_days=2))
+    assert found.candidates == ("no", "yes")
+    assert found.per_sample.ci_low[1].tolist() == decode(days[1]).ci_low.tolist()
+    alone = trend(released([(0, days[0])], n_days=1))
+    assert next(in_panel(alone)) == "Nothing was compared: only one day has reports."
+
+
+def test_periods_of_other_lengths_stay_as_they_are() -> None:
+    """Nothing is known to be missing, in them or between them: it is unknown, not 0."""
+    (one, two) = drawn(2)
+    counts = in_stretches([(0, 2, one), (9, 20, two)])
+    found = trend(counts, NAMES)
+    assert (found.by, len(found.samples), found.missing) == ("period", 2, ())
+    assert [each.missing_days for each in found.samples] == [None, None]
+    with pytest.raises(DecodeError, match="by must not be finer than the counts, got day"):
+        trend(counts, NAMES, by="day")
+
+
+def test_a_range_without_a_beginning_begins_with_what_waits() -> None:
+    """Every day of it is a stretch, and each says whether its reports are missing or wait."""
+    counts = in_stretches([(2, 2, ONE)], withheld=[0, 4])
+    endless = dataclasses.replace(counts, first=datetime.date.min, last=day(4))
+    kind, found = stretches(endless, None)
+    assert kind == "day"
+    assert [(each.first, each.missing_days, each.withheld) for each in found] == [
+        (day(0), 1, 1),
+        (day(1), 1, 0),
+        (day(2), 0, 0),
+        (day(3), 1, 0),
+        (day(4), 1, 1),
+    ]
+
+
+def test_weeks_and_months_are_cut_at_the_ends_of_the_range() -> None:
+    """Of counts of weeks only a whole week can be missing; days of a month are counted."""
+    weeks = in_stretches([(3, 6, ONE), (14, 18, ONE)], withheld=[7, 13])
+    kind, found = stretches(weeks, None)
+    assert kind == "week"
+    assert [(each.first, each.last, each.missing_days, each.withheld) for each in found] == [
+        (day(3), day(6), None, 0),
+        (day(7), day(13), 7, 2),
+        (day(14), day(18), None, 0),
+    ]
+    days = released([(0, ONE), (40, ONE)], n_days=45)
+    kind, found = stretches(days, "month")
+    assert [(each.first, each.last, each.missing_days) for each in found] == [
+        (MONDAY, datetime.date(2026, 11, 30), 28),
+        (datetime.date(2026, 12, 1), day(44), 15),
+    ]
+
+
+def test_questions_without_an_answer_are_refused() -> None:
+    """No reports, too many candidates, candidates of answers, and too many days."""
+    one = drawn(1)[0]
+    many = Candidates.product(["a"], "abcdefgh", 0, 6)
+    nothing = released([(0, Counts.zero(PARAMS, "page"))], n_days=1)
+    with pytest.raises(DecodeError, match="at least 1 report"):
+        trend(nothing, NAMES)
+    with pytest.raises(DecodeError, match="at most 131,072, got more: product"):
+        trend(released([(0, one)], n_days=1), many)
+    with pytest.raises(DecodeError, match="at most 1,000 days"):
+        trend(released([(0, one)], n_days=1001), NAMES)
+    with pytest.raises(DecodeError, match="smooth must be"):
+        trend(released([(0, one)], n_days=1), NAMES, smooth=0)

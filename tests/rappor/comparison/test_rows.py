@@ -1,0 +1,345 @@
+"""Rows of contrasts: the formulas written down once more, or what must follow from them."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy import stats
+
+from rappor import Candidates, Counts, Params, Population, compare_samples, decode, simulate_counts
+from rappor.comparison.contrast_rows import (
+    ContrastRows,
+    Pooled,
+    contrast_rows,
+    rows_p_value,
+    shape_of,
+    shapes_of,
+    weights_of_rows,
+    with_estimated_part,
+)
+from rappor.comparison.shared_devices import devices_variance
+from rappor.estimator.debias import debias
+from rappor.estimator.device_assumptions import Merged, merge
+from rappor.simulation import simulate_days, simulate_repeated
+
+PARAMS = Params(k=4, h=1, m=3, f=0.25, p=0.3, q=0.7)
+NOISIER = Params(k=4, h=1, m=3, f=0.25, p=0.4, q=0.6)
+STEADY = Params(k=32, h=1, m=32, f=0.5, p=0.1, q=0.9)
+"""Most of the noise is permanent, and there are bits enough to tell the devices' part from."""
+
+OTHER = Params(k=8, h=1, m=2, f=0.25, p=0.3, q=0.7)
+EVEN = Population([f"s{i}" for i in range(200)], [1.0] * 200)
+FALSE_ALARM = 1e-9
+
+
+def counted(params: Params, n: int, seed: int) -> Counts:
+    """Make counts of n reports a cohort, whose ones are any."""
+    ones = np.random.default_rng(seed).integers(0, n + 1, (params.m, params.k))
+    return Counts(params, ones, np.full(params.m, n))
+
+
+def sample_of(*collections: Counts) -> Merged:
+    return merge(collections)
+
+
+THREE = [
+    sample_of(counted(PARAMS, a, seed), counted(OTHER, b, 10 + seed))
+    for seed, (a, b) in enumerate(((50, 60), (300, 20), (100, 90)))
+]
+WEIGHTS = np.array([-1.0, 0.25, 0.75])
+N_ROWS = PARAMS.m * PARAMS.k + OTHER.m * OTHER.k
+
+
+def rows_of(
+    samples: Sequence[Merged], weights: Sequence[float], overlap: float | None = 0.0
+) -> ContrastRows:
+    n = sum(each.params.m * each.params.k for each in samples[0].counts)
+    nothing = np.zeros((len(samples), n))
+    return contrast_rows(samples, np.array(weights), nothing, overlap=overlap)
+
+
+def noise_of(sample: Merged, name: str, theta: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return what the rows of a sample have by this name, of all shapes."""
+    pooled = [Pooled.of(sample, shape) for shape in sorted(shapes_of(sample))]
+    ends = np.cumsum([len(each.targets[0]) for each in pooled])[:-1]
+    parts = zip(pooled, np.split(theta, ends), strict=True)
+    return np.concatenate([getattr(each, name)(some) for each, some in parts])
+
+
+def test_devices_of_several_samples_are_added_as_their_overlaps_say() -> None:
+    """One overlap of all pairs; unknown, the most of all choices of who shares devices."""
+    d = np.array([[-2.0], [0.5], [3.0], [-1.0]])
+    for rho in (0.0, 0.4, 1.0):
+        covariance = np.where(np.eye(4) > 0, 1.0, rho)
+        assert devices_variance(d, rho)[0] == pytest.approx((d.T @ covariance @ d).item())
+    most = max(
+        sum(float(d[np.array(groups) == one].sum()) ** 2 for one in range(4))
+        for groups in itertools.product(range(4), repeat=4)
+    )
+    assert devices_variance(d, None)[0] == pytest.approx(most)
+
+
+@pytest.mark.parametrize("overlap", [None, 0.0, 0.7])
+def test_the_noise_of_a_contrast_is_that_of_its_samples_and_what_they_share(
+    overlap: float | None,
+) -> None:
+    """At the proportions that have this contrast and the mean that is known."""
+    target, theta = rows_of(THREE, WEIGHTS.tolist(), overlap), np.linspace(-0.3, 0.3, N_ROWS)
+    levels = target.mean + target.slope * theta
+    assert WEIGHTS @ levels == pytest.approx(theta)
+    between = np.array([noise_of(s, "between", at) for s, at in zip(THREE, levels, strict=True)])
+    noise = np.array([noise_of(s, "noise", at) for s, at in zip(THREE, levels, strict=True)])
+    shared = devices_variance(WEIGHTS[:, None] * np.sqrt(between), overlap)
+    assert target.noise(theta) == pytest.approx(WEIGHTS**2 @ (noise - between) + shared, rel=1e-9)
+
+
+def test_the_mean_of_all_samples_says_nothing_of_their_contrast() -> None:
+    """Means weigh by precision, so that their noise is independent; slopes follow from it."""
+    target = rows_of(THREE, WEIGHTS.tolist())
+    noise = np.array([noise_of(each, "noise", target.density) for each in THREE])
+    shares = (1 / noise) / (1 / noise).sum(axis=0)
+    assert (shares * noise * WEIGHTS[:, None]).sum(axis=0) == pytest.approx(0, abs=1e-12)
+    assert (shares * target.slope).sum(axis=0) == pytest.approx(0, abs=1e-12)
+
+
+def test_a_few_reports_tell_nothing_of_rows_that_differ_less_than_their_noise() -> None:
+    """All rows of a shape are taken for their mean then; many reports show them as they are."""
+    few = [
+        Counts(PARAMS, np.full((3, 4), n // 2) + np.arange(4) % 2, np.full(3, n)) for n in (20, 60)
+    ]
+    target = rows_of([sample_of(each) for each in few], [-1, 1])
+    assert np.ptp(target.mean) == pytest.approx(0, abs=1e-12)
+    many = [
+        sample_of(Counts(PARAMS, 10**9 * each.bit_counts, 10**9 * each.cohort_reports))
+        for each in few
+    ]
+    raw = np.array([debias(each.counts, each.repetitions).proportions for each in many])
+    target = rows_of(many, [-1, 1])
+    part = 1 / (1 + few[0].n_reports / few[1].n_reports)
+    assert target.mean == pytest.approx((1 - part) * raw[0] + part * raw[1], rel=1e-6)
+
+
+def test_parameter_sets_of_a_shape_are_pooled_by_their_precision() -> None:
+    """The variance of a weighted mean is the harmonic one; its cumulants add up."""
+    sample = sample_of(counted(PARAMS, 50, 5), counted(NOISIER, 80, 6))
+    rows = Pooled.of(sample, shape_of(PARAMS))
+    density = rows.targets[0].density
+    single = [target.noise(density) for target in rows.targets]
+    assert rows.noise(density) == pytest.approx(1 / sum(1 / each for each in single), rel=1e-12)
+    between = [target.devices_noise(density) for target in rows.targets]
+    weights = [1 / each * rows.noise(density) for each in single]
+    expected = sum(w**2 * each for w, each in zip(weights, between, strict=True))
+    assert rows.between(density) == pytest.approx(expected, rel=1e-12)
+    fourth: NDArray[np.float64] = np.zeros(len(density))
+    for weight, target in zip(weights, rows.targets, strict=True):
+        gap = target.q_star - target.p_star
+        mu = target.p_star + gap * density
+        fourth += (weight / (target.reports * gap)) ** 4 * target.reports * mu * (1 - mu)
+    assert rows.fourth(density) == pytest.approx(fourth, rel=1e-12)
+
+
+def test_the_test_of_all_rows_is_a_gamma_distribution_of_their_moments() -> None:
+    """A group loses a degree of freedom; few ones have a larger variance than normal noise."""
+    samples = [
+        sample_of(
+            *(simulate_counts(EVEN, params, n_reports=n, seed=i) for params in (PARAMS, OTHER))
+        )
+        for i, n in enumerate((500, 900))
+    ]
+    target = rows_of(samples, [-1, 1])
+    variance, fourth = target.noise(np.zeros(N_ROWS)), target.fourth()
+    squares, degrees, spread = 0.0, 0.0, 0.0
+    for group in (0, 1):
+        mine = target.group == group
+        middle = np.average(target.proportions[mine], weights=1 / variance[mine])
+        squares += float(np.sum((target.proportions[mine] - middle) ** 2 / variance[mine]))
+        degrees += int(mine.sum()) - 1
+        spread += float(np.sum(fourth[mine] / variance[mine] ** 2))
+    spread += 2 * degrees
+    expected = stats.gamma.sf(squares, degrees**2 / spread, scale=spread / degrees)
+    assert 1e-6 < expected < 0.999999
+    assert rows_p_value(target) == pytest.approx(expected, rel=1e-9)
+
+
+def repeated(seed: int) -> list[Counts]:
+    """Three weeks; the devices of each send seven reports, and no device is in two weeks."""
+    return [
+        simulate_repeated(EVEN, STEADY, devices={7: 2e4}, seed=seed + i).counts for i in range(3)
+    ]
+
+
+def days(seed: int) -> list[Counts]:
+    """Three days of the same devices."""
+    return simulate_days(EVEN, STEADY, n_devices=5e4, n_days=3, seed=seed)
+
+
+def guessed(seed: int) -> list[Counts]:
+    """Three samples of other devices; they may be the same seven times, as far as is known."""
+    counts = [simulate_counts(EVEN, STEADY, n_reports=1e5, seed=seed + i) for i in range(3)]
+    return [
+        Counts(STEADY, c.bit_counts, c.cohort_reports, sum_squared_reports=7 * c.n_reports)
+        for c in counts
+    ]
+
+
+@pytest.mark.parametrize("weights", [(-1, 0.5, 0.5), (-1, 0, 1)])
+@pytest.mark.parametrize("draw", [repeated, days, guessed])
+def test_the_rows_say_what_devices_bring(draw: object, weights: tuple[float, ...]) -> None:
+    """Mean squares over the variance, 12 times 1,024 rows: 1, or less by the standard error.
+
+    Whatever is shared: the same devices, others that repeat, and a bound on repeats that is none.
+    """
+    assert callable(draw)
+    used = [i for i in range(3) if weights[i]]
+    ratios, given = [], []
+    for seed in range(0, 60, 5):
+        target = rows_of([sample_of(draw(seed)[i]) for i in used], [weights[i] for i in used], None)
+        found = with_estimated_part(target)
+        given.append(found.part)
+        ratios.append(np.mean(target.proportions**2 / found.noise(np.zeros(len(target)))))
+    margin = -stats.norm.ppf(FALSE_ALARM) * 1.2 * math.sqrt(2 / (12 * 1024))
+    assert 0.9 - margin < np.mean(ratios) < 1 + margin
+    assert np.mean(given) > 0.9 if draw is repeated and len(used) == 2 else np.mean(given) < 0.9
+    # A few rows leave the most that is possible: nothing is estimated.
+    assert with_estimated_part(rows_of(THREE, WEIGHTS.tolist(), None)).part == 1.0
+
+
+def test_rows_of_no_reports_say_nothing() -> None:
+    """Cohorts that are empty in one sample are left out."""
+    a, b = (simulate_counts(EVEN, STEADY, n_reports=2000, seed=seed) for seed in (33, 34))
+    there = np.arange(32) >= 3
+    holed = Counts(STEADY, a.bit_counts * there[:, None], a.cohort_reports * there)
+    (found,) = compare_samples({"a": holed, "b": b}, EVEN.values[:40]).contrasts
+    assert np.isfinite(found.std_error).all()
+    assert 0.001 < rows_p_value(rows_of([sample_of(holed), sample_of(b)], [-1, 1])) <= 1
+
+
+@given(data=st.data(), n=st.integers(2, 6))
+def test_weights_of_a_sample_without_reports_go_to_the_others_of_its_sign(
+    data: st.DataObject, n: int
+) -> None:
+    """Each sign keeps its sum in a row, or the row is left out: where it lacks more than 2 %."""
+    sizes = np.array(data.draw(st.lists(st.floats(0.001, 1), min_size=2 * n, max_size=2 * n)))
+    sides = sizes[:n] / sizes[:n].sum(), -sizes[n:] / sizes[n:].sum()
+    weights = np.concatenate(sides)
+    live = np.array(data.draw(st.lists(st.booleans(), min_size=2 * n, max_size=2 * n)))
+    (row,) = weights_of_rows(weights, live[:, None]).T
+    missing = [
+        abs(float(side @ ~there)) for side, there in zip(sides, np.split(live, 2), strict=True)
+    ]
+    if max(missing) > 0.02 + 1e-12:
+        assert not row.any()
+    elif max(missing) < 0.02 - 1e-12:
+        assert not row[~live].any()
+        assert row[:n].sum() == pytest.approx(1)
+        assert row[n:].sum() == pytest.approx(-1)
+        there = live[:n]
+        assert np.ptp(row[:n][there] / weights[:n][there]) == pytest.approx(0, abs=1e-9)
+
+
+def test_a_sample_of_five_reports_takes_no_row_from_the_others() -> None:
+    """Nearly all its cohorts are empty. Errors are those without it, to its part of the rest."""
+    large = [simulate_counts(EVEN, STEADY, n_reports=30_000, seed=seed) for seed in (1, 2)]
+    tiny = simulate_counts(EVEN, STEADY, n_reports=5, seed=3)
+    alone, beside = (
+        compare_samples(dict(zip("abc", samples, strict=False)), EVEN.values[:20]).contrast(weights)
+        for samples, weights in (
+            (large, [-1.0, 1.0]),
+            ([*large, tiny], [-1.0, 29_995 / 30_000, 5 / 30_000]),
+        )
+    )
+    assert beside.std_error == pytest.approx(alone.std_error, rel=0.01)
+
+
+@pytest.mark.parametrize("h", [1, 2, 4])
+def test_the_error_of_a_difference_holds_the_sampling_of_devices(h: int) -> None:
+    """Nearly without noise it is all there is: a string's devices are drawn once, not h times."""
+    params = Params(k=256, h=h, m=16, f=0.0, p=0.001, q=0.999, insecure=True)
+    a, b = (
+        simulate_counts(Population(["x", "y"], weights), params, n_reports=n, seed=1)
+        for weights, n in (([1, 4], 1e5), ([1, 1], 3e5))
+    )
+    (found,) = compare_samples({"a": a, "b": b}, ["x", "y"], device_correlation=0.0).contrasts
+    sampling = 0.2 * 0.8 / 1e5 + 0.5 * 0.5 / 3e5
+    assert found.std_error**2 == pytest.approx(sampling, rel=0.1)
+
+
+def test_intervals_reach_as_far_as_the_longer_tail() -> None:
+    """Of few reports, ones come by chance more easily than they stay away.
+
+    So a sample of few reports shows more than there is rather than less, and a change away from it
+    may be smaller than it seems. Then the interval reaches further up, and further down if swapped.
+    """
+    params = Params(k=64, h=1, m=32, f=0.02, p=0.02, q=0.5, insecure=True)
+    population = Population([f"s{i}" for i in range(50)], [1.0] * 50)
+    few, many = (simulate_counts(population, params, n_reports=n, seed=n) for n in (600, 60_000))
+    for samples, longer in (({"a": few, "b": many}, 1), ({"a": many, "b": few}, 0)):
+        (each,) = compare_samples(samples, population.values, device_correlation=0.0).contrasts
+        below = (each.estimate - each.ci_low) / each.std_error
+        above = (each.ci_high - each.estimate) / each.std_error
+        assert (above, below)[longer] == pytest.approx(stats.norm.isf(0.025))
+        assert ((below, above)[longer] > 2).all()
+
+
+def test_candidates_that_cannot_be_told_apart_explain_their_bits_once() -> None:
+    """Errors are those of a list that has one of them, and both have its estimate."""
+    params = Params(k=16, h=1, m=3, f=0.0, p=0.1, q=0.9)
+    many = Candidates.from_list(["vim", *(f"editor {i}" for i in range(30_000))])
+    cells = many.cells(params, 0, len(many))
+    twin = many.strings[np.flatnonzero((cells == cells[0]).all(axis=1))[1]]
+    a, b = (
+        simulate_counts(Population(["vim", "other"], [1, 1]), params, n_reports=n, seed=1)
+        for n in (1e5, 2e5)
+    )
+    alone, both = (compare_samples({"a": a, "b": b}, names) for names in (["vim"], ["vim", twin]))
+    assert decode(a, ["vim", twin]).detected.all()
+    assert both.group.tolist() == [1, 1]
+    assert np.ptp(both.contrasts[0].estimate) == 0
+    assert both.contrasts[0].std_error == pytest.approx(alone.contrasts[0].std_error[0], rel=1e-12)
+
+
+def test_strings_that_are_not_looked_at_closely_have_errors_of_both_signs() -> None:
+    """Of thousands of candidates, those that fall and those that rise are estimated alike."""
+    params = Params(k=64, h=1, m=8, f=0.25, p=0.3, q=0.7)
+    names = [f"s{i}" for i in range(2600)]
+    a, b = (
+        simulate_counts(Population(names[:3], weights), params, n_reports=1e4, seed=1)
+        for weights in ([1, 1, 2], [2, 1, 1])
+    )
+    there, back = (
+        dict(zip(found.candidates, found.contrasts[0].std_error.tolist(), strict=True))
+        for found in (
+            compare_samples(samples, names) for samples in ({"a": a, "b": b}, {"b": b, "a": a})
+        )
+    )
+    assert there == pytest.approx(back, rel=1e-6)
+
+
+@pytest.mark.parametrize("overlap", [None, 0.0])
+def test_estimates_that_share_no_bits_are_added(overlap: float | None) -> None:
+    """Variances add; unknown devices of one side may be the same. The rest is normal."""
+    names = ["x", "y", "z"]
+    sets = [PARAMS, Params(k=4, h=1, m=6, f=0.25, p=0.3, q=0.7), OTHER]
+    counts = {
+        name: simulate_counts(Population(names, [4, 3, 2]), params, n_reports=2e4, seed=1)
+        for name, params in zip("abc", sets, strict=True)
+    }
+    found = compare_samples(counts, names, device_correlation=overlap)
+    each = found.contrast([-1.0, 0.5, 0.5])
+    assert each.how == found.contrasts[0].how == "apart"
+    errors = found.per_sample.std_error
+    same = np.hypot(errors[0], (errors[1] + errors[2]) / 2)
+    expected = np.hypot(errors[0], np.hypot(errors[1], errors[2]) / 2) if overlap == 0 else same
+    assert each.std_error == pytest.approx(expected)
+    z = each.estimate / each.std_error
+    assert each.p_value == pytest.approx(2 * stats.norm.sf(np.abs(z)))
+    reach = stats.norm.isf(0.025) * each.std_error
+    assert each.ci_low == pytest.approx(each.estimate - reach)
+    assert each.ci_high == pytest.approx(each.estimate + reach)
