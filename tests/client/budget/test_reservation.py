@@ -15,7 +15,7 @@ from rappor_client import BudgetCap, Outcome
 from rappor_client.budget.reservation import Reserved
 
 from rappor import Metric, Params
-from rappor.privacy import parameter_changes as cost_of_change
+from rappor.privacy import cost_of_change
 from rappor.registry.budget import scope_price
 
 SKIPPED = Outcome.SKIPPED
