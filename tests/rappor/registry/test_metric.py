@@ -58,7 +58,7 @@ def test_an_entry_with_everything() -> None:
         'interval = "week"\nnormalize = "strip"\ncandidates = "pages.txt"\n'
         "min_reports = 1000\nmin_cohort = 20\ninsecure = true\n"
         "durable = true\n"
-        'parts = [{name = "prefix:2", share = 0.5}, {name = "whole"}]\nsample = 0.1\n'
+        'parts = [{name = "prefix:2", share = 0.5}, {name = "whole"}]\nsampling_rate = 0.1\n'
     )
     assert one(body.replace("f = 0.5", "f = 0").replace("p = 0.25", "p = 0")) == make(
         params=Params(k=8, h=2, m=4, f=0, p=0, q=0.75, normalize="strip", insecure=True),
