@@ -78,12 +78,12 @@ class Source:
 
         Files without days are taken for one epoch's. All other counts stay as they are.
         """
-        from rappor.estimator.device_assumptions import add_different
+        from rappor.estimator.device_assumptions import add_collections_of_different_devices
 
         metric = self.metric(counts)
         if metric is None or metric.interval != "epoch" or len(self._epochs(metric)) > 1:
             return counts
-        return add_different(counts)
+        return add_collections_of_different_devices(counts)
 
     def candidates(self, *samples: list[Counts]) -> Candidates | None:
         """Check the counts of each sample against the registry, and read the candidates.

@@ -35,7 +35,7 @@ from rappor.comparison.shared_devices import (
 from rappor.counts.arrays import Floats
 from rappor.decoding.closed_form import Answers, CompleteAnswers, read_answers
 from rappor.estimator.debias import debias
-from rappor.estimator.device_assumptions import Merged
+from rappor.estimator.device_assumptions import AddedCollections
 from rappor.estimator.fit import LEAST_NOISE
 
 _FAR: Final = 37.0
@@ -67,7 +67,12 @@ class Joined:
     """The answers of several samples, and intervals of their weighted sum."""
 
     def __init__(
-        self, samples: Sequence[Merged], weights: Floats, overlap: float | None, *, complete: bool
+        self,
+        samples: Sequence[AddedCollections],
+        weights: Floats,
+        overlap: float | None,
+        *,
+        complete: bool,
     ) -> None:
         """Read all; DecodeError if they do not have the same answers."""
         counts = [each for sample in samples for each in sample.counts]
@@ -135,7 +140,7 @@ class Joined:
 
 
 def answer_changes(
-    samples: Sequence[Merged], weights: Floats, overlap: float | None, *, complete: bool
+    samples: Sequence[AddedCollections], weights: Floats, overlap: float | None, *, complete: bool
 ) -> Changes:
     """Estimate the change of every answer; DecodeError if they do not have the same answers."""
     joined = Joined(samples, weights, overlap, complete=complete)
@@ -148,7 +153,7 @@ def answer_changes(
     )
 
 
-def _read(sample: Merged, *, complete: bool) -> _Sample:
+def _read(sample: AddedCollections, *, complete: bool) -> _Sample:
     """Return the answers of a sample, and what its devices bring."""
     target = debias(sample.counts, sample.repetitions)
     answers = read_answers(target, sample.counts[0].params)

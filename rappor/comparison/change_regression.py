@@ -32,8 +32,8 @@ from rappor.counts.arrays import Floats, Integers
 from rappor.estimator.design_matrix import Design
 from rappor.estimator.fit import LEAST_NOISE, Equations, Fit
 from rappor.estimator.identifiability_groups import Strings
-from rappor.estimator.near_capacity import FILLED, fit_every
-from rappor.estimator.presence_tests import p_values_of
+from rappor.estimator.near_capacity import FILLED, fit_all_by_least_squares
+from rappor.estimator.presence_tests import compute_p_values
 from rappor.estimator.score_tests import null_tail
 from rappor.estimator.screening import Screening, Task
 from rappor.estimator.selection import Selection, select
@@ -127,7 +127,7 @@ def find_changes(
     strings = Strings(candidates, target, progress)
     design, entry = strings.design, strings.entry
     selection = _unsigned(select(target, _Signed(design), progress), design, target)
-    every = fit_every(target, design, selection)
+    every = fit_all_by_least_squares(target, design, selection)
     filled = every is None and len(selection.chosen) > FILLED * len(target)
     selection = every or selection
     p_value = _p_values(target, selection)
@@ -223,8 +223,8 @@ def _p_values(target: ContrastRows, selection: Selection) -> Floats:
     """Return two-sided p-values, (c,): twice the smaller one of both tails."""
     known = np.isfinite(selection.std_error)
     z = np.where(known, selection.estimate / np.where(known, selection.std_error, 1.0), 0.0)
-    rises = p_values_of(target, selection.fit, z, selection.chosen)
-    falls = p_values_of(*_turned(target, selection.fit), -z, selection.chosen)
+    rises = compute_p_values(target, selection.fit, z, selection.chosen)
+    falls = compute_p_values(*_turned(target, selection.fit), -z, selection.chosen)
     return np.where(known, np.minimum(2 * np.where(z > 0, rises, falls), 1.0), 1.0)
 
 

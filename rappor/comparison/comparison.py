@@ -25,7 +25,7 @@ from rappor.counts.arrays import Booleans, Integers
 from rappor.decoding.diagnostics import Caution
 from rappor.decoding.estimates import number_or_none
 from rappor.decoding.spreadsheet_csv import csv_text
-from rappor.estimator.device_assumptions import Merged
+from rappor.estimator.device_assumptions import AddedCollections
 from rappor.estimator.error_control import ErrorControl
 from rappor.protocol.params import Params
 
@@ -74,7 +74,7 @@ class Sample:
     segment: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @classmethod
-    def of(cls, name: str, merged: Merged | None, **more: Any) -> Sample:
+    def of(cls, name: str, merged: AddedCollections | None, **more: Any) -> Sample:
         """Describe collections, None without reports; `more` says what they cover."""
         counts = () if merged is None else merged.counts
         used = {each.params.fingerprint: each.params for each in counts}

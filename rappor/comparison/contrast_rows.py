@@ -37,7 +37,7 @@ from scipy import special
 from rappor.comparison.shared_devices import changed_sampling, devices_variance
 from rappor.counts.arrays import Booleans, Floats, Integers
 from rappor.estimator.debias import Target, debias
-from rappor.estimator.device_assumptions import Merged
+from rappor.estimator.device_assumptions import AddedCollections
 from rappor.estimator.device_correlation import HEAVY
 from rappor.estimator.fit import LEAST_NOISE
 from rappor.protocol.params import Params
@@ -74,7 +74,7 @@ class Pooled:
     weights: Floats
 
     @classmethod
-    def of(cls, sample: Merged, shape: Shape) -> Pooled:
+    def of(cls, sample: AddedCollections, shape: Shape) -> Pooled:
         """Take the collections of a shape."""
         pairs = zip(sample.counts, sample.repetitions, strict=True)
         targets = tuple(
@@ -221,12 +221,12 @@ def shape_of(params: Params) -> Shape:
     return params.k, params.h, params.m, params.layout, params.normalize
 
 
-def shapes_of(sample: Merged) -> set[Shape]:
+def shapes_of(sample: AddedCollections) -> set[Shape]:
     """Return the shapes of its collections."""
     return {shape_of(counts.params) for counts in sample.counts}
 
 
-def shared_params(samples: Sequence[Merged]) -> list[Params]:
+def shared_params(samples: Sequence[AddedCollections]) -> list[Params]:
     """Return parameters of each shape that all samples share, in the order of their rows."""
     shapes = {shape_of(counts.params): counts.params for counts in samples[0].counts}
     shared = set.intersection(*map(shapes_of, samples))
@@ -234,7 +234,11 @@ def shared_params(samples: Sequence[Merged]) -> list[Params]:
 
 
 def contrast_rows(
-    samples: Sequence[Merged], weights: Floats, explained: Floats, *, overlap: float | None
+    samples: Sequence[AddedCollections],
+    weights: Floats,
+    explained: Floats,
+    *,
+    overlap: float | None,
 ) -> ContrastRows:
     """Stack the rows of a contrast of samples that share a shape; `part` is 1, the most.
 

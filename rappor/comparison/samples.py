@@ -23,9 +23,9 @@ from rappor.counts.counts import Counts
 from rappor.decoding.decoder import decode
 from rappor.decoding.diagnostics import Caution
 from rappor.decoding.estimates import Estimates
-from rappor.estimator.blas_threads import one_thread
+from rappor.estimator.blas_threads import limit_to_one_thread
 from rappor.estimator.design_matrix import Design
-from rappor.estimator.device_assumptions import Merged, merge
+from rappor.estimator.device_assumptions import AddedCollections, add_collections
 from rappor.estimator.error_control import ErrorControl
 
 _REASONS: Final = {
@@ -57,7 +57,7 @@ class Samples:
     detection : how sure to be.
     """
 
-    merged: tuple[Merged | None, ...]
+    merged: tuple[AddedCollections | None, ...]
     candidates: Candidates | None
     apart: Apart
     overlap: float | None
@@ -129,7 +129,7 @@ class Samples:
             raise DecodeError(f"weights must sum to 0 and not all be 0, got {weights.tolist()}")
         merged = [each for number in used if (each := self.merged[number]) is not None]
         alone = [one for number in used if (one := self.apart.alone[number]) is not None]
-        with one_thread():
+        with limit_to_one_thread():
             if self.candidates is None:
                 return answer_changes(merged, weights[used], self.overlap, complete=self.complete)
             return self._of_strings(self.candidates, merged, alone, weights[used], progress)
@@ -137,7 +137,7 @@ class Samples:
     def _of_strings(
         self,
         candidates: Candidates,
-        merged: Sequence[Merged],
+        merged: Sequence[AddedCollections],
         alone: Sequence[Estimates],
         weights: Floats,
         progress: Progress,
@@ -185,10 +185,10 @@ class Samples:
             yield Caution(caution.code, f"{some[0]}{more}: {caution.sentence}")
 
 
-def _merged(collections: Sequence[Counts]) -> Merged | None:
+def _merged(collections: Sequence[Counts]) -> AddedCollections | None:
     """Add the collections of a sample as `decode` does; None without reports."""
     # The name of the metric does not matter: two metrics may be compared.
-    return merge(collections) if any(counts.n_reports for counts in collections) else None
+    return add_collections(collections) if any(counts.n_reports for counts in collections) else None
 
 
 def _explained(estimates: Estimates, candidates: Candidates, design: Design) -> Floats:

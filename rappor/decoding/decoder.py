@@ -22,16 +22,16 @@ from rappor.decoding.distribution import estimate_shares
 from rappor.decoding.estimates import Estimates
 from rappor.decoding.forgery_breakdown import answer_rows, break_down, string_rows
 from rappor.decoding.inference import Raw, conclude, normal_interval
-from rappor.estimator.blas_threads import one_thread
+from rappor.estimator.blas_threads import limit_to_one_thread
 from rappor.estimator.debias import Target, debias
 from rappor.estimator.design_matrix import Design
 from rappor.estimator.detection_thresholds import Thresholds
-from rappor.estimator.device_assumptions import merge
+from rappor.estimator.device_assumptions import add_collections
 from rappor.estimator.error_control import ErrorControl
 from rappor.estimator.identifiability_groups import Strings
-from rappor.estimator.near_capacity import describe_capacity, fit_all
+from rappor.estimator.near_capacity import describe_capacity, fit_all_if_filled
 from rappor.estimator.p_values import PValues, least_p_value
-from rappor.estimator.presence_tests import p_values_of
+from rappor.estimator.presence_tests import compute_p_values
 from rappor.estimator.score_tests import NullTail, normal_tail, null_tail, ones_variance
 from rappor.estimator.selection import SCREENED, Selection, select
 from rappor.estimator.shrinkage import ShrunkenFit
@@ -106,14 +106,16 @@ def decode(  # noqa: PLR0913 - all that a caller may know of the counts
     ['cat', 'dog']
     """
     collections = _collections(counts)
-    target = debias(*merge(collections, devices=devices, reports_per_device=reports_per_device))
+    target = debias(
+        *add_collections(collections, devices=devices, reports_per_device=reports_per_device)
+    )
     keep = len(target) + 2 * SCREENED
     most = max(keep, MOST_ROWS)
     first = normalize_listed(listed, collections)
     asked = normalize_candidates(candidates, first, collections, most)
     if asked is None:
         return _decode_closed(target, error_control, distribution=distribution, complete=complete)
-    with one_thread():
+    with limit_to_one_thread():
         if _is_streamed(asked, target, most, distribution=distribution):
             # Imported here: it loads the compiler, which categories do without.
             from rappor.estimator.streamed_design_matrix import StreamedDesign  # noqa: PLC0415
@@ -123,7 +125,9 @@ def decode(  # noqa: PLR0913 - all that a caller may know of the counts
             strings = pool.strings
         else:
             strings = Strings(asked, target, progress)
-            selection = fit_all(target, strings.design, select(target, strings.design, progress))
+            selection = fit_all_if_filled(
+                target, strings.design, select(target, strings.design, progress)
+            )
         estimates = _conclude_strings(
             target, strings, selection, error_control, distribution=distribution
         )
@@ -256,7 +260,7 @@ def _p_values(target: Target, selection: Selection) -> tuple[NullTail, PValues]:
         tested = np.maximum(tail.p_values(z), least_p_value(target))
     else:
         tail = null_tail(target, selection.fit)
-        tested = p_values_of(target, selection.fit, z, selection.chosen)
+        tested = compute_p_values(target, selection.fit, z, selection.chosen)
     rows = np.where(known, tested, 1.0)
     return tail, PValues(rows=rows, others=selection.others, least=selection.least)
 
@@ -265,7 +269,7 @@ def _diagnostics(
     target: Target, strings: Strings, selection: Selection, thresholds: Thresholds
 ) -> dict[str, Any]:
     fit = diagnostics.describe_fit(
-        target, selection.fit, selection.std_error, threshold=thresholds.next
+        target, selection.fit, selection.std_error, threshold=thresholds.for_next
     )
     misfit = fit["goodness_of_fit"]["p_value"] < diagnostics.FIT_FALSE_ALARM
     return {
@@ -273,7 +277,7 @@ def _diagnostics(
         **fit,
         "selected": len(selection.chosen),
         "capacity": describe_capacity(target, selection, misfit=misfit),
-        "groups": [list(strings.candidates.subset(group).strings) for group in strings.ties],
+        "groups": [list(strings.candidates.subset(group).strings) for group in strings.groups],
     }
 
 

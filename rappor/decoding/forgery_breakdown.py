@@ -113,7 +113,7 @@ def string_rows(
     whole = variance.sum(axis=0)  # 0 where every report has all bits of the string
     variance = np.where(whole > 0, variance / np.where(whole > 0, whole, 1.0), 0.0) * std_error**2
     # Now these are the coefficients of r^0 to r^3 of the estimate's variance.
-    z = _z_score(tail, thresholds.own, float(np.min(share / std_error, initial=np.inf)))
+    z = _z_score(tail, thresholds.for_detected, float(np.min(share / std_error, initial=np.inf)))
 
     def hidden(r: Floats) -> Booleans:
         noise = sum(part * r**power for power, part in enumerate(variance))
@@ -174,7 +174,7 @@ def answer_rows(target: Target, proportions: Proportions, thresholds: Thresholds
     mean = target.p_star.reshape(shape) + gap * shares
 
     def hidden(r: Floats) -> Booleans:
-        return proportions.among(detected, 1 / r).p_values() > thresholds.own
+        return proportions.among(detected, 1 / r).p_values() > thresholds.for_detected
 
     return Rows(
         share=pool(shares, noise)[0][detected],

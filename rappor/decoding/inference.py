@@ -16,7 +16,7 @@ from rappor.decoding.contrasts import Covariance, DetectedRows, Related
 from rappor.decoding.estimates import Estimates, Rest
 from rappor.estimator.debias import Target
 from rappor.estimator.detection_thresholds import Thresholds
-from rappor.estimator.device_assumptions import assumption
+from rappor.estimator.device_assumptions import describe_assumption
 from rappor.estimator.score_tests import NullTail
 from rappor.protocol.encodings import encoding_of
 
@@ -99,7 +99,7 @@ def conclude(raw: Raw, target: Target, diagnostics: dict[str, Any]) -> Estimates
         unallocated=1 - whole.share,
         unallocated_std_error=whole.std_error,
         remaining=tuple(rests),
-        assumptions=assumption(target.counts, target.repetitions),
+        assumptions=describe_assumption(target.counts, target.repetitions),
         diagnostics=diagnostics,
         collections=describe_collected(target, raw.residual),
         error_control=detection,

@@ -13,20 +13,21 @@ from rappor.candidates.texts import Texts
 from rappor.counts.arrays import Floats, Integers
 
 _PILED: Final = 2
-"""Candidates that pile up, for each one that stays, before the worst are dropped."""
+"""Number of candidates in memory, as a multiple of the kept candidates, at which the worst are
+removed. A larger number costs memory; a smaller number sorts more often."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Held:
-    """Some candidates, each once, in their order.
+class CandidateRows:
+    """Some candidates of a stream, in the order of the stream.
 
     Attributes
     ----------
-    index : (r,) int64, increasing. Their numbers among all.
+    index : (r,) int64, increasing. Position of each candidate in the stream.
     words : (r, 4) uint32, from `rappor.candidates.sha256.digest_texts`.
     strings : (r,) of bytes.
-    copies : (r,) int64. How often each of them was seen.
-    z : (r,) float64. Their z scores.
+    copies : (r,) int64. Number of times that each string was read.
+    z : (r,) float64. Z score of each candidate.
     """
 
     index: Integers
@@ -36,8 +37,8 @@ class Held:
     z: Floats
 
     @classmethod
-    def of(cls, start: int, texts: Texts, words: NDArray[np.uint32], z: Floats) -> Held:
-        """Hold all strings of a block, of which the first one has the number `start`."""
+    def of(cls, start: int, texts: Texts, words: NDArray[np.uint32], z: Floats) -> CandidateRows:
+        """Create rows for all strings of a block. `start` is the position of the first string."""
         strings = np.empty(len(texts), dtype=object)
         strings[:] = texts.raw()
         return cls(
@@ -49,67 +50,81 @@ class Held:
         )
 
     @classmethod
-    def none(cls) -> Held:
-        """Hold nothing."""
+    def empty(cls) -> CandidateRows:
+        """Create an empty table."""
         return cls.of(0, Texts.of([]), np.zeros((0, 4), dtype=np.uint32), np.array([]))
 
     def __len__(self) -> int:
         return len(self.index)
 
-    def take(self, places: Integers) -> Held:
-        """Return those at these places."""
-        return self._each(lambda name: getattr(self, name)[places])
+    def take(self, rows: Integers) -> CandidateRows:
+        """Return the rows at these positions."""
+        return self._map_columns(lambda name: getattr(self, name)[rows])
 
-    def and_then(self, others: Held) -> Held:
-        """Return these and others; a string of both comes twice."""
-        return self._each(lambda name: np.concatenate([getattr(self, name), getattr(others, name)]))
+    def append(self, others: CandidateRows) -> CandidateRows:
+        """Return the rows of both tables. A string of both tables has two rows."""
+        return self._map_columns(
+            lambda name: np.concatenate([getattr(self, name), getattr(others, name)])
+        )
 
     @staticmethod
-    def _each(column: Callable[[str], NDArray[Any]]) -> Held:
-        return Held(**{each.name: np.ascontiguousarray(column(each.name)) for each in fields(Held)})
+    def _map_columns(column: Callable[[str], NDArray[Any]]) -> CandidateRows:
+        """Create a table from a function that returns each column."""
+        return CandidateRows(
+            **{
+                field.name: np.ascontiguousarray(column(field.name))
+                for field in fields(CandidateRows)
+            }
+        )
 
-    def each_once(self) -> Held:
-        """Return equal strings as one, the first, in their order."""
+    def merge_duplicates(self) -> CandidateRows:
+        """Merge the rows of equal strings into the first row, and add up their copies."""
         ordered = self.take(np.argsort(self.index, kind="stable"))
-        # Among 2^16 strings two others share 64 bits of their hashes with probability 1e-10.
+        # Compare 64 bits of the digests. Among 2^16 different strings two agree with probability
+        # 1e-10.
         names = ordered.words.view(np.uint64)[:, 0]
-        _, first, place = np.unique(names, return_index=True, return_inverse=True)
+        _, first, position = np.unique(names, return_index=True, return_inverse=True)
         copies = np.zeros(len(ordered), dtype=np.int64)
-        np.add.at(copies, first[place], ordered.copies)
+        np.add.at(copies, first[position], ordered.copies)
         ordered.copies[:] = copies
         return ordered.take(np.sort(first))
 
 
 class Best:
-    """Holds the `most` candidates with the largest z; of equal ones the first.
+    """Collects the `most` candidates with the largest z score.
 
-    `least` is what a z score must exceed to be held.
+    Of equal scores, the first is kept.
+
+    `least` is the z score that a candidate must exceed to be kept.
     """
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._held = Held.none()
+        self._rows = CandidateRows.empty()
         self.least = -np.inf
 
     def offer(self, start: int, texts: Texts, words: NDArray[np.uint32], z: Floats) -> None:
-        """Take the good ones of a block, of which the first one has the number `start`."""
+        """Add the candidates of a block.
+
+        `start` is the position of the first string in the stream.
+        """
         good = np.flatnonzero(z > self.least)
         if len(good):
-            block = Held.of(0, texts.take(good), words[good], z[good])
+            block = CandidateRows.of(0, texts.take(good), words[good], z[good])
             block.index[:] = start + good
-            self._held = self._held.and_then(block)
-        if len(self._held) > _PILED * self._most:
+            self._rows = self._rows.append(block)
+        if len(self._rows) > _PILED * self._most:
             self._drop()
 
-    def close(self) -> Held:
-        """Return the best ones."""
+    def close(self) -> CandidateRows:
+        """Return the best candidates."""
         self._drop()
-        return self._held
+        return self._rows
 
     def _drop(self) -> None:
-        """Drop repeated ones, then the worst."""
-        held = self._held.each_once()
-        best = np.argsort(-held.z, kind="stable")[: self._most]
+        """Merge equal strings, then remove the candidates with the smallest z scores."""
+        distinct = self._rows.merge_duplicates()
+        best = np.argsort(-distinct.z, kind="stable")[: self._most]
         if len(best) == self._most:
-            self.least = float(held.z[best[-1]])
-        self._held = held.take(np.sort(best))
+            self.least = float(distinct.z[best[-1]])
+        self._rows = distinct.take(np.sort(best))

@@ -1,4 +1,4 @@
-"""One thread for the matrix library while decoding."""
+"""Limit the matrix library to one thread while decoding."""
 
 from __future__ import annotations
 
@@ -13,21 +13,22 @@ from scipy import linalg  # noqa: F401
 from threadpoolctl import ThreadpoolController
 
 _LOCK: Final = threading.Lock()
+"""Guards `_USERS`: decodes may run in several threads."""
 _USERS: Final[list[Any]] = []
-"""The limit that is in force, once for each of its users."""
+"""The current limit, once for each decode that uses it."""
 
 
 @contextmanager
-def one_thread() -> Iterator[None]:
-    """Hold the matrix library to one thread.
+def limit_to_one_thread() -> Iterator[None]:
+    """Limit the matrix library to one thread in a `with` block.
 
-    The matrices of a decode are small: more threads would mostly wait for each other. One
-    thread also makes rounding the same on machines with different numbers of cores.
-    The limit holds for the whole process: the first of several decodes sets it, the last one
-    lifts it.
+    The matrices of a decode are small, and several threads would mostly wait for each other. One
+    thread also makes rounding equal on machines with different numbers of cores. The limit holds
+    for the whole process. The first of several decodes sets the limit, and the last decode removes
+    it.
     """
     with _LOCK:
-        _USERS.append(_USERS[0] if _USERS else _libraries().limit(limits=1, user_api="blas"))
+        _USERS.append(_USERS[0] if _USERS else _find_libraries().limit(limits=1, user_api="blas"))
     try:
         yield
     finally:
@@ -38,5 +39,6 @@ def one_thread() -> Iterator[None]:
 
 
 @cache
-def _libraries() -> ThreadpoolController:
+def _find_libraries() -> ThreadpoolController:
+    """Find the loaded matrix libraries."""
     return ThreadpoolController()

@@ -1,4 +1,7 @@
-"""The compiled loops of `sparse_products`. A sparse matrix is its ends, its places and its data."""
+"""Compiled loops of `sparse_products`.
+
+A sparse matrix is a tuple: row or column ends, indices, values.
+"""
 
 from __future__ import annotations
 
@@ -11,29 +14,33 @@ from rappor.base.jit import compiled
 from rappor.counts.arrays import Floats
 
 Sparse = tuple[NDArray[np.integer[Any]], NDArray[np.integer[Any]], Floats]
+"""Compressed sparse matrix: `indptr`, `indices` and `data` of scipy."""
 
 
 @compiled
 def add_products(left: Sparse, right: Sparse, products: Floats) -> None:
-    """Add left' right to the products, (a, b), of a left side by columns and a right by rows."""
+    """Add left' right to `products`, (a, b). `left` is compressed by columns, `right` by rows."""
     ends, rows, values = left
-    right_ends, places, right_values = right
+    right_ends, columns, right_values = right
     for a in range(len(ends) - 1):
-        own = products[a]
+        products_row = products[a]
         for i in range(ends[a], ends[a + 1]):
             row = rows[i]
             for j in range(right_ends[row], right_ends[row + 1]):
-                own[places[j]] += values[i] * right_values[j]
+                products_row[columns[j]] += values[i] * right_values[j]
 
 
 @compiled
 def add_forms(rows: Sparse, matrix: Floats, forms: Floats) -> None:
-    """Add x' matrix x to the forms, (n,), for each row x; of the matrix the lower half is read."""
-    ends, places, values = rows
+    """Add x' matrix x to `forms`, (n,), for each row x.
+
+    Only the lower half of the matrix is read.
+    """
+    ends, columns, values = rows
     for row in range(len(ends) - 1):
         for i in range(ends[row], ends[row + 1]):
-            own = matrix[places[i]]
-            beside = 0.0
+            matrix_row = matrix[columns[i]]
+            off_diagonal = 0.0
             for j in range(ends[row], i):
-                beside += values[j] * own[places[j]]
-            forms[row] += values[i] * (2 * beside + values[i] * own[places[i]])
+                off_diagonal += values[j] * matrix_row[columns[j]]
+            forms[row] += values[i] * (2 * off_diagonal + values[i] * matrix_row[columns[i]])

@@ -1,19 +1,25 @@
-"""De-biasing: from counts to the rows of a regression, one row for each bit of a cohort.
+"""De-bias counts: turn them into the rows of a regression, one row for each bit of a cohort.
 
 Theory of operation
 -------------------
-A report has a 1 with probability mu = p* + (q* - p*) theta. Of its variance mu (1 - mu), the part
-between = (mu - p) (q - mu) is its device's: the value, and the permanent response, which is
-Bernoulli(mu') with mu = p + (q - p) mu', so that (q - p)^2 mu' (1 - mu') = (mu - p) (q - mu). The
-rest is the fresh coins'. With S the sum of the devices' squared reports and R = S / N the reports a
-device, in the mean over reports, the proportion of ones in N reports has the variance
+A report has a 1 with probability mu = p* + (q* - p*) theta, and the variance mu (1 - mu). The
+variance has two parts:
+
+- between = (mu - p) (q - mu) is the variance between devices. It comes from the value and the
+  permanent response, which is Bernoulli(mu') with mu = p + (q - p) mu'. Hence (q - p)^2 mu' (1 -
+  mu') = (mu - p) (q - mu).
+- The remaining variance comes from the instantaneous response, whose coins are new in every report.
+
+Let S be the sum of the squared numbers of reports of the devices, and R = S / N the reports per
+device, averaged over reports. The proportion of ones in N reports has the variance
 
     (mu (1 - mu) + (R - 1) between) / N
 
-More devices lower all of it, more reports a device the coins' part only.
+More devices reduce both parts. More reports per device reduce only the part of the instantaneous
+response.
 
-The rows of several collections are stacked. Each collection brings its own effective
-probabilities, noise and background; all of them share the candidates' proportions.
+The rows of several collections are stacked. Each collection has its own effective probabilities,
+noise and background. All collections share the proportions of the candidates.
 """
 
 from __future__ import annotations
@@ -30,29 +36,31 @@ from rappor.counts.counts import Counts
 from rappor.estimator.device_assumptions import Repetition
 
 _FEW_ONES: Final = 9.0
-"""Variance of a row's ones below which they are not nearly normal: with less than a mean of 12, the
-upper tail at 3.5 standard deviations is more than six times the normal one."""
+"""Variance of the ones in a row below which their distribution is not nearly normal. With a mean
+below 12, the upper tail at 3.5 standard deviations is more than six times the normal tail."""
 
 _TINY: Final = 1e-300
-"""Devices of an empty cohort: their noise is large, not a division by zero."""
+"""Number of devices of an empty cohort. The noise of its rows becomes large, and no division by
+zero occurs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Target:
-    """The de-biased bits of all collections, n rows.
+    """The de-biased bits of all collections: the n rows of the regression.
 
     Attributes
     ----------
     proportions : (n,) float64. (c_ij / N_j - p*) / (q* - p*), unclipped ([EPK14] section 4).
-    reports : (n,) float64. N_j of the row's cohort; 0 for an empty cohort.
+    reports : (n,) float64. N_j of the row's cohort, 0 for an empty cohort.
     p_star, q_star : (n,) float64. Effective probabilities of the row.
     p, q : (n,) float64. Probabilities of the instantaneous response.
-    repeated : (n,) float64. R, the reports a device; 1 if each reports once.
-    group : (n,) int64. Which collection the row comes from.
-    density : (n,) float64. Share of rows that a random string sets, the background's height.
-    n_reports : reports in all collections.
-    counts : the collections themselves.
-    repetitions : what is taken for their devices.
+    repeated : (n,) float64. R, the reports per device. It is 1 if every device reports once.
+    group : (n,) int64. Index of the row's collection.
+    density : (n,) float64. Share of the rows that a random string sets: the height of the
+        background.
+    n_reports : number of reports in all collections.
+    counts : the collections.
+    repetitions : the assumed reports per device of each collection.
     """
 
     proportions: Floats
@@ -73,62 +81,76 @@ class Target:
 
     @property
     def devices(self) -> Floats:
-        """Return the effective number of devices behind each collection, (g,)."""
-        each = np.array([repetition.reports_per_device for repetition in self.repetitions])
-        return np.asarray([counts.n_reports for counts in self.counts] / each)
+        """Effective number of devices of each collection, (g,)."""
+        per_device = np.array([repetition.reports_per_device for repetition in self.repetitions])
+        return np.asarray([counts.n_reports for counts in self.counts] / per_device)
 
     @property
     def certain(self) -> Booleans:
-        """Return in which rows, (n,), no bit is falsely 1, or none falsely 0."""
+        """(n,) bool. True for rows without false ones (p* = 0) or without false zeros (q* = 1)."""
         return np.asarray((self.p_star == 0) | (self.q_star == 1))
 
     def noise(self, theta: Floats) -> Floats:
-        """Return the variance of each row if the true proportions were `theta`.
+        """Compute the variance of each row if the true proportions were `theta`.
 
-        This is the variance of a sample: devices are drawn from a population, and the
-        population's proportion is the estimand. For the devices that did report it is a
-        little too large. Rows of an empty cohort have infinite variance.
+        Devices are a sample of a population, and the proportion of the population is the estimand.
+        The variance of an estimate for the devices that reported would be a little smaller. Rows of
+        an empty cohort have infinite variance.
+
+        Parameters
+        ----------
+        theta : (n,) float64, or a number for all rows.
         """
         gap = self.q_star - self.p_star
         mean = self.p_star + gap * np.clip(theta, 0.0, 1.0)
-        one = mean * (1 - mean) + (self.repeated - 1) * (mean - self.p) * (self.q - mean)
-        # Where nothing false is sent, a bit without ones (or zeros) has no variance left, and yet
-        # one report more may differ: it has that of one.
+        variance = mean * (1 - mean) + (self.repeated - 1) * (mean - self.p) * (self.q - mean)
+        # Without false ones (or zeros), a row without ones has the variance 0. But one more report
+        # could differ, so the variance is at least that of one report.
         single = self.repeated / np.maximum(self.reports, 1)
-        one = np.where(self.certain, np.maximum(one, single), one)
+        variance = np.where(self.certain, np.maximum(variance, single), variance)
         with np.errstate(divide="ignore", invalid="ignore"):
-            return np.where(self.reports > 0, one / self.reports / gap**2, np.inf)
+            return np.where(self.reports > 0, variance / self.reports / gap**2, np.inf)
 
     def devices_noise(self, theta: Floats) -> Floats:
-        """Return the part of the variance that more reports of the same devices do not lower."""
+        """Compute the variance of each row that comes from the devices, (n,).
+
+        More reports of the same devices do not reduce this part of the variance.
+        """
         gap = self.q_star - self.p_star
         mean = self.p_star + gap * np.clip(theta, 0.0, 1.0)
         devices = np.maximum(self.reports / self.repeated, _TINY)
         return np.asarray((mean - self.p) * (self.q - mean) / devices / gap**2)
 
     def excess(self, fitted: Floats, variance: Floats) -> Floats:
-        """Return how far each row is above a fit, in standard deviations.
+        """Compute the standardised distance of each row above a fit, (n,).
 
-        Where a row expects few ones, one of them is many standard deviations and nothing strange:
-        the signed root of the binomial deviance stands for them, which the normal deviation tends
-        to.
+        In a row with few expected ones the distribution is skewed: a single 1 is many standard
+        deviations above the fit without being unusual. The signed root of the binomial deviance
+        replaces the distance in such rows. It converges to the normal distance as the expected
+        number of ones grows.
         """
         excess = np.asarray((self.proportions - fitted) / np.sqrt(variance))
         gap = self.q_star - self.p_star
         mean = self.p_star + gap * np.clip(fitted, 0.0, 1.0)
-        few = (self.reports > 0) & (self.reports * mean * (1 - mean) < _FEW_ONES)
-        few &= (mean > 0) & (mean < 1)
-        if few.any():
-            mu = mean[few]
-            n = mu * (1 - mu) / (variance * gap**2)[few]  # binomial reports of this variance
-            share = np.clip(self.p_star + gap * self.proportions, 0.0, 1.0)[few]
+        is_sparse = (self.reports > 0) & (self.reports * mean * (1 - mean) < _FEW_ONES)
+        is_sparse &= (mean > 0) & (mean < 1)
+        if is_sparse.any():
+            mu = mean[is_sparse]
+            n = mu * (1 - mu) / (variance * gap**2)[is_sparse]  # binomial reports of this variance
+            share = np.clip(self.p_star + gap * self.proportions, 0.0, 1.0)[is_sparse]
             deviance = 2 * n * (special.rel_entr(share, mu) + special.rel_entr(1 - share, 1 - mu))
-            excess[few] = np.sign(share - mu) * np.sqrt(np.maximum(deviance, 0.0))
+            excess[is_sparse] = np.sign(share - mu) * np.sqrt(np.maximum(deviance, 0.0))
         return excess
 
 
 def debias(collections: Sequence[Counts], repetitions: Sequence[Repetition]) -> Target:
-    """Stack collections, each with reports, as rows of one regression."""
+    """Stack collections as the rows of one regression.
+
+    Parameters
+    ----------
+    collections : counts of one or more parameter sets, each with reports.
+    repetitions : the assumed reports per device of each collection.
+    """
     sizes = [counts.params.m * counts.params.k for counts in collections]
     bits = np.concatenate([np.full(c.params.m, c.params.k) for c in collections])
     reports = np.repeat(np.concatenate([c.cohort_reports for c in collections]), bits).astype(float)
@@ -142,7 +164,9 @@ def debias(collections: Sequence[Counts], repetitions: Sequence[Repetition]) -> 
         proportions=(ones / np.maximum(reports, 1.0) - columns["p_star"]) / gap,
         reports=reports,
         **columns,
-        repeated=np.repeat([float(each.reports_per_device) for each in repetitions], sizes),
+        repeated=np.repeat(
+            [float(repetition.reports_per_device) for repetition in repetitions], sizes
+        ),
         group=np.repeat(np.arange(len(sizes)), sizes),
         n_reports=sum(c.n_reports for c in collections),
         counts=tuple(collections),

@@ -1,4 +1,7 @@
-"""The design matrix: which rows each candidate sets. It is never held whole."""
+"""The design matrix: the rows that each candidate sets.
+
+The matrix is computed in blocks of columns.
+"""
 
 from __future__ import annotations
 
@@ -16,15 +19,22 @@ from rappor.estimator.screening import Screening, Task
 from rappor.protocol.params import Params
 
 BLOCK: Final = 1 << 22
-"""Cells hashed at a time: 16 MB, so that a million candidates need no more memory than ten
-thousand."""
+"""Number of cells that are hashed at a time: 16 MB. A million candidates need no more memory than
+ten thousand."""
 
 _GATHERED: Final = 1 << 15
-"""Cells looked up at a time: 512 KB of values, which stay in a core's second cache."""
+"""Number of cells that are looked up at a time: 512 KB of values, which fit the second cache of a
+core."""
 
 
 class Design:
-    """The (n, c) matrix of zeros and ones over c candidates, read in blocks of columns."""
+    """The (n, c) matrix of zeros and ones of c candidates, read in blocks of columns.
+
+    Attributes
+    ----------
+    n_rows, n_candidates : n and c.
+    n_terms : largest number of rows that a candidate sets.
+    """
 
     def __init__(self, candidates: Candidates, collections: Sequence[Params]) -> None:
         self._candidates = candidates
@@ -38,10 +48,10 @@ class Design:
         self._whole: NDArray[np.int32] | None = None
 
     def blocks(self) -> Iterator[tuple[int, NDArray[np.int32]]]:
-        """Yield the first index and the cells of every block of candidates.
+        """Yield the index of the first candidate and the cells of every block of candidates.
 
-        Cells are the rows that each candidate sets, (b, sum of m h) int32, -1 for none. Where
-        one block holds all candidates its cells are kept for the next call.
+        Cells are the rows that each candidate sets, (b, sum of m h) int32. The value -1 marks an
+        unused cell. If one block contains all candidates, its cells are stored for the next call.
         """
         if self._whole is not None:
             yield 0, self._whole
@@ -58,27 +68,29 @@ class Design:
         always: Integers,  # noqa: ARG002  (all are held)
         progress: Progress,
     ) -> Screening:
-        """Estimate every candidate."""
-        score, own = np.empty(self.n_candidates), np.empty(self.n_candidates)
+        """Compute the one-step estimate of every candidate."""
+        score, weight_sum = np.empty(self.n_candidates), np.empty(self.n_candidates)
         for start, cells in self.blocks():
             block = slice(start, start + len(cells))
-            score[block], own[block] = sum_row_pairs(cells, task.scores, task.weights)
+            score[block], weight_sum[block] = sum_row_pairs(cells, task.scores, task.weights)
             progress("screening candidates", start + len(cells), self.n_candidates)
-        estimate, std_error = task.judge(score, own)
+        estimate, std_error = task.judge(score, weight_sum)
         return Screening(index=np.arange(self.n_candidates), estimate=estimate, std_error=std_error)
 
     def columns(self, chosen: Integers) -> sparse.csc_array:
-        """Return the columns of the chosen candidates as a sparse (n, len(chosen)) matrix."""
+        """Return the columns of some candidates as a sparse (n, len(chosen)) matrix."""
         if self._whole is not None:
+            # Reuse stored cells: hashing the candidates again takes longer than copying.
             cells = self._whole[chosen]
         else:
             cells = self._cells(self._candidates.subset(chosen.tolist()), 0, len(chosen))
-        set_here = cells >= 0
-        ends = np.concatenate([[0], np.cumsum(set_here.sum(axis=1))])
-        rows = cells[set_here]
+        is_set = cells >= 0
+        ends = np.concatenate([[0], np.cumsum(is_set.sum(axis=1))])
+        rows = cells[is_set]
         return sparse.csc_array((np.ones(len(rows)), rows, ends), shape=(self.n_rows, len(chosen)))
 
     def _cells(self, candidates: Candidates, start: int, stop: int) -> NDArray[np.int32]:
+        """Hash candidates, and return their cells in the rows of all collections."""
         stop = min(stop, len(candidates))
         parts = []
         for params, first in zip(self._params, self._starts, strict=False):
@@ -88,7 +100,8 @@ class Design:
 
 
 def sum_rows(cells: NDArray[np.int32], values: NDArray[Any]) -> NDArray[Any]:
-    """Add up a value of each row, (n,), over the rows that each candidate sets, (b,)."""
+    """Sum a value of each row, (n,), over the rows that each candidate sets, (b,)."""
+    # An unused cell is -1 and refers to the last element, which is 0.
     padded = np.append(values, values.dtype.type(0))  # its end is where -1 points
     sums = np.empty(len(cells), dtype=values.dtype)
     step = max(_GATHERED // cells.shape[1], 1)
@@ -98,11 +111,11 @@ def sum_rows(cells: NDArray[np.int32], values: NDArray[Any]) -> NDArray[Any]:
 
 
 def sum_row_pairs(cells: NDArray[np.int32], first: Floats, second: Floats) -> tuple[Floats, Floats]:
-    """Add up two values of each row, (n,) each, over the rows that each candidate sets.
+    """Sum two values of each row, (n,) each, over the rows that each candidate sets.
 
-    Looking the rows up is what takes the time, so both values travel together, as the real
-    and the imaginary part of one number: two thirds of the time of two sums, a ninth of that
-    of an (n, 2) table, whose rows numpy adds one by one.
+    Looking up the rows takes most of the time. The function therefore sums both values together, as
+    real and imaginary part of one number. This takes two thirds of the time of two sums, and a
+    ninth of the time of an (n, 2) table, whose rows numpy adds one by one.
     """
     sums = sum_rows(cells, first + 1j * second)
     return sums.real, sums.imag

@@ -1,4 +1,4 @@
-"""Error control: the p-values up to which candidates are detected."""
+"""Detection thresholds: the largest p-value at which a candidate is detected."""
 
 from __future__ import annotations
 
@@ -15,24 +15,26 @@ from rappor.estimator.error_control import ErrorControl
 from rappor.estimator.p_values import EDGES, PValues
 
 _MOST_LAMBDA: Final = 0.5
-"""P-value above which candidates count as absent, where there are many: the usual choice [STS04]. A
-smaller one counts more present candidates among them."""
+"""Largest lambda. P-values above lambda are used to count the absent candidates. One half is the
+usual choice [STS04]; with a smaller lambda more present candidates are counted as absent."""
 
 _LEAST_ABOVE: Final = 20
-"""Absent candidates that should be above lambda if all are absent: the one that is added then costs
-a twentieth of the level at most."""
+"""Smallest expected number of p-values above lambda if all candidates are absent. The estimate adds
+one absent candidate, which then costs at most a twentieth of the level."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Steps:
-    """The thresholds of a correction: the i-th smallest p-value is held to the i-th.
+    """The thresholds of a correction for multiple tests.
+
+    The i-th smallest p-value is compared with the i-th threshold.
 
     Attributes
     ----------
     level : the error rate.
-    rising : True where the i-th is i times the first (step-up), False where all are equal.
-    n_absent : candidates that the level is divided by.
-    largest : no threshold is above it.
+    rising : True if the i-th threshold is i times the first (step-up), False if all are equal.
+    n_absent : number of candidates by which the level is divided.
+    largest : upper bound on all thresholds.
     """
 
     level: float
@@ -44,29 +46,37 @@ class Steps:
     def of(
         cls, detection: ErrorControl, *, n_candidates: int, n_within: Callable[[float], float]
     ) -> Steps:
-        """Return the thresholds of a correction; `n_within` counts p-values up to a bound.
+        """Compute the thresholds of a correction.
 
-        "adaptive" estimates how many candidates are absent from the p-values above lambda, and
-        counts one more. With it the false discovery rate is at most `level` in every sample of
-        independent p-values ([STS04] theorem 3); without it, in large ones only.
+        The method "adaptive" estimates the number of absent candidates from the p-values above
+        lambda, and adds one. With this addition the false discovery rate is at most `level` for
+        every number of independent p-values ([STS04] theorem 3). Without it, the bound holds only
+        for large numbers.
+
+        Parameters
+        ----------
+        detection : error rate and method.
+        n_candidates : number of tested candidates.
+        n_within : function that counts the p-values up to a bound.
         """
         level = detection.alpha
         if detection.method != "adaptive":
             rising = detection.method == "bh"
             return cls(level=level, rising=rising, n_absent=n_candidates)
-        # Lambda depends on the number of candidates only, never on their p-values.
+        # Lambda must depend on the number of candidates only. A lambda that depends on the p-values
+        # would break the bound of the theorem.
         largest = max(level, min(_MOST_LAMBDA, 1 - _LEAST_ABOVE / n_candidates))
         n_absent = (n_candidates - n_within(largest) + 1) / (1 - largest)
         return cls(level=level, rising=True, n_absent=n_absent, largest=largest)
 
     def at(self, rank: Integers | float) -> Floats:
-        """Return the thresholds of these ranks, which begin with 1."""
+        """Compute the thresholds of ranks. The smallest p-value has rank 1."""
         steps = np.multiply(self.level, rank if self.rising else 1) / self.n_absent
         return np.asarray(np.minimum(steps, self.largest))
 
 
 class Thresholds:
-    """What a detection asks of these p-values."""
+    """The detection thresholds of a set of p-values."""
 
     def __init__(self, detection: ErrorControl, p_values: PValues) -> None:
         self.detection, self.p_values = detection, p_values
@@ -74,41 +84,46 @@ class Thresholds:
 
     @cached_property
     def largest(self) -> float:
-        """The largest p-value that is detected, 0 for none.
+        """Largest p-value that is detected, 0 if no candidate is detected.
 
-        Raises DecodeError where a candidate that is known by the histogram only might be detected.
+        Raises
+        ------
+        DecodeError
+            A candidate that exists only in the histogram might be detected.
         """
-        found = float(self._steps.at(1))
+        largest = float(self._steps.at(1))
         if self._steps.rising:
             ordered = np.sort(self.p_values.rows)
             passing = np.flatnonzero(ordered <= self._steps.at(np.arange(1, len(ordered) + 1)))
-            found = float(ordered[passing[-1]]) if len(passing) else 0.0
-        if self.p_values.others is not None and self._may_pass(found):
+            largest = float(ordered[passing[-1]]) if len(passing) else 0.0
+        # The histogram has no exact p-values. A candidate in it that passes a threshold could
+        # neither be named nor counted, so the result would be wrong without an error.
+        if self.p_values.others is not None and self._others_may_pass(largest):
             raise DecodeError(
                 f"more than the {len(self.p_values.rows):,} best candidates of the stream may be "
                 "detected: use fewer candidates as a list, or a lower level"
             )
-        return found
+        return largest
 
     @property
     def detected(self) -> Booleans:
-        """Which of the rows are detected."""
+        """(c,) bool, True for the detected rows."""
         return self.p_values.rows <= self.largest
 
     @property
-    def own(self) -> float:
-        """The p-value up to which a detected candidate stays so if all others stay."""
+    def for_detected(self) -> float:
+        """P-value up to which a detected candidate remains detected if all others do."""
         return float(self._steps.at(max(int(self.detected.sum()), 1)))
 
     @property
-    def next(self) -> float:
-        """The p-value that one candidate more would need to be detected."""
+    def for_next(self) -> float:
+        """P-value at which one more candidate would be detected."""
         return float(self._steps.at(min(int(self.detected.sum()) + 1, self.p_values.n)))
 
-    def _may_pass(self, found: float) -> bool:
-        """Return whether the histogram allows a p-value from the others' least on to pass."""
+    def _others_may_pass(self, largest: float) -> bool:
+        """Return whether a candidate in the histogram may pass its threshold."""
         counts = self.p_values.counts
-        least, high = np.maximum(EDGES[:-1], self.p_values.least), EDGES[1:]
-        # The rank of a p-value is at most the number of those up to the end of its bin.
-        most = np.maximum(self._steps.at(np.cumsum(counts)), found)
-        return bool(np.any((counts > 0) & (least <= high) & (least <= most)))
+        lowest, high = np.maximum(EDGES[:-1], self.p_values.least), EDGES[1:]
+        # The rank of a p-value is at most the number of p-values up to the end of its bin.
+        highest_threshold = np.maximum(self._steps.at(np.cumsum(counts)), largest)
+        return bool(np.any((counts > 0) & (lowest <= high) & (lowest <= highest_threshold)))

@@ -1,15 +1,16 @@
-"""What a decode assumes of the devices behind its counts, and merging counts of the same kind.
+"""Reports per device that a decode assumes, and sums of collections of one parameter set.
 
-Collections of one metric and one parameter set are added before anything is estimated: a
-collection a day, a shard or a worker is one collection in the end. What is known of the devices is
-one number R for each sum, the reports per device, averaged over reports (`rappor.counts.devices`):
+Collections of one metric and one parameter set are added before anything is estimated, so a decode
+does not distinguish days, shards and workers. The sum has one number R: the reports per device,
+averaged over reports (`rappor.counts.devices`). R has one of four sources:
 
-- `given`: the analyst stated it;
-- `counts`: the counts have it;
-- `days`: there are several collections, and it is estimated from the variance between them
-  (`overlap`). The estimate is at least R of different devices in each collection. One standard
-  error is added, up to R of the same devices in all of them, which is assumed if the variance
-  shows nothing. A collection without R counts as one report per device;
+- `given`: the analyst passed it.
+- `counts`: the counts contain it.
+- `days`: several collections were added. R is estimated from the variance between them
+  (`device_correlation`). The estimate is at least the R of different devices in each collection.
+  One standard error is added. R is at most the R of the same devices in all collections, which is
+  also assumed if the variance does not determine R. A collection without R counts as one report per
+  device.
 - `unknown`: one collection without R. Each report is assumed to come from a different device.
 """
 
@@ -23,15 +24,19 @@ from rappor.base.errors import DecodeError
 from rappor.base.ranges import check_number
 from rappor.counts.counts import Counts
 from rappor.counts.devices import squares_of_days
-from rappor.estimator.device_correlation import estimate_overlap
+from rappor.estimator.device_correlation import estimate_reports_per_device
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repetition:
-    """How often devices are assumed to have reported in one collection.
+    """The assumed number of reports per device in one collection.
 
-    `reports_per_device` is R; `std_error` that of its estimate, None where it is none; `source` is
-    "given", "counts", "days" or "unknown"; `collections` says how many were added.
+    Attributes
+    ----------
+    reports_per_device : R.
+    std_error : standard error of R, None if R is not an estimate.
+    source : "given", "counts", "days" or "unknown".
+    collections : number of collections that were added.
     """
 
     reports_per_device: float
@@ -40,19 +45,21 @@ class Repetition:
     collections: int = 1
 
     def describe(self, n_reports: int) -> str:
-        """Say in a clause what is assumed of the reports."""
-        each = self.reports_per_device
+        """Describe the assumption about the devices in a clause, for a sentence of a report."""
+        per_device = self.reports_per_device
         n = f"{n_reports:,} reports"
-        if each <= 1:
+        if per_device <= 1:
             devices = f"each of {n} comes from a different device"
         else:
+            n_devices = f"{n_reports / per_device:,.0f}"
             devices = (
-                f"{n} from an effective number of {n_reports / each:,.0f} devices, {each:.3g} "
-                "reports each"
+                f"{n} from an effective number of {n_devices} devices, "
+                f"{per_device:.3g} reports per device"
             )
         return f"{devices} ({self._reason()})"
 
     def _reason(self) -> str:
+        """Describe the source of R."""
         if self.source == "days" and self.std_error is not None:
             return (
                 f"estimated from the variance of {self.collections} collections, including one "
@@ -67,8 +74,8 @@ class Repetition:
         }[self.source]
 
 
-def assumption(counts: Sequence[Counts], repetitions: Sequence[Repetition]) -> str:
-    """Return one line that says what a decode assumes of the devices."""
+def describe_assumption(counts: Sequence[Counts], repetitions: Sequence[Repetition]) -> str:
+    """Write one line that states the assumed number of devices."""
     clauses = [
         repetition.describe(collection.n_reports)
         for collection, repetition in zip(counts, repetitions, strict=True)
@@ -76,56 +83,73 @@ def assumption(counts: Sequence[Counts], repetitions: Sequence[Repetition]) -> s
     return f"Assumed: {'; '.join(clauses)}."
 
 
-class Merged(NamedTuple):
-    """Collections, each under a parameter set of its own, and how their devices repeat."""
+class AddedCollections(NamedTuple):
+    """Sums of collections, one per parameter set, and the reports per device of each sum."""
 
     counts: Sequence[Counts]
     repetitions: Sequence[Repetition]
 
     @property
     def n_devices(self) -> float:
-        """Effective number of devices: as many reports of different devices have the same error."""
+        """Effective number of devices.
+
+        This number of devices with one report each gives the same error.
+        """
         pairs = zip(self.counts, self.repetitions, strict=True)
-        return sum(counts.n_reports / each.reports_per_device for counts, each in pairs)
+        return sum(counts.n_reports / repetition.reports_per_device for counts, repetition in pairs)
 
 
-def merge(
+def add_collections(
     collections: Iterable[Counts],
     *,
     devices: float | None = None,
     reports_per_device: float | None = None,
-) -> Merged:
-    """Add collections of one metric and parameter set, and say how their devices repeat.
+) -> AddedCollections:
+    """Add the collections of each metric and parameter set, and determine their reports per device.
 
-    An analyst may say one of the numbers for all reports together. Raises DecodeError where there
-    are no reports at all, or a number is impossible.
+    Parameters
+    ----------
+    collections : counts, with or without reports.
+    devices : number of devices behind all reports together, if the analyst knows it.
+    reports_per_device : R of all reports together, if the analyst knows it.
+
+    Raises
+    ------
+    DecodeError
+        There are no reports, or a number is out of its range.
     """
-    groups = _groups(collections)
+    groups = _group_collections(collections)
     if not groups:
         raise DecodeError("counts must have at least 1 report, got 0")
     merged = [_add(group) for group in groups]
-    each = _given(sum(counts.n_reports for counts in merged), devices, reports_per_device)
-    if each is None:
-        return Merged(merged, [_repetition(group) for group in groups])
-    given = (min(each, counts.n_reports) for counts in merged)
-    return Merged(merged, [Repetition(reports_per_device=r, source="given") for r in given])
+    per_device = _read_reports_per_device(
+        sum(counts.n_reports for counts in merged), devices, reports_per_device
+    )
+    if per_device is None:
+        return AddedCollections(merged, [_determine_repetition(group) for group in groups])
+    given = (min(per_device, counts.n_reports) for counts in merged)
+    return AddedCollections(
+        merged, [Repetition(reports_per_device=r, source="given") for r in given]
+    )
 
 
-def add_different(collections: Iterable[Counts]) -> list[Counts]:
-    """Add collections as `merge` does, each report of which comes from another device.
+def add_collections_of_different_devices(collections: Iterable[Counts]) -> list[Counts]:
+    """Add collections as `add_collections` does, if every collection comes from different devices.
 
-    Where counts know of devices that reported again in one collection, the sum knows it too.
+    The sum keeps the repeated reports that a collection contains.
     """
-    groups = _groups(collections)
+    groups = _group_collections(collections)
     for group in groups:
-        for place, counts in enumerate(group):
+        for index, counts in enumerate(group):
+            # A collection without the number of repeated reports is taken for one report per
+            # device.
             if counts.sum_squared_reports is None:
-                group[place] = counts.with_devices(reports_per_device=1)
+                group[index] = counts.with_devices(reports_per_device=1)
     return [_add(group, same_devices=False) for group in groups]
 
 
-def _groups(collections: Iterable[Counts]) -> list[list[Counts]]:
-    """Return the collections with reports, those of one metric and parameter set together."""
+def _group_collections(collections: Iterable[Counts]) -> list[list[Counts]]:
+    """Group the collections with reports by metric and parameter set."""
     groups: dict[tuple[str, str], list[Counts]] = {}
     for counts in collections:
         if counts.n_reports:
@@ -134,14 +158,17 @@ def _groups(collections: Iterable[Counts]) -> list[list[Counts]]:
 
 
 def _add(group: Sequence[Counts], *, same_devices: bool = True) -> Counts:
+    """Add the collections of one group."""
     total = group[0]
     for counts in group[1:]:
         total = total.add(counts, same_devices=same_devices)
     return total
 
 
-def _given(n_reports: int, devices: float | None, reports_per_device: float | None) -> float | None:
-    """Return the reports a device that were said, None if none were."""
+def _read_reports_per_device(
+    n_reports: int, devices: float | None, reports_per_device: float | None
+) -> float | None:
+    """Compute R from the arguments of the analyst, None without such an argument."""
     if devices is not None and reports_per_device is not None:
         raise DecodeError("devices and reports_per_device must not be given both")
     if devices is not None:
@@ -153,33 +180,39 @@ def _given(n_reports: int, devices: float | None, reports_per_device: float | No
     return reports_per_device
 
 
-def _repetition(group: Sequence[Counts]) -> Repetition:
-    """Return what the collections of one group know of their devices."""
+def _determine_repetition(group: Sequence[Counts]) -> Repetition:
+    """Determine R of one group from its collections."""
     if len(group) == 1:
-        known = group[0].reports_per_device
-        if known is None:
+        per_device = group[0].reports_per_device
+        if per_device is None:
             return Repetition(reports_per_device=1.0, source="unknown")
-        return Repetition(reports_per_device=known, source="counts")
+        return Repetition(reports_per_device=per_device, source="counts")
     repeated = [counts.reports_per_device or 1.0 for counts in group]
-    least, most = _bounds(group, repeated)
-    found = estimate_overlap(group, repeated)
-    each = most
-    if found is not None:
-        each = max(found.reports_per_device, least) + found.std_error
-    if found is None or each >= most:
+    least, most = _bound_repetition(group, repeated)
+    estimate = estimate_reports_per_device(group, repeated)
+    per_device = most
+    if estimate is not None:
+        per_device = max(estimate.reports_per_device, least) + estimate.std_error
+    # The days do not determine R, or the estimate exceeds the value of the same devices on all
+    # days. No number of devices is smaller, so this value is the safe assumption.
+    if estimate is None or per_device >= most:
         return Repetition(reports_per_device=most, source="days", collections=len(group))
     return Repetition(
-        reports_per_device=each,
-        std_error=found.std_error,
+        reports_per_device=per_device,
+        std_error=estimate.std_error,
         source="days",
         collections=len(group),
     )
 
 
-def _bounds(group: Sequence[Counts], repeated: Sequence[float]) -> tuple[float, float]:
-    """Return R of other devices in each collection, and of the same ones in all of them."""
+def _bound_repetition(group: Sequence[Counts], repeated: Sequence[float]) -> tuple[float, float]:
+    """Compute the smallest and the largest R of a group.
+
+    The smallest R belongs to different devices in each collection, the largest to the same devices
+    in all collections.
+    """
     reports = [counts.n_reports for counts in group]
-    squares = [n * each for n, each in zip(reports, repeated, strict=True)]
+    squares = [n * per_device for n, per_device in zip(reports, repeated, strict=True)]
     most = sum(square**0.5 for square in squares) ** 2
     if max(repeated) == 1:
         most = float(squares_of_days(reports))

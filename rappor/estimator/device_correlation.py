@@ -1,30 +1,36 @@
-"""How much the devices of several days overlap, from the counts of the days alone.
+"""Estimate from the counts of several days how often their devices report again.
 
 Theory of operation
 -------------------
-Day t of one collection has c_t ones among the N_t reports of a bit in a cohort; C and N are the
+Day t of one collection has c_t ones among the N_t reports of a bit in a cohort. C and N are the
 sums over the T days. With mu the mean of the bit, one report has the variance
 
     within + between,   between = (mu - p) (q - mu),   within = mu (1 - mu) - between
 
-of which between, the device's value and its permanent response, comes again with each of its
-reports. With S_t and S the sums of the devices' squared reports on day t and on all days, the
-variance of c_t is N_t within + S_t between, and that of C is N within + S between. So the variation
-of the days around their common mean,
+`between` is the variance of the value and the permanent response, which a device repeats in each of
+its reports. Let S_t and S be the sums of the squared numbers of reports of the devices, on day t
+and on all days. The variance of c_t is N_t within + S_t between, and the variance of C is N within
++ S between. The variation of the days around their common mean,
 
     Q = sum over t of (c_t - N_t C / N)^2 / N_t,
 
-has the expectation (T - 1) within + between (sum of S_t / N_t - S / N): days of the same devices
-agree better than days of others. What is unknown is R = S / N. With r = sum of S_t / N_t known,
+therefore has the expectation (T - 1) within + between (sum of S_t / N_t - S / N). Days of the same
+devices agree better than days of different devices. The unknown number is R = S / N. With the known
+number r = sum of S_t / N_t,
 
     R = r - (sum of Q - (T - 1) within) / (sum of between)
 
-over all bits and cohorts, thousands of them, with an error known from their variation. Strings that
-are no candidates shift all days alike and leave R as it is; no device is told from another.
+The sums are over all bits and cohorts. These are thousands of terms, so their variation gives the
+standard error. Strings that are not candidates change all days alike and do not change R. No device
+is distinguished from another.
 
-Shares that change from day to day look like other devices. So bits are left out that frequent
-strings set, whose ones are more than noise alone brings above the median of their cohort, and bits
-whose days vary more than noise does. The latter makes R larger, which is the safe side.
+A share that changes from day to day looks like different devices. Two kinds of bits are therefore
+left out:
+
+- bits that frequent strings set: their mean exceeds the median of their cohort by more than noise
+  does;
+- bits whose days vary more than noise does. Leaving these out makes R larger, which is the safe
+  side.
 """
 
 from __future__ import annotations
@@ -41,31 +47,32 @@ from rappor.counts.arrays import Booleans, Floats
 from rappor.counts.counts import Counts
 
 _FEW_BITS: Final = 32
-"""Bits of a report below which all of them are used: the median of a few is no background."""
+"""Number of bits of a report below which all bits are used. The median of few bits is no estimate
+of the background."""
 
 HEAVY: Final = 3.0
-"""Standard deviations above the median from which a bit is set by a frequent string: noise alone
-leaves out one bit in 700."""
+"""Standard deviations above the median of its cohort beyond which a bit is set by a frequent
+string. Noise alone leaves out one bit in 700."""
 
 _OUTLIER: Final = 1e-4
-"""Probability that noise alone leaves a bit out: this raises R by at most .2 % of Q,
-less than the error of any collection that fits a computer's memory as days."""
+"""Probability that noise alone leaves out a bit. It raises R by at most .2 % of Q, which is less
+than the error of any collection whose days fit the memory of a computer."""
 
 _ROUNDS: Final = 4
-"""Rounds in which R and the bits that are left out settle: the third changes R by less than a
-tenth of its error."""
+"""Number of rounds in which R and the set of used bits converge. The third round changes R by less
+than a tenth of its error."""
 
 
 @dataclass(frozen=True, slots=True)
-class Overlap:
-    """An estimate of R, the reports a device in the mean over reports, and its standard error."""
+class RepetitionEstimate:
+    """An estimate of R, the reports per device averaged over reports, and its standard error."""
 
     reports_per_device: float
     std_error: float
 
 
 class _Bits(NamedTuple):
-    """The n bits that are used: variation, and the parts of its expectation, (n,) float64 each."""
+    """The variation of the n used bits, and the terms of its expectation, (n,) float64 each."""
 
     variation: Floats
     degrees: Floats
@@ -75,24 +82,39 @@ class _Bits(NamedTuple):
     reports: Floats
 
     def take(self, used: Booleans) -> _Bits:
+        """Return the bits where `used` is True."""
         return _Bits(*(column[used] for column in self))
 
     def unbiased_between(self, repeated: float) -> Floats:
-        """Return between without what the error of mu takes from its square."""
+        """Compute `between` without bias.
+
+        The square of the estimated mu is too large by the variance of the estimate.
+        """
         return np.asarray(self.between + (self.within + repeated * self.between) / self.reports)
 
     def expected(self, repeated: float) -> Floats:
-        """Return the expectation of the variation if R were this number."""
+        """Compute the expectation of the variation if R were this number."""
         between = self.unbiased_between(repeated)
         return np.asarray(self.degrees * self.within + between * (self.same_day - repeated))
 
 
-def estimate_overlap(days: Sequence[Counts], repeated: Sequence[float]) -> Overlap | None:
-    """Estimate R from two or more collections with reports, of one parameter set.
+def estimate_reports_per_device(
+    days: Sequence[Counts], repeated: Sequence[float]
+) -> RepetitionEstimate | None:
+    """Estimate R from two or more collections of one parameter set, each with reports.
 
-    `repeated` has S_t / N_t of each. The answer is None where the counts cannot tell.
+    Parameters
+    ----------
+    days : the collections.
+    repeated : S_t / N_t of each collection.
+
+    Returns
+    -------
+    The estimate, or None if the counts do not determine R.
     """
-    bits = _bits(days, np.array(repeated))
+    bits = _sum_days(days, np.array(repeated))
+    # Without variance between devices repeated reports are
+    # invisible.
     if not bits.between.sum() > 0:
         return None
     used, estimate, error = bits, float(np.max(repeated)), math.inf
@@ -103,25 +125,30 @@ def estimate_overlap(days: Sequence[Counts], repeated: Sequence[float]) -> Overl
         agreement = used.unbiased_between(estimate) * used.same_day
         agreement += used.degrees * used.within - used.variation
         estimate = float(agreement.sum()) / between
-        error = _error(used, agreement, estimate) / between
+        error = _compute_error(used, agreement, estimate) / between
         limit = special.chdtri(bits.degrees, _OUTLIER) / bits.degrees
         expected = bits.expected(estimate)
         used = bits.take((expected > 0) & (bits.variation <= limit * expected))
+        # Every bit varies more than noise: the shares change from day to day, and no bit shows the
+        # devices.
         if len(used.variation) == 0:
             return None
-    return Overlap(estimate, error)
+    return RepetitionEstimate(estimate, error)
 
 
-def _error(used: _Bits, agreement: Floats, estimate: float) -> float:
-    """Return the standard error of the sum: from the variation, at least that of normal theory."""
-    rest = agreement - used.unbiased_between(estimate) * estimate
+def _compute_error(used: _Bits, agreement: Floats, estimate: float) -> float:
+    """Compute the standard error of the sum from its variation.
+
+    The error under normal theory is a lower bound.
+    """
+    deviation = agreement - used.unbiased_between(estimate) * estimate
     expected = np.maximum(used.expected(estimate), used.variation)
     normal = 2 * expected**2 / used.degrees
-    return math.sqrt(max(float((rest**2).sum()), float(normal.sum())))
+    return math.sqrt(max(float((deviation**2).sum()), float(normal.sum())))
 
 
-def _bits(days: Sequence[Counts], repeated: Floats) -> _Bits:
-    """Add up the days of every bit, and keep those that are used."""
+def _sum_days(days: Sequence[Counts], repeated: Floats) -> _Bits:
+    """Sum the days of every bit, and select the bits that are used."""
     params = days[0].params
     reports = np.array([day.cohort_reports for day in days], dtype=float)  # (T, m)
     ones = sum((day.bit_counts for day in days), np.zeros_like(days[0].bit_counts))
@@ -130,27 +157,28 @@ def _bits(days: Sequence[Counts], repeated: Floats) -> _Bits:
     variation = np.zeros_like(mean)
     for day, n in zip(days, reports, strict=True):
         variation += (day.bit_counts - n[:, None] * mean) ** 2 / np.maximum(n, 1)[:, None]
-    live = reports > 0
-    degrees = live.sum(axis=0) - 1
-    kept = np.repeat((degrees > 0)[:, None], params.k, axis=1)
+    has_reports = reports > 0
+    degrees = has_reports.sum(axis=0) - 1
+    used = np.repeat((degrees > 0)[:, None], params.k, axis=1)
     between = (mean - params.p) * (params.q - mean)
     within = mean * (1 - mean) - between
-    same_day = repeated @ live
+    same_day = repeated @ has_reports
+    # Frequent strings change their share from day to day. Leave out the bits that they set.
     if params.k >= _FEW_BITS:
         level = np.median(mean, axis=1)
         background = (level - params.p) * (params.q - level)
         variance = level * (1 - level) + np.maximum(background, 0) * (same_day - 1)
         noise = np.sqrt(np.maximum(variance, 0) / np.maximum(total, 1))
-        kept &= mean <= (level + HEAVY * noise)[:, None]
+        used &= mean <= (level + HEAVY * noise)[:, None]
 
-    def spread(values: Floats) -> Floats:
-        return np.asarray(np.broadcast_to(values[:, None], mean.shape)[kept], dtype=float)
+    def select(values: Floats) -> Floats:
+        return np.asarray(np.broadcast_to(values[:, None], mean.shape)[used], dtype=float)
 
     return _Bits(
-        variation=variation[kept],
-        degrees=spread(degrees),
-        within=within[kept],
-        between=between[kept],
-        same_day=spread(same_day),
-        reports=spread(total),
+        variation=variation[used],
+        degrees=select(degrees),
+        within=within[used],
+        between=between[used],
+        same_day=select(same_day),
+        reports=select(total),
     )

@@ -1,4 +1,7 @@
-"""How sure an answer is: one record that every question takes and every answer keeps."""
+"""Error control: the error rates of detections and intervals.
+
+Every analysis takes and stores one.
+"""
 
 from __future__ import annotations
 
@@ -8,30 +11,40 @@ from typing import Final, Literal, get_args
 from rappor.base.ranges import check_choice, check_number
 
 Correction = Literal["bh", "adaptive", "bonferroni"]
+"""Names of the corrections for multiple tests."""
 CORRECTIONS: Final[tuple[str, ...]] = get_args(Correction)
+"""All corrections, in the order of the help texts."""
 
 _FEW_ONES: Final = 9.0
-"""Variance of the ones that an absent string has on its bits, below which p-values above lambda do
-not count the absent ones: at .5 they did so for all, and at 1 to 30 the false share was .01 to
-.07 where that of Benjamini-Hochberg was as much."""
+"""Variance of the ones of an absent string on its bits, below which the method "adaptive" is
+replaced by "bh". With fewer ones, p-values above lambda do not count the absent candidates: at .5
+all candidates counted as present. At 1 to 30 the false discovery rate was .01 to .07, as with
+Benjamini-Hochberg."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorControl:
-    """How sure a detection and an interval are.
+    """Error rates of detections and of confidence intervals.
 
     Attributes
     ----------
     alpha : error rate of detection, in (0, 1).
-    method : what the level bounds. "bh": the expected share of false detections [BH95];
-        "adaptive": the same, and it finds more where many candidates are present [STS04];
-        "bonferroni": the probability of any false detection.
-    confidence : probability with which a two-sided interval holds the truth, in (0, 1).
+    method : the kind of error that alpha bounds. "bh": the false discovery rate [BH95]; "adaptive":
+        the same
+        rate, with more detections if many candidates are present [STS04]; "bonferroni": the
+        probability
+        of any false detection.
+    confidence : probability with which a two-sided interval contains the true value, in (0, 1).
 
     Raises
     ------
     ParamsError
         A field is outside its range.
+
+    Examples
+    --------
+    >>> ErrorControl(alpha=0.01, method="bonferroni")
+    ErrorControl(alpha=0.01, method='bonferroni', confidence=0.95)
     """
 
     alpha: float = 0.05
@@ -44,15 +57,18 @@ class ErrorControl:
         check_choice("method", self.method, CORRECTIONS)
 
     def for_ones(self, ones: float) -> ErrorControl:
-        """Return what is applied where an absent string's ones have this variance.
+        """Return the error control for strings whose ones have this variance when absent.
 
-        That is "bh" for "adaptive" where it is too small.
+        The method "adaptive" becomes "bh" if the variance is too small.
         """
+        # P-values of few ones take few values, many of them 1. "adaptive" then underestimates the
+        # number of absent strings and exceeds its error rate.
         return self.for_several_tests() if ones < _FEW_ONES else self
 
     def for_several_tests(self) -> ErrorControl:
-        """Return what is applied to p-values of several tests in one: "bh" for "adaptive".
+        """Return the error control for p-values that combine several tests.
 
-        They are too large for it.
+        The method "adaptive" becomes "bh". Combined p-values are larger than uniform ones, so
+        "adaptive" would overestimate the number of absent candidates.
         """
         return replace(self, method="bh") if self.method == "adaptive" else self

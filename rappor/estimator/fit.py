@@ -1,24 +1,27 @@
-"""One weighted fit on the selected candidates, and what it says about every other one.
+"""Fit the selected candidates by weighted least squares, and score all other candidates.
 
 Theory of operation
 -------------------
 The row of bit i in cohort j is y = sum_s beta_s x_s + background + noise. The noise has three
-sources, and each gets a treatment of its own:
+sources, and each source has its own treatment:
 
-- the coins: their variance v is known exactly (`Target.noise`);
-- collisions with strings too rare to select: their bits fall anywhere, so they add one
-  common variance tau^2 to every row, which is estimated from the residuals by moments;
-- collisions with heavy strings that are no candidates: they lift few rows by much. They can
-  only add, so a one-sided redescending weight (Hampel's three-part psi without its flat
-  part) takes such rows out; estimates and variances are corrected by kappa = E psi' / E w
-  (Huber, Robust Statistics, 1981, equation 6.4 of chapter 3 for the one-step estimate).
+- Coins: the variance v is known exactly (`Target.noise`).
+- Collisions with strings that are too rare to select: their bits are spread over all rows, so they
+  add one common variance tau^2 to every row. The fit estimates tau^2 from the residuals by the
+  method of moments.
+- Collisions with frequent strings that are not candidates: they lift few rows by a large amount. A
+  collision only adds to a row. A one-sided redescending weight (Hampel's three-part psi without its
+  flat part) therefore sets such rows aside. The correction kappa = E psi' / E w is applied to
+  estimates and variances (Huber, Robust Statistics, 1981, equation 6.4 of chapter 3 for the
+  one-step estimate).
 
-The background of non-candidates is a free level for each collection: proportions sum to one,
-so the level is the density times the unexplained mass, less what the weights took out.
+The background of each collection is a free coefficient. Proportions sum to one, so the background
+is the density times the share of the strings outside the fit, reduced by the rows that were set
+aside.
 
-For a candidate outside the selection the same fit gives the coefficient it would get if it
-were added: with z_s its column less its projection on the selected ones,
-beta_s = z_s'W(y - fit) / z_s'W x_s, the de-sparsified lasso's form [ZZ14, equation 5].
+A candidate outside the selection gets the coefficient that it would have if it were added to the
+fit. With z_s its column minus the projection on the selected columns, the coefficient is beta_s =
+z_s'W(y - fit) / z_s'W x_s, the form of the de-sparsified lasso [ZZ14, equation 5].
 """
 
 from __future__ import annotations
@@ -36,81 +39,88 @@ from rappor.estimator.debias import Target
 from rappor.estimator.sparse_products import quadratic_forms, weighted_products
 
 TAPER: Final = (3.5, 7.0)
-"""Standard deviations above the fit at which a row's weight begins to fall and is gone. Noise
-alone reaches the first in one row of 4,300. README.md, "Constants", measures others."""
+"""Limits of the taper, in standard deviations above the fit: the weight of a row begins to fall at
+the first limit and reaches 0 at the second. Noise alone exceeds the first limit in one row of
+4,300. README.md, "Constants", measures other limits."""
 
 _REWEIGHTINGS: Final = 3
-"""Fits of which each takes weights and noise from the one before: 2 or 20 change what is found by
-less than .3 %."""
+"""Number of fits, each with the weights and the noise of the previous fit. With 2 or 20 the number
+of detected strings changes by less than .3 %."""
 
 _NEWTON_STEPS: Final = 3
-"""Steps of Newton's method, started from the last tau^2: ten change no estimate by more than
-1e-11 of its error."""
+"""Number of steps of Newton's method for tau^2. The method starts at the previous tau^2. Ten steps
+change no estimate by more than 1e-11 of its standard error."""
 
 RIDGE: Final = 1e-9
-"""Relative to the diagonal: keeps the normal equations solvable when columns repeat, and is
-small beside any statistical error."""
+"""Ridge, relative to the diagonal of the normal equations. The ridge makes the equations solvable
+when columns repeat. Its effect is small compared with any statistical error."""
 
 _DEPENDENT: Final = 1e-6
-"""Share of a column's own information below which it is a combination of others: between
-rounding, 1e-12 or so, and one row of a thousand, which is information."""
+"""Information of a column after projection, relative to its information before, below which the
+column counts as a combination of other columns. The limit lies between rounding errors (about
+1e-12) and one row of a thousand, which is information."""
 
 _MOST_LEVERAGE: Final = 1 - 1e-6
-"""Leverage from which on a row is explained whole: what rounding leaves of its residual is noise of
-nothing."""
+"""Leverage above which the fit explains a row completely. The residual of such a row is only
+rounding error, so the row contributes nothing to the estimate of the noise."""
 
 _MOST_SEARCHED: Final = 0.5
-"""Part of the residual degrees of freedom that the search may claim: beyond it the formula,
-which holds for a sparse selection, says nothing."""
+"""Largest share of the residual degrees of freedom that the search may use. The formula of the
+search assumes a sparse selection and is not valid beyond the limit."""
 
 _LEAST_KAPPA: Final = 0.1
-"""Bound on kappa, which is not reached unless most rows are lifted: no estimate is multiplied by
-more than ten."""
+"""Lower bound on kappa, so that no estimate is multiplied by more than ten. Kappa reaches the bound
+only if most rows are lifted."""
 
 _MANY: Final = 400
-"""Coefficients from which on they are found without an inverse: there both take 10 ms."""
+"""Number of coefficients above which conjugate gradients solve the equations without an inverse. At
+this number both methods take 10 ms."""
 
 _ITERATIONS: Final = 100
-"""Iterations at most: with an eighth of the rows filled some 30 are usual."""
+"""Largest number of iterations of conjugate gradients. About 30 are usual if an eighth of the
+entries of the design matrix is 1."""
 
 _SETTLED: Final = 1e-10
-"""Residual of the equations, relative to their right side, at which iterations end."""
+"""Residual of the equations, relative to their right side, at which conjugate gradients stop."""
 
 _ROUNDING: Final = 1e-13
-"""Relative difference that is rounding."""
+"""Largest relative difference between weights that are equal except for rounding."""
 
 _LEVERAGE_STEPS: Final = 12
-"""Steps of Newton's method that find the leverages' common factor; six to ten are usual."""
+"""Number of steps of Newton's method for the common factor of the leverages. Six to ten steps are
+usual."""
 
 _MAD: Final = 1.4826
-"""Standard deviations in a median absolute deviation of normal noise: 1 / Phi^-1(3/4)."""
+"""Ratio of the standard deviation to the median absolute deviation of normal noise: 1 /
+Phi^-1(3/4)."""
 
 LEAST_NOISE: Final = 1e-18
-"""Variance that stands for none, as where p* = 0 and nobody sends the bit: the squared share of one
-report of 10^9. Nothing is divided by zero."""
+"""Variance that replaces a variance of 0, so that no weight is infinite. A variance is 0 where p* =
+0 and no device sends the bit. The number is the squared share of one report of 10^9."""
 
 _TINY: Final = 1e-300
-"""Keeps Newton's quotient finite where every row is set aside."""
+"""Number that replaces a divisor of 0. Newton's quotient stays finite where every row is set aside.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Fit:
-    """A weighted least-squares fit on background and selected columns.
+    """A weighted least-squares fit of the background and the selected columns.
 
     Attributes
     ----------
-    residual : (n,) float64. Proportions less fitted values.
+    residual : (n,) float64. Proportions minus fitted values.
     fitted : (n,) float64.
     noise : (n,) float64. Variance v of the coins at the fitted values.
-    tau2 : variance of collisions, common to all rows.
-    robust : (n,) float64 in [0, 1]. Part of each row's weight that the taper left.
+    tau2 : variance of the collisions, common to all rows.
+    robust : (n,) float64 in [0, 1]. Factor of the taper on the weight of each row.
     weight : (n,) float64. robust / (noise + tau2).
-    kappa : mean slope of the tapered residual relative to its mean weight, 1 when nothing
-        is tapered.
-    basis : (n, g + s) sparse, by rows. One background column a collection, then the selected
-        ones.
+    kappa : mean slope of the tapered residual relative to its mean weight. It is 1 if no row is
+        tapered.
+    basis : (n, g + s) sparse, by rows. One background column per collection, then the selected
+        columns.
     equations : the normal equations of basis and weight.
-    coefficients : (g + s,) float64. Background levels, then proportions of the selected.
+    coefficients : (g + s,) float64. Background levels, then proportions of the selected candidates.
     n_selected : s.
     """
 
@@ -133,66 +143,82 @@ class Fit:
 
     @property
     def degrees_of_freedom(self) -> float:
-        """Rows that carry weight, less the fitted coefficients; at least 1."""
+        """Number of rows with a positive weight, minus the number of coefficients, at least 1."""
         return max(float((self.weight > 0).sum() - len(self.coefficients)), 1.0)
 
     def scores(self, columns: sparse.csc_array) -> tuple[Floats, Floats]:
-        """Return score and information of candidates outside the selection.
+        """Compute score and information of candidates outside the selection.
 
         Parameters
         ----------
-        columns : (n, c) sparse, of ones or, for what falls, of minus ones.
+        columns : (n, c) sparse. Entries are 1, or -1 in the columns of falling shares.
 
         Returns
         -------
         score : (c,) float64. z_s' W residual.
-        information : (c,) float64. z_s' W x_s; 0 for a combination of selected columns.
+        information : (c,) float64. z_s' W x_s. It is 0 for a combination of selected columns.
         """
         score = columns.T @ (self.weight * self.residual)
         cross = weighted_products(columns, self.weight, self.basis)
-        own = abs(columns).T @ self.weight
-        information = own - self.equations.forms(cross)
-        return score, np.where(information > _DEPENDENT * own, information, 0.0)
+        unprojected_information = abs(columns).T @ self.weight
+        information = unprojected_information - self.equations.forms(cross)
+        return score, np.where(information > _DEPENDENT * unprojected_information, information, 0.0)
 
     def selected(self) -> tuple[Floats, Floats]:
-        """Return the estimates of the selected ones and their standard errors, (s,) each.
+        """Compute the estimates of the selected candidates and their standard errors, (s,) each.
 
-        Where all rows of one are set aside, or it is a combination of others, nothing is known: its
-        estimate is 0 and its error infinite.
+        A candidate has the estimate 0 and an infinite standard error in two cases:
+
+        - all its rows are set aside;
+        - its column is a combination of other columns.
         """
-        places = slice(len(self.coefficients) - self.n_selected, None)
-        own = (abs(self.basis).T @ self.weight)[places]
-        variance = self.inverse.diagonal()[places]
-        known = (own > 0) & (own * variance * _DEPENDENT < 1)
+        columns = slice(len(self.coefficients) - self.n_selected, None)
+        information = (abs(self.basis).T @ self.weight)[columns]
+        variance = self.inverse.diagonal()[columns]
+        # The product of information and variance is 1 / (1 - R^2) of the regression of the column
+        # on all other columns. It grows without bound when the column is a combination of others.
+        is_identified = (information > 0) & (information * variance * _DEPENDENT < 1)
         error = np.sqrt(np.maximum(variance, 0.0)) / self.kappa
-        return np.where(known, self.coefficients[places], 0.0), np.where(known, error, np.inf)
+        return np.where(is_identified, self.coefficients[columns], 0.0), np.where(
+            is_identified, error, np.inf
+        )
 
     def influence(self, columns: sparse.csc_array, places: Integers) -> Floats:
-        """Return how far each row's proportion moves the estimates of candidates, (c, n) float64.
+        """Compute the derivative of each candidate's estimate by the proportion of each row.
 
         Parameters
         ----------
         columns : (n, c) sparse.
-        places : (c,) int64. The candidates' columns in the basis, -1 outside the selection.
+        places : (c,) int64. Indices of the candidates' columns in the basis, -1 outside the
+            selection.
+
+        Returns
+        -------
+        (c, n) float64.
         """
         inside = places >= 0
-        moved = np.empty(columns.shape[::-1])
-        moved[inside] = (self.basis @ self.inverse[:, places[inside]]).T
+        influence = np.empty(columns.shape[::-1])
+        influence[inside] = (self.basis @ self.inverse[:, places[inside]]).T
+        # The one-step estimate of a candidate outside the selection is linear in the proportions,
+        # too.
         if not inside.all():
             outside = columns[:, ~inside]
             cross = weighted_products(outside, self.weight, self.basis) @ self.inverse
-            rest = outside.toarray() - self.basis @ cross.T
-            own = np.asarray(outside.multiply(self.weight[:, None] * rest).sum(axis=0)).ravel()
-            moved[~inside] = (rest / (np.maximum(own, _TINY) * self.kappa)).T
-        moved *= self.weight
-        return moved
+            projected = outside.toarray() - self.basis @ cross.T
+            information = np.asarray(
+                outside.multiply(self.weight[:, None] * projected).sum(axis=0)
+            ).ravel()
+            influence[~inside] = (projected / (np.maximum(information, _TINY) * self.kappa)).T
+        influence *= self.weight
+        return influence
 
     def covariance(self, columns: sparse.csc_array | None = None) -> Floats:
-        """Return the covariance of the selected ones' coefficients, (s, s).
+        """Compute the covariance of the coefficients of the selected candidates, (s, s).
 
         Parameters
         ----------
-        columns : (n, s) sparse, without the backgrounds, if just these are to be fitted instead.
+        columns : (n, s) sparse, without the backgrounds. If it is passed, the covariance of a fit
+            of these columns with the same weights is computed instead.
         """
         n_backgrounds = len(self.coefficients) - self.n_selected
         inverse = self.inverse
@@ -211,44 +237,47 @@ def fit_rows(
     taper: bool = True,
     search_degrees: float = 0.0,
 ) -> Fit:
-    """Fit background and selected columns by iterated weighted least squares.
+    """Fit the background and the selected columns by iterated weighted least squares.
 
     Parameters
     ----------
     target : n rows.
     selected : (n, s) sparse columns.
-    start : a fit to take noise, collisions and weights from; without one they start from
-        the background alone.
-    near : (g + s,) float64. Coefficients from which those of many are sought.
-    taper : False lets no row's weight fall to nothing, so that a string that is not selected yet
+    start : previous fit, from which noise, collisions and weights are taken. Without it they are
+        computed from the proportions as if there were no selected columns.
+    near : (g + s,) float64. Coefficients at which conjugate gradients start.
+    taper : False uses Huber's weights, which stay positive. A string that is not selected yet then
         keeps its own rows.
-    search_degrees : degrees of freedom that the search for the selection has used up beyond
-        its size (Tibshirani, Statistica Sinica 2015, section 5).
+    search_degrees : degrees of freedom that the search for the selection used in addition to the
+        number of columns (Tibshirani, Statistica Sinica 2015, section 5).
     """
-    basis = sparse.hstack([sparse.csc_array(backgrounds(target)), selected], format="csr")
+    basis = sparse.hstack([sparse.csc_array(background_columns(target)), selected], format="csr")
     noise = start.noise if start else target.noise(target.density)
-    tau2 = _spread(target, noise, start.residual if start else target.proportions)
+    tau2 = _estimate_initial_tau2(target, noise, start.residual if start else target.proportions)
     robust = start.robust if start and taper else np.ones(len(target))
     slope = np.ones(len(target))
     psi = redescend if taper else huber
-    last = start.equations if start else None
+    equations = start.equations if start else None
     coefficients = np.zeros(basis.shape[1]) if near is None else near
     n_free = max(len(target) - len(coefficients), 2)
-    used = n_free / max(n_free - search_degrees, n_free * _MOST_SEARCHED)
+    search_factor = n_free / max(n_free - search_degrees, n_free * _MOST_SEARCHED)
     for _ in range(_REWEIGHTINGS):
-        last = Equations(basis, robust / (noise + tau2)).unless_equal(last)
-        coefficients = last.solve(target.proportions, coefficients)
+        equations = Equations(basis, robust / (noise + tau2)).unless_equal(equations)
+        coefficients = equations.solve(target.proportions, coefficients)
         fitted = basis @ coefficients
         residual = target.proportions - fitted
         noise = target.noise(fitted)
         robust, slope = psi(target.excess(fitted, noise + tau2))
-        # The fit bends towards the rows: their squares are scaled up by what its coefficients took
-        # (leverage), and by what choosing the columns took (the search).
-        leverage = last.leverage(robust / (noise + tau2))
-        tau2 = _collisions(robust**2 * residual**2 * used, robust, noise, tau2, leverage)
+        # The fit follows the rows, so squared residuals are smaller than the noise. The leverage
+        # corrects for the fitted coefficients, and the search factor for the choice of the columns.
+        leverage = equations.leverage(robust / (noise + tau2))
+        tau2 = _estimate_tau2(
+            robust**2 * residual**2 * search_factor, robust, noise, tau2, leverage
+        )
+    # The last fit uses the final weights. Coefficients and weights of the result belong together.
     weight = robust / (noise + tau2)
-    last = Equations(basis, weight).unless_equal(last)
-    coefficients = last.solve(target.proportions, coefficients)
+    equations = Equations(basis, weight).unless_equal(equations)
+    coefficients = equations.solve(target.proportions, coefficients)
     fitted = basis @ coefficients
     return Fit(
         residual=target.proportions - fitted,
@@ -259,52 +288,55 @@ def fit_rows(
         weight=weight,
         kappa=max(float(np.sum(slope / (noise + tau2)) / np.sum(weight)), _LEAST_KAPPA),
         basis=basis,
-        equations=last,
+        equations=equations,
         coefficients=coefficients,
         n_selected=selected.shape[1],
     )
 
 
-def backgrounds(target: Target) -> Floats:
-    """Return one column of ones for each collection, (n, g)."""
+def background_columns(target: Target) -> Floats:
+    """Build one column of ones for each collection, (n, g)."""
     return np.asarray(target.group[:, None] == np.arange(len(target.counts)), dtype=float)
 
 
 class Equations:
-    """The normal equations of a basis, (n, p), and weights, (n,): basis' W basis beta = basis' W y.
+    """Normal equations of a basis, (n, p), and weights, (n,): basis' W basis beta = basis' W y.
 
-    Candidates hash at random, so these are well conditioned, and where coefficients are many
-    conjugate gradients find them sooner than the factor, which is made once errors are asked for.
+    Candidates hash at random, so the equations are well conditioned. With many coefficients,
+    conjugate gradients solve them faster than a Cholesky factor. The factor is computed when
+    standard errors need it.
     """
 
     def __init__(
         self, basis: sparse.csr_array, weight: Floats, inverse: Floats | None = None
     ) -> None:
-        """Take the equations, and their inverse if it is known."""
+        """Store the equations, and their inverse if the caller has computed it."""
         self.basis, self.weight, self._inverse = basis, weight, inverse
         self._factor: tuple[Floats, Floats] | None = None
 
     @property
     def many(self) -> bool:
-        """Whether an inverse takes longer than an iteration."""
+        """True if an inverse takes longer than a solution by iteration."""
         return self.basis.shape[1] > _MANY
 
     @property
     def inverse(self) -> Floats:
         """Inverse of basis' W basis, (p, p)."""
         if self._inverse is None:
-            self._inverse = _inverse(*self.factor)
+            self._inverse = _invert_factor(*self.factor)
         return self._inverse
 
     @property
     def factor(self) -> tuple[Floats, Floats]:
         """Lower Cholesky factor of basis' W basis, scaled to ones, (p, p), and the scale, (p,)."""
         if self._factor is None:
-            self._factor = _factor(weighted_products(self.basis.tocsc(), self.weight, self.basis))
+            self._factor = _factorize(
+                weighted_products(self.basis.tocsc(), self.weight, self.basis)
+            )
         return self._factor
 
     def forms(self, rows: Floats) -> Floats:
-        """Return x' (basis' W basis)^-1 x of each row x, (r,), of (r, p)."""
+        """Compute x' (basis' W basis)^-1 x for each row x of (r, p). Returns (r,)."""
         if self._inverse is not None and self._factor is None:
             return np.asarray(np.einsum("ij,ij->i", rows @ self._inverse, rows))
         lower, scale = self.factor
@@ -313,70 +345,94 @@ class Equations:
         )
         return np.asarray(np.einsum("ij,ij->j", half, half))
 
-    def unless_equal(self, last: Equations | None) -> Equations:
-        """Return these, or the equations before them if they are the same."""
-        same = (
-            last is not None
-            and last.basis.shape == self.basis.shape
-            and np.array_equal(last.basis.indices, self.basis.indices)
-            and np.array_equal(last.basis.indptr, self.basis.indptr)
-            and np.array_equal(last.basis.data, self.basis.data)
-            and np.allclose(self.weight, last.weight, rtol=_ROUNDING, atol=0)
+    def unless_equal(self, previous: Equations | None) -> Equations:
+        """Return the previous equations if they equal these equations.
+
+        Their factor is then reused.
+        """
+        is_equal = (
+            previous is not None
+            and previous.basis.shape == self.basis.shape
+            and np.array_equal(previous.basis.indices, self.basis.indices)
+            and np.array_equal(previous.basis.indptr, self.basis.indptr)
+            and np.array_equal(previous.basis.data, self.basis.data)
+            and np.allclose(self.weight, previous.weight, rtol=_ROUNDING, atol=0)
         )
-        return last if last is not None and same else self
+        return previous if previous is not None and is_equal else self
 
     def solve(self, proportions: Floats, near: Floats) -> Floats:
-        """Return the coefficients, (p,); the search begins at those of similar weights."""
+        """Solve the equations. Returns the coefficients, (p,).
+
+        Parameters
+        ----------
+        proportions : (n,) float64. y.
+        near : (p,) float64. Coefficients at which conjugate gradients start, from similar weights.
+        """
         if self.many and self._factor is None:
-            found = self._iterate(proportions, near)
-            if found is not None:
-                return found
+            coefficients = self._iterate(proportions, near)
+            if coefficients is not None:
+                return coefficients
+        # Conjugate gradients do not converge if columns nearly repeat. The factor, with its ridge,
+        # does.
         lower, scale = self.factor
         right = scale * (self.basis.T @ (self.weight * proportions))
         return np.asarray(scale * linalg.cho_solve((lower, True), right, check_finite=False))
 
     def _iterate(self, proportions: Floats, near: Floats) -> Floats | None:
-        """Return the coefficients by conjugate gradients; None if they do not settle."""
-        own = abs(self.basis).T @ self.weight
-        scale, root = 1 / np.sqrt(np.where(own > 0, own, 1.0)), np.sqrt(self.weight)
+        """Solve the equations by conjugate gradients.
+
+        Returns None if the iterations do not converge.
+        """
+        information = abs(self.basis).T @ self.weight
+        scale, root = 1 / np.sqrt(np.where(information > 0, information, 1.0)), np.sqrt(self.weight)
         basis = self.basis
         values = basis.data * scale[basis.indices] * np.repeat(root, np.diff(basis.indptr))
-        half = sparse.csr_array((values, basis.indices, basis.indptr), shape=basis.shape)
+        scaled_basis = sparse.csr_array((values, basis.indices, basis.indptr), shape=basis.shape)
         gram = LinearOperator(
             (len(scale), len(scale)),
-            matvec=lambda beta: half.T @ (half @ beta) + RIDGE * beta,
+            matvec=lambda beta: scaled_basis.T @ (scaled_basis @ beta) + RIDGE * beta,
             dtype=np.float64,
         )
-        left = half.T @ (root * (proportions - basis @ near)) - RIDGE * near / scale
-        settled = _SETTLED * float(np.linalg.norm(half.T @ (root * proportions)))
-        more, failed = cg(gram, left, rtol=0.0, atol=settled, maxiter=_ITERATIONS)
-        return None if failed else near + more * scale
+        right_side = scaled_basis.T @ (root * (proportions - basis @ near)) - RIDGE * near / scale
+        tolerance = _SETTLED * float(np.linalg.norm(scaled_basis.T @ (root * proportions)))
+        correction, failure = cg(gram, right_side, rtol=0.0, atol=tolerance, maxiter=_ITERATIONS)
+        return None if failure else near + correction * scale
 
     def leverage(self, weight: Floats) -> Floats:
-        """Return the part of each row's variance, at these weights, that its own fit explains.
+        """Compute the leverage of each row: the share of its variance that its own fit explains.
 
-        That is q / (1 + q), q being the weighted variance of the row's value in a fit of all other
-        rows. Where coefficients are many, q is taken for c sum w / own over the row's columns, with
-        one c for all rows, so that the leverages add up to the number of coefficients: the
-        leading term for columns that are drawn at random.
+        The leverage is q / (1 + q), where q is the weighted variance of the row's value in a fit of
+        all other rows. With many coefficients, the approximation is q = c sum w / information over
+        the columns of the row, with one factor c for all rows. The factor is chosen so that the
+        leverages sum to the number of coefficients. This is the leading term for random columns.
+
+        Parameters
+        ----------
+        weight : (n,) float64.
+
+        Returns
+        -------
+        (n,) float64 in [0, 1].
         """
         if not self.many:
             return np.asarray(np.minimum(weight * quadratic_forms(self.basis, self.inverse), 1.0))
-        own = abs(self.basis).T @ weight
-        shared = weight * (abs(self.basis) @ (1 / np.where(own > 0, own, np.inf)))
-        factor, degrees = 1.0, float((own > 0).sum())
+        information = abs(self.basis).T @ weight
+        unscaled = weight * (abs(self.basis) @ (1 / np.where(information > 0, information, np.inf)))
+        factor, n_coefficients = 1.0, float((information > 0).sum())
         for _ in range(_LEVERAGE_STEPS):
-            # The sum is concave and below the line through its beginning: no step goes too far.
-            whole = 1 + factor * shared
-            gap = degrees - float((factor * shared / whole).sum())
-            factor += gap / float((shared / whole**2).sum())
-        return np.asarray(factor * shared / (1 + factor * shared))
+            # The sum of the leverages is concave in the factor and lies below its tangent at 0.
+            # Newton's method starts at a factor below the solution and cannot overshoot.
+            denominator = 1 + factor * unscaled
+            gap = n_coefficients - float((factor * unscaled / denominator).sum())
+            factor += gap / float((unscaled / denominator**2).sum())
+        return np.asarray(factor * unscaled / (1 + factor * unscaled))
 
 
-def _factor(gram: Floats) -> tuple[Floats, Floats]:
-    """Factor the normal equations, scaled to ones and a ridge on the diagonal; they are written to.
+def _factorize(gram: Floats) -> tuple[Floats, Floats]:
+    """Compute the Cholesky factor of the normal equations, scaled to a unit diagonal plus a ridge.
 
-    A column without weight has scale 0: no coefficient and no variance.
+    The argument is overwritten. A column without weight gets the scale 0, so its coefficient and
+    its variance are 0.
     """
     diagonal = gram.diagonal()
     scale = np.where(diagonal > 0, 1 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0)), 0.0)
@@ -386,8 +442,8 @@ def _factor(gram: Floats) -> tuple[Floats, Floats]:
     return linalg.cholesky(gram.T, lower=True, overwrite_a=True, check_finite=False), scale
 
 
-def _inverse(factor: Floats, scale: Floats) -> Floats:
-    """Return the inverse of what was factored."""
+def _invert_factor(factor: Floats, scale: Floats) -> Floats:
+    """Compute the inverse of the normal equations from their scaled Cholesky factor."""
     lower, _ = linalg.lapack.dpotri(factor, lower=True)
     inverse = np.tril(lower)
     inverse += np.tril(lower, -1).T
@@ -397,7 +453,10 @@ def _inverse(factor: Floats, scale: Floats) -> Floats:
 
 
 def redescend(excess: Floats) -> tuple[Floats, Floats]:
-    """Return weight and slope of the one-sided redescending psi at each standardised excess."""
+    """Compute weight and slope of the one-sided redescending psi at each standardised excess.
+
+    A row far above the fit gets the weight 0.
+    """
     low, high = TAPER
     falling = (excess > low) & (excess < high)
     weight = np.where(excess < high, 1.0, 0.0)
@@ -408,47 +467,55 @@ def redescend(excess: Floats) -> tuple[Floats, Floats]:
 
 
 def huber(excess: Floats) -> tuple[Floats, Floats]:
-    """Return weight and slope of Huber's psi at each standardised excess, on the upper side."""
+    """Compute weight and slope of Huber's psi at each standardised excess, one-sided.
+
+    A row above the fit gets a smaller weight, but never 0.
+    """
     low = TAPER[0]
     return np.minimum(1.0, low / np.maximum(excess, low)), (excess < low).astype(float)
 
 
-def _spread(target: Target, noise: Floats, residual: Floats) -> float:
-    """Return the variance of collisions that the median absolute deviation of the rows shows.
+def _estimate_initial_tau2(target: Target, noise: Floats, residual: Floats) -> float:
+    """Estimate the variance of collisions from the median absolute deviation of the rows.
 
-    Heavy strings that are no candidates lift few rows far. A fit that starts from their variance
-    keeps them in it; one that starts from the median sets them aside.
+    Frequent strings that are not candidates lift few rows by a large amount. A variance that is
+    computed from all squares includes them, and the fit would then accept these rows. The median
+    ignores them, so the taper sets the rows aside.
     """
-    squares = [0.0]
+    variances = [0.0]
     for group in range(len(target.counts)):
         rows = (target.reports > 0) & (target.group == group)
-        # Rows of little noise show collisions; where cohorts are uneven they are the few.
-        known = 1 / np.maximum(noise[rows], LEAST_NOISE) ** 2
-        away = np.abs(residual[rows] - _median(residual[rows], known))
-        usual = float(np.average(noise[rows], weights=known))
-        squares.append((_MAD * _median(away, known)) ** 2 - usual)
-    return max(squares)
+        # Rows with little noise show the collisions. In uneven cohorts these rows are few, so the
+        # median is weighted by precision.
+        precision = 1 / np.maximum(noise[rows], LEAST_NOISE) ** 2
+        deviation = np.abs(residual[rows] - _weighted_median(residual[rows], precision))
+        coin_variance = float(np.average(noise[rows], weights=precision))
+        variances.append((_MAD * _weighted_median(deviation, precision)) ** 2 - coin_variance)
+    return max(variances)
 
 
-def _median(values: Floats, weights: Floats) -> float:
-    """Return the weighted median."""
+def _weighted_median(values: Floats, weights: Floats) -> float:
+    """Compute the weighted median."""
     order = np.argsort(values, kind="stable")
     total = np.cumsum(weights[order])
     return float(values[order][np.searchsorted(total, total[-1] / 2)])
 
 
-def _collisions(
+def _estimate_tau2(
     squares: Floats, robust: Floats, noise: Floats, tau2: float, leverage: Floats
 ) -> float:
-    """Solve sum squares / (v + tau2)^2 = sum robust free / (v + tau2) for tau2 >= 0, by Newton.
+    """Estimate the variance of collisions, tau2 >= 0, by Newton's method.
 
-    Free is what the leverage leaves. The variance of the coins is known exactly, so tau2 counts
-    only where it exceeds one standard error of this estimate. A threshold of 0 would widen every
-    interval of a collection without collisions.
+    The equation is sum squares / (v + tau2)^2 = sum robust free / (v + tau2), with free = 1 -
+    leverage. The variance of the coins is known exactly. The estimate is 0 unless it exceeds its
+    own standard error. A threshold of 0 would widen every interval of a collection without
+    collisions.
     """
-    # A row that the fit explains whole says nothing.
+    # The fit explains a row with leverage 1 completely. Its residual of 0 is no evidence of low
+    # noise.
     free = np.where(leverage < _MOST_LEVERAGE, 1 - leverage, 0.0)
     squares, robust = np.where(free > 0, squares, 0.0), robust * free
+    # Every row is set aside or explained completely, so no row shows the variance of collisions.
     if not robust.any():
         return 0.0
     for _ in range(_NEWTON_STEPS):

@@ -1,4 +1,4 @@
-"""Ties: candidates with the same bits in every cohort that has reports are indistinguishable."""
+"""Identifiability groups: candidates with the same bits in every cohort that has reports."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ from rappor.estimator.design_matrix import Design, sum_rows
 
 
 class Strings:
-    """Candidates, of which indistinguishable ones are one entry of the design.
+    """Candidates, of which each identifiability group has one column in the design matrix.
 
     Attributes
     ----------
-    ties : groups of two or more that set the same rows; the first of each stands for all.
-    design : of the e entries: the candidates without the later ones of each group.
-    entry : (c,) int64. The entry of each candidate.
-    group : (c,) int64. The number of its group, from 1 on; 0 for those that are in none.
-    first : (e,) int64. The candidate that each entry is.
+    ties : groups of two or more candidates that set the same rows. The first of each represents the
+        group.
+    design : the design matrix of e columns, without the later candidates of each group.
+    entry : (c,) int64. Column of each candidate.
+    group : (c,) int64. Number of the candidate's group, starting at 1. It is 0 outside any group.
+    first : (e,) int64. Candidate of each column.
     """
 
     def __init__(
@@ -34,39 +35,52 @@ class Strings:
         *,
         stands_back: Callable[[int], bool] = lambda _: False,
     ) -> None:
-        """Compare candidates; of a group one that does not stand back stands for it."""
+        """Find the identifiability groups.
+
+        Parameters
+        ----------
+        candidates : c candidates.
+        target : the rows; empty cohorts distinguish no candidates.
+        progress : function that reports the progress.
+        stands_back : function of a candidate's index. A candidate for which it is False represents
+            its group.
+        """
         self.candidates = candidates
         params = [counts.params for counts in target.counts]
         self.design = Design(candidates, params)
-        found = find_ties(self.design, target.reports > 0, progress)
-        self.ties = [sorted(group, key=stands_back) for group in found]
+        groups = find_identifiability_groups(self.design, target.reports > 0, progress)
+        self.groups = [sorted(group, key=stands_back) for group in groups]
         self.group = np.zeros(len(candidates), dtype=np.int64)
         kept = np.ones(len(candidates), dtype=bool)
-        for number, group in enumerate(self.ties, start=1):
+        for number, group in enumerate(self.groups, start=1):
             self.group[group] = number
             kept[group[1:]] = False
         self.first, self.entry = np.flatnonzero(kept), np.cumsum(kept) - 1
-        for group in self.ties:
+        for group in self.groups:
             self.entry[group] = self.entry[group[0]]
-        if self.ties:
+        if self.groups:
             self.design = Design(candidates.subset(self.first.tolist()), params)
 
 
-def find_ties(design: Design, live: Booleans, progress: Progress) -> list[list[int]]:
-    """Return the groups of two or more candidates that set the same live rows.
+def find_identifiability_groups(
+    design: Design, live: Booleans, progress: Progress
+) -> list[list[int]]:
+    """Find the groups of two or more candidates that set the same rows in cohorts with reports.
 
-    Every row gets a random 64-bit number, and candidates with equal sums are taken for equal:
-    among a million candidates two others share a sum with probability 3e-8.
+    Every row gets a random 64-bit number, and candidates with equal sums count as equal. Among a
+    million candidates two different ones share a sum with probability 3e-8.
 
     Parameters
     ----------
+    design : the design matrix of all candidates.
     live : (n,) bool. Rows of cohorts that have reports.
+    progress : function that reports the progress.
 
     Returns
     -------
-    Groups in order of their first members, each increasing.
+    Groups in the order of their first members. The indices of each group increase.
     """
-    mixed = np.where(live, _mix(np.arange(1, len(live) + 1, dtype=np.uint64)), np.uint64(0))
+    mixed = np.where(live, _mix_bits(np.arange(1, len(live) + 1, dtype=np.uint64)), np.uint64(0))
     hashes = np.empty(design.n_candidates, dtype=np.uint64)
     for start, cells in design.blocks():
         hashes[start : start + len(cells)] = sum_rows(cells, mixed)
@@ -82,8 +96,8 @@ def find_ties(design: Design, live: Booleans, progress: Progress) -> list[list[i
     return sorted(groups)
 
 
-def _mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Spread numbers over 64 bits by multiplying and shifting, as the ends of hashes do."""
+def _mix_bits(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Spread numbers over 64 bits by multiplying and shifting, like a hash function."""
     x = x * np.uint64(0x9E3779B97F4A7C15)  # 2^64 divided by the golden ratio
     x ^= x >> np.uint64(32)
     x *= np.uint64(0xD6E8FEB86659FD93)  # an odd number with bits all over

@@ -1,9 +1,10 @@
-"""Near capacity: where present strings are a large part of the rows, all candidates are fitted.
+"""Fit all candidates if the present strings fill a large part of the rows.
 
-Selection leaves out what it cannot detect. That pays where the candidates that are left
-out are mostly absent. Where hundreds of strings share hundreds of rows it does not: those left
-out collide with all others, and the search for the selection uses up what the rows know. A fit of
-all candidates has no search and no collisions among them, and each candidate costs it one row.
+A selection leaves out the candidates that it cannot detect. This is right if most of these
+candidates are absent. It is wrong if hundreds of strings share hundreds of rows: the strings that
+are left out collide with all others, and the search for the selection uses the degrees of freedom.
+A fit of all candidates has no search and no collisions among the candidates. Each candidate costs
+one row.
 """
 
 from __future__ import annotations
@@ -19,65 +20,79 @@ from rappor.estimator.selection import Selection
 from rappor.estimator.shrinkage import ShrunkenFit, shrink
 
 _FULL: Final = 0.75
-"""Part of the rows that candidates may fill for all to be fitted: beyond, the errors double."""
+"""Largest number of candidates, as a share of the rows, for a least-squares fit of all. Beyond, the
+errors double."""
 
 _MOST_FITTED: Final = 6000
-"""Candidates up to which all are fitted: the inverse takes 300 MB and some ten seconds."""
+"""Largest number of candidates for a least-squares fit of all. The inverse takes 300 MB and about
+ten seconds."""
 
 FILLED: Final = 1 / 6
-"""Part of the rows that selected strings fill at least. At a seventh intervals still cover 94.4 %,
-at a third 92 %."""
+"""Number of selected strings, as a share of the rows, above which all candidates are fitted. At a
+seventh the intervals of a selection still cover 94.4 %, at a third 92 %."""
 
 _COLLIDING: Final = 0.5
-"""Part of a row's noise that collisions make from which on they may be of candidates that were not
-selected: the shrunken fit tells."""
+"""Share of collisions in the noise of a row above which the collisions may come from candidates
+that were not selected. The shrunken fit decides whether they do."""
 
 _MOST_ROWS: Final = 1024
-"""Rows up to which the shrunken fit is made: it inverts a matrix of them some thirty times."""
+"""Largest number of rows for the shrunken fit, which inverts a matrix of this size about thirty
+times."""
 
 _MOST_CANDIDATES: Final = 4
-"""Candidates for each row up to which it is made."""
+"""Largest number of candidates per row for the shrunken fit."""
 
 _LEAST_DRAWS: Final = 2
-"""Rows of a candidate that it needs: with one, its share and a collision are the same."""
+"""Smallest number of rows per candidate for the shrunken fit. With one row, a share and a collision
+cannot be distinguished."""
 
 _FEWEST_COLLIDING: Final = 6.0
-"""Rows of a candidate, below which its collisions with strings that are not fitted do not average
-out: with 4 adjusted intervals of low noise hold 86 to 91 %, with 8 they hold 94 %."""
+"""Number of rows per candidate below which its collisions with strings outside the fit do not
+average out. With 4 rows, adjusted intervals of low noise cover 86 to 91 %, with 8 rows 94 %."""
 
 _OTHERS: Final = 0.5
-"""Collisions of strings that are no candidates, as a part of those of candidates, from which on the
-errors of a shrunken fit may not hold: it is .75 or more without the heaviest of 300 Zipf strings on
-512 rows, where intervals cover 91 to 94 %, and .001 at most with complete lists."""
+"""Variance of collisions with strings that are not candidates, relative to the variance of
+collisions among candidates, above which the errors of a shrunken fit may be too small. The ratio is
+.75 or more without the most frequent of 300 Zipf strings on 512 rows, where intervals cover 91 to
+94 %. It is at most .001 with complete lists."""
 
 _FEWEST_SHRUNKEN: Final = 3.0
-"""Rows of a candidate below which the shrunken fit takes none for strong: with 2 cohorts intervals
-of the 20 most frequent hold 92 % if it does, and 96 % if not."""
+"""Number of rows per candidate below which the shrunken fit treats no candidate as strong. With 2
+cohorts the intervals of the 20 most frequent strings cover 92 % with strong candidates, and 96 %
+without."""
 
 _FILLED_FEW: Final = 1 / 8
-"""The same as `FILLED` where a candidate has fewer rows than that: with two, one string in 16 has
-others on both."""
+"""Replacement for `FILLED` if a candidate has fewer than `_FEWEST_SHRUNKEN` rows. With two rows,
+one string in 16 collides on both."""
 
 _MANY: Final = 0.5
-"""Candidates for each row from which on their collisions may be what the selection missed."""
+"""Number of candidates per row above which collisions may come from strings that the selection
+missed."""
 
 
-def fit_all(target: Target, design: Design, selection: Selection) -> Selection:
-    """Return a fit of all candidates where present strings fill the rows, else the selection.
+def fit_all_if_filled(target: Target, design: Design, selection: Selection) -> Selection:
+    """Return a fit of all candidates if present strings fill the rows, otherwise the selection.
 
-    It is of least squares where candidates are few enough for that, else shrunken.
+    The fit is a least-squares fit if the candidates are few enough, otherwise a shrunken fit.
     """
-    if (every := fit_every(target, design, selection)) is not None:
-        return every
-    n_rows, draws = count_rows(selection.fit), count_draws(target, selection.fit)
-    n_candidates, filled = design.n_candidates, _is_filled(target, selection)
-    many = n_candidates >= _MANY * n_rows and collision_share(selection.fit) > _COLLIDING
-    if not (filled or many) or target.certain.any() or round(draws) < _LEAST_DRAWS:
+    if (complete_fit := fit_all_by_least_squares(target, design, selection)) is not None:
+        return complete_fit
+    n_rows, draws = count_rows(selection.fit), count_rows_per_candidate(target, selection.fit)
+    n_candidates, is_filled = design.n_candidates, _is_filled(target, selection)
+    may_collide = (
+        n_candidates >= _MANY * n_rows and compute_collision_share(selection.fit) > _COLLIDING
+    )
+    # The selection is better in three cases: strings fill few rows and cause few collisions; some
+    # rows have no noise; or a candidate has only one row.
+    if not (is_filled or may_collide) or target.certain.any() or round(draws) < _LEAST_DRAWS:
         return selection
+    # The shrunken fit inverts a matrix of all rows many times, which is too slow for this size.
     if len(target) > _MOST_ROWS or n_candidates > _MOST_CANDIDATES * len(target):
         return selection
     columns = design.columns(np.arange(n_candidates))
     shrunken = shrink(target, columns, selection.fit, strong_apart=draws >= _FEWEST_SHRUNKEN)
+    # Strings that are not candidates cause most collisions. Shrinkage of the candidates cannot
+    # explain them.
     if shrunken.collisions < shrunken.tau2:
         return selection  # others than the candidates collide
     return Selection(
@@ -88,8 +103,13 @@ def fit_all(target: Target, design: Design, selection: Selection) -> Selection:
     )
 
 
-def fit_every(target: Target, design: Design, selection: Selection) -> Selection | None:
-    """Return the least-squares fit of all candidates; None where it is not called for."""
+def fit_all_by_least_squares(
+    target: Target, design: Design, selection: Selection
+) -> Selection | None:
+    """Return the least-squares fit of all candidates, or None if it does not apply.
+
+    The fit applies if selected strings fill the rows, and all candidates leave enough rows.
+    """
     n = design.n_candidates
     if not _is_filled(target, selection):
         return None
@@ -102,57 +122,66 @@ def fit_every(target: Target, design: Design, selection: Selection) -> Selection
 
 def _is_filled(target: Target, selection: Selection) -> bool:
     """Return whether selected strings fill the rows."""
-    few = count_draws(target, selection.fit) < _FEWEST_SHRUNKEN
-    part = _FILLED_FEW if few else FILLED
-    return len(selection.chosen) >= part * count_rows(selection.fit)
+    has_few_rows = count_rows_per_candidate(target, selection.fit) < _FEWEST_SHRUNKEN
+    limit = _FILLED_FEW if has_few_rows else FILLED
+    return len(selection.chosen) >= limit * count_rows(selection.fit)
 
 
-def collision_share(fit: Fit) -> float:
-    """Return the part of a row's noise that collisions make."""
+def compute_collision_share(fit: Fit) -> float:
+    """Compute the share of collisions in the noise of a row."""
     noise = fit.noise[np.isfinite(fit.noise)]
     return float(fit.tau2 / (fit.tau2 + noise.mean()))
 
 
-def count_draws(target: Target, fit: Fit) -> float:
-    """Return how many rows a candidate has, counted by what they know as `count_rows` does."""
+def count_rows_per_candidate(target: Target, fit: Fit) -> float:
+    """Compute the effective number of rows per candidate.
+
+    Rows are weighted by information, as in `count_rows`.
+    """
     information = 1 / np.maximum(fit.noise + fit.tau2, LEAST_NOISE)
     m = [counts.params.m for counts in target.counts]
     n_bits = np.repeat([counts.params.k for counts in target.counts], m)
     n_draws = np.repeat([counts.params.h for counts in target.counts], m)
     cohort = np.repeat(np.arange(len(n_bits)), n_bits)
-    each = np.bincount(cohort, information) / n_bits
-    return float((n_draws * each).sum() ** 2 / (n_draws * each**2).sum())
+    per_draw = np.bincount(cohort, information) / n_bits
+    return float((n_draws * per_draw).sum() ** 2 / (n_draws * per_draw**2).sum())
 
 
 def count_rows(fit: Fit) -> float:
-    """Return the effective number of rows; one large cohort counts for most."""
+    """Compute the effective number of rows.
+
+    If one cohort is much larger than the others, it dominates.
+    """
     information = 1 / np.maximum(fit.noise + fit.tau2, LEAST_NOISE)
     return float(information.sum() ** 2 / (information**2).sum())
 
 
 def describe_capacity(target: Target, selection: Selection, *, misfit: bool) -> dict[str, Any]:
-    """Return the rows that there are, what is fitted, and whether the strings are too many.
+    """Describe the number of rows, the kind of the fit, and whether it is overfull.
 
-    They are where neither all nor a selection can be fitted: where too much is selected, or a
-    candidate has so few rows that collisions with strings that are not fitted do not average out,
-    or where a shrunken fit finds that strings which are no candidates make many of them.
-    Such strings show in the variance of the rows, or in a bad fit (`misfit`). Intervals may cover
-    less than they say then.
+    The strings are too many (`overfull`) in three cases:
+
+    - the selection fills the rows, but not all candidates could be fitted;
+    - a candidate has so few rows that collisions with strings outside the fit do not average out.
+      Such strings appear in the variance of the rows, or in a misfit (`misfit`);
+    - a shrunken fit finds many collisions with strings that are not candidates.
+
+    Intervals may then cover less than their confidence level.
     """
-    n_rows, draws = count_rows(selection.fit), count_draws(target, selection.fit)
-    everyone = len(selection.chosen) == len(selection.estimate)
+    n_rows, draws = count_rows(selection.fit), count_rows_per_candidate(target, selection.fit)
+    all_fitted = len(selection.chosen) == len(selection.estimate)
     if isinstance(selection.fit, ShrunkenFit):
-        others = selection.fit.tau2 > _OTHERS * selection.fit.collisions
-        fitted, unknown = "shrunken", draws < _FEWEST_COLLIDING or others
-    elif everyone and len(selection.chosen) >= FILLED * n_rows:
-        fitted, unknown = "all", False
+        has_foreign_collisions = selection.fit.tau2 > _OTHERS * selection.fit.collisions
+        fitted, is_overfull = "shrunken", draws < _FEWEST_COLLIDING or has_foreign_collisions
+    elif all_fitted and len(selection.chosen) >= FILLED * n_rows:
+        fitted, is_overfull = "all", False
     else:
-        colliding = misfit or collision_share(selection.fit) > _COLLIDING
+        may_collide = misfit or compute_collision_share(selection.fit) > _COLLIDING
         fitted = "selected"
-        unknown = _is_filled(target, selection) or (colliding and draws < _FEWEST_COLLIDING)
+        is_overfull = _is_filled(target, selection) or (may_collide and draws < _FEWEST_COLLIDING)
     return {
         "rows": round(n_rows),
         "rows_per_candidate": round(draws, 1),
         "fitted": fitted,
-        "overfull": bool(unknown),
+        "overfull": bool(is_overfull),
     }

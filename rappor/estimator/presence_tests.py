@@ -1,17 +1,19 @@
-"""P-values of all candidates: how often an absent one has such a score.
+"""P-values of all candidates: the probability that an absent candidate has such a score.
 
 Theory of operation
 -------------------
-A candidate outside the fit has its score compared with the sum of residuals drawn at random from
-each cohort (`significance`). One inside the fit has explained its own rows: their residuals are
-small because it is there, and rows that another string lifts have regained their weight. To ask
-whether it is absent, its share is put back on its rows:
+A candidate outside the fit has a score. The score is compared with a sum of residuals that are
+drawn at random from each cohort (`score_tests`). A candidate inside the fit has explained its own
+rows. Their residuals are small because of its column, and rows that another string lifts have
+regained their weight. The test of such a candidate therefore computes the rows as if the candidate
+were absent: it adds the candidate's share to the residuals of its rows.
 
-- their weights are those that the lifted rows would have. Where the share lifts a row by less than
-  two standard deviations that is the fit's own taper; beyond, a weight that never falls to nothing
-  (Huber's), or a frequent string would take itself out;
-- the residuals to draw from include its own rows, lifted. With few cohorts this is what limits the
-  p-value: in one cohort of k bits with one hash an absent string hits the same bit once in k times.
+- The weights are the weights of the lifted rows. If the share lifts a row by less than two standard
+  deviations, the weight is that of the fit's own taper. Beyond, the weight is Huber's, which never
+  falls to 0. With the taper a frequent string would set its own rows aside.
+- The residuals to draw from include the lifted rows of the candidate. With few cohorts these rows
+  limit the p-value: in one cohort of k bits with one hash, an absent string sets the same bit with
+  probability 1/k.
 
 A p-value is never below the probability that each draw of an absent candidate is as high as the
 candidate's own row.
@@ -32,39 +34,45 @@ from rappor.estimator.p_values import least_p_value
 from rappor.estimator.score_tests import Draws, null_tail
 
 Psi = Callable[[Floats], tuple[Floats, Floats]]
+"""Function from standardised excesses to weights and slopes."""
 
 _MANY_ROWS: Final = 50.0
-"""Rows of a candidate, counted by their weights, from which on one row decides nothing and the
-candidate's own share is small beside the noise of each: a z score of 4 lifts a row by .6 standard
-deviations."""
+"""Effective number of rows of a candidate above which its own rows need no correction. A z score of
+4 then lifts each row by .6 standard deviations, and no single row decides."""
 
 _LIFTED: Final = 2.0
-"""Standard deviations by which a share lifts its rows from which on Huber's weights are taken."""
+"""Lift of the rows by the candidate's share, in standard deviations, above which Huber's weights
+are used."""
 
 _COUNTED: Final = 2
-"""Draws of which all ways are counted: the tail's formula is for sums of more."""
+"""Largest number of draws for which all outcomes are counted. The saddlepoint formula is for sums
+of more draws."""
 
 
 def absent_tail(target: Target, fit: Fit) -> Callable[[Floats], Floats]:
-    """Return the function that turns z scores into p-values of candidates outside the fit."""
-    # The whole distribution has steps, the formula has the fit's leverage: the larger one holds.
-    whole, smooth = null_tail(target, fit), null_tail(target, fit, most_values=0)
-    # A row without false ones has no noise to draw from: what is set there is there.
+    """Build the function from z scores to p-values of candidates outside the fit."""
+    # The complete distribution has steps, and the formula includes the leverage of the fit. The
+    # larger p-value is valid in both cases.
+    complete, smooth = null_tail(target, fit), null_tail(target, fit, most_values=0)
+    # With p* = 0 or q* = 1 a row without false bits has no residuals to draw from. The number of
+    # patterns bounds the p-value instead.
     floor = least_p_value(target) if target.certain.any() else 0.0
 
     def p_values(z: Floats) -> Floats:
-        either = np.maximum(whole.p_values(z), smooth.p_values(z))
-        return np.maximum(either, floor)
+        larger = np.maximum(complete.p_values(z), smooth.p_values(z))
+        return np.maximum(larger, floor)
 
     return p_values
 
 
-def p_values_of(target: Target, fit: Fit, z: Floats, chosen: Integers) -> Floats:
-    """Return one-sided p-values, (c,).
+def compute_p_values(target: Target, fit: Fit, z: Floats, chosen: Integers) -> Floats:
+    """Compute one-sided p-values of all candidates, (c,).
 
     Parameters
     ----------
-    z : (c,) float64. Estimates in standard errors; 0 where the counts say nothing.
+    target : n rows.
+    fit : the fit with the selected candidates as columns.
+    z : (c,) float64. Estimates in standard errors, 0 if the counts contain no information.
     chosen : (s,) int64. The selected candidates, in the order of the fit's columns.
     """
     p_values = absent_tail(target, fit)(z)
@@ -73,57 +81,72 @@ def p_values_of(target: Target, fit: Fit, z: Floats, chosen: Integers) -> Floats
     columns = fit.basis[:, len(target.counts) :].tocsc()
     squares = columns.T @ fit.weight**2
     n_rows = (columns.T @ fit.weight) ** 2 / np.maximum(squares, np.finfo(float).tiny)
-    few = np.flatnonzero(n_rows < _MANY_ROWS)
-    if len(few):
-        full = 1 / np.maximum(fit.noise + fit.tau2, LEAST_NOISE)
-        clipped = huber(fit.residual * np.sqrt(full))[0] * full * fit.residual
+    few_rows = np.flatnonzero(n_rows < _MANY_ROWS)
+    if len(few_rows):
+        unlifted_weight = 1 / np.maximum(fit.noise + fit.tau2, LEAST_NOISE)
+        clipped = huber(fit.residual * np.sqrt(unlifted_weight))[0] * unlifted_weight * fit.residual
         tests: dict[Psi, Draws] = {
             redescend: Draws(target, fit.weight * fit.residual),
             huber: Draws(target, clipped),
         }
-        for column in few.tolist():
-            ends = slice(*columns.indptr[column : column + 2])
+        for index in few_rows.tolist():
+            ends = slice(*columns.indptr[index : index + 2])
             rows = columns.indices[ends].astype(np.int64)
-            place = len(target.counts) + column
-            p_values[chosen[column]] = _without(target, fit, tests, full, rows, place)
+            position = len(target.counts) + index
+            p_values[chosen[index]] = _test_selected(
+                target, fit, tests, unlifted_weight, rows, position
+            )
     return p_values
 
 
-def _without(
+def _test_selected(
     target: Target, fit: Fit, tests: Mapping[Psi, Draws], full: Floats, rows: Integers, place: int
 ) -> float:
-    """Return the p-value of a selected candidate, its share put back on its rows, (r,).
+    """Compute the p-value of a selected candidate as if the candidate were absent.
 
-    `tests` has the residuals to draw from under each psi, `full` is (n,), the weights of rows that
-    nothing lifts, `place` that of the candidate among the fit's coefficients.
+    Its share is added to the residuals of its rows.
+
+    Parameters
+    ----------
+    target : n rows.
+    fit : the fit.
+    tests : the residuals to draw from under each psi.
+    full : (n,) float64. Weights of rows that no string lifts.
+    rows : (r,) int64. Rows of the candidate.
+    place : index of the candidate's coefficient.
     """
-    share, own = fit.coefficients[place], fit.weight[rows].sum()
-    psi = redescend if share * np.sqrt(own / len(rows)) < _LIFTED else huber
+    share, own_weight = fit.coefficients[place], fit.weight[rows].sum()
+    psi = redescend if share * np.sqrt(own_weight / len(rows)) < _LIFTED else huber
     draws = tests[psi]
     lifted = fit.residual[rows] + share
     absent = fit.fitted.copy()
     absent[rows] -= share
-    alone = 1 / np.maximum(target.noise(absent)[rows] + fit.tau2, LEAST_NOISE)
-    weighted = psi(lifted * np.sqrt(alone))[0] * alone * lifted
-    before = psi(fit.residual[rows] * np.sqrt(full[rows]))[0] * full[rows] * fit.residual[rows]
-    lifts = (weighted - before) / draws.scale
-    # What the other selected columns leave of this one's information, and of a row's weight.
-    left = min(1 / max(fit.inverse[place, place] * own, 1.0), 1.0)
-    usual = alone.sum() * fit.weight.sum() / full.sum()
-    z = weighted.sum() * np.sqrt(left / usual) * tests[redescend].scale / draws.scale
+    absent_weight = 1 / np.maximum(target.noise(absent)[rows] + fit.tau2, LEAST_NOISE)
+    weighted = psi(lifted * np.sqrt(absent_weight))[0] * absent_weight * lifted
+    unlifted = psi(fit.residual[rows] * np.sqrt(full[rows]))[0] * full[rows] * fit.residual[rows]
+    lifts = (weighted - unlifted) / draws.scale
+    # The other selected columns reduce the information of this column, and the weight of each of
+    # its rows.
+    remaining = min(1 / max(fit.inverse[place, place] * own_weight, 1.0), 1.0)
+    usual_weight = absent_weight.sum() * fit.weight.sum() / full.sum()
+    z = weighted.sum() * np.sqrt(remaining / usual_weight) * tests[redescend].scale / draws.scale
     values = draws.values.copy()
     values[rows] += lifts
-    floor = _floor(draws, values, rows)
+    floor = _bound_p_value(draws, values, rows)
     if draws.n_draws.sum() <= _COUNTED:
-        # The residuals to draw from lack what all columns took of them; so must the score.
+        # The columns of the fit reduced the residuals to draw from. The score is reduced in the
+        # same ratio, or two draws could never reach it.
         if (score := values[rows].sum()) > z > 0:
             values[rows] *= z / score
-        return max(_count(draws, values, min(score, z)), float(special.ndtr(-z)), floor)
+        return max(_count_outcomes(draws, values, min(score, z)), float(special.ndtr(-z)), floor)
     return max(float(draws.tail_with(rows, lifts).p_values(np.array([z]))[0]), floor)
 
 
-def _count(draws: Draws, values: Floats, score: float) -> float:
-    """Return the probability that one draw, or the sum of two, reaches the score: all ways."""
+def _count_outcomes(draws: Draws, values: Floats, score: float) -> float:
+    """Compute the probability that one draw, or the sum of two draws, reaches the score.
+
+    The function counts all outcomes.
+    """
     pools = [
         values[draws.cohort == j] for j in np.repeat(np.arange(len(draws.n_draws)), draws.n_draws)
     ]
@@ -133,8 +156,8 @@ def _count(draws: Draws, values: Floats, score: float) -> float:
     return float(1 - below.mean() / len(pools[1]))
 
 
-def _floor(draws: Draws, values: Floats, rows: Integers) -> float:
-    """Return the probability that every draw is as high as the candidate's own row there."""
+def _bound_p_value(draws: Draws, values: Floats, rows: Integers) -> float:
+    """Compute the probability that every draw is as high as the candidate's own row."""
     as_high = [
         float((values[draws.cohort == draws.cohort[row]] >= values[row]).mean()) for row in rows
     ]

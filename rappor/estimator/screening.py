@@ -1,7 +1,8 @@
-"""Screening: what each candidate would add to a fit, summed over the rows that it sets.
+"""Score every candidate by the rows that it sets, without adding it to the fit.
 
-The sums are exact: values are rounded to a grid so coarse that no addition rounds. So they do not
-depend on the order of the rows, nor on whether arrays or compiled loops add them up.
+The sums are exact. All values are rounded to a grid that is coarse enough for every addition to be
+exact. The result therefore does not depend on the order of the rows, and arrays and compiled loops
+compute the same sums.
 """
 
 from __future__ import annotations
@@ -20,52 +21,70 @@ from rappor.estimator.fit import Fit
 from rappor.estimator.presence_tests import absent_tail
 
 Tail = Callable[[Floats], Floats]
-"""Turns z scores into p-values."""
+"""Function from z scores to one-sided p-values."""
 
 _LEAST_LEFT: Final = 0.05
-"""Bound on the part of the information that the selection leaves; it is only reached where selected
-strings fill nearly all rows."""
+"""Lower bound on the share of the information that the selected candidates leave. The bound applies
+only if the selected candidates fill nearly all rows."""
 
 _DEPENDENT: Final = 1e-6
-"""Information, relative to the usual, below which a candidate has none of its own: all that
-the ridge of the fit and rounding leave of a combination of selected columns is less."""
+"""Information, relative to the usual information, below which a candidate is a combination of
+selected columns. The ridge of the fit and rounding leave less than that."""
 
 
 class Task:
-    """What a pass over all candidates computes: what each of them would add to a fit.
+    """The computation of one pass over all candidates: a one-step estimate for each candidate.
 
     Attributes
     ----------
-    scores, weights : (n,) float64 on the grid of `round_for_sums`. Values of each row.
+    scores, weights : (n,) float64 on the grid of `round_for_sums`. Values that are summed over the
+        rows of a candidate.
     """
 
     def __init__(self, target: Target, fit: Fit, n_terms: int) -> None:
-        """Take a fit, and the most rows that a candidate sets."""
+        """Compute the values of each row.
+
+        Parameters
+        ----------
+        target : n rows.
+        fit : the current fit.
+        n_terms : largest number of rows that a candidate sets.
+        """
         self._target, self._fit = target, fit
         self.scores = round_for_sums(fit.weight * fit.residual, n_terms)
         self.weights = round_for_sums(fit.weight, n_terms)
-        # A candidate's rows in the mean over all strings: which ones are asked about does not
-        # matter.
-        self._usual = float(target.density @ fit.weight) * _share_left(fit)
+        # The usual information is that of a random string. The mean over random strings does not
+        # depend on the list of candidates, so a longer list changes no estimate.
+        self._usual = float(target.density @ fit.weight) * _compute_remaining_share(fit)
 
-    def judge(self, score: Floats, own: Floats) -> tuple[Floats, Floats]:
-        """De-bias candidates outside the fit by their sums, (b,) each, with the mean leverage."""
-        return debiased(score, usual_information(own, self._fit), self._fit, self._usual)
+    def judge(self, score: Floats, weight_sum: Floats) -> tuple[Floats, Floats]:
+        """Compute one-step estimates and standard errors of candidates, (b,) each.
+
+        The mean leverage replaces the leverage of each candidate.
+
+        Parameters
+        ----------
+        score, weight_sum : (b,) float64. Sums of `scores` and of `weights` over the rows of each
+            candidate.
+        """
+        return estimate_one_step(
+            score, approximate_information(weight_sum, self._fit), self._fit, self._usual
+        )
 
     def tail(self) -> Tail:
-        """Return what makes p-values of z scores."""
+        """Build the function from z scores to p-values of candidates outside the fit."""
         return absent_tail(self._target, self._fit)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Scores:
-    """De-biased estimates of the candidates that are held, and the p-values of all others.
+    """Estimates of the candidates in memory, and p-values of the others.
 
     Attributes
     ----------
-    estimate, std_error : (r,) float64. Noise and collisions are in the error.
-    others : (b,) int64. Histogram of the p-values of those that are not held, or None.
-    least : no p-value of theirs is below it.
+    estimate, std_error : (r,) float64. Standard errors include noise and collisions.
+    others : (b,) int64. Histogram of the p-values of candidates that are not in memory, or None.
+    least : lower bound on the p-values in the histogram.
     """
 
     estimate: Floats
@@ -76,62 +95,78 @@ class Scores:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Screening(Scores):
-    """Estimates of candidates as if none of them were in the fit.
+    """One-step estimates of candidates, as if each candidate were the next to enter the fit.
 
     Attributes
     ----------
-    index : (r,) int64, increasing. The candidates that are held: all, or the best ones.
+    index : (r,) int64, increasing. The candidates in memory: all candidates, or the best.
     """
 
     index: Integers
 
 
 class Pool(Protocol):
-    """The candidates of a decode, held or streamed."""
+    """The candidates of a decode, in memory or read from a stream."""
 
     @property
     def n_candidates(self) -> int:
-        """How many there are; known once they are screened."""
+        """Number of candidates. It is valid after the first screening."""
 
     @property
     def n_terms(self) -> int:
-        """The most rows that a candidate sets."""
+        """Largest number of rows that a candidate sets."""
 
     def screen(self, task: Task, always: Integers, progress: Progress) -> Screening:
-        """Go through all candidates; those in `always`, which were held before, stay held."""
+        """Estimate all candidates.
+
+        The candidates in `always`, which were in memory, stay in memory.
+        """
 
     def columns(self, chosen: Integers) -> sparse.csc_array:
-        """Return the columns of candidates that are held, (n, len(chosen))."""
+        """Return the columns of candidates in memory, (n, len(chosen))."""
 
 
-def _share_left(fit: Fit) -> float:
-    """Return the part of a candidate's information that the selected ones leave: each has a row."""
+def _compute_remaining_share(fit: Fit) -> float:
+    """Compute the share of a candidate's information that the selected candidates leave.
+
+    Every selected candidate uses one row.
+    """
     return max(1 - fit.n_selected / len(fit.residual), _LEAST_LEFT)
 
 
-def usual_information(own: Floats, fit: Fit) -> Floats:
-    """Return the information of candidates, (c,), whose rows weigh this, with the mean leverage."""
-    # The background takes own^2 / sum of weights.
-    return np.asarray(own * (1 - own / fit.weight.sum()) * _share_left(fit))
+def approximate_information(weight_sum: Floats, fit: Fit) -> Floats:
+    """Compute the information of candidates with the mean leverage, (c,).
 
-
-def debiased(score: Floats, information: Floats, fit: Fit, usual: float) -> tuple[Floats, Floats]:
-    """Turn scores into one-step estimates [ZZ14, equation 5] and standard errors.
-
-    A candidate that is a combination of selected ones has no information of its own, next to
-    what is usual: its estimate is 0 and its standard error infinite.
+    Parameters
+    ----------
+    weight_sum : (c,) float64. Sum of the weights of each candidate's rows.
+    fit : the current fit.
     """
-    known = information > _DEPENDENT * usual
-    safe = np.where(known, information, 1.0)
-    estimate = np.where(known, score / safe / fit.kappa, 0.0)
-    return estimate, np.where(known, 1 / np.sqrt(safe) / fit.kappa, np.inf)
+    # The projection on the background removes weight_sum^2 / sum of all weights.
+    return np.asarray(
+        weight_sum * (1 - weight_sum / fit.weight.sum()) * _compute_remaining_share(fit)
+    )
+
+
+def estimate_one_step(
+    score: Floats, information: Floats, fit: Fit, usual: float
+) -> tuple[Floats, Floats]:
+    """Compute one-step estimates [ZZ14, equation 5] and standard errors.
+
+    A candidate whose information is negligible compared with the usual information is a combination
+    of selected candidates. Its estimate is 0 and its standard error infinite.
+    """
+    is_identified = information > _DEPENDENT * usual
+    safe = np.where(is_identified, information, 1.0)
+    estimate = np.where(is_identified, score / safe / fit.kappa, 0.0)
+    return estimate, np.where(is_identified, 1 / np.sqrt(safe) / fit.kappa, np.inf)
 
 
 def round_for_sums(values: Floats, n_terms: int) -> Floats:
-    """Round values so that floating-point sums of up to n_terms of them are exact.
+    """Round values so that floating-point sums of up to n_terms values are exact.
 
-    They become multiples of a power of two, of which every such sum has at most 2^53. Relative to
-    the largest value the rounding is n_terms 2^-53.
+    Rounded values are multiples of one power of two. Every sum is at most 2^53 of these multiples,
+    so a float64 represents it exactly. The rounding error is n_terms 2^-53 of the largest value.
 
     Examples
     --------

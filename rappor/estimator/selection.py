@@ -1,9 +1,20 @@
-"""Selection: the candidates that the fit must hold to be honest about the others.
+"""Select the candidates that enter the regression.
 
-Screen all candidates by their score on the residual, in blocks, in bounded memory. Start
-from a non-negative lasso on the screened ones. Refine: refit, de-bias every screened
-candidate, add those that are significant and drop those that no longer are. Screen again on
-the new residual, until no further candidate is significant.
+Theory of operation
+-------------------
+A list has thousands of candidates, and the counts have too few rows to fit them all. But few
+candidates have many reports. A frequent candidate outside the fit biases the estimates of all
+candidates that share bits with it. The selection therefore contains every candidate with a
+significant share, and the remaining candidates get one-step estimates from the same fit.
+
+The search repeats three steps until no further candidate is significant:
+
+1. Screening: compute a score for every candidate from the residuals of the current fit. The
+   candidates are processed in blocks, so memory is bounded.
+2. Start: in the first round, a non-negative lasso on the screened candidates selects the candidates
+   that are beyond doubt.
+3. Refinement: refit, compute a de-biased estimate of every screened candidate, add the significant
+   candidates and remove the candidates that are no longer significant.
 """
 
 from __future__ import annotations
@@ -23,64 +34,79 @@ from rappor.estimator.error_control import ErrorControl
 from rappor.estimator.fit import Fit, fit_rows
 from rappor.estimator.p_values import PValues
 from rappor.estimator.score_tests import null_tail
-from rappor.estimator.screening import Pool, Scores, Task, debiased, usual_information
+from rappor.estimator.screening import (
+    Pool,
+    Scores,
+    Task,
+    approximate_information,
+    estimate_one_step,
+)
 from rappor.estimator.sparse_products import weighted_products
 
 SCREENED: Final = 5000
-"""Candidates that selection looks at between two screenings, beside the selected ones: 8 MB of
-columns at 128 cohorts. With 1,000 of them 1.4 % fewer strings are found."""
+"""Number of screened candidates per round, in addition to the selected candidates. Their columns
+take 8 MB at 128 cohorts. With 1,000 candidates, 1.4 % fewer strings are detected. A larger number
+costs memory and time."""
 
 LASSO_SCREENED: Final = 2000
-"""Candidates that the lasso looks at; 500 select the same."""
+"""Largest number of candidates in the lasso. The lasso selects the same candidates with 500."""
 
 LASSO_PENALTY: Final = 4.0
-"""The lasso's penalty in standard errors: only what is beyond doubt starts the selection.
-Refinement adds the rest, so that 3 or 8 change what is found by less than .2 %."""
+"""Penalty of the lasso, in standard errors. Only candidates beyond doubt start the selection, and
+refinement adds the others. A penalty of 3 or 8 changes the number of detected strings by less than
+.2 %."""
 
 ENTER: Final = 0.05
-"""False discovery rate [BH95] at which a candidate enters the selection: the decoder's default
-level, so that what is detected is explained."""
+"""False discovery rate [BH95] at which a candidate enters the selection. The rate is the default
+level of the decoder, so every candidate that the decoder detects also has a column in the fit."""
 
 STAY: Final = 0.10
-"""False discovery rate at which a selected candidate stays. It is above ENTER, or candidates at the
-edge enter and leave in turns: with .05 a decode takes a third longer."""
+"""False discovery rate at which a selected candidate stays in the selection. The rate is above
+`ENTER`. With equal rates, candidates near the threshold would enter and leave in turns. With .05 a
+decode takes a third longer."""
 
 _SCREENINGS: Final = 8
-"""Screenings at most: 3 are enough for the populations of the benchmarks."""
+"""Largest number of screenings. Three screenings are enough for the populations of the benchmarks.
+"""
 
 _REFINEMENTS: Final = 12
-"""Refinements at most: 24 change nothing, 6 end where some sets have not settled."""
+"""Largest number of refinements in one round. With 24 the estimates do not change. With 6 some
+selections have not converged."""
 
 _MOST_SELECTED: Final = 2
-"""Rows for each selected candidate at least: beyond, the fit has nothing left to estimate its
-noise from."""
+"""Smallest number of rows per selected candidate. With fewer rows, the fit could not estimate the
+variance of its noise."""
 
 _MOST_ENTERING: Final = 16
-"""Rows for each candidate that enters in one step at least: 4 or 64 change what is found by
-.1 %."""
+"""Smallest number of rows per candidate that enters in one step. With 4 or 64 the number of
+detected strings changes by .1 %."""
 
 _NEAR: Final = 0.75
-"""Z score, with the mean leverage, from which on a candidate's own is computed while the selection
-is refined. Lower ones do not matter: those that enter, or are counted near the edge, exceed 1.1."""
+"""Approximate z score above which the exact leverage of a candidate is computed during refinement.
+Lower scores cannot change the selection: candidates that enter, and candidates that are counted
+near the threshold, have scores above 1.1."""
 
 _MOST_USUAL: Final = 0.25
-"""Part of the rows up to which, of many columns, the leverage of a candidate's rows tells what is
-left of its information."""
+"""Largest number of selected candidates, as a share of the rows, at which the information of a
+candidate is approximated by 1 - leverage of its rows. The approximation is used only in a fit of
+many columns."""
 
 _EDGE: Final = 0.5
-"""Half width, in standard errors, of the window in which scores near the edge are counted. Half of
-it does as well; with 1 the window takes in strong strings beyond the edge, and where hundreds of
-strings are equally frequent most of them are lost."""
+"""Half width, in standard errors, of the window around the entry threshold in which scores are
+counted. Half of the width works equally well. With a width of 1 the window includes strong strings
+beyond the threshold. A collection of hundreds of equally frequent strings then loses most of them.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Selection(Scores):
-    """The selected candidates, their fit, and an estimate for every candidate that is held.
+    """The selected candidates, their fit, and an estimate of every candidate in memory.
 
     Attributes
     ----------
-    chosen : (s,) int64, increasing. Places of the selected ones among those that are held.
-    fit : the fit on them.
+    chosen : (s,) int64, increasing. Indices of the selected candidates among the candidates in
+        memory.
+    fit : the fit with the selected candidates as columns.
     """
 
     chosen: Integers
@@ -89,14 +115,15 @@ class Selection(Scores):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Screened:
-    """The candidates that one round looks at.
+    """The candidates of one round of the selection.
 
     Attributes
     ----------
     target : n rows.
-    columns : (n, s) sparse, the rows that each of s candidates sets.
-    rows : their absolute values.
-    n_candidates : number of all candidates, screened or not.
+    columns : (n, s) sparse. Column j contains the rows of candidate j.
+    rows : (n, s) sparse. Absolute values of `columns`.
+    n_candidates : number of all candidates, including the candidates that were not screened.
+    progress : function that reports the progress.
     """
 
     target: Target
@@ -107,13 +134,13 @@ class _Screened:
 
 
 class _Refined(NamedTuple):
-    """What a refinement ends with.
+    """The result of a refinement.
 
     Attributes
     ----------
-    fit : the fit on the selected candidates.
-    inside : (s,) bool. The selected ones of the screened candidates.
-    enter : the p-value at which one more would enter.
+    fit : the fit with the selected candidates as columns.
+    inside : (s,) bool. True for the screened candidates in the selection.
+    enter : p-value below which a further candidate would enter the selection.
     """
 
     fit: Fit
@@ -122,16 +149,29 @@ class _Refined(NamedTuple):
 
 
 def select(target: Target, pool: Pool, progress: Progress) -> Selection:
-    """Select candidates and de-bias all of them; nothing here is random."""
+    """Select candidates, and compute a de-biased estimate of every candidate in memory.
+
+    The selection is deterministic.
+
+    Parameters
+    ----------
+    target : the rows of the regression, from all collections.
+    pool : the candidates, in memory or read from a stream.
+    progress : function that reports the progress.
+
+    Returns
+    -------
+    The selected candidates with their fit, and the estimates of all candidates in memory.
+    """
     chosen = np.array([], dtype=np.int64)
     fit = fit_rows(target, pool.columns(chosen), taper=False)
     screening = pool.screen(Task(target, fit, pool.n_terms), chosen, progress)
-    for round_ in range(_SCREENINGS):
+    for round_number in range(_SCREENINGS):
         z = screening.estimate / screening.std_error
         z[np.isin(screening.index, chosen)] = np.inf
         best = np.sort(np.argsort(-z, kind="stable")[: SCREENED + len(chosen)])
-        looked_at = screening.index[best]
-        columns = pool.columns(looked_at)
+        screened_index = screening.index[best]
+        columns = pool.columns(screened_index)
         screened = _Screened(
             target=target,
             columns=columns,
@@ -139,25 +179,33 @@ def select(target: Target, pool: Pool, progress: Progress) -> Selection:
             n_candidates=pool.n_candidates,
             progress=progress,
         )
-        inside = np.isin(looked_at, chosen)
-        if round_ == 0:
+        inside = np.isin(screened_index, chosen)
+        # In the first round no row is tapered. A frequent string that the lasso missed lifts its
+        # own rows far above the fit. The taper would set these rows aside, and the string could
+        # never enter.
+        if round_number == 0:
             # No row is set aside yet: a string that the lasso missed would lose its own rows.
-            found = _refine(screened, fit, lasso(columns, fit, z[best]), taper=False)
-            fit, inside = found.fit, found.inside
-        refined = _refine(screened, fit, inside)
-        fit, chosen = refined.fit, looked_at[refined.inside]
-        if len(looked_at) == pool.n_candidates:
+            start_refinement = _refine_selection(
+                screened, fit, lasso(columns, fit, z[best]), taper=False
+            )
+            fit, inside = start_refinement.fit, start_refinement.inside
+        refined = _refine_selection(screened, fit, inside)
+        fit, chosen = refined.fit, screened_index[refined.inside]
+        # All candidates were in the refinement, so no candidate can be missing.
+        if len(screened_index) == pool.n_candidates:
             break
-        # Those not looked at had low scores on the fit before: of these errors they are cured only
-        # by the last one.
-        screening = pool.screen(Task(target, fit, pool.n_terms), looked_at, progress)
-        missed = ~np.isin(screening.index, looked_at)
+        # The candidates outside the refinement were scored on the previous fit, in which selected
+        # strings could hide them. Score these candidates again on the final fit. Otherwise a string
+        # with a low score in the previous fit would be lost.
+        screening = pool.screen(Task(target, fit, pool.n_terms), screened_index, progress)
+        missed = ~np.isin(screening.index, screened_index)
         z = (screening.estimate / screening.std_error)[missed]
         p_values = null_tail(target, fit, most_values=0).p_values(z)
         if not np.any(p_values <= refined.enter):
             break
-    place = np.searchsorted(screening.index, looked_at)
-    screening.estimate[place], screening.std_error[place] = _all_estimates(
+    position = np.searchsorted(screening.index, screened_index)
+    # The screening used the mean leverage. The candidates of the last round get exact estimates.
+    screening.estimate[position], screening.std_error[position] = _estimate_all(
         screened.columns, fit, refined.inside
     )
     return Selection(
@@ -171,51 +219,70 @@ def select(target: Target, pool: Pool, progress: Progress) -> Selection:
 
 
 def lasso(columns: sparse.csc_array, fit: Fit, z: Floats) -> Booleans:
-    """Run a non-negative lasso on the columns with the largest z.
+    """Select columns with a non-negative lasso.
 
-    Rows are weighted by inverse noise variance, columns scaled to unit information and the
-    background projected out, so that the penalty counts standard errors.
+    Rows are weighted by the inverse variance of their noise, columns are scaled to unit
+    information, and the background is projected out. The penalty therefore counts standard errors.
 
-    Few columns are in the solution, so it is sought among those whose score exceeds the
-    penalty at first, and then compared with all others: those whose score on the remaining
-    residual exceeds the penalty join, until there are none. Then it solves the lasso over all.
+    Few columns are in the solution. The function solves the lasso on the columns whose score
+    exceeds the penalty, computes the scores of all other columns on the remaining residual, and
+    adds the columns whose score exceeds the penalty. When no column is added, the solution
+    satisfies the optimality conditions of the lasso on all columns.
+
+    Parameters
+    ----------
+    columns : (n, s) sparse. The rows of each screened candidate.
+    fit : the current fit. Its weights and its background are used.
+    z : (s,) float64. Scores in standard errors. The `LASSO_SCREENED` largest scores take part.
 
     Returns
     -------
-    (s,) bool, the columns with a coefficient above 0.
+    (s,) bool, True for the columns with a coefficient above 0.
     """
     best = np.sort(np.argsort(-z, kind="stable")[:LASSO_SCREENED])
     score, information = fit.scores(columns[:, best])
+    # A column without information is a combination of the columns of the fit. Its scale would be
+    # zero.
     best = best[information > 0]
     score, information = score[information > 0], information[information > 0]
-    some, scale = columns[:, best], np.sqrt(information)
-    cross = weighted_products(some, fit.weight, fit.basis)
-    left = score / scale
-    tried = np.zeros(len(best), dtype=bool)
+    best_columns, scale = columns[:, best], np.sqrt(information)
+    cross = weighted_products(best_columns, fit.weight, fit.basis)
+    remaining_score = score / scale
+    active = np.zeros(len(best), dtype=bool)
     coefficients = np.zeros(len(best))
-    while np.any(joining := ~tried & (left > LASSO_PENALTY)):
-        tried |= joining
-        few = some[:, tried]
-        gram = weighted_products(few, fit.weight, few.tocsr())
-        gram -= cross[tried] @ fit.inverse @ cross[tried].T
-        gram /= np.outer(scale[tried], scale[tried])
-        coefficients[tried] = _least_angles(gram, score[tried] / scale[tried])
-        explained = fit.weight * (some @ (coefficients / scale))
-        taken = some.T @ explained - cross @ (fit.inverse @ (fit.basis.T @ explained))
-        left = (score - taken) / scale
+    while np.any(entering := ~active & (remaining_score > LASSO_PENALTY)):
+        active |= entering
+        active_columns = best_columns[:, active]
+        gram = weighted_products(active_columns, fit.weight, active_columns.tocsr())
+        gram -= cross[active] @ fit.inverse @ cross[active].T
+        gram /= np.outer(scale[active], scale[active])
+        coefficients[active] = _solve_lasso(gram, score[active] / scale[active])
+        weighted_fit = fit.weight * (best_columns @ (coefficients / scale))
+        explained_score = best_columns.T @ weighted_fit - cross @ (
+            fit.inverse @ (fit.basis.T @ weighted_fit)
+        )
+        remaining_score = (score - explained_score) / scale
     chosen = np.zeros(columns.shape[1], dtype=bool)
     chosen[best] = coefficients > 0
     return chosen
 
 
-def _least_angles(gram: Floats, score: Floats) -> Floats:
-    """Solve the non-negative lasso of a Gram matrix by least angles."""
-    # Imported here: it takes a second or more, and closed forms do without.
+def _solve_lasso(gram: Floats, score: Floats) -> Floats:
+    """Compute the coefficients of the non-negative lasso by least-angle regression.
+
+    Parameters
+    ----------
+    gram : (s, s) float64. Products of the scaled columns.
+    score : (s,) float64. Products of the scaled columns and the residual.
+    """
+    # Import scikit-learn only here. The import takes a second or more, and closed forms do not use
+    # it.
     from sklearn.exceptions import ConvergenceWarning  # noqa: PLC0415
     from sklearn.linear_model import lars_path_gram  # noqa: PLC0415
 
     with warnings.catch_warnings():
-        # It stops early where scores are equal, with few reports; refinement adds the rest.
+        # With few reports some scores are equal, and the algorithm stops before the penalty is
+        # reached. That is no error: the refinement adds the remaining candidates.
         warnings.simplefilter("ignore", ConvergenceWarning)
         _, _, coefficients = lars_path_gram(
             Xy=score,
@@ -230,101 +297,134 @@ def _least_angles(gram: Floats, score: Floats) -> Floats:
     return np.asarray(coefficients)
 
 
-def _refine(screened: _Screened, fit: Fit, inside: Booleans, *, taper: bool = True) -> _Refined:
-    """Add and drop candidates until the selected set no longer changes.
+def _refine_selection(
+    screened: _Screened, fit: Fit, inside: Booleans, *, taper: bool = True
+) -> _Refined:
+    """Add and remove candidates until the selection no longer changes.
 
-    `taper` as in `fit_rows`: False keeps every row at full weight.
+    Parameters
+    ----------
+    screened : the candidates of this round.
+    fit : the fit to start from.
+    inside : (s,) bool. The selection to start from.
+    taper : as in `fit_rows`. False keeps a positive weight on every row.
     """
     search_degrees, n_backgrounds = 0.0, len(screened.target.counts)
-    shares = np.zeros(len(inside))
+    coefficients = np.zeros(len(inside))
     for step in range(_REFINEMENTS):
         screened.progress("selecting candidates", step, _REFINEMENTS)
         fit = fit_rows(
             screened.target,
             screened.columns[:, inside],
             start=fit,
-            near=np.concatenate([fit.coefficients[:n_backgrounds], shares[inside]]),
+            near=np.concatenate([fit.coefficients[:n_backgrounds], coefficients[inside]]),
             taper=taper,
             search_degrees=search_degrees,
         )
-        shares[inside] = fit.coefficients[n_backgrounds:]
-        z = _z_scores(screened, fit, inside)
+        coefficients[inside] = fit.coefficients[n_backgrounds:]
+        z = _compute_z_scores(screened, fit, inside)
         p_values = null_tail(screened.target, fit, most_values=0).p_values(z)
-        every = PValues(rows=p_values, more=screened.n_candidates - len(p_values))
+        all_p_values = PValues(rows=p_values, more=screened.n_candidates - len(p_values))
         enter, stay = (
-            Thresholds(ErrorControl(alpha=each), every).largest for each in (ENTER, STAY)
+            Thresholds(ErrorControl(alpha=rate), all_p_values).largest for rate in (ENTER, STAY)
         )
         n_rows = int((fit.weight > 0).sum())
-        staying = _strongest(inside & (p_values <= stay), z, n_rows // _MOST_SELECTED)
-        # Few at a time: one that enters may explain what others would have entered for.
-        entering = _strongest(~inside & (p_values <= enter), z, max(n_rows // _MOST_ENTERING, 1))
-        wanted = staying | entering
-        search_degrees = _search_degrees(z, p_values <= enter)
-        if step > 0 and np.array_equal(wanted, inside):
+        staying = _keep_strongest(inside & (p_values <= stay), z, n_rows // _MOST_SELECTED)
+        # Few candidates enter at a time. Two strings that share bits may both be significant
+        # because of the same reports. After one of them has entered, the other is no longer
+        # significant.
+        entering = _keep_strongest(
+            ~inside & (p_values <= enter), z, max(n_rows // _MOST_ENTERING, 1)
+        )
+        next_inside = staying | entering
+        search_degrees = _compute_search_degrees(z, p_values <= enter)
+        # The first step only fits the selection that was passed. Its degrees of freedom of the
+        # search were not known yet, so an unchanged selection is not a reason to stop.
+        if step > 0 and np.array_equal(next_inside, inside):
             break
+        # After the last step the selection must match the columns of the returned fit.
         if step < _REFINEMENTS - 1:
-            inside = wanted
+            inside = next_inside
     return _Refined(fit, inside, enter)
 
 
-def _z_scores(screened: _Screened, fit: Fit, inside: Booleans) -> Floats:
-    """Return the z score of every candidate, (s,), as far as it may decide who is selected.
+def _compute_z_scores(screened: _Screened, fit: Fit, inside: Booleans) -> Floats:
+    """Compute the z score of every screened candidate, with the accuracy that the selection needs.
 
-    Where coefficients are many no information is exact, and where they are few that of low scores
-    outside the selection is not.
+    The information of a candidate is approximate in two cases:
+
+    - in a fit of many columns, for all candidates, because exact leverages would need an inverse;
+    - in other fits, for candidates outside the selection with a score below `_NEAR`.
+
+    Returns
+    -------
+    (s,) float64.
     """
-    columns, own = screened.columns, screened.rows.T @ fit.weight
+    columns, row_weight = screened.columns, screened.rows.T @ fit.weight
     score = columns.T @ (fit.weight * fit.residual)
-    many = fit.equations.many and fit.n_selected < _MOST_USUAL * len(fit.residual)
-    if many:
-        left = screened.rows.T @ (fit.weight * (1 - fit.equations.leverage(fit.weight)))
-        # Those inside are part of that leverage themselves.
-        itself = screened.rows.T @ fit.weight**2 / np.where(own > 0, own, np.inf)
-        left += np.where(inside, itself, 0.0)
-        information = left * (1 - left / fit.weight.sum())
+    is_approximate = fit.equations.many and fit.n_selected < _MOST_USUAL * len(fit.residual)
+    if is_approximate:
+        information_left = screened.rows.T @ (fit.weight * (1 - fit.equations.leverage(fit.weight)))
+        # The leverage of a row includes the contribution of the selected candidates in it. Add the
+        # contribution of the candidate itself, which its own column does not remove.
+        own_leverage = (
+            screened.rows.T @ fit.weight**2 / np.where(row_weight > 0, row_weight, np.inf)
+        )
+        information_left += np.where(inside, own_leverage, 0.0)
+        information = information_left * (1 - information_left / fit.weight.sum())
     else:
-        information = usual_information(own, fit)
+        information = approximate_information(row_weight, fit)
+    # A candidate without weighted rows has no information. Its score becomes 0.
     safe = np.where(information > 0, information, np.inf)
     z = score / np.sqrt(safe)
-    if many:
+    if is_approximate:
         z[inside] = fit.coefficients[-fit.n_selected :] * np.sqrt(safe[inside]) * fit.kappa
         return np.asarray(z)
     estimate, std_error = fit.selected()
     z[inside] = estimate / std_error
+    # Compute exact scores only where they can change the selection. This saves most of the time.
     outside = np.flatnonzero(~inside & (z > _NEAR))
     score, information = fit.scores(columns[:, outside])
-    usual = float(np.max(information, initial=0.0))
-    estimate, std_error = debiased(score, information, fit, usual)
+    largest_information = float(np.max(information, initial=0.0))
+    estimate, std_error = estimate_one_step(score, information, fit, largest_information)
     z[outside] = estimate / std_error
     return np.asarray(z)
 
 
-def _all_estimates(columns: sparse.csc_array, fit: Fit, inside: Booleans) -> tuple[Floats, Floats]:
-    """Return the coefficient of every candidate: fitted inside, one-step outside."""
+def _estimate_all(columns: sparse.csc_array, fit: Fit, inside: Booleans) -> tuple[Floats, Floats]:
+    """Compute the coefficient and the standard error of every screened candidate.
+
+    The coefficient of a selected candidate is its fitted coefficient. The coefficient of another
+    candidate is the one-step estimate of [ZZ14].
+    """
     estimate, std_error = np.empty((2, len(inside)))
     score, information = fit.scores(columns[:, ~inside])
-    usual = float(np.max(information, initial=0.0))
-    estimate[~inside], std_error[~inside] = debiased(score, information, fit, usual)
+    largest_information = float(np.max(information, initial=0.0))
+    estimate[~inside], std_error[~inside] = estimate_one_step(
+        score, information, fit, largest_information
+    )
     estimate[inside], std_error[inside] = fit.selected()
     return estimate, std_error
 
 
-def _strongest(wanted: Booleans, z: Floats, most: int) -> Booleans:
-    """Keep the `most` wanted candidates with the largest z."""
-    if wanted.sum() <= most:
-        return wanted
-    kept = np.zeros_like(wanted)
-    kept[np.argsort(np.where(wanted, -z, np.inf), kind="stable")[:most]] = True
+def _keep_strongest(candidates: Booleans, z: Floats, most: int) -> Booleans:
+    """Reduce a set of candidates to the `most` candidates with the largest z score."""
+    if candidates.sum() <= most:
+        return candidates
+    kept = np.zeros_like(candidates)
+    kept[np.argsort(np.where(candidates, -z, np.inf), kind="stable")[:most]] = True
     return kept
 
 
-def _search_degrees(z: Floats, entered: Booleans) -> float:
-    """Return the degrees of freedom spent on choosing: t times the density of scores at t.
+def _compute_search_degrees(z: Floats, entered: Booleans) -> float:
+    """Compute the degrees of freedom that the choice of the candidates used.
 
-    Tibshirani (Statistica Sinica 2015, section 5) derives it for best-subset selection in
-    an orthogonal design, which random hashing nearly is. t is the smallest score that entered.
+    The degrees of freedom are t times the density of the scores at t, where t is the smallest score
+    that entered. Tibshirani (Statistica Sinica 2015, section 5) derives the formula for the
+    selection of the best subset in an orthogonal design. Random hashing makes the design nearly
+    orthogonal.
     """
     if not entered.any():
         return 0.0
-    edge = float(z[entered].min())
-    return edge * float(np.sum(np.abs(z - edge) < _EDGE))
+    threshold = float(z[entered].min())
+    return threshold * float(np.sum(np.abs(z - threshold) < _EDGE))

@@ -1,4 +1,4 @@
-"""Weighted products of sparse columns, as dense results."""
+"""Weighted products of sparse columns, with dense results."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from scipy import sparse
 from rappor.counts.arrays import Floats
 
 _COMPILED_FROM: Final = 1 << 21
-"""Products of two entries from which on they are made by compiled loops: 60 ms of scipy's. Below,
+"""Number of multiplications above which compiled loops are used: 60 ms of scipy's time. Below,
 loading the loops would take longer."""
 
 
 def weighted_products(left: sparse.csc_array, weight: Floats, right: sparse.csr_array) -> Floats:
-    """Return left' diag(weight) right.
+    """Compute left' diag(weight) right.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ def weighted_products(left: sparse.csc_array, weight: Floats, right: sparse.csr_
 
 
 def quadratic_forms(rows: sparse.csr_array, matrix: Floats) -> Floats:
-    """Return x' matrix x of each row x, (n,).
+    """Compute x' matrix x for each row x, (n,).
 
     Parameters
     ----------

@@ -11,7 +11,7 @@ from scipy import stats
 from rappor import Counts, Params, Population, compare_samples, simulate_counts
 from rappor.comparison.category_changes import Joined, answer_changes
 from rappor.estimator.debias import debias
-from rappor.estimator.device_assumptions import Merged, merge
+from rappor.estimator.device_assumptions import AddedCollections, add_collections
 from rappor.estimator.error_control import ErrorControl
 from rappor.simulation import simulate_days
 
@@ -21,8 +21,8 @@ DIFFERENCE = np.array([-1.0, 1.0])
 LEVEL = 0.05
 
 
-def sample_of(*collections: Counts) -> Merged:
-    return merge(collections)
+def sample_of(*collections: Counts) -> AddedCollections:
+    return add_collections(collections)
 
 
 def answers(shares: list[float], seed: int, n: float = 1e4) -> Counts:

@@ -17,7 +17,7 @@ from scipy import stats
 from rappor import Counts, Params
 from rappor.comparison.category_changes import Joined
 from rappor.comparison.shared_devices import ChangeVariance, changed_sampling, least_changed
-from rappor.estimator.device_assumptions import merge
+from rappor.estimator.device_assumptions import add_collections
 
 if TYPE_CHECKING:
     from benchmarks import changes
@@ -129,7 +129,9 @@ def test_the_error_of_a_change_of_yes_or_no_is_that_of_many_panels(
     estimates = (ones[1] - ones[0]) / total / (YES.q_star - YES.p_star)
     usual = int(np.argsort(estimates)[n_panels // 2])
     samples = [
-        merge([Counts(YES, [[int(each[usual])]], [total], sum_squared_reports=n_reports * total)])
+        add_collections(
+            [Counts(YES, [[int(each[usual])]], [total], sum_squared_reports=n_reports * total)]
+        )
         for each in ones
     ]
     joined = Joined(samples, np.array([-1.0, 1.0]), 1.0, complete=False)

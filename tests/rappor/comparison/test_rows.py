@@ -26,7 +26,7 @@ from rappor.comparison.contrast_rows import (
 )
 from rappor.comparison.shared_devices import devices_variance
 from rappor.estimator.debias import debias
-from rappor.estimator.device_assumptions import Merged, merge
+from rappor.estimator.device_assumptions import AddedCollections, add_collections
 from rappor.simulation import simulate_days, simulate_repeated
 
 PARAMS = Params(k=4, h=1, m=3, f=0.25, p=0.3, q=0.7)
@@ -45,8 +45,8 @@ def counted(params: Params, n: int, seed: int) -> Counts:
     return Counts(params, ones, np.full(params.m, n))
 
 
-def sample_of(*collections: Counts) -> Merged:
-    return merge(collections)
+def sample_of(*collections: Counts) -> AddedCollections:
+    return add_collections(collections)
 
 
 THREE = [
@@ -58,14 +58,16 @@ N_ROWS = PARAMS.m * PARAMS.k + OTHER.m * OTHER.k
 
 
 def rows_of(
-    samples: Sequence[Merged], weights: Sequence[float], overlap: float | None = 0.0
+    samples: Sequence[AddedCollections], weights: Sequence[float], overlap: float | None = 0.0
 ) -> ContrastRows:
     n = sum(each.params.m * each.params.k for each in samples[0].counts)
     nothing = np.zeros((len(samples), n))
     return contrast_rows(samples, np.array(weights), nothing, overlap=overlap)
 
 
-def noise_of(sample: Merged, name: str, theta: NDArray[np.float64]) -> NDArray[np.float64]:
+def noise_of(
+    sample: AddedCollections, name: str, theta: NDArray[np.float64]
+) -> NDArray[np.float64]:
     """Return what the rows of a sample have by this name, of all shapes."""
     pooled = [Pooled.of(sample, shape) for shape in sorted(shapes_of(sample))]
     ends = np.cumsum([len(each.targets[0]) for each in pooled])[:-1]

@@ -22,8 +22,8 @@ from scipy import stats
 from rappor.base.errors import DecodeError
 from rappor.counts.counts import Counts
 from rappor.decoding.decoder import decode
-from rappor.estimator.device_assumptions import merge
-from rappor.estimator.device_correlation import estimate_overlap
+from rappor.estimator.device_assumptions import add_collections
+from rappor.estimator.device_correlation import estimate_reports_per_device
 from rappor.protocol.params import Params
 from rappor.simulation import Population, simulate_days, simulate_repeated
 
@@ -53,7 +53,7 @@ def test_the_overlap_of_days_is_estimated_with_its_error(profile: str, churn: fl
     params = params_of(profile, k=64, m=64)
     truth = sum((1 - churn) ** abs(i - j) for i in range(n_days) for j in range(n_days)) / n_days
     days = simulate_days(POPULATION, params, n_devices=100_000, n_days=n_days, churn=churn, seed=7)
-    found = estimate_overlap(days, [1.0] * n_days)
+    found = estimate_reports_per_device(days, [1.0] * n_days)
     assert found is not None
     assert found.std_error < 0.6
     # The largest z score of twelve normal ones at the rate of false alarms is 6.5.
@@ -74,7 +74,7 @@ def test_a_string_that_comes_into_fashion_is_no_other_device() -> None:
         days = [
             day.add(each.counts, same_devices=False) for day, each in zip(base, more, strict=True)
         ]
-        found.append(estimate_overlap(days, [1.0] * 3))
+        found.append(estimate_reports_per_device(days, [1.0] * 3))
     changed, steady = found
     assert changed is not None
     assert steady is not None
@@ -86,7 +86,7 @@ def test_noise_that_tells_nothing_leaves_the_safe_side() -> None:
     """Without a permanent response, days do not agree: the devices are taken for the same."""
     params = Params(k=64, m=32, f=0.0, p=0.1, q=0.6)
     days = simulate_days(POPULATION, params, n_devices=1000, n_days=4, churn=1.0, seed=1)
-    (_, (repetition,)) = merge(days)
+    (_, (repetition,)) = add_collections(days)
     assert repetition.reports_per_device == 4
     assert repetition.std_error is None
 
@@ -113,7 +113,7 @@ def test_every_answer_says_what_it_assumed() -> None:
     lines = {
         "the most that the counts allow": decode(known, CANDIDATES),
         "if they reported again, the errors are larger": decode(unknown, CANDIDATES),
-        "100 devices, 10 reports each (as given)": decode(known, CANDIDATES, devices=100),
+        "100 devices, 10 reports per device (as given)": decode(known, CANDIDATES, devices=100),
         "2 collections may be from the same devices": decode([known, known], ABSENT),
     }
     for words, estimates in lines.items():

@@ -12,7 +12,7 @@ from scipy import stats
 
 from rappor.decoding.decoder import decode
 from rappor.estimator.debias import debias
-from rappor.estimator.device_assumptions import merge
+from rappor.estimator.device_assumptions import add_collections
 from rappor.estimator.score_tests import Draws
 from rappor.protocol.params import Params
 from rappor.simulation.collection import simulate_counts
@@ -61,7 +61,9 @@ def test_the_tail_with_lifted_rows_is_that_of_drawing_from_them(lift: float) -> 
     """
     params = Params(k=8, h=1, m=3, **LOW_NOISE)
     population = Population(["a", "b"], [1, 2])
-    target = debias(*merge([simulate_counts(population, params, n_reports=10**4, seed=1)]))
+    target = debias(
+        *add_collections([simulate_counts(population, params, n_reports=10**4, seed=1)])
+    )
     draws = Draws(target, np.random.default_rng(1).normal(size=24))
     rows, lifts = np.array([1, 10, 20]), np.full(3, lift)
     values = draws.values.copy()

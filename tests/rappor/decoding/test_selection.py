@@ -12,10 +12,10 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from rappor import Candidates, Params, Population, simulate_counts
 from rappor.decoding.decoder import decode
-from rappor.estimator.blas_threads import one_thread
+from rappor.estimator.blas_threads import limit_to_one_thread
 from rappor.estimator.debias import debias
 from rappor.estimator.design_matrix import Design
-from rappor.estimator.device_assumptions import merge
+from rappor.estimator.device_assumptions import add_collections
 from rappor.estimator.fit import Equations, Fit, fit_rows
 from rappor.estimator.selection import LASSO_PENALTY, SCREENED, lasso
 from rappor.estimator.sparse_products import weighted_products
@@ -31,7 +31,7 @@ def first_fit(seed: int, sharper: float) -> tuple[Design, Fit]:
     counts = simulate_counts(population, PARAMS, n_reports=10_000_000, seed=seed)
     design = Design(Candidates.from_list(names), [PARAMS])
     none = design.columns(np.array([], dtype=np.int64))
-    fit = fit_rows(debias(*merge([counts])), none, taper=False)
+    fit = fit_rows(debias(*add_collections([counts])), none, taper=False)
     weight = fit.weight * sharper
     return design, replace(fit, weight=weight, equations=Equations(fit.basis, weight))
 
@@ -83,7 +83,7 @@ def test_decoding_holds_the_matrix_library_to_one_thread() -> None:
     population = Population(["a", "b"], [1, 1])
     counts = simulate_counts(population, PARAMS, n_reports=1000, seed=1)
     with threadpool_limits(limits=2, user_api="blas"):
-        first, second = one_thread(), one_thread()
+        first, second = limit_to_one_thread(), limit_to_one_thread()
         first.__enter__()
         second.__enter__()
         first.__exit__(None, None, None)

@@ -16,7 +16,7 @@ from rappor.decoding.decoder import decode
 from rappor.decoding.estimates import Estimates
 from rappor.estimator.debias import Target, debias
 from rappor.estimator.design_matrix import Design
-from rappor.estimator.device_assumptions import merge
+from rappor.estimator.device_assumptions import add_collections
 from rappor.estimator.fit import fit_rows
 from rappor.estimator.shrinkage import ShrunkenFit, shrink
 from rappor.protocol.params import Params
@@ -88,7 +88,7 @@ def fitted(seed: int, *, strong_apart: bool) -> tuple[Target, NDArray[np.float64
     """Return a collection's rows, the columns of all candidates, and their shrunken fit."""
     population, candidates = asked(TWO_COHORTS, seed)
     counts = simulate_counts(population, TWO_COHORTS, n_reports=10**6, seed=seed)
-    target = debias(*merge([counts]))
+    target = debias(*add_collections([counts]))
     columns = Design(Candidates.from_list(candidates), [TWO_COHORTS]).columns(np.arange(200))
     start = fit_rows(target, columns[:, :0])
     return target, columns.toarray(), shrink(target, columns, start, strong_apart=strong_apart)

@@ -16,7 +16,7 @@ from rappor.counts.counts import Counts
 from rappor.decoding.decoder import decode
 from rappor.estimator.debias import Target, debias
 from rappor.estimator.detection_thresholds import Thresholds
-from rappor.estimator.device_assumptions import merge
+from rappor.estimator.device_assumptions import add_collections
 from rappor.estimator.error_control import CORRECTIONS, ErrorControl
 from rappor.estimator.fit import Fit, fit_rows
 from rappor.estimator.p_values import PValues
@@ -27,7 +27,7 @@ from rappor.simulation.population import Population
 
 
 def fitted(*collections: Counts) -> tuple[Target, Fit]:
-    target = debias(*merge(collections))
+    target = debias(*add_collections(collections))
     nothing = sparse.csc_array((len(target), 0))
     return target, fit_rows(target, nothing, taper=False)
 
