@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 
 from benchmarks.tables import Table
-from rappor.auditing import Audit, Function, audit, audit_client, shipped_respond
+from rappor.auditing import Audit, Function, audit, audit_client, create_reference_function
 from rappor.auditing.exact import random_params
 from rappor.registry.registry import Registry
 
@@ -51,7 +51,7 @@ def encoders(n: int) -> Iterator[Audit]:
         params = random_params(rng)
         if params.k <= 64:
             metric = dataclasses.replace(base, params=params)
-            yield audit(Function(partial(shipped_respond, metric)), metric, trials=1000)
+            yield audit(Function(partial(create_reference_function, metric)), metric, trials=1000)
             audited += 1
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rappor import Counts, Metric, Params, ParamsError, Registry
-from rappor.cli.plan_asked import Subject as Planned
+from rappor.cli.plan_options import Subject as Planned
 from rappor.cli.subject import Subject
 from rappor.google.files import write_params
 from rappor.planning.entry import replace_numbers, with_numbers, write_registry

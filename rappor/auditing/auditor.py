@@ -8,27 +8,27 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, ClassVar, Final
 
-from rappor.auditing.check import ALARM, Check, judged, unseen
-from rappor.auditing.evidence import Answers, Evidence, Stage
-from rappor.auditing.interview import STAYED, Interview
-from rappor.auditing.lower_bound import LEVEL, loss_bound, reachable
+from rappor.auditing.check import FALSE_ALARM_RATE, Check, check_condition, mark_not_seen
+from rappor.auditing.encoder_under_test import EncoderUnderTest, Request
+from rappor.auditing.evidence import Evidence, ResponseBatch, Stage
+from rappor.auditing.independent_devices import check_independent_devices, choose_n_values
+from rappor.auditing.lower_bound import LEVEL, bound_loss, estimate_reachable_bound
 from rappor.auditing.pairs import (
-    Truth,
+    TrueBits,
     choose_pairs,
-    random_values,
-    special_values,
-    spellings,
+    choose_spellings,
+    draw_random_values,
+    list_special_values,
 )
 from rappor.auditing.probabilities import probability_checks, restart_check
+from rappor.auditing.queries import REPORTS_PER_RUN, QuerySession
 from rappor.auditing.randomness import (
     coin_checks,
     fresh_checks,
     permanent_source,
     shows_top_bits,
 )
-from rappor.auditing.scope import not_examined
-from rappor.auditing.strangers import stranger_checks, values_needed
-from rappor.auditing.subject import Request, Subject
+from rappor.auditing.scope import list_not_examined
 from rappor.base.display import Displayed
 from rappor.base.errors import ParamsError
 from rappor.base.progress import Progress, no_progress
@@ -40,22 +40,22 @@ from rappor.protocol.randomizer import SECRET_BYTES, Coins
 from rappor.registry.metric import Metric
 from rappor.simulation.keystream import Keystream
 
-_RETURNING: Final = 2000
+_RETURNING_DEVICES: Final = 2000
 """Devices that are asked again: the first reveal redrawn noise, 1,000 reveal shared noise."""
 
-_STAYING: Final = 256
+_STAYING_DEVICES: Final = 256
 """Devices that are asked 64 times; 16 reveal redrawn noise that is seen, 100 what reports show."""
 
-_OTHER_VALUES: Final = 16
+_EXTRA_VALUES: Final = 16
 """Random values, of random lengths, that are asked about beside the pairs."""
 
-_RETURNING_SLOWLY: Final = 16
+_SLOW_RETURNING_DEVICES: Final = 16
 """Devices that are asked again if each needs a process, of a tenth of a second or more."""
 
 _LEAST_TRIALS, _MOST_TRIALS = 1000, 10**9
 """Fewer devices bound next to nothing; a billion take the shipped encoder days."""
 
-_MOST_REPORTS: Final = 100
+_MAX_REPORTS: Final = 100
 """A hundred reports lose nearly epsilon_inf; memory grows with their number."""
 
 
@@ -85,7 +85,7 @@ class Audit(Displayed):
     def false_alarms(self) -> float:
         """The probability, at most, that an audit of a correct encoder finds a fault."""
         bounds = sum(check.bound is not None for check in self.checks)
-        return bounds * self.level + (len(self.checks) - bounds) * ALARM
+        return bounds * self.level + (len(self.checks) - bounds) * FALSE_ALARM_RATE
 
     @property
     def passed(self) -> bool:
@@ -99,7 +99,7 @@ class Audit(Displayed):
 
 
 def audit(  # noqa: PLR0913 - what an audit may be told
-    subject: Subject,
+    encoder: EncoderUnderTest,
     metric: Metric,
     *,
     trials: int = 100_000,
@@ -109,11 +109,11 @@ def audit(  # noqa: PLR0913 - what an audit may be told
     seed: int | None = None,
     progress: Progress = no_progress,
 ) -> Audit:
-    """Compare how a subject responds with what the metric's parameters claim.
+    """Compare how a encoder responds with what the metric's parameters claim.
 
     `trials` are devices, each asked for `n_reports` reports if that is cheap. `values`, as
     texts, are asked about beside those that the audit chooses. `seed` repeats the auditor's
-    requests (not the subject's responses).
+    requests (not the encoder's responses).
 
     Raises ParamsError for trials or reports outside their range, for parameters under which one
     report reveals the value and for a metric with parts, whose devices have parameters of their
@@ -122,27 +122,27 @@ def audit(  # noqa: PLR0913 - what an audit may be told
     if metric.parts:
         raise ParamsError("a metric with parts must be audited bit by bit: rappor audit --exact")
     trials = read_count("trials", trials, _LEAST_TRIALS, _MOST_TRIALS)
-    n_reports = read_count("n_reports", n_reports, 1, _MOST_REPORTS)
+    n_reports = read_count("n_reports", n_reports, 1, _MAX_REPORTS)
     params = replace(metric.params, insecure=False)  # without a claim there is nothing to audit
     rng = Keystream(seed)
-    truth = Truth(params, chain.from_iterable(choose_pairs(params)))
+    truth = TrueBits(params, chain.from_iterable(choose_pairs(params)))
     own = rng.generator()
-    special = [] if metric.complete else special_values(params, own)
-    others = Truth(params, [*values, *random_values(params, _OTHER_VALUES, own), *special])
+    special = [] if metric.complete else list_special_values(params, own)
+    others = TrueBits(params, [*values, *draw_random_values(params, _EXTRA_VALUES, own), *special])
     others.check()
-    interview = Interview(subject, params, metric.name, truth, others, rng)
-    interview.ask_trials(trials, n_reports=n_reports, progress=progress)
+    session = QuerySession(encoder, params, metric.name, truth, others, rng)
+    session.query_trials(trials, n_reports=n_reports, progress=progress)
     if others.values:
-        interview.ask_others(trials // 8, progress=progress)
-    if subject.remembers:
-        _ask_known(interview, subject, params, trials, progress)
-    secret = rng.coins(SECRET_BYTES // 4).tobytes() if subject.remembers else b""
+        session.query_extra_values(trials // 8, progress=progress)
+    if encoder.supports_secrets:
+        _query_known_devices(session, encoder, params, trials, progress)
+    secret = rng.coins(SECRET_BYTES // 4).tobytes() if encoder.supports_secrets else b""
     checks = (
-        *_loss_checks(interview.evidence, params, n_reports, level),
-        *probability_checks(interview.evidence, params),
-        *_device_checks(interview, truth, params, trials, progress),
-        *_fresh_checks(interview, subject, params, trials, progress),
-        restart_check(subject, params, Request(secret, metric.name, truth.values[0])),
+        *_loss_checks(session.evidence, params, n_reports, level),
+        *probability_checks(session.evidence, params),
+        *_device_checks(session, truth, params, trials, progress),
+        *_fresh_checks(session, encoder, params, trials, progress),
+        restart_check(encoder, params, Request(secret, metric.name, truth.values[0])),
     )
     return Audit(
         metric=metric,
@@ -150,50 +150,66 @@ def audit(  # noqa: PLR0913 - what an audit may be told
         n_reports=n_reports,
         level=level,
         checks=checks,
-        not_examined=not_examined(
+        not_examined=list_not_examined(
             params,
             checks,
             trials=trials,
             n_values=len(truth.values) + len(others.values),
-            n_reports=max(STAYED, n_reports) if subject.remembers else 1,
+            n_reports=max(REPORTS_PER_RUN, n_reports) if encoder.supports_secrets else 1,
         ),
     )
 
 
-def _ask_known(
-    interview: Interview, subject: Subject, params: Params, trials: int, progress: Progress
+def _query_known_devices(
+    session: QuerySession,
+    encoder: EncoderUnderTest,
+    params: Params,
+    trials: int,
+    progress: Progress,
 ) -> None:
     """Ask devices that are known again by their secrets."""
-    devices = min(trials, _RETURNING) if subject.quick else _RETURNING_SLOWLY
-    interview.ask_returning(devices, progress=progress)
-    devices = min(trials // 32, _STAYING) if subject.quick else _RETURNING_SLOWLY
-    interview.ask_staying(devices, progress=progress)
-    spelled = Truth(params, chain.from_iterable(spellings(params)))
+    devices = (
+        min(trials, _RETURNING_DEVICES)
+        if encoder.supports_cheap_repeats
+        else _SLOW_RETURNING_DEVICES
+    )
+    session.query_returning(devices, progress=progress)
+    devices = (
+        min(trials // 32, _STAYING_DEVICES)
+        if encoder.supports_cheap_repeats
+        else _SLOW_RETURNING_DEVICES
+    )
+    session.query_long_running(devices, progress=progress)
+    spelled = TrueBits(params, chain.from_iterable(choose_spellings(params)))
     if spelled.values:
-        interview.ask_spellings(devices, spelled, progress=progress)
+        session.query_spellings(devices, spelled, progress=progress)
 
 
 def _device_checks(
-    interview: Interview, truth: Truth, params: Params, trials: int, progress: Progress
+    session: QuerySession, truth: TrueBits, params: Params, trials: int, progress: Progress
 ) -> list[Check]:
     """Compare devices, if their permanent responses have been seen."""
-    rounds: Sequence[Answers] = []
-    if interview.evidence.stages["permanent"].ones.n.any():
+    rounds: Sequence[ResponseBatch] = []
+    if session.evidence.stages["permanent"].ones.n.any():
         devices = max(500, min(trials // 8, 20_000))
-        n_values = values_needed(params, devices)
-        rounds = interview.ask_strangers(devices, n_values, progress=progress)
-    return stranger_checks(rounds, truth, params)
+        n_values = choose_n_values(params, devices)
+        rounds = session.query_independent_devices(devices, n_values, progress=progress)
+    return check_independent_devices(rounds, truth, params)
 
 
 def _fresh_checks(
-    interview: Interview, subject: Subject, params: Params, trials: int, progress: Progress
+    session: QuerySession,
+    encoder: EncoderUnderTest,
+    params: Params,
+    trials: int,
+    progress: Progress,
 ) -> list[Check]:
     """Test the coins of one device's reports, if the permanent response behind them is known."""
-    known = interview.evidence.stages["permanent"].ones.n.any() and subject.remembers
+    known = session.evidence.stages["permanent"].ones.n.any() and encoder.supports_secrets
     if not known and params.f > 0:
         return fresh_checks(None, None, params)
     n_reports = trials // 2 if shows_top_bits(params) else max(500, trials // 16)
-    return fresh_checks(*interview.ask_one(n_reports, progress=progress), params)
+    return fresh_checks(*session.query_single_device(n_reports, progress=progress), params)
 
 
 def audit_coins(params: Params, coins: Coins, *, seed: int | None = None) -> list[Check]:
@@ -216,11 +232,11 @@ def _loss_checks(evidence: Evidence, params: Params, n: int, level: float) -> It
 def _learned_check(evidence: Evidence, params: Params, level: float) -> Check:
     """Bound the loss of a report by a rule that was learned."""
     name, claim = "epsilon_1 by a learned rule", epsilon_1(params)
-    bound = evidence.lessons.bound(level)
+    bound = evidence.distinguisher.bound(level)
     if bound is None:
-        return replace(unseen(name, "too few devices had the first two values"), claim=claim)
+        return replace(mark_not_seen(name, "too few devices had the first two values"), claim=claim)
     detail = f"at least {bound:.4f} of {claim:.4f}, by boosted trees on whole reports"
-    return replace(judged(name, detail, is_fault=bound > claim), bound=bound, claim=claim)
+    return replace(check_condition(name, detail, is_fault=bound > claim), bound=bound, claim=claim)
 
 
 def _loss_check(
@@ -232,13 +248,13 @@ def _loss_check(
     game = evidence.game(stage)
     if game is None:
         detail = "no permanent response was seen" if n is None else "each device gave one report"
-        return replace(unseen(name, detail), claim=claim)
-    bound, reach = loss_bound(*game, level=level), None
+        return replace(mark_not_seen(name, detail), claim=claim)
+    bound, reach = bound_loss(*game, level=level), None
     detail = f"at least {bound:.4f} of {claim:.4f}"
     if 0 < claim < math.inf:
         detail += f" ({100 * bound / claim:.1f} %)"
     if encoding_of(params).hashed and params.k >= 2 * params.h:
-        reach = reachable(params, n, evidence.trials, level=level)
+        reach = estimate_reachable_bound(params, n, evidence.trials, level=level)
         detail += f"; {evidence.trials:,} trials can reach about {reach:.4f}"
-    check = judged(name, detail, is_fault=bound > claim)
+    check = check_condition(name, detail, is_fault=bound > claim)
     return replace(check, bound=bound, claim=claim, reach=reach)

@@ -1,4 +1,4 @@
-"""Check: one question of an audit and its answer."""
+"""Check: one question of an audit, with its verdict, and the tests that give the verdict."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from scipy import stats
 from rappor.counts.arrays import Floats, Integers
 
 Verdict = Literal["pass", "fault", "not seen"]
-"""`not seen` means that the responses hold nothing to which the question applies."""
+"""Result of a check. `not seen` means that no response allowed the comparison."""
 
-ALARM: Final = 1e-9
-"""Probability at most that a check of a distribution finds a fault in a correct encoder.
+FALSE_ALARM_RATE: Final = 1e-9
+"""Largest probability that one check of a distribution finds a fault in a correct encoder.
 
-An audit makes about 30 of them: one audit a night errs once in 100,000 years.
+An audit makes about 30 such checks. With one audit a night, one false alarm is expected in 100,000
+years.
 """
 
 
 class Case(NamedTuple):
-    """A count of ones among n that should be Binomial(n, probability), and what it counts."""
+    """A described count of ones among n trials that should be Binomial(n, probability)."""
 
     what: str
     ones: int
@@ -33,11 +34,11 @@ class Case(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """A question, the verdict and one sentence with what was measured.
+    """A check of an audit: its name, its verdict, and one sentence with the measured values.
 
-    `p_value` is that of a correct encoder, corrected for all counts that the check compares. Checks
-    of a loss have, in nats, the `claim` of the parameters, the lower `bound` that was measured, and
-    about what bound a correct encoder can `reach` in as many trials.
+    `p_value` is the p-value under a correct encoder, corrected for all counts that the check
+    compares. Checks of a loss have the `claim` of the parameters, the measured lower `bound`, and
+    the approximate bound that a correct encoder can `reach` in as many trials, all in nats.
     """
 
     name: str
@@ -49,49 +50,53 @@ class Check:
     reach: float | None = None
 
 
-def measured(name: str, p_value: float, detail: str) -> Check:
-    """Return the check of a p-value."""
-    verdict: Verdict = "fault" if p_value < ALARM else "pass"
+def check_p_value(name: str, p_value: float, detail: str) -> Check:
+    """Return a check that finds a fault if the p-value is below FALSE_ALARM_RATE."""
+    verdict: Verdict = "fault" if p_value < FALSE_ALARM_RATE else "pass"
     return Check(name=name, verdict=verdict, p_value=p_value, detail=detail)
 
 
-def judged(name: str, detail: str, *, is_fault: bool) -> Check:
-    """Return the check of what must always be so."""
+def check_condition(name: str, detail: str, *, is_fault: bool) -> Check:
+    """Return a check of a condition that every correct encoder fulfils with certainty."""
     return Check(name=name, verdict="fault" if is_fault else "pass", detail=detail)
 
 
-def unseen(name: str, detail: str) -> Check:
-    """Return the check of what no response tells."""
+def mark_not_seen(name: str, detail: str) -> Check:
+    """Return a check without a verdict, because no response allows the comparison."""
     return Check(name=name, verdict="not seen", detail=detail)
 
 
-def binomial_p(ones: Integers, n: Integers, probability: Floats) -> Floats:
-    """Return exact two-sided p-values of counts that should be Binomial(n, probability)."""
+def compute_binomial_p_values(ones: Integers, n: Integers, probability: Floats) -> Floats:
+    """Compute exact two-sided p-values of counts that should be Binomial(n, probability)."""
     low = stats.binom.cdf(ones, n, probability)
     high = stats.binom.sf(ones - 1, n, probability)
     p_values: Floats = np.minimum(1.0, 2 * np.minimum(low, high))
     return p_values
 
 
-def binomial_check(name: str, cases: Iterable[Case]) -> Check:
+def check_binomial(name: str, cases: Iterable[Case]) -> Check:
     """Compare counts with their binomial distributions, with Bonferroni's correction."""
     counted = [case for case in cases if case.n > 0]
     if not counted:
-        return unseen(name, "no response can be compared")
+        return mark_not_seen(name, "no response can be compared")
     what, ones, n, probabilities = zip(*counted, strict=True)
-    return counts_check(
-        name, np.array(ones), np.array(n), np.array(probabilities), lambda place: what[place]
+    return check_counts(
+        name, np.array(ones), np.array(n), np.array(probabilities), lambda index: what[index]
     )
 
 
-def counts_check(
+def check_counts(
     name: str, ones: Integers, n: Integers, probabilities: Floats, what: Callable[[int], str]
 ) -> Check:
-    """Compare counts in arrays, all with n above 0; `what` says what the count at a place is."""
-    p_values = binomial_p(ones, n, probabilities)
+    """Compare counts in arrays with their binomial distributions; every n must be positive.
+
+    `what(i)` describes the count at index i. It is called only for the least likely count.
+    """
+    p_values = compute_binomial_p_values(ones, n, probabilities)
     least_likely = int(np.argmin(p_values))
     p_value = min(1.0, float(p_values[least_likely]) * len(p_values))
     n_worst = int(n[least_likely])
+    # One digit more than the standard error has.
     digits = max(3, 1 + math.ceil(math.log10(n_worst) / 2))  # one more than the standard error has
     observed, expected = (
         f"{share:.{digits}f}"
@@ -99,37 +104,42 @@ def counts_check(
     )
     head = "" if len(n) == 1 else f"largest deviation of {len(n):,} counts: "
     shares = f"observed {observed}, expected {expected}, n = {n_worst:,}"
-    return measured(name, p_value, f"{head}{what(least_likely)}: {shares}")
+    return check_p_value(name, p_value, f"{head}{what(least_likely)}: {shares}")
 
 
-def exact_check(name: str, counted: tuple[int, int]) -> Check:
-    """Return the check of what must always be so, from how often it was not, and of how many."""
+def check_exact(name: str, counted: tuple[int, int]) -> Check:
+    """Return a check of a condition from the number of violations and the number of comparisons."""
     wrong, n = counted
     if not n:
-        return unseen(name, "no report was seen")
-    return judged(name, f"{wrong:,} of {n:,} were otherwise", is_fault=wrong > 0)
+        return mark_not_seen(name, "no report was seen")
+    return check_condition(name, f"{wrong:,} of {n:,} were otherwise", is_fault=wrong > 0)
 
 
-def rare_p(found: int, n: int, probability: float) -> float:
-    """Return the p-value of something rare that `found` of n do, each with another probability.
+def compute_rare_p_value(observed_count: int, n: int, probability: float) -> float:
+    """Compute the p-value of a rare event that `observed_count` of n devices show.
 
-    `probability` bounds their mean. From the mean + 1 on the tail is below the binomial one of it
-    (Hoeffding 1956).
+    Devices have different probabilities; `probability` bounds their mean. From the expected number
+    + 1 on, the tail of the sum is below the binomial tail with the mean probability (Hoeffding
+    1956). Below, the p-value is 1.
     """
     probability = min(1.0, probability)
-    return float(stats.binom.sf(found - 1, n, probability)) if found > n * probability + 1 else 1.0
+    return (
+        float(stats.binom.sf(observed_count - 1, n, probability))
+        if observed_count > n * probability + 1
+        else 1.0
+    )
 
 
-def enough_of_rare(n: int, probability: float) -> float:
-    """Return how many of n must be found for a fault."""
+def compute_rare_threshold(n: int, probability: float) -> float:
+    """Compute the number of devices with a rare event from which a check finds a fault."""
     probability = min(1.0, probability)
-    return max(n * probability + 2, float(stats.binom.isf(ALARM, n, probability)) + 1)
+    return max(n * probability + 2, float(stats.binom.isf(FALSE_ALARM_RATE, n, probability)) + 1)
 
 
-def rare_check(name: str, found: int, n: int, probability: float, what: str) -> Check:
-    """Count the devices of n that do something rare; `what` says what they do."""
-    p_value = rare_p(found, n, probability)
-    if enough_of_rare(n, probability) > n and p_value >= ALARM:
-        return unseen(name, f"{n:,} devices that {what} would not be unusual")
+def check_rare(name: str, observed_count: int, n: int, probability: float, what: str) -> Check:
+    """Count the devices of n that show a rare event; `what` is the predicate of the sentence."""
+    p_value = compute_rare_p_value(observed_count, n, probability)
+    if compute_rare_threshold(n, probability) > n and p_value >= FALSE_ALARM_RATE:
+        return mark_not_seen(name, f"{n:,} devices that {what} would not be unusual")
     mean = f"expected at most {n * probability:.2g}"
-    return measured(name, p_value, f"{found:,} of {n:,} devices {what}, {mean}")
+    return check_p_value(name, p_value, f"{observed_count:,} of {n:,} devices {what}, {mean}")

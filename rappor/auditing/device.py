@@ -1,7 +1,7 @@
-"""A client as a subject: what a device keeps over restarts, days and epochs, seen in its reports.
+"""Audit of a client: compare the reports of simulated devices over restarts, days and epochs.
 
-`rappor.auditing.lives` says how devices live and what a client answers. Here their answers are
-compared: those of twins exactly, the others with the probabilities of a correct client.
+`rappor.auditing.device_histories` runs the devices. This module compares their states. Twins are
+compared exactly, other devices with the probabilities of a correct client.
 """
 
 from __future__ import annotations
@@ -18,32 +18,32 @@ from scipy import stats
 
 from rappor.auditing.auditor import Audit
 from rappor.auditing.check import (
-    ALARM,
+    FALSE_ALARM_RATE,
     Case,
     Check,
-    binomial_check,
-    exact_check,
-    judged,
-    measured,
-    rare_check,
-    unseen,
+    check_binomial,
+    check_condition,
+    check_exact,
+    check_p_value,
+    check_rare,
+    mark_not_seen,
 )
-from rappor.auditing.evidence import Matches
-from rappor.auditing.folder import folder_checks
-from rappor.auditing.lives import (
-    CHOICES,
-    EVENTS_A_DAY,
-    FIRST,
-    MANY,
-    RESTARTED,
-    Held,
-    Lives,
-    Program,
+from rappor.auditing.device_histories import (
+    EVENTS_PER_DAY,
+    EVENTS_TO_CHOOSE,
+    FIRST_DAY,
+    MANY_REPORTS,
+    RESTART_DAY,
+    ClientProgram,
+    DeviceHistories,
+    DeviceState,
+    RecordedReports,
     Report,
-    Sent,
-    values_of,
+    choose_values,
 )
-from rappor.auditing.pairs import Truth, unpack
+from rappor.auditing.evidence import MatchCounts
+from rappor.auditing.folder import check_folder
+from rappor.auditing.pairs import TrueBits, unpack
 from rappor.auditing.probabilities import independent, repeated
 from rappor.base.progress import Progress, no_progress
 from rappor.base.ranges import read_count
@@ -58,7 +58,7 @@ _LEAST_DEVICES, _MOST_DEVICES = 20, 10_000
 """Fewer tell little; each takes files, and some milliseconds for each day."""
 
 _CHOOSING: Final = 6
-"""Devices that choose among events, for each device that lives: 300 for 50."""
+"""Devices that choose among events, for each device that histories: 300 for 50."""
 
 _SENDING: Final = 8
 """Devices that send 1,000 reports: four take a second, and show one without fresh noise."""
@@ -95,30 +95,31 @@ def audit_client(
 ) -> Audit:
     """Let devices live through restarts, days and epochs, and compare what they would send.
 
-    `command` speaks for a client as `rappor.auditing.lives` says. It is given the path `registry`,
+    `command` represents the client, as `rappor.auditing.device_histories` describes. It reads the
+    registry at the path `registry`,
     which declares the metric.
 
     Raises ParamsError for devices outside their range, and ReportError for other answers.
     """
     devices = read_count("devices", devices, _LEAST_DEVICES, _MOST_DEVICES) // 2 * 2
     rng = Keystream(seed).generator()
-    texts = values_of(metric, rng)
+    texts = choose_values(metric, rng)
     memory = _MEMORY if os.access(_MEMORY, os.W_OK) else None
     with tempfile.TemporaryDirectory(dir=memory) as folder:
         place = Path(folder)
-        program = Program(command, place, str(Path(registry).resolve()), metric, texts)
-        lives = program.live(devices, rng, progress)
+        program = ClientProgram(command, place, str(Path(registry).resolve()), metric, texts)
+        histories = program.run_histories(devices, rng, progress)
         chosen = None
         if metric.interval != "none":
             chosen = program.choose(_CHOOSING * devices, rng, progress)
         many = program.send_many(_SENDING, rng, progress)
-        on_disk = [*folder_checks(place, texts, metric.params.categories)]
-    found = _Found(metric, lives, many, texts)
+        on_disk = [*check_folder(place, texts, metric.params.categories)]
+    found = _Found(metric, histories, many, texts)
     return Audit(
         metric=metric,
         trials=devices,
-        n_reports=len(lives.calendar.days),
-        level=ALARM,
+        n_reports=len(histories.calendar.days),
+        level=FALSE_ALARM_RATE,
         checks=(*found.checks(), _choice(found.member, chosen), *on_disk),
         not_examined=NOT_EXAMINED,
     )
@@ -144,12 +145,12 @@ class _Seen(NamedTuple):
 class _Member:
     """What devices sent of one metric, and what should be in it."""
 
-    def __init__(self, metric: Metric, lives: Lives, texts: Sequence[str]) -> None:
+    def __init__(self, metric: Metric, histories: DeviceHistories, texts: Sequence[str]) -> None:
         self.metric, self.params = metric, metric.params
         self.expected = self.params.p_star, self.params.q_star
-        self.lives = lives
+        self.histories = histories
         self._texts = texts
-        self._truths: dict[str, Truth] = {}
+        self._truths: dict[str, TrueBits] = {}
 
     def is_formed(self, report: Report) -> bool:
         """Return whether a report has known parameters, one of their cohorts and their bits."""
@@ -173,7 +174,7 @@ class _Member:
         late = int(self.metric.interval != "none")
         found = [
             (number, own[0])
-            for number, reports in enumerate(self.lives.new(place, late))
+            for number, reports in enumerate(self.histories.new(place, late))
             if (own := self.own(reports))
         ]
         devices = np.array([number for number, _ in found], dtype=np.int64)
@@ -194,26 +195,32 @@ class _Member:
         for row, (report, value) in enumerate(zip(reports, values.tolist(), strict=True)):
             if report.params not in self._truths:
                 params = self.metric.accepted[report.params]
-                self._truths[report.params] = Truth(params, self._texts)
+                self._truths[report.params] = TrueBits(params, self._texts)
             one = np.array([value]), np.array([report.cohort])
             bits[row] = self._truths[report.params].bits(*one)[0]
         return bits
 
     def _answered(self, place: int) -> Integers:
         """Return the value that each device reports: the first one of the epoch."""
-        epoch = self.lives.calendar.days[place].epoch
-        epochs = [day.epoch for day in self.lives.calendar.days]
-        return self.lives.values[:, epochs.index(epoch)]
+        epoch = self.histories.calendar.days[place].epoch
+        epochs = [day.epoch for day in self.histories.calendar.days]
+        return self.histories.values[:, epochs.index(epoch)]
 
 
 class _Found:
     """All that devices answered, and what should be so."""
 
-    def __init__(self, metric: Metric, lives: Lives, many: Sent, texts: Sequence[str]) -> None:
-        self.member = _Member(metric, lives, texts)
-        self._metric, self._lives, self._many, self._texts = metric, lives, many, texts
+    def __init__(
+        self,
+        metric: Metric,
+        histories: DeviceHistories,
+        many: RecordedReports,
+        texts: Sequence[str],
+    ) -> None:
+        self.member = _Member(metric, histories, texts)
+        self._metric, self._histories, self._many, self._texts = metric, histories, many, texts
         self._late = int(metric.interval != "none")
-        self._calendar = lives.calendar
+        self._calendar = histories.calendar
 
     def checks(self) -> Iterator[Check]:
         """Yield every check of what devices answered."""
@@ -234,9 +241,9 @@ class _Found:
             "client: each of 1,000 reports has its noise": self._each,
         }
         for name, count in exact.items():
-            yield exact_check(name, count())
+            yield check_exact(name, count())
         for name, cases in binomial.items():
-            yield binomial_check(name, cases(self.member))
+            yield check_binomial(name, cases(self.member))
         yield self._noise("client: no report is the true bits", bare=True)
         yield self._noise("client: no report comes again", bare=False)
         yield self._times()
@@ -244,16 +251,16 @@ class _Found:
 
     def _forms(self) -> tuple[int, int]:
         """Count the answers in which the reports of two twins have different forms."""
-        days = [[held.waiting for held in day] for day in self._lives.held]
+        days = [[state.waiting for state in day] for day in self._histories.states_by_day]
         answers = [*days, self._many.reports]
         return _of_twins([[[r.form for r in own] for own in each] for each in answers])
 
     def _nats(self) -> tuple[int, int]:
         """Count the days on which two twins count different nats."""
-        return _of_twins([[held.spent for held in day] for day in self._lives.held])
+        return _of_twins([[state.spent for state in day] for day in self._histories.states_by_day])
 
     def _foreign(self) -> tuple[int, int]:
-        last = [report for held in self._lives.held[-1] for report in held.waiting]
+        last = [report for state in self._histories.states_by_day[-1] for report in state.waiting]
         formed = [r.metric == self._metric.name and self.member.is_formed(r) for r in last]
         return formed.count(False), len(last)
 
@@ -262,18 +269,20 @@ class _Found:
         kept = [now.waiting[: len(then.waiting)] == then.waiting for then, now in self._steps()]
         return kept.count(False), len(kept)
 
-    def _steps(self) -> list[tuple[Held, Held]]:
+    def _steps(self) -> list[tuple[DeviceState, DeviceState]]:
         """Return what each device held after every two days in a row."""
-        days = pairwise(self._lives.held)
+        days = pairwise(self._histories.states_by_day)
         return [pair for before, after in days for pair in zip(before, after, strict=True)]
 
     def _intervals(self) -> tuple[int, int]:
-        """Count the days, or lives, with more reports of a metric than its interval admits."""
-        most = 1 if self._late else EVENTS_A_DAY
-        days = [self._lives.new(place, 0) for place in range(len(self._lives.held))]
+        """Count the days, or histories, with more reports of a metric than its interval admits."""
+        most = 1 if self._late else EVENTS_PER_DAY
+        days = [
+            self._histories.new(place, 0) for place in range(len(self._histories.states_by_day))
+        ]
         if self._metric.interval == "epoch":  # all but the last one have ended
             most = len({day.epoch for day in self._calendar.days}) - 1
-            days = [[held.waiting for held in self._lives.held[-1]]]
+            days = [[state.waiting for state in self._histories.states_by_day[-1]]]
         counts = [
             sum(report.metric == self._metric.name for report in reports)
             for answers in days
@@ -284,15 +293,15 @@ class _Found:
     def _moved(self) -> tuple[int, int]:
         moved = [
             first.cohorts != later.cohorts
-            for place in self._calendar.same[RESTARTED:]
-            for first, later in [self.member.seen(FIRST).beside(self.member.seen(place))]
+            for place in self._calendar.same[RESTART_DAY:]
+            for first, later in [self.member.seen(FIRST_DAY).beside(self.member.seen(place))]
         ]
         return sum(int(each.sum()) for each in moved), sum(map(len, moved))
 
     def _again(self, member: _Member) -> Iterator[Case]:
         """Yield pairs of reports with one permanent response: that of the first value."""
-        for place in self._calendar.same[RESTARTED:]:
-            first, later = member.seen(FIRST).beside(member.seen(place))
+        for place in self._calendar.same[RESTART_DAY:]:
+            first, later = member.seen(FIRST_DAY).beside(member.seen(place))
             yield from repeated(_matches(first, later), member.params, f"on day {place + 1}")
 
     def _unrelated(self, member: _Member) -> Iterator[Case]:
@@ -302,7 +311,7 @@ class _Found:
         other = member.seen(self._calendar.next_epoch)
         for place in self._calendar.same:
             yield from independent(_matches(*member.seen(place).beside(other)), member.expected)
-        first, second = member.seen(FIRST).beside(other.at(other.devices % 2 == 0))
+        first, second = member.seen(FIRST_DAY).beside(other.at(other.devices % 2 == 0))
         same = int((first.cohorts == second.cohorts).sum())
         yield Case("one cohort in two epochs", same, len(first.devices), 1 / member.params.m)
 
@@ -312,13 +321,13 @@ class _Found:
         if there is None or self._calendar.next_epoch is None or member.params.m == 1:
             return  # with one cohort nothing tells which epoch a report repeats
         back, known = member.seen(there), set[int]()
-        for place in (FIRST, self._calendar.next_epoch):
+        for place in (FIRST_DAY, self._calendar.next_epoch):
             first, later = member.seen(place).beside(back)
             same = first.cohorts == later.cohorts
             same &= ~np.isin(first.devices, list(known))
             known |= set(first.devices[same].tolist())
             both = _matches(first.at(same), later.at(same)._replace(truth=first.truth[same]))
-            yield from repeated(both, member.params, f"in epoch {int(place != FIRST) + 1}")
+            yield from repeated(both, member.params, f"in epoch {int(place != FIRST_DAY) + 1}")
         strangers = len(set(back.devices.tolist()) - known)
         yield Case("in a cohort of neither epoch", strangers, max(len(back.devices), 1), 0.0)
 
@@ -329,14 +338,16 @@ class _Found:
         the true bits; and each report with the one before.
         """
         params = member.params
-        equal = np.zeros((MANY, 2), dtype=np.int64)
+        equal = np.zeros((MANY_REPORTS, 2), dtype=np.int64)
         alike = max(one**2 + (1 - one) ** 2 for one in (params.p, params.q)) ** params.k
-        sure = 2 * (reports_to_recover(params) or MANY)
-        counts = np.zeros((MANY, 2, 2, 2), dtype=np.int64)  # report, is permanent, bit, (ones, n)
+        sure = 2 * (reports_to_recover(params) or MANY_REPORTS)
+        counts = np.zeros(
+            (MANY_REPORTS, 2, 2, 2), dtype=np.int64
+        )  # report, is permanent, bit, (ones, n)
         values, many, epochs = self._many
-        twin = np.zeros((MANY, params.k), dtype=np.bool_)
+        twin = np.zeros((MANY_REPORTS, params.k), dtype=np.bool_)
         for number, (value, reports) in enumerate(zip(values.tolist(), many, strict=True)):
-            own = member.own(reports)[:MANY]
+            own = member.own(reports)[:MANY_REPORTS]
             behind = member.truth(own, np.full(len(own), value))
             # twins with the same true bits share their permanent coins: the first one counts
             is_new = np.full(len(own), number % 2 == 0) | (behind != twin[: len(own)]).any(axis=1)
@@ -347,7 +358,7 @@ class _Found:
             is_known = np.zeros(len(own), dtype=np.int64)
             for epoch in np.unique(epochs):
                 rows = np.flatnonzero(epochs == epoch)
-                if len(own) == MANY and len(rows) >= sure:
+                if len(own) == MANY_REPORTS and len(rows) >= sure:
                     behind[rows] = bits[rows].mean(axis=0) > (params.p + params.q) / 2
                     is_known[rows] = 1
             for one in (0, 1):
@@ -355,7 +366,7 @@ class _Found:
                 np.add.at(counts[..., one, 0], (np.arange(len(own)), is_known), (bits & at).sum(1))
                 np.add.at(counts[..., one, 1], (np.arange(len(own)), is_known), at.sum(1))
         expected = (member.expected, (params.p, params.q))
-        for place, is_permanent, one in np.ndindex(MANY, 2, 2):
+        for place, is_permanent, one in np.ndindex(MANY_REPORTS, 2, 2):
             ones, n = counts[place, is_permanent, one].tolist()
             what = f"report {place + 1:,} given {('true', 'permanent')[is_permanent]} {one}"
             yield Case(what, ones, n, expected[is_permanent][one])
@@ -379,7 +390,7 @@ class _Found:
         devices = {int(each) for day in days for each in day.devices}
         found = {int(each) for numbers, equal in alike for each in numbers[equal]}
         most = len(alike) * kept
-        return rare_check(name, len(found), len(devices), most, "have such a report")
+        return check_rare(name, len(found), len(devices), most, "have such a report")
 
     def _times(self) -> Check:
         """Compare, for each value, how often its reports may leave later than that day's median.
@@ -391,10 +402,10 @@ class _Found:
         n_values = len(self._texts)
         sums, spread = np.zeros(n_values, dtype=np.int64), [np.ones(1)] * n_values
         for place in range(len(self._calendar.days) - self._late):
-            new = self._lives.new(place, self._late)
+            new = self._histories.new(place, self._late)
             told = [
                 (value, report.due)
-                for value, reports in zip(self._lives.values[:, place], new, strict=True)
+                for value, reports in zip(self._histories.values[:, place], new, strict=True)
                 for report in reports[-1:]
                 if report.metric == member.metric.name
             ]
@@ -408,7 +419,7 @@ class _Found:
                 pmf = stats.hypergeom.pmf(np.arange(n + 1), len(due), total, n)
                 spread[value] = np.convolve(spread[value], pmf)
         if max(map(len, spread)) == 1:
-            return unseen(name, "no moment of sending is told")
+            return mark_not_seen(name, "no moment of sending is told")
         p_values = [
             2 * min(pmf[: at + 1].sum(), pmf[at:].sum())
             for at, pmf in zip(sums, spread, strict=True)
@@ -417,14 +428,14 @@ class _Found:
         worst = int(np.argmin(p_values))
         of_all = f"{sums[worst]:,} of its {len(spread[worst]) - 1:,} reports"
         detail = f"value {worst + 1} of {n_values}: {of_all} leave later than the day's median"
-        return measured(name, p_value, detail)
+        return check_p_value(name, p_value, detail)
 
     def _ledger(self) -> Check:
         """Compare the nats that devices count with what their reports can and must cost."""
         name = "client: the ledger counts"
-        last = [held.spent for held in self._lives.held[-1] if held.waiting]
+        last = [state.spent for state in self._histories.states_by_day[-1] if state.waiting]
         if None in last or not last:
-            return unseen(name, "devices count no nats")
+            return mark_not_seen(name, "devices count no nats")
         scopes = len({day.epoch for day in self._calendar.days})
         least = epsilon_1(self.member.params)
         most = scopes * scope_price(self.member.metric)
@@ -432,7 +443,7 @@ class _Found:
         outside = sum(not least - _TINY <= (nats or 0) <= most + _TINY for nats in last)
         fell = f"{falling:,} times the nats of a device fell, {outside:,} of {len(last):,} devices"
         detail = f"{fell} count less than {least:.3f} or more than {most:.3f}"
-        return judged(name, detail, is_fault=falling + outside > 0)
+        return check_condition(name, detail, is_fault=falling + outside > 0)
 
 
 def _of_twins(answers: Sequence[Sequence[object]]) -> tuple[int, int]:
@@ -441,7 +452,7 @@ def _of_twins(answers: Sequence[Sequence[object]]) -> tuple[int, int]:
     return sum(first != second for first, second in pairs), len(pairs)
 
 
-def _choice(member: _Member, chosen: Sent | None) -> Check:
+def _choice(member: _Member, chosen: RecordedReports | None) -> Check:
     """Compare which of an interval's events devices answer for: each is as likely.
 
     The events have two values by fair coins. A report with the one's own bit and without the
@@ -449,7 +460,7 @@ def _choice(member: _Member, chosen: Sent | None) -> Check:
     """
     name = "client: any event of an interval is chosen"
     if chosen is None:
-        return unseen(name, "every event is reported")
+        return mark_not_seen(name, "every event is reported")
     formed = [
         (row, own[-1]) for row, reports in enumerate(chosen.reports) if (own := member.own(reports))
     ]
@@ -465,16 +476,16 @@ def _choice(member: _Member, chosen: Sent | None) -> Check:
     tells = has_both & (told != 0), ~has_both & (told != 0)
     cases = [
         Case(
-            f"the value of event {place + 1} of {CHOICES}",
+            f"the value of event {place + 1} of {EVENTS_TO_CHOOSE}",
             int((told[rows] == 2 * values[rows, place] - 1).sum()),
             int(rows.sum()),
-            (probability + (CHOICES - 1) / 2) / CHOICES,
+            (probability + (EVENTS_TO_CHOOSE - 1) / 2) / EVENTS_TO_CHOOSE,
         )
         for rows, probability in zip(tells, right, strict=True)
-        for place in range(CHOICES)
+        for place in range(EVENTS_TO_CHOOSE)
     ]
     ones, n = int((told[tells[0]] == 1).sum()), int(tells[0].sum())
-    return binomial_check(name, [*cases, Case("the second of two values", ones, n, 0.5)])
+    return check_binomial(name, [*cases, Case("the second of two values", ones, n, 0.5)])
 
 
 def _shown(bits: Booleans, own: Booleans) -> Integers:
@@ -485,8 +496,8 @@ def _shown(bits: Booleans, own: Booleans) -> Integers:
 
 def _ones(member: _Member) -> Iterator[Case]:
     """Yield how many bits are one, of all devices and of those with each value."""
-    seen = member.seen(FIRST)
-    values = member.lives.values[seen.devices, FIRST]
+    seen = member.seen(FIRST_DAY)
+    values = member.histories.values[seen.devices, FIRST_DAY]
     groups = {f"value {value + 1}": values == value for value in np.unique(values)}
     for name, rows in {"all values": values >= 0, **groups}.items():
         for bit, probability in enumerate(member.expected):
@@ -497,7 +508,7 @@ def _ones(member: _Member) -> Iterator[Case]:
 
 def _devices(member: _Member) -> Iterator[Case]:
     """Yield pairs of devices with nothing in common, and their cohorts."""
-    seen = member.seen(FIRST)
+    seen = member.seen(FIRST_DAY)
     seen = seen.at(seen.devices % 2 == 0)
     half = len(seen.devices) // 2
     first, second = seen.at(np.arange(half)), seen.at(np.arange(half, 2 * half))
@@ -506,7 +517,7 @@ def _devices(member: _Member) -> Iterator[Case]:
     yield Case("two devices in one cohort", same, half, 1 / member.params.m)
 
 
-def _matches(first: _Seen, second: _Seen) -> Matches:
-    matches = Matches()
+def _matches(first: _Seen, second: _Seen) -> MatchCounts:
+    matches = MatchCounts()
     matches.add(first.bits, second.bits, (first.truth, second.truth))
     return matches

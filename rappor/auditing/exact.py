@@ -14,10 +14,10 @@ from typing import Final
 import numpy as np
 
 from rappor.auditing.auditor import Audit
-from rappor.auditing.check import judged
-from rappor.auditing.pairs import random_values
-from rappor.auditing.shipped_encoder import DeviceInputs, DeviceOutputs, shipped_answer
-from rappor.auditing.subject import JsonLines
+from rappor.auditing.check import check_condition
+from rappor.auditing.encoder_under_test import JsonLines
+from rappor.auditing.pairs import draw_random_values
+from rappor.auditing.reference_encoder import DeviceInputs, DeviceOutputs, compute_reference_outputs
 from rappor.base.ranges import read_count
 from rappor.protocol.encodings import ENCODINGS, encoding_of
 from rappor.protocol.normalizers import NORMALIZERS
@@ -41,13 +41,13 @@ _NOT_EXAMINED: Final = (
 
 
 def audit_exactly(
-    subject: Callable[[DeviceInputs], DeviceOutputs] | JsonLines,
+    encoder: Callable[[DeviceInputs], DeviceOutputs] | JsonLines,
     metric: Metric,
     *,
     vectors: int = 500,
     seed: int | None = None,
 ) -> Audit:
-    """Compare a subject's answers with the protocol's, field by field and bit by bit.
+    """Compare a encoder's answers with the protocol's, field by field and bit by bit.
 
     Every fourth question is about the metric, the others about random parameters. The one check's
     sentence names the first field, on the way from value to report, in which any answer differs,
@@ -61,10 +61,10 @@ def audit_exactly(
         _question(rng, metric.params, metric.name) if number % 4 == 0 else _any_question(rng)
         for number in range(vectors)
     ]
-    if isinstance(subject, JsonLines):
-        answers: Sequence[DeviceOutputs] = subject.answer(questions)
+    if isinstance(encoder, JsonLines):
+        answers: Sequence[DeviceOutputs] = encoder.compute_outputs(questions)
     else:
-        answers = [subject(question) for question in questions]
+        answers = [encoder(question) for question in questions]
     wrong = [
         found
         for question, answer in zip(questions, answers, strict=True)
@@ -79,14 +79,14 @@ def audit_exactly(
         trials=vectors,
         n_reports=1,
         level=0.0,
-        checks=(judged("protocol: exact", detail, is_fault=bool(wrong)),),
+        checks=(check_condition("protocol: exact", detail, is_fault=bool(wrong)),),
         not_examined=_NOT_EXAMINED,
     )
 
 
 def _first_difference(question: DeviceInputs, answer: DeviceOutputs) -> tuple[int, str] | None:
     """Return which field differs first, on the way from value to report, and where."""
-    params, expected = question.params, shipped_answer(question)
+    params, expected = question.params, compute_reference_outputs(question)
     for number, (own, other) in enumerate(zip(expected, answer, strict=True)):
         if own == other:
             continue
@@ -151,6 +151,6 @@ def random_params(rng: np.random.Generator) -> Params:
 def _any_value(rng: np.random.Generator, params: Params) -> str:
     encoding = encoding_of(params)
     if encoding.hashed:
-        return random_values(params, 1, rng)[0]
+        return draw_random_values(params, 1, rng)[0]
     texts = [text for pair in encoding.contrasts for text in pair]
     return str(rng.choice([*texts, *params.categories]))  # categories and edges are values too

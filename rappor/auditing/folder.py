@@ -1,4 +1,4 @@
-"""What devices have left on the disk: for whom, and whether a value is in it."""
+"""Checks of the files that devices leave on the disk: permissions, and values in plain sight."""
 
 from __future__ import annotations
 
@@ -13,59 +13,66 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from rappor.auditing.check import Check, exact_check
+from rappor.auditing.check import Check, check_exact
 
-_TELLING: Final = 6
-"""Bytes of a text that no file holds by accident: 48 bits in some kilobytes."""
+_MIN_SEARCHED_BYTES: Final = 6
+"""Smallest number of bytes of a text that is searched for. 48 bits do not occur by accident."""
 
 _COMPRESSED: Final = re.compile(rb"\x78[\x01\x5e\x9c\xda]|\x1f\x8b\x08")
-"""Where a zlib or a gzip stream may begin."""
+"""Pattern of the first bytes of a zlib or gzip stream."""
 
 
-def folder_checks(place: Path, texts: Sequence[str], categories: Sequence[str]) -> Iterator[Check]:
-    """Look at all files below a place.
+def check_folder(root: Path, texts: Sequence[str], categories: Sequence[str]) -> Iterator[Check]:
+    """Check the permissions of all files below a folder, and search the files for values.
 
-    The list of all categories is no value: it is in the registry, and alike for every device.
+    The list of all categories is not a value: the registry contains it, and it is the same on every
+    device.
     """
-    files = [path for path in place.rglob("*") if path.is_file()]
+    files = [path for path in root.rglob("*") if path.is_file()]
     if os.name == "posix":
         others = stat.S_IRWXG | stat.S_IRWXO
-        folders = [path for path in place.iterdir() if path.stat().st_mode & others]
+        folders = [path for path in root.iterdir() if path.stat().st_mode & others]
         open_files = [path for path in files if path.parent in folders]
         readable = sum(bool(path.stat().st_mode & others) for path in open_files)
-        yield exact_check("folder: only its user can read it", (readable, len(files)))
-    forms = [form for text in texts for form in _forms(text)]
-    named = sum(_holds(_without(path.read_bytes(), categories), forms) for path in files)
-    yield exact_check("folder: no value is in it", (named, len(files)))
+        yield check_exact("folder: only its user can read it", (readable, len(files)))
+    patterns = [pattern for text in texts for pattern in _forms(text)]
+    named = sum(
+        _contains(_remove_categories(path.read_bytes(), categories), patterns) for path in files
+    )
+    yield check_exact("folder: no value is in it", (named, len(files)))
 
 
-def _holds(content: bytes, forms: Sequence[bytes]) -> bool:
-    """Return whether a file, or a compressed stream in it, holds one of the forms."""
-    streams = (_inflated(content[found.start() :]) for found in _COMPRESSED.finditer(content))
-    return any(form in each for each in (content, *streams) for form in forms)
+def _contains(content: bytes, patterns: Sequence[bytes]) -> bool:
+    """Return whether a file, or a compressed stream in the file, contains one of the forms."""
+    streams = (_decompress(content[match.start() :]) for match in _COMPRESSED.finditer(content))
+    return any(pattern in each for each in (content, *streams) for pattern in patterns)
 
 
-def _inflated(stream: bytes) -> bytes:
-    """Return what a zlib or gzip stream holds; nothing where it is none."""
+def _decompress(stream: bytes) -> bytes:
+    """Decompress a zlib or gzip stream; return no bytes if the data is no such stream."""
     with contextlib.suppress(zlib.error):
         return zlib.decompressobj(wbits=47).decompress(stream, 1 << 20)  # 47: zlib or gzip
     return b""
 
 
-def _without(content: bytes, categories: Sequence[str]) -> bytes:
-    """Return a file without the list of categories, as JSON or as a text in JSON."""
+def _remove_categories(content: bytes, categories: Sequence[str]) -> bytes:
+    """Return the content of a file without the list of categories, as JSON or as a text in JSON."""
     for is_ascii in (True, False):
         listed = json.dumps(categories, separators=(",", ":"), ensure_ascii=is_ascii)
-        for form in (json.dumps(listed, ensure_ascii=is_ascii)[1:-1], listed):
-            content = content.replace(form.encode(), b"")
+        for pattern in (json.dumps(listed, ensure_ascii=is_ascii)[1:-1], listed):
+            content = content.replace(pattern.encode(), b"")
     return content
 
 
 def _forms(text: str) -> Iterator[bytes]:
-    """Yield how a file may hold a text; short ones occur by accident."""
+    """Yield the byte strings as which a file may contain a text: UTF-8, hexadecimal, and base64.
+
+    Texts shorter than 6 bytes are skipped, because they occur by accident.
+    """
     data = text.encode()
-    if len(data) >= _TELLING:
+    if len(data) >= _MIN_SEARCHED_BYTES:
         yield from (data, data.hex().encode())
-        for before in range(3):  # bytes, with which base64 writes a text differently
-            form = base64.b64encode(bytes(before) + data)[(4 * before + 2) // 3 :]
-            yield form[: (4 * before + 4 * len(data)) // 3 - (4 * before + 2) // 3]
+        # base64 encodes a text in three ways, depending on its offset modulo 3. Search all three.
+        for offset in range(3):  # bytes, with which base64 writes a text differently
+            pattern = base64.b64encode(bytes(offset) + data)[(4 * offset + 2) // 3 :]
+            yield pattern[: (4 * offset + 4 * len(data)) // 3 - (4 * offset + 2) // 3]

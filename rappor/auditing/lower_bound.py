@@ -32,7 +32,7 @@ It is not ALARM: at 1e-9 a bound needs 2.5 times the trials to come as near to t
 """
 
 
-def game_keys(
+def compute_game_keys(
     ones: Integers, own: Booleans, other: Booleans, params: Params, n: int
 ) -> tuple[Integers, Integers]:
     """Condense responses into what the observer's rule reads.
@@ -51,10 +51,10 @@ def game_keys(
     return right.astype(np.int64), wrong.astype(np.int64)
 
 
-def loss_bound(right: Integers, wrong: Integers, *, level: float = LEVEL) -> float:
+def bound_loss(right: Integers, wrong: Integers, *, level: float = LEVEL) -> float:
     """Return a lower bound of the loss, in nats, that is too high with probability `level`.
 
-    `right` and `wrong` are (trials,) keys from `game_keys`, of independent trials.
+    `right` and `wrong` are (trials,) keys from `compute_game_keys`, of independent trials.
     """
     half = len(right) // 2
     keys, codes = np.unique(np.concatenate([right, wrong]), return_inverse=True)
@@ -84,7 +84,9 @@ def log_ratio_bound(
     return bounds
 
 
-def reachable(params: Params, n: int | None, trials: int, *, level: float = LEVEL) -> float:
+def estimate_reachable_bound(
+    params: Params, n: int | None, trials: int, *, level: float = LEVEL
+) -> float:
     """Return about the bound that `trials` devices of a correct encoder of strings give.
 
     It is the bound of the best rule when all counts are at their means and the two values of a

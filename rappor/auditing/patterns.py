@@ -13,10 +13,10 @@ from typing import Final
 
 import numpy as np
 
-from rappor.auditing.check import Check, counts_check, unseen
+from rappor.auditing.check import Check, check_counts, mark_not_seen
 from rappor.counts.arrays import Booleans, Floats, Integers
 
-WHOLE: Final = 10
+MAX_WHOLE_BITS: Final = 10
 """Bits of a response at most whose whole patterns are counted: 1,024 for each true pattern."""
 
 _TRIPLES: Final = 384
@@ -57,7 +57,7 @@ class Patterns:
             cells = zip(which.tolist(), truth.tolist(), shown.tolist(), strict=True)
             places += [(sets[each], true, pattern) for each, true, pattern in cells]
         if not places:
-            return unseen(name, "no response of three bits was seen")
+            return mark_not_seen(name, "no response of three bits was seen")
 
         def what(place: int) -> str:
             bits, truth, shown = places[place]
@@ -65,7 +65,7 @@ class Patterns:
             which = "all bits" if size > 3 else f"bits {', '.join(map(str, bits))}"
             return f"{which} show {shown:0{size}b} given true {truth:0{size}b}"
 
-        return counts_check(
+        return check_counts(
             name, np.concatenate(ones), np.concatenate(n), np.concatenate(probabilities), what
         )
 
@@ -74,7 +74,7 @@ def _sets_of(k: int, rng: np.random.Generator) -> list[Integers]:
     """Return the sets of bits, by their size: (sets, size) each."""
     if k < 3:
         return []
-    if k <= WHOLE:
+    if k <= MAX_WHOLE_BITS:
         triples = np.array(list(combinations(range(k), 3)))
         return [triples] if k == 3 else [triples, np.arange(k)[None, :]]
     neighbours = np.arange(k - 2)[:, None] + np.arange(3)

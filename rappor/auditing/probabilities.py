@@ -13,24 +13,32 @@ from typing import Final
 
 import numpy as np
 
-from rappor.auditing.check import ALARM, Case, Check, binomial_check, counts_check, judged, unseen
-from rappor.auditing.evidence import (
-    Copies,
-    Evidence,
-    Matches,
-    Occasion,
-    Ones,
-    Pairs,
-    Repeats,
-    Stage,
-    Tallies,
+from rappor.auditing.check import (
+    FALSE_ALARM_RATE,
+    Case,
+    Check,
+    check_binomial,
+    check_condition,
+    check_counts,
+    mark_not_seen,
 )
-from rappor.auditing.subject import Request, Subject
+from rappor.auditing.encoder_under_test import EncoderUnderTest, Request
+from rappor.auditing.evidence import (
+    BitPairCounts,
+    CopyCounts,
+    Evidence,
+    MatchCounts,
+    Occasion,
+    OneCounts,
+    RepeatCounts,
+    Stage,
+    StageCounts,
+)
 from rappor.base.plurals import counted
 from rappor.protocol.params import Params
 
 _MOST_RUNS: Final = 8
-"""Starts of a subject at most: each may take a process."""
+"""Starts of a encoder at most: each may take a process."""
 
 _Pair = tuple[float, float]
 """Probabilities of a one at a true 0 and at a true 1."""
@@ -50,10 +58,12 @@ def probability_checks(evidence: Evidence, params: Params) -> list[Check]:
             for stage, t, pair in stages
         ),
         _copies_check(
-            "report: equal to the permanent response", evidence.bare_reports, (params.p, params.q)
+            "report: equal to the permanent response",
+            evidence.noiseless_reports,
+            (params.p, params.q),
         ),
         *(_permanence(occasion, seen) for occasion, seen in evidence.repeats.items()),
-        binomial_check(
+        check_binomial(
             "two reports: one permanent response",
             (
                 case
@@ -68,43 +78,45 @@ def probability_checks(evidence: Evidence, params: Params) -> list[Check]:
     ]
 
 
-def restart_check(subject: Subject, params: Params, request: Request) -> Check:
-    """Start the subject several times and compare its responses: its fresh coins must differ.
+def restart_check(encoder: EncoderUnderTest, params: Params, request: Request) -> Check:
+    """Start the encoder several times and compare its responses: its fresh coins must differ.
 
     Runs that begin with one report are a fault too: the first one of each may have no noise.
     """
     name = "restart: no repeated reports"
-    ones = (params.p, params.q) if subject.remembers else (params.p_star, params.q_star)
+    ones = (params.p, params.q) if encoder.supports_secrets else (params.p_star, params.q_star)
     same = max(one**2 + (1 - one) ** 2 for one in ones)
     if same == 1:
-        return unseen(name, "reports need no fresh coins: p = 0 and q = 1")
-    n = 2 + math.ceil(math.log(ALARM / 2) / (params.k * math.log(same)))  # all alike below ALARM
+        return mark_not_seen(name, "reports need no fresh coins: p = 0 and q = 1")
+    n = 2 + math.ceil(
+        math.log(FALSE_ALARM_RATE / 2) / (params.k * math.log(same))
+    )  # all equal: rarer than an alarm
     n_runs = min(n, _MOST_RUNS)
     runs = [
-        [response.report for response in subject.restart().respond([request] * n)]
+        [response.report for response in encoder.restart().respond([request] * n)]
         for _ in range(n_runs)
     ]
     if any(len(set(run)) == 1 for run in runs):
-        return judged(name, f"all {n} reports of a device are equal", is_fault=True)
+        return check_condition(name, f"all {n} reports of a device are equal", is_fault=True)
     repeated = len({tuple(run) for run in runs}) < n_runs
-    alike = params.k * (n_runs - 1) * math.log(same) < math.log(ALARM)
+    alike = params.k * (n_runs - 1) * math.log(same) < math.log(FALSE_ALARM_RATE)
     begin_alike = alike and len({run[0] for run in runs}) == 1
     outcome = "were repeated" if repeated else "were not repeated"
     if begin_alike:
         outcome = "begin with one report"
     detail = f"{n} reports of a device {outcome} after {counted(n_runs - 1, 'restart')}"
-    return judged(name, detail, is_fault=repeated or begin_alike)
+    return check_condition(name, detail, is_fault=repeated or begin_alike)
 
 
-def _bit_checks(stage: Stage, kept: Tallies, expected: _Pair) -> list[Check]:
+def _bit_checks(stage: Stage, kept: StageCounts, expected: _Pair) -> list[Check]:
     return [
-        binomial_check(f"{stage}: share of ones", _ones(kept.ones, expected)),
+        check_binomial(f"{stage}: share of ones", _ones(kept.ones, expected)),
         _pairs_check(f"{stage}: bits independent", kept.within, expected),
         kept.patterns.check(f"{stage}: patterns of bits", expected),
     ]
 
 
-def _pairs_check(name: str, within: Pairs, expected: _Pair) -> Check:
+def _pairs_check(name: str, within: BitPairCounts, expected: _Pair) -> Check:
     """Compare every two bits, and the neighbours 0 and 1, 2 and 3, ... together.
 
     Neighbours together show what all pairs share a little of; they have no bit in common, so
@@ -124,7 +136,7 @@ def _pairs_check(name: str, within: Pairs, expected: _Pair) -> Check:
             probabilities.append(np.array([expected[a] ** 2]))
             places.append(np.array([[-1, -1, a, a]]))
     if not sum(map(len, n)):
-        return unseen(name, "no response can be compared")
+        return mark_not_seen(name, "no response can be compared")
     compared = np.concatenate(places)
 
     def what(place: int) -> str:
@@ -132,19 +144,19 @@ def _pairs_check(name: str, within: Pairs, expected: _Pair) -> Check:
         which = "all neighbours" if i < 0 else f"bits {i} and {j}"
         return f"{which} both one given true {a} and {b}"
 
-    return counts_check(
+    return check_counts(
         name, np.concatenate(both), np.concatenate(n), np.concatenate(probabilities), what
     )
 
 
-def _copies_check(name: str, copies: Copies, ones: _Pair) -> Check:
+def _copies_check(name: str, copies: CopyCounts, ones: _Pair) -> Check:
     """Compare how often noise left a pattern as it was, by value and over all values."""
     tallies = {"": (copies.n.sum(axis=0), copies.equal.sum(axis=0))}
     if len(copies.n) > 1:
         by_value = enumerate(zip(copies.n, copies.equal, strict=True))
         tallies |= {f" to value {number + 1}": tally for number, tally in by_value}
     k = copies.n.shape[1] - 1
-    return binomial_check(
+    return check_binomial(
         name,
         (
             Case(
@@ -159,12 +171,12 @@ def _copies_check(name: str, copies: Copies, ones: _Pair) -> Check:
     )
 
 
-def _unrelated_check(name: str, kept: Iterable[tuple[Iterable[Matches], _Pair]]) -> Check:
+def _unrelated_check(name: str, kept: Iterable[tuple[Iterable[MatchCounts], _Pair]]) -> Check:
     cases = (case for some, pair in kept for matches in some for case in independent(matches, pair))
-    return binomial_check(f"{name}: independent noise", cases)
+    return check_binomial(f"{name}: independent noise", cases)
 
 
-def _ones(tally: Ones, expected: _Pair) -> Iterator[Case]:
+def _ones(tally: OneCounts, expected: _Pair) -> Iterator[Case]:
     """Yield every bit by its truth, and all bits together."""
     for truth, probability in enumerate(expected):
         n, ones = tally.n[truth].tolist(), tally.ones[truth].tolist()
@@ -173,40 +185,42 @@ def _ones(tally: Ones, expected: _Pair) -> Iterator[Case]:
         yield Case(f"all bits given true {truth}", sum(ones), sum(n), probability)
 
 
-def independent(tally: Matches, expected: _Pair) -> Iterator[Case]:
+def independent(tally: MatchCounts, expected: _Pair) -> Iterator[Case]:
     """Yield pairs of bits that have nothing in common but their truth."""
     for truth, probability in enumerate(expected):
         yield _both(tally, truth, probability**2)
 
 
-def repeated(tally: Matches, params: Params, when: str) -> Iterator[Case]:
+def repeated(tally: MatchCounts, params: Params, when: str) -> Iterator[Case]:
     """Yield pairs of one bit in two reports: they share their permanent bit."""
     for truth, one in enumerate((params.f1, 1 - params.f0)):
         case = _both(tally, truth, one * params.q**2 + (1 - one) * params.p**2)
         yield case._replace(what=f"{case.what} {when}")
 
 
-def _both(tally: Matches, truth: int, probability: float) -> Case:
+def _both(tally: MatchCounts, truth: int, probability: float) -> Case:
     both, n = int(tally.both[truth]), int(tally.n[truth])
     return Case(f"both bits one given true {truth}", both, n, probability)
 
 
-def _permanence(occasion: Occasion, seen: Repeats) -> Check:
+def _permanence(occasion: Occasion, seen: RepeatCounts) -> Check:
     name = f"permanent: same {occasion}"
     if not seen.returned:
-        return unseen(name, "no permanent response was seen twice")
+        return mark_not_seen(name, "no permanent response was seen twice")
     detail = f"{seen.changed:,} of {seen.returned:,} permanent responses changed"
-    return judged(name, detail, is_fault=seen.changed > 0)
+    return check_condition(name, detail, is_fault=seen.changed > 0)
 
 
 def _cohorts(evidence: Evidence, params: Params) -> Check:
     """Compare cohorts with the uniform distribution, for both values of a pair."""
     name = "cohorts: uniform and fixed"
-    if evidence.moved:
-        return judged(name, f"{evidence.moved:,} devices changed their cohort", is_fault=True)
+    if evidence.changed_cohorts:
+        return check_condition(
+            name, f"{evidence.changed_cohorts:,} devices changed their cohort", is_fault=True
+        )
     sides = evidence.cohorts.sum(axis=1).tolist()
     cases = (
         Case(f"cohort {j} given value {side + 1} of a pair", int(n), sides[side], 1 / params.m)
         for (side, j), n in np.ndenumerate(evidence.cohorts)
     )
-    return binomial_check(name, cases)
+    return check_binomial(name, cases)

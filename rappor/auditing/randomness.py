@@ -6,7 +6,7 @@ registers are linear over the field of two elements whatever their seed. The sho
 that produces their bits is no longer than their state, but that of n fair bits is about n/2 long
 (Rueppel 1986, chapter 4; Massey 1969 finds it).
 
-The coins behind a subject's own reports are tested as far as these show them.
+The coins behind a encoder's own reports are tested as far as these show them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,15 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rappor.auditing.check import ALARM, Case, Check, binomial_check, judged, measured, unseen
+from rappor.auditing.check import (
+    FALSE_ALARM_RATE,
+    Case,
+    Check,
+    check_binomial,
+    check_condition,
+    check_p_value,
+    mark_not_seen,
+)
 from rappor.counts.arrays import Booleans
 from rappor.protocol.params import ONE, Params
 from rappor.protocol.randomizer import SECRET_BYTES, Coins, permanent_coins
@@ -47,9 +55,9 @@ def coin_checks(name: str, coins: Coins, params: Params, *, words: int = WORDS) 
     words32 = drawn.astype(np.uint32)
     bits = np.unpackbits(words32.astype("<u4").view(np.uint8), bitorder="little")
     return [
-        binomial_check(f"{name}: ones by position", _monobit(bits)),
-        binomial_check(f"{name}: runs and lags", _lags(bits)),
-        binomial_check(f"{name}: thresholds", _thresholds(drawn, params)),
+        check_binomial(f"{name}: ones by position", _monobit(bits)),
+        check_binomial(f"{name}: runs and lags", _lags(bits)),
+        check_binomial(f"{name}: thresholds", _thresholds(drawn, params)),
         _blocks(name, words32),
         register_check(f"{name}: no shift register", bits[31::32]),
     ]
@@ -96,7 +104,7 @@ def _blocks(name: str, words: NDArray[np.uint32]) -> Check:
     blocks = words[: len(words) // 4 * 4].reshape(-1, 4)
     repeated = len(blocks) - len(np.unique(blocks, axis=0))
     detail = f"{repeated:,} of {len(blocks):,} blocks of 128 bits repeat an earlier one"
-    return judged(f"{name}: repetition", detail, is_fault=repeated > 0)
+    return check_condition(f"{name}: repetition", detail, is_fault=repeated > 0)
 
 
 def register_check(name: str, bits: NDArray[np.uint8]) -> Check:
@@ -104,7 +112,7 @@ def register_check(name: str, bits: NDArray[np.uint8]) -> Check:
     bits = bits[:_REGISTER]
     n, length = len(bits), shortest_register(bits.tolist())
     needed = f"a register of {length:,} bits, expected about {n // 2:,}"
-    return measured(name, register_p(length, n), f"the top bits of {n:,} coins need {needed}")
+    return check_p_value(name, register_p(length, n), f"the top bits of {n:,} coins need {needed}")
 
 
 def shortest_register(bits: Sequence[int]) -> int:
@@ -172,9 +180,9 @@ def fresh_checks(
     names = [f"own coins: {what}" for what in ("lags", "repetition", "no shift register")]
     if reports is None or permanents is None:
         unknown = "the permanent response behind the reports is not known"
-        return [unseen(name, unknown) for name in names]
+        return [mark_not_seen(name, unknown) for name in names]
     return [
-        binomial_check(names[0], _own_lags(reports, permanents, params)),
+        check_binomial(names[0], _own_lags(reports, permanents, params)),
         _own_repetition(names[1], reports, params),
         _own_register(names[2], reports, permanents, params),
     ]
@@ -201,17 +209,17 @@ def _own_repetition(name: str, reports: Booleans, params: Params) -> Check:
     same = max(one**2 + (1 - one) ** 2 for one in (params.p, params.q))
     n = len(reports)
     if same == 1:
-        return unseen(name, "reports need no fresh coins: p = 0 and q = 1")
-    row = max(1, math.ceil(math.log(2 * ALARM / n**2) / (params.k * math.log(same))))
+        return mark_not_seen(name, "reports need no fresh coins: p = 0 and q = 1")
+    row = max(1, math.ceil(math.log(2 * FALSE_ALARM_RATE / n**2) / (params.k * math.log(same))))
     blocks = np.packbits(reports[: n // row * row].reshape(n // row, row * params.k), axis=1)
     repeated = len(blocks) - len(np.unique(blocks, axis=0))
     detail = f"{repeated:,} of {len(blocks):,} rows of {row:,} reports repeat an earlier one"
-    return judged(name, detail, is_fault=repeated > 0)
+    return check_condition(name, detail, is_fault=repeated > 0)
 
 
 def _own_register(name: str, reports: Booleans, permanents: Booleans, params: Params) -> Check:
     half = np.array([params.t_p == ONE // 2, params.t_q == ONE // 2])
     fair = half[permanents.astype(np.int64)].all(axis=0)
     if not fair.any():
-        return unseen(name, "no top bit of a coin decides: neither p nor q is one half")
+        return mark_not_seen(name, "no top bit of a coin decides: neither p nor q is one half")
     return register_check(name, reports[:, int(np.argmax(fair))].astype(np.uint8))

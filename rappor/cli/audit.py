@@ -25,7 +25,7 @@ from rappor.registry.metric import Metric
 
 if TYPE_CHECKING:
     from rappor.auditing.auditor import Audit
-    from rappor.auditing.subject import Subject as Audited
+    from rappor.auditing.encoder_under_test import EncoderUnderTest as Audited
 
 _STYLES = {"fault": "bold red", "pass": "green"}
 
@@ -71,7 +71,7 @@ class _Program:
         from rappor import auditing
 
         if self.command is None:
-            return auditing.shipped(metric)
+            return auditing.create_reference_encoder(metric)
         if self.questions:
             return auditing.JsonLines(metric.params, auditing.split_command(self.command))
         return auditing.Command(

@@ -13,6 +13,7 @@ from rappor.base.errors import DecodeError
 from rappor.cli.commands import command
 from rappor.cli.console import Slow
 from rappor.cli.count_files import read_released
+from rappor.cli.input_paths import Source
 from rappor.cli.options import (
     Output,
     asked,
@@ -21,7 +22,6 @@ from rappor.cli.options import (
     grouped,
     refuse_beside,
 )
-from rappor.cli.sources import Source
 from rappor.estimator.error_control import ErrorControl
 from rappor.protocol.segments import Segment
 
@@ -122,7 +122,7 @@ def compare(
     Each segment is decoded separately and compared with all others together. The command refuses
     segments below the metric's minimum number of reports.
     """
-    from rappor.cli.panel_table import give
+    from rappor.cli.comparison_table import give
     from rappor.comparison.compare_samples import compare_samples
     from rappor.comparison.compare_segments import compare_segments
 

@@ -15,6 +15,7 @@ from rappor.base.files import saved
 from rappor.base.lines import WHITE_SPACE
 from rappor.cli.commands import command
 from rappor.cli.console import Slow, width
+from rappor.cli.input_paths import GoogleSource, Source, read_lines
 from rappor.cli.options import (
     Output,
     asked,
@@ -24,7 +25,6 @@ from rappor.cli.options import (
     refuse_beside,
     save_chart,
 )
-from rappor.cli.sources import GoogleSource, Source, read_lines
 from rappor.estimator.error_control import ErrorControl
 
 if TYPE_CHECKING:

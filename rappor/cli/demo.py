@@ -234,7 +234,7 @@ def _most_frequent(population: Population) -> list[str]:
 
 
 def _print(found: Demo) -> None:
-    from rappor.reporting.remarks import unallocated
+    from rappor.reporting.footnotes import unallocated
     from rappor.reporting.text import detected_table
 
     estimates, n = found.estimates, found.n_detected

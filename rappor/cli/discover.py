@@ -10,9 +10,9 @@ from rich.table import Table
 from rappor.cli.alphabet import characters
 from rappor.cli.commands import command
 from rappor.cli.console import Slow, escape, section, show, table, width
+from rappor.cli.input_paths import PartSource
 from rappor.cli.numbers import WholeNumber
 from rappor.cli.options import asked, detection_options, grouped, json_option, refuse_beside
-from rappor.cli.sources import PartSource
 from rappor.estimator.error_control import ErrorControl
 from rappor.reporting.markup import visible
 from rappor.reporting.numbers import measured, p_value, percent, short_percent

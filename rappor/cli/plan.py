@@ -18,7 +18,7 @@ from rappor.cli.options import (
     json_option,
     save_chart,
 )
-from rappor.cli.plan_asked import (
+from rappor.cli.plan_options import (
     BudgetOptions,
     RepeatOptions,
     SearchOptions,

@@ -33,7 +33,7 @@ def trend(
     visible, and so do changes of the parameters. The command shows the strings that changed, and
     those that all periods together or at least one period detect.
     """
-    from rappor.cli.panel_table import give
+    from rappor.cli.comparison_table import give
     from rappor.comparison.trend import trend as trend_of
 
     released, candidates = files.released()

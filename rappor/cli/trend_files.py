@@ -12,9 +12,9 @@ import click
 
 from rappor.base.errors import DecodeError, MetricError
 from rappor.cli.count_files import days_of, read_released
+from rappor.cli.input_paths import Source
 from rappor.cli.numbers import WholeNumber
 from rappor.cli.options import asked
-from rappor.cli.sources import Source
 
 if TYPE_CHECKING:
     from rappor.candidates.candidates import Candidates

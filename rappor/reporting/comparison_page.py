@@ -9,6 +9,7 @@ from rappor.comparison.comparison import Comparison
 from rappor.reporting.changes import panel_changes
 from rappor.reporting.charts import Panels
 from rappor.reporting.document import Content, header
+from rappor.reporting.footnotes import in_panel
 from rappor.reporting.markup import Markup, shorten, tag
 from rappor.reporting.numbers import measured, moved, p_value, short_percent, span, span_of_points
 from rappor.reporting.plots import (
@@ -18,7 +19,6 @@ from rappor.reporting.plots import (
     shares_of,
     sorted_rows,
 )
-from rappor.reporting.remarks import in_panel
 from rappor.reporting.tables import Columns, candidate, folded, listing, section, table
 
 _DRAWN: Final = 40

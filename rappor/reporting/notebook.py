@@ -16,11 +16,11 @@ from rappor.privacy.report import PrivacyReport
 from rappor.protocol.params import NOISE, Params
 from rappor.reporting.comparison_page import change_columns
 from rappor.reporting.contrast_table import contrasts_table
+from rappor.reporting.footnotes import in_panel, remarks
 from rappor.reporting.markup import Markup, tag
 from rappor.reporting.numbers import most_belief, nats, percent, short_percent
 from rappor.reporting.page import candidates_table
 from rappor.reporting.plots import sorted_rows
-from rappor.reporting.remarks import in_panel, remarks
 from rappor.reporting.tables import listing, pairs, table
 
 _TOP: Final = 20

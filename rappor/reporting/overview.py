@@ -18,11 +18,11 @@ from rappor.reporting.changes import named, string
 from rappor.reporting.charts import COLORS, Panels
 from rappor.reporting.document import Content, header
 from rappor.reporting.dots import along
+from rappor.reporting.footnotes import gaps
 from rappor.reporting.markup import Markup, join, shorten, tag
 from rappor.reporting.numbers import measured, moved, percent, short_percent, span
 from rappor.reporting.page import candidates_table
 from rappor.reporting.plots import shares_of
-from rappor.reporting.remarks import gaps
 from rappor.reporting.scale import Scale
 from rappor.reporting.tables import folded, section
 from rappor.reporting.time_chart import axis, ribbon

@@ -20,6 +20,7 @@ from rappor.protocol.encodings import encoding_of
 from rappor.reporting.cohort_charts import cohort_bits, cohort_reports, residuals
 from rappor.reporting.contrast_table import contrasts_table
 from rappor.reporting.document import Content, header
+from rappor.reporting.footnotes import FORGED, answer, findings, unallocated
 from rappor.reporting.markup import Markup, join, shorten, tag
 from rappor.reporting.numbers import (
     measured,
@@ -31,7 +32,6 @@ from rappor.reporting.numbers import (
     span,
 )
 from rappor.reporting.plots import error_of, interval, shares_chart
-from rappor.reporting.remarks import FORGED, answer, findings, unallocated
 from rappor.reporting.tables import Columns, candidate, folded, listing, pairs, table
 
 _MOST_GRIDS: Final = 3

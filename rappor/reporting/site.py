@@ -10,8 +10,8 @@ from rappor.comparison.site_edition import Edition, EditionEntry
 from rappor.reporting.changes import panel_changes
 from rappor.reporting.comparison_page import panel_sections
 from rappor.reporting.document import document, header
+from rappor.reporting.footnotes import in_panel
 from rappor.reporting.markup import Markup, join, tag
-from rappor.reporting.remarks import in_panel
 from rappor.reporting.tables import pairs, section, table
 
 _FILES: Final = {

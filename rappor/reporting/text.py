@@ -12,9 +12,9 @@ from rappor.decoding.contrasts import Contrast
 from rappor.decoding.estimates import Estimates, adjusted_interval
 from rappor.decoding.post_stratification import Weighted
 from rappor.reporting.contrast_table import contrast_cells, contrast_titles
+from rappor.reporting.footnotes import FORGED, remarks
 from rappor.reporting.markup import shorten
 from rappor.reporting.numbers import measured, percent, short_percent, span
-from rappor.reporting.remarks import FORGED, remarks
 
 _LEAST_NAME, _MOST_NAME = 9, 40
 """Columns of a candidate: numbers are never cut, names are."""

@@ -6,8 +6,8 @@ from registries import metric_of
 
 from rappor import Metric, Params
 from rappor.auditing import Audit, Check, audit
-from rappor.auditing.check import ALARM
-from rappor.auditing.subject import Subject
+from rappor.auditing.check import FALSE_ALARM_RATE
+from rappor.auditing.encoder_under_test import EncoderUnderTest
 from rappor.protocol.encodings.buckets import edge_text
 
 
@@ -30,9 +30,11 @@ ENCODINGS = {
 }
 
 
-def run_audit(subject: Subject, audited: Metric, trials: int = 1000, n_reports: int = 2) -> Audit:
+def run_audit(
+    subject: EncoderUnderTest, audited: Metric, trials: int = 1000, n_reports: int = 2
+) -> Audit:
     """Audit at the false-alarm rate of the tests."""
-    return audit(subject, audited, trials=trials, n_reports=n_reports, level=ALARM)
+    return audit(subject, audited, trials=trials, n_reports=n_reports, level=FALSE_ALARM_RATE)
 
 
 def faults_of(result: Audit) -> set[str]:

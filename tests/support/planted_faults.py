@@ -12,7 +12,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from rappor.auditing.shipped_encoder import Respond, Response
+from rappor.auditing.reference_encoder import Respond, Response
 from rappor.protocol.encodings import encoder
 from rappor.protocol.params import ONE, Params
 from rappor.protocol.randomizer import (

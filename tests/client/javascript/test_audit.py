@@ -10,8 +10,8 @@ from node import TESTS
 from tools import need
 
 from rappor import Registry
-from rappor.auditing import JsonLines, audit_client, audit_exactly, shipped_answer
-from rappor.auditing.shipped_encoder import DeviceInputs, DeviceOutputs
+from rappor.auditing import JsonLines, audit_client, audit_exactly, compute_reference_outputs
+from rappor.auditing.reference_encoder import DeviceInputs, DeviceOutputs
 from rappor.registry.sealed_json import sealed_json
 
 REGISTRY = """
@@ -57,11 +57,11 @@ def test_the_encoder_is_the_protocol_to_the_bit() -> None:
 
     def shipped(question: DeviceInputs) -> DeviceOutputs:
         asked.append(question)
-        return shipped_answer(question)
+        return compute_reference_outputs(question)
 
     assert audit_exactly(shipped, SMALL, vectors=200, seed=18).passed
-    answers = JsonLines(SMALL.params, program("audited_encoder.mjs")).answer(asked)
-    assert answers == [shipped_answer(each) for each in asked]
+    answers = JsonLines(SMALL.params, program("audited_encoder.mjs")).compute_outputs(asked)
+    assert answers == [compute_reference_outputs(each) for each in asked]
 
 
 def client_passes(folder: Path, devices: int) -> None:

@@ -51,12 +51,18 @@ from planted_faults import (
 )
 
 from rappor import Metric, ParamsError, ReportError, epsilon_1
-from rappor.auditing import Function, Sampler, audit, shipped, shipped_respond
-from rappor.auditing.check import ALARM
+from rappor.auditing import (
+    Function,
+    Sampler,
+    audit,
+    create_reference_encoder,
+    create_reference_function,
+)
+from rappor.auditing.check import FALSE_ALARM_RATE
 from rappor.auditing.exact import random_params
 from rappor.auditing.pairs import choose_pairs, unpack
 from rappor.auditing.randomness import fresh_checks
-from rappor.auditing.shipped_encoder import Respond
+from rappor.auditing.reference_encoder import Respond
 from rappor.protocol.parts import Part
 from rappor.protocol.randomizer import instantaneous_response, system_coins
 
@@ -70,7 +76,7 @@ def test_shipped_encoder_passes(audited: Metric) -> None:
 
     In 64 cohorts of eight bits some pairs collide; a device then repeats its response.
     """
-    result = run_audit(shipped(audited), audited, trials=5000)
+    result = run_audit(create_reference_encoder(audited), audited, trials=5000)
     assert result.passed, faults_of(result)
     checks = checks_of(result)
     for name in ("epsilon_1", "epsilon_2", "epsilon_inf"):
@@ -88,7 +94,7 @@ def test_a_lower_claim_is_refuted() -> None:
     """An encoder with less noise than claimed is found by its loss alone."""
     audited = metric(k=8, f=0.6, p=0.35, q=0.7)
     noisy = metric(k=8, f=0.5, p=0.25, q=0.75)
-    result = run_audit(Function(lambda: shipped_respond(noisy)), audited, trials=20_000)
+    result = run_audit(Function(lambda: create_reference_function(noisy)), audited, trials=20_000)
     assert {"epsilon_1", "epsilon_2", "epsilon_inf"} <= faults_of(result)
 
 
@@ -253,14 +259,18 @@ def test_a_learned_rule_finds_what_no_count_of_the_true_bits_shows() -> None:
 
 def test_the_rate_of_false_alarms_is_a_sum() -> None:
     """Each bound has its level, each other check ALARM: below 1 in 200 by far."""
-    result = audit(shipped(SMALL), SMALL, trials=1000)  # too few for the learned bound
+    result = audit(
+        create_reference_encoder(SMALL), SMALL, trials=1000
+    )  # too few for the learned bound
     assert result.false_alarms == pytest.approx(3e-4, rel=0.01)
 
 
 def test_a_value_without_noise_is_found_if_it_is_named() -> None:
     """375 devices answer 17 values; two bare reports are enough, none has probability 1e-8."""
     canary = Function(partial(bare_canary, SMALL))
-    result = audit(canary, SMALL, trials=3000, n_reports=1, values=["canary"], level=ALARM)
+    result = audit(
+        canary, SMALL, trials=3000, n_reports=1, values=["canary"], level=FALSE_ALARM_RATE
+    )
     found = {"report: equal to the true bits", "permanent: equal to the true bits"}
     assert found <= faults_of(result)
     assert run_audit(canary, SMALL).passed
@@ -270,7 +280,7 @@ def test_values_of_the_wrong_kind_are_refused() -> None:
     """The sentence tells type and length."""
     yes = ENCODINGS["boolean"]
     with pytest.raises(ReportError, match="a value must be one of"):
-        audit(shipped(yes), yes, trials=1000, values=["perhaps"])
+        audit(create_reference_encoder(yes), yes, trials=1000, values=["perhaps"])
 
 
 def test_a_mersenne_twister_behind_the_reports_is_found() -> None:
@@ -309,7 +319,7 @@ def test_random_parameters_give_no_false_alarm(n: int) -> None:
     small = (params for params in sets if params.k <= 64)
     for params in islice(small, n):
         audited = dataclasses.replace(SMALL, params=params)
-        result = run_audit(Function(partial(shipped_respond, audited)), audited)
+        result = run_audit(Function(partial(create_reference_function, audited)), audited)
         assert result.passed, (params, faults_of(result))
 
 
@@ -331,7 +341,7 @@ def test_what_cannot_be_audited_is_refused(
 ) -> None:
     """Before anybody is asked."""
     with pytest.raises(ParamsError, match=sentence):
-        audit(shipped(audited), audited, **numbers)  # type: ignore[arg-type]
+        audit(create_reference_encoder(audited), audited, **numbers)  # type: ignore[arg-type]
 
 
 def test_progress_is_told_on_the_way() -> None:
@@ -345,7 +355,7 @@ def test_progress_is_told_on_the_way() -> None:
 
 def test_a_loss_is_told_with_its_claim_and_its_reach() -> None:
     """The sentence of a bound holds the numbers of the record."""
-    check = checks_of(run_audit(shipped(SMALL), SMALL))["epsilon_1"]
+    check = checks_of(run_audit(create_reference_encoder(SMALL), SMALL))["epsilon_1"]
     assert check.bound is not None
     assert check.claim == epsilon_1(SMALL.params)
     assert check.detail == (
@@ -357,7 +367,7 @@ def test_a_loss_is_told_with_its_claim_and_its_reach() -> None:
 
 def test_an_audit_says_what_it_did_not_look_at() -> None:
     """The values, pairs of bits and reports that it compared, and what it never asks."""
-    strings = run_audit(shipped(SMALL), SMALL, n_reports=3).not_examined
+    strings = run_audit(create_reference_encoder(SMALL), SMALL, n_reports=3).not_examined
     asked = len(choose_pairs(SMALL.params)) * 2 + 16 + 3
     assert strings[0].startswith(f"Values: {asked} were asked about")
     assert "Reports: a device may change after its first 64, or with the date." in strings

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from rappor.auditing.check import Case, binomial_check, binomial_p
+from rappor.auditing.check import Case, check_binomial, compute_binomial_p_values
 
 
 @pytest.mark.parametrize(("n", "probability"), [(1, 0.3), (20, 0.5), (50, 0.01)])
@@ -15,7 +15,7 @@ def test_p_values_are_exact(n: int, probability: float) -> None:
     counts = np.arange(n + 1)
     distribution, p_values = (
         stats.binom.pmf(counts, n, probability),
-        binomial_p(counts, np.full(n + 1, n), np.full(n + 1, probability)),
+        compute_binomial_p_values(counts, np.full(n + 1, n), np.full(n + 1, probability)),
     )
     for level in p_values:
         assert distribution[p_values <= level].sum() <= level * (1 + 1e-12)
@@ -24,7 +24,7 @@ def test_p_values_are_exact(n: int, probability: float) -> None:
 def test_a_check_says_what_deviates_most() -> None:
     """The sentence is about the least likely of all counts."""
     cases = [Case("bit 7 given true 0", 252, 500, 0.5), Case("bit 8 given true 0", 0, 0, 0.5)]
-    check = binomial_check("share of ones", [*cases, Case("bit 119 given true 1", 488, 880, 0.5)])
+    check = check_binomial("share of ones", [*cases, Case("bit 119 given true 1", 488, 880, 0.5)])
     assert check.detail == (
         "largest deviation of 2 counts: bit 119 given true 1: observed 0.555, expected 0.500, "
         "n = 880"
@@ -45,11 +45,11 @@ def test_a_check_says_what_deviates_most() -> None:
 def test_a_share_has_a_digit_more_than_its_standard_error(ones: int, n: int, words: str) -> None:
     """Large counts differ in their later digits only; a single one is not the largest of any."""
     assert (
-        binomial_check("share", [Case("both", ones, n, 0.5)]).detail == f"both: {words}, n = {n:,}"
+        check_binomial("share", [Case("both", ones, n, 0.5)]).detail == f"both: {words}, n = {n:,}"
     )
 
 
 def test_nothing_counted_is_not_seen() -> None:
     """A check whose counts are all empty has no verdict."""
-    check = binomial_check("share", [Case("ones", 0, 0, 0.5)])
+    check = check_binomial("share", [Case("ones", 0, 0, 0.5)])
     assert (check.verdict, check.p_value) == ("not seen", None)

@@ -10,10 +10,10 @@ from audits import SMALL, run_audit
 from places import ROOT
 
 from rappor import Params, epsilon_1, epsilon_inf
-from rappor.auditing import Check, inference_attack, shipped
+from rappor.auditing import Check, create_reference_encoder, inference_attack
 from rappor.auditing.device import NOT_EXAMINED
-from rappor.auditing.lower_bound import reachable
-from rappor.auditing.scope import not_examined
+from rappor.auditing.lower_bound import estimate_reachable_bound
+from rappor.auditing.scope import list_not_examined
 
 FOLDER = ROOT / "rappor" / "auditing"
 DOCUMENT = (FOLDER / "README.md").read_text(encoding="utf-8")
@@ -22,7 +22,7 @@ BALANCED = Params.profile("balanced")
 
 def test_every_check_is_explained() -> None:
     """The table names the checks of an audit, each once."""
-    names = [check.name for check in run_audit(shipped(SMALL), SMALL).checks]
+    names = [check.name for check in run_audit(create_reference_encoder(SMALL), SMALL).checks]
     table = DOCUMENT.split("| check | question |", maxsplit=1)[1].split("\n\n")[0]
     cells = re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)
     named = [name for cell in cells for name in re.findall(r"`(.*?)`", cell)]
@@ -37,7 +37,7 @@ def test_the_table_of_trials_is_what_can_be_reached(profile: str) -> None:
         ("epsilon_1", 1, epsilon_1(params)),
         ("epsilon_inf", None, epsilon_inf(params)),
     ):
-        shares = [reachable(params, n, 10**power) / claim for power in (4, 5, 6)]
+        shares = [estimate_reachable_bound(params, n, 10**power) / claim for power in (4, 5, 6)]
         cells = " | ".join(f"{share:.0%}".replace("%", " %") for share in shares)
         assert f"| {profile} | {name} | {cells} |" in DOCUMENT
 
@@ -52,7 +52,7 @@ def test_what_an_audit_does_not_see_is_listed() -> None:
         Check(name=name, verdict="not seen", detail="")
         for name in ("permanent: same in another spelling", "own coins: no shift register")
     ]
-    said = not_examined(BALANCED, unseen, trials=100_000, n_values=35, n_reports=64)
+    said = list_not_examined(BALANCED, unseen, trials=100_000, n_values=35, n_reports=64)
     assert listed == list(said)
 
 

@@ -14,8 +14,8 @@ from audits import SMALL
 from planted_faults import FORCED, forced
 
 from rappor import ReportError
-from rappor.auditing import JsonLines, audit_exactly, shipped_answer
-from rappor.auditing.shipped_encoder import DeviceInputs, DeviceOutputs
+from rappor.auditing import JsonLines, audit_exactly, compute_reference_outputs
+from rappor.auditing.reference_encoder import DeviceInputs, DeviceOutputs
 from rappor.protocol.encodings import encoder
 from rappor.protocol.randomizer import expand, instantaneous_response, permanent_response, scope
 
@@ -44,8 +44,8 @@ def second_implementation(question: DeviceInputs) -> DeviceOutputs:
 
 def test_the_protocol_passes() -> None:
     """The shipped encoder here and in a process, a second implementation, and no fault."""
-    process = JsonLines(SMALL.params, [sys.executable, "-m", "rappor.auditing.shipped_encoder"])
-    for subject in (shipped_answer, process, second_implementation, planted()):
+    process = JsonLines(SMALL.params, [sys.executable, "-m", "rappor.auditing.reference_encoder"])
+    for subject in (compute_reference_outputs, process, second_implementation, planted()):
         (check,) = audit_exactly(subject, SMALL, vectors=200).checks
         assert check.verdict == "pass", check.detail
         assert check.detail == "all 200 answers are the protocol's"

@@ -11,7 +11,13 @@ from enumeration import Distribution, histories_of, permanent_of
 from scipy import stats
 
 from rappor import Params, epsilon_1, epsilon_inf
-from rappor.auditing.lower_bound import LEVEL, game_keys, log_ratio_bound, loss_bound, reachable
+from rappor.auditing.lower_bound import (
+    LEVEL,
+    bound_loss,
+    compute_game_keys,
+    estimate_reachable_bound,
+    log_ratio_bound,
+)
 from rappor.auditing.pairs import unpack
 from rappor.protocol.loss import epsilon_n
 
@@ -27,7 +33,9 @@ def sides_of(
     ones = outcomes.reshape(len(distribution), n, params.k).sum(axis=1)
     mine = np.broadcast_to(np.arange(params.k) < params.h, ones.shape)
     sides: dict[int, tuple[Fraction, Fraction]] = {}
-    for keys, is_right in zip(game_keys(ones, mine, ~mine, params, n), (True, False), strict=True):
+    for keys, is_right in zip(
+        compute_game_keys(ones, mine, ~mine, params, n), (True, False), strict=True
+    ):
         for key, weight in zip(keys.tolist(), distribution.values(), strict=True):
             right, wrong = sides.get(key, (Fraction(0), Fraction(0)))
             sides[key] = (right + weight, wrong) if is_right else (right, wrong + weight)
@@ -92,8 +100,8 @@ def test_bound_is_above_the_loss_as_rarely_as_said(h: int, n: int) -> None:
 def test_nothing_seen_bounds_nothing() -> None:
     """Without a right answer the bound is 0, and a certain loss is bounded by the trials alone."""
     same = np.zeros(1000, dtype=np.int64)
-    assert loss_bound(same, same) == 0
-    certain = loss_bound(same, same + 1)
+    assert bound_loss(same, same) == 0
+    certain = bound_loss(same, same + 1)
     assert certain == pytest.approx(
         math.log(stats.beta.ppf(LEVEL / 2, 500, 1) / stats.beta.isf(LEVEL / 2, 1, 500))
     )
@@ -105,7 +113,11 @@ def test_reach_tends_to_the_claim(h: int) -> None:
     params = Params(k=8, h=h, f=0.5, p=0.25, q=0.75)
     for n, claim in ((1, epsilon_1(params)), (3, epsilon_n(params, 3)), (None, None)):
         limit = epsilon_inf(params) if claim is None else claim
-        assert reachable(params, n, 10**12) == pytest.approx(limit, rel=2e-3)
-        assert reachable(params, n, 10**4) < reachable(params, n, 10**6) < limit
-    assert reachable(params, None, 10**6) > 0.95 * epsilon_inf(params)
-    assert reachable(params, 1, 10**6) > 0.9 * epsilon_1(params)
+        assert estimate_reachable_bound(params, n, 10**12) == pytest.approx(limit, rel=2e-3)
+        assert (
+            estimate_reachable_bound(params, n, 10**4)
+            < estimate_reachable_bound(params, n, 10**6)
+            < limit
+        )
+    assert estimate_reachable_bound(params, None, 10**6) > 0.95 * epsilon_inf(params)
+    assert estimate_reachable_bound(params, 1, 10**6) > 0.9 * epsilon_1(params)

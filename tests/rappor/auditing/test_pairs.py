@@ -7,14 +7,14 @@ import pytest
 from audits import ENCODINGS
 
 from rappor import Metric
-from rappor.auditing.pairs import Truth, choose_pairs
+from rappor.auditing.pairs import TrueBits, choose_pairs
 
 
 @pytest.mark.parametrize("audited", ENCODINGS.values(), ids=ENCODINGS)
 def test_pairs_differ_most_and_set_every_bit(audited: Metric) -> None:
     """In every cohort the loss between the two values is the metric's, and every bit is set."""
     params = audited.params
-    truth = Truth(params, [each for pair in choose_pairs(params) for each in pair])
+    truth = TrueBits(params, [each for pair in choose_pairs(params) for each in pair])
     seen = np.zeros(params.k, dtype=np.bool_)
     most = {"bloom": 2 * params.h, "boolean": 1, "flags": params.k}.get(params.encoding, 2)
     for cohort in range(params.m):

@@ -13,7 +13,7 @@ from shell import Shell, ok
 
 NOISE = {"k": "8", "h": "1", "m": "2", "f": "0.5", "p": "0.25", "interval": '"none"'}
 
-ENCODER = [sys.executable, "-m", "rappor.auditing.shipped_encoder"]
+ENCODER = [sys.executable, "-m", "rappor.auditing.reference_encoder"]
 RAPPOR = [sys.executable, "-c", "from rappor.cli import main; main()"]
 LETTERS = ["-k", "8", "--cohorts", "1", "-f", "0.5", "-p", "0.25", "-q", "0.75"]
 

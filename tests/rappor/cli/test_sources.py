@@ -18,7 +18,7 @@ from shell import Shell, ok, refused, uploads
 
 from rappor import Counts, Params, Registry
 from rappor.cli.count_files import days_of
-from rappor.cli.sources import GoogleSource, Source
+from rappor.cli.input_paths import GoogleSource, Source
 from rappor.google.effective_noise import Client
 
 GOOGLE = ROOT / "tests" / "rappor" / "google" / "data"

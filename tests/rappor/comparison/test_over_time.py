@@ -25,7 +25,7 @@ from rappor.base.errors import DecodeError
 from rappor.comparison.periods import stretches
 from rappor.counts.released import Released
 from rappor.estimator.error_control import ErrorControl
-from rappor.reporting.remarks import in_panel
+from rappor.reporting.footnotes import in_panel
 from rappor.simulation import simulate_days
 
 PARAMS = Params(k=32, h=1, m=16, f=0.5, p=0.1, q=0.9)

@@ -15,9 +15,9 @@ from rappor import Estimates, Params, Population, decode, simulate_counts
 from rappor.decoding.estimates_report import InputFile, Origin
 from rappor.privacy import posterior_bound
 from rappor.protocol.loss import epsilon_1, epsilon_inf
+from rappor.reporting.footnotes import answer
 from rappor.reporting.numbers import measured, p_value, percent, span
 from rappor.reporting.page import estimates_page
-from rappor.reporting.remarks import answer
 
 HOSTILE = (
     "</script><script>alert(1)</script>",

@@ -25,10 +25,10 @@ from rappor import (
 from rappor.comparison.overview import overview
 from rappor.reporting.changes import named
 from rappor.reporting.comparison_page import n_panels, panel_page
+from rappor.reporting.footnotes import in_panel
 from rappor.reporting.numbers import measured, moved, span, span_of_points
 from rappor.reporting.overview import overview_card
 from rappor.reporting.plots import contrast_interval, sorted_rows
-from rappor.reporting.remarks import in_panel
 
 PARAMS = Params(k=32, h=1, m=8, f=0.1, p=0.1, q=0.9)
 NAMES = ["</script><script>alert(1)</script>", "\u202egpj.exe", "=1+1", "plain"]

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rappor.reporting.footnotes import findings, gaps, unallocated, unchanged
 from rappor.reporting.numbers import p_value
-from rappor.reporting.remarks import findings, gaps, unallocated, unchanged
 
 
 def limit(share: float | None, **halves: int | None) -> str:

@@ -13,9 +13,9 @@ from rappor.cli.console import escape, show, width
 from rappor.cli.options import Output, save_chart
 from rappor.comparison.comparison import Comparison
 from rappor.comparison.sample_contrasts import SampleContrast
+from rappor.reporting.footnotes import in_panel
 from rappor.reporting.numbers import measured, moved, p_value, short_percent, span_of_points
 from rappor.reporting.plots import contrast_interval
-from rappor.reporting.remarks import in_panel
 
 _BARS: Final = "\u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588"
 _GAP: Final = "\u00b7"

@@ -1,0 +1,182 @@
+"""Checks between independent devices: shared secrets, and devices that omit their noise.
+
+All devices receive the same values. Let n be the number of devices.
+
+Shared secrets: two devices of one cohort with the same secret have equal permanent responses to
+every value. If secrets have b bits, about n^2 / 2^(b+1) pairs of devices share one. With 32-byte
+secrets, two devices of a cohort respond alike only by chance: with probability at most the product,
+over the distinct bit patterns of the values, of the probability of the most likely permanent
+response.
+
+Missing noise: with few bits, a noisy response often equals its input by chance. A device that adds
+no noise is recognised because every one of its responses equals its input. The permanent responses
+to different patterns use independent coins, and so do reports. So the probabilities of the
+responses of one device multiply. They differ from cohort to cohort.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from rappor.auditing.check import (
+    FALSE_ALARM_RATE,
+    Check,
+    check_p_value,
+    compute_rare_p_value,
+    compute_rare_threshold,
+    mark_not_seen,
+)
+from rappor.auditing.evidence import ResponseBatch
+from rappor.auditing.pairs import TrueBits
+from rappor.counts.arrays import Booleans, Integers
+from rappor.protocol.encodings import encoding_of
+from rappor.protocol.params import Params
+
+_NAMES: Final = (
+    "secrets: devices differ",
+    "permanent: no device without noise",
+    "report: no device without fresh noise",
+)
+
+_MIN_NOISELESS: Final = 20
+"""Number of noiseless devices needed: more than half are observed, with probability 1 - 1e-5."""
+
+_MAX_VALUES: Final = 64
+"""Largest number of values that are sent to each device. More values cost more time."""
+
+_EXPECTED_PAIRS: Final = 20
+"""Expected number of pairs with equal secrets that a test needs to find the fault.
+
+With 20 expected pairs, fewer than two occur with probability 5e-8.
+"""
+
+_MAX_ACCIDENTAL_REPEATS: Final = 1e-3
+"""Largest expected number of devices that repeat another device's responses by chance."""
+
+
+def choose_n_values(params: Params, devices: int) -> int:
+    """Choose the number of values after which chance repeats among `devices` devices are rare."""
+    pairs, true_bits = devices**2 / 2, encoding_of(params).true_bits
+    match_probability = max(
+        _compute_max_probability(params, ones) for ones in (true_bits[0], true_bits[-1])
+    )
+    for n_values in range(1, _MAX_VALUES):
+        if pairs * match_probability**n_values < _MAX_ACCIDENTAL_REPEATS:
+            return n_values
+    return _MAX_VALUES
+
+
+def check_independent_devices(
+    rounds: Sequence[ResponseBatch], truth: TrueBits, params: Params
+) -> list[Check]:
+    """Test for devices with equal secrets and for devices without noise.
+
+    `rounds[i]` contains the responses of all devices to value i of `truth`. The checks are not seen
+    if the permanent responses are invisible.
+    """
+    permanents = [each.permanents for each in rounds if each.permanents is not None]
+    if not rounds or len(permanents) < len(rounds):
+        return [mark_not_seen(name, "no permanent responses were seen") for name in _NAMES]
+    cohorts, indices = rounds[0].cohorts, np.arange(len(rounds))
+    truths = [truth.bits(np.full(len(cohorts), index), cohorts) for index in indices]
+    noiseless = np.mean(
+        _compute_noiseless_probabilities(truth, cohorts.tolist(), len(rounds), params)
+    )
+    n_noiseless = max(1 - params.p, params.q) ** (params.k * len(rounds))
+    return [
+        _check_secrets(
+            cohorts, permanents, _compute_expected_repeats(rounds, truth, params), params
+        ),
+        _check_noise(_NAMES[1], permanents, truths, float(noiseless)),
+        _check_noise(_NAMES[2], [each.reports for each in rounds], permanents, n_noiseless),
+    ]
+
+
+def _check_secrets(
+    cohorts: Integers, permanents: Sequence[Booleans], mean: float, params: Params
+) -> Check:
+    """Count the devices that repeat an earlier device; at most `mean` are expected."""
+    if params.f == 0:
+        # With f = 0 the permanent response is the true bits. It contains no noise that could reveal
+        # a secret.
+        return mark_not_seen(_NAMES[0], "no permanent responses with noise were seen")
+    n = len(cohorts)
+    patterns = np.packbits(np.hstack(permanents), axis=1)
+    keys = np.hstack([patterns, cohorts.astype("<u4").view(np.uint8).reshape(n, 4)])
+    repeated = n - len(np.unique(keys, axis=0))
+    p_value, enough = (
+        compute_rare_p_value(repeated, n, mean / n),
+        compute_rare_threshold(n, mean / n),
+    )
+    bits = math.floor(math.log2(n * (n - 1) / 2 / max(_EXPECTED_PAIRS, 2 * enough)))
+    # With few bits, chance repeats are so frequent that no number of devices would be a sign of
+    # shared secrets.
+    if bits < 1 and repeated <= enough:
+        return mark_not_seen(_NAMES[0], f"{n:,} devices can give too few different responses")
+    detail = (
+        f"{repeated:,} of {n:,} devices respond like an earlier one, expected at most {mean:.2g}"
+    )
+    return check_p_value(_NAMES[0], p_value, f"{detail}; secrets of {bits} bits would be found")
+
+
+def _compute_expected_repeats(
+    rounds: Sequence[ResponseBatch], truth: TrueBits, params: Params
+) -> float:
+    """Compute an upper bound on the expected number of devices that repeat another device.
+
+    The bound is the sum over cohorts with n_j devices of n_j (n_j - 1) / 2 times the product, over
+    the distinct patterns of the values, of the largest probability of a permanent response.
+    """
+    indices, mean = np.arange(len(rounds)), 0.0
+    for cohort, n in zip(*np.unique(rounds[0].cohorts, return_counts=True), strict=True):
+        bits = truth.bits(indices, np.full(len(indices), cohort))
+        match_probability = [
+            _compute_max_probability(params, ones) for ones in np.unique(bits, axis=0).sum(axis=1)
+        ]
+        mean += float(n) * (float(n) - 1) / 2 * math.prod(match_probability)
+    return mean
+
+
+def _compute_max_probability(params: Params, ones: int) -> float:
+    """Compute the probability of the most likely permanent response to a pattern with `ones` ones.
+
+    It is max(f1, 1 - f1)^(k - ones) max(f0, 1 - f0)^ones.
+    """
+    f1, f0 = params.f1, params.f0
+    return float(max(f1, 1 - f1) ** (params.k - ones) * max(f0, 1 - f0) ** ones)
+
+
+def _compute_noiseless_probabilities(
+    truth: TrueBits, cohorts: Sequence[int], n_values: int, params: Params
+) -> list[float]:
+    """Compute, by device, the probability that all permanent responses equal their true bits.
+
+    It is (1 - f0)^ones (1 - f1)^zeros, over the distinct patterns of the values in the device's
+    cohort. Values with one pattern share a permanent response, so each pattern counts once.
+    """
+    indices, by_cohort = np.arange(n_values), {}
+    for cohort in set(cohorts):
+        patterns = np.unique(truth.bits(indices, np.full(n_values, cohort)), axis=0)
+        ones = int(patterns.sum())
+        by_cohort[cohort] = (1 - params.f0) ** ones * (1 - params.f1) ** (patterns.size - ones)
+    return [by_cohort[cohort] for cohort in cohorts]
+
+
+def _check_noise(
+    name: str, responses: Sequence[Booleans], inputs: Sequence[Booleans], probability: float
+) -> Check:
+    """Count the devices whose responses all equal their inputs."""
+    equal = [(bits == pattern).all(axis=1) for bits, pattern in zip(responses, inputs, strict=True)]
+    n, n_noiseless = len(equal[0]), int(np.logical_and.reduce(equal).sum())
+    p_value = compute_rare_p_value(n_noiseless, n, probability)
+    rarest = math.floor(n / max(_MIN_NOISELESS, 2 * compute_rare_threshold(n, probability)))
+    # Even if no device added noise, the count would not be unusual: this check cannot find a fault.
+    if rarest < 2 and p_value >= FALSE_ALARM_RATE:
+        return mark_not_seen(name, f"{n:,} devices without any noise would not be unusual")
+    detail = f"{n_noiseless:,} of {n:,} devices show no noise in {len(responses)} responses"
+    mean = f"expected at most {n * probability:.2g}"
+    return check_p_value(name, p_value, f"{detail}, {mean}; one of {rarest:,} would be found")

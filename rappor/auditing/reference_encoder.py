@@ -1,0 +1,206 @@
+"""The reference encoder: the project's own encoder in the forms that an audit can call.
+
+`python -m rappor.auditing.reference_encoder` reads device inputs from standard input, one JSON
+object a line, and writes the outputs, one JSON object a line. README.md describes the format.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import functools
+import json
+import sys
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from rappor.encode import encode_value
+from rappor.protocol.encodings import encoder
+from rappor.protocol.params import Params
+from rappor.protocol.randomizer import system_coins
+from rappor.registry.metric import Metric
+
+SECOND_METRIC: Final = "audit.second"
+"""Name of a second metric with the same parameters, for the test that metrics use other coins."""
+
+
+class Response(NamedTuple):
+    """Response of a device as packed bits.
+
+    `permanent` is None if the encoder does not reveal it.
+    """
+
+    cohort: int
+    report: bytes
+    permanent: bytes | None = None
+
+
+Respond = Callable[[bytes, str, str], Response]
+"""Function from (secret, metric name, value as text) to the response of the device with this
+secret.
+"""
+
+
+def create_reference_function(metric: Metric) -> Respond:
+    """Return the reference encoder as a function from secret, metric name and value to a response.
+
+    The epoch of the metric is replaced by "life": a permanent response then depends on no date.
+
+    Parameters
+    ----------
+    metric : Metric
+        The metric whose parameters the encoder uses.
+
+    Returns
+    -------
+    callable
+        Takes (secret, metric name, value as text) and returns a `Response`.
+
+    Examples
+    --------
+    >>> import datetime
+    >>> from rappor import Metric, Params
+    >>> from rappor.auditing import create_reference_function
+    >>> metric = Metric(
+    ...     name="page",
+    ...     params=Params.profile("balanced"),
+    ...     description="Home page",
+    ...     owner="a@example.org",
+    ...     expires=datetime.date(2030, 1, 1),
+    ... )
+    >>> respond = create_reference_function(metric)
+    >>> len(respond(bytes(32), "page", "example.org").report)
+    16
+    """
+    metrics = {
+        name: dataclasses.replace(metric, name=name, epoch="life")
+        for name in (metric.name, SECOND_METRIC)
+    }
+    parse = encoder(metric.params).parse_value
+
+    def respond(secret: bytes, name: str, value: str) -> Response:
+        encoded = encode_value(secret, metrics[name], parse(value))
+        return Response(encoded.cohort, encoded.report.bits, encoded.permanent)
+
+    return respond
+
+
+def format_bits(packed: bytes, k: int) -> str:
+    """Format packed bits as k characters 0 and 1, bit 0 first."""
+    return f"{int.from_bytes(packed, 'little'):0{k}b}"[::-1]
+
+
+class DeviceInputs(NamedTuple):
+    """All inputs of one report. With `coins`, the protocol determines the outputs bit for bit.
+
+    `value` is a text as `rappor encode` reads it. If `coins` is None, the encoder draws fresh
+    coins.
+    """
+
+    secret: bytes
+    metric: str
+    epoch: str
+    value: str
+    params: Params
+    coins: tuple[int, ...] | None = None
+
+
+class DeviceOutputs(NamedTuple):
+    """All stages of one report: cohort, and packed true bits, permanent response and report."""
+
+    cohort: int
+    bits: bytes
+    permanent: bytes
+    report: bytes
+
+
+def compute_reference_outputs(inputs: DeviceInputs) -> DeviceOutputs:
+    """Compute the outputs that the protocol prescribes, with the project's own encoder.
+
+    Parameters
+    ----------
+    inputs : DeviceInputs
+        Secret, metric, epoch, value, parameters and coins.
+
+    Returns
+    -------
+    DeviceOutputs
+        Cohort, and packed true bits, permanent response and report.
+    """
+    secret, name, epoch, value, params, fixed_coins = inputs
+    encoded = encode_value(
+        secret,
+        _create_metric(name, _epoch_kind(epoch), params),
+        encoder(params).parse_value(value),
+        epoch=epoch,
+        coins=system_coins if fixed_coins is None else lambda n: fixed_coins[:n],
+    )
+    return DeviceOutputs(encoded.cohort, encoded.bits, encoded.permanent, encoded.report.bits)
+
+
+def _epoch_kind(epoch: str) -> str:
+    """Return the kind of epoch that is written in the form of `epoch`, such as "2026-Q4"."""
+    if not epoch:
+        return "life"
+    return "year" if "-" not in epoch else "quarter" if "Q" in epoch else "month"
+
+
+@functools.lru_cache(maxsize=256)
+def _create_metric(name: str, epoch: str, params: Params) -> Metric:
+    return Metric(
+        name=name,
+        params=params,
+        description="-",
+        owner="-",
+        expires=datetime.date.max,
+        epoch=epoch,
+    )
+
+
+def format_inputs(inputs: DeviceInputs) -> str:
+    """Format device inputs as one line of JSON."""
+    secret, metric, epoch, value, params, coins = inputs
+    document: dict[str, object] = {
+        "secret": secret.hex(),
+        "metric": metric,
+        "epoch": epoch,
+        "value": value,
+        "params": json.loads(params.to_json()),
+    }
+    if coins is not None:
+        document["coins"] = coins
+    return json.dumps(document)
+
+
+def parse_inputs(line: str) -> DeviceInputs:
+    """Parse a line that `format_inputs` wrote."""
+    document = json.loads(line)
+    coins = document.get("coins")
+    return DeviceInputs(
+        bytes.fromhex(document["secret"]),
+        document["metric"],
+        document["epoch"],
+        document["value"],
+        _params(json.dumps(document["params"])),
+        None if coins is None else tuple(coins),
+    )
+
+
+_params = functools.lru_cache(maxsize=256)(Params.from_json)
+
+
+def process_lines() -> None:
+    """Write the outputs for every line of standard input."""
+    for line in sys.stdin:
+        inputs = parse_inputs(line)
+        cohort, *patterns = compute_reference_outputs(inputs)
+        texts = (format_bits(pattern, inputs.params.k) for pattern in patterns)
+        document = {
+            "cohort": cohort,
+            **dict(zip(DeviceOutputs._fields[1:], texts, strict=True)),
+        }
+        sys.stdout.write(json.dumps(document) + "\n")
+
+
+if __name__ == "__main__":
+    process_lines()
