@@ -34,7 +34,7 @@ def give(panel: Comparison, output: Output, *, every: bool) -> None:
     if output.as_json:
         click.echo(panel.to_json(include_all=every))
         return
-    rows = list(range(len(panel.candidates))) if every else panel.shown.tolist()
+    rows = list(range(len(panel.candidates))) if every else panel.shown_rows.tolist()
     for each in panel.primary if rows else ():
         show(f"[bold]{escape(each.name)}[/bold]", _table(panel, each, rows), "")
     steps = list(_steps(panel))

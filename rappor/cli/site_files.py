@@ -17,7 +17,7 @@ from rappor.registry.metric import Metric
 if TYPE_CHECKING:
     from rappor.candidates.candidates import Candidates
     from rappor.comparison.comparison import Comparison
-    from rappor.comparison.site_edition import Edition, EditionEntry
+    from rappor.comparison.site_edition import EditionSummary, SiteEdition
     from rappor.counts.released import Released
 
 _DRAFT: Final = re.compile(r"\.(index\.html|[0-9a-f]{16})\.[0-9a-f]{16}\.tmp")
@@ -53,12 +53,12 @@ def write_edition(
 
     Raises FileError if an edition was changed after it was written.
     """
-    from rappor.comparison.site_edition import Edition, newest_first
+    from rappor.comparison.site_edition import SiteEdition, sort_newest_first
     from rappor.privacy.notice import privacy_notice
     from rappor.reporting.site import metric_page, site_page
 
     notice = privacy_notice(metric).splitlines()
-    edition = Edition(
+    edition = SiteEdition(
         trend=trend,
         released=released,
         candidates=candidates,
@@ -72,14 +72,14 @@ def write_edition(
         new = _write_edition(site / name, edition)
         if new:
             known.setdefault(name, []).append(edition.entry)
-        _put(site / name / "index.html", metric_page(name, notice, newest_first(known[name])))
-        newest = {each: newest_first(known[each])[0] for each in sorted(known)}
+        _put(site / name / "index.html", metric_page(name, notice, sort_newest_first(known[name])))
+        newest = {each: sort_newest_first(known[each])[0] for each in sorted(known)}
         _put(site / "index.html", site_page(newest))
     page = str(site / name / edition.id / "index.html")
     return Published(metric=name, edition=edition.id, page=page, new=new)
 
 
-def _write_edition(folder: Path, edition: Edition) -> bool:
+def _write_edition(folder: Path, edition: SiteEdition) -> bool:
     """Write a folder, whole or not at all; FileError if another one has its name."""
     from rappor.reporting.site import edition_page
 
@@ -101,16 +101,16 @@ def _write_edition(folder: Path, edition: Edition) -> bool:
     return True
 
 
-def _editions(site: Path) -> dict[str, list[EditionEntry]]:
+def _editions(site: Path) -> dict[str, list[EditionSummary]]:
     """Read what editions there are, by metric; FileError for one that is not where it says."""
-    from rappor.comparison.site_edition import EDITION_ID, EditionEntry
+    from rappor.comparison.site_edition import EDITION_ID, EditionSummary
 
-    found: dict[str, list[EditionEntry]] = {}
+    found: dict[str, list[EditionSummary]] = {}
     for path in sorted(site.glob("*/*/edition.json")):
         metric, name = path.parts[-3:-1]
         if not METRIC_NAME.fullmatch(metric) or not EDITION_ID.fullmatch(name):
             continue
-        entry = EditionEntry.from_json(path.read_bytes(), str(path))
+        entry = EditionSummary.from_json(path.read_bytes(), str(path))
         if (entry.metric, entry.id) != (metric, name):
             raise FileError(path, f"it is not the description of the edition {metric}/{name}")
         found.setdefault(metric, []).append(entry)

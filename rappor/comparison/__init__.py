@@ -1,1 +1,1 @@
-"""Several samples side by side: what changed, over time, between two of them, between segments."""
+"""Comparisons of samples over time, between collections and between segments."""

@@ -1,4 +1,4 @@
-"""`compare`: what changed between two periods, segments or metrics, or several."""
+"""`compare_samples`: differences between two or more periods, segments or metrics."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ from rappor.base.errors import DecodeError
 from rappor.base.progress import Progress, no_progress
 from rappor.base.ranges import check_choice
 from rappor.candidates.candidates import Candidates
-from rappor.comparison.comparison import Comparison, Sample, panel
-from rappor.comparison.sample_contrasts import Asked
+from rappor.comparison.comparison import Comparison, Sample, build_comparison
+from rappor.comparison.sample_contrasts import RequestedContrast
 from rappor.comparison.samples import Samples
 from rappor.counts.counts import Counts
 from rappor.estimator.error_control import ErrorControl
 
 BASELINES: Final = ("first", "previous")
-"""What a sample is compared with: the first one, or the one before it."""
+"""Samples that a sample can be compared with: the first one, or the one before it."""
 
-UNKNOWN: Final = (
+UNKNOWN_CORRELATION: Final = (
     "It is not known how many devices are in both samples, so errors of changes are estimated from "
     "the data, or are the largest possible where that fails."
 )
+"""Sentence about the device noise if `device_correlation` is not given."""
 
 
 def compare_samples(  # noqa: PLR0913 - all that a caller may know of the samples
@@ -36,86 +37,91 @@ def compare_samples(  # noqa: PLR0913 - all that a caller may know of the sample
     complete: bool = False,
     progress: Progress = no_progress,
 ) -> Comparison:
-    """Estimate how much the share of each candidate differs from the first sample to the others.
+    """Estimate the change of each candidate's share between samples.
 
-    Samples are periods, segments or metrics of the same values. Where they have the same k, h and
-    m, their bits are compared one by one: strings whose share is unchanged cancel, also those that
-    are no candidates. README.md in this folder has the statistics.
+    Samples are periods, segments or metrics of the same values. If the samples have the same k, h
+    and m, their bits are subtracted one by one. Strings with an unchanged share cancel, even if
+    they are no candidates. README.md of this package has the statistics.
 
     Parameters
     ----------
-    samples : two or more collections, or lists of them, by their names. Several collections of one
+    samples : two or more collections, or lists of collections, by name. Several collections of one
         sample are merged as `decode` merges them.
-    candidates : strings to compare, as for `decode`, at most 131,072; other encodings take
-        none.
-    error_control : how sure to be; its level is that of what is called changed, over all candidates
-        and samples.
-    device_correlation : rho, from 0 for other devices in each sample to 1 for the same ones with
-    reports in proportion. If omitted, the errors of changes follow the variance of the bits.
+    candidates : strings to compare, as for `decode`, at most 131,072. Encodings of categories take
+        no candidates.
+    error_control : the error rate of changes over all candidates and samples, and the confidence
+        level.
+    device_correlation : rho: 0 if samples share no device, 1 if they share all devices with reports
+        in proportion. By default, the errors of changes are estimated from the variance of the
+        bits.
     baseline : "first" compares each sample with the first one, "previous" with the one before it.
     complete : as for `decode`: every value is in one of the categories or buckets.
 
     Returns
     -------
-    Panel, with a contrast for each sample but the first. Deterministic.
+    Comparison, with a contrast for each sample but the first. The result is deterministic.
 
     Raises
     ------
     DecodeError
-        There are fewer than two samples, one has no reports, or they do not have the same values.
+        There are fewer than two samples, a sample has no reports, or the values do not fit
+        together.
 
     Examples
     --------
-    >>> from rappor import Params, Population, compare, simulate_counts
+    >>> from rappor import Params, Population, compare_samples, simulate_counts
     >>> params = Params.profile("balanced")
     >>> before = simulate_counts(Population(["cat", "dog"], [3, 1]), params, n_reports=1e5, seed=1)
     >>> after = simulate_counts(Population(["cat", "dog"], [1, 3]), params, n_reports=1e5, seed=2)
-    >>> found = compare({"May": before, "June": after}, ["cat", "dog", "emu"])
-    >>> {row["candidate"]: row["direction"] for row in found.rows() if row["what"] == "difference"}
+    >>> comparison = compare_samples({"May": before, "June": after}, ["cat", "dog", "emu"])
+    >>> rows = [row for row in comparison.rows() if row["what"] == "difference"]
+    >>> {row["candidate"]: row["direction"] for row in rows}
     {'dog': 'rise', 'cat': 'fall'}
     """
     check_choice("baseline", baseline, BASELINES, error=DecodeError)
-    collections = [_listed(name, some) for name, some in samples.items()]
+    collections = [_check_collections(name, sample) for name, sample in samples.items()]
     if len(collections) < 2:
         raise DecodeError(f"samples must number at least 2, got {len(collections)}")
-    decoded = Samples.decoded(
+    decoded = Samples.from_collections(
         collections,
         candidates,
         error_control,
-        overlap=device_correlation,
+        device_correlation=device_correlation,
         complete=complete,
         progress=progress,
     )
-    names, one = list(samples), np.eye(len(samples))
-    asked = []
+    names, unit = list(samples), np.eye(len(samples))
+    requested = []
     for number, name in enumerate(names[1:], start=1):
-        other = number - 1 if baseline == "previous" else 0
-        asked.append(
-            Asked.of("difference", f"from {names[other]} to {name}", one[number] - one[other])
+        base = number - 1 if baseline == "previous" else 0
+        requested.append(
+            RequestedContrast.from_weights(
+                "difference", f"from {names[base]} to {name}", unit[number] - unit[base]
+            )
         )
-    metrics = {counts.metric for some in collections for counts in some}
-    return panel(
+    metrics = {counts.metric for sample in collections for counts in sample}
+    return build_comparison(
         decoded,
-        [Sample.of(*each) for each in zip(names, decoded.merged, strict=True)],
-        asked,
+        [Sample.from_merged(*described) for described in zip(names, decoded.merged, strict=True)],
+        requested,
         progress,
         metric=metrics.pop() if len(metrics) == 1 else "",
         by="sample",
-        assumptions=decoded.assumed(
+        assumptions=decoded.describe_assumptions(
             "sample",
-            UNKNOWN
+            UNKNOWN_CORRELATION
             if device_correlation is None
             else f"The overlap of two samples is {device_correlation:.2f}, as given.",
         ),
     )
 
 
-def _listed(name: str, collections: Counts | Sequence[Counts]) -> list[Counts]:
-    """Return the collections of a sample; DecodeError for what is none."""
+def _check_collections(name: str, collections: Counts | Sequence[Counts]) -> list[Counts]:
+    """Return the collections of a sample as a list; raise DecodeError for anything else."""
     if not isinstance(name, str) or not name:
         raise DecodeError("samples must be collections by their names")
     listed = [collections] if isinstance(collections, Counts) else collections
-    if not isinstance(listed, Sequence) or not all(isinstance(each, Counts) for each in listed):
+    if not isinstance(listed, Sequence) or not all(isinstance(item, Counts) for item in listed):
         raise DecodeError(f"sample {name!r} must be Counts or a list of them")
     if not sum(counts.n_reports for counts in listed):
         raise DecodeError(f"sample {name!r} must have at least 1 report, got 0")

@@ -1,4 +1,4 @@
-"""Shares of each string in each segment, compared with all other segments together."""
+"""`compare_segments`: shares in each segment, compared with all other segments together."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 from rappor.base.errors import DecodeError
 from rappor.base.progress import Progress, no_progress
 from rappor.candidates.candidates import Candidates
-from rappor.comparison.comparison import Comparison, Sample, panel
-from rappor.comparison.sample_contrasts import Asked
+from rappor.comparison.comparison import Comparison, Sample, build_comparison
+from rappor.comparison.sample_contrasts import RequestedContrast
 from rappor.comparison.samples import Samples
 from rappor.counts.counts import Counts
 from rappor.estimator.error_control import ErrorControl
@@ -26,31 +26,32 @@ def compare_segments(
     complete: bool = False,
     progress: Progress = no_progress,
 ) -> Comparison:
-    """Estimate the share of each string in each segment, and its difference from all others.
+    """Estimate each string's share in each segment, and its difference from all other segments.
 
-    Every segment is decoded on its own. README.md in this folder says which strings are found and
-    what the intervals hold for.
+    Every segment is decoded by itself. README.md of this package describes which strings are
+    detected and which coverage the intervals have.
 
     Parameters
     ----------
-    counts : counts of segments, as `CollectorClient.counts(..., segments=True)` has them. Those of
-    one segment and parameter set are added.
-    candidates : the strings to look for, as for `decode`, at most 131,072; other encodings take
-        none.
-    dimension : the one property that segments are split by; others are added up. All of them
-        if omitted.
-    error_control : how sure to be; its level is that of the strings that are found, and of the
-        differences that are called changes. For the strings "adaptive" is applied as "bh".
+    counts : counts of segments, as `CollectorClient.counts(..., segments=True)` returns them.
+        Counts of one segment and parameter set are added.
+    candidates : strings to test, as for `decode`, at most 131,072. Encodings of categories take no
+        candidates.
+    dimension : the property by which segments are split; other properties are added up. All
+        properties if omitted.
+    error_control : error rate of the detected strings and of the differences, and the confidence
+        level. The method "adaptive" is applied to detected strings as "bh".
     complete : as for `decode`: every value is in one of the categories or buckets.
 
     Returns
     -------
-    Panel: segments, the largest first, each against the rest. Deterministic.
+    Comparison of the segments, the largest segment first, each against the rest. The result is
+    deterministic.
 
     Raises
     ------
     DecodeError
-        There are no reports, no segments or no candidates, or the counts do not go together.
+        There are no reports, no segments or no candidates, or the counts do not fit together.
 
     Examples
     --------
@@ -65,46 +66,64 @@ def compare_segments(
     ...     )
     ...     for version, weights in (("1", [3, 1]), ("2", [1, 2]))
     ... )
-    >>> found = compare_segments([old, new], ["cat", "dog", "emu"])
-    >>> [sample.name for sample in found.samples], [found.candidates[i] for i in found.shown]
-    (['version=1', 'version=2'], ['dog', 'cat'])
+    >>> comparison = compare_segments([old, new], ["cat", "dog", "emu"])
+    >>> [sample.name for sample in comparison.samples]
+    ['version=1', 'version=2']
+    >>> [comparison.candidates[i] for i in comparison.shown_rows]
+    ['dog', 'cat']
     """
-    grouped = _grouped([each for each in counts if each.n_reports], dimension)
-    collections = list(grouped.values())
-    decoded = Samples.decoded(
-        collections, candidates, error_control, overlap=0.0, complete=complete, progress=progress
+    by_segment = _group_by_segment(
+        [collection for collection in counts if collection.n_reports], dimension
+    )
+    collections = list(by_segment.values())
+    decoded = Samples.from_collections(
+        collections,
+        candidates,
+        error_control,
+        device_correlation=0.0,
+        complete=complete,
+        progress=progress,
     )
     described = [
-        Sample.of(segment_name(segment), merged, segment=dict(segment))
-        for segment, merged in zip(grouped, decoded.merged, strict=True)
+        Sample.from_merged(segment_name(segment), merged, segment=dict(segment))
+        for segment, merged in zip(by_segment, decoded.merged, strict=True)
     ]
-    return panel(
+    return build_comparison(
         decoded,
         described,
-        _against_the_rest(described),
+        _request_contrasts(described),
         progress,
         metric=collections[0][0].metric,
         by="segment",
-        assumptions=decoded.assumed("segment", "No device is in two segments."),
+        assumptions=decoded.describe_assumptions("segment", "No device is in two segments."),
     )
 
 
-def _against_the_rest(described: Sequence[Sample]) -> list[Asked]:
-    """Ask for each segment against all others, which weigh as their reports."""
-    reports = np.array([each.reports for each in described], dtype=float)
-    asked = []
-    for number, each in enumerate(described if len(described) > 1 else ()):
+def _request_contrasts(described: Sequence[Sample]) -> list[RequestedContrast]:
+    """Return one contrast for each segment: it less the report-weighted mean of the others."""
+    reports = np.array([sample.reports for sample in described], dtype=float)
+    requested = []
+    for number, sample in enumerate(described if len(described) > 1 else ()):
         weights = -reports / (reports.sum() - reports[number])
         weights[number] = 1.0
-        asked.append(Asked.of("rest", f"{each.name} against the rest", weights))
-    return asked
+        requested.append(
+            RequestedContrast.from_weights("rest", f"{sample.name} against the rest", weights)
+        )
+    return requested
 
 
-def _grouped(counts: Sequence[Counts], dimension: str | None) -> dict[Segment, list[Counts]]:
-    """Return the counts of each segment without its name, the segment with most reports first."""
+def _group_by_segment(
+    counts: Sequence[Counts], dimension: str | None
+) -> dict[Segment, list[Counts]]:
+    """Return the collections of each segment, the segment with most reports first.
+
+    Parameters
+    ----------
+    dimension : the property that separates segments; None for all properties.
+    """
     if not counts:
         raise DecodeError("counts must have at least 1 report, got 0")
-    names = {name for each in counts for name, _ in each.params.segment}
+    names = {name for collection in counts for name, _ in collection.params.segment}
     if not names:
         raise DecodeError(
             "counts must be of segments, got none: pull them with --segments, of a metric whose "
@@ -112,12 +131,15 @@ def _grouped(counts: Sequence[Counts], dimension: str | None) -> dict[Segment, l
         )
     if dimension is not None and dimension not in names:
         raise DecodeError(f"dimension must be one of {', '.join(sorted(names))}, got {dimension}")
-    found: dict[Segment, list[Counts]] = {}
-    for each in counts:
+    by_segment: dict[Segment, list[Counts]] = {}
+    for collection in counts:
         segment = tuple(
-            pair for pair in each.params.segment if dimension is None or pair[0] == dimension
+            pair for pair in collection.params.segment if dimension is None or pair[0] == dimension
         )
-        found.setdefault(segment, []).append(each.unsegmented)
-    reports = {segment: sum(each.n_reports for each in some) for segment, some in found.items()}
-    ordered = sorted(found, key=lambda segment: (-reports[segment], segment))
-    return {segment: found[segment] for segment in ordered}
+        by_segment.setdefault(segment, []).append(collection.unsegmented)
+    reports = {
+        segment: sum(collection.n_reports for collection in members)
+        for segment, members in by_segment.items()
+    }
+    ordered = sorted(by_segment, key=lambda segment: (-reports[segment], segment))
+    return {segment: by_segment[segment] for segment in ordered}

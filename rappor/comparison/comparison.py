@@ -1,4 +1,10 @@
-"""`Comparison`: samples by strings, with contrasts between the samples."""
+"""`Comparison`: the result of `trend`, `compare_samples` and `compare_segments`.
+
+A comparison has a table of shares, one row for each sample and one column for each string, and
+contrasts: weighted sums of the samples, each with an estimate, an error and a test for every
+string. Strings are reordered for display, so `_order` maps the display order to the order of the
+decode.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +24,8 @@ from rappor.base.errors import DecodeError
 from rappor.base.files import saved
 from rappor.base.progress import Progress
 from rappor.base.ranges import check_weights
-from rappor.comparison.per_sample import Levels
-from rappor.comparison.sample_contrasts import Asked, SampleContrast, conclude
+from rappor.comparison.per_sample import SampleEstimates
+from rappor.comparison.sample_contrasts import RequestedContrast, SampleContrast, decide_contrasts
 from rappor.comparison.samples import Samples
 from rappor.counts.arrays import Booleans, Integers
 from rappor.decoding.diagnostics import Caution
@@ -30,7 +36,7 @@ from rappor.estimator.error_control import ErrorControl
 from rappor.protocol.params import Params
 
 FORMAT: Final = 1
-"""Number of the JSON document's format."""
+"""Format number of the JSON document."""
 
 COLUMNS: Final = (
     "candidate",
@@ -50,17 +56,25 @@ COLUMNS: Final = (
     "ci_high_adjusted",
     "group",
 )
+"""Columns of the CSV file, in order."""
 
-_SHARE: Final = ("std_error", "ci_low", "ci_high")
+_ERROR_COLUMNS: Final = ("std_error", "ci_low", "ci_high")
+"""Attributes of `SampleEstimates` that a row of a share has beside the estimate."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """One sample: its name, what it covers, and its reports.
+    """One sample of a comparison: its name, its days or segment, and its reports.
 
-    `devices` is the effective number of devices. Of a period `missing_days` have no reports; None
-    where the counts do not keep days apart. On `withheld` of its days some reports wait at the
-    collector. `segment` are the properties of its devices.
+    Attributes
+    ----------
+    reports : number of reports under all parameter sets.
+    devices : effective number of devices.
+    params : parameter sets, in the order of their fingerprints.
+    first, last : days of a period; None for other samples.
+    missing_days : days of the period without reports; None if the counts do not separate days.
+    withheld : days of the period with reports that the collector has not released.
+    segment : properties of the devices, by name; empty for other samples.
     """
 
     name: str
@@ -74,30 +88,35 @@ class Sample:
     segment: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @classmethod
-    def of(cls, name: str, merged: AddedCollections | None, **more: Any) -> Sample:
-        """Describe collections, None without reports; `more` says what they cover."""
+    def from_merged(cls, name: str, merged: AddedCollections | None, **coverage: Any) -> Sample:
+        """Describe merged collections, None without reports.
+
+        Parameters
+        ----------
+        coverage : the fields that describe days or segment.
+        """
         counts = () if merged is None else merged.counts
-        used = {each.params.fingerprint: each.params for each in counts}
+        used = {collection.params.fingerprint: collection.params for collection in counts}
         return cls(
             name=name,
-            reports=sum(each.n_reports for each in counts),
+            reports=sum(collection.n_reports for collection in counts),
             devices=0.0 if merged is None else merged.n_devices,
             params=tuple(params for _, params in sorted(used.items())),
-            **more,
+            **coverage,
         )
 
     @property
     def fingerprints(self) -> tuple[str, ...]:
-        """Those of its parameters."""
+        """The fingerprints of its parameter sets."""
         return tuple(params.fingerprint for params in self.params)
 
     @property
     def label(self) -> str:
-        """The values of its segment alone, else its name."""
+        """The property values of its segment, or its name if it is no segment."""
         return ", ".join(self.segment.values()) or self.name
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it for JSON: days in ISO 8601, and null where nothing is known."""
+        """Return the sample for JSON, with days in ISO 8601 and null for unknown numbers."""
         return {
             "name": self.name,
             "reports": self.reports,
@@ -113,25 +132,27 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Comparison(Displayed):
-    """Shares of c strings in t samples, and how samples differ.
+    """Shares of c strings in t samples, and tests of how samples differ.
 
     Attributes
     ----------
-    by : what samples are: "sample", "day", "week", "month", "period" (of any length), "segment".
-    samples : t of them in order, also periods without reports.
-    candidates : c texts: those that changed by their largest change, then the others by their
-        share of all reports; answers in their own order.
-    group : (c,) int64. Candidates of the same number from 1 on are indistinguishable.
-    per_sample : what each sample alone says, (t, c).
-    window, smoothed : each sample together with the `window` - 1 before it; None if `window` is 1.
-    detected_overall : (c,) bool. Whether all samples together or one of them shows the string.
-    contrasts : what was asked about the samples. Those of the first one's kind are the question
-        itself (`primary`), the others are beside it.
-    device_correlation : what part of the devices' noise any two samples have in common, from 0 for
-    other devices to 1 for the same ones; None where it is not known.
-    assumptions : one line on the devices, on which all errors depend.
-    warnings : where the answer is unsure, each with a code.
-    error_control : how sure to be: the argument of the question.
+    by : what a sample is: "sample", "day", "week", "month", "period" (of any length) or "segment".
+    samples : t samples in order, also periods without reports.
+    candidates : c texts. Significant changes come first, the largest first; then the others by
+        their share of all reports. Categories keep the order of the parameters.
+    group : (c,) int64. Candidates with the same number above 0 are indistinguishable.
+    per_sample : estimates of each sample by itself, (t, c).
+    window, smoothed : estimates of each sample together with the `window` - 1 samples before it,
+        (t, c); None if `window` is 1.
+    detected_overall : (c,) bool. True if the pooled samples or any single sample detect the string.
+    contrasts : all contrasts. `primary` has the contrasts that answer the question; the others are
+        supplementary.
+    device_correlation : correlation of the device noise of two samples: 0 if they share no device,
+        1 if they share all; None if unknown.
+    assumptions : one line about the assumed devices. All errors depend on these assumptions.
+    warnings : reasons to distrust the result, each with a code.
+    error_control : the error rate and confidence level passed to `trend`, `compare_samples` or
+        `compare_segments`.
     """
 
     _drawn_as: ClassVar[str] = "panel"
@@ -141,9 +162,9 @@ class Comparison(Displayed):
     samples: tuple[Sample, ...]
     candidates: tuple[str, ...]
     group: Integers
-    per_sample: Levels
+    per_sample: SampleEstimates
     window: int = 1
-    smoothed: Levels | None = None
+    smoothed: SampleEstimates | None = None
     detected_overall: Booleans
     contrasts: tuple[SampleContrast, ...]
     device_correlation: float | None
@@ -155,41 +176,44 @@ class Comparison(Displayed):
 
     def __repr__(self) -> str:
         return (
-            f"Panel({len(self.candidates)} candidates in {len(self.samples)} {self.by}s, "
+            f"Comparison({len(self.candidates)} candidates in {len(self.samples)} {self.by}s, "
             f"{self.reports} reports, {self.n_changed} changes)"
         )
 
     @property
     def reports(self) -> int:
-        """Reports of all samples."""
-        return sum(each.reports for each in self.samples)
+        """Number of reports of all samples."""
+        return sum(sample.reports for sample in self.samples)
 
     @property
     def missing(self) -> tuple[Sample, ...]:
-        """Samples without reports."""
-        return tuple(each for each in self.samples if not each.reports)
+        """The samples without reports."""
+        return tuple(sample for sample in self.samples if not sample.reports)
 
     @property
     def primary(self) -> tuple[SampleContrast, ...]:
-        """The contrasts that answer the question."""
-        return tuple(each for each in self.contrasts if each.kind == self.contrasts[0].kind)
+        """The contrasts that answer the question: all contrasts of the first contrast's kind."""
+        return tuple(
+            contrast for contrast in self.contrasts if contrast.kind == self.contrasts[0].kind
+        )
 
     @property
     def n_changed(self) -> int:
-        """Rows of the main contrasts that changed."""
-        return sum(each.n_changed for each in self.primary)
+        """Number of changed strings, added over the primary contrasts."""
+        return sum(contrast.n_changed for contrast in self.primary)
 
     @property
     def changed(self) -> Booleans:
-        """Return which candidates, (c,), changed in any main contrast."""
+        """Which candidates, (c,) bool, changed in any primary contrast."""
         none = np.zeros(len(self.candidates), dtype=bool)
-        return np.asarray(np.any([none, *(each.changed for each in self.primary)], axis=0))
+        return np.asarray(np.any([none, *(contrast.changed for contrast in self.primary)], axis=0))
 
     @property
-    def shown(self) -> Integers:
-        """The rows that are shown unless all are: those that changed.
+    def shown_rows(self) -> Integers:
+        """Indices of the candidates that tables show by default.
 
-        Of periods and segments those that were found are shown too.
+        A comparison of samples shows changed strings only. Periods and segments show detected
+        strings too, and categories always.
         """
         return np.flatnonzero(
             self.changed
@@ -199,89 +223,130 @@ class Comparison(Displayed):
 
     @property
     def params_changes(self) -> tuple[tuple[Sample, Sample], ...]:
-        """Periods whose parameters are not those of the one before with reports, with that one."""
-        known = [each for each in self.samples if each.reports and each.first]
-        pairs = itertools.pairwise(known)
-        return tuple((a, b) for a, b in pairs if a.fingerprints != b.fingerprints)
+        """Pairs of consecutive periods with reports whose parameter sets differ."""
+        with_reports = [sample for sample in self.samples if sample.reports and sample.first]
+        pairs = itertools.pairwise(with_reports)
+        return tuple(
+            (before, after) for before, after in pairs if before.fingerprints != after.fingerprints
+        )
 
     def contrast(self, weights: Sequence[float], name: str = "contrast") -> SampleContrast:
         """Estimate a weighted sum of the samples' shares of every candidate.
 
-        Each sample has one weight, 0 without reports. `changed` is decided over all candidates of
-        this contrast. Raises DecodeError where weights are no finite numbers, do not sum to 0 or do
-        not fit the samples.
+        `changed` controls the error rate over all candidates of this contrast.
+
+        Parameters
+        ----------
+        weights : t weights that sum to 0. The weight of a sample without reports is 0.
+        name : a name for the contrast.
+
+        Raises
+        ------
+        DecodeError
+            Weights are not finite, do not sum to 0, or do not fit the samples.
+
+        Examples
+        --------
+        >>> from rappor import Params, Population, compare_samples, simulate_counts
+        >>> params = Params.profile("balanced")
+        >>> population = Population(["cat", "dog"], [3, 1])
+        >>> may, june = (simulate_counts(population, params, n_reports=1e4, seed=s) for s in (1, 2))
+        >>> comparison = compare_samples({"May": may, "June": june}, ["cat", "dog"])
+        >>> comparison.contrast([-1, 1], "June less May").n_changed
+        0
         """
         check_weights("weights", weights, error=DecodeError)
-        given = np.asarray(weights, dtype=float)
-        # Bounds on noise are absolute, as that of a share: weights of 1e-9 would be below them.
-        scale = float(np.abs(given).max())
-        found = self._samples.changes(given / scale).scaled(scale)
-        asked = Asked.of("own", name, given)
-        back = np.argsort(self._order)
-        shares, detected = self.per_sample.share[:, back], self.per_sample.detected[:, back]
-        (one,) = conclude([(asked, found)], shares, detected, self.error_control)
-        return one.ordered(self._order)
+        weight_array = np.asarray(weights, dtype=float)
+        # The smallest variance of a row is an absolute number. With weights of 1e-9 all variances
+        # would be smaller, so the largest weight is scaled to 1 and the result is scaled back.
+        scale = float(np.abs(weight_array).max())
+        changes = self._samples.estimate_changes(weight_array / scale).scaled(scale)
+        requested = RequestedContrast.from_weights("own", name, weight_array)
+        inverse_order = np.argsort(self._order)
+        shares, detected = (
+            self.per_sample.share[:, inverse_order],
+            self.per_sample.detected[:, inverse_order],
+        )
+        (contrast,) = decide_contrasts([(requested, changes)], shares, detected, self.error_control)
+        return contrast.ordered(self._order)
 
     def rows(self, *, include_all: bool = False) -> Iterator[dict[str, Any]]:
-        """Yield shares and contrasts of each shown candidate as dictionaries, or of all candidates.
+        """Yield shares and contrasts of each candidate as dictionaries.
 
-        `what` is "share", "smoothed" or the kind of a contrast, `name` that of the sample or the
-        contrast. `estimate`, `before` and `after` are shares of all reports. A number that does not
-        exist is None.
+        `what` is "share", "smoothed" or the kind of a contrast. `name` is the name of the sample or
+        the contrast. `estimate`, `before` and `after` are shares of all reports. A number that does
+        not exist is None.
+
+        Parameters
+        ----------
+        include_all : also yield candidates that are not in `shown_rows`.
         """
-        for i in range(len(self.candidates)) if include_all else self.shown.tolist():
-            group = {"group": int(self.group[i])} if self.group[i] else {}
-            for levels, what in ((self.per_sample, "share"), (self.smoothed, "smoothed")):
-                for number in range(len(self.samples)) if levels is not None else ():
-                    yield self.share_row(number, i, what) | group
+        for row in range(len(self.candidates)) if include_all else self.shown_rows.tolist():
+            group = {"group": int(self.group[row])} if self.group[row] else {}
+            for estimates, kind in ((self.per_sample, "share"), (self.smoothed, "smoothed")):
+                for sample in range(len(self.samples)) if estimates is not None else ():
+                    yield self.share_row(sample, row, kind) | group
             for contrast in self.contrasts:
-                yield self.contrast_row(contrast, i) | group
+                yield self.contrast_row(contrast, row) | group
 
-    def share_row(self, number: int, i: int, what: str = "share") -> dict[str, Any]:
-        """Return the row of the share of one candidate in one sample, alone or smoothed."""
-        levels = self.per_sample if what == "share" else self.smoothed
-        assert levels is not None
-        found = [number_or_none(getattr(levels, name)[number, i]) for name in _SHARE]
+    def share_row(self, sample: int, i: int, what: str = "share") -> dict[str, Any]:
+        """Return the row of the share of candidate i in one sample.
+
+        Parameters
+        ----------
+        number : index of the sample.
+        what : "share" for the sample by itself, "smoothed" for the moving window.
+        """
+        estimates = self.per_sample if what == "share" else self.smoothed
+        assert estimates is not None
+        numbers = [number_or_none(getattr(estimates, name)[sample, i]) for name in _ERROR_COLUMNS]
         return {
             "candidate": self.candidates[i],
             "what": what,
-            "name": self.samples[number].name,
-            "estimate": number_or_none(levels.share[number, i]),
-            **dict(zip(_SHARE, found, strict=True)),
-            "detected": bool(levels.detected[number, i]),
+            "name": self.samples[sample].name,
+            "estimate": number_or_none(estimates.share[sample, i]),
+            **dict(zip(_ERROR_COLUMNS, numbers, strict=True)),
+            "detected": bool(estimates.detected[sample, i]),
         }
 
     def contrast_row(self, contrast: SampleContrast, i: int) -> dict[str, Any]:
-        """Return the row of one candidate in one contrast."""
+        """Return the row of candidate i in one contrast."""
         names = {"candidate": self.candidates[i], "what": contrast.kind, "name": contrast.name}
         return names | contrast.row(i)
 
     def to_dict(self, *, include_all: bool = False) -> dict[str, Any]:
-        """Return everything as the object that `rappor compare --json` and `trend --json` print."""
-        left = zip(self.per_sample.unallocated, self.per_sample.unallocated_std_error, strict=True)
+        """Return the object that `rappor compare --json` and `rappor trend --json` print.
+
+        Parameters
+        ----------
+        include_all : include candidates that are not in `shown_rows`.
+        """
+        unallocated = zip(
+            self.per_sample.unallocated, self.per_sample.unallocated_std_error, strict=True
+        )
         return {
             "format": FORMAT,
             "metric": self.metric,
             "by": self.by,
             "samples": [
-                each.to_dict()
+                item.to_dict()
                 | {
                     "unallocated": number_or_none(share),
                     "unallocated_std_error": number_or_none(error),
                 }
-                for each, (share, error) in zip(self.samples, left, strict=True)
+                for item, (share, error) in zip(self.samples, unallocated, strict=True)
             ],
             "contrasts": [
                 {
-                    "kind": each.kind,
-                    "name": each.name,
-                    "weights": each.weights.tolist(),
-                    "how": each.how,
-                    "changed": each.n_changed,
-                    "unchanged_p_value": each.unchanged_p_value,
-                    "rows_p_value": each.rows_p_value,
+                    "kind": item.kind,
+                    "name": item.name,
+                    "weights": item.weights.tolist(),
+                    "how": item.how,
+                    "changed": item.n_changed,
+                    "unchanged_p_value": item.unchanged_p_value,
+                    "rows_p_value": item.rows_p_value,
                 }
-                for each in self.contrasts
+                for item in self.contrasts
             ],
             "rows": list(self.rows(include_all=include_all)),
             "candidates": len(self.candidates),
@@ -289,11 +354,11 @@ class Comparison(Displayed):
             "window": self.window,
             "device_correlation": self.device_correlation,
             "assumptions": self.assumptions,
-            "warnings": [dataclasses.asdict(each) for each in self.warnings],
+            "warnings": [dataclasses.asdict(item) for item in self.warnings],
         }
 
     def to_json(self, *, include_all: bool = False) -> str:
-        """Write `to_dict` as JSON, one object."""
+        """Return `to_dict` as the text of one JSON object."""
         return json.dumps(
             self.to_dict(include_all=include_all), ensure_ascii=False, allow_nan=False
         )
@@ -301,16 +366,16 @@ class Comparison(Displayed):
     def to_csv(
         self, path: str | os.PathLike[str] | None = None, *, include_all: bool = False
     ) -> str:
-        """Return the rows as CSV with a header, and write them to `path` if there is one.
+        """Return the rows as CSV with a header, and write them to `path` if given.
 
-        Texts that a spreadsheet would compute as a formula have an apostrophe before them.
+        A text that a spreadsheet would evaluate as a formula gets an apostrophe in front.
         """
         return saved(csv_text(COLUMNS, self.rows(include_all=include_all)), path)
 
     def to_html(self, path: str | os.PathLike[str] | None = None) -> str:
-        """Return the panel as one HTML page, and write it to `path` if there is one.
+        """Return the comparison as one HTML page, and write it to `path` if given.
 
-        It needs no other file and no network.
+        The page needs no other file and no network.
         """
         return saved(str(draw("panel_page", "panel_page", self)), path)
 
@@ -319,52 +384,68 @@ class Comparison(Displayed):
         return {name: [row.get(name) for row in rows] for name in COLUMNS}
 
 
-def panel(
-    decoded: Samples,
-    described: Sequence[Sample],
-    asked: Sequence[Asked],
+def build_comparison(
+    samples: Samples,
+    columns: Sequence[Sample],
+    requested: Sequence[RequestedContrast],
     progress: Progress,
-    **more: Any,
+    **details: Any,
 ) -> Comparison:
-    """Answer the contrasts that are asked for, and put everything in order."""
-    apart = decoded.apart
-    order = np.arange(len(apart.names))
-    levels = apart.levels(order, apart.alone)
-    pairs = [(each, decoded.changes(each.weights, progress)) for each in asked]
+    """Estimate the requested contrasts, and put candidates in display order.
+
+    Parameters
+    ----------
+    samples : the decoded samples.
+    columns : descriptions of the t samples.
+    requested : the contrasts; the kind of the first contrast is the primary kind.
+    details : further attributes of the `Comparison`.
+    """
+    separate = samples.separate
+    order = np.arange(len(separate.candidates))
+    estimates = separate.tabulate(order, separate.per_sample)
+    pairs = [
+        (contrast, samples.estimate_changes(contrast.weights, progress)) for contrast in requested
+    ]
     contrasts: list[SampleContrast] = []
-    for kind in dict.fromkeys(each.kind for each in asked):
-        some = [pair for pair in pairs if pair[0].kind == kind]
-        contrasts += conclude(some, levels.share, levels.detected, decoded.detection)
-    if decoded.candidates is not None:
-        order = _order(decoded, [each for each in contrasts if each.kind == contrasts[0].kind])
-    names = [each.name for each in described]
-    filled = [each.name for each, found in pairs if found.filled]
+    for kind in dict.fromkeys(contrast.kind for contrast in requested):
+        of_kind = [pair for pair in pairs if pair[0].kind == kind]
+        contrasts += decide_contrasts(
+            of_kind, estimates.share, estimates.detected, samples.error_control
+        )
+    # Categories keep the order of the parameters.
+    if samples.candidates is not None:
+        order = _order_candidates(
+            samples, [contrast for contrast in contrasts if contrast.kind == contrasts[0].kind]
+        )
+    names = [contrast.name for contrast in columns]
+    saturated = [contrast.name for contrast, change in pairs if change.filled]
     return Comparison(
-        samples=tuple(described),
-        candidates=tuple(apart.names[i] for i in order),
-        group=apart.whole.group[apart.whole.places(apart.names)][order],
-        per_sample=apart.levels(order, apart.alone),
-        detected_overall=apart.found[order],
-        contrasts=tuple(each.ordered(order) for each in contrasts),
-        device_correlation=decoded.overlap,
-        warnings=(*decoded.cautions(names), *map(_filled, filled)),
-        error_control=decoded.detection,
-        _samples=decoded,
+        samples=tuple(columns),
+        candidates=tuple(separate.candidates[i] for i in order),
+        group=separate.pooled.group[separate.pooled.places(separate.candidates)][order],
+        per_sample=separate.tabulate(order, separate.per_sample),
+        detected_overall=separate.detected[order],
+        contrasts=tuple(contrast.ordered(order) for contrast in contrasts),
+        device_correlation=samples.device_correlation,
+        warnings=(*samples.collect_warnings(names), *map(_warn_of_many_changes, saturated)),
+        error_control=samples.error_control,
+        _samples=samples,
         _order=order,
-        **more,
+        **details,
     )
 
 
-def _order(decoded: Samples, main: Sequence[SampleContrast]) -> Integers:
-    """Return candidates in the order of their changes, then of their shares of all reports."""
-    by_share = decoded.apart.whole.places(decoded.apart.names)
-    if not main:
+def _order_candidates(samples: Samples, primary: Sequence[SampleContrast]) -> Integers:
+    """Return candidate indices: largest significant changes first, then by share of all reports."""
+    by_share = samples.separate.pooled.places(samples.separate.candidates)
+    if not primary:
         return np.argsort(by_share)
-    sizes = [np.where(each.changed, np.abs(each.estimate), 0.0) for each in main]
+    sizes = [np.where(contrast.changed, np.abs(contrast.estimate), 0.0) for contrast in primary]
     return np.lexsort((by_share, -np.max(sizes, axis=0)))
 
 
-def _filled(name: str) -> Caution:
+def _warn_of_many_changes(name: str) -> Caution:
+    """Return the warning that too many strings changed for the number of bits."""
     return Caution(
         "many_changes",
         f"{name}: too many strings changed for this number of bits. Some may be missed, and "

@@ -1,25 +1,27 @@
-"""Rows of a contrast: what each bit of each cohort shows of a weighted sum of samples.
+"""Rows of a contrast: for each bit of each cohort, a weighted sum of the samples' proportions.
 
 Theory of operation
 -------------------
 A string sets the same bits of a cohort in every collection of the same k, h and m, whatever f, p
-and q. So the de-biased proportions of the samples, y_t, are measurements of the same row, and with
-weights w_t that sum to 0
+and q. So the de-biased proportions y_t of the samples measure the same row, and with weights w_t
+that sum to 0
 
     sum over t of w_t y_t = sum over strings of (sum over t of w_t beta_t) x + noise
 
-holds only strings whose share changed. Whatever stayed as it was is gone, candidate or not, and
-with it all collisions that it makes.
+contains only strings whose share changed. Unchanged strings cancel, candidates or not, together
+with all of their collisions.
 
-The variance of one row of one sample is within + between: what fresh coins add to each report, and
-what differs between devices (`rappor.estimator.debias`). Devices in several samples bring the same
-between (`rappor.comparison.shared_devices`). How large its part is of the most that it can be is
-one number for all rows. If no overlap is known, the rows' own variance says it, plus one standard
-error: bits that frequent strings set are left out, and those whose contrast is beyond noise.
+The variance of a row of one sample is the sum of two variances: that of the fresh coins in each
+report, and that of the devices (`rappor.estimator.debias`). Samples with devices in common have the
+same device noise (`rappor.comparison.shared_devices`). One number for all rows, `device_share`, is
+the device variance of the contrast relative to the largest possible one. If rho is unknown,
+`device_share` is estimated from the variance of the rows, plus one standard error. The estimate
+excludes bits of frequent strings, and rows whose contrast exceeds the noise.
 
-Devices that changed their value have new permanent noise in all rows, which the rows' own variance
-shows. Their sampling, and the larger permanent noise of a 1, are in the rows of changed strings
-only, which are left out of that variance. `ContrastRows.changed` returns that part.
+Devices that changed their value draw new permanent noise in all rows, so the variance of the rows
+includes that noise. The sampling of these devices, and the larger permanent noise of a 1, affect
+only the rows of changed strings, which the estimate excludes. `sampling`, `sampling_square` and
+`permanent` describe that variance.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from rappor.comparison.shared_devices import changed_sampling, devices_variance
+from rappor.comparison.shared_devices import compute_changed_sampling, compute_device_variance
 from rappor.counts.arrays import Booleans, Floats, Integers
 from rappor.estimator.debias import Target, debias
 from rappor.estimator.device_assumptions import AddedCollections
@@ -42,96 +44,104 @@ from rappor.estimator.device_correlation import HEAVY
 from rappor.estimator.fit import LEAST_NOISE
 from rappor.protocol.params import Params
 
-_FEWEST_ROWS: Final = 256
-"""Rows that are needed to estimate the devices' part: one row is the contrast itself."""
+_MIN_ROWS: Final = 256
+"""Smallest number of rows from which `device_share` is estimated. With few rows, the rows of the
+contrast itself would dominate the estimate."""
 
-_OUTLIER: Final = float(-special.ndtri(0.5e-4))
-"""Standard deviations from which a row is no noise: noise alone leaves out one in 10,000."""
+_OUTLIER_Z: Final = float(-special.ndtri(0.5e-4))
+"""Standard deviations beyond which a row is not noise. Noise alone exceeds the limit in one row of
+10,000."""
 
-_LOST: Final = 0.02
-"""Part of the weights of one sign that samples without reports in a cohort may have: the others of
-that sign take it over. A row that misses more is left out."""
+_MAX_LOST_WEIGHT: Final = 0.02
+"""Largest share of the weights of one sign that samples without reports in a cohort may have. The
+other samples of that sign take over the weight. A row that lacks more is excluded."""
 
-_ROUNDS: Final = 4
-"""Rounds in which the devices' part and the rows that are left out settle."""
+_ITERATIONS: Final = 4
+"""Iterations in which `device_share` and the excluded rows converge."""
 
 Shape = tuple[int, int, int, str, str]
-"""k, h, m, hash layout and normalizer: what decides which bits a string sets."""
+"""k, h, m, hash layout and normalizer: the parameters that determine which bits a string sets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Pooled:
-    """The rows of one sample under parameter sets of one shape: their weighted mean.
+class PooledRows:
+    """The rows of one sample under all parameter sets of one shape: a weighted mean.
 
     Attributes
     ----------
-    targets : one for each parameter set, n rows each.
-    weights : (g, n) float64, of each in the mean; 0 for empty cohorts. They do not depend on the
-        ones that were counted.
+    targets : one target for each of g parameter sets, n rows each.
+    weights : (g, n) float64. Weights of the mean, 0 for empty cohorts. The weights do not depend on
+        the counted ones, so they are independent of the noise.
     """
 
     targets: tuple[Target, ...]
     weights: Floats
 
     @classmethod
-    def of(cls, sample: AddedCollections, shape: Shape) -> Pooled:
-        """Take the collections of a shape."""
+    def from_collections(cls, sample: AddedCollections, shape: Shape) -> PooledRows:
+        """Pool the collections of one shape."""
         pairs = zip(sample.counts, sample.repetitions, strict=True)
         targets = tuple(
-            debias([counts], [each]) for counts, each in pairs if shape_of(counts.params) == shape
+            debias([counts], [repetition])
+            for counts, repetition in pairs
+            if shape_of(counts.params) == shape
         )
+        # The noise is taken at the expected background, not at the measured proportion: measured
+        # proportions would correlate weights with noise.
         precision = np.array([1 / target.noise(target.density) for target in targets])
         total = precision.sum(axis=0)
         weights = np.divide(precision, total, out=np.zeros_like(precision), where=total > 0)
         return cls(targets=targets, weights=weights)
 
     @property
-    def live(self) -> Booleans:
-        """Return which rows, (n,), have reports."""
+    def has_reports(self) -> Booleans:
+        """Which rows, (n,) bool, have reports."""
         return np.asarray(self.weights.sum(axis=0) > 0)
 
     @property
     def proportions(self) -> Floats:
         """The de-biased proportion of each row, (n,)."""
-        return sum_over(
+        return add_arrays(
             weight * target.proportions
             for weight, target in zip(self.weights, self.targets, strict=True)
         )
 
     def noise(self, theta: Floats) -> Floats:
-        """Return the variance of each row, (n,), at true proportions; 0 for empty cohorts."""
-        return self._squared("noise", theta)
+        """Return the variance of each row, (n,), at true proportions theta; 0 for empty cohorts."""
+        return self._add_squared("noise", theta)
 
-    def between(self, theta: Floats) -> Floats:
-        """Return the part of it that is of the devices."""
-        return self._squared("devices_noise", theta)
+    def device_variance(self, theta: Floats) -> Floats:
+        """Return the part of `noise` that comes from the devices, (n,)."""
+        return self._add_squared("devices_noise", theta)
 
-    def between_at(self, level: float) -> Floats:
-        """Return that part of each row at one true proportion."""
-        return self.between(np.full(self.weights.shape[1], level))
+    def device_variance_at(self, level: float) -> Floats:
+        """Return `device_variance` with the same true proportion in all rows."""
+        return self.device_variance(np.full(self.weights.shape[1], level))
 
     @property
-    def per_device(self) -> Floats:
-        """Return 1 over the effective number of devices of each row, (n,); 0 for empty cohorts."""
-        return sum_over(
+    def inverse_devices(self) -> Floats:
+        """1 / effective number of devices of each row, (n,); 0 for empty cohorts."""
+        return add_arrays(
             weight**2 * target.repeated / np.maximum(target.reports, 1.0)
             for weight, target in zip(self.weights, self.targets, strict=True)
         )
 
-    def fourth(self, theta: Floats) -> Floats:
-        """Return a bound on the fourth cumulant of each row: that of a binomial count of few ones.
+    def fourth_cumulant(self, theta: Floats) -> Floats:
+        """Return an upper bound on the fourth cumulant of each row, (n,).
 
-        With n reports of gap g = q* - p*, a row of variance v has at most v / (n g)^2.
+        The bound is that of a binomial count with few ones: with n reports and the gap g = q* - p*,
+        a row of variance v has at most v / (n g)^2.
         """
-        parts = []
+        terms = []
         for weight, target in zip(self.weights, self.targets, strict=True):
-            one = np.maximum(target.reports * (target.q_star - target.p_star), 1e-9)
-            noise = np.where(weight > 0, target.noise(theta), 0.0)
-            parts.append(weight**4 * noise / one**2)
-        return sum_over(parts)
+            counts = np.maximum(target.reports * (target.q_star - target.p_star), 1e-9)
+            variance = np.where(weight > 0, target.noise(theta), 0.0)
+            terms.append(weight**4 * variance / counts**2)
+        return add_arrays(terms)
 
-    def _squared(self, name: str, theta: Floats) -> Floats:
-        return sum_over(
+    def _add_squared(self, name: str, theta: Floats) -> Floats:
+        """Return the sum of squared weights times a variance of the targets, (n,)."""
+        return add_arrays(
             weight**2 * np.where(weight > 0, getattr(target, name)(theta), 0.0)
             for weight, target in zip(self.weights, self.targets, strict=True)
         )
@@ -139,29 +149,32 @@ class Pooled:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ContrastRows(Target):
-    """The rows of a contrast for the regression of `fit`, all shapes that its samples share.
+    """The rows of a contrast for the regression of `fit`, over all shapes that the samples share.
 
     Attributes
     ----------
-    samples : the t samples of each shape.
-    weights : (t, n) float64. In each row with reports they sum to 0, and those of each sign to as
-        much as in all rows; 0 for a sample without reports in the cohort.
-    overlap : rho; None if it is not known.
-    part : of the most that devices can bring; 1 if the overlap is known.
-    mean : (n,) float64. The mean of all samples, smoothed, which says how noisy a row is; its noise
-        is independent of that of the contrast.
-    slope : (t, n) float64. By how much the level of each sample is above it if the contrast is 1.
-    sampling : (n,) float64. Variance of the sampling of devices whose value changed, for a unit of
-        change, if all samples have the same devices; 0 for empty cohorts.
-    sampling_square : (n,) float64. The same for a unit of the negative square of the change.
+    samples : for each shape, the pooled rows of t samples.
+    weights : (t, n) float64. In each row with reports, the weights sum to 0, and the weights of
+        each sign sum to the same number as in all other rows. A sample without reports in the
+        cohort has weight 0.
+    device_correlation : rho; None if unknown.
+    device_share : device variance relative to the largest possible device variance; 1 if rho is
+        given.
+    mean : (n,) float64. Smoothed mean of all samples, which determines the noise of a row. Its own
+        noise is independent of the noise of the contrast.
+    slope : (t, n) float64. Difference between the level of each sample and `mean` if the contrast
+        is 1.
+    sampling : (n,) float64. Variance of the sampling of devices whose value changed, for a change
+        of 1, if all samples have the same devices; 0 for empty cohorts.
+    sampling_square : (n,) float64. The same variance for the negative square of a change of 1.
     permanent : (2, n) float64. Variance of the permanent response of one device to a 0 and to a 1,
         in units of a share.
     """
 
-    samples: tuple[tuple[Pooled, ...], ...]
+    samples: tuple[tuple[PooledRows, ...], ...]
     weights: Floats
-    overlap: float | None
-    part: float
+    device_correlation: float | None
+    device_share: float
     mean: Floats
     slope: Floats
     sampling: Floats
@@ -170,229 +183,271 @@ class ContrastRows(Target):
 
     @property
     def certain(self) -> Booleans:
-        """Return in which rows, (n,), some sample has no bit that is falsely 1, or falsely 0."""
-        every = [[each.targets[0].certain for each in some] for some in self.samples]
-        return np.asarray(np.concatenate(every, axis=1).any(axis=0))
+        """Which rows, (n,) bool, have a sample with p* = 0 or q* = 1."""
+        # There a true 0 is never sent as 1, or a true 1 never as 0: tails are not normal.""
+        is_certain = [
+            [rows.targets[0].certain for rows in shape_rows] for shape_rows in self.samples
+        ]
+        return np.asarray(np.concatenate(is_certain, axis=1).any(axis=0))
 
     def noise(self, theta: Floats) -> Floats:
-        """Return the variance of each row if the true contrasts were `theta`."""
+        """Return the variance of each row, (n,), if the true contrasts are theta."""
         fresh, devices = self.variances(theta)
-        variance = np.maximum(fresh + self.part * devices, LEAST_NOISE)
+        variance = np.maximum(fresh + self.device_share * devices, LEAST_NOISE)
         return np.where(self.reports > 0, variance, np.inf)
 
     def variances(self, theta: Floats) -> tuple[Floats, Floats]:
-        """Return the variance of the fresh coins, (n,), and the most that is of the devices."""
+        """Return the variance of the fresh coins, and the largest device variance, (n,) each."""
         levels = self.mean + self.slope * theta
-        noise, between = (self._of_samples(name, levels) for name in ("noise", "between"))
-        between = np.maximum(between, 0.0)
-        fresh = (self.weights**2 * np.maximum(noise - between, 0.0)).sum(axis=0)
-        devices = self.weights * np.sqrt(between)
-        return np.asarray(fresh), devices_variance(devices, self.overlap)
+        total, device_variance = (
+            self._stack_samples(name, levels) for name in ("noise", "device_variance")
+        )
+        device_variance = np.maximum(device_variance, 0.0)
+        fresh = (self.weights**2 * np.maximum(total - device_variance, 0.0)).sum(axis=0)
+        devices = self.weights * np.sqrt(device_variance)
+        return np.asarray(fresh), compute_device_variance(devices, self.device_correlation)
 
-    def fourth(self) -> Floats:
-        """Return a bound on the fourth cumulant of each row, (n,), if nothing changed."""
+    def fourth_cumulant(self) -> Floats:
+        """Return an upper bound on the fourth cumulant of each row, (n,), if nothing changed."""
         levels = np.tile(self.mean, (len(self.weights), 1))
-        return np.asarray((self.weights**4 * self._of_samples("fourth", levels)).sum(axis=0))
+        return np.asarray(
+            (self.weights**4 * self._stack_samples("fourth_cumulant", levels)).sum(axis=0)
+        )
 
     def mirrored(self) -> ContrastRows:
-        """Return the rows of the weights with the other sign."""
+        """Return the rows with all weights negated."""
         return replace(
             self, proportions=-self.proportions, weights=-self.weights, slope=-self.slope
         )
 
     def excess(self, fitted: Floats, variance: Floats) -> Floats:
-        """Return how far each row is from a fit, in standard deviations: strings rise and fall."""
+        """Return the distance of each row from a fit, in standard deviations.
+
+        The distance is two-sided, because strings that are no candidates rise and fall.
+        """
         return np.asarray(np.abs(self.proportions - fitted) / np.sqrt(variance))
 
-    def _of_samples(self, name: str, levels: Floats) -> Floats:
-        """Return what each sample's rows have by this name at its levels, (t, n)."""
-        ends = np.cumsum([len(some[0].targets[0]) for some in self.samples])[:-1]
+    def _stack_samples(self, name: str, levels: Floats) -> Floats:
+        """Return an array of every sample's rows, (t, n), from a method of `PooledRows`."""
+        ends = np.cumsum([len(shape_rows[0].targets[0]) for shape_rows in self.samples])[:-1]
         return np.concatenate(
             [
-                np.array([getattr(each, name)(level) for each, level in zip(some, at, strict=True)])
-                for some, at in zip(self.samples, np.split(levels, ends, axis=1), strict=True)
+                np.array(
+                    [
+                        getattr(rows, name)(level)
+                        for rows, level in zip(shape_rows, shape_levels, strict=True)
+                    ]
+                )
+                for shape_rows, shape_levels in zip(
+                    self.samples, np.split(levels, ends, axis=1), strict=True
+                )
             ],
             axis=1,
         )
 
 
 def shape_of(params: Params) -> Shape:
-    """Return what decides which bits a string sets."""
+    """Return the parameters that determine which bits a string sets."""
     return params.k, params.h, params.m, params.layout, params.normalize
 
 
-def shapes_of(sample: AddedCollections) -> set[Shape]:
-    """Return the shapes of its collections."""
+def list_shapes(sample: AddedCollections) -> set[Shape]:
+    """Return the shapes of a sample's collections."""
     return {shape_of(counts.params) for counts in sample.counts}
 
 
 def shared_params(samples: Sequence[AddedCollections]) -> list[Params]:
-    """Return parameters of each shape that all samples share, in the order of their rows."""
+    """Return one parameter set of each shape that all samples share, in the order of the rows."""
     shapes = {shape_of(counts.params): counts.params for counts in samples[0].counts}
-    shared = set.intersection(*map(shapes_of, samples))
+    shared = set.intersection(*map(list_shapes, samples))
     return [shapes[shape] for shape in sorted(shared)]
 
 
-def contrast_rows(
+def build_contrast_rows(
     samples: Sequence[AddedCollections],
     weights: Floats,
     explained: Floats,
     *,
-    overlap: float | None,
+    device_correlation: float | None,
 ) -> ContrastRows:
-    """Stack the rows of a contrast of samples that share a shape; `part` is 1, the most.
+    """Stack the rows of a contrast; `device_share` is 1, the largest value.
 
     Parameters
     ----------
+    samples : t samples that share at least one shape.
     weights : (t,) float64, none of them 0; they sum to 0.
-    explained : (t, n) float64. What the detected strings of each sample set in each row.
+    explained : (t, n) float64. Sum of the detected strings' shares in each row, by sample.
+    device_correlation : rho; None if unknown.
     """
     shapes = [shape_of(params) for params in shared_params(samples)]
-    pooled = tuple(tuple(Pooled.of(each, shape) for each in samples) for shape in shapes)
-    firsts = [some[0].targets[0] for some in pooled]
-    one_of_each = debias([t.counts[0] for t in firsts], [t.repetitions[0] for t in firsts])
+    pooled = tuple(
+        tuple(PooledRows.from_collections(sample, shape) for sample in samples) for shape in shapes
+    )
+    first_targets = [shape_rows[0].targets[0] for shape_rows in pooled]
+    stacked = debias(
+        [target.counts[0] for target in first_targets],
+        [target.repetitions[0] for target in first_targets],
+    )
 
-    def of_samples(value: Callable[[Pooled], NDArray[Any]]) -> NDArray[Any]:
-        return np.concatenate([[value(each) for each in some] for some in pooled], axis=1)
+    def of_samples(value: Callable[[PooledRows], NDArray[Any]]) -> NDArray[Any]:
+        return np.concatenate(
+            [[value(sample) for sample in shape_rows] for shape_rows in pooled], axis=1
+        )
 
-    live, proportions = of_samples(lambda s: s.live), of_samples(lambda s: s.proportions)
-    noise = of_samples(lambda s: s.noise(s.targets[0].density))
-    counted = of_samples(lambda s: s.targets[0].reports)
-    used = weights_of_rows(weights, live)
-    there = used != 0
-    alive = there.any(axis=0)
-    precision = np.where(there, 1 / np.maximum(noise, LEAST_NOISE), 0.0)
-    total = np.where(alive, precision.sum(axis=0), 1.0)
+    has_reports, proportions = (
+        of_samples(lambda rows: rows.has_reports),
+        of_samples(lambda rows: rows.proportions),
+    )
+    noise = of_samples(lambda rows: rows.noise(rows.targets[0].density))
+    counted = of_samples(lambda rows: rows.targets[0].reports)
+    used = spread_weights(weights, has_reports)
+    # Only samples with reports in the row's cohort take part in means and minima.
+    is_used = used != 0
+    is_complete = is_used.any(axis=0)
+    precision = np.where(is_used, 1 / np.maximum(noise, LEAST_NOISE), 0.0)
+    total = np.where(is_complete, precision.sum(axis=0), 1.0)
     shares = precision / total
-    known = (shares * explained).sum(axis=0)
+    explained_mean = (shares * explained).sum(axis=0)
     mean = (shares * proportions).sum(axis=0)
-    spread = np.where(alive, 1 / total, np.inf)
-    pull = used * np.maximum(noise, LEAST_NOISE)
-    slope = pull / np.where(alive, (used * pull).sum(axis=0), 1.0)
-    per_device = of_samples(lambda s: s.per_device)
-    n_per_device = np.maximum(per_device.sum(axis=0), np.finfo(float).tiny)
-    sampling, sampling_square = changed_sampling(used, per_device, slope)
-    zero, one = (
-        of_samples(functools.partial(Pooled.between_at, level=level)).sum(axis=0) / n_per_device
+    spread = np.where(is_complete, 1 / total, np.inf)
+    leverage = used * np.maximum(noise, LEAST_NOISE)
+    slope = leverage / np.where(is_complete, (used * leverage).sum(axis=0), 1.0)
+    inverse_devices = of_samples(lambda rows: rows.inverse_devices)
+    n_per_device = np.maximum(inverse_devices.sum(axis=0), np.finfo(float).tiny)
+    sampling, sampling_square = compute_changed_sampling(used, inverse_devices, slope)
+    zero_variance, one_variance = (
+        of_samples(functools.partial(PooledRows.device_variance_at, level=level)).sum(axis=0)
+        / n_per_device
         for level in (0.0, 1.0)
     )
     return ContrastRows(
-        **{each.name: getattr(one_of_each, each.name) for each in fields(Target)}
+        **{sample.name: getattr(stacked, sample.name) for sample in fields(Target)}
         | {
             "proportions": (used * proportions).sum(axis=0),
-            "reports": np.where(alive, np.where(there, counted, np.inf).min(axis=0), 0.0),
-            "n_reports": sum(counts.n_reports for each in samples for counts in each.counts),
+            "reports": np.where(is_complete, np.where(is_used, counted, np.inf).min(axis=0), 0.0),
+            "n_reports": sum(counts.n_reports for sample in samples for counts in sample.counts),
         },
         samples=pooled,
         weights=used,
-        overlap=overlap,
-        part=1.0,
-        mean=known + _smoothed(mean - known, spread, one_of_each.group),
+        device_correlation=device_correlation,
+        device_share=1.0,
+        mean=explained_mean + _shrink(mean - explained_mean, spread, stacked.group),
         slope=slope,
         sampling=sampling,
         sampling_square=sampling_square,
-        permanent=np.maximum([zero, one], 0.0),
+        permanent=np.maximum([zero_variance, one_variance], 0.0),
     )
 
 
-def weights_of_rows(weights: Floats, live: Booleans) -> Floats:
-    """Return the weights of each row, (t, n): those of samples without reports go to the others.
+def spread_weights(weights: Floats, has_reports: Booleans) -> Floats:
+    """Return the weights of each row, (t, n); samples without reports pass their weight to others.
 
-    Each sign keeps its sum, so that what did not change still cancels. A row is left out, all 0,
-    where one sign lacks more than `_LOST` of its weights.
+    Each sign keeps its sum, so unchanged strings still cancel. A row is all 0 if one sign lacks
+    more than `_MAX_LOST_WEIGHT` of its weights.
 
     Parameters
     ----------
     weights : (t,) float64; they sum to 0.
-    live : (t, n). Whether a sample has reports in the row's cohort.
+    has_reports : (t, n) bool. Whether a sample has reports in the row's cohort.
     """
-    rows = np.zeros(live.shape)
-    alive = np.ones(live.shape[1], dtype=bool)
+    rows = np.zeros(has_reports.shape)
+    is_complete = np.ones(has_reports.shape[1], dtype=bool)
     for sign in (-1.0, 1.0):
-        full = np.maximum(sign * weights, 0.0)
-        there = full @ live
-        alive &= there >= (1 - _LOST) * full.sum()
-        scale = full.sum() / np.where(there > 0, there, 1.0)
-        rows += sign * full[:, None] * live * scale
-    return rows * alive
+        one_sign = np.maximum(sign * weights, 0.0)
+        present = one_sign @ has_reports
+        is_complete &= present >= (1 - _MAX_LOST_WEIGHT) * one_sign.sum()
+        scale = one_sign.sum() / np.where(present > 0, present, 1.0)
+        rows += sign * one_sign[:, None] * has_reports * scale
+    return rows * is_complete
 
 
-def _smoothed(rows: Floats, variance: Floats, group: Integers) -> Floats:
-    """Return what rows, (n,), are without their noise: shrunken to the mean of their group.
+def _shrink(rows: Floats, variance: Floats, group: Integers) -> Floats:
+    """Return rows, (n,), shrunken to the mean of their group (James and Stein).
 
-    Raw rows would tie weights to noise: where reports are few, a row with more ones by luck would
-    have a larger variance and a smaller weight, and every change would come out too small. How
-    much stays is their variance beyond the noise (James and Stein): of rare strings nothing, of
-    heavy strings that are no candidates nearly all.
+    Assumption: within a group, the true rows have mean `level` and variance `spread`, so the
+    shrinkage factor is spread / (spread + variance). Rows of rare strings shrink completely, rows
+    of heavy strings that are no candidates hardly.
+
+    Without shrinkage, weights would depend on noise: with few reports, a row with more ones by
+    chance would have a larger variance and a smaller weight, and every change would be estimated
+    too small.
     """
     weight = 1 / variance
     total = np.maximum(np.bincount(group, weight), np.finfo(float).tiny)
     level = (np.bincount(group, weight * rows) / total)[group]
-    beyond = np.bincount(group, weight * ((rows - level) ** 2 - np.minimum(variance, 1e300)))
-    spread = np.maximum(beyond / total, 0.0)[group]
+    # Empty cohorts have infinite variance and weight 0. The bound avoids 0 times infinity.
+    excess = np.bincount(group, weight * ((rows - level) ** 2 - np.minimum(variance, 1e300)))
+    spread = np.maximum(excess / total, 0.0)[group]
     return np.asarray(level + spread / (spread + variance) * (rows - level))
 
 
-def with_estimated_part(target: ContrastRows) -> ContrastRows:
-    """Return the rows with the devices' part that their variance shows, plus one standard error.
+def estimate_device_share(target: ContrastRows) -> ContrastRows:
+    """Return the rows with `device_share` estimated from their variance, plus one standard error.
 
-    It stays the most that is possible where there are too few rows to tell.
+    Model: E(row^2) = fresh + device_share x devices, for rows without changed strings. The estimate
+    is a ratio of sums over these rows. Its standard error is the larger one of the empirical error
+    and the error for normal rows. With fewer than `_MIN_ROWS` rows, `device_share` stays 1.
     """
-    nothing = np.zeros(len(target))
-    fresh, devices = target.variances(nothing)
-    squares = (target.proportions - group_means(target, target.noise(nothing))) ** 2
-    usual = (target.reports > 0) & (devices > 0) & ~_heavy(target)
-    if usual.sum() < _FEWEST_ROWS:
+    zeros = np.zeros(len(target))
+    fresh, devices = target.variances(zeros)
+    squares = (target.proportions - compute_group_means(target, target.noise(zeros))) ** 2
+    is_usual = (target.reports > 0) & (devices > 0) & ~_find_heavy_rows(target)
+    if is_usual.sum() < _MIN_ROWS:
         return target
-    part, error = 1.0, 0.0
-    for _ in range(_ROUNDS):
-        expected = fresh + min(max(part, 0.0), 1.0) * devices
-        used = usual & (squares <= _OUTLIER**2 * expected)
-        total = float(devices[used].sum())
+    device_share, std_error = 1.0, 0.0
+    for _ in range(_ITERATIONS):
+        expected = fresh + min(max(device_share, 0.0), 1.0) * devices
+        is_used = is_usual & (squares <= _OUTLIER_Z**2 * expected)
+        total = float(devices[is_used].sum())
         if not total > 0:
             return target
-        part = float((squares - fresh)[used].sum()) / total
-        rest = (squares - fresh - part * devices)[used]
-        normal = 2 * expected[used] ** 2
-        error = math.sqrt(max(float((rest**2).sum()), float(normal.sum()))) / total
-    return replace(target, part=min(max(part + error, 0.0), 1.0))
+        device_share = float((squares - fresh)[is_used].sum()) / total
+        residual = (squares - fresh - device_share * devices)[is_used]
+        normal = 2 * expected[is_used] ** 2
+        std_error = math.sqrt(max(float((residual**2).sum()), float(normal.sum()))) / total
+    return replace(target, device_share=min(max(device_share + std_error, 0.0), 1.0))
 
 
-def _heavy(target: ContrastRows) -> Booleans:
-    """Return which rows, (n,), frequent strings set: their mean is above noise."""
+def _find_heavy_rows(target: ContrastRows) -> Booleans:
+    """Return which rows, (n,) bool, frequent strings set: their mean exceeds the noise."""
     levels = np.tile(target.mean, (len(target.weights), 1))
-    noise = np.maximum(target._of_samples("noise", levels), LEAST_NOISE)
+    noise = np.maximum(target._stack_samples("noise", levels), LEAST_NOISE)
     precision = np.where(target.weights != 0, 1 / noise, 0.0).sum(axis=0)
     spread = 1 / np.sqrt(np.maximum(precision, np.finfo(float).tiny))
-    heavy = np.zeros(len(target), dtype=bool)
-    for number in range(len(target.counts)):
-        rows = (target.group == number) & (target.reports > 0)
-        if rows.any():
-            heavy[rows] = target.mean[rows] > np.median(target.mean[rows]) + HEAVY * spread[rows]
-    return heavy
+    is_heavy = np.zeros(len(target), dtype=bool)
+    for index in range(len(target.counts)):
+        in_collection = (target.group == index) & (target.reports > 0)
+        if in_collection.any():
+            is_heavy[in_collection] = (
+                target.mean[in_collection]
+                > np.median(target.mean[in_collection]) + HEAVY * spread[in_collection]
+            )
+    return is_heavy
 
 
-def rows_p_value(target: ContrastRows) -> float:
-    """Return how often rows differ as much or more if nothing at all changed.
+def compute_rows_p_value(target: ContrastRows) -> float:
+    """Return the p-value of the test that no row changed.
 
-    The sum of squared rows, each over its variance at the mean of all samples, is compared with a
-    gamma distribution of the same mean and variance; few ones have a larger variance.
+    The sum of squared rows, each divided by its variance at the mean of all samples, is compared
+    with a gamma distribution of the same mean and variance. Proportions with few ones have a larger
+    variance, so the variance includes the fourth cumulant.
     """
-    live = target.reports > 0
+    has_reports = target.reports > 0
     variance = target.noise(np.zeros(len(target)))
-    if not live.any():
+    if not has_reports.any():
         return 1.0
-    middle = group_means(target, variance)
-    squares = float(np.sum((target.proportions - middle)[live] ** 2 / variance[live]))
-    degrees = float(live.sum() - len(np.unique(target.group[live])))
+    means = compute_group_means(target, variance)
+    squares = float(np.sum((target.proportions - means)[has_reports] ** 2 / variance[has_reports]))
+    degrees = float(has_reports.sum() - len(np.unique(target.group[has_reports])))
+    # One row per group: the group mean equals the row, so nothing is left to test.
     if degrees <= 0:
         return 1.0
-    spread = 2 * degrees + float(np.sum((target.fourth() / variance**2)[live]))
+    spread = 2 * degrees + float(np.sum((target.fourth_cumulant() / variance**2)[has_reports]))
     shape = degrees**2 / spread
     return float(special.gammaincc(shape, squares * shape / degrees))
 
 
-def group_means(target: ContrastRows, variance: Floats) -> Floats:
+def compute_group_means(target: ContrastRows, variance: Floats) -> Floats:
     """Return the weighted mean of each group's rows, at each row: the change of the background."""
     weight = 1 / variance
     total = np.bincount(target.group, weight)
@@ -400,6 +455,6 @@ def group_means(target: ContrastRows, variance: Floats) -> Floats:
     return np.asarray((sums / np.maximum(total, np.finfo(float).tiny))[target.group])
 
 
-def sum_over(arrays: Iterable[Floats]) -> Floats:
-    """Add up arrays of one shape."""
+def add_arrays(arrays: Iterable[Floats]) -> Floats:
+    """Add arrays of the same shape."""
     return np.asarray(np.sum(list(arrays), axis=0))

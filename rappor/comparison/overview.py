@@ -1,4 +1,4 @@
-"""`Overview`: the shares of the last weeks beside how they moved, what a metric's page answers."""
+"""`Overview`: shares in the latest periods, and their changes over time, for a metric's page."""
 
 from __future__ import annotations
 
@@ -16,15 +16,22 @@ from rappor.decoding.decoder import decode
 from rappor.decoding.estimates import Estimates, adjusted_interval
 from rappor.estimator.error_control import ErrorControl
 
-_NEAREST: Final = 5
-"""Candidates that are shown where none is detected."""
+_MAX_NEAREST: Final = 5
+"""Number of candidates with the smallest p-values that are displayed if no candidate is detected.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
-    """One string: its share of the last periods, and the panel's rows of each period, t or none.
+class OverviewRow:
+    """One string: its share in the latest periods, and its shares and change over all periods.
 
-    `change` is the panel's row of the line through all periods; None where there is none.
+    Attributes
+    ----------
+    share, std_error : share of all reports in the latest periods; `std_error` is None if infinite.
+    low, high : confidence interval; adjusted for selection if the string is detected.
+    run : the string's row of the comparison in each period; empty if the comparison lacks the
+        string.
+    change : the comparison's row of the line through all periods; None without a line.
     """
 
     name: str
@@ -39,68 +46,74 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Overview:
-    """What a metric says now: `estimates` of the latest periods of the `panel`, `n_latest` of it.
+    """The state of a metric: estimates of its latest periods, and a comparison of all periods.
 
-    `complete` tells that every device has one of the answers.
+    Attributes
+    ----------
+    estimates : estimates of the latest `n_latest` periods together.
+    comparison : the trend over all periods.
     """
 
     estimates: Estimates
-    panel: Comparison
+    comparison: Comparison
     n_latest: int
 
     @property
     def latest(self) -> str:
         """The name of the latest periods, such as "the last 4 weeks"."""
-        by = self.panel.by
+        by = self.comparison.by
         return f"the last {self.n_latest} {by}s" if self.n_latest > 1 else f"the last {by}"
 
     @property
     def devices(self) -> float:
         """The effective number of devices behind the estimates."""
         return sum(
-            each.n_reports / max(each.repetition.reports_per_device, 1.0)
-            for each in self.estimates.collections
+            collection.n_reports / max(collection.repetition.reports_per_device, 1.0)
+            for collection in self.estimates.collections
         )
 
-    def lines(self) -> list[Line]:
-        """Return the detected strings, the largest first; without any, those nearest to it.
+    def lines(self) -> list[OverviewRow]:
+        """Return a row for each detected string, the largest share first.
 
-        The strings that the metric's entry lists come before all others, detected or not.
+        Strings that the metric's entry lists come first, detected or not. If no string is detected,
+        the candidates with the smallest p-values are returned.
         """
-        found = list(self.estimates.rows(detected_only=True))
-        rows = found or sorted(self.estimates.rows(), key=lambda row: float(row["p_value"]))
-        place = {name: i for i, name in enumerate(self.panel.candidates)}
-        few = rows if found else rows[:_NEAREST]
-        few.sort(key=lambda row: (not row.get("listed"), -float(row["share"])))
-        return [self._line(row, place.get(row["candidate"])) for row in few]
+        detected = list(self.estimates.rows(detected_only=True))
+        rows = detected or sorted(self.estimates.rows(), key=lambda row: float(row["p_value"]))
+        index_by_name = {name: i for i, name in enumerate(self.comparison.candidates)}
+        selected = rows if detected else rows[:_MAX_NEAREST]
+        selected.sort(key=lambda row: (not row.get("listed"), -float(row["share"])))
+        return [self._line(row, index_by_name.get(row["candidate"])) for row in selected]
 
     def changes(self) -> list[dict[str, Any]]:
-        """Return the rows of the strings that moved over all periods, the largest change first."""
+        """Return the rows of significant changes over all periods, the largest change first."""
         rows = (
-            self.panel.contrast_row(each, i)
-            for each in self.panel.primary
-            for i in each.changed.nonzero()[0].tolist()
+            self.comparison.contrast_row(contrast, i)
+            for contrast in self.comparison.primary
+            for i in contrast.changed.nonzero()[0].tolist()
         )
         return sorted(rows, key=lambda row: -abs(row["estimate"]))
 
-    def _line(self, row: dict[str, Any], i: int | None) -> Line:
+    def _line(self, row: dict[str, Any], i: int | None) -> OverviewRow:
         error = row["std_error"]
         low, high = adjusted_interval(row) if row["detected"] else (row["ci_low"], row["ci_high"])
-        periods = range(len(self.panel.samples)) if i is not None else ()
-        main = self.panel.primary
-        return Line(
+        periods = range(len(self.comparison.samples)) if i is not None else ()
+        primary = self.comparison.primary
+        return OverviewRow(
             name=row["candidate"],
             share=row["share"],
             std_error=None if error is None else error / self.estimates.reports,
             low=low,
             high=high,
             detected=row["detected"],
-            run=tuple(self.panel.share_row(number, i or 0) for number in periods),
-            change=self.panel.contrast_row(main[0], i) if main and i is not None else None,
+            run=tuple(self.comparison.share_row(number, i or 0) for number in periods),
+            change=self.comparison.contrast_row(primary[0], i)
+            if primary and i is not None
+            else None,
         )
 
 
-def overview(  # noqa: PLR0913 - what is decoded, and how
+def compute_overview(  # noqa: PLR0913 - what is decoded, and how
     released: Released,
     latest: Sequence[Counts],
     candidates: Candidates | None = None,
@@ -109,26 +122,39 @@ def overview(  # noqa: PLR0913 - what is decoded, and how
     by: str,
     listed: Iterable[str] = (),
     complete: bool = False,
-    detection: ErrorControl = ErrorControl(),
+    error_control: ErrorControl = ErrorControl(),
     progress: Progress = no_progress,
 ) -> Overview:
-    """Decode the latest periods together, and each of all periods for how shares moved.
+    """Decode the latest periods together, and compute the trend over all periods.
 
-    `latest` are the counts of the last `n_latest` periods, by day where that is known: they tell
-    how often devices report. `listed` are the strings that the metric's entry lists.
+    Parameters
+    ----------
+    released : counts of all periods.
+    latest : counts of the last `n_latest` periods, by day where days are separate: from several
+        days, the number of reports per device is estimated.
+    by : "day", "week" or "month".
+    listed : the strings that the metric's entry lists.
+    complete : True if every value is in one of the categories.
 
-    Raises DecodeError where there are no reports or no candidates, or the
-    counts do not go together.
+    Raises
+    ------
+    DecodeError
+        There are no reports or no candidates, or the counts do not fit together.
     """
     estimates = decode(
         list(latest),
         candidates,
         listed=listed,
-        error_control=detection,
+        error_control=error_control,
         complete=complete,
         progress=progress,
     )
-    run = trend(
-        released, candidates, by=by, error_control=detection, complete=complete, progress=progress
+    changes_over_time = trend(
+        released,
+        candidates,
+        by=by,
+        error_control=error_control,
+        complete=complete,
+        progress=progress,
     )
-    return Overview(estimates=estimates, panel=run, n_latest=n_latest)
+    return Overview(estimates=estimates, comparison=changes_over_time, n_latest=n_latest)

@@ -1,7 +1,10 @@
-"""Several samples decoded apart, and the strings that all together, or any one of them, show.
+"""Separate decodes of several samples, and the strings that the samples detect.
 
-A string has T + 1 tests: all samples together, and each of T. README.md of this folder says how
-they become one p-value, and what the intervals of the strings that are found hold for.
+With T samples, a string has T + 1 tests: one of all samples pooled, and one of each sample.
+README.md of this package describes how the tests become one p-value, and which coverage the
+intervals of the detected strings have.
+
+    p = min(1, 2 min(p_pooled, T min over t of p_t))
 """
 
 from __future__ import annotations
@@ -25,19 +28,21 @@ from rappor.estimator.p_values import PValues
 from rappor.protocol.encodings import encoding_of
 
 _COLUMNS: Final = ("share", "std_error", "ci_low", "ci_high")
+"""Attributes of `Estimates` that a table of all samples repeats."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Levels:
-    """Shares of c strings in t samples; NaN where there are no reports.
+class SampleEstimates:
+    """Shares of c strings in t samples; NaN for a sample without reports.
 
     Attributes
     ----------
     share, std_error : (t, c) float64. Shares of all reports of the sample, unclipped.
-    ci_low, ci_high : (t, c) float64. They hold for the strings that are found as a whole.
-    detected : (t, c) bool. Whether the sample alone detects a string that is found. The share of
-        absent strings among the detected ones of a sample is at most the level, on average.
-    unallocated, unallocated_std_error : (t,) float64, as of `Estimates`.
+    ci_low, ci_high : (t, c) float64. Intervals whose level holds for the detected strings together.
+    detected : (t, c) bool. True if the sample detects the string by itself and the string is
+        detected overall. In each sample, the expected share of absent strings among the detected
+        strings is at most the error rate.
+    unallocated, unallocated_std_error : (t,) float64, as in `Estimates`.
     """
 
     share: Floats
@@ -50,122 +55,168 @@ class Levels:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Apart:
-    """What samples say alone (None of those without reports), and what all say together.
+class SeparateDecodes:
+    """Estimates of each sample by itself, and estimates of all samples pooled.
 
     Attributes
     ----------
-    names : c candidates, in the order in which `found` has them.
-    found : (c,) bool. Whether all samples together or any one of them shows the string.
-    detection : how sure each sample was asked to be: its intervals are wider than asked for, as
-        they hold for the strings that were found.
-    level : largest p-value at which one sample detects a string: the level of the question times
-        R / c, with R of c strings detected by all samples together.
+    candidates : c strings, in the order of `detected`.
+    per_sample : estimates of each sample; None for a sample without reports.
+    pooled : estimates of all samples together, at half of the error rate.
+    detected : (c,) bool. True if the pooled samples or any single sample detect the string.
+    error_control : the error control of each sample's decode. Its confidence level is higher than
+        the requested level, because the intervals must hold for the detected strings.
+    largest_p_value : largest p-value at which one sample detects a string: the requested error rate
+        times R / c, where the pooled samples detect R of c strings.
     """
 
-    names: tuple[str, ...]
-    alone: tuple[Estimates | None, ...]
-    whole: Estimates
-    found: Booleans
-    detection: ErrorControl
-    level: float
+    candidates: tuple[str, ...]
+    per_sample: tuple[Estimates | None, ...]
+    pooled: Estimates
+    detected: Booleans
+    error_control: ErrorControl
+    largest_p_value: float
 
-    def levels(self, order: Integers, estimates: Sequence[Estimates | None]) -> Levels:
-        """Put estimates of every sample into tables, (t, c) each, of the names in an order."""
-        names = [self.names[i] for i in order]
+    def tabulate(self, order: Integers, estimates: Sequence[Estimates | None]) -> SampleEstimates:
+        """Write the estimates of all samples into tables.
+
+        Parameters
+        ----------
+        order : (c,) int64. Indices of `candidates`, in the order of the columns.
+        estimates : t estimates; None leaves a row of NaN.
+        """
+        names = [self.candidates[i] for i in order]
         tables = {name: np.full((len(estimates), len(names)), np.nan) for name in _COLUMNS}
         detected = np.zeros((len(estimates), len(names)), dtype=bool)
-        for number, sample in enumerate(estimates):
-            if sample is not None:
-                rows = sample.places(names)
+        for i, decoded in enumerate(estimates):
+            if decoded is not None:
+                rows = decoded.places(names)
                 for name, table in tables.items():
-                    table[number] = getattr(sample, name)[rows]
-                # Three bounds, as each alone lets false detections through. `level` is
-                # uncorrected where R = c: with 20 categories, each used on a day of its own, five
-                # in a hundred of the others would be detected every day. The sample's own
-                # correction divides its level by more. A string that is not found is detected
-                # nowhere: a page would contradict its own number of strings in use.
-                detected[number] = sample.detected[rows] & (sample.p_value[rows] <= self.level)
-        detected &= self.found[order]
-        left = [
+                    table[i] = getattr(decoded, name)[rows]
+                # A detection needs three bounds, because each bound alone lets false detections
+                # through:
+                # - `largest_p_value` alone is uncorrected if R = c. With 20 categories, each used
+                #   on a different day, 5 % of the unused ones would be detected every day.
+                # - The sample's own correction alone divides the error rate by a larger number if
+                #   the sample detects more than the pooled samples.
+                # - A string that is not detected overall must not be detected in a sample: the
+                #   page would contradict its own number of strings in use.
+                detected[i] = decoded.detected[rows] & (
+                    decoded.p_value[rows] <= self.largest_p_value
+                )
+        detected &= self.detected[order]
+        unallocated = [
             np.array([np.nan if each is None else getattr(each, name) for each in estimates])
             for name in ("unallocated", "unallocated_std_error")
         ]
-        return Levels(
+        return SampleEstimates(
             **tables,
             detected=detected,
-            unallocated=left[0],
-            unallocated_std_error=left[1],
+            unallocated=unallocated[0],
+            unallocated_std_error=unallocated[1],
         )
 
 
-def decode_apart(
+def decode_separately(
     samples: Sequence[Sequence[Counts]],
     listed: Candidates | None,
-    detection: ErrorControl,
+    error_control: ErrorControl,
     progress: Progress,
     *,
     complete: bool,
-) -> Apart:
-    """Decode all samples together, then each on its own, and find the strings that they show."""
-    detection = detection.for_several_tests()
-    together = [counts.unsegmented for each in samples for counts in each]
-    # Half of the level is for strings that all samples together show: see _found.
-    half = replace(detection, alpha=detection.alpha / 2)
-    whole = decode(together, listed, error_control=half, complete=complete)
-    # How large a part of the candidates is found, at least.
-    n_detected = max(int((whole.detected & whole.distinct).sum()), 1)
-    part = n_detected / int(whole.distinct.sum())
-    # All categories are shown, whatever was found: nothing selects their intervals. Their tests
-    # are selected as those of strings are.
-    selected = 1.0 if listed is None else part
-    each_alone = replace(detection, confidence=1 - (1 - detection.confidence) * selected)
-    alone: list[Estimates | None] = []
+) -> SeparateDecodes:
+    """Decode all samples together, then each sample by itself, and detect strings.
+
+    Parameters
+    ----------
+    samples : t lists of collections.
+    listed : the candidates; None if the bits are categories.
+    error_control : the requested error rate and confidence level.
+    complete : True if every value is in one of the categories.
+    """
+    error_control = error_control.for_several_tests()
+    all_counts = [counts.unsegmented for collection in samples for counts in collection]
+    # The other half of the error rate is for strings that a single sample detects. _detect_overall
+    # combines both tests with the factor 2.
+    half_level = replace(error_control, alpha=error_control.alpha / 2)
+    pooled = decode(all_counts, listed, error_control=half_level, complete=complete)
+    # R / c: a lower bound on the share of the candidates that are detected.
+    n_detected = max(int((pooled.detected & pooled.distinct).sum()), 1)
+    detected_share = n_detected / int(pooled.distinct.sum())
+    # All categories are displayed, detected or not, so nothing selects their intervals.
+    # False coverage rate [BB14]: intervals of R selected out of c parameters need the level 1 -
+    # alpha R / c.
+    selection = 1.0 if listed is None else detected_share
+    sample_control = replace(
+        error_control, confidence=1 - (1 - error_control.confidence) * selection
+    )
+    per_sample: list[Estimates | None] = []
     for number, collections in enumerate(samples):
         progress("decoding", number, len(samples))
-        known = any(counts.n_reports for counts in collections)
-        alone.append(
-            decode(collections, listed, error_control=each_alone, complete=complete)
-            if known
+        has_reports = any(counts.n_reports for counts in collections)
+        per_sample.append(
+            decode(collections, listed, error_control=sample_control, complete=complete)
+            if has_reports
             else None
         )
-    names = whole.candidates if listed is None else listed.strings
-    return Apart(
-        names=names,
-        alone=tuple(alone),
-        whole=whole,
-        found=_found(names, whole, [each for each in alone if each is not None], detection),
-        detection=each_alone,
-        level=detection.alpha * part,
+    names = pooled.candidates if listed is None else listed.strings
+    return SeparateDecodes(
+        candidates=names,
+        per_sample=tuple(per_sample),
+        pooled=pooled,
+        detected=_detect_overall(
+            names,
+            pooled,
+            [collection for collection in per_sample if collection is not None],
+            error_control,
+        ),
+        error_control=sample_control,
+        largest_p_value=error_control.alpha * detected_share,
     )
 
 
 def listed_candidates(
     candidates: Candidates | Iterable[str] | None, counts: Sequence[Counts]
 ) -> Candidates | None:
-    """Return the candidates, normalised as the devices did; None where bits are answers."""
-    hashed = {encoding_of(each.params).hashed for each in counts}
+    """Return the candidates, normalised as devices normalise values.
+
+    Returns
+    -------
+    None if the bits are categories, which need no candidates.
+
+    Raises
+    ------
+    DecodeError
+        The samples mix strings and categories, or the candidates are too many to keep in memory.
+    """
+    hashed = {encoding_of(counted.params).hashed for counted in counts}
     if len(hashed) > 1:
-        raise DecodeError("samples must have the same kind of values: strings or answers")
-    found = normalize_candidates(candidates, (), counts, MOST_ROWS)
-    if found is not None and not found.is_held:
+        raise DecodeError("samples must have the same kind of values: strings or categories")
+    normalized = normalize_candidates(candidates, (), counts, MOST_ROWS)
+    if normalized is not None and not normalized.is_held:
         raise DecodeError(
             f"candidates of several samples must number at most {MOST_ROWS:,}, got more: "
-            f"{found.name}"
+            f"{normalized.name}"
         )
-    return found
+    return normalized
 
 
-def _found(
-    names: Sequence[str], whole: Estimates, alone: Sequence[Estimates], detection: ErrorControl
+def _detect_overall(
+    names: Sequence[str],
+    pooled: Estimates,
+    per_sample: Sequence[Estimates],
+    error_control: ErrorControl,
 ) -> Booleans:
-    """Return which strings are found: those that all samples together show, or any one of them.
+    """Return which strings, (c,), the pooled samples or any single sample detect.
 
-    The p-value of a string is twice the smaller one of two: that of all samples together, and
-    T times the least of T samples. Whatever all together detect at half the level passes, so that
-    as many strings pass as the intervals were widened for.
+    The p-value of a string is twice the smaller of two p-values: the p-value of the pooled samples,
+    and T times the smallest p-value of T samples (Bonferroni). Every string that the pooled samples
+    detect at half of the error rate passes. So at least as many strings pass as the intervals were
+    widened for.
     """
-    least = np.min([each.p_value[each.places(whole.candidates)] for each in alone], axis=0)
-    p_value = np.minimum(2 * np.minimum(whole.p_value, len(alone) * least), 1.0)
-    threshold = Thresholds(detection, PValues(rows=p_value[whole.distinct])).largest
-    return np.asarray(p_value <= threshold)[whole.places(names)]
+    smallest = np.min(
+        [estimates.p_value[estimates.places(pooled.candidates)] for estimates in per_sample], axis=0
+    )
+    p_value = np.minimum(2 * np.minimum(pooled.p_value, len(per_sample) * smallest), 1.0)
+    threshold = Thresholds(error_control, PValues(rows=p_value[pooled.distinct])).largest
+    return np.asarray(p_value <= threshold)[pooled.places(names)]

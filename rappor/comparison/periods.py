@@ -1,4 +1,4 @@
-"""The days, weeks or months of a trend, with those that have no reports."""
+"""The days, weeks or months of a trend, including periods without reports."""
 
 from __future__ import annotations
 
@@ -13,15 +13,18 @@ from rappor.counts.calendar import STRETCHES, Days, stretch_of
 from rappor.counts.counts import Counts
 from rappor.counts.released import Period, Released
 
-MOST: Final = 1000
-"""Stretches of one trend: more than two years of days."""
+MOST_PERIODS: Final = 1000
+"""Largest number of periods in one trend: more than two years of days. Bounds time and memory."""
 
 
 @dataclass(slots=True)
-class Stretch:
-    """A day, week or month: its counts, how many of its days have none, and how many wait.
+class CalendarPeriod:
+    """A day, week or month with its counts.
 
-    `missing_days` is None where its counts do not keep days apart.
+    Attributes
+    ----------
+    missing_days : days without reports; None if the counts do not separate days.
+    withheld : days with reports that the collector has not released.
     """
 
     first: datetime.date
@@ -32,68 +35,72 @@ class Stretch:
 
     @property
     def n_reports(self) -> int:
-        """Reports under all parameter sets."""
+        """Number of reports under all parameter sets."""
         return sum(counts.n_reports for counts in self.collections)
 
     @property
     def name(self) -> str:
-        """The day, or both ends, as a `Period` is named."""
+        """The day, or the first and the last day, in the format of `Period.name`."""
         return Period(first=self.first, last=self.last, collections=()).name
 
 
-def stretches(released: Released, by: str | None) -> tuple[str, list[Stretch]]:
-    """Return what a stretch is ("day", "week", "month", "period"), and all of the range in order.
+def split_periods(released: Released, by: str | None) -> tuple[str, list[CalendarPeriod]]:
+    """Return the length of the periods ("day", "week", ...), and all periods in order.
 
     Parameters
     ----------
-    by : "day", "week" or "month", no finer than the periods; if omitted, what the periods are.
-        Other periods stay as they are, and nothing is known to be missing.
+    by : "day", "week" or "month", no finer than the counts' periods. By default the length that all
+        periods have. Periods of unequal length stay as they are, and their missing days are
+        unknown.
 
     Raises
     ------
     DecodeError
-        There are no reports, a period does not fit into one stretch, or there are too many.
+        There are no reports, a period spans several days, weeks or months, or there are too many.
     """
     if by is not None:
         check_choice("by", by, STRETCHES, error=DecodeError)
     periods = [period for period in released.periods if period.n_reports]
     if not periods:
         raise DecodeError("counts must have at least 1 report, got 0")
-    within = _range(released, periods)
-    kind = by or _kind(periods, within)
+    within = _resolve_range(released, periods)
+    kind = by or _common_kind(periods, within)
     if kind is None:
-        found = [Stretch(period.first, period.last) for period in periods]
+        calendar = [CalendarPeriod(period.first, period.last) for period in periods]
     else:
-        found = list(_calendar(kind, within))
-    places = {each.first: each for each in found}
+        calendar = list(_generate_calendar(kind, within))
+    by_first_day = {calendar_period.first: calendar_period for calendar_period in calendar}
     daily = kind is not None and all(period.first == period.last for period in periods)
     for period in periods:
-        first, last = stretch_of(period.first, kind, within=within) if kind else _days(period)
+        first, last = stretch_of(period.first, kind, within=within) if kind else _days_of(period)
         if period.last > last:
             raise DecodeError(
                 f"by must not be finer than the counts, got {by} for the period {period.name}"
             )
-        places[first].collections += period.collections
+        by_first_day[first].collections += period.collections
     for day in released.withheld:
-        for each in found:
-            each.withheld += each.first <= day <= each.last
+        for calendar_period in calendar:
+            calendar_period.withheld += calendar_period.first <= day <= calendar_period.last
     days = {period.first for period in periods}
-    for each in found:
-        if daily or not each.collections:
-            n_days = (each.last - each.first).days + 1
-            each.missing_days = n_days - sum(each.first <= day <= each.last for day in days)
-    return kind or "period", found
+    for calendar_period in calendar:
+        if daily or not calendar_period.collections:
+            n_days = (calendar_period.last - calendar_period.first).days + 1
+            calendar_period.missing_days = n_days - sum(
+                calendar_period.first <= day <= calendar_period.last for day in days
+            )
+    return kind or "period", calendar
 
 
-def _days(period: Period) -> Days:
+def _days_of(period: Period) -> Days:
+    """Return the first and the last day of a period."""
     return period.first, period.last
 
 
-def _range(released: Released, periods: Sequence[Period]) -> Days:
-    """Return the days that were asked for; a range without a beginning begins with its reports.
+def _resolve_range(released: Released, periods: Sequence[Period]) -> Days:
+    """Return the requested days; an open end is replaced by the first or last day with reports.
 
-    So a range without an end ends with them. Collectors write such ranges with the first and the
-    last day that there can be.
+    Collectors write a range without a beginning or an end with the first and the last possible
+    date.
     """
     first, last = released.first, released.last
     if first == datetime.date.min:
@@ -103,25 +110,30 @@ def _range(released: Released, periods: Sequence[Period]) -> Days:
     return first, last
 
 
-def _kind(periods: Sequence[Period], within: Days) -> str | None:
-    """Return what all periods are, None where they are of several kinds or of none."""
+def _common_kind(periods: Sequence[Period], within: Days) -> str | None:
+    """Return the length that all periods have; None if lengths differ or fit no calendar unit."""
     for kind in STRETCHES:
-        if all(stretch_of(each.first, kind, within=within) == _days(each) for each in periods):
+        if all(
+            stretch_of(period.first, kind, within=within) == _days_of(period) for period in periods
+        ):
             return kind
     return None
 
 
-def _calendar(kind: str, within: Days) -> Iterator[Stretch]:
-    """Yield every stretch of the range."""
-    day, n = within[0], 0
+def _generate_calendar(kind: str, within: Days) -> Iterator[CalendarPeriod]:
+    """Yield every period of the range, with or without reports.
+
+    Raises DecodeError if there are more than `MOST_PERIODS`.
+    """
+    day, n_periods = within[0], 0
     while day <= within[1]:
         first, last = stretch_of(day, kind, within=within)
-        if n == MOST:
+        if n_periods == MOST_PERIODS:
             raise DecodeError(
-                f"a trend has at most {MOST:,} {kind}s, from {within[0]}: ask for less"
+                f"a trend has at most {MOST_PERIODS:,} {kind}s, from {within[0]}: ask for less"
             )
-        yield Stretch(first, last)
-        n += 1
+        yield CalendarPeriod(first, last)
+        n_periods += 1
         if last == datetime.date.max:
             return
         day = last + datetime.timedelta(1)

@@ -1,4 +1,4 @@
-"""Contrasts of samples: which are asked for, and which of them are significant."""
+"""Contrasts of samples: requested weights, estimated changes, and which changes are significant."""
 
 from __future__ import annotations
 
@@ -17,19 +17,24 @@ from rappor.estimator.error_control import ErrorControl
 from rappor.estimator.p_values import PValues
 
 Kind: TypeAlias = Literal["difference", "slope", "thirds", "step", "rest", "own"]
-"""What contrasts are: one sample against another, a line through all, the last third of them
-against the first, one period against the one before, a segment against all others, or weights of
-the analyst's own."""
+"""What a contrast compares: "difference" one sample with another, "slope" the line through all
+samples, "thirds" the last third of the samples with the first, "step" one period with the period
+before, "rest" a segment with all other segments, "own" samples by weights of the analyst."""
 
-DESCRIBING: Final = "thirds"
-"""The kind that is shown and not tested: the line decides."""
+UNTESTED_KIND: Final = "thirds"
+"""The kind that is never significant, because the slope tests the same change.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Asked:
-    """A contrast that is asked for: t weights, and what is shown as the share before and after.
+class RequestedContrast:
+    """A requested contrast: t weights, and the samples whose shares are displayed before and after.
 
-    `before` and `after` are weights of samples that sum to 1.
+    Attributes
+    ----------
+    kind, name : as in `SampleContrast`.
+    weights : (t,) float64; they sum to 0.
+    before, after : (t,) float64. Weights of samples that sum to 1.
     """
 
     kind: Kind
@@ -39,8 +44,8 @@ class Asked:
     after: Floats
 
     @classmethod
-    def of(cls, kind: Kind, name: str, weights: Floats) -> Asked:
-        """Ask for weights; samples of negative weight are before those of positive weight."""
+    def from_weights(cls, kind: Kind, name: str, weights: Floats) -> RequestedContrast:
+        """Request weights; samples of negative weight come before samples of positive weight."""
         before, after = (np.maximum(sign * weights, 0.0) for sign in (-1, 1))
         return cls(
             kind=kind,
@@ -58,23 +63,25 @@ class SampleContrast:
     Attributes
     ----------
     kind : a `Kind`.
-    name : what is compared, such as "from May to June".
-    weights : (t,) float64, one for each sample. They sum to 0.
-    how : "rows" where unchanged strings cancel, "answers" where bits are answers, "apart" where
-        the samples have no shape in common and are decoded apart.
-    before, after : (c,) float64. Means of the shares of the samples that are compared, as each
-        decodes alone.
-    estimate, std_error : (c,) float64. Estimated from the weighted sums of the bits, so it is more
+    name : the compared samples, such as "from May to June".
+    weights : (t,) float64, one weight for each sample. The weights sum to 0.
+    how : "rows" if rows were subtracted, so that unchanged strings cancel; "answers" if the bits
+        are categories; "separate" if the samples have no shape in common and their estimates were
+        subtracted.
+    before, after : (c,) float64. Mean shares of the compared samples, from the separate decodes.
+    estimate, std_error : (c,) float64. Estimates from weighted sums of the bits. They are more
         precise than the difference of `before` and `after`.
-    ci_low, ci_high : (c,) float64, of each candidate on its own.
+    ci_low, ci_high : (c,) float64. Intervals of each candidate by itself.
     p_value : (c,) float64, two-sided.
-    changed : (c,) bool, at the level over all candidates and all contrasts of this kind.
-    ci_low_adjusted, ci_high_adjusted : (c,) float64, which hold for the changed ones together; NaN
-        for the others.
-    direction : c of "newcomer", "leaver", "rise" and "fall", of segments "more" and "less"; empty
-        if it is not significant.
-    unchanged_p_value : of the test that nothing changed at all.
-    rows_p_value : its part that asks all bits, candidates or not; None without rows.
+    changed : (c,) bool. Significance at the error rate over all candidates and all contrasts of one
+        kind.
+    ci_low_adjusted, ci_high_adjusted : (c,) float64. Intervals that hold for all changed candidates
+        together; NaN for unchanged candidates.
+    direction : c texts: "newcomer", "leaver", "rise" or "fall", of segments "more" or "less"; empty
+        if the change is not significant.
+    unchanged_p_value : p-value of the test that nothing changed at all.
+    rows_p_value : p-value of the part of that test that uses all bits and no candidates; None
+        without rows.
     """
 
     kind: Kind
@@ -97,19 +104,19 @@ class SampleContrast:
 
     @property
     def n_changed(self) -> int:
-        """Rows that changed."""
+        """Number of changed candidates."""
         return int(self.changed.sum())
 
     def ordered(self, order: Integers) -> SampleContrast:
-        """Return the rows in another order."""
-        columns: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(self)}
+        """Return the contrast with its candidates in another order."""
+        columns: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
         for name, column in columns.items():
             if isinstance(column, np.ndarray) and name != "weights":
                 columns[name] = column[order]
         return SampleContrast(**columns)
 
     def row(self, i: int) -> dict[str, Any]:
-        """Return the numbers of a row; those that do not exist are None or missing."""
+        """Return the numbers of candidate i; a number that is NaN becomes None."""
         names = ["before", "after", "estimate", "std_error", "ci_low", "ci_high"]
         names += ["ci_low_adjusted", "ci_high_adjusted"] if self.changed[i] else []
         return {
@@ -120,39 +127,46 @@ class SampleContrast:
         }
 
 
-def conclude(
-    pairs: Sequence[tuple[Asked, Changes]],
+def decide_contrasts(
+    pairs: Sequence[tuple[RequestedContrast, Changes]],
     shares: Floats,
     detected: Booleans,
-    detection: ErrorControl,
+    error_control: ErrorControl,
 ) -> Iterator[SampleContrast]:
-    """Decide over all candidates and all contrasts of one kind together what changed.
+    """Decide which candidates changed, over all contrasts of one kind together.
 
     Parameters
     ----------
-    pairs : what was asked, and what was found.
-    shares, detected : (t, c). What each sample alone says; NaN without reports.
+    pairs : requested contrasts of one kind, and their estimated changes.
+    shares, detected : (t, c). Separate estimates of each sample; NaN without reports.
+    error_control : the error rate of `changed`, and the confidence level of the intervals.
     """
-    every = np.concatenate([changes.p_value for _, changes in pairs])
-    threshold = Thresholds(detection, PValues(rows=every)).largest
-    if pairs[0][0].kind == DESCRIBING:
+    p_values = np.concatenate([changes.p_value for _, changes in pairs])
+    threshold = Thresholds(error_control, PValues(rows=p_values)).largest
+    if pairs[0][0].kind == UNTESTED_KIND:
+        # No p-value is below -1, so nothing is significant.
         threshold = -1.0
-    error = 1 - detection.confidence
-    # False coverage rate, as in `inference`: the R changed of n get intervals at 1 - R alpha / n.
-    adjusted = error * max(int((every <= threshold).sum()), 1) / len(every)
-    for each, changes in pairs:
+    error = 1 - error_control.confidence
+    # False coverage rate [BB14]: the R changed of n candidates get intervals at 1 - R alpha / n.
+    adjusted = error * max(int((p_values <= threshold).sum()), 1) / len(p_values)
+    for requested, changes in pairs:
         (low, high), (low_adjusted, high_adjusted) = map(changes.interval, (error, adjusted))
         changed = changes.p_value <= threshold
         before, after = (
-            weights[weights > 0] @ shares[weights > 0] for weights in (each.before, each.after)
+            weights[weights > 0] @ shares[weights > 0]
+            for weights in (requested.before, requested.after)
         )
-        there = [np.asarray(detected[sign * each.weights > 0].any(axis=0)) for sign in (-1, 1)]
-        strings = min(float(changes.p_value.min()) * len(changed), 1.0)
-        parts = [strings] if changes.rows_p_value is None else [strings, changes.rows_p_value]
+        is_detected = [
+            np.asarray(detected[sign * requested.weights > 0].any(axis=0)) for sign in (-1, 1)
+        ]
+        smallest = min(float(changes.p_value.min()) * len(changed), 1.0)
+        test_p_values = (
+            [smallest] if changes.rows_p_value is None else [smallest, changes.rows_p_value]
+        )
         yield SampleContrast(
-            kind=each.kind,
-            name=each.name,
-            weights=each.weights,
+            kind=requested.kind,
+            name=requested.name,
+            weights=requested.weights,
             how=changes.how,
             before=before,
             after=after,
@@ -164,14 +178,18 @@ def conclude(
             changed=changed,
             ci_low_adjusted=np.where(changed, low_adjusted, np.nan),
             ci_high_adjusted=np.where(changed, high_adjusted, np.nan),
-            direction=np.where(changed, _directions(each.kind, changes.estimate > 0, *there), ""),
-            unchanged_p_value=min(len(parts) * min(parts), 1.0),
+            direction=np.where(
+                changed, _directions(requested.kind, changes.estimate > 0, *is_detected), ""
+            ),
+            # Bonferroni over the two tests: the smallest p-value of a candidate, and the test of
+            # all rows.
+            unchanged_p_value=min(len(test_p_values) * min(test_p_values), 1.0),
             rows_p_value=changes.rows_p_value,
         )
 
 
 def _directions(kind: str, rises: Booleans, before: Booleans, after: Booleans) -> NDArray[np.str_]:
-    """Name changes: a newcomer is detected in the samples after and in none before."""
+    """Name each change: a newcomer is detected in a sample after, and in no sample before."""
     if kind == "rest":
         return np.where(rises, "more", "less")
     up = np.where(after & ~before, "newcomer", "rise")

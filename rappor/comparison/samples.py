@@ -1,4 +1,4 @@
-"""Several samples of the same values, and weighted sums of their shares."""
+"""`Samples`: several collections of the same values, and weighted sums of their shares."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from rappor.base.errors import DecodeError
 from rappor.base.progress import Progress, no_progress
 from rappor.base.ranges import check_number
 from rappor.candidates.candidates import Candidates
-from rappor.comparison.category_changes import answer_changes
-from rappor.comparison.change_regression import Changes, find_changes
-from rappor.comparison.contrast_rows import contrast_rows, shared_params
-from rappor.comparison.per_sample import Apart, decode_apart, listed_candidates
-from rappor.comparison.shared_devices import devices_variance
+from rappor.comparison.category_changes import estimate_category_changes
+from rappor.comparison.change_regression import Changes, estimate_string_changes
+from rappor.comparison.contrast_rows import build_contrast_rows, shared_params
+from rappor.comparison.per_sample import SeparateDecodes, decode_separately, listed_candidates
+from rappor.comparison.shared_devices import compute_device_variance
 from rappor.counts.arrays import Floats, Integers
 from rappor.counts.counts import Counts
 from rappor.decoding.decoder import decode
@@ -28,186 +28,256 @@ from rappor.estimator.design_matrix import Design
 from rappor.estimator.device_assumptions import AddedCollections, add_collections
 from rappor.estimator.error_control import ErrorControl
 
-_REASONS: Final = {
+_ASSUMPTION_SOURCES: Final = {
     "counts": "the most that the counts allow",
     "days": "estimated from the variance of the counts that were added",
     "unknown": "nothing is known of the devices; if they reported again within one, the errors are "
     "larger",
 }
+"""Sentence parts that explain where the assumed number of reports per device comes from."""
 
-_ERRORS: Final = (1e-9, 1e6)
-"""Standard errors between which samples have weights, so that none is infinite or 0."""
+_STD_ERROR_RANGE: Final = (1e-9, 1e6)
+"""Smallest and largest standard error that determines a weight, so that no weight is infinite or 0.
+"""
 
-_NO_SUM: Final = 1e-9
-"""Weights of a contrast sum to 0, to this part of the largest."""
+_SUM_TOLERANCE: Final = 1e-9
+"""Largest absolute sum of the weights of a contrast, relative to the largest weight."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Samples:
-    """What several samples say alone and together, and what is known of their devices.
+    """AddedCollections and decoded samples, with assumptions on their devices.
 
     Attributes
     ----------
-    merged : t of them; None without reports.
-    candidates : the strings, None where bits are answers.
-    apart : the decodes of each sample, and of all.
-    overlap : rho of any two samples, from 0 for other devices to 1 for the same ones with reports
-        in proportion; None if it is not known.
-    complete : whether every value is in one of the answers.
-    detection : how sure to be.
+    merged : t merged samples; None for a sample without reports.
+    candidates : the strings; None if the bits are categories.
+    separate : the decodes of each sample, and of all samples pooled.
+    device_correlation : rho, the correlation of the device noise of any two samples: 0 if they
+        share no device, 1 if they share all devices with reports in proportion; None if it is
+        unknown.
+    complete : True if every value is in one of the categories.
+    error_control : the requested error rate and confidence level.
     """
 
     merged: tuple[AddedCollections | None, ...]
     candidates: Candidates | None
-    apart: Apart
-    overlap: float | None
+    separate: SeparateDecodes
+    device_correlation: float | None
     complete: bool
-    detection: ErrorControl
+    error_control: ErrorControl
 
     @classmethod
-    def decoded(
+    def from_collections(
         cls,
         collections: Sequence[Sequence[Counts]],
         candidates: Candidates | Iterable[str] | None,
-        detection: ErrorControl,
+        error_control: ErrorControl,
         *,
-        overlap: float | None,
+        device_correlation: float | None,
         complete: bool,
         progress: Progress = no_progress,
     ) -> Samples:
-        """Decode samples, each a list of collections; DecodeError if they do not go together."""
-        if overlap is not None:
-            check_number("device_correlation", overlap, "[0, 1]", error=DecodeError)
-        every = [counts for each in collections for counts in each]
-        if not any(counts.n_reports for counts in every):
+        """Merge and decode samples.
+
+        Parameters
+        ----------
+        collections : t samples, each a list of collections.
+        candidates : strings, as for `decode`.
+
+        Raises
+        ------
+        DecodeError
+            There are no reports, rho is outside [0, 1], or the samples have different kinds of
+            values.
+        """
+        if device_correlation is not None:
+            check_number("device_correlation", device_correlation, "[0, 1]", error=DecodeError)
+        all_counts = [counts for sample in collections for counts in sample]
+        if not any(counts.n_reports for counts in all_counts):
             raise DecodeError("counts must have at least 1 report, got 0")
-        listed = listed_candidates(candidates, every)
+        listed = listed_candidates(candidates, all_counts)
         return cls(
-            merged=tuple(_merged(each) for each in collections),
+            merged=tuple(_merge_collections(sample) for sample in collections),
             candidates=listed,
-            apart=decode_apart(collections, listed, detection, progress, complete=complete),
-            overlap=overlap,
+            separate=decode_separately(
+                collections, listed, error_control, progress, complete=complete
+            ),
+            device_correlation=device_correlation,
             complete=complete,
-            detection=detection,
+            error_control=error_control,
         )
 
     @property
-    def known(self) -> Integers:
-        """The numbers of the samples with reports."""
-        return np.flatnonzero([each is not None for each in self.merged])
+    def nonempty(self) -> Integers:
+        """The indices of the samples with reports."""
+        return np.flatnonzero([sample is not None for sample in self.merged])
 
     @property
     def precision(self) -> Floats:
-        """What a sample weighs in a line through all: 1 over the variance of a usual string."""
+        """The weight of each sample, (t,), in a line through all samples.
+
+        A weight is 1 / variance, where the variance is that of the median candidate. Samples
+        without reports have weight 0.
+        """
         return np.array(
             [
-                0.0 if each is None else float(np.median(each.std_error).clip(*_ERRORS)) ** -2
-                for each in self.apart.alone
+                0.0
+                if estimates is None
+                else float(np.median(estimates.std_error).clip(*_STD_ERROR_RANGE)) ** -2
+                for estimates in self.separate.per_sample
             ]
         )
 
     def decode(self, collections: Sequence[Counts]) -> Estimates:
-        """Decode other collections as each sample alone was decoded."""
+        """Decode other collections with the options of the samples."""
         return decode(
             collections,
             self.candidates,
-            error_control=self.apart.detection,
+            error_control=self.separate.error_control,
             complete=self.complete,
         )
 
-    def changes(self, weights: Floats, progress: Progress = no_progress) -> Changes:
-        """Estimate a weighted sum of the samples' shares of each candidate.
+    def estimate_changes(self, weights: Floats, progress: Progress = no_progress) -> Changes:
+        """Estimate a weighted sum of the samples' shares for each candidate.
 
         Parameters
         ----------
-        weights : (t,) float64. They sum to 0, and are 0 for samples without reports.
+        weights : (t,) float64. The weights sum to 0. The weight of a sample without reports is 0.
+
+        Raises
+        ------
+        DecodeError
+            The weights do not fit the samples, do not sum to 0, or are all 0.
         """
         used = np.flatnonzero(weights)
-        if len(weights) != len(self.merged) or not set(used) <= set(self.known):
+        if len(weights) != len(self.merged) or not set(used) <= set(self.nonempty):
             raise DecodeError("weights must be one for each sample, and 0 for one without reports")
-        if not len(used) or abs(weights.sum()) > _NO_SUM * np.abs(weights).max():
+        if not len(used) or abs(weights.sum()) > _SUM_TOLERANCE * np.abs(weights).max():
             raise DecodeError(f"weights must sum to 0 and not all be 0, got {weights.tolist()}")
-        merged = [each for number in used if (each := self.merged[number]) is not None]
-        alone = [one for number in used if (one := self.apart.alone[number]) is not None]
+        merged = [sample for number in used if (sample := self.merged[number]) is not None]
+        per_sample = [
+            estimates
+            for number in used
+            if (estimates := self.separate.per_sample[number]) is not None
+        ]
         with limit_to_one_thread():
             if self.candidates is None:
-                return answer_changes(merged, weights[used], self.overlap, complete=self.complete)
-            return self._of_strings(self.candidates, merged, alone, weights[used], progress)
+                return estimate_category_changes(
+                    merged, weights[used], self.device_correlation, complete=self.complete
+                )
+            return self._estimate_string_changes(
+                self.candidates, merged, per_sample, weights[used], progress
+            )
 
-    def _of_strings(
+    def _estimate_string_changes(
         self,
         candidates: Candidates,
         merged: Sequence[AddedCollections],
-        alone: Sequence[Estimates],
+        per_sample: Sequence[Estimates],
         weights: Floats,
         progress: Progress,
     ) -> Changes:
-        orders = [each.places(candidates.strings) for each in alone]
+        orders = [estimates.places(candidates.strings) for estimates in per_sample]
         shares, errors = (
-            np.array([getattr(each, name)[o] for each, o in zip(alone, orders, strict=True)])
+            np.array(
+                [
+                    getattr(estimates, name)[order]
+                    for estimates, order in zip(per_sample, orders, strict=True)
+                ]
+            )
             for name in ("share", "std_error")
         )
         params = shared_params(merged)
         if not params:
-            return _apart(shares, errors, weights, self.overlap)
+            # No parameter set of one sample sets the same bits as one of another sample, so rows
+            # cannot be subtracted.
+            return _add_separate_estimates(shares, errors, weights, self.device_correlation)
         design = Design(candidates, params)
-        explained = np.array([_explained(each, candidates, design) for each in alone])
-        target = contrast_rows(merged, weights, explained, overlap=self.overlap)
+        explained = np.array(
+            [_explained_rows(estimates, candidates, design) for estimates in per_sample]
+        )
+        target = build_contrast_rows(
+            merged, weights, explained, device_correlation=self.device_correlation
+        )
         if not target.reports.any():  # no cohort has reports in all
-            return _apart(shares, errors, weights, self.overlap)
+            return _add_separate_estimates(shares, errors, weights, self.device_correlation)
+        # The regression treats the h rows of a string in a cohort as independent measurements.
         # With h > 1 bits a string's devices are spread over the cohorts once, not once a bit: of
         # their sampling (1 - 1/h) is missing in the rows (`rappor.decoding.decoder`).
-        within = np.clip(shares, 0, 1) * (1 - np.clip(shares, 0, 1))
-        devices = np.array([[each.n_devices] for each in merged])
-        sampled = devices_variance(weights[:, None] * np.sqrt(within / devices), self.overlap)
-        h = max(each.h for each in params)
-        return find_changes(target, candidates, (1 - 1 / h) * sampled, progress)
+        sampling_variance = np.clip(shares, 0, 1) * (1 - np.clip(shares, 0, 1))
+        devices = np.array([[estimates.n_devices] for estimates in merged])
+        sampled = compute_device_variance(
+            weights[:, None] * np.sqrt(sampling_variance / devices), self.device_correlation
+        )
+        h = max(estimates.h for estimates in params)
+        return estimate_string_changes(target, candidates, (1 - 1 / h) * sampled, progress)
 
-    def assumed(self, sample: str, between: str) -> str:
-        """Return one line that says what is assumed of the devices within and between samples."""
-        known = [each for each in self.merged if each is not None]
-        repeated = [each for sample in known for each in sample.repetitions]
-        most = max(each.reports_per_device for each in repeated)
-        reasons = "; or ".join(dict.fromkeys(_REASONS[each.source] for each in repeated))
-        told = "every report comes from another device"
+    def describe_assumptions(self, sample: str, between: str) -> str:
+        """Return one line about the assumed devices within and between samples.
+
+        Parameters
+        ----------
+        sample : the noun for a sample, such as "week".
+        between : the sentence about devices in several samples.
+        """
+        samples = [repetition for repetition in self.merged if repetition is not None]
+        repeated = [repetition for sample in samples for repetition in sample.repetitions]
+        most = max(repetition.reports_per_device for repetition in repeated)
+        reasons = "; or ".join(
+            dict.fromkeys(_ASSUMPTION_SOURCES[repetition.source] for repetition in repeated)
+        )
+        devices_text = "every report comes from another device"
         if most > 1:
-            told = f"a device sent up to {most:.3g} reports"
-        return f"Assumed: within a {sample} {told}, {reasons}. {between}"
+            devices_text = f"a device sent up to {most:.3g} reports"
+        return f"Assumed: within a {sample} {devices_text}, {reasons}. {between}"
 
-    def cautions(self, names: Sequence[str]) -> Iterator[Caution]:
-        """Yield what is said of samples, each sentence once, with the samples that it is about."""
-        about: dict[Caution, list[str]] = {}
-        for name, each in zip(names, self.apart.alone, strict=True):
-            for caution in () if each is None else each.warnings:
-                about.setdefault(caution, []).append(name)
-        for caution, some in about.items():
-            more = f" and {len(some) - 1} more" if len(some) > 1 else ""
-            yield Caution(caution.code, f"{some[0]}{more}: {caution.sentence}")
+    def collect_warnings(self, names: Sequence[str]) -> Iterator[Caution]:
+        """Yield each warning of the samples once, with the names of its samples.
+
+        Parameters
+        ----------
+        names : names of the t samples.
+        """
+        names_of_caution: dict[Caution, list[str]] = {}
+        for name, estimates in zip(names, self.separate.per_sample, strict=True):
+            for caution in () if estimates is None else estimates.warnings:
+                names_of_caution.setdefault(caution, []).append(name)
+        for caution, sample_names in names_of_caution.items():
+            more = f" and {len(sample_names) - 1} more" if len(sample_names) > 1 else ""
+            yield Caution(caution.code, f"{sample_names[0]}{more}: {caution.sentence}")
 
 
-def _merged(collections: Sequence[Counts]) -> AddedCollections | None:
-    """Add the collections of a sample as `decode` does; None without reports."""
+def _merge_collections(collections: Sequence[Counts]) -> AddedCollections | None:
+    """Merge the collections of a sample as `decode` does; return None without reports."""
     # The name of the metric does not matter: two metrics may be compared.
     return add_collections(collections) if any(counts.n_reports for counts in collections) else None
 
 
-def _explained(estimates: Estimates, candidates: Candidates, design: Design) -> Floats:
-    """Return what the detected strings of a sample set in each row, (n,)."""
+def _explained_rows(estimates: Estimates, candidates: Candidates, design: Design) -> Floats:
+    """Return the sum of the detected strings' shares in each row, (n,)."""
     order = estimates.places(candidates.strings)
     detected = estimates.detected[order]
     chosen = np.flatnonzero(detected)
-    # A group of indistinguishable candidates counts once, with the first of its members.
+    # Indistinguishable candidates share one estimate. Only the first candidate of a group is added.
     group = estimates.group[order][chosen]
     first = np.unique(np.where(group > 0, group, -1 - np.arange(len(group))), return_index=True)[1]
     chosen = np.sort(chosen[first])
     return np.asarray(design.columns(chosen) @ estimates.share[order][chosen])
 
 
-def _apart(shares: Floats, errors: Floats, weights: Floats, overlap: float | None) -> Changes:
-    """Add up the estimates of samples that share no bits; no error cancels."""
+def _add_separate_estimates(
+    shares: Floats, errors: Floats, weights: Floats, device_correlation: float | None
+) -> Changes:
+    """Add the estimates of samples that have no rows in common.
+
+    The samples have different k, h or m, so neither collisions nor device noise cancel. With rho
+    unknown or above 0, the variance is the largest possible, because the device noise of different
+    bits has no known correlation.
+    """
     estimate = weights @ shares
-    known = 0.0 if overlap == 0 else None
-    std_error = np.sqrt(devices_variance(weights[:, None] * errors, known))
+    assumed_correlation = 0.0 if device_correlation == 0 else None
+    std_error = np.sqrt(compute_device_variance(weights[:, None] * errors, assumed_correlation))
     with np.errstate(invalid="ignore"):
         z = np.where(np.isfinite(std_error), np.abs(estimate) / std_error, 0.0)
 
@@ -220,5 +290,5 @@ def _apart(shares: Floats, errors: Floats, weights: Floats, overlap: float | Non
         std_error=std_error,
         p_value=np.minimum(2 * special.ndtr(-z), 1.0),
         interval=interval,
-        how="apart",
+        how="separate",
     )

@@ -1,43 +1,44 @@
-"""Devices that samples share: the variance that they add to a weighted sum of the samples.
+"""Variance of a weighted sum of samples from devices that the samples have in common.
 
 Theory of operation
 -------------------
-The estimand of every contrast is that of the population. Devices are a sample of the population in
-each period, also where the same devices report in all periods.
+The estimand of every contrast is the change in the population. Devices are a sample of the
+population in each period, even if the same devices report in all periods.
 
-A sample's error has two parts: fresh coins, which are independent, and devices, that is their
-values and their permanent noise. With d_t the weighted standard error that sample t has of its
-devices (negative where its weight is negative), and rho the overlap of any two samples, the
-devices' part of the sum has the variance
+The error of a sample has two parts: fresh coins, which are independent, and device noise, from the
+values and the permanent responses of the devices. Let d_t be the weighted standard error of the
+device noise of sample t, negative if the weight is negative, and rho the correlation of the device
+noise of any two samples. If no share changed, the device noise of the sum has the variance
 
     sum of d_t^2 + rho (sum over s != t of d_s d_t)  =  (1 - rho) sum of d_t^2 + rho (sum of d_t)^2
 
-if no share changed. Overlaps are at least 0. So if nothing is known of them, samples whose weights
-have one sign may be the same devices, and samples of the other sign other devices:
+Correlations are at least 0. If rho is unknown, the largest variance is assumed: samples with
+weights of one sign have the same devices, and samples of the other sign have other devices:
 
     at most  (sum of the d_t > 0)^2 + (sum of the d_t < 0)^2
 
-Devices that changed their value. The devices in both samples cancel where their value is the same.
-A share that changed by delta changed in delta of the devices at least, and each of them is a new
-device in that row: it has a new permanent response. With v_0 and v_1 the variances of the permanent
-response to a 0 and to a 1, and g the difference of its means, the variance of the difference of two
-samples of the same D devices is
+Devices that changed their value. Devices in two samples cancel if their value is the same. If a
+share changed by delta, at least a share |delta| of the devices changed. Each of these devices has a
+new permanent response in the row, so it counts as a new device. Let v_0 and v_1 be the variances of
+the permanent response to a 0 and to a 1, and g the difference of the means. The difference of two
+samples of the same D devices has the variance
 
     (|delta| (1 + (v_0 + v_1) / g^2) - delta^2 + (phi - |delta|) 2 v_0 / g^2) / D
 
-phi is the part of the devices that changed their value at all: those who changed between other
-values draw new permanent noise of this row's 0. Rows of strings show that noise themselves
-(`rappor.comparison.change_regression`); answers have no other rows to show it. Before this was
-added, intervals of changed strings held .65 of the truths at rho = 1.
+phi is the share of devices that changed their value at all. Devices that changed between two other
+values draw new permanent noise for the 0 of this row. Rows of strings include that noise in their
+own variance (`rappor.comparison.change_regression`). Categories have no further rows, so the noise
+is added explicitly. Without this variance, intervals of changed strings covered only 65 % of the
+true changes at rho = 1.
 
-Several samples, u_t = w_t / sqrt(D_t), on a path of levels theta_t. The covariance of two samples
-loses half of what their difference gains, so that the sum gains
+Several samples: with u_t = w_t / sqrt(D_t) and levels theta_t, the covariance of two samples loses
+half of the variance that their difference gains. So the variance of the sum gains
 
     -1/2 sum over s, t of u_s u_t |theta_s - theta_t|        in place of |delta| / D
     (sum of u_t theta_t)^2 - (sum of u_t) (sum of u_t theta_t^2)     of delta^2 / D
 
-The first is a sum over the gaps between sorted levels: with U_i the sum of the u_t below gap i, of
-gap_i U_i (U_i - U).
+The first term is a sum over the gaps between sorted levels: gap_i U_i (U_i - U), where U_i is the
+sum of the u_t below gap i and U the sum of all.
 """
 
 from __future__ import annotations
@@ -50,34 +51,38 @@ from scipy import special
 from rappor.counts.arrays import Floats
 
 _SIGNIFICANT: Final = 0.05
-"""Probability that any of the values whose change counts did not change."""
+"""Error probability at which a change counts in `estimate_other_changes`, over all values."""
 
 
-def devices_variance(devices: Floats, overlap: float | None) -> Floats:
-    """Return the variance, (n,), of the sum over samples; the most if no overlap is known.
+def compute_device_variance(devices: Floats, device_correlation: float | None) -> Floats:
+    """Return the variance, (n,), of the sum's device noise; the largest one if rho is unknown.
 
     Parameters
     ----------
-    devices : (t, n) float64. Signed standard errors that the samples have of their devices.
-    overlap : rho, from 0 for other devices in each sample to 1 for the same ones.
+    devices : (t, n) float64. Signed standard errors of the samples' device noise.
+    device_correlation : rho: 0 if samples share no device, 1 if they share all devices.
     """
-    if overlap is None:
+    if device_correlation is None:
         sides = [sign * np.maximum(sign * devices, 0.0).sum(axis=0) for sign in (1, -1)]
         return np.asarray(sides[0] ** 2 + sides[1] ** 2)
-    alone = (devices**2).sum(axis=0)
-    return np.asarray((1 - overlap) * alone + overlap * devices.sum(axis=0) ** 2)
+    independent = (devices**2).sum(axis=0)
+    return np.asarray(
+        (1 - device_correlation) * independent + device_correlation * devices.sum(axis=0) ** 2
+    )
 
 
-def changed_sampling(weights: Floats, per_device: Floats, slope: Floats) -> tuple[Floats, Floats]:
-    """Return the variance that changed devices add: for a unit of |delta|, and of -delta^2, (n,).
+def compute_changed_sampling(
+    weights: Floats, inverse_devices: Floats, slope: Floats
+) -> tuple[Floats, Floats]:
+    """Return the variance of changed devices: per |delta|, and per -delta^2, (n,) each.
 
     Parameters
     ----------
-    weights : (t, n) float64. Weights of the samples; their sum is 0.
-    per_device : (t, n) float64. 1 / D_t.
+    weights : (t, n) float64. Weights of the samples; they sum to 0.
+    inverse_devices : (t, n) float64. 1 / D_t.
     slope : (t, n) float64. Levels of the samples if the contrast is 1, up to a constant.
     """
-    u = weights * np.sqrt(per_device)
+    u = weights * np.sqrt(inverse_devices)
     total = u.sum(axis=0)
     order = np.argsort(slope, axis=0)
     below = np.cumsum(np.take_along_axis(u, order, axis=0), axis=0)[:-1]
@@ -87,59 +92,62 @@ def changed_sampling(weights: Floats, per_device: Floats, slope: Floats) -> tupl
     return np.maximum(linear, 0.0), np.maximum(square, 0.0)
 
 
-def least_changed(estimate: Floats, p_value: Floats) -> Floats:
-    """Return which part of the devices changed between other values at least, (n,), for each value.
+def estimate_other_changes(estimate: Floats, p_value: Floats) -> Floats:
+    """Return a lower bound on the share of devices that changed between other values, (n,).
 
-    Devices that leave a value come to another one, listed or not. So the part of all that changed
-    is at least the sum of all rises, and that of all falls. Only significant changes count: noise
-    alone has rises, too.
+    A device that leaves a value takes another value, listed or not. So the share of all devices
+    that changed is at least the sum of all rises, and at least the sum of all falls. Only
+    significant changes count, because noise alone has rises and falls, too.
 
     Parameters
     ----------
     estimate, p_value : (n,) float64. Changes of n different values, and their p-values.
     """
-    sure = np.where(p_value * len(p_value) <= _SIGNIFICANT, estimate, 0.0)
-    changed = min(max(float(np.maximum(sure, 0.0).sum()), float(-np.minimum(sure, 0.0).sum())), 1.0)
-    return np.maximum(changed - np.abs(sure), 0.0)
+    significant = np.where(p_value * len(p_value) <= _SIGNIFICANT, estimate, 0.0)
+    changed = min(
+        max(float(np.maximum(significant, 0.0).sum()), float(-np.minimum(significant, 0.0).sum())),
+        1.0,
+    )
+    return np.maximum(changed - np.abs(significant), 0.0)
 
 
 class ChangeVariance(NamedTuple):
-    """Variance of the estimate of a change delta, beyond the variance if it is 0.
+    """Variance of the estimate of a change delta, beyond the variance at delta = 0.
 
-    It is |delta| `linear` - delta^2 `square`, (n,) each. `linear` is not below `square`.
+    The variance is |delta| `linear` - delta^2 `square`, (n,) each. `linear` is at least `square`.
     """
 
     linear: Floats
     square: Floats
 
-    def at(self, delta: Floats) -> Floats:
-        """Return the variance, (n,), at changes, (n,)."""
+    def variance_at(self, delta: Floats) -> Floats:
+        """Return the variance, (n,), at changes delta, (n,)."""
         return np.maximum(np.abs(delta) * self.linear - delta**2 * self.square, 0.0)
 
     def interval(
         self, estimate: Floats, below: Floats, above: Floats, error: float | Floats
     ) -> tuple[Floats, Floats]:
-        """Return the ends of intervals, (n,) each, which miss with the probability `error`.
+        """Return the ends of intervals, (n,) each, with the error probability `error`.
 
-        An end is a change from which the estimate is as far as the noise at that change reaches.
-        So an interval includes 0 exactly if it would without the devices that changed, and tests
-        of no change stay as they are.
+        An end x satisfies (estimate - x)^2 = distance^2 + z^2 variance_at(x). The variance is 0 at
+        x = 0, so an interval includes 0 exactly if the interval without changed devices includes 0.
+        Tests of no change stay as they are.
 
         Parameters
         ----------
-        below, above : (n,) float64. Distances of the ends from the estimate if nothing changed.
+        below, above : (n,) float64. Distances between the estimate and the ends if nothing changed.
         """
         z2 = special.ndtri(np.maximum(np.asarray(error) / 2, 1e-300)) ** 2
         scaled = ChangeVariance(z2 * self.linear, z2 * self.square)
-        return scaled._low(estimate, below), -scaled._low(-estimate, above)
+        return scaled._solve_low_end(estimate, below), -scaled._solve_low_end(-estimate, above)
 
-    def _low(self, estimate: Floats, reach: Floats) -> Floats:
-        """Solve (estimate - x)^2 = reach^2 + |x| linear - x^2 square for the x below it."""
-        known = np.isfinite(reach) & np.isfinite(estimate)
-        center, width = np.where(known, estimate, 0.0), np.where(known, reach, 0.0)
-        # Above 0 more noise is at larger x, below 0 at smaller ones.
+    def _solve_low_end(self, estimate: Floats, reach: Floats) -> Floats:
+        """Solve (estimate - x)^2 = reach^2 + |x| linear - x^2 square for the lower x."""
+        is_finite = np.isfinite(reach) & np.isfinite(estimate)
+        center, width = np.where(is_finite, estimate, 0.0), np.where(is_finite, reach, 0.0)
+        # |x| is x above 0 and -x below 0. The end is above 0 exactly if `center` exceeds `width`.
         signed = np.where(center > width, self.linear, -self.linear)
         middle = 2 * center + signed
         factor = 4 * (1 + self.square)
         root = np.sqrt(np.maximum(middle**2 - factor * (center - width) * (center + width), 0.0))
-        return np.where(known, 2 * (middle - root) / factor, -np.inf)
+        return np.where(is_finite, 2 * (middle - root) / factor, -np.inf)

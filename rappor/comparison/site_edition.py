@@ -1,8 +1,8 @@
-"""`Edition`: a trend that is published for good, with all that makes it again.
+"""`SiteEdition`: a trend that is published permanently, with all files that reproduce it.
 
-An edition is named by a hash of what it was computed from: counts, candidates, options, the notice
-to people and the version of the program. The same question has the same name, and another one
-another name, so an edition is never written over.
+The ID of an edition is a hash of its inputs: counts, candidates, options, the privacy notice and
+the version of the program. The same inputs have the same ID, and other inputs have another ID, so
+an edition is never overwritten.
 """
 
 from __future__ import annotations
@@ -26,13 +26,20 @@ from rappor.comparison.comparison import Comparison
 from rappor.counts.released import Released
 
 _ID_DIGITS: Final = 16
+"""Hexadecimal digits of an ID: 64 bits of the hash."""
 EDITION_ID: Final = re.compile(rf"[0-9a-f]{{{_ID_DIGITS}}}")
-"""The names of editions, which are those of their folders."""
+"""Pattern of an edition's ID, which is also the name of its folder."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EditionEntry:
-    """What a list of editions says of one."""
+class EditionSummary:
+    """The line of an edition in the list of editions.
+
+    Attributes
+    ----------
+    reports : number of reports of all periods.
+    strings : number of detected strings.
+    """
 
     id: str
     metric: str
@@ -43,31 +50,45 @@ class EditionEntry:
     strings: int
 
     @classmethod
-    def from_json(cls, data: bytes, path: str) -> EditionEntry:
-        """Read what `Edition.files` wrote; FileError if it is something else."""
+    def from_json(cls, data: bytes, path: str) -> EditionSummary:
+        """Read the file `edition.json` of an edition.
+
+        Raises
+        ------
+        FileError
+            The data is not such a file.
+        """
         try:
-            found = json.loads(data)
+            fields = json.loads(data)
             return cls(
-                id=str(found["id"]),
-                metric=str(found["metric"]),
-                by=str(found["by"]),
-                first=datetime.date.fromisoformat(found["first"]),
-                last=datetime.date.fromisoformat(found["last"]),
-                reports=int(found["reports"]),
-                strings=int(found["strings"]),
+                id=str(fields["id"]),
+                metric=str(fields["metric"]),
+                by=str(fields["by"]),
+                first=datetime.date.fromisoformat(fields["first"]),
+                last=datetime.date.fromisoformat(fields["last"]),
+                reports=int(fields["reports"]),
+                strings=int(fields["strings"]),
             )
         except (KeyError, TypeError, ValueError, OverflowError, RecursionError):
             raise FileError(path, "it is not the description of an edition") from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Edition:
-    """A trend with its counts, its candidates and what people were told of the metric.
+class SiteEdition:
+    """A trend with its counts, its candidates and the privacy notice of the metric.
 
-    `candidates` are None where bits are answers. `notice` are the lines of `rappor collects`.
+    Attributes
+    ----------
+    trend : the published comparison.
+    released : the counts.
+    candidates : strings; None if the bits are categories.
+    notice : lines of `rappor collects`.
 
-    Raises DecodeError for a candidate that no line of a file reads back as: the command of the
-    edition would answer another question.
+    Raises
+    ------
+    DecodeError
+        A candidate does not survive a round trip through a file of lines. The command of the
+        edition would test another string.
     """
 
     trend: Comparison
@@ -76,26 +97,26 @@ class Edition:
     notice: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        """Read the candidates as the command will."""
+        """Check that the candidates survive a round trip through a file of lines."""
         if self.candidates is None:
             return
-        lines = io.BytesIO(self._lines(self.candidates))
-        found = Candidates.from_lines(lines, normalize=self.candidates.normalize)
-        for ours, read in itertools.zip_longest(self.candidates.strings, found.strings):
-            if ours != read:
+        lines = io.BytesIO(self._encode_lines(self.candidates))
+        reread = Candidates.from_lines(lines, normalize=self.candidates.normalize)
+        for original, restored in itertools.zip_longest(self.candidates.strings, reread.strings):
+            if original != restored:
                 raise DecodeError(
                     "published candidates must be lines that read back as they are, got "
-                    f"{shown(ours)}: leave out what gave it"
+                    f"{shown(original)}: leave out what gave it"
                 )
 
     @property
     def version(self) -> str:
-        """The version of the program that computed it."""
+        """The version of the installed program."""
         return metadata.version("rappor")
 
     @property
     def id(self) -> str:
-        """The name of the edition: the first digits of a hash of what it was computed from."""
+        """The ID of the edition: the first digits of a hash of its inputs."""
         text = json.dumps(
             {
                 "version": self.version,
@@ -109,27 +130,34 @@ class Edition:
 
     @property
     def command(self) -> str:
-        """The command that computes the numbers again, beside the edition's files."""
+        """The command that computes the numbers again in the edition's folder."""
         trend = self.trend
-        words = ["rappor", "trend", "counts.json"]
+        arguments = ["rappor", "trend", "counts.json"]
         if self.candidates is not None:
-            words += ["--candidates", "candidates.txt"]
+            arguments += ["--candidates", "candidates.txt"]
         if trend.by != "period":
-            words += ["--by", trend.by]
-        sure = trend.error_control
-        words += ["--smooth", f"{trend.window}", "--level", f"{sure.alpha!r}"]
-        words += ["--correction", sure.method, "--confidence", f"{sure.confidence!r}"]
-        return shlex.join([*words, "--json"])
+            arguments += ["--by", trend.by]
+        error_control = trend.error_control
+        arguments += ["--smooth", f"{trend.window}", "--level", f"{error_control.alpha!r}"]
+        arguments += [
+            "--correction",
+            error_control.method,
+            "--confidence",
+            f"{error_control.confidence!r}",
+        ]
+        return shlex.join([*arguments, "--json"])
 
     @property
     def hashes(self) -> dict[str, str]:
-        """The SHA-256 of each file that the command reads, by its name."""
-        return {name: hashlib.sha256(data).hexdigest() for name, data in self._inputs().items()}
+        """The SHA-256 of each file that the command reads, by file name."""
+        return {
+            name: hashlib.sha256(data).hexdigest() for name, data in self._encode_inputs().items()
+        }
 
     @property
-    def entry(self) -> EditionEntry:
-        """What a list of editions says of it."""
-        return EditionEntry(
+    def entry(self) -> EditionSummary:
+        """The line of the edition in the list of editions."""
+        return EditionSummary(
             id=self.id,
             metric=self.trend.metric,
             by=self.trend.by,
@@ -140,29 +168,31 @@ class Edition:
         )
 
     def files(self) -> dict[str, bytes]:
-        """Return the edition's files but for its page, by name."""
+        """Return the files of the edition except its page, by name."""
         described = asdict(self.entry) | {
             "version": self.version,
             "command": self.command,
             "sha256": self.hashes,
         }
-        return self._inputs() | {
+        return self._encode_inputs() | {
             "trend.json": self.trend.to_json().encode() + b"\n",
             "trend.csv": self.trend.to_csv().encode(),
             "edition.json": json.dumps(described, default=str).encode() + b"\n",
         }
 
-    def _inputs(self) -> dict[str, bytes]:
+    def _encode_inputs(self) -> dict[str, bytes]:
         files = {"counts.json": self.released.to_json()}
         if self.candidates is not None:
-            files["candidates.txt"] = self._lines(self.candidates)
+            files["candidates.txt"] = self._encode_lines(self.candidates)
         return files
 
     @staticmethod
-    def _lines(candidates: Candidates) -> bytes:
-        return "".join(f"{each}\n" for each in candidates.strings).encode()
+    def _encode_lines(candidates: Candidates) -> bytes:
+        return "".join(f"{string}\n" for string in candidates.strings).encode()
 
 
-def newest_first(entries: Sequence[EditionEntry]) -> list[EditionEntry]:
-    """Return editions in the order of their days, the last ones first."""
-    return sorted(entries, key=lambda each: (each.last, each.first, each.id), reverse=True)
+def sort_newest_first(entries: Sequence[EditionSummary]) -> list[EditionSummary]:
+    """Return editions sorted by their days, the latest first."""
+    return sorted(
+        entries, key=lambda summary: (summary.last, summary.first, summary.id), reverse=True
+    )

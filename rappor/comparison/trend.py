@@ -1,4 +1,4 @@
-"""`trend`: how the share of each string runs over days, weeks or months."""
+"""`trend`: the share of each string by day, week or month, and tests of its changes."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from rappor.base.errors import DecodeError
 from rappor.base.progress import Progress, no_progress
 from rappor.base.ranges import check_integer
 from rappor.candidates.candidates import Candidates
-from rappor.comparison.compare_samples import UNKNOWN
-from rappor.comparison.comparison import Comparison, Sample, panel
-from rappor.comparison.per_sample import Levels
-from rappor.comparison.periods import Stretch, stretches
-from rappor.comparison.sample_contrasts import Asked
+from rappor.comparison.compare_samples import UNKNOWN_CORRELATION
+from rappor.comparison.comparison import Comparison, Sample, build_comparison
+from rappor.comparison.per_sample import SampleEstimates
+from rappor.comparison.periods import CalendarPeriod, split_periods
+from rappor.comparison.sample_contrasts import RequestedContrast
 from rappor.comparison.samples import Samples
 from rappor.counts.released import Released
 from rappor.decoding.estimates import Estimates
@@ -34,34 +34,36 @@ def trend(  # noqa: PLR0913 - all that a caller may know of the counts
     complete: bool = False,
     progress: Progress = no_progress,
 ) -> Comparison:
-    """Estimate the share of each string on each day, week or month, and how it moved.
+    """Estimate the share of each string in each day, week or month, and test for changes.
 
-    The question is whether a share changed over the whole range: a line through all stretches of
-    days decides it, weighted by their precision. The last third against the first describes it,
-    and steps from one stretch to the next are tested too. README.md in this folder says how.
+    The primary test asks if a share changed over the whole range, by a line through all periods,
+    weighted by their precision. The last third against the first describes the change without a
+    test. Steps between consecutive periods are supplementary tests. README.md of this package has
+    the statistics.
 
     Parameters
     ----------
     released : counts with their days, as `CollectorClient.counts(..., by="day")` and
-    `Released.load` return them.
-    candidates : the strings to look for, as for `decode`, at most 131,072; other encodings take
-        none.
-    by : "day", "week" or "month", no finer than the counts; what the counts have if omitted.
-    smooth : number of stretches that are decoded together, each with the ones before it, for
-        estimates beside those of single stretches; 1 for none.
-    error_control : how sure to be; its level is that of the strings that are found, of the slopes
-    that are called changes, and of the steps. For the strings "adaptive" is applied as "bh".
+        `Released.load` return them.
+    candidates : strings to test, as for `decode`, at most 131,072. Encodings of categories take no
+        candidates.
+    by : "day", "week" or "month", no finer than the counts. By default the length of the counts'
+        periods.
+    smooth : number of periods that are decoded together, each with the periods before it, for
+        smoothed estimates; 1 for none.
+    error_control : error rate of the detected strings, of the slopes and of the steps, and the
+        confidence level. The method "adaptive" is applied to detected strings as "bh".
     complete : as for `decode`: every value is in one of the categories or buckets.
 
     Returns
     -------
-    Panel. Its contrast "slope" is the change over the range by the line, "thirds" that of the last
-    third, each "step" that of one stretch. Deterministic.
+    Comparison. Its contrast "slope" is the change over the range by the line, "thirds" the change
+    of the last third, each "step" the change of one period. The result is deterministic.
 
     Raises
     ------
     DecodeError
-        There are no reports or no candidates, or the counts do not go together.
+        There are no reports or no candidates, or the counts do not fit together.
 
     Examples
     --------
@@ -75,75 +77,84 @@ def trend(  # noqa: PLR0913 - all that a caller may know of the counts
     ... )
     >>> days = [datetime.date(2026, 11, day) for day in (1, 2, 4)]
     >>> periods = tuple(
-    ...     Period(first=day, last=day, collections=(each,))
-    ...     for day, each in zip(days, counts, strict=True)
+    ...     Period(first=day, last=day, collections=(collection,))
+    ...     for day, collection in zip(days, counts, strict=True)
     ... )
-    >>> found = trend(
+    >>> comparison = trend(
     ...     Released(metric="", first=days[0], last=days[-1], periods=periods, withheld=()),
     ...     ["cat", "dog", "emu"],
     ... )
-    >>> [found.candidates[i] for i in found.shown], [each.reports for each in found.samples]
-    (['cat', 'dog'], [100000, 100000, 0, 100000])
+    >>> [comparison.candidates[i] for i in comparison.shown_rows]
+    ['cat', 'dog']
+    >>> [sample.reports for sample in comparison.samples]
+    [100000, 100000, 0, 100000]
     """
     check_integer("smooth", smooth, 1, error=DecodeError)
-    kind, found = stretches(released, by)
-    collections = [each.collections for each in found]
-    decoded = Samples.decoded(
-        collections, candidates, error_control, overlap=None, complete=complete, progress=progress
+    kind, periods = split_periods(released, by)
+    collections = [period.collections for period in periods]
+    samples = Samples.from_collections(
+        collections,
+        candidates,
+        error_control,
+        device_correlation=None,
+        complete=complete,
+        progress=progress,
     )
-    described = [
-        Sample.of(
-            each.name,
+    columns = [
+        Sample.from_merged(
+            period.name,
             merged,
-            first=each.first,
-            last=each.last,
-            missing_days=each.missing_days,
-            withheld=each.withheld,
+            first=period.first,
+            last=period.last,
+            missing_days=period.missing_days,
+            withheld=period.withheld,
         )
-        for each, merged in zip(found, decoded.merged, strict=True)
+        for period, merged in zip(periods, samples.merged, strict=True)
     ]
-    answer = panel(
-        decoded,
-        described,
-        list(_asked(decoded, described)),
+    comparison = build_comparison(
+        samples,
+        columns,
+        list(_request_contrasts(samples, columns)),
         progress,
         metric=released.metric,
         by=kind,
         window=smooth,
-        assumptions=decoded.assumed(kind, UNKNOWN),
+        assumptions=samples.describe_assumptions(kind, UNKNOWN_CORRELATION),
     )
     if smooth == 1:
-        return answer
-    return replace(answer, smoothed=_smoothed(found, decoded, answer, smooth))
+        return comparison
+    return replace(comparison, smoothed=_smooth(periods, samples, comparison, smooth))
 
 
-def _asked(decoded: Samples, described: Sequence[Sample]) -> Iterator[Asked]:
-    """Ask for the slope, the last third against the first, and steps from period to period."""
-    known, one = decoded.known.tolist(), np.eye(len(described))
-    if len(known) < 2:
+def _request_contrasts(samples: Samples, columns: Sequence[Sample]) -> Iterator[RequestedContrast]:
+    """Yield the slope, the last third against the first, and the steps between periods."""
+    nonempty, unit = samples.nonempty.tolist(), np.eye(len(columns))
+    if len(nonempty) < 2:
         return
-    # From the first one, so that no digit is lost.
-    days = np.array([(_day(each.first) + _day(each.last)) / 2 for each in described])
+    # Days are counted from the first period. Ordinals near 740,000 would cost digits of the slope.
+    days = np.array([(_day(sample.first) + _day(sample.last)) / 2 for sample in columns])
     days -= days[0]
-    precision = decoded.precision
-    n = max(len(known) // 3, 1)
-    first, last = (one[part].sum(axis=0) * precision for part in (known[:n], known[-n:]))
+    precision = samples.precision
+    n = max(len(nonempty) // 3, 1)
+    first, last = (unit[part].sum(axis=0) * precision for part in (nonempty[:n], nonempty[-n:]))
     first, last = first / first.sum(), last / last.sum()
     # Generalised least squares: the line through all shares, each by its precision.
-    away = days - np.average(days, weights=precision)
-    slope = precision * away / (precision * away**2).sum()
-    yield Asked(
+    centered = days - np.average(days, weights=precision)
+    slope = precision * centered / (precision * centered**2).sum()
+    yield RequestedContrast(
         kind="slope",
-        name=f"from {described[known[0]].name} to {described[known[-1]].name}, by the trend line",
-        weights=slope * (days[known[-1]] - days[known[0]]),
+        name=f"from {columns[nonempty[0]].name} to {columns[nonempty[-1]].name}, by the trend line",
+        weights=slope * (days[nonempty[-1]] - days[nonempty[0]]),
         before=first,
         after=last,
     )
-    if len(known) > 2:
-        yield Asked.of("thirds", "from the first third to the last", last - first)
-        for a, b in itertools.pairwise(known):
-            name = f"from {described[a].name} to {described[b].name}"
-            yield Asked.of("step", name, one[b] - one[a])
+    if len(nonempty) > 2:
+        yield RequestedContrast.from_weights(
+            "thirds", "from the first third to the last", last - first
+        )
+        for before, after in itertools.pairwise(nonempty):
+            name = f"from {columns[before].name} to {columns[after].name}"
+            yield RequestedContrast.from_weights("step", name, unit[after] - unit[before])
 
 
 def _day(day: datetime.date | None) -> int:
@@ -151,14 +162,20 @@ def _day(day: datetime.date | None) -> int:
     return day.toordinal()
 
 
-def _smoothed(
-    found: Sequence[Stretch], decoded: Samples, answer: Comparison, smooth: int
-) -> Levels:
-    """Decode each stretch with reports together with the ones before it, if these are enough."""
-    together: list[Estimates | None] = []
-    for last, stretch in enumerate(found):
-        window = found[max(last - smooth + 1, 0) : last + 1]
-        collections = [counts for each in window for counts in each.collections]
-        known = len(window) == smooth and stretch.n_reports > 0
-        together.append(decoded.decode(collections) if known else None)
-    return decoded.apart.levels(answer._order, together)
+def _smooth(
+    periods: Sequence[CalendarPeriod],
+    samples: Samples,
+    comparison: Comparison,
+    window: int,
+) -> SampleEstimates:
+    """Decode each period with reports together with the `window` - 1 periods before it.
+
+    The first `window` - 1 periods have too few predecessors, so their rows are NaN.
+    """
+    estimates: list[Estimates | None] = []
+    for last, period in enumerate(periods):
+        periods_in_window = periods[max(last - window + 1, 0) : last + 1]
+        collections = [counts for member in periods_in_window for counts in member.collections]
+        is_decoded = len(periods_in_window) == window and period.n_reports > 0
+        estimates.append(samples.decode(collections) if is_decoded else None)
+    return samples.separate.tabulate(comparison._order, estimates)

@@ -59,7 +59,7 @@ def panel_sections(panel: Comparison) -> Iterator[Markup]:
     yield tag("section", *drawn, *(tag("p", text) for text in sentences), id="changes")
     n = n_panels(panel)
     if n:
-        shares = Panels(title="Shares", charts=[shares_of(panel, i) for i in panel.shown[:n]])
+        shares = Panels(title="Shares", charts=[shares_of(panel, i) for i in panel.shown_rows[:n]])
         told = [_legend(panel), *_left_out(panel, n)]
         yield section(
             "Shares",
@@ -84,7 +84,7 @@ def panel_sections(panel: Comparison) -> Iterator[Markup]:
 
 def n_panels(panel: Comparison) -> int:
     """Return how many strings have a drawing of their shares: those of periods and segments."""
-    n = 0 if panel.by == "sample" else len(panel.shown)
+    n = 0 if panel.by == "sample" else len(panel.shown_rows)
     return min(n, _PANELS, max(1, _MARKS // len(panel.samples)))
 
 
@@ -152,7 +152,7 @@ def _legend(panel: Comparison) -> str:
 
 def _left_out(panel: Comparison, n: int) -> Iterator[str]:
     """Say how many strings and segments have no drawing."""
-    left = len(panel.shown) - n, len(panel.samples) - SEGMENTS if panel.by == "segment" else 0
+    left = len(panel.shown_rows) - n, len(panel.samples) - SEGMENTS if panel.by == "segment" else 0
     for number, what in zip(left, ("more strings", "smaller segments"), strict=True):
         if number > 0:
             yield f"{number:,} {what} are in the table only."

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from rappor.comparison.overview import Line, Overview
+from rappor.comparison.overview import Overview, OverviewRow
 from rappor.decoding.estimates import Estimates
 from rappor.decoding.estimates_report import report
 from rappor.protocol.loss import epsilon_1
@@ -37,11 +37,13 @@ _HEIGHT: Final = 26
 
 def overview_content(found: Overview) -> Content:
     """Return what a page shows: the sentence, the strings, and folded what it rests on."""
-    title = shorten(found.panel.metric, 60) or "Overview"
+    title = shorten(found.comparison.metric, 60) or "Overview"
     estimates = found.estimates
     lines = found.lines()
-    drawn = found.panel.shown[:_PANELS].tolist() if len(found.panel.samples) > 1 else []
-    panels = Panels(title="Shares", charts=[shares_of(found.panel, i) for i in drawn])
+    drawn = (
+        found.comparison.shown_rows[:_PANELS].tolist() if len(found.comparison.samples) > 1 else []
+    )
+    panels = Panels(title="Shares", charts=[shares_of(found.comparison, i) for i in drawn])
     more = f" {len(lines) - _MOST:,} more are in the files only." if len(lines) > _MOST else ""
     parts = [
         header(
@@ -52,12 +54,12 @@ def overview_content(found: Overview) -> Content:
         _ranks(found, lines[:_MOST]),
         tag("p", f"{_legend(found)}{more}", class_="note"),
         tag("p", basis(found), class_="note"),
-        *([section(f"By {found.panel.by}", panels.inline(), name="shares")] if drawn else []),
+        *([section(f"By {found.comparison.by}", panels.inline(), name="shares")] if drawn else []),
         folded(
             "Numbers, and what they rest on",
             candidates_table(report(estimates)),
-            *(tag("p", text) for text in (estimates.assumptions, *gaps(found.panel))),
-            *(tag("p", each.sentence) for each in found.panel.warnings),
+            *(tag("p", text) for text in (estimates.assumptions, *gaps(found.comparison))),
+            *(tag("p", each.sentence) for each in found.comparison.warnings),
             name="numbers",
         ),
     ]
@@ -78,13 +80,13 @@ def sentence(found: Overview) -> Markup:
         return join("No listed string is common enough to be detected yet.")
     first = max(detected, key=lambda line: line.share)
     parts = [string(first.name), f" leads with {_share(first)} of the reports"]
-    n = len(found.panel.samples)
-    if not found.panel.primary:
+    n = len(found.comparison.samples)
+    if not found.comparison.primary:
         return join(*parts, ".")
-    over = f"over {n} {found.panel.by}s"
+    over = f"over {n} {found.comparison.by}s"
     if not changes:
         return join(*parts, f"; no share changed significantly {over}.")
-    return join(*parts, f". {over[0].upper()}{over[1:]} ", named(changes, found.panel), ".")
+    return join(*parts, f". {over[0].upper()}{over[1:]} ", named(changes, found.comparison), ".")
 
 
 def basis(found: Overview) -> str:
@@ -112,7 +114,7 @@ def _outside(estimates: Estimates) -> Iterator[str]:
         yield f"{percent(estimates.unallocated)} have no detected string"
 
 
-def _ranks(found: Overview, lines: Sequence[Line]) -> Markup:
+def _ranks(found: Overview, lines: Sequence[OverviewRow]) -> Markup:
     scale = _scale(lines)
     rows = (
         tag(
@@ -135,12 +137,12 @@ def _ranks(found: Overview, lines: Sequence[Line]) -> Markup:
     return tag("ol", *rows, class_="ranks")
 
 
-def _scale(lines: Sequence[Line]) -> Scale:
+def _scale(lines: Sequence[OverviewRow]) -> Scale:
     ends = [end for each in lines for end in (each.low or 0.0, each.high or each.share)]
     return Scale.over([0.0, *ends], start=0.0, end=99.0)
 
 
-def _bar(line: Line, scale: Scale) -> Markup:
+def _bar(line: OverviewRow, scale: Scale) -> Markup:
     """Draw a share as a bar from 0, and its interval over the end."""
     y, low, high = _HEIGHT / 2, line.low, line.high
     parts = [
@@ -163,7 +165,7 @@ def _bar(line: Line, scale: Scale) -> Markup:
     return _drawing(told, parts, class_="bar", width=300)
 
 
-def _run(line: Line, found: Overview) -> Iterator[Markup]:
+def _run(line: OverviewRow, found: Overview) -> Iterator[Markup]:
     """Draw the share of every period, and say how it moved; nothing for a single period."""
     if len(line.run) < 2:
         return
@@ -177,7 +179,7 @@ def _run(line: Line, found: Overview) -> Iterator[Markup]:
     if known[-1] is not None:
         parts.append(tag("circle", cx=f"{places[-1]:g}%", cy=up(known[-1][1]), r=3, fill=COLORS[0]))
     shares = ", ".join(measured(each[1], line.std_error) or "unknown" for each in rows)
-    yield _drawing(f"by {found.panel.by}: {shares}", parts, class_="run", width=140)
+    yield _drawing(f"by {found.comparison.by}: {shares}", parts, class_="run", width=140)
     words = tag("small", "not significant")
     if (change := line.change) is not None and change["changed"]:
         difference = change["after"] - change["before"]
@@ -196,14 +198,14 @@ def _drawing(told: str, parts: Sequence[Markup], *, class_: str, width: int) -> 
 def _legend(found: Overview) -> str:
     confidence = short_percent(found.estimates.error_control.confidence)
     parts = [f"Bars: shares of the reports in {found.latest}, with {confidence} intervals."]
-    n = len(found.panel.samples)
+    n = len(found.comparison.samples)
     if n > 1:
         parts.append(
-            f"Lines: each of {n} {found.panel.by}s, with a band of intervals, on a scale of their "
-            f"own; beside them the change from the first third to the last."
+            f"Lines: each of {n} {found.comparison.by}s, with a band of intervals, on a scale of "
+            f"their own; beside them the change from the first third to the last."
         )
     return " ".join(parts)
 
 
-def _share(line: Line) -> str:
+def _share(line: OverviewRow) -> str:
     return measured(line.share, line.std_error).replace(" ", "\u00a0")

@@ -97,7 +97,7 @@ def panel_plot(panel: Comparison, *, top: int = 6) -> Chart | Panels:
     """
     if panel.by == "sample":
         return changes_chart(panel, top=_CHANGES)
-    rows = panel.shown[:top].tolist()
+    rows = panel.shown_rows[:top].tolist()
     return Panels(
         title=f"Shares of the reports by {panel.by}" if rows else "No candidate is detected",
         charts=[shares_of(panel, i) for i in rows],

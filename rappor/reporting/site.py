@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from rappor.base.plurals import counted
-from rappor.comparison.site_edition import Edition, EditionEntry
+from rappor.comparison.site_edition import EditionSummary, SiteEdition
 from rappor.reporting.changes import panel_changes
 from rappor.reporting.comparison_page import panel_sections
 from rappor.reporting.document import document, header
@@ -23,7 +23,7 @@ _FILES: Final = {
 }
 
 
-def edition_page(edition: Edition) -> str:
+def edition_page(edition: SiteEdition) -> str:
     """Return the page of one edition, which never changes."""
     entry = edition.entry
     title = f"{entry.metric}, {entry.first} to {entry.last}"
@@ -47,7 +47,7 @@ def edition_page(edition: Edition) -> str:
     )
 
 
-def metric_page(metric: str, notice: Sequence[str], entries: Sequence[EditionEntry]) -> str:
+def metric_page(metric: str, notice: Sequence[str], entries: Sequence[EditionSummary]) -> str:
     """Return the list of the editions of one metric, in the given order."""
     editions = table(
         "Editions, the newest days first; none of them ever changes",
@@ -76,7 +76,7 @@ def metric_page(metric: str, notice: Sequence[str], entries: Sequence[EditionEnt
     )
 
 
-def site_page(metrics: Mapping[str, EditionEntry]) -> str:
+def site_page(metrics: Mapping[str, EditionSummary]) -> str:
     """Return the list of all metrics, each with its newest edition."""
     title = "What was found"
     return document(
@@ -102,7 +102,7 @@ def site_page(metrics: Mapping[str, EditionEntry]) -> str:
     )
 
 
-def _found(entry: EditionEntry) -> str:
+def _found(entry: EditionSummary) -> str:
     return f"{counted(entry.strings, 'listed value')} found in use"
 
 
@@ -111,7 +111,7 @@ def _collected(notice: Iterable[str]) -> Markup:
     return section("What is collected", *lines, name="collected")
 
 
-def _again(edition: Edition) -> Markup:
+def _again(edition: SiteEdition) -> Markup:
     files = [tag("li", tag("a", name, href=name), f": {_FILES[name]}") for name in edition.files()]
     return section(
         "Make it again",

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from rappor.comparison.comparison import Comparison, Sample
-from rappor.comparison.per_sample import Levels
+from rappor.comparison.per_sample import SampleEstimates
 from rappor.reporting.charts import COLORS, Chart
 from rappor.reporting.dots import marker
 from rappor.reporting.markup import Markup, join, tag
@@ -110,7 +110,9 @@ def _border(period: Sample, place: float) -> Markup:
     return tag("g", tag("title", f"other parameters from {period.name} on"), line)
 
 
-def _run(levels: Levels, column: int, places: Sequence[float], shares: Scale) -> list[Markup]:
+def _run(
+    levels: SampleEstimates, column: int, places: Sequence[float], shares: Scale
+) -> list[Markup]:
     """Draw a line and the band of its intervals, interrupted where there is no estimate."""
     table = [levels.ci_low[:, column], levels.share[:, column], levels.ci_high[:, column]]
     ends = zip(*(part.tolist() for part in table), strict=True)

@@ -112,12 +112,12 @@ class OverviewQuery(PageQuery[tuple[Released, Release]]):
         self, found: tuple[Released, Release], candidates: Candidates | None, progress: Progress
     ) -> QueryResult:
         """Decode the latest periods together, and each one for the run."""
-        from rappor.comparison.overview import overview  # noqa: PLC0415 - only where it is decoded
+        from rappor.comparison.overview import compute_overview  # noqa: PLC0415 - only where it is decoded
         from rappor.reporting.overview import overview_card, overview_content  # noqa: PLC0415
 
         released, latest = found
         periods = released.periods
-        seen = overview(
+        seen = compute_overview(
             released,
             latest.parts,
             candidates,
@@ -125,19 +125,19 @@ class OverviewQuery(PageQuery[tuple[Released, Release]]):
             n_latest=sum(each.last >= latest.first for each in periods),
             listed=self.metric.listed,
             complete=self.metric.complete,
-            detection=self.subject.detection,
+            error_control=self.subject.detection,
             progress=progress,
         )
         progress("drawing", 0, None)
         return _drawn(
             overview_content(seen),
             card=overview_card(seen),
-            charts={"ranking": seen.estimates.plot(), "trend": seen.panel.plot()},
+            charts={"ranking": seen.estimates.plot(), "trend": seen.comparison.plot()},
             files={
                 "ranking.csv": seen.estimates.to_csv(detected_only=False),
                 "ranking.json": seen.estimates.to_json(detected_only=False),
-                "trend.csv": seen.panel.to_csv(),
-                "trend.json": seen.panel.to_json(),
+                "trend.csv": seen.comparison.to_csv(),
+                "trend.json": seen.comparison.to_json(),
             },
         )
 

@@ -24,7 +24,7 @@ from shell import Shell, ok, refused
 
 from rappor import Counts, Population, Registry, privacy_notice, simulate_counts
 from rappor.base.files import alone
-from rappor.comparison.site_edition import EditionEntry, newest_first
+from rappor.comparison.site_edition import EditionSummary, sort_newest_first
 from rappor.simulation import simulate_days
 
 MONDAY = datetime.date(2026, 11, 2)
@@ -178,7 +178,7 @@ def test_editions_are_listed_by_their_days() -> None:
     """The last day counts first, then the first one; equal days have an order too."""
     days = [MONDAY + datetime.timedelta(n) for n in range(3)]
     entries = [
-        EditionEntry(
+        EditionSummary(
             id=digit * 16, metric="engine", by="day", first=first, last=last, reports=1, strings=1
         )
         for digit, first, last in (
@@ -188,7 +188,7 @@ def test_editions_are_listed_by_their_days() -> None:
             ("a", days[1], days[1]),
         )
     ]
-    assert "".join(each.id[0] for each in newest_first(entries)) == "badc"
+    assert "".join(each.id[0] for each in sort_newest_first(entries)) == "badc"
 
 
 def test_editions_that_are_published_at_once_are_all_listed(weeks: Shell) -> None:

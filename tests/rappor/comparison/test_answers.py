@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from rappor import Counts, Params, Population, compare_samples, simulate_counts
-from rappor.comparison.category_changes import Joined, answer_changes
+from rappor.comparison.category_changes import CategoryContrast, estimate_category_changes
 from rappor.estimator.debias import debias
 from rappor.estimator.device_assumptions import AddedCollections, add_collections
 from rappor.estimator.error_control import ErrorControl
@@ -47,7 +47,7 @@ def test_test_and_interval_of_an_answer_agree() -> None:
     """A p-value is below an error rate where the interval of that rate leaves out 0."""
     for a, b in ((3, 2), (9, 12), (14, 2)):
         samples = [sample_of(Counts(BOOLEAN, [[ones]], [20])) for ones in (a, b)]
-        changes = answer_changes(samples, DIFFERENCE, 0.0, complete=False)
+        changes = estimate_category_changes(samples, DIFFERENCE, 0.0, complete=False)
         p = float(changes.p_value[0])
         for error, outside in ((min(p * 1.01, 1), True), (p * 0.99, False)):
             low, high = changes.interval(error)
@@ -73,7 +73,7 @@ def test_intervals_of_few_answers_hold_exactly(
         sample_of(Counts(flags, [[way[i] for way in ways]], [size])) for i, size in enumerate(sizes)
     ]
     true = np.array([shares[0], *[shares[1]] * (len(sizes) - 1)])
-    low, high = Joined(samples, np.array(weights), 0.0, complete=False).interval(LEVEL)
+    low, high = CategoryContrast(samples, np.array(weights), 0.0, complete=False).interval(LEVEL)
     mean = flags.p_star + (flags.q_star - flags.p_star) * true
     mass = np.array(
         [
@@ -92,9 +92,9 @@ def test_correlated_answers_are_joined_as_their_errors_are() -> None:
     """
     samples = [sample_of(answers([5, 3, 2], 4, 300)), sample_of(answers([3, 5, 2], 5, 100))]
     there, back = (
-        Joined(each, DIFFERENCE, 0.8, complete=False) for each in (samples, samples[::-1])
+        CategoryContrast(each, DIFFERENCE, 0.8, complete=False) for each in (samples, samples[::-1])
     )
-    a, b = there.answers
+    a, b = there.categories
     devices = [
         debias(each.counts, each.repetitions).devices_noise(mine.estimate)
         for each, mine in zip(samples, (a, b), strict=True)
@@ -102,7 +102,7 @@ def test_correlated_answers_are_joined_as_their_errors_are() -> None:
     r = 0.8 * np.sqrt(devices[0] * devices[1]) / (a.std_error * b.std_error)
     assert r.min() > 0.1
     variance = a.std_error**2 + b.std_error**2 - 2 * r * a.std_error * b.std_error
-    others = there.std_error**2 - variance - there.changed.at(there.estimate)
+    others = there.std_error**2 - variance - there.changed.variance_at(there.estimate)
     assert (others > -1e-12).all()
     low, high = there.interval(LEVEL)
     for end, mirrored in zip((low, high), reversed(back.interval(LEVEL)), strict=True):
@@ -110,7 +110,7 @@ def test_correlated_answers_are_joined_as_their_errors_are() -> None:
     (_, high_a), (low_b, _) = (each.proportions.interval(LEVEL) for each in (a, b))
     down, up = b.estimate - low_b, high_a - a.estimate
     squares = down**2 - 2 * r * down * up + up**2
-    squares += stats.norm.isf(LEVEL / 2) ** 2 * (others + there.changed.at(low))
+    squares += stats.norm.isf(LEVEL / 2) ** 2 * (others + there.changed.variance_at(low))
     assert low == pytest.approx(there.estimate - np.sqrt(squares))
 
 
@@ -137,7 +137,9 @@ def test_intervals_of_changes_are_widened_for_their_choice() -> None:
     )
     assert 2 <= found.n_changed < 6
     for each, other in zip(found.contrasts, counts[1:], strict=True):
-        joined = Joined([sample_of(counts[0]), sample_of(other)], DIFFERENCE, 0.0, complete=False)
+        joined = CategoryContrast(
+            [sample_of(counts[0]), sample_of(other)], DIFFERENCE, 0.0, complete=False
+        )
         low, high = joined.interval(0.1)
         assert (each.ci_low.tolist(), each.ci_high.tolist()) == (low.tolist(), high.tolist())
         low, high = joined.interval(0.1 * found.n_changed / 6)
@@ -160,7 +162,9 @@ def test_changes_of_a_complete_metric_sum_to_zero(overlap: float) -> None:
             days = simulate_days(population, COLOURS, n_devices=1e3, n_days=2, seed=seed)
         else:
             days = [answers([5, 3, 2], 1_000 + 2 * seed + i, 1e3) for i in range(2)]
-        joined = Joined([sample_of(day) for day in days], DIFFERENCE, overlap, complete=True)
+        joined = CategoryContrast(
+            [sample_of(day) for day in days], DIFFERENCE, overlap, complete=True
+        )
         errors.append(joined.estimate)
         said.append(joined.std_error)
     assert np.allclose(np.sum(errors, axis=1), 0)

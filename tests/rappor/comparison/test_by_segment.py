@@ -46,7 +46,7 @@ def test_each_segment_is_a_decode_of_its_own_the_largest_first(found: Comparison
     ]
     assert found.samples[2].segment == {"country": "de", "version": "2"}
     assert [each.reports for each in found.samples] == [60_000, 30_000, 20_000]
-    assert {found.candidates[i] for i in found.shown} == set(NAMES)
+    assert {found.candidates[i] for i in found.shown_rows} == set(NAMES)
     for number, counts in enumerate((LARGE, OTHER, SMALL)):
         alone = decode(counts.unsegmented, NAMES + ABSENT)
         shares = dict(zip(alone.candidates, alone.share.tolist(), strict=True))

@@ -15,8 +15,12 @@ from benchmark_modules import benchmark
 from scipy import stats
 
 from rappor import Counts, Params
-from rappor.comparison.category_changes import Joined
-from rappor.comparison.shared_devices import ChangeVariance, changed_sampling, least_changed
+from rappor.comparison.category_changes import CategoryContrast
+from rappor.comparison.shared_devices import (
+    ChangeVariance,
+    compute_changed_sampling,
+    estimate_other_changes,
+)
 from rappor.estimator.device_assumptions import add_collections
 
 if TYPE_CHECKING:
@@ -75,9 +79,9 @@ def test_devices_that_change_have_the_variance_of_all_their_responses(
     expected = float(variance_of_one_device(parts, shares, zero, one))
     w, theta = np.array(weights, dtype=float)[:, None], np.array(shares, dtype=float)[:, None]
     delta = (w * theta).sum(axis=0)
-    linear, square = changed_sampling(w, np.ones_like(w), theta / delta)
+    linear, square = compute_changed_sampling(w, np.ones_like(w), theta / delta)
     noise = float((zero * (1 - zero) + one * (1 - one)) / (one - zero) ** 2)
-    found = ChangeVariance(linear * (1 + noise), square).at(delta)
+    found = ChangeVariance(linear * (1 + noise), square).variance_at(delta)
     assert found == pytest.approx(expected, rel=1e-9)
 
 
@@ -88,8 +92,8 @@ def test_an_end_of_an_interval_is_as_far_as_the_noise_at_that_change() -> None:
     z = stats.norm.isf(0.025)
     below, above = np.full(81, 0.1), np.full(81, 0.2)
     low, high = variance.interval(estimate, below, above, 0.05)
-    assert (estimate - low) ** 2 == pytest.approx(below**2 + z**2 * variance.at(low))
-    assert (high - estimate) ** 2 == pytest.approx(above**2 + z**2 * variance.at(high))
+    assert (estimate - low) ** 2 == pytest.approx(below**2 + z**2 * variance.variance_at(low))
+    assert (high - estimate) ** 2 == pytest.approx(above**2 + z**2 * variance.variance_at(high))
     assert ((low <= 0) == (estimate <= below)).all()
     assert ((high >= 0) == (estimate >= -above)).all()
     unknown = np.full(81, np.inf)
@@ -99,7 +103,7 @@ def test_an_end_of_an_interval_is_as_far_as_the_noise_at_that_change() -> None:
 def test_devices_that_leave_a_value_come_to_another() -> None:
     """The larger sum of rises and falls that are significant; a value's own change is no part."""
     estimate, p_value = np.array([0.3, -0.1, -0.1, 0.05]), np.array([1e-9, 1e-9, 1e-9, 0.2])
-    assert least_changed(estimate, p_value) == pytest.approx([0, 0.2, 0.2, 0.3])
+    assert estimate_other_changes(estimate, p_value) == pytest.approx([0, 0.2, 0.2, 0.3])
 
 
 @pytest.mark.parametrize(("before", "after"), [(0.2, 0.25), (0.05, 0.1), (0.3, 0.1), (0.2, 0.2)])
@@ -134,7 +138,7 @@ def test_the_error_of_a_change_of_yes_or_no_is_that_of_many_panels(
         )
         for each in ones
     ]
-    joined = Joined(samples, np.array([-1.0, 1.0]), 1.0, complete=False)
+    joined = CategoryContrast(samples, np.array([-1.0, 1.0]), 1.0, complete=False)
     # 1e5 panels measure the spread to .0022 of itself; six of these are .013.
     assert 0.95 - 0.013 < float(estimates.std() / joined.std_error[0]) < 1.013
     low, high = joined.interval(0.05)

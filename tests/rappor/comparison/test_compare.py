@@ -165,7 +165,7 @@ def test_diffuse_changes_are_seen_without_any_candidate() -> None:
 @pytest.mark.parametrize(
     ("other", "how"),
     [
-        (Params(k=32, h=1, m=64, f=0.25, p=0.3, q=0.7), "apart"),
+        (Params(k=32, h=1, m=64, f=0.25, p=0.3, q=0.7), "separate"),
         (Params(k=32, h=1, m=32, f=0.25, p=0.2, q=0.8), "rows"),
     ],
 )
@@ -175,7 +175,7 @@ def test_parameters_of_other_bits_are_decoded_apart(other: Params, how: str) -> 
         {"a": drawn(BEFORE, 35), "b": drawn(AFTER, 36, params=other)}, NAMES + ABSENT
     )
     (each,) = found.contrasts
-    assert (each.how, each.rows_p_value is None) == (how, how == "apart")
+    assert (each.how, each.rows_p_value is None) == (how, how == "separate")
     assert {"s1", "s30"} <= set(directions(found, each))
 
 
@@ -187,7 +187,7 @@ def test_samples_without_a_cohort_in_common_are_decoded_apart() -> None:
         for half in (first, ~first)
     )
     (each,) = compare_samples({"a": a, "b": b}, NAMES).contrasts
-    assert (each.how, each.rows_p_value) == ("apart", None)
+    assert (each.how, each.rows_p_value) == ("separate", None)
 
 
 def test_several_samples_have_one_error_rate() -> None:

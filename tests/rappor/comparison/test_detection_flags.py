@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from rappor import Comparison, Params, Population, compare_samples, simulate_counts, trend
-from rappor.comparison.overview import overview
+from rappor.comparison.overview import compute_overview
 from rappor.counts.counts import Counts
 from rappor.estimator.error_control import ErrorControl
 from rappor.protocol.params import Params as ParameterSet
@@ -152,11 +152,11 @@ def test_an_overview_marks_the_strings_that_its_samples_detect() -> None:
     """Its lines repeat the rows of the panel and of the estimates, which are measured above."""
     days = collected(ONCE, STEADY, 300, seed=1)
     dated = {MONDAY + datetime.timedelta(i): counts for i, counts in enumerate(days)}
-    seen = overview(decodings.released(dated), days, n_latest=3, by="day")
+    seen = compute_overview(decodings.released(dated), days, n_latest=3, by="day")
     rows = {row["candidate"]: row["detected"] for row in seen.estimates.rows()}
     for line in seen.lines():
-        column = seen.panel.candidates.index(line.name)
+        column = seen.comparison.candidates.index(line.name)
         assert line.detected == rows[line.name]
-        assert [row["detected"] for row in line.run] == seen.panel.per_sample.detected[
+        assert [row["detected"] for row in line.run] == seen.comparison.per_sample.detected[
             :, column
         ].tolist()

@@ -22,7 +22,7 @@ from rappor import (
     trend,
 )
 from rappor.base.errors import DecodeError
-from rappor.comparison.periods import stretches
+from rappor.comparison.periods import split_periods
 from rappor.counts.released import Released
 from rappor.estimator.error_control import ErrorControl
 from rappor.reporting.footnotes import in_panel
@@ -83,7 +83,7 @@ def test_each_period_is_a_decode_of_its_own(found: Comparison) -> None:
     """
     counts = [counts for _, counts in DAYS]
     n = int(decode(counts, NAMES + ABSENT, error_control=ErrorControl(alpha=0.025)).detected.sum())
-    assert 3 <= n <= len(found.shown) < 60
+    assert 3 <= n <= len(found.shown_rows) < 60
     sure = ErrorControl(confidence=1 - 0.05 * n / 60)
     for number, day_counts in DAYS:
         alone = decode(day_counts, NAMES + ABSENT, error_control=sure)
@@ -99,7 +99,7 @@ def test_a_day_without_reports_stays_visible(found: Comparison) -> None:
     assert [period.reports for period in found.samples] == [5e4] * 4 + [0] + [5e4] * 4
     assert [period.withheld for period in found.samples] == [0] * 8 + [1]
     rows = [r for r in found.rows() if r["name"] == "2026-11-06" and r["what"] == "share"]
-    assert len(rows) == len(found.shown)
+    assert len(rows) == len(found.shown_rows)
     for row in rows:
         assert (row["estimate"], row["ci_low"], row["detected"]) == (None, None, False)
     assert all(each.weights[4] == 0 for each in found.contrasts)
@@ -136,7 +136,7 @@ def test_steps_are_differences_from_the_day_before_with_reports(found: Compariso
         assert ours.estimate == pytest.approx(theirs.estimate[order], rel=1e-9)
         assert ours.changed.tolist() == theirs.changed[order].tolist()
     apart = np.hypot(*found.per_sample.std_error[:2])
-    assert (steps[0].std_error[found.shown] < 0.8 * apart[found.shown]).all()
+    assert (steps[0].std_error[found.shown_rows] < 0.8 * apart[found.shown_rows]).all()
 
 
 @pytest.mark.timeout(300)
@@ -256,7 +256,7 @@ def test_a_range_without_a_beginning_begins_with_what_waits() -> None:
     """Every day of it is a stretch, and each says whether its reports are missing or wait."""
     counts = in_stretches([(2, 2, ONE)], withheld=[0, 4])
     endless = dataclasses.replace(counts, first=datetime.date.min, last=day(4))
-    kind, found = stretches(endless, None)
+    kind, found = split_periods(endless, None)
     assert kind == "day"
     assert [(each.first, each.missing_days, each.withheld) for each in found] == [
         (day(0), 1, 1),
@@ -270,7 +270,7 @@ def test_a_range_without_a_beginning_begins_with_what_waits() -> None:
 def test_weeks_and_months_are_cut_at_the_ends_of_the_range() -> None:
     """Of counts of weeks only a whole week can be missing; days of a month are counted."""
     weeks = in_stretches([(3, 6, ONE), (14, 18, ONE)], withheld=[7, 13])
-    kind, found = stretches(weeks, None)
+    kind, found = split_periods(weeks, None)
     assert kind == "week"
     assert [(each.first, each.last, each.missing_days, each.withheld) for each in found] == [
         (day(3), day(6), None, 0),
@@ -278,7 +278,7 @@ def test_weeks_and_months_are_cut_at_the_ends_of_the_range() -> None:
         (day(14), day(18), None, 0),
     ]
     days = released([(0, ONE), (40, ONE)], n_days=45)
-    kind, found = stretches(days, "month")
+    kind, found = split_periods(days, "month")
     assert [(each.first, each.last, each.missing_days) for each in found] == [
         (MONDAY, datetime.date(2026, 11, 30), 28),
         (datetime.date(2026, 12, 1), day(44), 15),

@@ -16,15 +16,15 @@ from scipy import stats
 from rappor import Candidates, Counts, Params, Population, compare_samples, decode, simulate_counts
 from rappor.comparison.contrast_rows import (
     ContrastRows,
-    Pooled,
-    contrast_rows,
-    rows_p_value,
+    PooledRows,
+    build_contrast_rows,
+    compute_rows_p_value,
+    estimate_device_share,
+    list_shapes,
     shape_of,
-    shapes_of,
-    weights_of_rows,
-    with_estimated_part,
+    spread_weights,
 )
-from rappor.comparison.shared_devices import devices_variance
+from rappor.comparison.shared_devices import compute_device_variance
 from rappor.estimator.debias import debias
 from rappor.estimator.device_assumptions import AddedCollections, add_collections
 from rappor.simulation import simulate_days, simulate_repeated
@@ -62,14 +62,14 @@ def rows_of(
 ) -> ContrastRows:
     n = sum(each.params.m * each.params.k for each in samples[0].counts)
     nothing = np.zeros((len(samples), n))
-    return contrast_rows(samples, np.array(weights), nothing, overlap=overlap)
+    return build_contrast_rows(samples, np.array(weights), nothing, device_correlation=overlap)
 
 
 def noise_of(
     sample: AddedCollections, name: str, theta: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """Return what the rows of a sample have by this name, of all shapes."""
-    pooled = [Pooled.of(sample, shape) for shape in sorted(shapes_of(sample))]
+    pooled = [PooledRows.from_collections(sample, shape) for shape in sorted(list_shapes(sample))]
     ends = np.cumsum([len(each.targets[0]) for each in pooled])[:-1]
     parts = zip(pooled, np.split(theta, ends), strict=True)
     return np.concatenate([getattr(each, name)(some) for each, some in parts])
@@ -80,12 +80,12 @@ def test_devices_of_several_samples_are_added_as_their_overlaps_say() -> None:
     d = np.array([[-2.0], [0.5], [3.0], [-1.0]])
     for rho in (0.0, 0.4, 1.0):
         covariance = np.where(np.eye(4) > 0, 1.0, rho)
-        assert devices_variance(d, rho)[0] == pytest.approx((d.T @ covariance @ d).item())
+        assert compute_device_variance(d, rho)[0] == pytest.approx((d.T @ covariance @ d).item())
     most = max(
         sum(float(d[np.array(groups) == one].sum()) ** 2 for one in range(4))
         for groups in itertools.product(range(4), repeat=4)
     )
-    assert devices_variance(d, None)[0] == pytest.approx(most)
+    assert compute_device_variance(d, None)[0] == pytest.approx(most)
 
 
 @pytest.mark.parametrize("overlap", [None, 0.0, 0.7])
@@ -98,7 +98,7 @@ def test_the_noise_of_a_contrast_is_that_of_its_samples_and_what_they_share(
     assert WEIGHTS @ levels == pytest.approx(theta)
     between = np.array([noise_of(s, "between", at) for s, at in zip(THREE, levels, strict=True)])
     noise = np.array([noise_of(s, "noise", at) for s, at in zip(THREE, levels, strict=True)])
-    shared = devices_variance(WEIGHTS[:, None] * np.sqrt(between), overlap)
+    shared = compute_device_variance(WEIGHTS[:, None] * np.sqrt(between), overlap)
     assert target.noise(theta) == pytest.approx(WEIGHTS**2 @ (noise - between) + shared, rel=1e-9)
 
 
@@ -131,20 +131,20 @@ def test_a_few_reports_tell_nothing_of_rows_that_differ_less_than_their_noise() 
 def test_parameter_sets_of_a_shape_are_pooled_by_their_precision() -> None:
     """The variance of a weighted mean is the harmonic one; its cumulants add up."""
     sample = sample_of(counted(PARAMS, 50, 5), counted(NOISIER, 80, 6))
-    rows = Pooled.of(sample, shape_of(PARAMS))
+    rows = PooledRows.from_collections(sample, shape_of(PARAMS))
     density = rows.targets[0].density
     single = [target.noise(density) for target in rows.targets]
     assert rows.noise(density) == pytest.approx(1 / sum(1 / each for each in single), rel=1e-12)
     between = [target.devices_noise(density) for target in rows.targets]
     weights = [1 / each * rows.noise(density) for each in single]
     expected = sum(w**2 * each for w, each in zip(weights, between, strict=True))
-    assert rows.between(density) == pytest.approx(expected, rel=1e-12)
+    assert rows.device_variance(density) == pytest.approx(expected, rel=1e-12)
     fourth: NDArray[np.float64] = np.zeros(len(density))
     for weight, target in zip(weights, rows.targets, strict=True):
         gap = target.q_star - target.p_star
         mu = target.p_star + gap * density
         fourth += (weight / (target.reports * gap)) ** 4 * target.reports * mu * (1 - mu)
-    assert rows.fourth(density) == pytest.approx(fourth, rel=1e-12)
+    assert rows.fourth_cumulant(density) == pytest.approx(fourth, rel=1e-12)
 
 
 def test_the_test_of_all_rows_is_a_gamma_distribution_of_their_moments() -> None:
@@ -156,7 +156,7 @@ def test_the_test_of_all_rows_is_a_gamma_distribution_of_their_moments() -> None
         for i, n in enumerate((500, 900))
     ]
     target = rows_of(samples, [-1, 1])
-    variance, fourth = target.noise(np.zeros(N_ROWS)), target.fourth()
+    variance, fourth = target.noise(np.zeros(N_ROWS)), target.fourth_cumulant()
     squares, degrees, spread = 0.0, 0.0, 0.0
     for group in (0, 1):
         mine = target.group == group
@@ -167,7 +167,7 @@ def test_the_test_of_all_rows_is_a_gamma_distribution_of_their_moments() -> None
     spread += 2 * degrees
     expected = stats.gamma.sf(squares, degrees**2 / spread, scale=spread / degrees)
     assert 1e-6 < expected < 0.999999
-    assert rows_p_value(target) == pytest.approx(expected, rel=1e-9)
+    assert compute_rows_p_value(target) == pytest.approx(expected, rel=1e-9)
 
 
 def repeated(seed: int) -> list[Counts]:
@@ -203,14 +203,14 @@ def test_the_rows_say_what_devices_bring(draw: object, weights: tuple[float, ...
     ratios, given = [], []
     for seed in range(0, 60, 5):
         target = rows_of([sample_of(draw(seed)[i]) for i in used], [weights[i] for i in used], None)
-        found = with_estimated_part(target)
-        given.append(found.part)
+        found = estimate_device_share(target)
+        given.append(found.device_share)
         ratios.append(np.mean(target.proportions**2 / found.noise(np.zeros(len(target)))))
     margin = -stats.norm.ppf(FALSE_ALARM) * 1.2 * math.sqrt(2 / (12 * 1024))
     assert 0.9 - margin < np.mean(ratios) < 1 + margin
     assert np.mean(given) > 0.9 if draw is repeated and len(used) == 2 else np.mean(given) < 0.9
     # A few rows leave the most that is possible: nothing is estimated.
-    assert with_estimated_part(rows_of(THREE, WEIGHTS.tolist(), None)).part == 1.0
+    assert estimate_device_share(rows_of(THREE, WEIGHTS.tolist(), None)).device_share == 1.0
 
 
 def test_rows_of_no_reports_say_nothing() -> None:
@@ -220,7 +220,7 @@ def test_rows_of_no_reports_say_nothing() -> None:
     holed = Counts(STEADY, a.bit_counts * there[:, None], a.cohort_reports * there)
     (found,) = compare_samples({"a": holed, "b": b}, EVEN.values[:40]).contrasts
     assert np.isfinite(found.std_error).all()
-    assert 0.001 < rows_p_value(rows_of([sample_of(holed), sample_of(b)], [-1, 1])) <= 1
+    assert 0.001 < compute_rows_p_value(rows_of([sample_of(holed), sample_of(b)], [-1, 1])) <= 1
 
 
 @given(data=st.data(), n=st.integers(2, 6))
@@ -232,7 +232,7 @@ def test_weights_of_a_sample_without_reports_go_to_the_others_of_its_sign(
     sides = sizes[:n] / sizes[:n].sum(), -sizes[n:] / sizes[n:].sum()
     weights = np.concatenate(sides)
     live = np.array(data.draw(st.lists(st.booleans(), min_size=2 * n, max_size=2 * n)))
-    (row,) = weights_of_rows(weights, live[:, None]).T
+    (row,) = spread_weights(weights, live[:, None]).T
     missing = [
         abs(float(side @ ~there)) for side, there in zip(sides, np.split(live, 2), strict=True)
     ]
@@ -335,7 +335,7 @@ def test_estimates_that_share_no_bits_are_added(overlap: float | None) -> None:
     }
     found = compare_samples(counts, names, device_correlation=overlap)
     each = found.contrast([-1.0, 0.5, 0.5])
-    assert each.how == found.contrasts[0].how == "apart"
+    assert each.how == found.contrasts[0].how == "separate"
     errors = found.per_sample.std_error
     same = np.hypot(errors[0], (errors[1] + errors[2]) / 2)
     expected = np.hypot(errors[0], np.hypot(errors[1], errors[2]) / 2) if overlap == 0 else same

@@ -22,7 +22,7 @@ from rappor import (
     simulate_counts,
     trend,
 )
-from rappor.comparison.overview import overview
+from rappor.comparison.overview import compute_overview
 from rappor.reporting.changes import named
 from rappor.reporting.comparison_page import n_panels, panel_page
 from rappor.reporting.footnotes import in_panel
@@ -127,7 +127,7 @@ def test_bars_of_an_overview_are_as_long_as_their_shares() -> None:
     """Also where one string has nearly all, and half of the axis would be empty."""
     population = Population(["most", *map(str, range(9))], [300, *range(9, 0, -1)])
     counts = simulate_counts(population, PARAMS, n_reports=1e6, seed=1, metric="m")
-    found = overview(
+    found = compute_overview(
         released({FIRST: counts}, "m"), [counts], Candidates.from_list(population.values),
         n_latest=1, by="day",
     )  # fmt: skip
@@ -214,7 +214,7 @@ def test_every_mark_of_time_has_the_numbers_of_the_record(days: Comparison) -> N
     chart = ElementTree.fromstring(days.plot(top=2)._repr_svg_())  # noqa: S314  # ours
     assert titles(chart) == titles(parts[0]) + titles(parts[1])
     steps = [each for each in days.contrasts if each.kind == "step"]
-    for i, part in zip(days.shown.tolist(), parts, strict=True):
+    for i, part in zip(days.shown_rows.tolist(), parts, strict=True):
         for number, sample in enumerate(days.samples):
             (mark,) = [each for each in titles(part) if each.startswith(f"{sample.name}: ")]
             if not sample.reports:
@@ -234,7 +234,7 @@ def test_dots_lie_where_the_axis_says(days: Comparison) -> None:
     """Shares and heights are in one line; full dots are detected; uprights end at the intervals."""
     known = [number for number, sample in enumerate(days.samples) if sample.reports]
     _, *parts = drawings(panel_page(days)).values()
-    for i, root in zip(days.shown.tolist(), parts, strict=True):
+    for i, root in zip(days.shown_rows.tolist(), parts, strict=True):
         groups = [each for each in root.iter(f"{SVG}g") if each.find(f"{SVG}circle") is not None]
         heights, shares = [], []
         for number, group in zip(known, groups, strict=True):
@@ -253,7 +253,7 @@ def test_ticks_are_the_first_days_and_a_far_axis_is_told(days: Comparison) -> No
     """Every period has a tick; an axis that does not begin at 0 says so, and no other does."""
     assert days.smoothed is not None
     _, *parts = drawings(panel_page(days)).values()
-    for i, root in zip(days.shown.tolist(), parts, strict=True):
+    for i, root in zip(days.shown_rows.tolist(), parts, strict=True):
         words = [str(text.text) for text in root.findall(f"{SVG}text")]
         assert [word for word in words if word.startswith("Nov")] == ["Nov 2", "Nov 4", "Nov 6"]
         floor = [line for line in root.findall(f"{SVG}line") if line.get("y1") == "170"]
