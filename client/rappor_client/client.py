@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
+import functools
 import math
 import os
 import sqlite3
@@ -23,8 +24,15 @@ from rappor_client.budget.state import State
 from rappor_client.folder import spool
 from rappor_client.folder.counters import counters
 from rappor_client.folder.failures import Failures, name_failure, warn
+from rappor_client.folder.folder_thread import FolderThread
 from rappor_client.folder.forking import unforked
-from rappor_client.folder.own_folder import BUSY_SECONDS, BusyError, GoneError, patience_until
+from rappor_client.folder.own_folder import (
+    BUSY_SECONDS,
+    BusyError,
+    GoneError,
+    HungError,
+    patience_until,
+)
 from rappor_client.folder.place import UnusableError, close_to_others, place_of
 from rappor_client.folder.spool import SentUpload
 from rappor_client.folder.tracebacks import silent
@@ -44,6 +52,10 @@ if TYPE_CHECKING:
 _Result = TypeVar("_Result")
 _PATIENCE: Final = 0.05
 """The seconds that a durable `record` waits for another process's lock."""
+_OPEN_SECONDS: Final = BUSY_SECONDS + 0.5
+"""Seconds that opening waits for the disk. Longer than for a lock, which gets its own message."""
+_JOIN_SECONDS: Final = 1.0
+"""Seconds that the end waits for the background sender before it severs the exchange under way."""
 
 
 class Client:
@@ -57,6 +69,7 @@ class Client:
         """Start from settings that `Client.open` has put together; nothing is read yet."""
         self._settings = settings
         self._clock = settings.options.clock
+        self._thread = FolderThread(self._failed)
         self._failures = Failures(settings.folder)
         self._opted_out = set(settings.opted_out)
         self._stops = Stops()
@@ -66,6 +79,7 @@ class Client:
         self._lanes: dict[str, MetricCache] = {}
         self._told: tuple[int, frozenset[str]] | None = None
         self._senders: dict[int, Sender] = {}
+        self._n_queued = 0  # at the last look, for calls that a disk does not answer
 
     @classmethod
     @silent
@@ -102,7 +116,9 @@ class Client:
         check_consent(consent)
         refused = read_names("opted_out", opted_out)
         if not consent:  # before anything that may be wrong with the program
-            _erase(place, chosen.clock(), Failures(place))
+            thread = FolderThread(Failures(place).note)
+            _erase(thread, place, chosen.clock())
+            thread.end(0.0)
         client = cls(
             Settings(
                 folder=place,
@@ -163,6 +179,8 @@ class Client:
             self._failures.tell_mistake(error, metric=name)
             is_metric = isinstance(error, MetricError)
             return SKIPPED[SkipReason.UNKNOWN_METRIC if is_metric else SkipReason.WRONG_KIND]
+        except HungError:
+            return FAILED[SkipReason.DISK]
         except BusyError:
             return FAILED[SkipReason.LOCKED]
         except Exception as error:  # noqa: BLE001 - nothing of a device may stop its host
@@ -199,15 +217,32 @@ class Client:
     @silent
     def queued_count(self) -> int:
         """Return how many finished reports have no answer yet."""
-        return self._look(spool.waiting, 0)
+        try:
+            return self._count_queued(time.monotonic() + BUSY_SECONDS)
+        except HungError as error:
+            self._failed(error)
+            return self._n_queued
 
     @silent
     def privacy_spent(self) -> PrivacySpent:
         """Return the loss so far, in nats: in all and by metric; print it to read it."""
-        self._commit(BUSY_SECONDS)
         from rappor_client.person.contents import read_spent  # noqa: PLC0415 - loaded at opening
 
-        return self._safely(lambda: read_spent(self._settings.folder), NOTHING_SPENT)
+        writer, folder = self._writer, self._settings.folder
+
+        def read() -> PrivacySpent:
+            if writer is not None and self._consent:
+                self._safely(lambda: writer.commit(patience=BUSY_SECONDS), None)
+            return read_spent(folder)
+
+        try:
+            return self._thread.ask(read, seconds=BUSY_SECONDS)
+        except Exception as error:  # noqa: BLE001 - nothing of a device may stop its host
+            self._failed(error)
+        if writer is None:
+            return NOTHING_SPENT
+        state = writer.identity.state  # as the disk had it when it last answered
+        return PrivacySpent.of(state.scopes.values(), state.reserved.by_year())
 
     @silent
     def sent_uploads(self) -> list[SentUpload]:
@@ -244,19 +279,28 @@ class Client:
         from rappor_client.person.withdrawal import UNDER_WAY  # noqa: PLC0415 - loaded at opening
 
         self._forget()
-        is_silent = self._safely(self._stop_sending, otherwise=False)
-        self._safely(self._close_files, None)
+        is_silent = self._stop_sending(time.monotonic() + BUSY_SECONDS)
         now = self._clock()
-        withdrawal = _erase(self._settings.folder, now, self._failures)
+        folder, writer = self._settings.folder, self._writer
+        withdrawal = _erase(self._thread, folder, now, writer)
+        self._thread.end(0.0)
         return withdrawal if is_silent else withdrawal.with_left(UNDER_WAY)
 
     @silent
     def close(self) -> None:
-        """Write what waits in memory, end the background sender and close all files."""
+        """Write what waits in memory, end the background sender and close all files.
+
+        Returns within two seconds. A disk that has not answered by then gets what waits when it
+        answers, if the program still lives.
+        """
+        deadline = time.monotonic() + BUSY_SECONDS
         if (writer := self._writer) is not None and self._consent:
-            self._safely(lambda: writer.finish(BUSY_SECONDS), None)
-        self._safely(self._stop_sending, otherwise=False)
-        self._safely(self._close_files, None)
+            self._safely(lambda: writer.commit(patience=BUSY_SECONDS), None)
+        self._stop_sending(deadline)
+        if writer is not None:
+            seconds = max(deadline - time.monotonic(), 0.0)
+            self._safely(lambda: writer.close(seconds=seconds), None)
+        self._thread.end(deadline - time.monotonic())
 
     def _record(self, name: str, value: object) -> Outcome:
         if not self._consent:
@@ -329,31 +373,36 @@ class Client:
 
     def _begin(self, obstacle: str) -> None:
         """Open the folder; whatever keeps the device from it disables the client."""
+        deadline = time.monotonic() + _OPEN_SECONDS
         try:
             if obstacle:
                 raise UnusableError(obstacle)
-            self._writer = self._opened()
+            self._writer = self._thread.ask(self._opened, seconds=_OPEN_SECONDS)
         except (MetricError, ParamsError):
             raise
         except Exception as error:  # noqa: BLE001 - nothing of a device may stop its host
             self._disable(error)
             return
-        self._safely(self._settle, None)
+        seconds = max(deadline - time.monotonic(), 0.0)
+        settle = functools.partial(self._safely, self._settle, None)
+        with contextlib.suppress(BusyError):  # it is done as soon as the disk answers
+            self._thread.ask(settle, seconds=seconds, lasting=True)
 
     def _opened(self) -> Writer:
         """Finish a withdrawal that was not finished, and open the folder."""
         from rappor_client.person.opening import opened  # noqa: PLC0415 - loaded at opening
 
         settings = self._settings
-        settings.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not settings.folder.is_dir():  # a disk that hangs lets an existing folder be read
+            settings.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         close_to_others(settings.folder)
         return Writer(
             opened(settings.folder, settings.options.clock),
             settings,
             self._stops,
+            self._thread,
             refused=self._opted_out,
             on_commit=self._committed,
-            on_failure=self._failed,
         )
 
     def _settle(self) -> None:
@@ -375,6 +424,7 @@ class Client:
         with writer.store.reading() as db:
             self._stops.recall(db)
             n_waiting, is_held = spool.waiting(db), admission.next_end(db) is not None
+        self._n_queued = n_waiting
         sender = self._sender() if self._settings.options.background else None
         if sender is not None and (n_waiting or is_held):
             sender.catch_up(n_waiting)
@@ -384,36 +434,57 @@ class Client:
         if is_new and self._settings.options.background and (sender := self._sender()) is not None:
             sender.nudge()
 
-    def _commit(self, patience: float) -> None:
-        """Write what waits in memory, if that is possible within some seconds."""
-        writer = self._writer
-        if writer is not None and self._consent:
-            self._safely(lambda: writer.commit(patience=patience), None)
-
     def _flush(self, deadline: float) -> FlushResult:
         """Make steps until nothing waits or the next one is due after the deadline."""
         steps: list[Step] = []
+        try:
+            return self._flush_by(deadline, steps)
+        except HungError:
+            return FlushResult(
+                reason=FlushReason.TIMEOUT,
+                sent=sum(step.reason is FlushReason.SENT for step in steps),
+                waiting=self._n_queued,
+                detail="the disk did not answer in time",
+            )
 
+    def _flush_by(self, deadline: float, steps: list[Step]) -> FlushResult:
         if self._writer is not None and self._consent:
-            self._writer.commit(patience=patience_until(deadline))
+            seconds = _seconds_until(deadline)
+            self._writer.commit(patience=patience_until(deadline), seconds=seconds)
         while self._consent and (sender := self._sender()) is not None:
             step = sender.uploader.step(
                 timeout=max(deadline - time.monotonic(), 0.0),
                 tried={earlier.upload_id for earlier in steps if earlier.is_attempt},
             )
             steps.append(step)
+            if step.reason in (FlushReason.SENT, FlushReason.REFUSED):
+                self._n_queued = max(self._n_queued - 1, 0)  # also where the disk does not answer
             if step.reason is FlushReason.NO_CONSENT:
                 self._forget()
             pause = math.inf if step.due is None else max(step.due - self._clock(), 0.0)
             is_last = pause > deadline - time.monotonic()
-            waiting = self._look(spool.waiting, 0, patience_until(deadline))
+            waiting = self._count_queued(deadline)
             if is_last or not (step.is_attempt or waiting):
                 return sum_up(steps, waiting=waiting)
             time.sleep(pause)
-        if not (waiting := self._look(spool.waiting, 0, patience_until(deadline))):
+        if not (waiting := self._count_queued(deadline)):
             return FlushResult(reason=FlushReason.NOTHING_WAITING)
         absent = FlushReason.NO_COLLECTOR if self._consent else FlushReason.NO_CONSENT
         return FlushResult(reason=absent, waiting=waiting)
+
+    def _count_queued(self, deadline: float) -> int:
+        """Return the number of finished reports without an answer; HungError for a hung disk."""
+        writer = self._writer
+        if writer is None or not self._consent:
+            return 0
+        try:
+            self._n_queued = writer.read(spool.waiting, 0, seconds=_seconds_until(deadline))
+        except HungError:
+            raise
+        except Exception as error:  # noqa: BLE001 - nothing of a device may stop its host
+            self._failed(error)
+            return 0
+        return self._n_queued
 
     def _sender(self) -> Sender | None:
         """Return what carries reports away, new in a process that was forked."""
@@ -431,23 +502,27 @@ class Client:
             sender = self._senders.setdefault(process, own)
         return sender
 
-    def _stop_sending(self) -> bool:
+    def _stop_sending(self, deadline: float) -> bool:
         """Sever the exchange under way; true if nothing can be sent any more."""
-        if (sender := self._senders.pop(os.getpid(), None)) is None:
-            return True
-        sender.stop()
-        return sender.uploader.close()
 
-    def _close_files(self) -> None:
-        if self._writer is not None:
-            self._writer.close()
+        def stop() -> bool:
+            if (sender := self._senders.pop(os.getpid(), None)) is None:
+                return True
+            sender.stop(seconds=min(deadline - time.monotonic(), _JOIN_SECONDS))
+            return sender.uploader.close(seconds=max(deadline - time.monotonic(), 0.0))
+
+        return self._safely(stop, otherwise=False)
 
     def _drop_opted_out(self) -> None:
         writer = self._writer
         if not self._opted_out or writer is None:
             return
-        if writer or writer.store.exists():
-            writer.run(self._drop_opted_out_in, patience=BUSY_SECONDS)
+
+        def drop() -> None:
+            if writer or writer.store.exists():
+                writer.run(self._drop_opted_out_in, patience=BUSY_SECONDS)
+
+        self._thread.ask(drop, seconds=BUSY_SECONDS, lasting=True)
 
     def _drop_opted_out_in(self, db: sqlite3.Connection) -> None:
         names = self._opted_out.copy()  # another thread may refuse one more meanwhile
@@ -484,28 +559,20 @@ class Client:
     def _forget(self) -> None:
         """End consent, and forget what waits in memory."""
         self._consent = False
+        self._n_queued = 0
         if self._writer is not None:
             self._writer.clear()
 
     def _look(
-        self,
-        question: Callable[[sqlite3.Connection], _Result],
-        otherwise: _Result,
-        patience: float = BUSY_SECONDS,
+        self, question: Callable[[sqlite3.Connection], _Result], otherwise: _Result
     ) -> _Result:
         """Ask the spool; answer with `otherwise` where there is none, or it cannot be read."""
         writer = self._writer
-        if writer is None:
+        if writer is None or not self._consent:
             return otherwise
-        self._commit(patience)
-
-        def ask() -> _Result:
-            if not (self._consent and writer.store.exists()):
-                return otherwise
-            with writer.store.reading() as db:
-                return question(db)
-
-        return self._safely(ask, otherwise)
+        return self._safely(
+            lambda: writer.read(question, otherwise, seconds=BUSY_SECONDS), otherwise
+        )
 
     def _safely(self, action: Callable[[], _Result], otherwise: _Result) -> _Result:
         """Run an action; whatever fails but the program itself is counted and answered."""
@@ -542,20 +609,32 @@ def _in_words(error: Exception) -> str:
     """Say what keeps a device from its folder."""
     if isinstance(error, UnusableError):
         return str(error)
+    if isinstance(error, HungError):
+        return f"the disk did not answer within {_OPEN_SECONDS} seconds"
     if isinstance(error, BusyError):
         return "another process keeps the folder locked"
     return f"the folder cannot be used: {name_failure(error)}"
 
 
-def _erase(folder: Path, now: float, failures: Failures) -> Withdrawal:
-    """Erase a folder, and say what was verified; nothing is raised."""
-    from rappor_client.person.withdrawal import Withdrawal, erase  # noqa: PLC0415 - loaded at opening
+def _seconds_until(deadline: float) -> float:
+    """Return how long a flush waits for the disk: all of its time, as for a lock at least."""
+    return max(deadline - time.monotonic(), patience_until(deadline))
 
-    try:
-        withdrawal = erase(folder, now=now)
-    except Exception as error:  # noqa: BLE001 - nothing of a device may stop its host
-        failures.note(error)
-        withdrawal = Withdrawal(secret_gone=False, left=(folder.name,))
+
+def _erase(
+    thread: FolderThread,
+    folder: Path,
+    now: float,
+    writer: Writer | None = None,
+) -> Withdrawal:
+    """Close a folder's files and erase it, and return what was verified; nothing is raised."""
+    from rappor_client.person.withdrawal import erase_within  # noqa: PLC0415 - loaded at opening
+
+    def close() -> None:
+        if writer is not None:
+            writer.close_files()
+
+    withdrawal = erase_within(thread, folder, now=now, close=close)
     if not withdrawal:
         warn("telemetry could not be erased in %s: %s", folder, withdrawal)
     return withdrawal

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 import pytest
 from devices import CLEAR, Home, Opener, lose, metric_of, open_device, own, state_of
-from forks import KILLED, at_touch, in_child, is_killed
+from forks import KILLED, at_touch, end_folder_threads, in_child, is_killed
 from rappor_client import Client, Outcome, TransportResponse
 from rappor_client.folder import copies
 from rappor_client.folder.own_folder import OwnFolder
@@ -82,7 +82,9 @@ def kill_at(moment: int, *, is_fine: bool) -> None:
             os._exit(KILLED)
         return watch
 
-    (sys.settrace if is_fine else sys.setprofile)(watch)
+    end_folder_threads()
+    for module in (threading, sys):  # whichever thread is first
+        (module.settrace if is_fine else module.setprofile)(watch)
 
 
 def lead(base: Path, opener: Opener, clock: FixedClock) -> None:
@@ -244,7 +246,6 @@ def test_killed_while_a_first_event_is_written(home: Home, clock: FixedClock) ->
             try:
                 client = open_device(home.place / folder, *METRICS, clock=clock)
                 kill_at(moment, is_fine=False)
-                threading.setprofile(sys.getprofile())  # whichever thread is first
                 client.record("daily", "a")
                 client.queued_count()
             finally:
@@ -275,9 +276,9 @@ def test_a_stopped_process_puts_nothing_back(home: Home) -> None:
 
     for moment in itertools.count(step=5):
         client = home.open(*METRICS, collector=MemoryTransport())
-        client.record("event", "a")
         secret = state_of(home.folder).sealed.bytes
         with at_touch(moment, TOUCHING, withdraw):
+            client.record("event", "a")
             client.queued_count()
             client.flush()
         client.close()

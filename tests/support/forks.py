@@ -6,10 +6,14 @@ import contextlib
 import itertools
 import os
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Container, Iterator
 from types import FrameType
 from typing import Any, Final
+
+from rappor_client.folder import forking
+from rappor_client.folder.folder_thread import FolderThread
 
 KILLED: Final = 9
 
@@ -30,7 +34,10 @@ def in_child(work: Callable[[], object]) -> int:
 
 @contextlib.contextmanager
 def at_touch(moment: int, touching: Container[str], action: Callable[[], object]) -> Iterator[None]:
-    """Do something right before the n-th call of one of these functions while the block runs."""
+    """Do something right before the n-th call of one of these functions while the block runs.
+
+    Calls of every thread count that makes them for a client.
+    """
     calls = itertools.count()
 
     def watch(_frame: FrameType, event: str, arg: Any) -> None:
@@ -38,11 +45,22 @@ def at_touch(moment: int, touching: Container[str], action: Callable[[], object]
             sys.setprofile(None)
             action()
 
+    end_folder_threads()
+    threading.setprofile(watch)
     sys.setprofile(watch)
     try:
         yield
     finally:
         sys.setprofile(None)
+        threading.setprofile(None)
+        end_folder_threads()
+
+
+def end_folder_threads() -> None:
+    """End the threads of all clients: new ones begin with what is set for new threads."""
+    for thread in list(forking._ALL.values()):
+        if isinstance(thread, FolderThread):
+            thread.end(60.0)
 
 
 def is_killed(moment: int, touching: Container[str], work: Callable[[], object]) -> bool:

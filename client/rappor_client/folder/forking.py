@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import operator
 import os
 import threading
 import time
@@ -96,14 +95,31 @@ class Turn:
         self._owner = None
 
 
-class Shared:
+class ForkAware:
+    """An object whose hooks every fork of the process calls."""
+
+    def __init__(self) -> None:
+        """Let every fork call the hooks from now on: the object must be complete by then."""
+        # No lock: the thread of a folder creates such objects, and a fork waits for that thread.
+        _ALL[next(_NUMBERS)] = self
+
+    def before_fork(self, deadline: float) -> None:
+        """Prepare for a fork, and wait until a moment of the monotonic clock at most."""
+
+    def after_fork_in_parent(self) -> None:
+        """Go on in the parent."""
+
+    def after_fork_in_child(self) -> None:
+        """Begin anew in the child, where the forking thread is the only one."""
+
+
+class Shared(ForkAware):
     """Something that threads share, one at a time, and that a fork must find at rest."""
 
     def __init__(self) -> None:
-        """Let every fork call the hooks from now on; all that they need is there."""
+        """Create the lock, and let every fork call the hooks from now on."""
         self._turn = Turn()
-        with _FORKING:
-            _ALL[next(_NUMBERS)] = self
+        super().__init__()
 
     def before_fork(self, deadline: float) -> None:
         """Keep other threads out; do not wait beyond a moment of the monotonic clock."""
@@ -118,18 +134,23 @@ class Shared:
         self._turn.after_fork_in_child()
 
 
-_SECONDS: Final = 5.0
-"""How long a fork waits for other threads."""
+_SECONDS: Final = 2.0
+"""Longest time that a fork waits for other threads, all of them together, and for the disk."""
 _FORKING = threading.RLock()
-_ALL: Final[weakref.WeakValueDictionary[int, Shared]] = weakref.WeakValueDictionary()
+_ALL: Final[weakref.WeakValueDictionary[int, ForkAware]] = weakref.WeakValueDictionary()
 """In the order in which they came: whoever holds two locks takes that of the earlier one first."""
 _NUMBERS: Final = itertools.count()
-_HELD: Final[dict[int, list[Shared]]] = {}
+_HELD: Final[dict[int, list[ForkAware]]] = {}
 """What a thread that forks keeps others out of; a signal may let it fork without `_FORKING`."""
 
 
-def _in_order() -> list[Shared]:
-    return [shared for _, shared in sorted(_ALL.items(), key=operator.itemgetter(0))]
+def _in_order() -> list[ForkAware]:
+    """Return all objects in the order in which they were created.
+
+    Another thread may create one meanwhile: `valuerefs` copies the values in one step.
+    """
+    objects = [reference() for reference in _ALL.valuerefs()]
+    return [shared for shared in objects if shared is not None]
 
 
 def _before() -> None:

@@ -33,6 +33,10 @@ class BusyError(Exception):
     """Another process, thread or an interrupted call of this thread holds what is needed."""
 
 
+class HungError(BusyError):
+    """The disk has not answered within the time that the caller had."""
+
+
 Stamp = tuple[int, int, int]
 """What tells one version of a file from another without reading it."""
 

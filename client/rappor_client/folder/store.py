@@ -15,12 +15,14 @@ import contextlib
 import errno
 import os
 import sqlite3
+import threading
 import time
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from rappor.base.threads import begin
 from rappor_client.folder.failures import DamagedError, is_busy, is_damage, is_refusal, name_failure
 from rappor_client.folder.forking import Shared
 from rappor_client.folder.own_folder import BUSY_SECONDS, RETRY_SECONDS, BusyError
@@ -31,6 +33,8 @@ _VERSION: Final = 1
 _MAGIC: Final = b"SQLite format 3\0"
 _FORMATS: Final = slice(18, 20)
 """The bytes of the header by which a file may say that this SQLite must not write or read it."""
+_CLOSE_SECONDS: Final = 0.1
+"""Time that a fork gives to the close of a database, also if all of its time has gone elsewhere."""
 File = tuple[int, int]
 """What tells one file from any other: its device and its number there."""
 _OF_A_PARENT: Final[list[sqlite3.Connection]] = []
@@ -65,6 +69,7 @@ class Store(Shared):
         self._open: sqlite3.Connection | None = None
         self._at_end: weakref.finalize[..., Store] | None = None
         self._file: File | None = None
+        self._unclosed: sqlite3.Connection | None = None  # during a fork, where the disk hangs
         super().__init__()
 
     def exists(self) -> bool:
@@ -121,42 +126,63 @@ class Store(Shared):
             os.fsync(log.fileno())
 
     def before_fork(self, deadline: float) -> None:
-        """Lock and close: no thread is inside, and the child inherits no handle."""
+        """Lock and close: no thread is inside, and the child inherits no handle.
+
+        Closing writes to the disk, which may hang. So another thread closes, until the deadline;
+        a connection that is still open then is the parent's for good.
+        """
         super().before_fork(deadline)
-        if self._turn.is_mine:
-            with contextlib.suppress(sqlite3.Error):
-                self.close()
+        if not self._turn.is_mine or (connection := self._detached()) is None:
+            return
+        self._unclosed = connection
+        if _close_elsewhere(connection, max(deadline - time.monotonic(), _CLOSE_SECONDS)):
+            self._unclosed = None
+
+    def after_fork_in_parent(self) -> None:
+        """Go on with another connection."""
+        self._unclosed = None
+        super().after_fork_in_parent()
 
     def after_fork_in_child(self) -> None:
         """Take a new lock and open a connection of its own."""
-        if self._file is not None and not self._turn.is_mine:
+        if self._open is not None:  # another thread was inside, or a signal kept it from closing
+            self._unclosed = self._detached()
+        is_in_use = self._unclosed is not None or not self._turn.is_mine
+        if self._file is not None and is_in_use:
             _HELD_BY_A_PARENT.add(self._file)
         super().after_fork_in_child()
-        if self._open is not None:  # a signal kept it from being closed; it is the parent's
-            _OF_A_PARENT.append(self._open)
-            self._open = None
-            if self._at_end is not None:
-                self._at_end.detach()
+        if self._unclosed is not None:
+            _OF_A_PARENT.append(self._unclosed)
+            self._unclosed = None
 
     def close(self) -> None:
         """Close the connection; the next use opens another."""
         with self._turn.lock:
-            self._open = None
-            if self._at_end is not None:
-                self._at_end()
+            if (connection := self._detached()) is not None:
+                _close(connection)
+
+    def _detached(self) -> sqlite3.Connection | None:
+        """Take the connection away from the store, None if there is none."""
+        connection, self._open = self._open, None
+        if self._at_end is not None:
+            self._at_end.detach()
+        return connection
 
     def _connection(self, patience: float = BUSY_SECONDS) -> sqlite3.Connection:
         """Return the connection to the file that has the database's name now."""
         now_there = _file_at(self.path)
         if now_there in _HELD_BY_A_PARENT:
             raise OSError(errno.EDEADLK, "another thread used the database during the fork")
-        if self._open is None or self._file != now_there:
+        # The collector of garbage closes before it calls a `__del__` of the host that records.
+        is_closed = self._at_end is not None and not self._at_end.alive
+        if self._open is None or is_closed or self._file != now_there:
             self.close()
             if now_there is None:
                 raise FileNotFoundError(errno.ENOENT, "there is no database")
             self._file = now_there
             opened = _connect(self.path, patience)
-            self._at_end = weakref.finalize(self, opened.close)  # a host may close nothing
+            # A host may close nothing, and the collector of garbage may run in any of its threads.
+            self._at_end = weakref.finalize(self, _close_elsewhere, opened, 0.0)
             self._at_end.atexit = False
             self._open = opened
         if self._open.in_transaction:  # a signal came before it could be ended
@@ -205,9 +231,45 @@ def _roll_back(connection: sqlite3.Connection) -> None:
             connection.execute("ROLLBACK")
 
 
+def _close_elsewhere(connection: sqlite3.Connection, seconds: float) -> bool:
+    """Close a connection in a thread of its own; return whether that was done within some seconds.
+
+    The last connection of a database moves the log into it and removes the log, so a disk that
+    hangs holds whoever closes.
+    """
+    thread = threading.Thread(target=_close, args=[connection], name="rappor-closer", daemon=True)
+    try:
+        begin(thread)
+    except RuntimeError:  # no thread can be had
+        _close(connection)
+        return True
+    thread.join(max(seconds, 0.0))
+    return not thread.is_alive()
+
+
+def _close(connection: sqlite3.Connection) -> None:
+    """Close a connection, once the disk takes writes; a failure leaves the log for the next one."""
+    with contextlib.suppress(sqlite3.Error):
+        for _, _, path in connection.execute("PRAGMA database_list").fetchall():
+            _await_disk(path)
+    with contextlib.suppress(sqlite3.Error):
+        connection.close()
+
+
+def _await_disk(path: str | os.PathLike[str]) -> None:
+    """Return as soon as the disk of a file takes writes.
+
+    SQLite creates and removes the index of a log while it holds a lock of the whole process. There
+    a disk that hangs would hold every other database of the host. So the thread waits here first.
+    """
+    with contextlib.suppress(OSError):  # a disk that refuses has answered
+        os.utime(path)
+
+
 def _connect(path: Path, patience: float) -> sqlite3.Connection:
     """Open the file; wait where SQLite does not: while another process creates the log."""
     deadline = time.monotonic() + patience
+    _await_disk(path)
     while True:
         try:
             return _connect_once(path, patience)

@@ -232,10 +232,16 @@ class Host:
         """Erase the device and return what was verified; the answer stays."""
         from pathlib import Path
 
-        from rappor_client.person.withdrawal import erase
+        from rappor_client.folder.failures import Failures
+        from rappor_client.folder.folder_thread import FolderThread
+        from rappor_client.person.withdrawal import erase_within
 
         self._wake()
-        return erase(Path(self.folder), now=self.clock())
+        folder = Path(self.folder)
+        thread = FolderThread(Failures(folder).note)
+        withdrawal = erase_within(thread, folder, now=self.clock())
+        thread.end(0.0)
+        return withdrawal
 
     def _ask(self) -> None:
         if self.obstacle() or self.is_in_container():

@@ -6,9 +6,11 @@ started, or has died, is started by the next nudge.
 
 from __future__ import annotations
 
+import atexit
 import math
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from typing import Final
 
@@ -17,7 +19,9 @@ from rappor_client.folder.own_folder import BusyError
 from rappor_client.outbox.uploader import Uploader
 from rappor_client.periods import HOUR, Clock
 
-_JOIN_SECONDS: Final = 1.0
+_END_SECONDS: Final = 0.05
+"""Time that the end of the program waits for the thread. An exchange under way takes longer, and is
+left alone: the next run sends the upload again, under the same id."""
 _BUSY_SECONDS: Final = 5.0
 _BACKLOG_SECONDS: Final = 1.0
 _LONGEST_SLEEP_SECONDS: Final = HOUR
@@ -42,6 +46,7 @@ class Sender:
         self._is_nudged = False
         self._is_stopped = False
         self._n_backlog = 0
+        _ALL.add(self)
         self._due: float | None = None  # by the monotonic clock, which nobody can set back
 
     def nudge(self) -> None:
@@ -61,14 +66,14 @@ class Sender:
                 self._n_backlog = n_reports
                 self._wake_at(time.monotonic())
 
-    def stop(self) -> None:
-        """End the thread; a request that is under way may outlast this call."""
+    def stop(self, *, seconds: float) -> None:
+        """End the thread; a request that is under way may outlast this call, and these seconds."""
         with self._wake:
             self._is_stopped = True
             self._wake.notify()
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
-            thread.join(_JOIN_SECONDS)
+            thread.join(max(seconds, 0.0))
 
     def _wake_at(self, due: float) -> None:
         """Plan a step, and see to it that a thread is there to take it."""
@@ -130,6 +135,18 @@ class Sender:
             return
         planned = time.monotonic() + seconds
         self._due = planned if self._due is None else min(self._due, planned)
+
+
+_ALL: Final[weakref.WeakSet[Sender]] = weakref.WeakSet()
+
+
+@atexit.register
+def _at_exit() -> None:
+    """End all threads before the interpreter ends."""
+    # A daemon thread that wakes while the interpreter ends is killed by `pthread_exit`, which
+    # aborts the process where no handle is free for the library that it loads.
+    for sender in list(_ALL):
+        sender.stop(seconds=_END_SECONDS)
 
 
 def wait(seconds: float, *, delay: float = 0.0) -> float:

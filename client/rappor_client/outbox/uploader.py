@@ -32,12 +32,17 @@ from rappor_client.budget import admission
 from rappor_client.folder import spool
 from rappor_client.folder.counters import read_state, write_state
 from rappor_client.folder.forking import Turn
-from rappor_client.folder.own_folder import BusyError, GoneError, patience_until
+from rappor_client.folder.own_folder import (
+    BusyError,
+    GoneError,
+    HungError,
+    patience_until,
+)
 from rappor_client.folder.spool import CLAIM_SECONDS, GIVE_UP_SECONDS, QueuedUpload
 from rappor_client.network.transport import Transport, TransportResponse, UploadError
 from rappor_client.outbox.flushed import FlushReason, Step
 from rappor_client.outbox.stops import Stops
-from rappor_client.outbox.writer import Writer
+from rappor_client.outbox.writer import Action, Writer
 from rappor_client.periods import (
     DAY,
     HOUR,
@@ -57,7 +62,6 @@ _LONGEST_WAIT_SECONDS: Final = DAY
 _IMPLAUSIBLE_SECONDS: Final = 365 * DAY  # between two attempts: the clock was set
 _MOST_PENDING: Final = 20
 _SEVER_SECONDS: Final = 0.05
-_CLOSE_SECONDS: Final = 1.0
 _ASKED_UNTIL: Final = "asked_until"
 _PAUSE_UNTIL: Final = "pause_until"
 _FAILURES: Final = "failures_in_a_row"
@@ -117,33 +121,39 @@ class Uploader:
                 inside.enter_context(self._turn.taken(timeout))
             except BusyError:  # another thread; or a signal's handler, in the middle of a step
                 return Step(due=self._clock(), reason=FlushReason.BUSY)
+            if self._is_closed:
+                return Step(due=None)
             return self._step(tried, deadline, is_backlog=is_backlog)
 
     def _step(self, tried: Collection[str] | None, deadline: float, *, is_backlog: bool) -> Step:
-        if self._is_closed:
-            return Step(due=None)
         now = self._clock()
+        seconds = patience_until(deadline)
+        if tried is not None:  # a flush may wait for its whole time, the background for less
+            seconds = max(seconds, deadline - time.monotonic())
         try:
             upload = self._writer.run(
                 lambda db: self._claim(db, now, tried, is_backlog=is_backlog),
                 patience=patience_until(deadline),
+                seconds=seconds,
                 at=now,
+                synced=True,
             )
         except GoneError:
             return Step(due=None, reason=FlushReason.NO_CONSENT)
         if isinstance(upload, Step):
             return upload
-        self._writer.store.sync()
+        if self._is_closed:  # a withdrawal came while the disk was slow
+            return Step(due=None)
         return self._attempt(upload, deadline, is_flush=tried is not None)
 
     def delay(self, *, at_most: float = math.inf) -> float:
         """Draw a random wait in seconds, so that the moment of sending is not that of the event."""
         return self._coins(1)[0] / ONE * min(self._settings.options.max_delay, at_most)
 
-    def close(self) -> bool:
+    def close(self, *, seconds: float) -> bool:
         """Sever the exchange under way and make no other; true if nothing can be sent any more."""
         self._is_closed = True
-        deadline = time.monotonic() + _CLOSE_SECONDS
+        deadline = time.monotonic() + seconds
         while True:
             self._transport.close()
             with contextlib.suppress(BusyError), self._turn.taken(_SEVER_SECONDS):
@@ -272,11 +282,14 @@ class Uploader:
             status, stop = self._send(upload, timeout)
         except UploadError as error:
             is_cut_short = is_flush and error.timed_out and time.monotonic() >= deadline
-            return self._failed(upload, error, is_cut_short=is_cut_short)
-        with self._writer.store.transaction() as db:
+            return self._failed(upload, error, deadline, is_cut_short=is_cut_short)
+
+        def settle(db: sqlite3.Connection) -> None:
             spool.settle(db, upload.id, status)
             self._stops.follow(db, stop, day_of(self._clock()))
             _forgive(db)
+
+        self._write_down(settle, deadline)
         is_refused = status != spool.ACCEPTED
         return Step(
             due=self._clock(),
@@ -284,6 +297,15 @@ class Uploader:
             detail=f"the collector {status}" if is_refused else "",
             upload_id=upload.id,
         )
+
+    def _write_down(self, action: Action[None], deadline: float) -> None:
+        """Write down what came of an attempt, now or as soon as the disk answers.
+
+        Where the process ends before, the upload leaves once more under the same id, and the
+        collector counts it once.
+        """
+        with contextlib.suppress(HungError):
+            self._writer.change(action, seconds=patience_until(deadline))
 
     def _send(self, upload: QueuedUpload, timeout: float) -> tuple[str, object]:
         """Return the report's status and what is to stop, or raise the UploadError that says why.
@@ -301,7 +323,9 @@ class Uploader:
         except Exception as error:  # noqa: BLE001 - also for an answer of any content
             raise UploadError(f"the transport failed: {type(error).__name__}") from None
 
-    def _failed(self, upload: QueuedUpload, error: UploadError, *, is_cut_short: bool) -> Step:
+    def _failed(
+        self, upload: QueuedUpload, error: UploadError, deadline: float, *, is_cut_short: bool
+    ) -> Step:
         """Drop an upload that no repetition helps; let any other one wait.
 
         Where the caller's own deadline cut the attempt short, the collector has not failed.
@@ -311,15 +335,20 @@ class Uploader:
         answered = error.status is not None
         reason = FlushReason.COLLECTOR_ERROR if answered else FlushReason.UNREACHABLE
         due = now
-        with self._writer.store.transaction() as db:
+        if not error.retryable:
+            reason = FlushReason.REFUSED
+
+        def note(db: sqlite3.Connection) -> None:
+            nonlocal due
             if not error.retryable:
-                reason = FlushReason.REFUSED
                 spool.settle(db, upload.id, f"refused: status {error.status}")
                 _forgive(db)
             elif is_cut_short:
                 spool.postpone(db, upload, until=now)
             else:
                 due = self._postpone(db, upload, now + wait, answered=answered)
+
+        self._write_down(note, deadline)
         return Step(
             due=due, reason=reason, status=error.status, detail=str(error), upload_id=upload.id
         )

@@ -14,16 +14,13 @@ import atexit
 import collections
 import contextlib
 import datetime
-import queue
 import sqlite3
-import threading
 import time
 import weakref
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from rappor.base.threads import begin
 from rappor.registry.metric import Metric
 from rappor_client.budget import admission
 from rappor_client.budget.admission import Admission, AdmissionRequest, Moment
@@ -32,6 +29,7 @@ from rappor_client.budget.reservation import Limits, Reserved
 from rappor_client.folder import spool
 from rappor_client.folder.counters import count
 from rappor_client.folder.failures import DamagedError
+from rappor_client.folder.folder_thread import FolderThread, is_ending, set_ending
 from rappor_client.folder.forking import Shared
 from rappor_client.folder.own_folder import BUSY_SECONDS, RETRY_SECONDS, BusyError
 from rappor_client.folder.store import Store
@@ -41,13 +39,10 @@ from rappor_client.settings import Settings
 
 MOST_EVENTS: Final = 1000
 """What waits in memory at most."""
-_GATHER_SECONDS: Final = 0.02
 _BUSY_SECONDS: Final = 0.05
 """How often the thread asks again for a lock; and how long it waits for the database's."""
 _FAILED_SECONDS: Final = 1.0
-_IDLE_SECONDS: Final = 1.0
 _EXIT_SECONDS: Final = 0.5
-_LOOK_SECONDS: Final = 0.001
 
 _Result = TypeVar("_Result")
 Action = Callable[[sqlite3.Connection], _Result]
@@ -80,10 +75,10 @@ class Writer(Shared):
         identity: Identity,
         settings: Settings,
         stops: Stops,
+        thread: FolderThread,
         *,
         refused: Collection[str],
         on_commit: Callable[[bool], object],
-        on_failure: Callable[[Exception], object],
     ) -> None:
         """Keep what to write to, and whom to tell; `on_commit` hears whether anything is new.
 
@@ -94,13 +89,13 @@ class Writer(Shared):
         self._settings = settings
         self._stops = stops
         self._on_commit = on_commit
-        self._on_failure = on_failure
         self._limits = Limits.of(settings.registry, settings.options.budget_cap)
         self._events = collections.deque[Event]()
         self._counts = collections.Counter[str]()
         self._silent: tuple[Reserved, int, frozenset[str]] | None = None
-        self._is_awake = False
-        self._begin_anew()
+        self._is_awake = False  # the thread has been woken since it last took the events
+        self._thread = thread
+        thread.write_waiting = self._write_waiting
         super().__init__()
         self.store = Store(identity.spool)
         _ALL.add(self)
@@ -137,63 +132,135 @@ class Writer(Shared):
         self._counts.clear()
 
     def wake(self) -> None:
-        """Let the thread commit soon; it may be called in a signal's handler."""
-        if _ENDED.is_set():  # nothing else is to come
+        """Let the folder's thread commit soon; it may be called in a signal's handler."""
+        if is_ending():  # nothing else is to come
             with contextlib.suppress(Exception):
                 self.commit(patience=_BUSY_SECONDS)
             return
-        if not self._is_awake:
-            self._is_awake = True
-            self._tokens.put(None)
-        if not self._has_thread():
-            self._start()
+        try:
+            if self._is_awake:
+                self._thread.ensure_started()
+            else:
+                self._is_awake = True
+                self._thread.wake()
+        except RuntimeError as error:  # no thread can be had: the next call writes what waits
+            self._thread.on_failure(error)
 
-    def commit(self, *, patience: float) -> None:
-        """Write what waits in memory, within some seconds; it raises as `run` does."""
+    def commit(self, *, patience: float, seconds: float = BUSY_SECONDS) -> None:
+        """Write what waits in memory; `patience`, `seconds` and exceptions as in `run`."""
         if self or self._turn.is_taken:  # another thread may have taken them
-            self.run(lambda _: None, patience=patience)
+            self.run(lambda _: None, patience=patience, seconds=seconds)
 
-    def run(self, action: Action[_Result], *, patience: float, at: float | None = None) -> _Result:
+    def run(
+        self,
+        action: Action[_Result],
+        *,
+        patience: float,
+        seconds: float = BUSY_SECONDS,
+        at: float | None = None,
+        synced: bool = False,
+        lasting: bool = False,
+    ) -> _Result:
         """Write what waits in memory, and then let an action change the spool, under the lock.
 
-        With `at`, the reports of intervals that are over by then leave their interval first. Raises
-        BusyError where somebody else keeps a lock, GoneError once consent was withdrawn, and
-        sqlite3.Error, OSError or DamagedError where the disk fails.
+        Parameters
+        ----------
+        patience
+            Seconds to wait for the lock of another process.
+        seconds
+            Seconds to wait for the disk.
+        at
+            The reports of intervals that are over by this time leave their interval first.
+        synced
+            Whether the change must survive a loss of power when this method returns.
+        lasting
+            Whether the change is made later if the disk does not answer in time.
+
+        Raises
+        ------
+        HungError
+            The disk did not answer in time.
+        BusyError
+            Somebody else keeps a lock.
+        GoneError
+            Consent was withdrawn.
+        sqlite3.Error, OSError, DamagedError
+            The disk fails.
         """
         deadline = time.monotonic() + patience
-        while True:
-            with (
-                contextlib.suppress(BusyError),
-                self._turn.taken(deadline - time.monotonic()),
-                self.identity.folder.attempt() as is_inside,
-            ):
-                if is_inside:
-                    return self._mended(action, at)
-            if time.monotonic() >= deadline or self._turn.is_mine:
-                raise BusyError
-            time.sleep(RETRY_SECONDS)
+
+        def run() -> _Result:
+            result = self._run(action, deadline, at)
+            if synced:
+                self.store.sync()
+            return result
+
+        return self._thread.ask(run, seconds=seconds, lasting=lasting)
+
+    def change(self, action: Action[_Result], *, seconds: float) -> _Result:
+        """Let an action change the spool, now or as soon as the disk answers; it raises as `run`.
+
+        What waits in memory is not written.
+        """
+
+        def change() -> _Result:
+            with self.store.transaction() as db:
+                return action(db)
+
+        return self._thread.ask(change, seconds=seconds, lasting=True)
+
+    def read(self, action: Action[_Result], absent: _Result, *, seconds: float) -> _Result:
+        """Write what waits in memory, and let an action read the spool; it raises as `run`.
+
+        Returns `absent` where there is no spool. A failed write does not keep from reading.
+        """
+
+        def read() -> _Result:
+            try:
+                if self:
+                    self._run(lambda _: None, time.monotonic() + seconds, None)
+            except Exception as error:  # noqa: BLE001 - nothing of a device may stop its host
+                self._thread.on_failure(error)
+            if not self.store.exists():
+                return absent
+            with self.store.reading() as db:
+                return action(db)
+
+        return self._thread.ask(read, seconds=seconds)
+
+    def _run(self, action: Action[_Result], deadline: float, at: float | None) -> _Result:
+        """Run an action in the folder's thread, once no other process has the lock."""
+        try:
+            while True:
+                with (
+                    contextlib.suppress(BusyError),
+                    self._turn.taken(deadline - time.monotonic()),
+                    self.identity.folder.attempt() as is_inside,
+                ):
+                    if is_inside:
+                        self._thread.is_locked_out = False
+                        return self._mended(action, at)
+                self._thread.is_locked_out = True
+                if time.monotonic() >= deadline or self._turn.is_mine:
+                    raise BusyError
+                time.sleep(RETRY_SECONDS)
+        finally:
+            self._thread.is_locked_out = False
 
     def after_fork_in_child(self) -> None:
         """Forget what the parent will write, and take new locks: its threads are not here."""
         self.clear()
         super().after_fork_in_child()
-        self._begin_anew()
+        self._is_awake = False
         self.identity.folder.leave_to_parent()
         self.identity.look_again()
-
-    def _begin_anew(self) -> None:
-        self._tokens = queue.SimpleQueue[None]()
-        self._hurry = threading.Event()
-        self._is_awake = False
-        self._is_late = False  # the thread has failed, and tries again
-        self._thread: threading.Thread | None = None
 
     def _mended(self, action: Action[_Result], at: float | None) -> _Result:
         """Write; a damaged spool is removed, and written anew without what it held."""
         try:
             return self._write(action, at)
         except DamagedError as error:
-            self._on_failure(error)
+            self._thread.on_failure(error)
             self.identity.look_again()
             self.store.remove()
             self._counts["spool_lost"] += 1
@@ -289,84 +356,52 @@ class Writer(Shared):
         spool.trim(db, self._settings.options.queue_limits)
         return action(db)
 
-    def close(self) -> None:
-        """Close all files, which the next use opens again; BusyError where a disk hangs."""
+    def close(self, *, seconds: float) -> None:
+        """Close all files, and end the thread; the next use opens them again.
+
+        Raises HungError where that is not done within some seconds.
+        """
+        deadline = time.monotonic() + seconds
+        self._thread.ask(self.close_files, seconds=seconds, lasting=True)
+        self._thread.end(deadline - time.monotonic())
+
+    def end_thread(self, seconds: float) -> None:
+        """End the thread, and wait for its end for some seconds at most."""
+        self._thread.end(seconds)
+
+    def close_files(self) -> None:
+        """Close all files, in the folder's thread; the next use opens them again."""
         with self._turn.taken(BUSY_SECONDS):
             self.store.close()
             self.identity.folder.close()
 
-    def finish(self, seconds: float) -> None:
-        """Have written what waits in memory, within some seconds; it raises as `run` does.
-
-        The thread writes it, unless there is none or it has failed: whoever writes in its place to
-        a disk that hangs waits without end.
-        """
-        deadline = time.monotonic() + seconds
-        self._hurry.set()
-        while self._is_writing() and time.monotonic() < deadline:
-            time.sleep(_LOOK_SECONDS)
-        self._hurry.clear()
-        self.commit(patience=max(deadline - time.monotonic(), 0.0))
-
-    def _is_writing(self) -> bool:
-        if not self._has_thread() or self._is_late or self._turn.is_mine:
-            return False
-        return bool(self or self._turn.is_taken)
-
-    def _has_thread(self) -> bool:
-        return self._thread is not None and self._thread.is_alive()
-
-    def _start(self) -> None:
-        """Start the thread; where none is to be had, what waits is written by the next call."""
-        thread = threading.Thread(target=self._run, name="rappor-writer", daemon=True)
-        self._thread = thread
-        try:
-            begin(thread)
-        except RuntimeError as error:
-            self._thread = None
-            self._on_failure(error)
-
-    def _run(self) -> None:
-        """Commit until nothing has come for a while; the next event starts another thread."""
-        tokens = self._tokens
-        while True:
-            try:
-                tokens.get(timeout=_IDLE_SECONDS)
-            except queue.Empty:
-                self._thread = None
-                if tokens.empty():
-                    return
-                self._thread = threading.current_thread()
-                continue
-            self._hurry.wait(_GATHER_SECONDS)
-            self._commit_soon()
-
-    def _commit_soon(self) -> None:
-        """Commit, however often that must be tried."""
+    def _write_waiting(self) -> float | None:
+        """Commit; return the seconds until the next attempt, None if nothing waits any more."""
         self._is_awake = False
-        while self:
-            seconds = _BUSY_SECONDS
-            try:
-                self.commit(patience=0.0)
-                self._is_late = False
-            except BusyError:
-                self._is_late = True
-            except Exception as error:  # noqa: BLE001 - the thread outlives whatever fails
-                self._on_failure(error)
-                self._is_late, seconds = True, _FAILED_SECONDS
+        seconds = _BUSY_SECONDS
+        try:
             if self:
-                time.sleep(seconds)
+                self._run(lambda _: None, time.monotonic(), None)
+        except BusyError:
+            pass
+        except Exception as error:  # noqa: BLE001 - the thread outlives whatever fails
+            self._thread.on_failure(error)
+            seconds = _FAILED_SECONDS
+        return seconds if self else None
 
 
 _ALL: Final[weakref.WeakSet[Writer]] = weakref.WeakSet()
-_ENDED: Final = threading.Event()
-"""Whether the program ends: its last writes have been asked for."""
 
 
 @atexit.register
 def _at_exit() -> None:
     """Write what waits in memory when the program ends, and at once what comes after."""
-    _ENDED.set()
-    for writer in list(_ALL):
+    deadline = time.monotonic() + _EXIT_SECONDS
+    writers = list(_ALL)
+    for writer in writers:
+        seconds = max(deadline - time.monotonic(), 0.0)
         with contextlib.suppress(Exception):
-            writer.finish(_EXIT_SECONDS)
+            writer.commit(patience=seconds, seconds=seconds)
+    set_ending()
+    for writer in writers:
+        writer.end_thread(max(deadline - time.monotonic(), 0.0))

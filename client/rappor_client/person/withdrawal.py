@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Self
@@ -19,7 +19,8 @@ from rappor_client.budget import remainder
 from rappor_client.budget.identity import BEGUN
 from rappor_client.budget.state import State
 from rappor_client.folder import copies, spool
-from rappor_client.folder.own_folder import NAME, OwnFolder, alone_in
+from rappor_client.folder.folder_thread import FolderThread
+from rappor_client.folder.own_folder import NAME, BusyError, OwnFolder, alone_in
 from rappor_client.folder.place import ForeignError
 from rappor_client.folder.spool import CLAIM_SECONDS
 from rappor_client.folder.store import Store
@@ -33,6 +34,10 @@ _TRIES: Final = 3
 
 UNDER_WAY: Final = "an upload under way"
 """Named in `left` if a transport cannot be closed, or another process is sending."""
+UNVERIFIED: Final = "everything, because the disk did not answer in time"
+"""Named in `left` if nothing could be verified. The erasure is done as soon as the disk answers."""
+_ERASE_SECONDS: Final = 5.0
+"""Longest time that a caller waits for the end of an erasure."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,9 +62,39 @@ class Withdrawal:
 
     def __str__(self) -> str:
         """Say it in plain words."""
+        if UNVERIFIED in self.left:
+            return f"Nothing could be verified; maybe still there: {', '.join(self.left)}."
         secret = "The secret is gone" if self.secret_gone else "The secret could not be erased"
         rest = f"still there: {', '.join(self.left)}" if self.left else "everything else is erased"
         return f"{secret}; {rest}."
+
+
+def erase_within(
+    thread: FolderThread,
+    host: Path,
+    *,
+    now: float,
+    close: Callable[[], None] = lambda: None,
+) -> Withdrawal:
+    """Erase a folder in a thread, and return within five seconds what was verified.
+
+    Nothing is raised. `close` closes the caller's own files first. A disk
+    that hangs is erased as soon as it answers, if the program still lives then.
+    """
+
+    def run() -> Withdrawal:
+        try:
+            close()
+        except Exception as error:  # noqa: BLE001 - files that are open are erased all the same
+            thread.on_failure(error)
+        return erase(host, now=now)
+
+    try:
+        return thread.ask(run, seconds=_ERASE_SECONDS, lasting=True)
+    except Exception as error:  # noqa: BLE001 - nothing of a device may stop its host
+        thread.on_failure(error)
+        left = UNVERIFIED if isinstance(error, BusyError) else host.name
+        return Withdrawal(secret_gone=False, left=(left,))
 
 
 def erase(host: Path, *, now: float) -> Withdrawal:

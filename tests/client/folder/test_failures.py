@@ -331,9 +331,7 @@ def test_close_closes_every_handle(home: Home) -> None:
         assert str(home.folder) not in " ".join(map(os.path.realpath, handles.iterdir()))
 
 
-def test_a_signals_handler_does_not_wait_for_what_it_interrupted(
-    home: Home, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_signals_handler_does_not_wait_for_what_it_interrupted(home: Home) -> None:
     """It closes the client in the middle of a write, which goes on after it."""
     client = home.open()
     client.record("page", "x")
@@ -341,11 +339,8 @@ def test_a_signals_handler_does_not_wait_for_what_it_interrupted(
     assert writer is not None
     with writer._turn.taken(patience=5.0):
         client.record("page", "y")
-        with monkeypatch.context() as patched:
-            patched.setattr("rappor_client.outbox.writer._LOOK_SECONDS", None)  # no sleep takes it
-            patched.setattr("rappor_client.outbox.writer.RETRY_SECONDS", None)
-            with pytest.raises(BusyError):
-                writer.finish(1.0)
+        with pytest.raises(BusyError):
+            writer.commit(patience=0.05)
     assert client.queued_count() == 2
 
 
@@ -363,7 +358,7 @@ def test_a_disk_that_hangs_lets_the_program_end(
         answering.wait()
         return entered(*given, **more)
 
-    monkeypatch.setattr("rappor_client.outbox.writer._ENDED", threading.Event())
+    monkeypatch.setattr("rappor_client.folder.folder_thread._ENDING", threading.Event())
     monkeypatch.setattr(Store, "transaction", hang)
     client.record("page", "x")
     end(*[client] * (end is Client.close))

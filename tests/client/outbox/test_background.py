@@ -195,6 +195,7 @@ def leave_no_room():
 
 NO_THREADS = """
 client = client_of(MemoryTransport(), background=True, max_delay=0.0)
+client.close()  # the thread that opened the folder ends
 leave_no_room()
 outcome = client.record("page", "x")
 assert outcome and client.queued_count() == 1, outcome

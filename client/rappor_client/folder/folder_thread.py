@@ -1,0 +1,258 @@
+"""The thread of a client that makes every system call on the device's folder.
+
+A system call on a disk that hangs, such as a frozen file system or a dead network drive, does not
+return until the disk answers, and nothing can interrupt it. So no caller of the client makes such a
+call itself. A caller hands the thread a job and waits for the result until a deadline:
+
+- The job ends in time: the caller gets its result or its exception.
+- The deadline passes before the job has begun: the job is dropped, unless it is `lasting`.
+- The deadline passes while the job runs: the job goes on, and ends when the disk answers.
+
+In the last two cases the caller gets HungError, or BusyError where the thread is waiting for the
+lock of another process. Jobs run one after the other, in the order in which they came.
+
+Beside jobs the thread writes what waits in memory (`write_waiting`), a moment after `wake`. The
+thread starts with the first job, and ends with `end`, or when nothing has come for a second.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import queue
+import threading
+import time
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from rappor.base.threads import begin
+from rappor_client.folder.forking import ForkAware
+from rappor_client.folder.own_folder import BusyError, HungError
+
+_GATHER_SECONDS: Final = 0.02
+"""Time between an event and its write. Longer: more events in one transaction, more of them lost
+by a killed program."""
+_IDLE_SECONDS: Final = 1.0
+"""Time without a job after which the thread ends. Longer: fewer starts, more threads beside a host
+that opens many clients and closes none."""
+_END_SECONDS: Final = 0.05
+"""Time that a job at the end of the program waits for the end of its thread."""
+
+_Result = TypeVar("_Result")
+
+
+class _Signal(enum.Enum):
+    """What is in the queue beside jobs."""
+
+    WAKE = enum.auto()
+    END = enum.auto()
+
+
+class _Job:
+    """An action with the place of its result.
+
+    `ended` is a lock that is free once the action has ended. A lock, unlike `threading.Event`, may
+    be released in the child of a fork that a signal's handler made in the middle of the wait.
+    """
+
+    def __init__(self, action: Callable[[], object], *, is_lasting: bool) -> None:
+        self.ended = threading.Lock()
+        self.ended.acquire()
+        self.result: object = None
+        self.error: BaseException | None = BusyError()  # the child of a fork never gets a result
+        self.on_failure: Callable[[Exception], object] | None = None
+        self._action: Callable[[], object] | None = action
+        self._is_lasting = is_lasting
+
+    def run(self) -> None:
+        action, self._action = self._action, None
+        if action is None:  # its caller has gone
+            return
+        try:
+            self.result, self.error = action(), None
+        except BaseException as error:  # noqa: BLE001 - the caller raises it
+            self.error = error.with_traceback(None)
+            if self.on_failure is not None and isinstance(error, Exception):
+                self.on_failure(error)
+        finally:
+            self.end()
+
+    def end(self) -> None:
+        with contextlib.suppress(RuntimeError):  # it has ended already
+            self.ended.release()
+
+    def abandon(self) -> None:
+        """Drop an action that has not begun, unless it must be done in any case."""
+        if not self._is_lasting:
+            self._action = None
+
+
+class FolderThread(ForkAware):
+    """The one thread that uses a device's folder.
+
+    Attributes
+    ----------
+    write_waiting
+        Writes what waits in memory; returns the seconds until the next attempt, None if nothing
+        waits any more. It is called in the thread, a moment after `wake`.
+    on_failure
+        Gets the exception of a lasting job whose caller has gone.
+    is_locked_out
+        Whether the thread waits for the lock of another process. A job sets it.
+    """
+
+    def __init__(self, on_failure: Callable[[Exception], object]) -> None:
+        """Begin without a thread."""
+        self.on_failure = on_failure
+        self.write_waiting: Callable[[], float | None] = lambda: None
+        self._begin_anew()
+        super().__init__()
+
+    def ask(
+        self, action: Callable[[], _Result], *, seconds: float, lasting: bool = False
+    ) -> _Result:
+        """Run an action in the thread, and return its result within some seconds.
+
+        Raises what the action raises, HungError where the disk did not answer in time, and
+        BusyError where another process kept its lock. A `lasting` action is run later then.
+        """
+        if threading.get_ident() in self._own_threads:
+            return action()
+        job = _Job(action, is_lasting=lasting)
+        self._jobs.put(job)
+        if not self._has_thread():
+            try:
+                self._start()
+            except RuntimeError:
+                # No thread can be had: the process is at its limit, or the interpreter ends. The
+                # caller does the work, as a disk that hangs is rarer than that.
+                job.run()
+        waited_for = self._waited_for
+        waited_for.add(job)
+        try:
+            has_ended = job.ended.acquire(timeout=min(max(seconds, 0.0), threading.TIMEOUT_MAX))
+        finally:  # Ctrl-C ends the wait as well
+            waited_for.discard(job)
+            job.abandon()
+        if is_ending():
+            self.end(_END_SECONDS)
+        if not has_ended:
+            job.on_failure = self.on_failure
+            raise BusyError if self.is_locked_out else HungError
+        if job.error is not None:
+            raise job.error
+        return job.result  # type: ignore[return-value]
+
+    def wake(self) -> None:
+        """Have written what waits in memory, soon; RuntimeError if no thread can be had.
+
+        It waits for nothing, so that the handler of a signal may call it.
+        """
+        self._jobs.put(_Signal.WAKE)
+        self.ensure_started()
+
+    def ensure_started(self) -> None:
+        """Start the thread unless it lives; RuntimeError if no thread can be had."""
+        if not self._has_thread():
+            self._start()
+
+    def end(self, seconds: float) -> None:
+        """End the thread after the jobs it has, and wait for its end for some seconds at most.
+
+        The next job starts another thread.
+        """
+        thread = self._thread
+        if thread is None or threading.get_ident() in self._own_threads:
+            return
+        self._jobs.put(_Signal.END)
+        thread.join(max(seconds, 0.0))
+
+    def after_fork_in_child(self) -> None:
+        """Begin without a thread: the parent's is not here, and its jobs are the parent's."""
+        waited_for = self._waited_for
+        self._begin_anew()
+        for job in list(waited_for):  # a signal's handler forked in the middle of `ask`
+            job.end()
+
+    def _begin_anew(self) -> None:
+        self.is_locked_out = False
+        self._jobs = queue.SimpleQueue[_Job | _Signal]()
+        self._waited_for = set[_Job]()
+        self._thread: threading.Thread | None = None
+        self._own_threads = set[int]()
+
+    def _has_thread(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
+    def _start(self) -> None:
+        """Start the thread.
+
+        Two callers at the same time may start two. Both take jobs; locks keep their actions apart.
+        """
+        thread = threading.Thread(target=self._run, name="rappor-writer", daemon=True)
+        self._thread = thread
+        try:
+            begin(thread)
+        except RuntimeError:
+            self._thread = None
+            raise
+
+    def _run(self) -> None:
+        me = threading.get_ident()
+        self._own_threads.add(me)
+        try:
+            self._work()
+        finally:
+            self._own_threads.discard(me)
+
+    def _work(self) -> None:
+        """Run jobs, and write what waits in memory, until the thread is to end."""
+        jobs, write_at, idle_seconds = self._jobs, None, _IDLE_SECONDS
+        while True:
+            seconds = idle_seconds if write_at is None else max(write_at - time.monotonic(), 0.0)
+            try:
+                job = jobs.get(timeout=seconds)
+            except queue.Empty:
+                if write_at is not None:
+                    pause = self.write_waiting()
+                    # At the end of the program nothing is tried again: a daemon thread that wakes
+                    # while the interpreter ends is killed by `pthread_exit`, which aborts the
+                    # process where no handle is free for the library that it loads.
+                    write_at = None
+                    if pause is not None and not is_ending():
+                        write_at = time.monotonic() + pause
+                elif self._is_left_by_all(jobs):
+                    return
+                continue
+            if isinstance(job, _Job):
+                job.run()
+            elif job is _Signal.END:
+                idle_seconds = 0.0
+            elif write_at is None:
+                write_at = time.monotonic() + _GATHER_SECONDS
+            del job  # its result may be large, and its action refers to the client
+
+    def _is_left_by_all(self, jobs: queue.SimpleQueue[_Job | _Signal]) -> bool:
+        """Take the thread's name from it, unless a job came at the last moment.
+
+        A caller puts its job first and looks for a thread then. So either this thread sees the job,
+        or the caller sees that there is no thread.
+        """
+        self._thread = None
+        if jobs.empty():
+            return True
+        self._thread = threading.current_thread()
+        return False
+
+
+_ENDING: Final = threading.Event()
+
+
+def is_ending() -> bool:
+    """Return whether the program ends: its last writes have been asked for."""
+    return _ENDING.is_set()
+
+
+def set_ending() -> None:
+    """Note that the program ends."""
+    _ENDING.set()
