@@ -135,7 +135,9 @@ def test_ctrl_c_anywhere_in_a_first_record_shows_nothing_true(home: Home) -> Non
 
 
 @pytest.mark.filterwarnings("ignore:unclosed file")  # Ctrl-C just before `with` closes it
-@pytest.mark.parametrize("method", ["flush", "close", "spent", "log", "counters", "waiting"])
+@pytest.mark.parametrize(
+    "method", ["flush", "close", "privacy_spent", "sent_uploads", "event_counts", "queued_count"]
+)
 def test_ctrl_c_in_another_method_shows_nothing_true(method: str, home: Home) -> None:
     """With a report on the disk, one in memory, and a database that is read, or not any more."""
     home.open(METRIC).record("page", VALUE)
@@ -144,7 +146,7 @@ def test_ctrl_c_in_another_method_shows_nothing_true(method: str, home: Home) ->
         client = home.open(METRIC, collector=MemoryTransport())
         with locked(home.folder):
             assert client.record("page", VALUE) == Outcome.RECORDED
-        if method == "spent":
+        if method == "privacy_spent":
             client.close()
             spool_of(home.folder).write_bytes(b"no database" * 100)
         error = interrupted(getattr(client, method), n, below=method)

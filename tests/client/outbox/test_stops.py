@@ -92,7 +92,7 @@ def test_sample_is_decided_by_the_secret(folder: str, home: Home) -> None:
 
 
 @pytest.mark.parametrize(
-    "fields", [{"params": dataclasses.replace(BALANCED, f=0.5)}, {"sample": 0.001}]
+    "fields", [{"params": dataclasses.replace(BALANCED, f=0.5)}, {"sampling_rate": 0.001}]
 )
 def test_device_that_has_reported_is_in_the_sample_until_the_epoch_ends(
     fields: dict[str, Any], home: Home
