@@ -134,16 +134,16 @@ def _prune(folder: Path, url: str, n_ids: int) -> list[float]:
 
 
 def _n_days(engine: Any) -> int:
-    from rappor_server.storage.day_tables import UPLOAD, days_of  # noqa: PLC0415
+    from rappor_server.storage.day_tables import UPLOAD, list_days  # noqa: PLC0415
 
     with engine.connect() as db:
-        return len(days_of(db, UPLOAD))
+        return len(list_days(db, UPLOAD))
 
 
 def _fill(url: str, day: datetime.date, n_ids: int) -> None:
     """Write random keys into the table of a day, which the database makes up itself."""
     from rappor_server.storage import day_tables  # noqa: PLC0415 - the extra 'server'
-    from rappor_server.storage.database import open_engine, writing  # noqa: PLC0415
+    from rappor_server.storage.database import open_engine, write_transaction  # noqa: PLC0415
     from sqlalchemy import text  # noqa: PLC0415
 
     engine = open_engine(url)
@@ -153,7 +153,7 @@ def _fill(url: str, day: datetime.date, n_ids: int) -> None:
     if engine.dialect.name == "postgresql":
         numbers = "WITH n AS (SELECT generate_series(1, :n) AS i)"
         rows = "SELECT gen_random_uuid() FROM n ORDER BY 1"
-    with writing(engine) as db:
+    with write_transaction(engine) as db:
         day_tables.add(db, day_tables.UPLOAD, day)
         db.execute(
             text(f"{numbers} INSERT INTO {name} (key) {rows}"),

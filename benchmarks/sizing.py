@@ -143,11 +143,11 @@ def _appended(engine: Any, groups: Iterator[list[Any]], rate: int, seconds: floa
 def _fold_on(url: str) -> None:
     """Fold whatever is there, until this process is ended."""
     from rappor_server.storage.database import open_engine  # noqa: PLC0415 - the extra
-    from rappor_server.storage.fold import fold_all  # noqa: PLC0415
+    from rappor_server.storage.merge import merge_all  # noqa: PLC0415
 
     engine = open_engine(url)
     while True:
-        fold_all(engine)
+        merge_all(engine)
 
 
 def _needs(cost: _Cost, http: float, metrics: int, k: int, reports: int, devices: int) -> list[Any]:
@@ -176,8 +176,8 @@ def _measure(
 ) -> _Cost:
     """Read, append and fold uploads of a shape into a database of its own."""
     from rappor_server.storage.database import open_engine  # noqa: PLC0415 - the extra
-    from rappor_server.storage.fold import fold  # noqa: PLC0415
     from rappor_server.storage.inbox import open_inbox  # noqa: PLC0415
+    from rappor_server.storage.merge import merge  # noqa: PLC0415
 
     registry = _registry(metrics, k)
     bodies = list(_bodies(registry, reports, n_reports // reports))
@@ -188,9 +188,9 @@ def _measure(
         inbox.append(*_packed(group))
         waiting += reports * len(group)
         if waiting >= worth_it:
-            fold(engine, inbox, waits=True)
+            merge(engine, inbox, wait=True)
             waiting = 0
-    fold(engine, inbox, waits=True)
+    merge(engine, inbox, wait=True)
     today = datetime.datetime.now(datetime.UTC).date()
     seconds, written = meter.read()
     kept = meter.key_bytes(today) / len(bodies)
@@ -221,14 +221,14 @@ def _groups(registry: Any, bodies: list[bytes]) -> Iterator[list[Any]]:
 
 def _packed(group: list[Any]) -> tuple[Any, dict[str, str]]:
     """Return a group as the inbox keeps it, and its parameters by fingerprint."""
-    from rappor_server.storage.inbox import Group  # noqa: PLC0415 - the extra 'server'
+    from rappor_server.storage.inbox import Batch  # noqa: PLC0415 - the extra 'server'
     from rappor_server.storage.record import encode  # noqa: PLC0415
 
     accepted = [each for upload in group for each in upload.accepted]
     sets = {each.fingerprint: each.params for each in accepted}
     documents = {fingerprint: params.to_json() for fingerprint, params in sets.items()}
     today = datetime.datetime.now(datetime.UTC).date()
-    return Group(today, len(accepted), encode(group, {})), documents
+    return Batch(today, len(accepted), encode(group, {})), documents
 
 
 def _bodies(registry: Any, reports: int, n: int) -> Iterator[bytes]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rappor_server.storage.database import migrate, opened
+from rappor_server.storage.database import migrate, open_database
 from sqlalchemy import Engine, create_engine, text
 
 DATABASES = ("sqlite", "postgresql")
@@ -62,5 +62,5 @@ def anyio_backend() -> str:
 def engine(database: str) -> Iterator[Engine]:
     """An empty database with the schema of this version."""
     migrate(database)
-    with opened(database) as found:
+    with open_database(database) as found:
         yield found

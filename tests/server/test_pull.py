@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from collectors import Running, commit, make_token, report_of, serving_file, upload_of
 from programs import run_python
-from rappor_server.storage.database import opened
+from rappor_server.storage.database import open_database
 
 from rappor import CollectorClient, Counts, decode
 from rappor.base.errors import CollectorError
@@ -23,7 +23,7 @@ DAYS = tuple(datetime.date(2026, 11, day) for day in (2, 3, 9))
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """A collector that holds forty reports of three days."""
     with serving_file(tmp_path_factory.mktemp("pull"), "--suspicious", "accept") as collector:
-        with opened(collector.database) as engine:
+        with open_database(collector.database) as engine:
             for day, n in zip(DAYS, (10, 20, 10), strict=True):
                 commit(engine, upload_of(*[report_of(cohort=i % 4) for i in range(n)]), today=day)
         yield collector

@@ -28,9 +28,9 @@ from rappor_server.ingest.validate import Submission, Suspicious, read_upload
 from rappor_server.releases import releases
 from rappor_server.storage import day_tables, schema, tokens
 from rappor_server.storage.bulk import insert_rows
-from rappor_server.storage.database import opened, utc_today, writing
-from rappor_server.storage.fold import Folded, fold, fold_all
-from rappor_server.storage.inbox import Group, open_inbox
+from rappor_server.storage.database import open_database, utc_today, write_transaction
+from rappor_server.storage.inbox import Batch, open_inbox
+from rappor_server.storage.merge import MergeResult, merge, merge_all
 from rappor_server.storage.record import Refusals, encode
 from rappor_server.storage.tallies import Tally
 from sqlalchemy import Engine, event, select, text
@@ -137,7 +137,7 @@ def rows_of(engine: Engine, kind: str) -> list[dict[str, Any]]:
     with engine.connect() as db:
         return [
             dict(row) | {"day": day}
-            for day in day_tables.days_of(db, kind)
+            for day in day_tables.list_days(db, kind)
             for row in db.execute(select(day_tables.table_of(kind, day))).mappings()
         ]
 
@@ -146,7 +146,7 @@ def commit(engine: Engine, *bodies: bytes, today: datetime.date = TODAY) -> list
     """Keep uploads as one group, and fold it on that day; return their answers."""
     submissions = [submission_of(body) for body in bodies]
     count_group(engine, submissions, today=today)
-    return [each.answer for each in submissions]
+    return [submission.response for submission in submissions]
 
 
 def count_group(
@@ -155,10 +155,10 @@ def count_group(
     refusals: Refusals | None = None,
     *,
     today: datetime.date = TODAY,
-) -> Folded:
+) -> MergeResult:
     """Keep uploads as one group, and fold it on that day."""
     append(engine, submissions, refusals, today=today)
-    return fold_now(engine, today=today)
+    return merge_now(engine, today=today)
 
 
 def day(offset: int) -> datetime.date:
@@ -177,13 +177,13 @@ def append(
     accepted = [report for each in submissions for report in each.accepted]
     params = {report.fingerprint: report.params.to_json() for report in accepted}
     with contextlib.closing(open_inbox(engine)) as inbox:
-        inbox.append(Group(today, len(accepted), encode(submissions, refusals or {})), params)
+        inbox.append(Batch(today, len(accepted), encode(submissions, refusals or {})), params)
 
 
-def fold_now(engine: Engine, *, today: datetime.date = TODAY) -> Folded:
+def merge_now(engine: Engine, *, today: datetime.date = TODAY) -> MergeResult:
     """Fold what waits, on a day."""
     with contextlib.closing(open_inbox(engine)) as inbox:
-        return fold(engine, inbox, waits=True, today=today)
+        return merge(engine, inbox, wait=True, today=today)
 
 
 _GIVEN_PORTS: set[int] = set()
@@ -243,8 +243,8 @@ class Running:
     def count(self) -> None:
         """Fold what has come, as the collector does a second later."""
         if self.database:
-            with opened(self.database) as engine:
-                fold_all(engine)
+            with open_database(self.database) as engine:
+                merge_all(engine)
 
     def events(self, name: str) -> list[dict[str, Any]]:
         """Return the lines of its log that tell of an event."""
@@ -427,7 +427,7 @@ def serving_file(
 
 def make_token(database: str, *metrics: str, expires: datetime.date | None = None) -> str:
     """Create a token that may read some metrics, or all of them."""
-    with opened(database) as engine:
+    with open_database(database) as engine:
         today = utc_today()
         return tokens.create(engine, metrics=metrics or None, expires=expires, today=today)
 
@@ -440,6 +440,6 @@ def put(engine: Engine, counts: Counts, day: datetime.date) -> None:
         (*kind, cohort, each.reports, each.to_bytes())
         for cohort, each in enumerate(map(Tally, counts.cohort_reports.tolist(), counts.bit_counts))
     ]
-    with writing(engine) as db:
+    with write_transaction(engine) as db:
         insert_rows(db, schema.params, [(params.fingerprint, params.to_json())])
         insert_rows(db, schema.tally, rows)

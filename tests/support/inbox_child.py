@@ -10,9 +10,9 @@ from typing import Any
 
 from collectors import append, submission_of
 from rappor_server.base.errors import StoreError
-from rappor_server.storage.database import open_checked, opened
-from rappor_server.storage.fold import fold
+from rappor_server.storage.database import open_checked, open_database
 from rappor_server.storage.inbox import open_inbox
+from rappor_server.storage.merge import merge
 from sqlalchemy import Engine
 
 
@@ -32,15 +32,15 @@ def receive(link: Connection[Any, Any], database: str, today: datetime.date) -> 
         link.send(number)
 
 
-def fold_always(database: str, today: datetime.date) -> None:
+def merge_always(database: str, today: datetime.date) -> None:
     """Fold whenever there is something, in small pieces."""
     while True:
         with (
             contextlib.suppress(StoreError),
-            opened(database) as engine,
-            contextlib.closing(open_inbox(engine, piece_bytes=5000)) as inbox,
+            open_database(database) as engine,
+            contextlib.closing(open_inbox(engine, max_merge_bytes=5000)) as inbox,
         ):
             while True:
-                fold(engine, inbox, today=today)
+                merge(engine, inbox, today=today)
                 time.sleep(0.01)
         time.sleep(0.05)

@@ -36,11 +36,11 @@ from rappor_server.queries.query import Subject
 from rappor_server.queries.result_files import ResultFiles
 from rappor_server.queries.results import Results
 from rappor_server.queries.worker import Limits, Pool
+from rappor_server.storage.batch_commit import Receiver, Result, Writer
 from rappor_server.storage.blocks import last_day, note_rules
 from rappor_server.storage.database import open_checked, ping, utc_today
-from rappor_server.storage.folder import Folder, State
-from rappor_server.storage.group_commit import Receiver, Result, Writer
 from rappor_server.storage.inbox import open_inbox
+from rappor_server.storage.merge_process import MergeProcess, MergeStatus
 
 Answer = asyncio.Future[bytes]
 
@@ -96,17 +96,17 @@ class Collector:
         self.engine = wait(lambda: open_checked(settings.database))
         self._receiver = Receiver(
             wait(lambda: open_inbox(self.engine)),
-            fold_bytes=lambda *n: self.accepted_params.fold_bytes(*n),  # noqa: PLW0108 - may be others
+            merge_bytes=lambda *n: self.accepted_params.merge_bytes(*n),  # noqa: PLW0108 - may be others
             today=self._day_of_receipt,
         )
-        self._n_failed = 0
-        self._folder = Folder(settings.database, self._hear_folder)
+        self._n_unreadable = 0
+        self._merge_process = MergeProcess(settings.database, self._handle_merge_status)
         self._activity = Activity()
         self._writer: Writer[Answer] = Writer(
             self._receiver.commit,
             deliver=self._deliver,
             observe=self._observe,
-            queue=settings.max_queue,
+            max_queued=settings.max_queue,
         )
         self._tasks = [
             self._loop.create_task(self._give_up_late()),
@@ -130,7 +130,7 @@ class Collector:
         await self.results.close()
         await self._writer.close()
         await self._receiver.close()
-        await self._folder.close()
+        await self._merge_process.close()
         self._activity.tell()
         await asyncio.to_thread(self._close_readers)
 
@@ -239,7 +239,7 @@ class Collector:
             if late:
                 seconds = f"{self.settings.commit_seconds:g} seconds"
                 error = StoreError(f"the database did not commit within {seconds}: retry")
-                self.health.failed(str(error))
+                self.health.record_failure(str(error))
                 self._resolve([(answer, error) for answer in late])
                 self._writer.drop(asyncio.Future.done)
 
@@ -248,28 +248,31 @@ class Collector:
         while True:
             await asyncio.sleep(_PROBE_SECONDS)
             if self.health.is_failing():
-                self._writer.check()
+                self._writer.probe()
             else:
                 with contextlib.suppress(RuntimeError):  # the threads have ended
                     await self._loop.run_in_executor(self._probe, self._look_at_database)
-            self.metrics.show_health(is_ready=self.health.trouble() is None)
+            self.metrics.show_health(is_ready=self.health.failure_reason() is None)
 
-    def _hear_folder(self, state: State) -> None:
-        """Take down what the folder tells."""
-        self._receiver.waiting_bytes = state.waiting.n_bytes
-        self._receiver.waiting_reports = state.waiting.reports
-        self.metrics.show_inbox(state)
-        self.health.folded(state.trouble, state.oldest_seconds)
-        if state.waiting.failed > self._n_failed:
-            logs.event("groups set apart", level=logging.ERROR, groups=state.waiting.failed)
-        self._n_failed = state.waiting.failed
+    def _handle_merge_status(self, status: MergeStatus) -> None:
+        """Record a status of the merge process."""
+        self._receiver.waiting_bytes = status.contents.n_bytes
+        self._receiver.waiting_reports = status.contents.reports
+        self.metrics.show_inbox(status)
+        self.health.record_merge(status.failure, status.oldest_seconds)
+        n_unreadable = status.contents.unreadable
+        if n_unreadable > self._n_unreadable:
+            logs.event(
+                "unreadable batches", level=logging.ERROR, batches=status.contents.unreadable
+            )
+        self._n_unreadable = status.contents.unreadable
 
     def _look_at_database(self) -> None:
         try:
             ping(self.engine)
-            self.health.answered()
+            self.health.record_response()
         except StoreError as error:
-            self.health.failed(str(error))
+            self.health.record_failure(str(error))
 
     async def _tell_activity(self) -> None:
         """Write what has arrived to the log, once a minute."""
@@ -279,8 +282,8 @@ class Collector:
 
     def _observe(self, seconds: float, submissions: Sequence[Submission]) -> None:
         """Count a group commit."""
-        self.health.worked()
-        self.metrics.observe_group(seconds, submissions)
+        self.health.record_commit()
+        self.metrics.observe_commit(seconds, submissions)
         self._activity.count(submissions)
 
     def refuse(self, reason: str) -> None:
@@ -293,7 +296,7 @@ class Collector:
         """Wake the requests of a group."""
         failures = [result for _, result in results if isinstance(result, StoreError)]
         if failures:
-            self.health.failed(str(failures[0]))
+            self.health.record_failure(str(failures[0]))
         self._resolve(results)
 
     def _resolve(self, results: Sequence[tuple[Answer, Result]]) -> None:

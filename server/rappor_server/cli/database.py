@@ -100,23 +100,23 @@ def prune(*, yes: bool, **options: Any) -> None:
     """
     from rappor_server.operations import retention
     from rappor_server.operations.closing import close_all, earlier_of_clocks
-    from rappor_server.storage.database import failing_as_store_error
-    from rappor_server.storage.fold import fold_all
-    from rappor_server.storage.inbox import n_failed
+    from rappor_server.storage.database import translate_errors
+    from rappor_server.storage.inbox import count_unreadable
+    from rappor_server.storage.merge import merge_all
 
     settings = read_settings(options)
     with open_database(settings) as engine:
         if not yes:
             retention.check_clock(engine, utc_today())
-        fold_all(engine)
+        merge_all(engine)
         keys = retention.prune(engine, today=utc_today())
     click.echo(f"deleted {counted(keys, 'upload key')}")
     # Last, so that a registry that cannot be read stops nothing else.
     registry = Registry.load(settings.registry, today=utc_today())
     with open_database(settings) as engine:
         close_all(engine, registry.values(), earlier_of_clocks(engine, utc_today()))
-        with failing_as_store_error(), engine.connect() as db:
-            failed = n_failed(db)
+        with translate_errors(), engine.connect() as db:
+            failed = count_unreadable(db)
         if failed:
             raise StoreError(
                 f"{counted(failed, 'group')} of uploads cannot be read and are set apart: see "

@@ -145,24 +145,24 @@ def read_settings(options: Mapping[str, Any]) -> Settings:
 @contextlib.contextmanager
 def open_database(chosen: Settings) -> Iterator[Engine]:
     """Open the database for a command, and close it after; ConfigError where there is none yet."""
-    from rappor_server.storage.database import check_schema, opened
+    from rappor_server.storage.database import check_schema, open_database
 
     check_database(chosen)
-    with opened(chosen.database) as engine:
+    with open_database(chosen.database) as engine:
         check_schema(engine)
         yield engine
 
 
 def check_database(chosen: Settings) -> None:
     """Raise ConfigError unless the database is there: a wrong address must not make a new one."""
-    from rappor_server.storage.database import is_empty, opened
+    from rappor_server.storage.database import is_empty, open_database
 
     url = parse_url(chosen.database)
     fault = "is empty"
     if url.drivername == "sqlite" and not Path(str(url.database)).exists():
         fault = "does not exist"
     else:
-        with opened(chosen.database) as engine:
+        with open_database(chosen.database) as engine:
             if not is_empty(engine):
                 return
     raise ConfigError(

@@ -48,9 +48,9 @@ def serve(**options: Any) -> None:
 def prepare(settings: Settings) -> None:
     """Wait for the database, and create the tables of a new one."""
     from rappor_server.app.collector import wait_for_database
-    from rappor_server.storage.database import check_schema, is_empty, migrate, opened
+    from rappor_server.storage.database import check_schema, is_empty, migrate, open_database
 
-    with opened(settings.database) as engine:
+    with open_database(settings.database) as engine:
         if wait_for_database(lambda: is_empty(engine), seconds=settings.database_seconds):
             migrate(settings.database)
         check_schema(engine)

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from rappor_server.base.problems import MEDIA_TYPE, ProblemDocument
 from rappor_server.http.bodies import CountsQuery
 from rappor_server.http.operations import RootAnswer
-from rappor_server.ingest.validate import UploadAnswer
+from rappor_server.ingest.validate import UploadResponse
 from rappor_server.queries.counts import ARROW, CSV, JSON, TEXT, MetricsAnswer
 from rappor_server.queries.estimates import EstimateBody
 from rappor_server.releases.release_json import CountsAnswer
@@ -40,7 +40,7 @@ _STATUSES: Final = {
 }
 _RECORDS: Final = (
     ProblemDocument,
-    UploadAnswer,
+    UploadResponse,
     MetricsAnswer,
     CountsAnswer,
     CountsQuery,
@@ -175,7 +175,7 @@ _operation(
     "POST /v1/reports",
     "upload",
     "Send reports; they are on the disk when the answer comes.",
-    {200: _content(_ref(UploadAnswer.__name__))},
+    {200: _content(_ref(UploadResponse.__name__))},
     *(400, 401, 408, 413, 415, 429, 503),
     security=("", "key"),
     requestBody={"required": True, "content": _content(_ref("Upload"))},

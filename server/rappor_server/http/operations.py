@@ -42,7 +42,7 @@ async def readyz(request: Request) -> Response:
     This asks nobody: it tells what commits and probes have found.
     """
     collector: Collector = request.app.state.collector
-    if (trouble := collector.health.trouble()) is not None:
+    if (trouble := collector.health.failure_reason()) is not None:
         raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, trouble, retry_after=RETRY_SECONDS)
     return PlainTextResponse("ready\n")
 

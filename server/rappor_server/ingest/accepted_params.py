@@ -1,4 +1,4 @@
-"""Under which parameters reports are accepted: those of the registry, and of older ones."""
+"""The parameters under which reports are accepted, of the registry and of older registries."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from rappor.registry.registry import Registry
 from rappor_server.ingest.stops import Stops
 
 _LOGGED_PAGE_BYTES: Final = 2_100
-"""What a page that a key changes takes in SQLite's log, with now and then one that is split."""
-_MOST_KEYS: Final = 615_000
-"""In the 8 MB that are folded at once: a report takes 13 bytes of them at least."""
+"""Bytes of SQLite's log for each page that a key changes, including the pages that are split."""
+_MAX_KEYS_PER_MERGE: Final = 615_000
+"""Largest number of keys in the 8 MB of one merge: a report takes at least 13 bytes."""
 
 
 def why_unfit(metric: Metric) -> str | None:
-    """Return why a metric must not be served, None if it may be."""
+    """Return the reason why the collector must not serve a metric, or None."""
     if metric.min_reports and metric.pace == "none" and metric.min_cohort <= MIN_COHORT:
         return (
             f'{metric.name}: interval = "none" lets a device report every event, so one device may '
@@ -31,10 +31,15 @@ def why_unfit(metric: Metric) -> str | None:
 
 
 class Accepted:
-    """One parameter set under which a metric is accepted; what each report needs is at hand.
+    """One parameter set under which a metric is accepted, with the limits of its reports.
 
-    `last_day` is the last day of collection, which is stopped up to `stopped_until`. The bits of a
-    report are `n_bytes` bytes, as a number below `end`; its cohort is below `m`.
+    Attributes
+    ----------
+    last_day : last day of collection
+    stopped_until : last day of a stop of the metric, or None
+    n_bytes : length of the bits of a report, in bytes
+    end : 2^k. The bits of a report, read as a number, are smaller.
+    m : number of cohorts. The cohort of a report is smaller.
     """
 
     def __init__(
@@ -52,16 +57,21 @@ class Accepted:
 
     @functools.cached_property
     def ones(self) -> tuple[int, int]:
-        """The fewest and the most ones that honest devices send."""
+        """Smallest and largest number of ones that honest devices send."""
         return popcount_range(self.params)
 
 
 class AcceptedParams:
     """The parameter sets under which each metric of the current registry is accepted.
 
-    A metric with parts has a set for each of them. `registry` is the current registry, `text` the
-    file that it was read from and `digest` a name of that text. `find((name, fingerprint))` returns
-    what a report names, None if it is not accepted.
+    A metric with parts has a parameter set for each part.
+
+    Attributes
+    ----------
+    registry : the current registry
+    text : text of the registry file
+    digest : digest of the text
+    find : returns the `Accepted` of (metric name, fingerprint), or None
     """
 
     def __init__(
@@ -73,7 +83,7 @@ class AcceptedParams:
         digest: str = "",
         stops: Stops | None = None,
     ) -> None:
-        """Index the current registry, and older ones for clients that lag behind it."""
+        """Index the current registry, and older registries for devices that lag behind."""
         self.registry = current
         self.text = text
         self.digest = digest
@@ -81,33 +91,43 @@ class AcceptedParams:
         accepted: dict[tuple[str, str], Accepted] = {}
         for registry in (*reversed(older), current):
             for name, metric in registry.items():
-                if name in current:  # reports of a metric that was removed are refused
+                if name in current:  # the current registry has the last word on removed metrics
                     last_day = min(metric.expires, current[name].expires)
                     for fingerprint, params in metric.accepted.items():
                         accepted[name, fingerprint] = Accepted(
                             metric, params, last_day, self.stops.get(name)
                         )
         self.find = accepted.get
-        self._counter_bytes = sum(each.m * _row_bytes(each.params.k) for each in accepted.values())
+        self._counter_bytes = sum(
+            entry.m * _row_bytes(entry.params.k) for entry in accepted.values()
+        )
 
     def lookup(self, name: str, fingerprint: str) -> Params | None:
-        """Return the parameters that a report names, for the protocol's strict reader."""
-        found = self.find((name, fingerprint))
-        return None if found is None else found.params
+        """Return the parameters of a report, or None, for the strict parser of the protocol."""
+        accepted = self.find((name, fingerprint))
+        return None if accepted is None else accepted.params
 
-    def fold_bytes(self, waiting_bytes: int, waiting_reports: int) -> int:
-        """Return how much room in SQLite's log and file a fold of what waits takes at most.
+    def merge_bytes(self, waiting_bytes: int, waiting_reports: int) -> int:
+        """Return an upper bound on the disk space that a merge of the inbox needs, in bytes.
 
-        Keys take less than 4 times the waiting bytes. In a large table each random key changes a
-        page of its own; the log is emptied piece by piece.
+        The bound has three terms. The counters are in SQLite's log and in its file: 2 * counter
+        bytes. Keys and their index take less than 4 times the bytes of the inbox. In a large table,
+        each random key changes a page of its own in the log, which is emptied after each
+        transaction of the merge.
+
+        Parameters
+        ----------
+        waiting_bytes : size of the batches in the inbox
+        waiting_reports : number of reports in the batches
         """
-        pages = min(waiting_reports, _MOST_KEYS)
+        pages = min(waiting_reports, _MAX_KEYS_PER_MERGE)
         return 2 * self._counter_bytes + 4 * waiting_bytes + pages * _LOGGED_PAGE_BYTES
 
 
 def _row_bytes(k: int) -> int:
-    """Return how much of SQLite's file a counter of k bits takes at most.
+    """Return an upper bound on the bytes of SQLite's file for a counter of k bits.
 
-    Its key is there twice, and one of more than half a page, of 2,048 bytes, fills pages alone.
+    The row contains its primary key twice. A row larger than half a page of 2,048 bytes may leave
+    the rest of a page empty.
     """
     return 8 * k + min(8 * k, 2048) + 320

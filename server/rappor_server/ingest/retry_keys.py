@@ -1,7 +1,8 @@
-"""What is kept of an upload's id and body: its key, so that a retry is known and nothing is told.
+"""Keys of uploads and reports, by which the collector recognises a retry.
 
-An upload is its bytes. The id has 128 random bits and is stored nowhere, so a key cannot be turned
-back by trying, not even where the body holds a single yes or no.
+The key of an upload is a MAC of its body under its id. Two uploads with equal bytes have equal
+keys, so a retry is recognised. The id has 128 random bits and is stored nowhere. Nobody can
+therefore find the body of a key by trying all bodies, even if the body contains a single bit.
 """
 
 from __future__ import annotations
@@ -10,13 +11,15 @@ import hmac
 from typing import Final
 
 KEY_BYTES: Final = 16
+"""Length of a key in bytes. With n stored keys, two of them are equal with probability n^2 /
+2^129."""
 
 
 def key_of_upload(upload_id: bytes, body: bytes) -> bytes:
-    """Return the key of an upload: 16 bytes of the MAC of its body under its id."""
+    """Return the key of an upload: the first 16 bytes of HMAC-SHA256 of the body under the id."""
     return hmac.digest(upload_id, body, "sha256")[:KEY_BYTES]
 
 
-def key_of_report(upload_key: bytes, place: int) -> bytes:
-    """Return the key of one report; `place` is its place in the upload, from 1."""
-    return (int.from_bytes(upload_key) ^ place).to_bytes(KEY_BYTES)
+def key_of_report(upload_key: bytes, position: int) -> bytes:
+    """Return the key of one report; `position` is its index in the upload, from 1."""
+    return (int.from_bytes(upload_key) ^ position).to_bytes(KEY_BYTES)

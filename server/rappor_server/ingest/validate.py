@@ -22,31 +22,36 @@ from rappor_server.ingest.accepted_params import Accepted, AcceptedParams
 from rappor_server.ingest.canonical import Entry, read_canonical, unpack
 from rappor_server.ingest.retry_keys import key_of_upload
 
-_VALUES_OF_A_REPORT: Final = 8
-"""A report needs 5 of what `count_values` counts; faulty ones may have more."""
-_VALUES_OF_AN_UPLOAD: Final = 64
+_MAX_VALUES_PER_REPORT: Final = 8
+"""JSON values per report that an upload may have. A correct report has 5; the limit leaves room for
+malformed reports, which are refused one by one."""
+_MAX_OTHER_VALUES: Final = 64
+"""JSON values that an upload may have beside its reports."""
 _N_REPORT_KEYS: Final = 4
 
 
 class Suspicious(enum.Enum):
-    """What becomes of a report whose popcount no honest device shows."""
+    """Treatment of a report whose popcount no honest device sends."""
 
     REFUSE = "refuse"
     ACCEPT = "accept"
 
 
 class ReportStatus(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """What the answer to an upload says of one report; only a refused one has a reason."""
+    """Status of one report in the response to an upload. Only a refused report has a reason."""
 
     status: str
     reason: str = ""
 
 
-class UploadAnswer(msgspec.Struct, frozen=True):
-    """The answer to an upload: a status for each report, in order.
+class UploadResponse(msgspec.Struct, frozen=True):
+    """Response to an upload.
 
-    `stop` names metrics that devices stop reporting, up to and with a day (UTC). It is added when
-    the answer is sent (`stops`).
+    Attributes
+    ----------
+    reports : status of each report, in the order of the upload
+    stop : metrics that devices must stop reporting, with the last day (UTC) of the stop. The module
+        `stops` adds the key when the response is sent, because the stops may have changed since.
     """
 
     reports: list[ReportStatus]
@@ -57,35 +62,40 @@ _ACCEPTED: Final = ReportStatus("accepted")
 
 
 class AcceptedReport(msgspec.Struct, frozen=True, gc=False):
-    """One report to count; `place` is its index in the upload, from 1."""
+    """One report to count. `position` is the index of the report in its upload, from 1."""
 
     metric: str
     params: Params
     fingerprint: str
     cohort: int
     bits: bytes
-    place: int
+    position: int
 
     def __repr__(self) -> str:
-        """Name what is counted, and show no bits."""
+        """Return metric and fingerprint, without bits: a traceback must not contain a report."""
         return f"AcceptedReport(metric={self.metric!r}, fingerprint={self.fingerprint!r})"
 
 
 class Submission(msgspec.Struct, frozen=True):
-    """One upload that is fit to be stored, with the answer to send once it is.
+    """A parsed upload, ready to be stored.
 
-    `key` stands for the id and the body (`retry_keys`), which are not kept. `refusals` counts
-    refused reports by (metric, reason); the metric is empty where the report names none of the
-    registry.
+    Attributes
+    ----------
+    key : identifies the id and body of the upload (`retry_keys`), which are not stored
+    response : body of the HTTP response, sent after the upload is stored
+    accepted : the accepted reports
+    refusals : number of refused reports by (metric, reason). The metric is empty if the report
+    names
+        no metric of the registry.
     """
 
     key: bytes
-    answer: bytes
+    response: bytes
     accepted: tuple[AcceptedReport, ...]
     refusals: Mapping[tuple[str, str], int]
 
     def __repr__(self) -> str:
-        """Show how many reports there are, and nothing of them."""
+        """Return numbers of reports, without their content."""
         return f"Submission(accepted={len(self.accepted)}, refusals={dict(self.refusals)})"
 
 
@@ -97,28 +107,43 @@ def read_upload(
     max_reports: int,
     suspicious: Suspicious,
 ) -> Submission:
-    """Read an upload strictly; one bad report does not sink the others.
+    """Parse an upload, and check every report by itself: a bad report does not affect the others.
 
-    Raises ReportError for bytes that are no upload; its `code` is "too-many" above `max_reports`.
+    Parameters
+    ----------
+    body : body of the HTTP request
+    accepted_params : parameters under which reports are accepted
+    today : day (UTC) that decides whether a metric is expired or stopped
+    max_reports : largest number of reports of an upload
+    suspicious : treatment of reports with an impossible popcount
+
+    Raises
+    ------
+    ReportError
+        The bytes are no upload. The `code` is "too-many" if there are more than `max_reports`.
     """
-    most_values = _VALUES_OF_AN_UPLOAD + _VALUES_OF_A_REPORT * max_reports
-    if len(body) > most_values and count_values(body) > most_values:
+    max_values = _MAX_OTHER_VALUES + _MAX_VALUES_PER_REPORT * max_reports
+    if len(body) > max_values and count_values(body) > max_values:
         raise _too_many(max_reports)
     upload_id, entries = read_canonical(body) or _read_strictly(body)
     if len(entries) > max_reports:
         raise _too_many(max_reports)
-    judge = _Judge(accepted_params, today, suspicious)
-    judge.hear(entries)
+    decision = _ReportDecisions(accepted_params, today, suspicious)
+    decision.decide_all(entries)
     return Submission(
         key=key_of_upload(upload_id, body),
-        answer=judge.answer(),
-        accepted=tuple(judge.accepted),
-        refusals=judge.refusals,
+        response=decision.encode_response(),
+        accepted=tuple(decision.accepted),
+        refusals=decision.refusals,
     )
 
 
 def count_values(body: bytes) -> int:
-    """Return a number that no JSON text exceeds in values, nor in depth, without reading it."""
+    """Return an upper bound on the number and the nesting of the JSON values of a text.
+
+    The text is not parsed. The JSON parser would need memory for millions of empty values before it
+    could refuse them.
+    """
     return body.count(b",") + body.count(b"[") + body.count(b"{") + 1
 
 
@@ -131,8 +156,8 @@ def _too_many(max_reports: int) -> ReportError:
     return ReportError(f"reports must be at most {max_reports:,}", code="too-many")
 
 
-class _Judge:
-    """What becomes of the reports of one upload."""
+class _ReportDecisions:
+    """Decision on each report of one upload: accepted, or refused with a reason."""
 
     def __init__(
         self, accepted_params: AcceptedParams, today: datetime.date, suspicious: Suspicious
@@ -140,73 +165,77 @@ class _Judge:
         self.accepted: list[AcceptedReport] = []
         self.refusals: dict[tuple[str, str], int] = {}
         self._statuses: list[ReportStatus] = []
-        self._known = accepted_params
+        self._accepted_params = accepted_params
         self._today = today
-        self._refuses_odd = suspicious is Suspicious.REFUSE
+        self._refuse_suspicious = suspicious is Suspicious.REFUSE
 
-    def answer(self) -> bytes:
-        """Return the JSON that tells a status for each report."""
+    def encode_response(self) -> bytes:
+        """Return the JSON of the response."""
         if not self.refusals:
             return _all_accepted(len(self.accepted))
-        return msgspec.json.encode(UploadAnswer(self._statuses))
+        return msgspec.json.encode(UploadResponse(self._statuses))
 
-    def hear(self, entries: Sequence[Any]) -> None:
-        """Accept or refuse each entry."""
-        find = self._known.find
+    def decide_all(self, entries: Sequence[Any]) -> None:
+        """Accept or refuse each entry.
+
+        Entries in canonical form take a fast path. Every other entry goes through the strict parser
+        of the protocol, which determines the reason of a refusal.
+        """
+        find = self._accepted_params.find
         for entry in entries:
             if type(entry) is Entry:
-                known = find((entry.metric, entry.params))
-                if known is not None and 0 <= entry.cohort < known.m:
+                accepted = find((entry.metric, entry.params))
+                if accepted is not None and 0 <= entry.cohort < accepted.m:
                     bits = unpack(entry.bits)
-                    if bits is not None and len(bits) == known.n_bytes:
+                    if bits is not None and len(bits) == accepted.n_bytes:
                         number = int.from_bytes(bits, "little")
-                        if number < known.end:
-                            self._decide(known, entry.cohort, bits, number.bit_count())
+                        if number < accepted.end:
+                            self._decide(accepted, entry.cohort, bits, number.bit_count())
                             continue
-                self._hear_strictly(msgspec.structs.asdict(entry))
+                self._parse_strictly(msgspec.structs.asdict(entry))
             else:
-                self._hear_strictly(entry)
+                self._parse_strictly(entry)
 
-    def _hear_strictly(self, entry: Any) -> None:
-        if type(entry) is not dict or len(entry) != _N_REPORT_KEYS:  # as the reader says, at once
+    def _parse_strictly(self, entry: Any) -> None:
+        if type(entry) is not dict or len(entry) != _N_REPORT_KEYS:  # fails fast
             self._refuse("", "malformed")
             return
         try:
-            report = parse_report(entry, self._known.lookup)
+            report = parse_report(entry, self._accepted_params.lookup)
         except ReportError as error:
-            self._refuse("", self._unknown(entry) if error.code == "unknown" else error.code)
+            self._refuse("", self._name_unknown(entry) if error.code == "unknown" else error.code)
             return
-        known = self._known.find((report.metric, report.params))
-        assert known is not None  # or it would be an error
+        accepted = self._accepted_params.find((report.metric, report.params))
+        assert accepted is not None  # `parse_report` raises ReportError for unknown parameters
         n_ones = int.from_bytes(report.bits, "little").bit_count()
-        self._decide(known, report.cohort, report.bits, n_ones)
+        self._decide(accepted, report.cohort, report.bits, n_ones)
 
-    def _unknown(self, entry: Mapping[str, str]) -> str:
-        """Say what of a report's names is not known here."""
-        is_listed = entry["metric"] in self._known.registry
+    def _name_unknown(self, entry: Mapping[str, str]) -> str:
+        """Return the reason for a report with an unknown metric or fingerprint."""
+        is_listed = entry["metric"] in self._accepted_params.registry
         return "unknown-params" if is_listed else "unknown-metric"
 
-    def _decide(self, known: Accepted, cohort: int, bits: bytes, n_ones: int) -> None:
-        """Count a report that is well formed, unless its metric is over or its popcount is odd."""
-        if self._today > known.last_day:
-            self._refuse(known.name, "expired")
+    def _decide(self, accepted: Accepted, cohort: int, bits: bytes, n_ones: int) -> None:
+        """Accept a well-formed report unless its metric has ended or its popcount is impossible."""
+        if self._today > accepted.last_day:
+            self._refuse(accepted.name, "expired")
             return
-        if known.stopped_until is not None and self._today <= known.stopped_until:
-            self._refuse(known.name, "stopped")
+        if accepted.stopped_until is not None and self._today <= accepted.stopped_until:
+            self._refuse(accepted.name, "stopped")
             return
-        fewest, most = known.ones
-        if self._refuses_odd and not fewest <= n_ones <= most:
-            self._refuse(known.name, "popcount")
+        min_ones, max_ones = accepted.ones
+        if self._refuse_suspicious and not min_ones <= n_ones <= max_ones:
+            self._refuse(accepted.name, "popcount")
             return
         self._statuses.append(_ACCEPTED)
         self.accepted.append(
             AcceptedReport(
-                metric=known.name,
-                params=known.params,
-                fingerprint=known.fingerprint,
+                metric=accepted.name,
+                params=accepted.params,
+                fingerprint=accepted.fingerprint,
                 cohort=cohort,
                 bits=bits,
-                place=len(self._statuses),
+                position=len(self._statuses),
             )
         )
 
@@ -218,11 +247,11 @@ class _Judge:
 
 @functools.lru_cache(maxsize=64)
 def _all_accepted(n: int) -> bytes:
-    """Return the answer to an upload of n reports that were all accepted."""
-    return msgspec.json.encode(UploadAnswer([_ACCEPTED] * n))
+    """Return the response to an upload of n accepted reports. Most uploads have few reports."""
+    return msgspec.json.encode(UploadResponse([_ACCEPTED] * n))
 
 
 @functools.cache
 def _refused(reason: str) -> ReportStatus:
-    """Return the status of a refused report; there are few reasons."""
+    """Return the status of a refused report. The cache is small: there are few reasons."""
     return ReportStatus("refused", reason)

@@ -1,8 +1,9 @@
-"""A backup of the whole database and its restoration: one SQLite file, from either database.
+"""Backup and restoration of a whole database, as one SQLite file.
 
-What waits in the inbox is folded first, and a backup has sums only, and no visits. An SQLite
-database is copied while collectors run; a PostgreSQL database is read in one snapshot. A backup of
-either kind can be restored into the other.
+`backup` first merges the inbox, so a backup contains sums and no single report. A backup contains
+no sessions of signed-in people either. Collectors may run meanwhile: an SQLite database is copied
+by its online backup, and a PostgreSQL database is read in one snapshot. A backup of one kind of
+database can be restored into the other kind.
 """
 
 from __future__ import annotations
@@ -18,36 +19,49 @@ from rappor_server.storage.database import (
     copy_sqlite,
     create_tables,
     erase_traces,
-    failing_as_store_error,
     is_empty,
-    opened,
+    open_database,
     sqlite_url,
-    writing,
+    translate_errors,
+    write_transaction,
 )
-from rappor_server.storage.day_tables import PART, UPLOAD, days_of, table_of
-from rappor_server.storage.fold import fold_all
+from rappor_server.storage.day_tables import PART, UPLOAD, list_days, table_of
+from rappor_server.storage.merge import merge_all
 
 
 def backup(database: str, path: Path) -> None:
-    """Write a backup, which its owner alone may read, where there must be no file yet.
+    """Write a backup that only its owner can read.
 
-    It has its name once it is whole: what an interrupted run leaves must not pass for a backup.
+    The file gets its final name when it is complete. An interrupted run leaves a file whose name
+    ends in .part, which nobody can mistake for a backup.
+
+    Parameters
+    ----------
+    database : URL of the database
+    path : path of the backup
+
+    Raises
+    ------
+    StoreError
+        The path exists already, or the database failed.
     """
     if path.exists():
         raise StoreError(f"{path} must be free for the backup, got a file", retryable=False)
     part = path.with_name(f"{path.name}.part")
     try:
-        with opened(database) as engine:
+        with open_database(database) as engine:
             check_schema(engine)
-            fold_all(engine)
+            merge_all(engine)
             _remove(part)
             part.touch(mode=0o600, exist_ok=False)
-            with opened(sqlite_url(part)) as copy:
+            with open_database(sqlite_url(part)) as copy:
                 if engine.dialect.name == "sqlite":
                     copy_sqlite(Path(str(engine.url.database)), part)
-                    with writing(copy) as db:  # it is a database of its own, whose inbox is empty
-                        db.execute(update(schema.folded).values(seq=0))
-                        db.execute(delete(schema.inbox_failed))
+                    with write_transaction(copy) as db:
+                        # The copy gets an inbox file of its own, which is empty. The number of the
+                        # last merged batch would make the copy reject that file.
+                        db.execute(update(schema.last_merged).values(seq=0))
+                        db.execute(delete(schema.unreadable_batch))
                         db.execute(delete(schema.visit))
                     erase_traces(part)
                 else:
@@ -59,16 +73,16 @@ def backup(database: str, path: Path) -> None:
 
 
 def _remove(path: Path) -> None:
-    """Delete an SQLite file, and what lies beside it while it is written."""
+    """Delete an SQLite file, its journal and its write-ahead log."""
     for kind in ("", "-journal", "-wal", "-shm"):
         Path(f"{path}{kind}").unlink(missing_ok=True)
 
 
 def restore(path: Path, database: str) -> None:
-    """Fill a database, which must be empty, from a backup."""
+    """Fill an empty database from a backup; raise StoreError if the database is not empty."""
     if not path.exists():
         raise StoreError(f"{path} must be a backup, got no file", retryable=False)
-    with opened(sqlite_url(path)) as source, opened(database) as target:
+    with open_database(sqlite_url(path)) as source, open_database(database) as target:
         check_schema(source)
         if not is_empty(target):
             raise StoreError("the database must be empty to restore, got tables", retryable=False)
@@ -77,7 +91,7 @@ def restore(path: Path, database: str) -> None:
 
 def _copy_tables(source: Engine, target: Engine) -> None:
     """Copy every row of every table into a new schema, or leave the database empty."""
-    with failing_as_store_error(), source.connect() as old, writing(target) as new:
+    with translate_errors(), source.connect() as old, write_transaction(target) as new:
         create_tables(new)
         if source.dialect.name == "postgresql":
             old.execute(text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"))
@@ -85,14 +99,14 @@ def _copy_tables(source: Engine, target: Engine) -> None:
             if table not in schema.NOT_IN_BACKUPS:
                 _copy_rows(old, new, table)
         for kind in (UPLOAD, PART):
-            for day in days_of(old, kind):
+            for day in list_days(old, kind):
                 table = table_of(kind, day)
                 table.create(new)
                 _copy_rows(old, new, table)
 
 
 def _copy_rows(old: Connection, new: Connection, table: Table) -> None:
-    """Copy the rows of a table in the order of its key, which says nothing of their arrival."""
+    """Copy the rows of a table in the order of its key, which hides their order of arrival."""
     query = select(table).order_by(*table.primary_key.columns)
     result = old.execution_options(yield_per=1000).execute(query)
     for rows in result.mappings().partitions():

@@ -22,8 +22,8 @@ from rappor_server.base import logs
 from rappor_server.operations.retention import check_uploads
 from rappor_server.queries.worker import Tell
 from rappor_server.storage.blocks import close_blocks, due, rule_of
-from rappor_server.storage.database import failing_as_store_error, today_of
-from rappor_server.storage.fold import fold_all
+from rappor_server.storage.database import read_today, translate_errors
+from rappor_server.storage.merge import merge_all
 
 _PIECE_SECONDS: Final = 5.0
 """How long a task goes on; a process answers for a task within a limit of time."""
@@ -41,7 +41,7 @@ class CloseTask:
     def run(self, engine: Engine, tell: Tell) -> None:
         """Go on with the first metric that is not done."""
         tell("closing")
-        fold_all(engine)
+        merge_all(engine)
         today = earlier_of_clocks(engine, self.today)
         close_all(engine, self.metrics, today, until=time.monotonic() + self.seconds)
 
@@ -54,8 +54,8 @@ def earlier_of_clocks(engine: Engine, today: datetime.date) -> datetime.date:
     where both may be far ahead.
     """
     if engine.dialect.name == "postgresql":
-        with failing_as_store_error(), engine.connect() as db:
-            today = min(today, today_of(db))
+        with translate_errors(), engine.connect() as db:
+            today = min(today, read_today(db))
     check_uploads(engine, today)
     return today
 

@@ -1,4 +1,7 @@
-"""Whether uploads reach the disk; the log tells when that ends, and when it is so again."""
+"""Health of a collector: whether uploads reach the disk, and whether they are counted.
+
+The log gets one line when a failure begins and one line when it ends, however many commits fail.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +13,15 @@ from typing import Final
 
 from rappor_server.base import logs
 
-_SILENT_SECONDS: Final = 30.0
-"""After how long without any answer the database counts as failing."""
-_UNCOUNTED_SECONDS: Final = 600.0
-"""After how long what has come should have been counted."""
+_DATABASE_TIMEOUT_SECONDS: Final = 30.0
+"""Time without any response after which the database counts as failing."""
+_MAX_BATCH_AGE_SECONDS: Final = 600.0
+"""Age of the oldest batch at which the collector counts as failing. A merge is due after a minute
+at most."""
 
 
 class Health:
-    """What the last commits and probes came to; for any thread."""
+    """Results of the last commits, probes and merges. Thread-safe."""
 
     def __init__(
         self,
@@ -25,18 +29,18 @@ class Health:
         clock: Callable[[], float] = time.monotonic,
         write: Callable[..., None] = logs.event,
     ) -> None:
-        """Begin well; tell changes by `write(event, level=..., **fields)`."""
+        """Start healthy; log changes by `write(event, level=..., **fields)`."""
         self._clock = clock
         self._write = write
         self._lock = threading.Lock()
         self._failing_since: float | None = None
         self._reason = ""
-        self._answered = clock()
+        self._last_response = clock()
         self._oldest_seconds = 0.0
-        self._folding_trouble = ""
+        self._merge_failure = ""
 
-    def failed(self, reason: str) -> None:
-        """Note that a commit or a probe has failed."""
+    def record_failure(self, reason: str) -> None:
+        """Record that a commit or a probe failed."""
         with self._lock:
             is_first = self._failing_since is None
             if is_first:
@@ -45,40 +49,40 @@ class Health:
         if is_first:
             self._write("database failing", level=logging.ERROR, reason=reason)
 
-    def worked(self) -> None:
-        """Note that a commit, or the writing of a probe, is on the disk."""
+    def record_commit(self) -> None:
+        """Record that a commit is on the disk."""
         with self._lock:
             since, self._failing_since = self._failing_since, None
-            self._answered = self._clock()
+            self._last_response = self._clock()
         if since is not None:
             seconds = round(self._clock() - since)
             self._write("database recovered", level=logging.WARNING, seconds=seconds)
 
-    def answered(self) -> None:
-        """Note that the database answers a query; whether it can write is another matter."""
+    def record_response(self) -> None:
+        """Record that the database responded to a query, which is no proof that it can write."""
         with self._lock:
-            self._answered = self._clock()
+            self._last_response = self._clock()
 
-    def folded(self, trouble: str, oldest_seconds: float) -> None:
-        """Note what hinders folding, if anything does, and how long the oldest upload waits."""
-        before, self._folding_trouble = self._folding_trouble, trouble
+    def record_merge(self, failure: str, oldest_seconds: float) -> None:
+        """Record why merging fails, empty if it works, and the age of the oldest batch."""
+        previous, self._merge_failure = self._merge_failure, failure
         self._oldest_seconds = oldest_seconds
-        if trouble and not before:
-            self._write("folding failed", level=logging.ERROR, reason=trouble)
-        if before and not trouble:
-            self._write("folding recovered", level=logging.WARNING)
+        if failure and not previous:
+            self._write("merging failed", level=logging.ERROR, reason=failure)
+        if previous and not failure:
+            self._write("merging recovered", level=logging.WARNING)
 
     def is_failing(self) -> bool:
         """Return whether the last commit or probe failed."""
         return self._failing_since is not None
 
-    def trouble(self) -> str | None:
-        """Say why uploads cannot be stored now, None if they can."""
+    def failure_reason(self) -> str | None:
+        """Return the reason why uploads are not stored or not counted now, or None."""
         with self._lock:
             if self._failing_since is not None:
                 return self._reason
-            if self._clock() - self._answered > _SILENT_SECONDS:
-                return "the database does not answer"
-            if self._oldest_seconds > _UNCOUNTED_SECONDS:
-                return f"uploads wait to be counted: {self._folding_trouble or 'nobody folds'}"
+            if self._clock() - self._last_response > _DATABASE_TIMEOUT_SECONDS:
+                return "the database does not respond"
+            if self._oldest_seconds > _MAX_BATCH_AGE_SECONDS:
+                return f"uploads wait to be counted: {self._merge_failure or 'nobody merges'}"
         return None

@@ -11,13 +11,13 @@ from sqlalchemy import Engine, select
 
 from rappor_server.base.errors import StoreError
 from rappor_server.storage import schema
-from rappor_server.storage.database import erase_traces, failing_as_store_error
+from rappor_server.storage.database import erase_traces, translate_errors
 from rappor_server.storage.day_tables import (
     KEY_DAYS,
     PART,
     UPLOAD,
-    days_of,
     forget,
+    list_days,
     runs,
 )
 
@@ -39,7 +39,7 @@ def check_clock(engine: Engine, today: datetime.date) -> None:
     A collector whose clock jumped has left a day near a wrong one, but none near both. After a
     midnight it has left two days near a wrong one, and a gap in the days of uploads.
     """
-    with failing_as_store_error(), engine.connect() as db:
+    with translate_errors(), engine.connect() as db:
         ran = sorted(db.execute(select(schema.heartbeat.c.day)).scalars())
     if any((later - day).days > _CLOCK_DAYS for day, later in pairwise(sorted([*ran, today]))):
         raise StoreError(
@@ -55,8 +55,8 @@ def check_uploads(engine: Engine, today: datetime.date) -> None:
 
     `prune` leaves no such gap, so that it can say whether the clock was right.
     """
-    with failing_as_store_error(), engine.connect() as db:
-        days = days_of(db, UPLOAD, PART)
+    with translate_errors(), engine.connect() as db:
+        days = list_days(db, UPLOAD, PART)
     before, *later = runs(day for day in days if day <= today) or [[today]]
     if later:
         raise StoreError(

@@ -40,7 +40,7 @@ from rappor.registry.metric import Metric
 from rappor_server.base.errors import StoreError
 from rappor_server.storage import schema
 from rappor_server.storage.blocks import rule_of
-from rappor_server.storage.database import failing_as_store_error
+from rappor_server.storage.database import translate_errors
 from rappor_server.storage.tallies import Tally
 
 MOST_STRETCHES: Final = 400
@@ -270,7 +270,7 @@ def overview(engine: Engine, metric: Metric) -> Overview:
     by_day = select(shown.c.params, shown.c.day, func.sum(shown.c.reports))
     cohort = shown.c.cohort + 0  # or SQLite takes the key, which has cohorts in order but no counts
     by_cohort = select(shown.c.params, cohort, func.sum(shown.c.reports))
-    with failing_as_store_error(), engine.connect() as db:
+    with translate_errors(), engine.connect() as db:
         days = Counter(
             {
                 (key, day): int(n)
@@ -327,7 +327,7 @@ def _add_rows(engine: Engine, asked: BlockQuery, stretches: _Stretches) -> None:
     def paces(first: datetime.date) -> tuple[str, ...]:
         return tuple(sorted({each.pace for each in rule.since(first)}))
 
-    with failing_as_store_error(), engine.connect() as db:
+    with translate_errors(), engine.connect() as db:
         for day in asked.waiting(db):
             stretches.of(day).waiting.add(day)
         rows = db.execute(select(asked.shown("reports", "ones")))
@@ -438,9 +438,9 @@ def _unsegmented(sums: Iterable[_Sum]) -> list[_Sum]:
 class _Stretches:
     """Stretches of days, at most `most`; ParamsError for one more."""
 
-    def __init__(self, days_of: Callable[[datetime.date], Days], *, most: int) -> None:
+    def __init__(self, list_days: Callable[[datetime.date], Days], *, most: int) -> None:
         self.found: dict[Days, _Stretch] = {}
-        self._days_of = days_of
+        self._days_of = list_days
         self._most = most
 
     def of(self, day: datetime.date) -> _Stretch:

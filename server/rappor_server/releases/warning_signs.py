@@ -14,7 +14,7 @@ from rappor.registry.metric import Metric
 from rappor_server.releases.releases import CohortReports
 from rappor_server.storage import schema
 from rappor_server.storage.blocks import Rule
-from rappor_server.storage.database import failing_as_store_error
+from rappor_server.storage.database import translate_errors
 
 _FALSE_ALARM: Final = 1e-9
 """Probability that honest devices, whose cohorts are random, overfill any cohort."""
@@ -48,7 +48,7 @@ def refusals(engine: Engine, *, since: datetime.date = datetime.date.min) -> lis
     keys = (columns.day, columns.metric, columns.reason)
     query = select(*keys, func.sum(columns.number)).where(columns.day >= since)
     query = query.group_by(*keys).order_by(*keys)
-    with failing_as_store_error(), engine.connect() as db:
+    with translate_errors(), engine.connect() as db:
         return [
             Refusals(day, metric, reason, int(number))
             for day, metric, reason, number in db.execute(query)
@@ -61,7 +61,7 @@ def n_arrived(engine: Engine, metric: str, day: datetime.date | None = None) -> 
     query = select(func.coalesce(func.sum(columns.reports), 0)).where(columns.metric == metric)
     if day is not None:
         query = query.where(columns.day == day)
-    with failing_as_store_error(), engine.connect() as db:
+    with translate_errors(), engine.connect() as db:
         return int(db.execute(query).scalar_one())
 
 
@@ -74,7 +74,7 @@ def n_of_small_blocks(engine: Engine, metric: Metric) -> int:
     columns, rule = schema.block.c, Rule.of(metric)
     days, own = (columns.first, columns.last), (columns.metric == metric.name, columns.closed)
     smallest = select(*days, func.min(columns.reports)).where(*own).group_by(*days)
-    with failing_as_store_error(), engine.connect() as db:
+    with translate_errors(), engine.connect() as db:
         return sum(
             db.execute(
                 select(func.sum(columns.reports)).where(
@@ -93,7 +93,7 @@ def n_released(engine: Engine, metric: str) -> tuple[int, int]:
     """Return the numbers of closed blocks and of their reports: closed blocks only become more."""
     columns = schema.block.c
     query = select(func.count(), func.coalesce(func.sum(columns.reports), 0))
-    with failing_as_store_error(), engine.connect() as db:
+    with translate_errors(), engine.connect() as db:
         row = db.execute(query.where(columns.metric == metric, columns.closed)).one()
     return int(row[0]), int(row[1])
 

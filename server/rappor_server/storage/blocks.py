@@ -27,11 +27,11 @@ from rappor_server.storage import schema
 from rappor_server.storage.bulk import insert_rows
 from rappor_server.storage.database import (
     PAUSE_SECONDS,
-    failing_as_store_error,
-    wait_alone,
-    writing,
+    lock_maintenance,
+    translate_errors,
+    write_transaction,
 )
-from rappor_server.storage.fold import add_refusals
+from rappor_server.storage.merge import add_refusals
 from rappor_server.storage.tallies import Tally
 
 _DAY: Final = datetime.timedelta(days=1)
@@ -135,10 +135,10 @@ def note_rules(engine: Engine, metrics: Iterable[Metric], today: datetime.date) 
     """
     *own, last = schema.rule.columns
     rows = [(m.name, m.pace, m.min_cohort, today) for m in metrics]
-    with failing_as_store_error(), engine.connect() as db:
+    with translate_errors(), engine.connect() as db:
         known = {tuple(row) for row in db.execute(select(*own).where(last >= today))}
     if new := sorted(row for row in rows if row[:-1] not in known):
-        with writing(engine) as db:
+        with write_transaction(engine) as db:
             insert_rows(db, schema.rule, new, update="last = excluded.last")
 
 
@@ -146,7 +146,7 @@ def rule_of(engine: Engine, metric: Metric) -> Rule:
     """Return the rule of a metric, with those that were in force before."""
     columns = schema.rule.c
     query = select(columns.last, columns.pace, columns.min_cohort)
-    with failing_as_store_error(), engine.connect() as db:
+    with translate_errors(), engine.connect() as db:
         earlier = tuple(
             (last, Rule(pace=pace, min_cohort=least))
             for last, pace, least in db.execute(query.where(columns.metric == metric.name))
@@ -162,7 +162,7 @@ def last_day(engine: Engine, metric: Metric, *, today: datetime.date) -> datetim
     day, through = schema.tally.c.day, schema.blocked.c.through
     own = select(func.max(day)).where(schema.tally.c.metric == metric.name, day <= today)
     last = select(through).where(schema.blocked.c.metric == metric.name)
-    with failing_as_store_error(), engine.connect() as db:
+    with translate_errors(), engine.connect() as db:
         found = db.execute(last if metric.min_reports else own).scalar_one_or_none()
     return found or (today - _DAY if metric.min_reports else today)
 
@@ -176,7 +176,7 @@ def due(engine: Engine, metrics: Collection[str], *, today: datetime.date) -> li
         .outerjoin(blocked, blocked.c.metric == tally.metric)
         .where(tally.metric.in_(metrics), tally.day < today, is_open)
     )
-    with failing_as_store_error(), engine.connect() as db:
+    with translate_errors(), engine.connect() as db:
         return sorted(db.execute(query.distinct()).scalars())
 
 
@@ -193,11 +193,11 @@ def close_blocks(
     No transaction begins after `until`, a time of `time.monotonic`, but the first one always does.
     Returns whether all counts were moved.
     """
-    with failing_as_store_error(), engine.connect() as db:
+    with translate_errors(), engine.connect() as db:
         pieces = deque(_pieces(db, metric, today))
     while pieces:
-        with writing(engine) as db:
-            wait_alone(db)
+        with write_transaction(engine) as db:
+            lock_maintenance(db)
             enough = time.monotonic() + _TRANSACTION_SECONDS
             while pieces:
                 _move_piece(db, metric, pieces.popleft(), rule)

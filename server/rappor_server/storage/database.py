@@ -1,4 +1,11 @@
-"""The database itself: opening it, checking the version of its schema, and migrating it."""
+"""The database: connections, transactions, the version of the schema, and migrations.
+
+Two databases are supported. SQLite is one file on the collector's machine, and has one writer at a
+time. PostgreSQL serves collectors on many hosts. The functions of this module hide the difference:
+a writer uses `write_transaction`, and a task that must not run twice at a time uses
+`lock_maintenance`. Errors of either driver become a StoreError whose text contains nothing from the
+database.
+"""
 
 from __future__ import annotations
 
@@ -37,60 +44,72 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from rappor.base.errors import MissingExtraError
 from rappor_server.base.errors import ConfigError, SchemaError, StoreError
 
-_STEPS: Final = resources.files("rappor_server.storage") / "migrations"
+_MIGRATIONS: Final = resources.files("rappor_server.storage") / "migrations"
 _WAIT_SECONDS: Final = 5.0
-"""How long a transaction waits for a locked database, table or row."""
-_GONE_SECONDS: Final = 10.0
-"""After how long a connection to a silent PostgreSQL counts as broken."""
-_MORE_CONNECTIONS: Final = 40
-"""More than the threads that may read at once, so that the writer never waits for a reader."""
-_HOLD: Final = text("SET LOCAL idle_in_transaction_session_timeout = '10s'")
-"""Whoever is alone on PostgreSQL and hangs, perhaps with its machine, is alone no longer."""
-_HOLD_LONG: Final = text("SET LOCAL idle_in_transaction_session_timeout = 0")
-_MAINTENANCE: Final = 0x524150504F52
-"""The advisory lock on PostgreSQL of whoever is alone."""
+"""Longest time that a transaction waits for a locked database, table or row, in seconds."""
+_TCP_TIMEOUT_SECONDS: Final = 10.0
+"""Time without a reply after which a connection to PostgreSQL counts as broken, in seconds."""
+_MAX_OVERFLOW_CONNECTIONS: Final = 40
+"""Largest number of connections in addition to the pool. The number exceeds the number of threads
+that read at the same time, so a writer never waits for a reader's connection."""
+_LIMIT_IDLE: Final = text("SET LOCAL idle_in_transaction_session_timeout = '10s'")
+"""Ends a PostgreSQL transaction that holds the maintenance lock and does nothing. A process may
+hang, or its machine may lose the network, and every merge would wait for the lock."""
+_ALLOW_IDLE: Final = text("SET LOCAL idle_in_transaction_session_timeout = 0")
+_MAINTENANCE_LOCK: Final = 0x524150504F52
+"""Number of PostgreSQL's advisory lock that `lock_maintenance` takes."""
 _PRAGMAS: Final = (
-    "page_size = 2048",  # in a new file; ids are random, so a commit writes a page for each one
-    "synchronous = FULL",
-    "secure_delete = ON",
-    # KB; more costs time: after a page is split, a commit walks through every page of the cache
+    # Bytes, for new files only. Keys of uploads are random, so a commit writes one page for each
+    # key: small pages make small commits.
+    "page_size = 2048",
+    "synchronous = FULL",  # a commit is on the disk
+    "secure_delete = ON",  # deleted rows are overwritten
+    # KB. A larger cache is slower: after a page is split, a commit walks through all pages of the
+    # cache.
     "cache_size = -8192",
-    # pages: a checkpoint holds uploads up for a tenth of a second, so fewer than 1 in 100 meet one
+    # Pages. A checkpoint delays uploads by a tenth of a second. With this distance between
+    # checkpoints, fewer than 1 in 100 uploads meet one.
     "wal_autocheckpoint = 24000",
 )
 _SETTINGS: Final = (
     f"SET lock_timeout = '{_WAIT_SECONDS:g}s'",
-    "SET default_transaction_isolation = 'read committed'",  # of single statements too
+    "SET default_transaction_isolation = 'read committed'",  # for autocommitted statements too
     "SELECT set_config('synchronous_commit', 'on', false)"
     " WHERE current_setting('synchronous_commit') = 'off'",
 )
-_LOOK_SECONDS: Final = 0.001
-"""How often a writer of SQLite that waits looks again; SQLite itself soon looks ten times a second,
-so that whoever writes in steps would keep it waiting for all of them."""
+_RETRY_SECONDS: Final = 0.001
+"""Pause between two attempts of a waiting SQLite writer to get the lock. SQLite's own busy handler
+soon pauses for 0.1 seconds, so a task of many short transactions would take the lock again and
+again before the waiting writer notices that the lock was free."""
 PAUSE_SECONDS: Final = 0.03
-"""Between two transactions of work that can wait, so that most of the time is left to uploads."""
+"""Pause between two transactions of background work. The pause leaves most of the time to uploads;
+a larger value makes background work slower."""
 TODAY: Final = "(clock_timestamp() AT TIME ZONE 'UTC')::date"
-"""The day by PostgreSQL's clock, also for a transaction that has waited since the day before."""
-_LOOK_AT_TABLES: Final = "SELECT count(*), max(name IN ('day_table', 'inbox')) FROM sqlite_schema"
-"""Whether an SQLite file has tables, and one of a collector or of its inbox."""
-_FOREIGN: Final = "the database must be a collector's or empty, got another file"
-_WRITES: Final = "rappor_writes"
-_FILE: Final = "rappor_file"
+"""SQL for the day (UTC) of PostgreSQL's clock. `now()` would be wrong: it is the start of the
+transaction, which may have waited since the day before."""
+_INSPECT_FILE: Final = "SELECT count(*), max(name IN ('day_table', 'inbox')) FROM sqlite_schema"
+"""Query: number of tables of an SQLite file, and whether it has a table of a collector or of an
+inbox."""
+_NOT_OURS: Final = "the database must be a collector's or empty, got another file"
+_IS_WRITE: Final = "rappor_is_write"
+"""Execution option of connections whose transactions write."""
+_FILE_ID: Final = "rappor_file_id"
+"""Key of the file's identity in `Connection.info`."""
 
 
 class LockedError(StoreError):
-    """Another transaction holds a lock for too long."""
+    """Another transaction did not release a lock in time."""
 
 
 class _SqliteDay(sqlite.DATE):
-    """A day, which is text in SQLite's file; a damaged one is a StoreError."""
+    """A day, stored as text in SQLite. Reading a damaged day raises StoreError, not ValueError."""
 
     def result_processor(self, dialect: Dialect, coltype: object) -> Callable[[Any], Any]:
-        read: Any = super().result_processor(dialect, coltype)
+        parse: Any = super().result_processor(dialect, coltype)
 
         def process(value: Any) -> Any:
             try:
-                return read(value)
+                return parse(value)
             except (TypeError, ValueError):
                 raise StoreError("the database cannot answer: a day in it is damaged") from None
 
@@ -98,15 +117,21 @@ class _SqliteDay(sqlite.DATE):
 
 
 def sqlite_url(path: Path) -> str:
-    """Return the address of an SQLite file."""
+    """Return the URL of an SQLite file."""
     return URL.create("sqlite", database=str(path)).render_as_string()
 
 
 def parse_url(text: str) -> URL:
-    """Read a database's address: sqlite:///FILE or postgresql://...; ConfigError for others."""
+    """Return the URL of a database: sqlite:///FILE or postgresql://...
+
+    Raises
+    ------
+    ConfigError
+        The text is another URL or none. The error does not contain the password.
+    """
     try:
         url = make_url(text)
-    except (ArgumentError, ValueError):  # a port that is no number, perhaps of a password
+    except (ArgumentError, ValueError):  # e.g. an unescaped password read as the port
         raise ConfigError("database must be sqlite:///FILE or postgresql://...") from None
     if url.drivername in ("postgresql", "postgres", "postgresql+psycopg"):
         return url.set(drivername="postgresql+psycopg")
@@ -117,24 +142,24 @@ def parse_url(text: str) -> URL:
 
 
 def open_engine(text: str) -> Engine:
-    """Return an engine for a database; it does not connect yet."""
+    """Return an engine for a database. The engine connects when it is first used."""
     url = parse_url(text)
     if url.drivername == "sqlite":
-        engine = create_engine(url, max_overflow=_MORE_CONNECTIONS)
+        engine = create_engine(url, max_overflow=_MAX_OVERFLOW_CONNECTIONS)
         event.listen(engine, "connect", _prepare_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
-        _follow_name(engine)
+        _replace_stale_connections(engine)
         engine.dialect.colspecs = {**engine.dialect.colspecs, Date: _SqliteDay}
         return engine
     try:
         engine = create_engine(
             url,
-            max_overflow=_MORE_CONNECTIONS,
+            max_overflow=_MAX_OVERFLOW_CONNECTIONS,
             pool_pre_ping=True,
-            isolation_level="READ COMMITTED",  # whoever waited for a lock must see what was done
+            isolation_level="READ COMMITTED",  # after a wait for a lock, read what its holder wrote
             connect_args={
                 "connect_timeout": 5,
-                "tcp_user_timeout": int(_GONE_SECONDS * 1000),
+                "tcp_user_timeout": int(_TCP_TIMEOUT_SECONDS * 1000),
                 "client_encoding": "UTF8",
             },
         )
@@ -145,8 +170,8 @@ def open_engine(text: str) -> Engine:
 
 
 @contextlib.contextmanager
-def opened(text: str) -> Iterator[Engine]:
-    """Open an engine, and close all its connections in the end."""
+def open_database(text: str) -> Iterator[Engine]:
+    """Open an engine for the duration of a block, and close all its connections at the end."""
     engine = open_engine(text)
     try:
         yield engine
@@ -155,7 +180,7 @@ def opened(text: str) -> Iterator[Engine]:
 
 
 def open_checked(text: str) -> Engine:
-    """Open a database; SchemaError unless it has the schema of this program."""
+    """Return an engine for a database; raise SchemaError if its schema is not usable."""
     engine = open_engine(text)
     try:
         check_schema(engine)
@@ -166,44 +191,49 @@ def open_checked(text: str) -> Engine:
 
 
 def ping(engine: Engine) -> None:
-    """Raise StoreError unless a database answers a query."""
-    with failing_as_store_error(), engine.connect() as db:
+    """Raise StoreError unless a database responds to a query."""
+    with translate_errors(), engine.connect() as db:
         db.execute(select(1))
 
 
 @contextlib.contextmanager
-def writing(engine: Engine) -> Iterator[Connection]:
-    """Open a transaction that writes; errors of the database become StoreError.
+def write_transaction(engine: Engine) -> Iterator[Connection]:
+    """Open a transaction that writes, and commit it at the end of the block.
 
-    On SQLite the transaction takes the write lock when it begins: one that read first and wrote
-    later would fail if another one wrote in between.
+    On SQLite, the transaction takes the write lock when it begins. A transaction that reads first
+    and writes later fails if another transaction has written in between.
+
+    Raises
+    ------
+    StoreError
+        The database failed, or its file was deleted or replaced while the transaction was open.
+        SQLite would commit into the deleted file, and acknowledged uploads would be lost.
     """
-    with failing_as_store_error(), engine.connect() as db:
-        db.execution_options(**{_WRITES: True})
+    with translate_errors(), engine.connect() as db:
+        db.execution_options(**{_IS_WRITE: True})
         with db.begin():
             yield db
-        if _FILE in db.info and db.info[_FILE] != _file_of(engine):
+        if _FILE_ID in db.info and db.info[_FILE_ID] != _read_file_id(engine):
             raise StoreError("the database file has been deleted or replaced")
 
 
-def wait_alone(connection: Connection) -> None:
-    """Wait until no other transaction is alone, and keep others out.
+def lock_maintenance(connection: Connection) -> None:
+    """Wait for the maintenance lock, and hold it until the end of the transaction.
 
-    Those are alone that change the schema, fold groups of uploads, close blocks, take tables out of
-    use, or count rows before they add one.
-
-    SQLite has one writer at a time, so there is nothing to wait for.
+    One transaction at a time may change the schema, merge batches, close blocks, drop tables, or
+    count rows before it inserts one. SQLite has one writer at a time, so a write transaction is
+    lock enough.
     """
-    is_alone(connection, waits=True)
+    try_maintenance_lock(connection, wait=True)
 
 
-def is_alone(connection: Connection, *, waits: bool = False) -> bool:
-    """Do what `wait_alone` does, or return False at once if another one is alone."""
+def try_maintenance_lock(connection: Connection, *, wait: bool = False) -> bool:
+    """Take the maintenance lock; return False if it is taken and `wait` is False."""
     if connection.dialect.name != "postgresql":
         return True
-    connection.execute(_HOLD)
-    lock = func.pg_advisory_xact_lock if waits else func.pg_try_advisory_xact_lock
-    return connection.scalar(select(lock(_MAINTENANCE))) is not False
+    connection.execute(_LIMIT_IDLE)
+    lock = func.pg_advisory_xact_lock if wait else func.pg_try_advisory_xact_lock
+    return connection.scalar(select(lock(_MAINTENANCE_LOCK))) is not False
 
 
 def utc_today() -> datetime.date:
@@ -211,8 +241,8 @@ def utc_today() -> datetime.date:
     return datetime.datetime.now(datetime.UTC).date()
 
 
-def today_of(connection: Connection) -> datetime.date:
-    """Return the day (UTC) by the database's clock; SQLite has that of this machine."""
+def read_today(connection: Connection) -> datetime.date:
+    """Return the day (UTC) of the database's clock. SQLite uses the clock of this machine."""
     if connection.dialect.name == "postgresql":
         now = text(f"SELECT {TODAY}").columns(day=Date)
         today: datetime.date = connection.execute(now).scalar_one()
@@ -221,15 +251,18 @@ def today_of(connection: Connection) -> datetime.date:
 
 
 @contextlib.contextmanager
-def failing_as_store_error() -> Iterator[None]:
-    """Turn errors of the database into StoreError, without the driver's messages."""
+def translate_errors() -> Iterator[None]:
+    """Raise StoreError for errors of the database driver.
+
+    The message names only the class of the error. The driver's text may contain uploaded data, and
+    SQLite's text may be no text at all.
+    """
     try:
         yield
-    # their text may hold what was sent, and that of SQLite what is no text
     except (DBAPIError, sqlite3.Error, UnicodeDecodeError) as error:
         kind = type(getattr(error, "orig", error)).__name__
-        raised = LockedError if kind == "LockNotAvailable" else StoreError
-        raise raised(f"the database cannot answer: {kind}") from None
+        error_class = LockedError if kind == "LockNotAvailable" else StoreError
+        raise error_class(f"the database cannot answer: {kind}") from None
     except PoolTimeoutError:
         raise StoreError("the database cannot answer: all connections are in use") from None
 
@@ -237,21 +270,22 @@ def failing_as_store_error() -> Iterator[None]:
 def check_schema(engine: Engine) -> None:
     """Raise SchemaError unless the database has the schema of this program, or the next one.
 
-    A step of the schema only adds what the version before does not use, and takes away what it did
-    not use either, so both versions may run side by side.
+    A migration adds only tables and columns that the previous version does not use, and removes
+    only what the previous version did not use. Two successive versions can therefore run at the
+    same time.
     """
-    with failing_as_store_error(), engine.connect() as connection:
-        have, want = _revision(connection), _revisions(_STEPS)[0]
-    _check_own(have)
-    if have is not None and int(want) <= int(have) <= int(want) + 1:
+    with translate_errors(), engine.connect() as connection:
+        current, wanted = _read_revision(connection), _read_revisions(_MIGRATIONS)[0]
+    _check_is_ours(current)
+    if current is not None and int(wanted) <= int(current) <= int(wanted) + 1:
         return
-    is_older = have is None or have < want
+    is_older = current is None or current < wanted
     remedy = "run rappor-server migrate" if is_older else "it belongs to a newer version"
-    raise SchemaError(f"the database must have schema {want}, got {have or 'none'}: {remedy}")
+    raise SchemaError(f"the database must have schema {wanted}, got {current or 'none'}: {remedy}")
 
 
-def _check_own(revision: str | None) -> None:
-    """Raise SchemaError for the schema of another program that uses the same migrations."""
+def _check_is_ours(revision: str | None) -> None:
+    """Raise SchemaError for the schema of another program that uses Alembic."""
     if revision is not None and not re.fullmatch(r"[0-9]{4}", revision):
         raise SchemaError(
             f"the database must be a collector's, got schema {revision} of another program"
@@ -260,30 +294,43 @@ def _check_own(revision: str | None) -> None:
 
 def is_empty(engine: Engine) -> bool:
     """Return whether a database has no tables yet."""
-    with failing_as_store_error():
+    with translate_errors():
         return not inspect(engine).get_table_names()
 
 
-def migrate(address: str, *, steps: Traversable = _STEPS) -> Path | None:
-    """Bring a database to this program's schema; return the backup if an SQLite file was copied.
+def migrate(address: str, *, steps: Traversable = _MIGRATIONS) -> Path | None:
+    """Migrate a database to the schema of this program.
 
-    `steps` is the folder of Alembic's scripts. Raises SchemaError for a database of a newer version
-    or of another program, and StoreError if the database does not answer.
+    Parameters
+    ----------
+    address : URL of the database
+    steps : folder of Alembic's scripts
+
+    Returns
+    -------
+    Path of the copy that was made of an SQLite file before the migration, or None.
+
+    Raises
+    ------
+    SchemaError
+        The database belongs to a newer version or to another program.
+    StoreError
+        The database does not respond.
     """
-    with opened(address) as engine:
+    with open_database(address) as engine:
         is_sqlite = engine.dialect.name == "sqlite"
         path, backup = Path(str(engine.url.database)), None
-        with writing(engine) as connection:
-            wait_alone(connection)
+        with write_transaction(engine) as connection:
+            lock_maintenance(connection)
             if not is_sqlite:
-                connection.execute(_HOLD_LONG)
-            have, (want, *older) = _revision(connection), _revisions(steps)
-            _check_own(have)
-            if have is None:
+                connection.execute(_ALLOW_IDLE)
+            current, (wanted, *older) = _read_revision(connection), _read_revisions(steps)
+            _check_is_ours(current)
+            if current is None:
                 create_tables(connection)
-            elif have in older:
-                backup = _back_up(path, have) if is_sqlite else None
-                command.upgrade(_config(steps, connection), want)
+            elif current in older:
+                backup = _back_up(path, current) if is_sqlite else None
+                command.upgrade(_build_config(steps, connection), wanted)
             else:
                 check_schema(engine)
         if is_sqlite:
@@ -293,28 +340,35 @@ def migrate(address: str, *, steps: Traversable = _STEPS) -> Path | None:
 
 def create_tables(connection: Connection) -> None:
     """Give an empty database the schema of this program."""
-    command.upgrade(_config(_STEPS, connection), "head")
+    command.upgrade(_build_config(_MIGRATIONS, connection), "head")
 
 
 def erase_traces(path: Path, *, seconds: float = _WAIT_SECONDS) -> bool:
-    """Empty the write-ahead log of an SQLite file, which holds deleted rows and earlier sums.
+    """Empty the write-ahead log of an SQLite file. Return whether the log is empty.
 
-    The file overwrites what it deletes. Returns whether the log is empty: not if a reader or a
-    writer is active for that many seconds, in which others cannot write.
+    SQLite overwrites deleted rows in the file itself, but the log still contains deleted rows and
+    earlier values of counters.
+
+    Parameters
+    ----------
+    path : the SQLite file
+    seconds : longest time to wait for readers and writers. Nobody can write during the wait. A
+        reader or writer that stays active longer keeps the log as it is.
     """
-    own = f"{path.resolve().as_uri()}?mode=rw"  # or it would make a file
+    # Without mode=rw, SQLite would create a missing file.
+    url = f"{path.resolve().as_uri()}?mode=rw"
     with (
-        failing_as_store_error(),
-        contextlib.closing(sqlite3.connect(own, timeout=seconds, uri=True)) as db,
+        translate_errors(),
+        contextlib.closing(sqlite3.connect(url, timeout=seconds, uri=True)) as db,
     ):
         (is_busy, _, _) = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         return not is_busy
 
 
 def copy_sqlite(source: Path, target: Path) -> None:
-    """Copy one state of an SQLite file by its online backup, whatever is written meanwhile."""
+    """Copy a consistent state of an SQLite file by the online backup, while others may write."""
     with (
-        failing_as_store_error(),
+        translate_errors(),
         contextlib.closing(sqlite3.connect(source)) as old,
         contextlib.closing(sqlite3.connect(target)) as new,
     ):
@@ -322,51 +376,53 @@ def copy_sqlite(source: Path, target: Path) -> None:
 
 
 def _prepare_sqlite(connection: Any, _: object) -> None:
-    """Leave transactions to SQLAlchemy, and let each one be on the disk when it ends.
+    """Set the pragmas of a new connection, and leave transactions to SQLAlchemy.
 
-    Raises SchemaError for a file of another program, and changes nothing of it.
+    Raises SchemaError for the file of another program, before anything is changed in the file.
     """
     connection.isolation_level = None
     try:
         for pragma in _PRAGMAS:
             connection.execute(f"PRAGMA {pragma}").close()
-        n_tables, is_own = connection.execute(_LOOK_AT_TABLES).fetchone()
+        n_tables, is_ours = connection.execute(_INSPECT_FILE).fetchone()
     except sqlite3.DatabaseError as error:
         if error.sqlite_errorcode != sqlite3.SQLITE_NOTADB:
             raise
-        n_tables, is_own = 1, False
-    if n_tables and not is_own:
+        n_tables, is_ours = 1, False
+    if n_tables and not is_ours:
         connection.close()
-        raise SchemaError(_FOREIGN)
-    _insist(connection, "PRAGMA journal_mode = WAL")  # readers and the writer work side by side
+        raise SchemaError(_NOT_OURS)
+    _execute_when_free(connection, "PRAGMA journal_mode = WAL")  # readers do not block the writer
 
 
-def _follow_name(engine: Engine) -> None:
-    """Let a connection be opened again when another SQLite file has taken the name.
+def _replace_stale_connections(engine: Engine) -> None:
+    """Reconnect when another SQLite file has taken the name of the database.
 
-    A new file is for its owner alone.
+    An operator may restore a backup under a running collector. Pooled connections would continue to
+    write to the old file, which no longer has a name. Every checkout of a connection therefore
+    compares the identity of the file. A new file is readable and writable by its owner only.
     """
 
-    def make(*_: object) -> None:
-        with contextlib.suppress(OSError):  # SQLite tells it
+    def create_file(*_: object) -> None:
+        with contextlib.suppress(OSError):  # SQLite raises a better error when it opens the file
             Path(str(engine.url.database)).touch(mode=0o600)
 
-    def note(_: object, record: Any) -> None:
-        record.info[_FILE] = _file_of(engine)
+    def record_file(_: object, record: Any) -> None:
+        record.info[_FILE_ID] = _read_file_id(engine)
 
-    def check(_: object, record: Any, __: object) -> None:
-        if (file := _file_of(engine)) is None:
+    def check_file(_: object, record: Any, __: object) -> None:
+        if (file := _read_file_id(engine)) is None:
             raise StoreError("the database file has been deleted")
-        if record.info[_FILE] != file:
+        if record.info[_FILE_ID] != file:
             raise DisconnectionError
 
-    event.listen(engine, "do_connect", make)
-    event.listen(engine, "connect", note)
-    event.listen(engine, "checkout", check)
+    event.listen(engine, "do_connect", create_file)
+    event.listen(engine, "connect", record_file)
+    event.listen(engine, "checkout", check_file)
 
 
-def _file_of(engine: Engine) -> tuple[int, int] | None:
-    """Return what tells an SQLite file from any other of its name, None if there is none."""
+def _read_file_id(engine: Engine) -> tuple[int, int] | None:
+    """Return device and inode of an SQLite file, or None if there is no file."""
     try:
         status = Path(str(engine.url.database)).stat()
     except FileNotFoundError:
@@ -376,7 +432,7 @@ def _file_of(engine: Engine) -> tuple[int, int] | None:
 
 def _begin_sqlite(connection: Connection) -> None:
     db: Any = connection.connection.dbapi_connection
-    if connection.get_execution_options().get(_WRITES, False):
+    if connection.get_execution_options().get(_IS_WRITE, False):
         begin_immediate(db)
     else:
         db.execute(f"PRAGMA busy_timeout = {1000 * _WAIT_SECONDS:.0f}").close()
@@ -384,50 +440,50 @@ def _begin_sqlite(connection: Connection) -> None:
 
 
 def begin_immediate(db: Any) -> None:
-    """Begin a transaction of SQLite that writes, as soon as no other one does."""
+    """Begin a write transaction of SQLite as soon as no other transaction writes."""
     db.execute("PRAGMA busy_timeout = 0").close()
-    _insist(db, "BEGIN IMMEDIATE")
+    _execute_when_free(db, "BEGIN IMMEDIATE")
 
 
-def _insist(db: Any, statement: str) -> None:
-    """Execute a statement of SQLite as soon as nobody else writes, or recovers after a crash."""
-    until = time.monotonic() + _WAIT_SECONDS
+def _execute_when_free(db: Any, statement: str) -> None:
+    """Execute a statement of SQLite as soon as nobody else writes or recovers the file."""
+    deadline = time.monotonic() + _WAIT_SECONDS
     while True:
         try:
             db.execute(statement).close()
         except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > until:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
                 raise
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_RETRY_SECONDS)
         else:
             return
 
 
 def _prepare_postgresql(connection: Any, _: object) -> None:
-    """Bound the wait for locks, and let a commit be on the disk whatever the server's default."""
+    """Limit the wait for locks, and make commits durable, whatever the server's defaults are."""
     for statement in _SETTINGS:
         connection.execute(statement)
     connection.commit()
 
 
-def _config(steps: Traversable, connection: Connection | None = None) -> Config:
+def _build_config(steps: Traversable, connection: Connection | None = None) -> Config:
     config = Config(attributes={"connection": connection})
     config.set_main_option("script_location", str(steps).replace("%", "%%"))
     return config
 
 
-def _revisions(steps: Traversable) -> list[str]:
-    """Return the schemas that the steps lead to, the newest one first."""
-    scripts = ScriptDirectory.from_config(_config(steps))
+def _read_revisions(steps: Traversable) -> list[str]:
+    """Return the versions of the schema, the newest first."""
+    scripts = ScriptDirectory.from_config(_build_config(steps))
     return [step.revision for step in scripts.walk_revisions()]
 
 
-def _revision(connection: Connection) -> str | None:
+def _read_revision(connection: Connection) -> str | None:
     return MigrationContext.configure(connection).get_current_revision()
 
 
 def _back_up(path: Path, revision: str) -> Path:
-    """Copy an SQLite file beside itself before its schema changes, for its owner alone."""
+    """Copy an SQLite file before a migration. Only the owner can read the copy."""
     backup = path.with_name(f"{path.name}.schema-{revision}.{utc_today()}.bak")
     backup.touch(mode=0o600)
     copy_sqlite(path, backup)

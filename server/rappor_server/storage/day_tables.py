@@ -1,7 +1,7 @@
 """Tables that hold one day each, so that a day is forgotten by dropping its table.
 
-Whoever writes into them, or takes them out of use, is alone (`wait_alone`). A statement gets many
-keys as one string of bytes.
+Whoever writes into them, or takes them out of use, is alone (`lock_maintenance`). A statement gets
+many keys as one string of bytes.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from rappor_server.ingest.retry_keys import KEY_BYTES
 from rappor_server.storage import schema
 from rappor_server.storage.database import (
     LockedError,
-    failing_as_store_error,
-    wait_alone,
-    writing,
+    lock_maintenance,
+    translate_errors,
+    write_transaction,
 )
 
 UPLOAD: Final = "upload"
@@ -52,7 +52,7 @@ def table_of(kind: str, day: datetime.date) -> Table:
     return schema.key_table(f"{kind}_{day:%Y%m%d}")
 
 
-def days_of(db: Connection, *kinds: str) -> list[datetime.date]:
+def list_days(db: Connection, *kinds: str) -> list[datetime.date]:
     """Return the days that have a table of one of the kinds, the newest first."""
     columns = schema.day_table.c
     query = select(columns.day).where(columns.kind.in_(kinds)).order_by(columns.day.desc())
@@ -72,14 +72,14 @@ def runs(days: Iterable[datetime.date]) -> list[list[datetime.date]]:
 
 def add(db: Connection, kind: str, day: datetime.date) -> None:
     """Add the table of a day, unless there is one."""
-    if day not in days_of(db, kind):
+    if day not in list_days(db, kind):
         db.execute(insert(schema.day_table).values(kind=kind, day=day))
         table_of(kind, day).create(db)
 
 
-def known_keys(db: Connection, kind: str, keys: Collection[bytes]) -> set[bytes]:
+def find_known_keys(db: Connection, kind: str, keys: Collection[bytes]) -> set[bytes]:
     """Return those of the keys that are in the tables of a kind."""
-    days = days_of(db, kind)[:_MOST_TABLES]
+    days = list_days(db, kind)[:_MOST_TABLES]
     if not keys or not days:
         return set()
     arms = " UNION ALL ".join(
@@ -90,7 +90,7 @@ def known_keys(db: Connection, kind: str, keys: Collection[bytes]) -> set[bytes]
     return {bytes(key) for (key,) in db.execute(text(_GIVEN[db.dialect.name] + arms), _all(keys))}
 
 
-def keep_keys(db: Connection, kind: str, keys: Collection[bytes], today: datetime.date) -> None:
+def store_keys(db: Connection, kind: str, keys: Collection[bytes], today: datetime.date) -> None:
     """Add keys to the newest table, also those that older ones have: they live on with a retry.
 
     That is the table of today, or of a later day where the clock was set back, so that they live
@@ -98,7 +98,7 @@ def keep_keys(db: Connection, kind: str, keys: Collection[bytes], today: datetim
     """
     if not keys:
         return
-    days = days_of(db, UPLOAD, PART)
+    days = list_days(db, UPLOAD, PART)
     own = next(run for run in runs([today, *days]) if today in run)
     day = own[-1] if len(own) > 1 else max([today, *days])
     add(db, kind, day)
@@ -118,8 +118,8 @@ def forget(engine: Engine, kind: str, *, before: datetime.date) -> int:
     LockedError if others still read a table after some seconds.
     """
     try:
-        with writing(engine) as db:
-            wait_alone(db)
+        with write_transaction(engine) as db:
+            lock_maintenance(db)
             columns = schema.day_table.c
             gone = delete(schema.day_table).where(columns.kind == kind, columns.day < before)
             for day in db.execute(gone.returning(columns.day)).scalars().all():
@@ -127,12 +127,12 @@ def forget(engine: Engine, kind: str, *, before: datetime.date) -> int:
                 db.execute(text(f"ALTER TABLE {name} RENAME TO forgotten_{name}"))
     except LockedError:
         raise LockedError(_STILL_READ) from None
-    with failing_as_store_error():  # perhaps those too that an interrupted run has left
+    with translate_errors():  # perhaps those too that an interrupted run has left
         names = inspect(engine).get_table_names()
     n_rows = 0
     for name in names:
         if name.startswith(f"forgotten_{kind}_"):
-            with writing(engine) as db:
+            with write_transaction(engine) as db:
                 n_rows += db.scalar(text(f"SELECT count(*) FROM {name}")) or 0  # noqa: S608
                 db.execute(text(f"DROP TABLE {name}"))
     return n_rows

@@ -1,10 +1,19 @@
-"""The inbox: where groups of uploads lie, on the disk, until they are folded into sums.
+"""The inbox: the durable queue of accepted uploads that are not merged into counters yet.
 
-Receivers only add a row to it, whatever the number of metrics, cohorts and bits. On SQLite it is a
-file of its own beside the database, so that receivers wait for no fold; the number of the last
-group that was folded lies beside the sums, so that a fold is one transaction of one file. On
-PostgreSQL it is tables that are dropped when they are folded, because deleted rows stay in their
-pages; receivers add to the newest one, which they look up under a lock that they share.
+A receiver writes each batch of uploads as one row. The cost of a write does not depend on the
+number of metrics, cohorts and bits, so receivers stay fast. A merge process later takes batches
+from the inbox and adds their reports to the counters, in one transaction.
+
+Each database has the form of an inbox that keeps receivers and merges apart:
+
+- SQLite allows one writer for each file. The inbox is therefore a second file beside the database,
+  and a receiver never waits for a merge. The database stores the sequence number of the last merged
+  batch beside the counters, so a merge commits in one transaction of one file. The merged rows of
+  the inbox are deleted afterwards; a crash between the two loses nothing and counts nothing twice.
+- PostgreSQL keeps deleted rows in the pages of a table. The inbox is therefore a sequence of tables
+  inbox_1, inbox_2, ..., and an empty table is dropped as a whole. Receivers write to the newest
+  table. They look up its number while they hold a shared advisory lock, so no receiver writes to a
+  table after the table was sealed.
 """
 
 from __future__ import annotations
@@ -42,51 +51,71 @@ from rappor_server.storage.database import (
     LockedError,
     begin_immediate,
     erase_traces,
-    failing_as_store_error,
+    lock_maintenance,
     open_engine,
     sqlite_url,
-    wait_alone,
-    writing,
+    translate_errors,
+    write_transaction,
 )
 
-PIECE_BYTES: Final = 8_000_000
-"""Of groups that are folded at once, so that memory and the time of a fold are bounded."""
-_PIECE_GROUPS: Final = 4096
-_LOCK: Final = 0x524150504F54
-"""The advisory lock on PostgreSQL: shared by who adds groups, alone for who makes a new table."""
-_TRY_SECONDS: Final = 0.2
-_TRY: Final = text(f"SET LOCAL lock_timeout = '{_TRY_SECONDS}s'")
-"""Receivers wait as well while somebody waits for that lock."""
-_LOOK: Final = 0x524150504F55
-"""Another one: shared by who looks at all tables, alone for who drops some."""
-_FOREIGN: Final = (
+MAX_MERGE_BYTES: Final = 8_000_000
+"""Largest total size, in bytes, of the batches that one transaction merges. The value bounds memory
+and duration of the transaction; a larger value merges faster."""
+_MAX_MERGE_BATCHES: Final = 4096
+"""Largest number of batches that one transaction merges. The value bounds the list of their
+sizes."""
+_APPEND_LOCK: Final = 0x524150504F54
+"""Number of an advisory lock on PostgreSQL. Receivers hold the lock shared while they add a batch;
+`seal` holds the lock exclusively while a new table is created."""
+_LOCK_SECONDS: Final = 0.2
+"""Longest time that maintenance waits for a lock. New receivers queue behind a waiting exclusive
+lock, so a larger value delays uploads."""
+_LIMIT_LOCK_WAIT: Final = text(f"SET LOCAL lock_timeout = '{_LOCK_SECONDS}s'")
+_TABLES_LOCK: Final = 0x524150504F55
+"""Number of an advisory lock on PostgreSQL. `count_contents` holds the lock shared while it reads
+all tables; `clear` holds the lock exclusively while it drops tables."""
+_WRONG_INBOX: Final = (
     "{path} must be the inbox of this database, got one that is missing or older: put the right "
     "one back, or restore the database into a new file"
 )
 _CREATE: Final = (
+    # AUTOINCREMENT: SQLite never assigns a number again, even after all rows were deleted. A number
+    # that returned would be smaller than the last merged one, and its batch would be lost.
     "CREATE TABLE IF NOT EXISTS inbox (seq INTEGER PRIMARY KEY AUTOINCREMENT, day TEXT NOT NULL, "
-    "reports INTEGER NOT NULL, data BLOB NOT NULL)",  # a number is never given twice
+    "reports INTEGER NOT NULL, data BLOB NOT NULL)",
     "CREATE TABLE IF NOT EXISTS params (fingerprint TEXT PRIMARY KEY, document TEXT NOT NULL)",
 )
-_APPEND: Final = f"SELECT append_group(COALESCE(%s::date, {TODAY}), %s, %s)"
-_SUMS: Final = "SELECT count(*), coalesce(sum(reports), 0), coalesce(sum(length(data)), 0) FROM"
-_INBOX: Final = schema.inbox_table("inbox")
-"""On SQLite."""
+_APPEND: Final = f"SELECT append_batch(COALESCE(%s::date, {TODAY}), %s, %s)"
+_TOTALS: Final = "SELECT count(*), coalesce(sum(reports), 0), coalesce(sum(length(data)), 0) FROM"
+_SQLITE_TABLE: Final = schema.inbox_table("inbox")
+"""The only table of batches in an inbox file of SQLite."""
 
 
-class Waiting(NamedTuple):
-    """What waits to be folded: groups, their reports and bytes, and how many are set apart."""
+class InboxContents(NamedTuple):
+    """Totals of the batches that wait for a merge.
 
-    groups: int
+    Attributes
+    ----------
+    batches : number of batches
+    reports : number of reports in the batches
+    n_bytes : size of the batches, in bytes
+    unreadable : number of batches that no merge could read and that were moved out of the inbox
+    """
+
+    batches: int
     reports: int
     n_bytes: int
-    failed: int
+    unreadable: int
 
 
-class Group(NamedTuple):
-    """What is kept of some uploads until they are folded; `data` is a record.
+class Batch(NamedTuple):
+    """One row of the inbox: some uploads, encoded as `storage.record.encode` returns them.
 
-    PostgreSQL dates a group that has no day when it is kept.
+    Attributes
+    ----------
+    day : day of receipt (UTC). PostgreSQL replaces None by the day of its own clock.
+    reports : number of accepted reports
+    data : the encoded record
     """
 
     day: datetime.date | None
@@ -95,208 +124,281 @@ class Group(NamedTuple):
 
 
 class SqliteInbox:
-    """A second file of SQLite, whose name ends in -inbox."""
+    """The inbox of an SQLite database: a second file, named as the database with -inbox added."""
 
-    def __init__(self, engine: Engine, piece_bytes: int) -> None:
-        self._main, self._piece_bytes, self._sealed = engine, piece_bytes, 0
+    def __init__(self, engine: Engine, max_merge_bytes: int) -> None:
+        self._main = engine
+        self._max_merge_bytes = max_merge_bytes
+        self._last_sealed = 0
         self._path = Path(f"{engine.url.database}-inbox")
-        self._own = open_engine(sqlite_url(self._path))
-        event.listen(self._own, "connect", self._prepare)
+        self._inbox = open_engine(sqlite_url(self._path))
+        event.listen(self._inbox, "connect", self._prepare)
         self.seal()
 
     def _prepare(self, db: sqlite3.Connection, _: object) -> None:
-        """Make the tables of a new file, and refuse one by which groups to come count as folded."""
+        """Create the tables of a new file, and reject an inbox that is older than the database.
+
+        Somebody may copy the database without the inbox, or put an older inbox back. The next
+        batches of such an inbox would get sequence numbers that the database has recorded as merged
+        already, and a merge would skip the batches: acknowledged uploads would be lost.
+        """
         begin_immediate(db)
         for statement in (*_CREATE, "COMMIT"):
             db.execute(statement)
-        found = db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'inbox'").fetchone()
-        if self._folded() > (found[0] if found else 0):
+        row = db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'inbox'").fetchone()
+        last_assigned = row[0] if row else 0
+        if self._read_last_merged() > last_assigned:
             db.close()
-            raise StoreError(_FOREIGN.format(path=self._path.name))
+            raise StoreError(_WRONG_INBOX.format(path=self._path.name))
 
-    def _folded(self) -> int:
-        with failing_as_store_error(), self._main.connect() as main:
-            return int(main.scalar(select(schema.folded.c.seq)) or 0)
+    def _read_last_merged(self) -> int:
+        with translate_errors(), self._main.connect() as main:
+            return int(main.scalar(select(schema.last_merged.c.seq)) or 0)
 
-    def append(self, group: Group, params: Mapping[str, str]) -> None:
-        """Keep a group, on the disk when this returns, and its parameters by fingerprint.
+    def append(self, batch: Batch, params: Mapping[str, str]) -> None:
+        """Write a batch and the parameters of its reports; both are on the disk on return.
 
-        After a StoreError the group may be in it or not, and may be added again.
+        Parameters
+        ----------
+        batch : the batch
+        params : canonical JSON of the parameters, by fingerprint
+
+        Raises
+        ------
+        StoreError
+            The commit failed or its outcome is unknown. The caller may append the batch again: the
+            keys of the uploads prevent that a merge counts them twice.
         """
-        with writing(self._own) as db:
+        with write_transaction(self._inbox) as db:
             insert_rows(db, schema.params, list(params.items()))
-            db.execute(insert(_INBOX), group._asdict())
+            db.execute(insert(_SQLITE_TABLE), batch._asdict())
 
     def free_bytes(self) -> float:
-        """Return how much room there is, as far as that is known."""
+        """Return the free space of the disk, in bytes."""
         return shutil.disk_usage(self._path.parent).free
 
-    def waiting(self) -> Waiting:
-        """Return what waits."""
-        with failing_as_store_error(), self._own.connect() as own, self._main.connect() as main:
-            groups, reports, n_bytes = own.execute(text(f"{_SUMS} inbox")).one()
-            return Waiting(groups, reports, n_bytes, n_failed(main))
+    def count_contents(self) -> InboxContents:
+        """Return the totals of the batches that wait for a merge."""
+        with translate_errors(), self._inbox.connect() as inbox, self._main.connect() as main:
+            batches, reports, n_bytes = inbox.execute(text(f"{_TOTALS} inbox")).one()
+            return InboxContents(batches, reports, n_bytes, count_unreadable(main))
 
     def seal(self) -> None:
-        """Let `take` find all that was added before, and nothing that is added after.
+        """Fix the set of batches that the following calls of `take` return.
 
-        Otherwise a fold under load would go on and on with the few groups that came since. Numbers
-        are given in the order of commits.
+        Batches that arrive later stay in the inbox. Without this limit, a merge under load would
+        continue for ever and merge the few batches that arrived during its previous transaction.
+        SQLite has one writer, so sequence numbers increase in the order of commits.
         """
-        with failing_as_store_error(), self._own.connect() as own:
-            self._sealed = own.scalar(select(func.max(_INBOX.c.seq))) or 0
+        with translate_errors(), self._inbox.connect() as inbox:
+            self._last_sealed = inbox.scalar(select(func.max(_SQLITE_TABLE.c.seq))) or 0
 
-    def take(self, db: Connection) -> list[Group]:
-        """Return some groups, which are gone if the transaction of the database is committed."""
-        seq, first = _INBOX.c.seq, int(db.scalar(select(schema.folded.c.seq)) or 0)
-        with self._own.connect() as own:
-            last = _end_of_piece(own, _INBOX, self._piece_bytes, seq > first, seq <= self._sealed)
-            groups = _groups(own.execute(_select(own, _INBOX).where(seq > first, seq <= last)))
-            if groups:
-                insert_rows(db, schema.params, own.execute(select(schema.params)).all())
-                db.execute(update(schema.folded).values(seq=last))
-        return groups
+    def take(self, db: Connection) -> list[Batch]:
+        """Return the next sealed batches; the commit of `db` removes them from the inbox.
+
+        The sizes of the batches add up to `max_merge_bytes` at most, unless a single batch is
+        larger. An empty list means that no sealed batch is left.
+
+        Parameters
+        ----------
+        db : a transaction of the database, which also writes the counters
+        """
+        seq = _SQLITE_TABLE.c.seq
+        last_merged = int(db.scalar(select(schema.last_merged.c.seq)) or 0)
+        with self._inbox.connect() as inbox:
+            last = _find_last_of_merge(
+                inbox,
+                _SQLITE_TABLE,
+                self._max_merge_bytes,
+                seq > last_merged,
+                seq <= self._last_sealed,
+            )
+            query = _select_batches(inbox, _SQLITE_TABLE).where(seq > last_merged, seq <= last)
+            batches = _read_batches(inbox.execute(query))
+            if batches:
+                insert_rows(db, schema.params, inbox.execute(select(schema.params)).all())
+                db.execute(update(schema.last_merged).values(seq=last))
+        return batches
 
     def clear(self) -> None:
-        """Erase the groups that are gone: overwrite them, and empty both logs.
+        """Overwrite the merged batches on the disk, and empty the write-ahead logs of both files.
 
-        A reader may hold that up for longer than this waits: the next call does it.
+        An active reader prevents that a log is emptied. The next call then empties the log.
         """
-        last = self._folded()
-        with writing(self._own) as own:
-            own.execute(delete(_INBOX).where(_INBOX.c.seq <= last))
+        last_merged = self._read_last_merged()
+        with write_transaction(self._inbox) as inbox:
+            inbox.execute(delete(_SQLITE_TABLE).where(_SQLITE_TABLE.c.seq <= last_merged))
         for path in (self._path, Path(str(self._main.url.database))):
-            erase_traces(path, seconds=_TRY_SECONDS)
+            erase_traces(path, seconds=_LOCK_SECONDS)
 
     def close(self) -> None:
-        """Close the connections."""
-        self._own.dispose()
+        """Close the connections to the inbox."""
+        self._inbox.dispose()
 
 
 class PostgresInbox:
-    """Tables inbox_N, of which those before the newest no longer change."""
+    """The inbox of a PostgreSQL database: tables inbox_N. All tables but the newest are sealed.
 
-    def __init__(self, engine: Engine, piece_bytes: int) -> None:
-        self._engine, self._piece_bytes = engine, piece_bytes
-        self._named: set[str] = set()
-        self._own: Connection | None = None
+    The methods are documented at `SqliteInbox`.
+    """
 
-    def append(self, group: Group, params: Mapping[str, str]) -> None:
-        """See `SqliteInbox`; a connection that broke while it was idle is opened again at once."""
-        is_last = self._own is None
+    def __init__(self, engine: Engine, max_merge_bytes: int) -> None:
+        self._engine = engine
+        self._max_merge_bytes = max_merge_bytes
+        self._stored_fingerprints: set[str] = set()
+        self._connection: Connection | None = None
+
+    def append(self, batch: Batch, params: Mapping[str, str]) -> None:
+        """Write a batch and the parameters of its reports; both are on the disk on return.
+
+        A connection may have broken while it was idle. The first failure of an old connection
+        therefore opens a new connection and writes the batch once more.
+        """
+        is_new_connection = self._connection is None
         try:
-            self._append(group, params)
+            self._append(batch, params)
         except BaseException as error:
             self.close()
-            if is_last or not isinstance(error, StoreError):
+            if is_new_connection or not isinstance(error, StoreError):
                 raise
-            self.append(group, params)
+            self.append(batch, params)
 
-    def _append(self, group: Group, params: Mapping[str, str]) -> None:
-        """Add a group by one statement, so that a receiver that hangs holds no lock."""
-        if new := params.keys() - self._named:
-            with writing(self._engine) as db:
+    def _append(self, batch: Batch, params: Mapping[str, str]) -> None:
+        """Add a batch by one statement that commits itself.
+
+        A receiver that hangs between two statements of a transaction would hold the append lock,
+        and `seal` could not create the next table.
+        """
+        if new := params.keys() - self._stored_fingerprints:
+            with write_transaction(self._engine) as db:
                 insert_rows(db, schema.params, [(name, params[name]) for name in sorted(new)])
-            self._named |= new
-        with failing_as_store_error():
-            if self._own is None:
-                own = self._engine.connect()
-                self._own = own.execution_options(isolation_level="AUTOCOMMIT")
-            self._own.exec_driver_sql(_APPEND, tuple(group))
+            self._stored_fingerprints |= new
+        with translate_errors():
+            if self._connection is None:
+                connection = self._engine.connect()
+                self._connection = connection.execution_options(isolation_level="AUTOCOMMIT")
+            self._connection.exec_driver_sql(_APPEND, tuple(batch))
 
     def free_bytes(self) -> float:
-        """See `SqliteInbox`: the disk is the server's business."""
+        """Return infinity: the disk belongs to the database server."""
         return float("inf")
 
-    def waiting(self) -> Waiting:
-        """See `SqliteInbox`."""
-        with failing_as_store_error(), self._engine.connect() as db:
-            db.execute(select(func.pg_advisory_xact_lock_shared(_LOOK)))
-            found = [db.execute(text(f"{_SUMS} inbox_{n}")).one() for n in _segments(db)]
-            groups, reports, n_bytes = (int(sum(each)) for each in zip(*found, strict=True))
-            return Waiting(groups, reports, n_bytes, n_failed(db))
+    def count_contents(self) -> InboxContents:
+        """Return the totals of the batches that wait for a merge.
+
+        The shared lock prevents that another host drops a table after this transaction has read the
+        table's number.
+        """
+        with translate_errors(), self._engine.connect() as db:
+            db.execute(select(func.pg_advisory_xact_lock_shared(_TABLES_LOCK)))
+            totals = [db.execute(text(f"{_TOTALS} inbox_{n}")).one() for n in _read_numbers(db)]
+            batches, reports, n_bytes = (int(sum(column)) for column in zip(*totals, strict=True))
+            return InboxContents(batches, reports, n_bytes, count_unreadable(db))
 
     def seal(self) -> None:
-        """See `SqliteInbox`: make a new table when nobody is adding a group to the newest one."""
-        with writing(self._engine) as db:
-            db.execute(_TRY)
-            db.execute(select(func.pg_advisory_xact_lock(_LOCK)))
-            number = _segments(db)[-1]
-            if _is_empty(db, _segment(number)):
-                return
-            _segment(number + 1).create(db)
-            db.execute(insert(schema.segment).values(n=number + 1))
+        """Create the next table, to which receivers then write, if the newest one has batches.
 
-    def take(self, db: Connection) -> list[Group]:
-        """See `SqliteInbox`: delete them from a table that is sealed."""
-        for table in map(_segment, _segments(db)[:-1]):
-            last = _end_of_piece(db, table, self._piece_bytes)
-            gone = delete(table).where(table.c.seq <= last)
-            if groups := _groups(db.execute(gone.returning(*table.c))):
-                return groups
+        The exclusive lock waits until every running append has committed. An append that took its
+        sequence number first and committed last would otherwise add a row to a sealed table.
+        """
+        with write_transaction(self._engine) as db:
+            db.execute(_LIMIT_LOCK_WAIT)
+            db.execute(select(func.pg_advisory_xact_lock(_APPEND_LOCK)))
+            number = _read_numbers(db)[-1]
+            if _is_empty(db, _numbered_table(number)):
+                return
+            _numbered_table(number + 1).create(db)
+            db.execute(insert(schema.inbox_number).values(n=number + 1))
+
+    def take(self, db: Connection) -> list[Batch]:
+        """Delete the next batches from the oldest sealed table that has any, and return them."""
+        for table in map(_numbered_table, _read_numbers(db)[:-1]):
+            last = _find_last_of_merge(db, table, self._max_merge_bytes)
+            statement = delete(table).where(table.c.seq <= last)
+            if batches := _read_batches(db.execute(statement.returning(*table.c))):
+                return batches
         return []
 
     def clear(self) -> None:
-        """See `SqliteInbox`: their tables are dropped, unless one is still read, as by a dump."""
-        with contextlib.suppress(LockedError), writing(self._engine) as db:
-            db.execute(_TRY)
-            wait_alone(db)
-            db.execute(select(func.pg_advisory_xact_lock(_LOOK)))
-            for number in _segments(db)[:-1]:
-                if _is_empty(db, table := _segment(number)):
+        """Drop the empty sealed tables.
+
+        A dump may still read a table. `clear` then gives up after a moment, because receivers queue
+        behind the lock that it waits for. The next call drops the table.
+        """
+        with contextlib.suppress(LockedError), write_transaction(self._engine) as db:
+            db.execute(_LIMIT_LOCK_WAIT)
+            lock_maintenance(db)
+            db.execute(select(func.pg_advisory_xact_lock(_TABLES_LOCK)))
+            for number in _read_numbers(db)[:-1]:
+                if _is_empty(db, table := _numbered_table(number)):
                     table.drop(db)
-                    db.execute(delete(schema.segment).where(schema.segment.c.n == number))
+                    columns = schema.inbox_number.c
+                    db.execute(delete(schema.inbox_number).where(columns.n == number))
 
     def close(self) -> None:
-        """See `SqliteInbox`."""
-        self._named.clear()
-        if self._own is not None:
-            with contextlib.suppress(StoreError), failing_as_store_error():
-                self._own.invalidate()
-                self._own.close()
-            self._own = None
+        """Close the connection, and forget which parameters the database has stored."""
+        self._stored_fingerprints.clear()
+        if self._connection is not None:
+            with contextlib.suppress(StoreError), translate_errors():
+                self._connection.invalidate()
+                self._connection.close()
+            self._connection = None
 
 
 Inbox = SqliteInbox | PostgresInbox
-"""What both databases do; each object is for one thread at a time."""
+"""The inbox of either database. An object is not thread-safe: one thread uses it at a time."""
 
 
-def open_inbox(engine: Engine, *, piece_bytes: int = PIECE_BYTES) -> Inbox:
-    """Return the inbox of a database; StoreError if it cannot be the one that belongs to it.
+def open_inbox(engine: Engine, *, max_merge_bytes: int = MAX_MERGE_BYTES) -> Inbox:
+    """Return the inbox of a database.
 
-    `take` returns one group at least, and no more than `piece_bytes` of several.
+    Parameters
+    ----------
+    engine : the database
+    max_merge_bytes : largest total size of the batches that `take` returns, in bytes
+
+    Raises
+    ------
+    StoreError
+        The inbox is missing or older than the database.
     """
-    kind = SqliteInbox if engine.dialect.name == "sqlite" else PostgresInbox
-    return kind(engine, piece_bytes)
+    inbox_class = SqliteInbox if engine.dialect.name == "sqlite" else PostgresInbox
+    return inbox_class(engine, max_merge_bytes)
 
 
-def _segment(number: int) -> Table:
+def _numbered_table(number: int) -> Table:
     return schema.inbox_table(f"inbox_{number}")
 
 
-def _segments(db: Connection) -> Sequence[int]:
-    """Return the numbers of the tables of PostgreSQL's inbox; the last one is not sealed."""
-    return db.execute(select(schema.segment.c.n).order_by(schema.segment.c.n)).scalars().all()
+def _read_numbers(db: Connection) -> Sequence[int]:
+    """Return the numbers of PostgreSQL's tables inbox_N, in order; the last is not sealed."""
+    columns = schema.inbox_number.c
+    return db.execute(select(columns.n).order_by(columns.n)).scalars().all()
 
 
 def _is_empty(db: Connection, table: Table) -> bool:
     return db.execute(select(table.c.seq).limit(1)).first() is None
 
 
-def _select(db: Connection, table: Table) -> Select[Any]:
-    """Select groups; SQLite gives bytes, so that a damaged one does not stop the others."""
+def _select_batches(db: Connection, table: Table) -> Select[Any]:
+    """Return a query of the batches of a table.
+
+    SQLite stores days as text and may return a damaged row that is no text. The query therefore
+    asks for bytes: one damaged row must not prevent that the other rows are read.
+    """
     columns: list[ColumnElement[Any]] = [table.c.day, table.c.data]
     if db.dialect.name == "sqlite":
-        columns = [cast(each, LargeBinary).label(each.key) for each in columns]
+        columns = [cast(column, LargeBinary).label(column.key) for column in columns]
     return select(*columns)
 
 
-def _groups(rows: Iterable[Any]) -> list[Group]:
-    """Return groups whose reports are still to be counted; one has no day if that is damaged."""
-    return [Group(_day(row.day), 0, bytes(row.data)) for row in rows]
+def _read_batches(rows: Iterable[Any]) -> list[Batch]:
+    """Return the batches of rows, with 0 as the number of reports, which a merge counts."""
+    return [Batch(_parse_day(row.day), 0, bytes(row.data)) for row in rows]
 
 
-def _day(value: Any) -> datetime.date | None:
+def _parse_day(value: Any) -> datetime.date | None:
+    """Return the day in a column, or None if the column is damaged."""
     if isinstance(value, datetime.date):
         return value
     with contextlib.suppress(ValueError):
@@ -304,31 +406,42 @@ def _day(value: Any) -> datetime.date | None:
     return None
 
 
-def _end_of_piece(db: Connection, table: Table, most: int, *within: ColumnElement[bool]) -> int:
-    """Return the number of the last group of a piece of `most` bytes; one group at least."""
-    sizes = select(table.c.seq, func.length(table.c.data)).where(*within).order_by(table.c.seq)
+def _find_last_of_merge(
+    db: Connection, table: Table, max_bytes: int, *conditions: ColumnElement[bool]
+) -> int:
+    """Return the sequence number of the last batch that fits into one merge of `max_bytes`.
+
+    The first batch always fits, so a batch larger than `max_bytes` cannot block the inbox. Returns
+    0 if no batch meets the conditions.
+    """
+    sizes = select(table.c.seq, func.length(table.c.data)).where(*conditions).order_by(table.c.seq)
     last, n_bytes = 0, 0
-    for number, size in db.execute(sizes.limit(_PIECE_GROUPS)):
-        if n_bytes and n_bytes + size > most:
+    for number, size in db.execute(sizes.limit(_MAX_MERGE_BATCHES)):
+        if n_bytes and n_bytes + size > max_bytes:
             break
         last, n_bytes = number, n_bytes + size
     return last
 
 
-def take_failed(db: Connection) -> list[Group]:
-    """Return the groups that are set apart, which are gone if the transaction is committed.
+def take_unreadable(db: Connection) -> list[Batch]:
+    """Return the unreadable batches; the commit of `db` deletes them.
 
-    Raises LockedError if the table is read meanwhile on PostgreSQL, where it gets a new file.
+    Raises
+    ------
+    LockedError
+        Another transaction of PostgreSQL reads the table. TRUNCATE gives the table a new file, so
+        it must wait for readers.
     """
-    groups = _groups(db.execute(_select(db, schema.inbox_failed)))
+    batches = _read_batches(db.execute(_select_batches(db, schema.unreadable_batch)))
     if db.dialect.name == "sqlite":
-        db.execute(delete(schema.inbox_failed))
+        db.execute(delete(schema.unreadable_batch))
     else:
-        db.execute(_TRY)
-        db.execute(text("TRUNCATE inbox_failed"))
-    return groups
+        # DELETE would leave the rows in the pages of the table
+        db.execute(_LIMIT_LOCK_WAIT)
+        db.execute(text("TRUNCATE unreadable_batch"))
+    return batches
 
 
-def n_failed(db: Connection) -> int:
-    """Return how many groups are set apart because nobody can read them."""
-    return int(db.scalar(select(func.count()).select_from(schema.inbox_failed)) or 0)
+def count_unreadable(db: Connection) -> int:
+    """Return the number of batches that no merge could read."""
+    return int(db.scalar(select(func.count()).select_from(schema.unreadable_batch)) or 0)

@@ -1,8 +1,10 @@
-"""A record: what the inbox keeps of one group of uploads until it is folded into sums.
+"""Records: the encoding of one batch of uploads in the inbox.
 
-The first byte is the version. What follows has the keys of the uploads, in the order of the keys,
-so that nothing tells the order of arrival, and the reports by what they count for. A record that
-is not exactly what `encode` writes is a RecordError.
+A record stores the keys of the uploads instead of ids and bodies, and the reports as columns of
+numbers, grouped by the counters to which they belong. Keys are stored in their own order, which is
+random, so a stolen inbox does not reveal the order in which uploads arrived. The first byte of a
+record is the version of its format. `decode` accepts exactly what `encode` writes and raises
+RecordError for anything else.
 """
 
 from __future__ import annotations
@@ -28,10 +30,10 @@ _MetricOrNone = Annotated[str, msgspec.Meta(pattern=rf"^({METRIC_NAME.pattern})?
 _Fingerprint = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{16}\Z")]
 _Reason = Annotated[str, msgspec.Meta(pattern=r"^[ -~]{1,32}\Z")]
 _Number = Annotated[int, msgspec.Meta(gt=0, lt=2**32)]
-"""Of refusals, so that a counter of 64 bits has room for many."""
+"""Number of refusals. The limit leaves room for the sum of many records in a 64-bit counter."""
 
 Refusals = Mapping[tuple[str, str], int]
-"""(metric, reason) -> number."""
+"""Number of refused reports or uploads, by (metric, reason)."""
 
 
 class RecordError(ValueError):
@@ -39,48 +41,62 @@ class RecordError(ValueError):
 
 
 class Kind(NamedTuple):
-    """What a report counts for, beside its day and its cohort."""
+    """Metric and parameters of a report. Kind, day and cohort determine the counter of a report."""
 
     metric: _Metric
     fingerprint: _Fingerprint
 
 
-class _Packed(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
-    """The reports of one kind as columns of bytes; see `Reports`."""
+class _PackedReports(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+    """The reports of one kind, with each column of `Reports` as bytes."""
 
     kind: Kind
     owners: bytes
-    places: bytes
+    positions: bytes
     cohorts: bytes
     bits: bytes
 
 
 class _Body(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
-    """A record after its version."""
+    """A record without its version byte."""
 
     keys: bytes
     is_whole: bytes
-    reports: list[_Packed]
+    reports: list[_PackedReports]
     refusals: list[tuple[_MetricOrNone, _Reason, _Number]]
 
 
 class Reports(NamedTuple):
-    """Reports of one kind, by rows.
+    """Reports of one kind as columns of n rows.
 
-    `owners` (n,) are the places of their uploads in the record, `places` (n,) their own places in
-    the upload, from 1; `cohorts` (n,); `packed` (n, n_bytes) uint8 their bits.
+    Attributes
+    ----------
+    kind : metric and fingerprint
+    params : parameters of the fingerprint
+    owners : (n,) index in the record of the upload that contains the report
+    positions : (n,) position of the report in its upload, from 1
+    cohorts : (n,) cohort
+    packed : (n, n_bytes) uint8, the bits, little-endian
     """
 
     kind: Kind
     params: Params
     owners: NDArray[np.uint32]
-    places: NDArray[np.uint32]
+    positions: NDArray[np.uint32]
     cohorts: NDArray[np.uint32]
     packed: NDArray[np.uint8]
 
 
 class Record(NamedTuple):
-    """A group of uploads; an upload is whole if none of its reports was refused."""
+    """A decoded batch of uploads.
+
+    Attributes
+    ----------
+    keys : key of each upload
+    is_whole : for each upload, whether none of its reports was refused
+    reports : accepted reports, by kind
+    refusals : number of refusals, by metric and reason
+    """
 
     keys: list[bytes]
     is_whole: list[bool]
@@ -89,35 +105,54 @@ class Record(NamedTuple):
 
 
 def encode(submissions: Iterable[Submission], refusals: Refusals) -> bytes:
-    """Write a group; uploads without an accepted report leave refusals only."""
-    added = Counter(refusals)
+    """Return the record of a batch.
+
+    An upload without an accepted report adds to the refusals, and its key is not stored.
+
+    Parameters
+    ----------
+    submissions : the uploads of the batch
+    refusals : refusals of other uploads, which were not parsed
+    """
+    total_refusals = Counter(refusals)
     rows: dict[Kind, list[tuple[int, int, int, bytes]]] = defaultdict(list)
     owners: list[Submission] = []
-    for each in sorted(submissions, key=lambda each: each.key):
-        if each.refusals:  # few have any, and an update costs
-            added.update(each.refusals)
-        for report in each.accepted:
+    for submission in sorted(submissions, key=lambda submission: submission.key):
+        if submission.refusals:  # `update` is slow, and few uploads have refusals
+            total_refusals.update(submission.refusals)
+        for report in submission.accepted:
             kind = Kind(report.metric, report.fingerprint)
-            rows[kind].append((len(owners), report.place, report.cohort, report.bits))
-        if each.accepted:
-            owners.append(each)
+            rows[kind].append((len(owners), report.position, report.cohort, report.bits))
+        if submission.accepted:
+            owners.append(submission)
     body = _Body(
-        keys=b"".join([each.key for each in owners]),
-        is_whole=bytes([not each.refusals for each in owners]),
-        reports=[_pack(kind, own) for kind, own in rows.items()],
-        refusals=[(*key, number) for key, number in added.items()],
+        keys=b"".join([submission.key for submission in owners]),
+        is_whole=bytes([not submission.refusals for submission in owners]),
+        reports=[_pack(kind, rows_of_kind) for kind, rows_of_kind in rows.items()],
+        refusals=[(*key, number) for key, number in total_refusals.items()],
     )
     return _VERSION + msgspec.msgpack.encode(body)
 
 
-def _pack(kind: Kind, rows: Sequence[tuple[int, int, int, bytes]]) -> _Packed:
-    *numbers, bits = zip(*rows, strict=True)
-    owners, places, cohorts = (np.array(each, _INTEGER).tobytes() for each in numbers)
-    return _Packed(kind, owners, places, cohorts, b"".join(bits))
+def _pack(kind: Kind, rows: Sequence[tuple[int, int, int, bytes]]) -> _PackedReports:
+    *columns, bits = zip(*rows, strict=True)
+    owners, positions, cohorts = (np.array(column, _INTEGER).tobytes() for column in columns)
+    return _PackedReports(kind, owners, positions, cohorts, b"".join(bits))
 
 
-def decode(data: bytes, find: Callable[[str], Params | None]) -> Record:
-    """Read a record; `find` returns the parameters of a fingerprint. Raises RecordError."""
+def decode(data: bytes, find_params: Callable[[str], Params | None]) -> Record:
+    """Return the batch of a record.
+
+    Parameters
+    ----------
+    data : the record
+    find_params : returns the parameters of a fingerprint, or None
+
+    Raises
+    ------
+    RecordError
+        The bytes are damaged or were written by a newer version.
+    """
     if data[:1] != _VERSION:
         raise RecordError(f"a record must have version 1, got {data[:1].hex()}")
     try:
@@ -128,29 +163,31 @@ def decode(data: bytes, find: Callable[[str], Params | None]) -> Record:
     _require(len(body.keys) == n_keys * KEY_BYTES and max(body.is_whole, default=0) <= 1)
     return Record(
         keys=[body.keys[i : i + KEY_BYTES] for i in range(0, len(body.keys), KEY_BYTES)],
-        is_whole=[bool(each) for each in body.is_whole],
-        reports=[_unpack(packed, n_keys, find) for packed in body.reports],
+        is_whole=[bool(flag) for flag in body.is_whole],
+        reports=[_unpack(packed, n_keys, find_params) for packed in body.reports],
         refusals={(metric, reason): number for metric, reason, number in body.refusals},
     )
 
 
-def _unpack(packed: _Packed, n_keys: int, find: Callable[[str], Params | None]) -> Reports:
+def _unpack(
+    packed: _PackedReports, n_keys: int, find_params: Callable[[str], Params | None]
+) -> Reports:
     try:
-        params = find(packed.kind.fingerprint)
-    except RapporError:  # those of a newer version
+        params = find_params(packed.kind.fingerprint)
+    except RapporError:  # a newer version stored parameters that this version cannot read
         params = None
     if params is None:
-        raise RecordError("a record must name parameters that are known")
-    columns = (packed.owners, packed.places, packed.cohorts)
+        raise RecordError("a record must name parameters that are stored")
+    columns = (packed.owners, packed.positions, packed.cohorts)
     n = len(packed.owners) // _INTEGER.itemsize
     _require(n > 0 and all(len(column) == n * _INTEGER.itemsize for column in columns))
     _require(len(packed.bits) == n * params.n_bytes)
-    owners, places, cohorts = (np.frombuffer(column, _INTEGER) for column in columns)
-    _require(owners.max() < n_keys and places.min() > 0 and cohorts.max() < params.m)
+    owners, positions, cohorts = (np.frombuffer(column, _INTEGER) for column in columns)
+    _require(owners.max() < n_keys and positions.min() > 0 and cohorts.max() < params.m)
     bits = np.frombuffer(packed.bits, np.uint8).reshape(n, params.n_bytes)
-    return Reports(packed.kind, params, owners, places, cohorts, bits)
+    return Reports(packed.kind, params, owners, positions, cohorts, bits)
 
 
-def _require(is_met: bool) -> None:  # noqa: FBT001
-    if not is_met:
-        raise RecordError("the parts of a record must fit each other")
+def _require(is_consistent: bool) -> None:  # noqa: FBT001
+    if not is_consistent:
+        raise RecordError("the columns of a record must have matching lengths and valid numbers")

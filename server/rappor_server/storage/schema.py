@@ -1,8 +1,9 @@
-"""The tables: counts, keys of uploads, and what analysts need; nothing about a device.
+"""The tables of the database: counters, keys of uploads, blocks, tokens and sessions.
 
-Receive times are days. Counters are one row for each (metric, parameters, day, cohort). Keys lie
-in tables of one day each (`day_tables`), which are dropped whole. Groups of uploads lie in the
-inbox (`inbox`) until they are folded into counters.
+No table contains anything about a single device. Times of receipt are days. A counter is one row
+for each (metric, parameters, day, cohort). Keys of uploads are in one table for each day
+(`day_tables`), and a table is dropped as a whole when its keys expire. Batches of uploads are in
+the inbox (`inbox`) until a merge adds them to the counters.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from sqlalchemy.types import TypeEngine
 
 
 class _Key(TypeDecorator[bytes]):
-    """16 bytes; PostgreSQL has a type for them that takes less room."""
+    """A key of 16 bytes. PostgreSQL stores it as a UUID, which takes less space than bytea."""
 
     impl = LargeBinary(16)
     cache_ok = True
@@ -57,7 +58,7 @@ _SEQUENCE: Final = BigInteger().with_variant(Integer, "sqlite")
 day_table: Final = Table(
     "day_table",
     metadata,
-    Column("kind", String(8), primary_key=True, comment="Of which keys: upload or part"),
+    Column("kind", String(8), primary_key=True, comment="Kind of the keys: upload or part"),
     Column("day", Date, primary_key=True, comment="Day (UTC) of receipt"),
     comment="The tables KIND_YYYYMMDD, one for each day on which something was received",
 )
@@ -86,43 +87,43 @@ refusal: Final = Table(
     "refusal",
     metadata,
     Column("day", Date, primary_key=True, comment="Day (UTC) of receipt"),
-    Column("metric", String(64), primary_key=True, comment="Metric, empty where it is not known"),
+    Column("metric", String(64), primary_key=True, comment="Metric, empty if unknown"),
     Column("reason", String(32), primary_key=True, comment="Reason in a word or two"),
     Column("number", BigInteger, nullable=False, comment="Number of reports or uploads"),
-    comment="How much was refused and why",
+    comment="Number of refused reports and uploads by reason",
 )
 
-segment: Final = Table(
-    "segment",
+inbox_number: Final = Table(
+    "inbox_number",
     metadata,
     Column("n", BigInteger, primary_key=True, autoincrement=False, comment="Its number"),
-    comment="On PostgreSQL, the tables inbox_N; groups of uploads are added to the newest one",
+    comment="On PostgreSQL, the numbers N of the tables inbox_N; batches go to the newest table",
 )
 _APPEND: Final = """
-CREATE FUNCTION append_group(day date, reports integer, data bytea) RETURNS void AS $$
+CREATE FUNCTION append_batch(day date, reports integer, data bytea) RETURNS void AS $$
 DECLARE newest bigint;
 BEGIN
     PERFORM pg_advisory_xact_lock_shared(90440473792340);
-    SELECT max(n) INTO newest FROM segment;
+    SELECT max(n) INTO newest FROM inbox_number;
     EXECUTE format('INSERT INTO inbox_%s (day, reports, data) VALUES ($1, $2, $3)', newest)
     USING day, reports, data;
 END $$ LANGUAGE plpgsql VOLATILE
 """
 
-folded: Final = Table(
-    "folded",
+last_merged: Final = Table(
+    "last_merged",
     metadata,
     Column("seq", BigInteger, primary_key=True, autoincrement=False, comment="Its number"),
-    comment="On SQLite, the last group that was folded; those after it wait in FILE-inbox",
+    comment="On SQLite, number of the last merged batch; later batches wait in FILE-inbox",
 )
 
-inbox_failed: Final = Table(
-    "inbox_failed",
+unreadable_batch: Final = Table(
+    "unreadable_batch",
     metadata,
     Column("seq", _SEQUENCE, primary_key=True, autoincrement=True, comment="A number"),
     Column("day", Date, nullable=False, comment="Day (UTC) of receipt"),
-    Column("data", LargeBinary, nullable=False, comment="The group as it is"),
-    comment="Groups that cannot be read, set apart until a version can read them",
+    Column("data", LargeBinary, nullable=False, comment="The encoded batch"),
+    comment="Batches that no merge could read, stored until a version can read them",
 )
 
 heartbeat: Final = Table(
@@ -186,29 +187,30 @@ visit: Final = Table(
     Column("once", Boolean, nullable=False, comment="True for a link that signs in once"),
     Column("began", Float, nullable=False, comment="Seconds since 1970"),
     Column("seen", Float, nullable=False, comment="Seconds since 1970 of the last request"),
-    comment="Who is signed in to the pages",
+    comment="Sessions of people who are signed in to the pages",
 )
 
-NOT_IN_BACKUPS: Final = (segment, folded, inbox_failed, visit)
-"""What belongs to the groups that wait, and who is signed in: they may have signed out since."""
+NOT_IN_BACKUPS: Final = (inbox_number, last_merged, unreadable_batch, visit)
+"""Tables that a backup leaves out. A backup has no inbox, and a restored session might belong to
+somebody who has signed out since."""
 
 
-@event.listens_for(segment, "after_create")
-@event.listens_for(folded, "after_create")
-def _begin_inbox(table: Table, db: Connection, **_: object) -> None:
-    """Let a new database have an empty inbox."""
-    if table is folded:
-        db.execute(insert(folded).values(seq=0))
+@event.listens_for(inbox_number, "after_create")
+@event.listens_for(last_merged, "after_create")
+def _create_inbox(table: Table, db: Connection, **_: object) -> None:
+    """Create the empty inbox of a new database."""
+    if table is last_merged:
+        db.execute(insert(last_merged).values(seq=0))
     elif db.dialect.name == "postgresql":
         inbox_table("inbox_1").create(db)
-        db.execute(insert(segment).values(n=1))
+        db.execute(insert(inbox_number).values(n=1))
         db.execute(text(_APPEND))
 
 
 def key_table(name: str) -> Table:
-    """Return the table of one day's keys, of uploads or of single reports of mixed ones.
+    """Return the table of one day's keys: of uploads, or of reports of partial uploads.
 
-    A key is random, so the order of the rows says nothing.
+    A key is random, so the order of the rows reveals nothing about the order of arrival.
     """
     return Table(
         name,
@@ -220,13 +222,13 @@ def key_table(name: str) -> Table:
 
 
 def inbox_table(name: str) -> Table:
-    """Return a table of groups of uploads that wait, on PostgreSQL."""
+    """Return a table of batches that wait for a merge."""
     return Table(
         name,
         MetaData(),
         Column("seq", _SEQUENCE, primary_key=True, autoincrement=True, comment="A number"),
         Column("day", Date, nullable=False, comment="Day (UTC) of receipt"),
         Column("reports", Integer, nullable=False, comment="Number of reports"),
-        Column("data", LargeBinary, nullable=False, comment="The group (`record`)"),
-        comment="Groups of uploads that are not folded yet; each is gone within a minute",
+        Column("data", LargeBinary, nullable=False, comment="The encoded batch"),
+        comment="Batches of uploads that are not merged yet; a batch stays less than a minute",
     )

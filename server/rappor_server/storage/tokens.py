@@ -17,7 +17,7 @@ import msgspec
 from sqlalchemy import Engine, Row, select, update
 
 from rappor_server.storage import schema
-from rappor_server.storage.database import failing_as_store_error, writing
+from rappor_server.storage.database import translate_errors, write_transaction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +55,7 @@ def create(
         "expires": expires,
         "created": today,
     }
-    with writing(engine) as db:
+    with write_transaction(engine) as db:
         db.execute(schema.token.insert(), row)
     return token
 
@@ -66,7 +66,7 @@ def verify(engine: Engine, token: str, *, today: datetime.date) -> Token | None:
     The comparison takes the same time wherever the two tokens differ.
     """
     token_id = token.split(".")[1] if token.count(".") == 2 else ""
-    with failing_as_store_error(), engine.connect() as db:
+    with translate_errors(), engine.connect() as db:
         query = select(schema.token.c.digest).where(schema.token.c.id == token_id)
         stored = db.execute(query).scalar() or b""
     is_right = hmac.compare_digest(bytes(stored), _digest(token))
@@ -75,14 +75,14 @@ def verify(engine: Engine, token: str, *, today: datetime.date) -> Token | None:
 
 def list_all(engine: Engine) -> list[Token]:
     """Return all tokens, revoked ones too."""
-    with failing_as_store_error(), engine.connect() as db:
+    with translate_errors(), engine.connect() as db:
         rows = db.execute(select(schema.token).order_by(schema.token.c.created, schema.token.c.id))
         return [_token(row) for row in rows]
 
 
 def find(engine: Engine, token_id: str, *, today: datetime.date) -> Token | None:
     """Return what the token of a public name may do, None if it is not valid any more."""
-    with failing_as_store_error(), engine.connect() as db:
+    with translate_errors(), engine.connect() as db:
         row = db.execute(select(schema.token).where(schema.token.c.id == token_id)).first()
     found = None if row is None else _token(row)
     return found if found is not None and found.is_valid(today) else None
@@ -91,7 +91,7 @@ def find(engine: Engine, token_id: str, *, today: datetime.date) -> Token | None
 def revoke(engine: Engine, token_id: str, *, today: datetime.date) -> bool:
     """Revoke the token of a public name; False if there is none."""
     columns = schema.token.c
-    with writing(engine) as db:
+    with write_transaction(engine) as db:
         result = db.execute(
             update(schema.token).where(columns.id == token_id).values(revoked=today)
         )

@@ -18,7 +18,7 @@ from typing import Final
 from sqlalchemy import ColumnElement, Engine, delete, func, insert, or_, select, update
 
 from rappor_server.storage import schema
-from rappor_server.storage.database import failing_as_store_error, writing
+from rappor_server.storage.database import translate_errors, write_transaction
 
 IDLE_SECONDS: Final = 30 * 60.0
 """How long after its last request a visit ends."""
@@ -44,7 +44,7 @@ def begin(
     now = time.time() if now is None else now
     secret = new_cookie()
     row = {"digest": _digest(secret), "token": token_id, "once": once, "began": now, "seen": now}
-    with writing(engine) as db:
+    with write_transaction(engine) as db:
         db.execute(delete(schema.visit).where(_is_over(now)))
         n = db.execute(select(func.count()).select_from(schema.visit)).scalar_one()
         if n >= most:
@@ -59,12 +59,12 @@ def find(engine: Engine, cookie: str, *, now: float | None = None) -> str | None
     now = time.time() if now is None else now
     own = _VISIT.digest == _digest(cookie)
     query = select(_VISIT.token, _VISIT.seen).where(own, ~_VISIT.once, ~_is_over(now))
-    with failing_as_store_error(), engine.connect() as db:
+    with translate_errors(), engine.connect() as db:
         row = db.execute(query).first()
     if row is None:
         return None
     if row.seen < now - _NOTED_SECONDS:
-        with writing(engine) as db:
+        with write_transaction(engine) as db:
             db.execute(update(schema.visit).where(own).values(seen=now))
     return str(row.token)
 
@@ -74,7 +74,7 @@ def open_link(engine: Engine, secret: str, *, now: float | None = None) -> str |
     now = time.time() if now is None else now
     own = _VISIT.digest == _digest(secret)
     query = select(_VISIT.token).where(own, _VISIT.once, ~_is_over(now))
-    with writing(engine) as db:
+    with write_transaction(engine) as db:
         token_id = db.execute(query).scalar_one_or_none()
         gone = db.execute(delete(schema.visit).where(own, _VISIT.once)).rowcount
     return str(token_id) if token_id is not None and gone else None
@@ -82,7 +82,7 @@ def open_link(engine: Engine, secret: str, *, now: float | None = None) -> str |
 
 def end(engine: Engine, cookie: str) -> None:
     """Forget a visit."""
-    with writing(engine) as db:
+    with write_transaction(engine) as db:
         db.execute(delete(schema.visit).where(_VISIT.digest == _digest(cookie)))
 
 

@@ -14,10 +14,10 @@ from typing import Any
 import httpx
 import pytest
 from browsers import PATIENCE, browsing
-from collectors import fold_now
+from collectors import merge_now
 from node import CLIENT
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Route
-from rappor_server.storage.database import opened
+from rappor_server.storage.database import open_database
 from tools import need
 from websites import Site, the_readmes_site
 
@@ -717,9 +717,9 @@ def test_words_of_two_hundred_fresh_profiles_are_found(browser: Browser, tmp_pat
     candidates = ["bing", "duckduckgo", "ecosia", "google", "qwant"]
     with the_readmes_site(tmp_path, WORDS_TOML) as running:
         in_fresh_profiles(browser, running, words)
-        with opened(running.database) as engine:
+        with open_database(running.database) as engine:
             tomorrow = datetime.datetime.now(datetime.UTC).date() + datetime.timedelta(days=1)
-            fold_now(engine, today=tomorrow)  # the day of the reports has ended
+            merge_now(engine, today=tomorrow)  # the day of the reports has ended
         answer = httpx.post(
             f"{running.collector.url}/v1/metrics/search_engine/estimates",
             json={"candidates": candidates, "all": True, "confidence": 1 - 1e-9 / len(candidates)},

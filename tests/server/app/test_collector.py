@@ -12,7 +12,7 @@ from rappor_server.app.collector import Collector
 from rappor_server.app.settings import Settings
 from rappor_server.cli.serve import prepare
 from rappor_server.storage.database import utc_today
-from rappor_server.storage.fold import fold_all
+from rappor_server.storage.merge import merge_all
 
 PROGRAM = """
 import asyncio, datetime, sys
@@ -22,7 +22,7 @@ from rappor_server.releases import releases
 from rappor_server.cli.serve import prepare
 from rappor_server.app.collector import Collector
 from rappor_server.app.settings import Settings
-from rappor_server.storage.fold import fold_all
+from rappor_server.storage.merge import merge_all
 
 async def main():
     settings = Settings(registry=sys.argv[1], suspicious="accept")
@@ -32,7 +32,7 @@ async def main():
     try:
         for _ in range(3):
             await collector.enqueue(collector.read(upload_of(report_of(), report_of("small"))))
-        fold_all(collector.engine)
+        merge_all(collector.engine)
         for metric in collector.accepted_params.registry.values():
             released = releases.release(collector.engine, metric, *days)
             print(metric.name, released.n_reports)
@@ -69,7 +69,7 @@ async def test_reports_count_on_the_day_of_the_database(
     collector = Collector(settings, today=lambda: utc_today() + wrong)
     try:
         await collector.enqueue(collector.read(upload_of(report_of())))
-        fold_all(collector.engine)
+        merge_all(collector.engine)
         (found,) = released(collector.engine).days
         assert before <= found.day <= utc_today()
     finally:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from collectors import put, run_command
 from dashboards import TOML
-from rappor_server.storage.database import migrate, opened, utc_today
+from rappor_server.storage.database import migrate, open_database, utc_today
 
 from rappor import Population, Registry, simulate_counts
 
@@ -23,7 +23,7 @@ def test_whole_weeks_are_published(tmp_path: Path) -> None:
     today = utc_today()
     monday = today - datetime.timedelta(days=today.weekday())
     params = Registry.load(registry, today=datetime.date(2025, 1, 1))["theme"].params
-    with opened(database) as engine:
+    with open_database(database) as engine:
         for weeks, shares in ((0, [1, 9]), (1, [1, 2]), (2, [3, 1]), (3, [3, 1])):
             counts = simulate_counts(
                 Population(["light", "dark"], shares),

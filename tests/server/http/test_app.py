@@ -33,7 +33,7 @@ from collectors import (
 from programs import until
 from rappor_server.ingest.retry_keys import key_of_upload
 from rappor_server.operations.backup import backup
-from rappor_server.storage.database import opened
+from rappor_server.storage.database import open_database
 from sqlalchemy import create_engine, text
 
 from rappor import Counts, Params
@@ -293,12 +293,12 @@ def test_what_has_come_is_counted_within_seconds(tmp_path: Path, database: str) 
         for n in (5, 10):
             for _ in range(5):
                 assert running.post(upload_of()).status_code == 200
-            with opened(database) as engine:
+            with open_database(database) as engine:
                 until(lambda: total(engine) == n)  # noqa: B023 - it waits here
-            until(lambda: "rappor_folded_uploads_total" in running.get("/metrics").text)
-            os.kill(running.children()["rappor-folder"], signal.SIGKILL)
-            until(lambda: "folder ended" in running.log.read_text())
-        assert "rappor_inbox_failed_groups 0.0" in running.get("/metrics").text
+            until(lambda: "rappor_merged_uploads_total" in running.get("/metrics").text)
+            os.kill(running.children()["rappor-merge"], signal.SIGKILL)
+            until(lambda: "merge process ended" in running.log.read_text())
+        assert "rappor_inbox_failed_batches 0.0" in running.get("/metrics").text
 
 
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)

@@ -211,7 +211,7 @@ def agree(body: bytes) -> bool:
         assert submission == expected
         return False
     upload_id, entries = expected
-    statuses = json.loads(submission.answer)["reports"]
+    statuses = json.loads(submission.response)["reports"]
     assert submission.key == key_of_upload(upload_id, body)
     assert len(statuses) == len(entries)
     accepted = list(submission.accepted)
@@ -253,7 +253,7 @@ def test_an_upload_in_another_spelling_has_the_same_answer() -> None:
         assert read_canonical(spelled) is None
         found = read(spelled)
         assert isinstance(found, Submission)
-        assert (found.answer, found.accepted) == (usual.answer, usual.accepted)
+        assert (found.response, found.accepted) == (usual.response, usual.accepted)
 
 
 def test_base64url_is_read_as_the_protocol_reads_it() -> None:

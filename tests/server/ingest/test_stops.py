@@ -51,4 +51,4 @@ def test_reports_of_a_stopped_metric_are_refused() -> None:
         (TODAY + datetime.timedelta(days=1), [{"status": "accepted"}] * 2),
     ):
         read = submission_of(body, known, today=today)
-        assert json.loads(read.answer)["reports"] == statuses
+        assert json.loads(read.response)["reports"] == statuses

@@ -36,7 +36,7 @@ def read(body: bytes, **more: Any) -> Submission:
 
 def statuses(submission: Submission) -> list[str]:
     """Return the reason of each refused report, or accepted."""
-    entries = json.loads(submission.answer)["reports"]
+    entries = json.loads(submission.response)["reports"]
     return [entry.get("reason", entry["status"]) for entry in entries]
 
 

@@ -32,7 +32,7 @@ from rappor_server.releases import releases
 from rappor_server.releases.releases import DayReports
 from rappor_server.storage import blocks, schema
 from rappor_server.storage.blocks import note_rules, rule_of
-from rappor_server.storage.database import migrate, opened, utc_today, writing
+from rappor_server.storage.database import migrate, open_database, utc_today, write_transaction
 from sqlalchemy import Engine, event, insert, literal, select, update
 
 from rappor import Metric, Params
@@ -100,7 +100,7 @@ def test_pieces_that_another_one_has_moved_are_left_alone(engine: Engine) -> Non
     closing.close_days(engine, SMALL, day(2))
     before = releases.release(engine, SMALL, *ALL_DAYS)
     commit(engine, upload_of(*[report_of("small", cohort=3)] * 2), today=day(0))
-    with writing(engine) as db:
+    with write_transaction(engine) as db:
         for piece in pieces:
             blocks._move_piece(db, "small", piece, blocks.Rule(pace="none", min_cohort=2))
     assert releases.release(engine, SMALL, *ALL_DAYS).collections == before.collections
@@ -115,7 +115,7 @@ def test_damaged_counters_of_a_metric_stop_no_other(engine: Engine) -> None:
     fill(engine)
     columns: list[Any] = [*schema.tally.c]
     fields = [literal("damaged"), *columns[1:-1], literal(b"\0")]
-    with writing(engine) as db:
+    with write_transaction(engine) as db:
         db.execute(insert(schema.tally).from_select(columns, select(*fields)))
     damaged = dataclasses.replace(SMALL, name="damaged")
     for _ in range(2):
@@ -214,15 +214,15 @@ def test_an_interrupted_day_goes_on_and_loses_nothing(engine: Engine) -> None:
         }
         for cohort in (0, 5000, 65_535)
     ]
-    with writing(engine) as db:
+    with write_transaction(engine) as db:
         document = params.to_json()
         db.execute(insert(schema.params).values(fingerprint=params.fingerprint, document=document))
         db.execute(insert(schema.tally), rows)
-    with writing(engine) as db:
+    with write_transaction(engine) as db:
         first, *_ = blocks._pieces(db, "small", day(1))
         assert not first.is_last
         blocks._move_piece(db, "small", first, blocks.Rule(pace="none", min_cohort=2))
-    with writing(engine) as db:
+    with write_transaction(engine) as db:
         db.execute(update(schema.tally).values(reports=4))
         db.execute(insert(schema.tally), rows[:1])
     closing.close_days(engine, SMALL, day(1))
@@ -298,7 +298,7 @@ def test_closing_has_a_process_of_its_own_that_ends(tmp_path: Path) -> None:
     """Readers answer beside it; once nothing is due, only they are left."""
     address = f"sqlite:///{tmp_path}/counts.sqlite3"
     migrate(address)
-    with opened(address) as engine:
+    with open_database(address) as engine:
         fill(engine, utc_today() - datetime.timedelta(days=N_DAYS))
     with serving(tmp_path, address) as running:
         token = make_token(address)

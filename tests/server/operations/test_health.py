@@ -11,15 +11,15 @@ def test_failing_and_recovery_are_told_once_each() -> None:
     """However many commits fail in between, and readiness follows the last one."""
     now, told = [0.0], list[tuple[str, dict[str, Any]]]()
     health = Health(clock=lambda: now[0], write=lambda name, **fields: told.append((name, fields)))
-    assert health.trouble() is None
+    assert health.failure_reason() is None
     for reason in ("disk", "disk", "lock"):
-        health.failed(reason)
+        health.record_failure(reason)
     now[0] = 90.0
-    health.answered()  # a query is answered, but nothing is on the disk
-    assert health.trouble() == "lock"
-    health.worked()
-    health.worked()
-    assert health.trouble() is None
+    health.record_response()  # a query is answered, but nothing is on the disk
+    assert health.failure_reason() == "lock"
+    health.record_commit()
+    health.record_commit()
+    assert health.failure_reason() is None
     assert [name for name, _ in told] == ["database failing", "database recovered"]
     assert told[0][1]["reason"] == "disk"
     assert told[1][1]["seconds"] == 90
@@ -30,9 +30,9 @@ def test_a_database_that_says_nothing_is_not_ready() -> None:
     now = [0.0]
     health = Health(clock=lambda: now[0])
     now[0] = 31.0
-    assert health.trouble() == "the database does not answer"
-    health.answered()
-    assert health.trouble() is None
+    assert health.failure_reason() == "the database does not respond"
+    health.record_response()
+    assert health.failure_reason() is None
     now[0] = 62.0
-    health.worked()  # a commit is an answer, too
-    assert health.trouble() is None
+    health.record_commit()  # a commit is an answer, too
+    assert health.failure_reason() is None

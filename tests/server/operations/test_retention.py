@@ -20,7 +20,7 @@ from collectors import (
 from rappor_server.base.errors import StoreError
 from rappor_server.operations.retention import prune
 from rappor_server.storage import day_tables, schema
-from rappor_server.storage.database import writing
+from rappor_server.storage.database import write_transaction
 from sqlalchemy import Engine, delete, event, inspect, text
 
 
@@ -42,9 +42,9 @@ def test_a_retry_renews_the_day_of_its_id(engine: Engine) -> None:
     """An id is known for 14 days after its latest retry, and still counts once."""
     body = upload_of()
     commit(engine, body)
-    assert commit(engine, body, today=day(14)) == [submission_of(body).answer]
+    assert commit(engine, body, today=day(14)) == [submission_of(body).response]
     prune(engine, today=day(15))
-    assert commit(engine, body, today=day(28)) == [submission_of(body).answer]
+    assert commit(engine, body, today=day(28)) == [submission_of(body).response]
     assert total(engine) == 1
     assert {row["day"] for row in rows_of(engine, day_tables.UPLOAD)} == {day(14), day(28)}
 
@@ -52,7 +52,7 @@ def test_a_retry_renews_the_day_of_its_id(engine: Engine) -> None:
 def test_tables_left_by_a_killed_prune_are_deleted_by_the_next(engine: Engine) -> None:
     """A table that was taken out of use, but not yet deleted, goes with the next run."""
     commit(engine, upload_of())
-    with writing(engine) as db:
+    with write_transaction(engine) as db:
         db.execute(text("ALTER TABLE upload_20261121 RENAME TO forgotten_upload_20261121"))
         db.execute(delete(schema.day_table))
     assert prune(engine, today=day(1)) == 1

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from collectors import Running, free_port, make_token, put, serving
 from dashboards import DAYS, HOSTILE, NAMES, TOML, Visitor
-from rappor_server.storage.database import migrate, opened
+from rappor_server.storage.database import migrate, open_database
 
 from rappor import Population, Registry, simulate_counts
 
@@ -33,7 +33,7 @@ def _fill(database: str, registry: Path) -> None:
     metrics = Registry.load(registry, today=datetime.date(2025, 1, 1))
     pages, theme = metrics["home_page"].params, metrics["theme"].params
     names = [*NAMES, HOSTILE[0]]
-    with opened(database) as engine:
+    with open_database(database) as engine:
         for number, day in enumerate(DAYS):
             weights = [1 / (rank + 1) for rank in range(len(names))]
             weights[3] *= 3 if number > 2 else 1

@@ -12,7 +12,7 @@ from collectors import Running, make_token
 from dashboards import Visitor, form_token
 from rappor_server.pages.app import ROUTES
 from rappor_server.storage import tokens
-from rappor_server.storage.database import opened
+from rappor_server.storage.database import open_database
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
@@ -189,7 +189,7 @@ def test_a_revoked_token_ends_its_visits_at_once(
     own = make_token(dashboard.database)
     visitor.sign_in(own)
     assert visitor.get("/pages/").status_code == 200
-    with opened(dashboard.database) as engine:
+    with open_database(dashboard.database) as engine:
         tokens.revoke(engine, own.split(".")[1], today=datetime.date(2026, 11, 22))
     assert visitor.get("/pages/").status_code == 303
 

@@ -36,7 +36,7 @@ from rappor_server.releases.releases import DayReports
 from rappor_server.releases.warning_signs import Refusals, refusals
 from rappor_server.storage import schema
 from rappor_server.storage.blocks import SET_ASIDE, note_rules
-from rappor_server.storage.database import writing
+from rappor_server.storage.database import write_transaction
 from registries import registry_of
 from sqlalchemy import Engine, event
 
@@ -259,7 +259,7 @@ def test_impossible_counts_in_the_database_are_a_store_error(engine: Engine) -> 
     """More ones than reports are no answer, and no fault of who asks."""
     send(engine, *[0] * 5)
     read(engine)
-    with writing(engine) as db:
+    with write_transaction(engine) as db:
         db.execute(schema.block.update().values(reports=0))
     with pytest.raises(StoreError, match="impossible counts of small") as caught:
         releases.release(engine, metric_of("small", min_reports=0), *ALL_DAYS)

@@ -14,7 +14,7 @@ from rappor_server.releases.warning_signs import (
     overfull_cohorts,
 )
 from rappor_server.storage import schema
-from rappor_server.storage.database import writing
+from rappor_server.storage.database import write_transaction
 from sqlalchemy import Engine, insert
 
 
@@ -32,7 +32,7 @@ def test_overfull_cohorts_show_a_flood(reports: list[int], overfull: list[int]) 
 def test_blocks_of_an_earlier_rule_are_counted(engine: Engine) -> None:
     """They stay as they are; the metric's interval and minimum say which are too small now."""
     blocks = [(0, 0, 10, True), (1, 10, 10, True), (11, 12, 20, True), (13, 13, 3, False)]
-    with writing(engine) as db:
+    with write_transaction(engine) as db:
         for first, last, reports, closed in blocks:
             days = (TODAY + datetime.timedelta(each) for each in (first, last))
             row = dict(zip(("first", "last"), days, strict=True), reports=reports, closed=closed)

@@ -23,9 +23,9 @@ import pytest
 from collectors import (
     TODAY,
     Running,
-    fold_now,
     free_port,
     make_token,
+    merge_now,
     released,
     report_of,
     serving,
@@ -33,9 +33,9 @@ from collectors import (
     upload_of,
     wait_until_ready,
 )
-from inbox_child import fold_always, receive
+from inbox_child import merge_always, receive
 from programs import until
-from rappor_server.storage.database import migrate, opened
+from rappor_server.storage.database import migrate, open_database
 
 _LEAST = 20
 """Uploads that each collector stores before it is killed; of the 8 senders' last one each may be
@@ -89,7 +89,7 @@ def crash(folder: Path, database: str, kills: int) -> None:
 
 def folder_of(running: Running) -> int:
     """Return the number of a collector's folder, once it is there."""
-    return until(lambda: running.children_named("rappor-folder"))[0]
+    return until(lambda: running.children_named("rappor-merge"))[0]
 
 
 def wait_for_load(running: Running, *, beyond: int = 0) -> None:
@@ -144,7 +144,7 @@ def test_killed_collector_loses_nothing_and_doubles_nothing(
     crash(tmp_path, database, kills)
 
 
-PRELOADED = ["httpx", "rappor_server.releases.releases", "rappor_server.storage.fold"]
+PRELOADED = ["httpx", "rappor_server.releases.releases", "rappor_server.storage.merge"]
 
 
 class Site:
@@ -165,7 +165,7 @@ class Site:
         self.n_kills = 0
 
     def _start_folder(self) -> Any:
-        process = self._context.Process(target=fold_always, args=(self._database, TODAY))
+        process = self._context.Process(target=merge_always, args=(self._database, TODAY))
         process.start()
         return process
 
@@ -243,8 +243,8 @@ def test_killed_receivers_and_folders_lose_nothing_and_double_nothing(
         n_uploads = site.end()
     finally:
         site.kill()
-    with opened(database) as engine:
-        fold_now(engine)
+    with open_database(database) as engine:
+        merge_now(engine)
         (counts,) = released(engine).collections
     assert counts.cohort_reports.tolist() == [len(range(j, n_uploads, 4)) for j in range(4)]
     for j in range(4):

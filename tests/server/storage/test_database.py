@@ -31,10 +31,10 @@ from rappor_server.storage.database import (
     is_empty,
     migrate,
     open_checked,
-    opened,
+    open_database,
     parse_url,
     sqlite_url,
-    writing,
+    write_transaction,
 )
 from sqlalchemy import Engine, MetaData, inspect, select, text
 
@@ -46,7 +46,7 @@ def test_migrations_end_at_the_schema(database: str) -> None:
     """
     migrate(database)
     known = {"include_name": lambda name, *_: name != "inbox_1"}  # it is there until it is folded
-    with opened(database) as engine:
+    with open_database(database) as engine:
         check_schema(engine)
         with engine.connect() as connection:
             context = MigrationContext.configure(connection, opts=known)
@@ -163,7 +163,7 @@ def test_backup_and_restore_keep_everything(engine: Engine, database: str, tmp_p
     visit = visits.begin(engine, "token")
     copy = tmp_path / "copy.sqlite3"
     backup(database, copy)
-    with opened(sqlite_url(copy)) as copied:
+    with open_database(sqlite_url(copy)) as copied:
         assert visits.find(copied, visit) is None
         visits.begin(copied, "token")  # as in a backup of an earlier version
     assert stat.S_IMODE(copy.stat().st_mode) == 0o600
@@ -177,7 +177,7 @@ def test_backup_and_restore_keep_everything(engine: Engine, database: str, tmp_p
     everything.drop_all(engine)
     with engine.begin() as db:
         if db.dialect.name == "postgresql":
-            db.execute(text("DROP FUNCTION append_group"))
+            db.execute(text("DROP FUNCTION append_batch"))
         else:
             Path(f"{engine.url.database}-inbox").unlink()
     engine.dispose()
@@ -185,7 +185,7 @@ def test_backup_and_restore_keep_everything(engine: Engine, database: str, tmp_p
     if database.startswith("sqlite"):
         assert stat.S_IMODE(Path(str(parse_url(database).database)).stat().st_mode) == 0o600
     assert total(engine) == 2
-    assert commit(engine, body) == [submission_of(body).answer]
+    assert commit(engine, body) == [submission_of(body).response]
     commit(engine, upload_of())
     assert total(engine) == 3
     assert total(engine, "sound") == 1
@@ -197,7 +197,7 @@ def test_backup_and_restore_keep_everything(engine: Engine, database: str, tmp_p
 def test_a_backup_that_fails_is_none(engine: Engine, database: str, tmp_path: Path) -> None:
     """Nothing has its name before it is whole, nothing else is left, and the next run writes it."""
     copy = tmp_path / "copy.sqlite3"
-    name = "inbox_failed" if engine.dialect.name == "sqlite" else "token"
+    name = "unreadable_batch" if engine.dialect.name == "sqlite" else "token"
     for old, new in ((name, "away"), ("away", name)):
         with engine.begin() as db:
             db.execute(text(f"ALTER TABLE {old} RENAME TO {new}"))
@@ -213,19 +213,19 @@ def test_a_restore_that_fails_leaves_the_database_empty(database: str, tmp_path:
     """So the next run can fill it, and no collector takes it for a new one meanwhile."""
     source, copy = sqlite_url(tmp_path / "source.sqlite3"), tmp_path / "copy.sqlite3"
     migrate(source)
-    with opened(source) as engine:
+    with open_database(source) as engine:
         commit(engine, upload_of())
     backup(source, copy)
     for old, new in (("tally", "away"), ("away", "tally")):
-        with opened(sqlite_url(copy)) as engine, writing(engine) as db:
+        with open_database(sqlite_url(copy)) as engine, write_transaction(engine) as db:
             db.execute(text(f"ALTER TABLE {old} RENAME TO {new}"))
         if new == "away":
             with pytest.raises(StoreError, match="OperationalError"):
                 restore(copy, database)
-            with opened(database) as engine:
+            with open_database(database) as engine:
                 assert is_empty(engine)
     restore(copy, database)
-    with opened(database) as engine:
+    with open_database(database) as engine:
         assert total(engine) == 1
 
 
@@ -251,7 +251,7 @@ def test_addresses_of_databases_are_checked(url: str) -> None:
 def test_database_that_is_not_there_is_a_store_error() -> None:
     """The error does not repeat the driver's message."""
     absent, told = "postgresql://127.0.0.1:1/nothing?connect_timeout=1", "OperationalError"
-    with opened(absent) as engine, pytest.raises(StoreError, match=f"cannot answer: {told}"):
+    with open_database(absent) as engine, pytest.raises(StoreError, match=f"cannot answer: {told}"):
         is_empty(engine)
 
 
@@ -271,7 +271,10 @@ def test_a_damaged_file_is_a_store_error(tmp_path: Path, damage: str) -> None:
         db.execute("PRAGMA writable_schema = ON")
         db.execute(damage)
         db.commit()
-    with opened(address) as engine, pytest.raises(StoreError, match="the database cannot answer"):
+    with (
+        open_database(address) as engine,
+        pytest.raises(StoreError, match="the database cannot answer"),
+    ):
         tokens.list_all(engine)
 
 
@@ -285,6 +288,6 @@ def test_nothing_finer_than_a_day_is_stored(engine: Engine) -> None:
     with engine.connect() as connection:
         tables = inspect(engine).get_table_names()
         assert {"upload_20261121", "upload_20261122"} <= set(tables)
-        for day in day_tables.days_of(connection, day_tables.UPLOAD):
+        for day in day_tables.list_days(connection, day_tables.UPLOAD):
             for column in day_tables.table_of(day_tables.UPLOAD, day).columns:
                 assert "TIME" not in str(column.type).upper()

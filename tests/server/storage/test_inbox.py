@@ -14,33 +14,33 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from collectors import TODAY, append, commit, fold_now, submission_of, total, upload_of
+from collectors import TODAY, append, commit, merge_now, submission_of, total, upload_of
 from rappor_server.base.errors import StoreError
 from rappor_server.operations.backup import backup, restore
-from rappor_server.storage.database import migrate, opened, sqlite_url, writing
-from rappor_server.storage.fold import fold
-from rappor_server.storage.inbox import Group, SqliteInbox, Waiting, open_inbox
+from rappor_server.storage.database import migrate, open_database, sqlite_url, write_transaction
+from rappor_server.storage.inbox import Batch, InboxContents, SqliteInbox, open_inbox
+from rappor_server.storage.merge import merge
 from rappor_server.storage.record import encode
 from sqlalchemy import Engine, event, inspect, text
 
 
-def group() -> Group:
+def group() -> Batch:
     """Return a group of one upload."""
-    return Group(TODAY, 1, encode([submission_of(upload_of())], {}))
+    return Batch(TODAY, 1, encode([submission_of(upload_of())], {}))
 
 
 def test_what_waits_is_told(engine: Engine) -> None:
     """Groups, reports and bytes, until they are folded; an empty inbox is not sealed again."""
     with contextlib.closing(open_inbox(engine)) as inbox:
-        assert inbox.waiting() == Waiting(0, 0, 0, 0)
+        assert inbox.count_contents() == InboxContents(0, 0, 0, 0)
         append(engine, [submission_of(upload_of()) for _ in range(3)])
         append(engine, [], {("", "malformed"): 1})
-        waiting = inbox.waiting()
-        assert (waiting.groups, waiting.reports, waiting.failed) == (2, 3, 0)
+        waiting = inbox.count_contents()
+        assert (waiting.batches, waiting.reports, waiting.unreadable) == (2, 3, 0)
         assert waiting.n_bytes > 100
         for _ in range(3):
-            fold(engine, inbox, today=TODAY)
-        assert inbox.waiting() == Waiting(0, 0, 0, 0)
+            merge(engine, inbox, today=TODAY)
+        assert inbox.count_contents() == InboxContents(0, 0, 0, 0)
     assert len([name for name in tables(engine) if name.startswith("inbox_")]) <= 2
 
 
@@ -48,17 +48,17 @@ def test_what_waits_is_told(engine: Engine) -> None:
 def test_a_table_that_another_host_drops_is_not_missed(engine: Engine, database: str) -> None:
     """Between its number is read and what waits in it is counted."""
     append(engine, [submission_of(upload_of())])
-    with contextlib.closing(open_inbox(engine)) as inbox, opened(database) as other:
+    with contextlib.closing(open_inbox(engine)) as inbox, open_database(database) as other:
         inbox.seal()
-        with writing(engine) as db:
+        with write_transaction(engine) as db:
             assert len(inbox.take(db)) == 1
 
         @event.listens_for(engine, "after_cursor_execute")
         def drop(*args: Any) -> None:
-            if "FROM segment" in args[2]:
+            if "FROM inbox_number" in args[2]:
                 open_inbox(other).clear()
 
-        assert inbox.waiting() == Waiting(0, 0, 0, 0)
+        assert inbox.count_contents() == InboxContents(0, 0, 0, 0)
         event.remove(engine, "after_cursor_execute", drop)
         assert "inbox_1" in tables(engine)
         inbox.clear()
@@ -91,7 +91,7 @@ def test_a_group_that_is_folded_but_not_erased_counts_once(engine: Engine) -> No
 
     careless = Careless()
     with contextlib.closing(careless), pytest.raises(KilledError):  # type: ignore[type-var]
-        fold(engine, careless, waits=True, today=TODAY)  # type: ignore[arg-type]
+        merge(engine, careless, wait=True, today=TODAY)  # type: ignore[arg-type]
     for _ in range(2):
         commit(engine, upload_of())
     assert total(engine) == 3
@@ -101,14 +101,14 @@ def test_a_group_that_is_folded_but_not_erased_counts_once(engine: Engine) -> No
 def test_numbers_are_not_given_in_the_order_of_commits(engine: Engine) -> None:
     """A group that is added before another and committed after it is not lost with that one."""
     with engine.connect() as late:
-        late.exec_driver_sql("SELECT append_group(%s, %s, %s)", tuple(group()))
+        late.exec_driver_sql("SELECT append_batch(%s, %s, %s)", tuple(group()))
         append(engine, [submission_of(upload_of())])
         with contextlib.closing(open_inbox(engine)) as inbox:
             with pytest.raises(StoreError):
-                fold(engine, inbox, waits=True, today=TODAY)
+                merge(engine, inbox, wait=True, today=TODAY)
             assert total(engine) == 0
         late.commit()
-    fold_now(engine)
+    merge_now(engine)
     assert total(engine) == 2
 
 
@@ -120,7 +120,7 @@ def test_receivers_do_not_wait_for_a_fold(engine: Engine) -> None:
     append(engine, [submission_of(upload_of())])
     with contextlib.closing(open_inbox(engine)) as inbox:
         inbox.seal()
-        with writing(engine) as db:
+        with write_transaction(engine) as db:
             assert len(inbox.take(db)) == 1
             thread = threading.Thread(target=append, args=(engine, [submission_of(upload_of())]))
             thread.start()
@@ -128,7 +128,7 @@ def test_receivers_do_not_wait_for_a_fold(engine: Engine) -> None:
             assert not thread.is_alive()
             assert not inbox.take(db)
             db.get_transaction().rollback()  # type: ignore[union-attr]
-    fold_now(engine)
+    merge_now(engine)
     assert total(engine) == 2
 
 
@@ -140,10 +140,10 @@ def test_a_dump_that_reads_everything_holds_up_neither_uploads_nor_folds(engine:
         for name in tables(engine):
             dump.execute(text(f'SELECT * FROM "{name}"'))  # noqa: S608
         for n in range(1, 4):
-            fold_now(engine)
+            merge_now(engine)
             assert total(engine) == n
             append(engine, [submission_of(upload_of())])
-    fold_now(engine)
+    merge_now(engine)
     assert total(engine) == 4
     assert len([name for name in tables(engine) if name.startswith("inbox_")]) == 2
 
@@ -159,7 +159,7 @@ def path(tmp_path: Path) -> Path:
 @pytest.fixture
 def local(path: Path) -> Iterator[Engine]:
     """That file, opened."""
-    with opened(sqlite_url(path)) as engine:
+    with open_database(sqlite_url(path)) as engine:
         yield engine
 
 
@@ -188,7 +188,7 @@ def test_a_database_without_its_inbox_is_refused(path: Path, local: Engine) -> N
             open_inbox(local)
     fresh = path.with_name("fresh.sqlite3")
     restore(path, sqlite_url(fresh))
-    with opened(sqlite_url(fresh)) as other:
+    with open_database(sqlite_url(fresh)) as other:
         commit(other, upload_of())
         assert total(other) == 3
     newer.rename(inbox)
@@ -214,16 +214,16 @@ def test_a_backup_holds_no_single_report(engine: Engine, database: str, tmp_path
     given = [submission_of(upload_of()) for _ in range(3)]
     append(engine, given)
     with contextlib.closing(open_inbox(engine)) as inbox:
-        inbox.append(Group(TODAY, 1, b"\x09secret"), {})
+        inbox.append(Batch(TODAY, 1, b"\x09secret"), {})
     backup(database, tmp_path / "copy")
     assert total(engine) == 3
     assert [file.name for file in tmp_path.glob("copy*")] == ["copy"]
     assert b"\x09secret" not in (tmp_path / "copy").read_bytes()
-    with opened(sqlite_url(tmp_path / "copy")) as copied:
+    with open_database(sqlite_url(tmp_path / "copy")) as copied:
         assert total(copied) == 3
         append(copied, given)
         append(copied, [submission_of(upload_of())])
-        fold_now(copied)
+        merge_now(copied)
         assert total(copied) == 4
 
 
@@ -253,9 +253,9 @@ def test_uploads_go_to_the_file_that_has_the_name(path: Path, local: Engine) -> 
     fresh.rename(path)
     bodies = [first, upload_of(), upload_of()]
     for body in bodies:
-        assert commit(local, body) == [submission_of(body).answer]
+        assert commit(local, body) == [submission_of(body).response]
     assert total(local) == 3
-    with opened(sqlite_url(path)) as other:
+    with open_database(sqlite_url(path)) as other:
         assert total(other) == 3
 
 

@@ -27,7 +27,7 @@ from collectors import (
     UNBOUNDED,
     count_group,
     entry,
-    fold_now,
+    merge_now,
     metric_of,
     serving,
     submission_of,
@@ -42,11 +42,11 @@ from rappor_server.operations.retention import prune
 from rappor_server.storage.database import (
     erase_traces,
     migrate,
-    opened,
+    open_database,
     sqlite_url,
 )
-from rappor_server.storage.fold import retry_failed
-from rappor_server.storage.inbox import Group, open_inbox
+from rappor_server.storage.inbox import Batch, open_inbox
+from rappor_server.storage.merge import retry_unreadable
 from rappor_server.storage.record import encode
 from sqlalchemy import Engine, inspect, text
 
@@ -95,7 +95,7 @@ def bodies_of_a_day(seed: int) -> list[list[bytes]]:
 def live_through(database: str, groups: list[list[bytes]]) -> Iterator[Engine]:
     """Store a day's uploads by collectors that end now and then; yield after each group."""
     for start in range(0, len(groups), 4):
-        with opened(database) as engine:
+        with open_database(database) as engine:
             for group in groups[start : start + 4]:
                 submissions = [submission_of(body, ACCEPTED) for body in group]
                 count_group(engine, submissions, {("", "malformed"): 1}, today=TODAY)
@@ -144,14 +144,14 @@ def loot(request: pytest.FixtureRequest, database: str, tmp_path: Path) -> Itera
     groups = bodies_of_a_day(1)
     for _ in live_through(database, groups):
         pass
-    with opened(database) as engine:
+    with open_database(database) as engine:
         prune(engine, today=TOMORROW)
     address = database
     if request.param == "backup":
         copy = tmp_path / "copy"
         backup(database, copy)
         address = sqlite_url(copy)
-    with opened(address) as engine:
+    with open_database(address) as engine:
         yield Loot(engine, groups)
 
 
@@ -251,7 +251,7 @@ def test_all_other_tables_are_the_same_whatever_was_sent(database: str, tmp_path
         migrate(address)
         for _ in live_through(address, bodies_of_a_day(seed)):
             pass
-        with opened(address) as engine:
+        with open_database(address) as engine:
             tables = Loot(engine, []).tables()
         found.append(
             {
@@ -304,14 +304,14 @@ def test_data_files_after_a_fold_hold_no_single_report(engine: Engine) -> None:
         given = [submission_of(upload_of(each), known) for each in reports[start : start + 10]]
         are_read = start > N_STOLEN // N_THIRDS
         with contextlib.closing(open_inbox(engine)) as inbox:
-            inbox.append(Group(TODAY, 10, encode(given, {})), names if are_read else {})
+            inbox.append(Batch(TODAY, 10, encode(given, {})), names if are_read else {})
         if start == N_STOLEN // N_THIRDS:
             assert n_in_files(engine, reports) == start + 10
-            assert fold_now(engine).failed == start // 10 + 1
+            assert merge_now(engine).failed == start // 10 + 1
             assert n_in_files(engine, reports) == start + 10
-    fold_now(engine)
-    retry_failed(engine, today=TODAY)
-    fold_now(engine)
+    merge_now(engine)
+    retry_unreadable(engine, today=TODAY)
+    merge_now(engine)
     assert n_in_files(engine, reports) == 0
     sums = {bytes(row["ones"]) for row in Loot(engine, []).tables()["tally"]}
     assert len(sums) == 1

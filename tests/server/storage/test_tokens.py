@@ -7,7 +7,7 @@ import datetime
 import pytest
 from collectors import TODAY, there
 from rappor_server.storage import schema, tokens
-from rappor_server.storage.database import writing
+from rappor_server.storage.database import write_transaction
 from sqlalchemy import Engine, select, update
 
 
@@ -45,7 +45,7 @@ def test_tokens_end(engine: Engine) -> None:
 def test_a_damaged_token_allows_nothing(metrics: str, engine: Engine) -> None:
     """It hides no other one from who lists them all."""
     token = tokens.create(engine, metrics=["page"], expires=None, today=TODAY)
-    with writing(engine) as db:
+    with write_transaction(engine) as db:
         db.execute(update(schema.token).values(metrics=metrics))
     tokens.create(engine, metrics=["page"], expires=None, today=TODAY)
     found = tokens.verify(engine, token, today=TODAY)

@@ -19,7 +19,7 @@ from collectors import (
     append,
     commit,
     count_group,
-    fold_now,
+    merge_now,
     metric_of,
     released,
     report_of,
@@ -37,14 +37,14 @@ from rappor_server.releases.warning_signs import Refusals, refusals
 from rappor_server.storage import day_tables, schema
 from rappor_server.storage.database import (
     erase_traces,
-    is_alone,
-    opened,
+    open_database,
     ping,
-    today_of,
-    writing,
+    read_today,
+    try_maintenance_lock,
+    write_transaction,
 )
-from rappor_server.storage.fold import fold, fold_all, retry_failed
-from rappor_server.storage.inbox import Group, open_inbox
+from rappor_server.storage.inbox import Batch, open_inbox
+from rappor_server.storage.merge import merge, merge_all, retry_unreadable
 from rappor_server.storage.record import encode
 from sqlalchemy import Engine, Text, cast, create_engine, event, literal, select, text
 from sqlalchemy.exc import OperationalError
@@ -61,7 +61,7 @@ def test_a_retry_counts_nothing(engine: Engine) -> None:
     body, other = upload_of(report_of(), report_of(cohort=2)), upload_of()
     append(engine, [submission_of(body), submission_of(body)])
     append(engine, [submission_of(body), submission_of(other)])
-    assert fold_now(engine)[:2] == (2, 2)
+    assert merge_now(engine)[:2] == (2, 2)
     for offset in (0, 1, 14):
         commit(engine, upload_of(), body, today=TODAY + offset * DAY)
     assert total(engine) == 6
@@ -86,12 +86,12 @@ def attempt(number: int, key: bytes, places: tuple[int, ...]) -> Submission:
             fingerprint=MANY_COHORTS.fingerprint,
             cohort=3 * number + place,
             bits=b"\x01",
-            place=place,
+            position=place,
         )
         for place in places
     )
     refused = {("page", "stopped"): 3 - len(places)} if len(places) < 3 else {}
-    return Submission(key=key, answer=b"", accepted=accepted, refusals=refused)
+    return Submission(key=key, response=b"", accepted=accepted, refusals=refused)
 
 
 @pytest.mark.slow
@@ -115,7 +115,7 @@ def test_mixed_uploads_lose_and_double_nothing(engine: Engine, pattern: tuple[bo
             ],
         )
         if is_folded:
-            fold_now(engine)
+            merge_now(engine)
     expected = {
         3 * number + place: 1
         for number, history in enumerate(HISTORIES)
@@ -130,11 +130,11 @@ def test_mixed_uploads_lose_and_double_nothing(engine: Engine, pattern: tuple[bo
 def test_folders_and_receivers_at_once_lose_and_double_nothing(
     engine: Engine, database: str
 ) -> None:
-    """Several threads add groups and fold, with retries to others, while blocks could be closed."""
+    """Several threads add batches and merge, with retries to others; blocks could be closed."""
     bodies = [upload_of(report_of(bits=i, cohort=i % 4)) for i in range(120)]
 
     def receive(first: int) -> None:
-        with opened(database) as own:
+        with open_database(database) as own:
             for i in range(first, len(bodies), 2):
                 append(own, [submission_of(body) for body in bodies[max(i - 3, 0) : i + 1]])
 
@@ -142,7 +142,7 @@ def test_folders_and_receivers_at_once_lose_and_double_nothing(
         with contextlib.closing(open_inbox(engine)) as inbox:
             while any(each.is_alive() for each in receivers):
                 with contextlib.suppress(StoreError):
-                    fold(engine, inbox, waits=bool(inbox.waiting().groups % 2), today=TODAY)
+                    merge(engine, inbox, wait=bool(inbox.count_contents().batches % 2), today=TODAY)
 
     receivers = [threading.Thread(target=receive, args=(i,)) for i in range(2)]
     folders = [threading.Thread(target=count) for _ in range(2)]
@@ -150,7 +150,7 @@ def test_folders_and_receivers_at_once_lose_and_double_nothing(
         each.start()
     for each in receivers + folders:
         each.join()
-    fold_now(engine)
+    merge_now(engine)
     (counts,) = released(engine).collections
     assert counts.cohort_reports.tolist() == [30] * 4
     expected = [sum(i >> bit & 1 for i in range(120)) for bit in range(16)]
@@ -162,7 +162,7 @@ def test_a_receiver_with_a_wrong_clock_harms_nobody(engine: Engine, days: int) -
     """Its uploads count once on its day, not in the future; keys lie in tables of the folder's."""
     body = upload_of()
     append(engine, [submission_of(body)], today=TODAY + days * DAY)
-    fold_now(engine)
+    merge_now(engine)
     assert {row["day"] for row in rows_of(engine, day_tables.UPLOAD)} == {TODAY}
     assert [each.day for each in released(engine).days] == [min(TODAY + days * DAY, TODAY)]
     prune(engine, today=TODAY + DAY)
@@ -187,7 +187,7 @@ def test_a_clock_that_was_far_ahead_lets_no_key_live_longer(engine: Engine) -> N
     for day in (0, 400, 0, 1):
         commit(engine, upload_of(), today=TODAY + day * DAY)
     with engine.connect() as db:
-        found = [(day - TODAY).days for day in day_tables.days_of(db, day_tables.UPLOAD)]
+        found = [(day - TODAY).days for day in day_tables.list_days(db, day_tables.UPLOAD)]
     assert found == [400, 1, 0]
     assert prune(engine, today=TODAY + 16 * DAY) == 3
 
@@ -196,9 +196,9 @@ def test_a_clock_that_was_far_ahead_lets_no_key_live_longer(engine: Engine) -> N
 def test_years_without_prune_stop_no_fold(engine: Engine) -> None:
     """Tables of keys may be more than a database joins; the newest ones are looked at."""
     body = upload_of()
-    with writing(engine) as db:
+    with write_transaction(engine) as db:
         for i in range(600):
-            day_tables.keep_keys(db, day_tables.UPLOAD, [secrets.token_bytes(16)], TODAY + i * DAY)
+            day_tables.store_keys(db, day_tables.UPLOAD, [secrets.token_bytes(16)], TODAY + i * DAY)
     for _ in range(2):
         commit(engine, body, today=TODAY + 600 * DAY)
     assert total(engine) == 1
@@ -208,9 +208,9 @@ def test_years_without_prune_stop_no_fold(engine: Engine) -> None:
 def test_who_is_alone_and_hangs_is_alone_no_longer(engine: Engine) -> None:
     """PostgreSQL ends the transaction of a folder that is silent for ten seconds, and no other."""
     seconds = text("SHOW idle_in_transaction_session_timeout")
-    with writing(engine) as db:
+    with write_transaction(engine) as db:
         assert db.scalar(seconds) == "0"
-        assert is_alone(db)
+        assert try_maintenance_lock(db)
         assert db.scalar(seconds) == "10s"
     with engine.connect() as db:
         assert db.scalar(seconds) == "0"
@@ -219,10 +219,10 @@ def test_who_is_alone_and_hangs_is_alone_no_longer(engine: Engine) -> None:
 def test_the_day_is_that_of_the_database(engine: Engine) -> None:
     """Without a day, folding asks the database's clock, and leaves a heartbeat."""
     append(engine, [submission_of(upload_of())])
-    fold_all(engine)
+    merge_all(engine)
     with engine.connect() as db:
-        now = today_of(db)
-        assert day_tables.days_of(db, day_tables.UPLOAD) == [now]
+        now = read_today(db)
+        assert day_tables.list_days(db, day_tables.UPLOAD) == [now]
         assert list(db.execute(select(schema.heartbeat.c.day)).scalars()) == [now]
     check_clock(engine, now + 2 * DAY)
     for days in (-16, -3, 3, 100):
@@ -300,34 +300,34 @@ def test_a_group_that_cannot_be_read_is_set_apart(engine: Engine, name: str) -> 
     bad = damaged()[name]
     append(engine, [submission_of(upload_of())])
     with contextlib.closing(open_inbox(engine)) as inbox:
-        inbox.append(Group(TODAY, 1, bad), {})
+        inbox.append(Batch(TODAY, 1, bad), {})
         append(engine, [submission_of(upload_of())])
-        assert fold(engine, inbox, waits=True, today=TODAY).failed == 1
-        assert inbox.waiting() == (0, 0, 0, 1)
+        assert merge(engine, inbox, wait=True, today=TODAY).failed == 1
+        assert inbox.count_contents() == (0, 0, 0, 1)
     assert total(engine) == 2
-    assert retry_failed(engine, today=TODAY).failed == 1
-    with writing(engine) as db:
-        assert bytes(db.execute(select(schema.inbox_failed.c.data)).scalar_one()) == bad
+    assert retry_unreadable(engine, today=TODAY).failed == 1
+    with write_transaction(engine) as db:
+        assert bytes(db.execute(select(schema.unreadable_batch.c.data)).scalar_one()) == bad
         db.execute(
-            schema.inbox_failed.update().values(data=encode([submission_of(upload_of())], {}))
+            schema.unreadable_batch.update().values(data=encode([submission_of(upload_of())], {}))
         )
-    assert retry_failed(engine, today=TODAY)[:1] == (1,)
+    assert retry_unreadable(engine, today=TODAY)[:1] == (1,)
     assert total(engine) == 3
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)  # PostgreSQL checks its days
 @pytest.mark.parametrize("day", [b"2026-11-9x", b"\xff"])
 def test_a_group_whose_day_is_damaged_is_set_apart(engine: Engine, day: bytes) -> None:
-    """It stops no fold, also where it is damaged among the groups that are set apart."""
+    """It stops no merge, also where it is damaged among the groups that are set apart."""
     append(engine, [submission_of(upload_of())])
     damaged_day = {"day": cast(literal(day), Text)}
     with contextlib.closing(open_inbox(engine)) as inbox:
-        with writing(inbox._own) as own:  # type: ignore[arg-type]
+        with write_transaction(inbox._own) as own:  # type: ignore[arg-type]
             own.execute(schema.inbox_table("inbox").update().values(damaged_day))
-        assert fold(engine, inbox, today=TODAY).failed == 1
-    with writing(engine) as db:
-        db.execute(schema.inbox_failed.update().values(damaged_day))
-    assert [retry_failed(engine, today=TODAY).failed for _ in range(2)] == [1, 0]
+        assert merge(engine, inbox, today=TODAY).failed == 1
+    with write_transaction(engine) as db:
+        db.execute(schema.unreadable_batch.update().values(damaged_day))
+    assert [retry_unreadable(engine, today=TODAY).failed for _ in range(2)] == [1, 0]
     assert total(engine) == 1
 
 
@@ -348,9 +348,9 @@ def test_no_group_stops_the_others(engine: Engine) -> None:
     with contextlib.closing(open_inbox(engine)) as inbox:
         for _ in range(50):
             for _ in range(20):
-                inbox.append(Group(TODAY, 8, damage(rng, record)), {})
-            fold(engine, inbox, waits=True, today=TODAY)
-        assert inbox.waiting()[:3] == (0, 0, 0)
+                inbox.append(Batch(TODAY, 8, damage(rng, record)), {})
+            merge(engine, inbox, wait=True, today=TODAY)
+        assert inbox.count_contents()[:3] == (0, 0, 0)
     commit(engine, upload_of())
     assert total(engine) >= 1
 
@@ -358,7 +358,7 @@ def test_no_group_stops_the_others(engine: Engine) -> None:
 def refuse_rows(engine: Engine, verb: str, table: str) -> str:
     """Make the database refuse to write rows of a table; return the statement that ends this."""
     refusal, undo = "BEGIN SELECT RAISE(ABORT, 'it refuses'); END", "DROP TRIGGER refuse"
-    with writing(engine) as db:
+    with write_transaction(engine) as db:
         if engine.dialect.name == "postgresql":
             body = "BEGIN RAISE 'it refuses'; END"
             db.execute(text(f"CREATE FUNCTION no() RETURNS trigger AS $${body}$$ LANGUAGE plpgsql"))
@@ -377,13 +377,13 @@ def test_a_fold_that_fails_counts_nothing_and_the_next_one_all(
     append(engine, [submission_of(upload_of()), submission_of(upload_of())])
     undo = refuse_rows(engine, verb, table)
     with pytest.raises(StoreError) as caught:
-        fold_now(engine)
+        merge_now(engine)
     assert caught.value.retryable
     assert "refuses" not in str(caught.value)
-    with writing(engine) as db:
+    with write_transaction(engine) as db:
         db.execute(text(undo))
     assert total(engine) == 1
-    fold_now(engine)
+    merge_now(engine)
     assert total(engine) == 3
     assert len(rows_of(engine, day_tables.UPLOAD)) == 3
 
@@ -402,23 +402,23 @@ def test_a_fold_whose_commit_fails_counts_once(engine: Engine, *, is_committed: 
         inbox.seal()
         event.listen(engine, "commit", store_and_fail)
         with pytest.raises(StoreError):
-            fold(engine, inbox, waits=True, today=TODAY)
+            merge(engine, inbox, wait=True, today=TODAY)
         event.remove(engine, "commit", store_and_fail)
     append(engine, [submission_of(upload_of())])
-    fold_now(engine)
+    merge_now(engine)
     assert total(engine) == 2
 
 
 @pytest.mark.slow
 def test_locked_table_is_told_in_time(engine: Engine, database: str) -> None:
     """A fold fails after some seconds of a lock, and uploads are taken meanwhile."""
-    with opened(database) as other, writing(other) as db:
+    with open_database(database) as other, write_transaction(other) as db:
         if other.dialect.name == "postgresql":
             db.execute(text("LOCK TABLE tally IN EXCLUSIVE MODE"))
         append(engine, [submission_of(upload_of())])
         with pytest.raises(StoreError, match=r"OperationalError|LockNotAvailable"):
-            fold_now(engine)
-    fold_now(engine)
+            merge_now(engine)
+    merge_now(engine)
     assert total(engine) == 1
 
 
@@ -472,8 +472,8 @@ def test_a_fold_takes_no_more_room_than_is_reckoned(engine: Engine, k: int, m: i
     ]
     append(engine, [Submission(secrets.token_bytes(16), b"", (each,), {}) for each in reports])
     path = Path(str(engine.url.database))
-    with writing(engine) as db:
-        day_tables.keep_keys(db, day_tables.UPLOAD, random_keys(40_000), TODAY)
+    with write_transaction(engine) as db:
+        day_tables.store_keys(db, day_tables.UPLOAD, random_keys(40_000), TODAY)
     erase_traces(path)
     before, logs = path.stat().st_size, [0]
 
@@ -482,9 +482,9 @@ def test_a_fold_takes_no_more_room_than_is_reckoned(engine: Engine, k: int, m: i
         logs.append(path.with_name(f"{path.name}-wal").stat().st_size)
 
     with contextlib.closing(open_inbox(engine)) as inbox:
-        waiting = inbox.waiting()
-        fold(engine, inbox, today=TODAY)
-    reckoned = AcceptedParams(Registry([metric], total=math.inf)).fold_bytes(
+        waiting = inbox.count_contents()
+        merge(engine, inbox, today=TODAY)
+    reckoned = AcceptedParams(Registry([metric], total=math.inf)).merge_bytes(
         waiting.n_bytes, waiting.reports
     )
     taken = max(logs) + path.stat().st_size - before

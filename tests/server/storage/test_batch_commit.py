@@ -11,8 +11,8 @@ from collectors import PARAMS, TODAY, report_of, submission_of, upload_of
 from programs import become
 from rappor_server.base.errors import StoreError
 from rappor_server.ingest.validate import Submission
-from rappor_server.storage.group_commit import Receiver, Writer
-from rappor_server.storage.inbox import Group
+from rappor_server.storage.batch_commit import Receiver, Writer
+from rappor_server.storage.inbox import Batch
 
 pytestmark = pytest.mark.anyio
 
@@ -94,7 +94,7 @@ async def test_uploads_share_a_commit(desk: Desk) -> None:
 
 @pytest.mark.parametrize(
     ("desk", "n_uploads", "groups"),
-    [({"batch": 8}, 30, [8, 8, 8, 6]), ({"reports": 11}, 7, [3, 3, 1])],
+    [({"max_uploads": 8}, 30, [8, 8, 8, 6]), ({"max_reports": 11}, 7, [3, 3, 1])],
     indirect=["desk"],
 )
 async def test_groups_are_bounded(desk: Desk, n_uploads: int, groups: list[int]) -> None:
@@ -122,15 +122,15 @@ async def test_a_check_commits_although_nothing_waits(desk: Desk) -> None:
     """It is observed as any commit is, and only if it works."""
     desk.store.permit(100)
     desk.store.is_broken = True
-    desk.writer.check()
+    desk.writer.probe()
     await become(lambda: desk.store.n_failures > 0)
     assert desk.observed == []
     desk.store.is_broken = False
-    desk.writer.check()
+    desk.writer.probe()
     await become(lambda: desk.observed == [0])
 
 
-@pytest.mark.parametrize("desk", [{"queue": 5}], indirect=True)
+@pytest.mark.parametrize("desk", [{"max_queued": 5}], indirect=True)
 async def test_full_queue_turns_away(desk: Desk) -> None:
     """A full queue raises a retryable error, and keeps the uploads that it has."""
     desk.submit(0)
@@ -196,10 +196,10 @@ class Disk:
     """An inbox in memory, on a disk that gets full."""
 
     def __init__(self) -> None:
-        self.groups: list[Group] = []
+        self.groups: list[Batch] = []
         self.free = 1e9
 
-    def append(self, group: Group, params: Any) -> None:
+    def append(self, group: Batch, params: Any) -> None:
         """Keep a group."""
         assert set(params) == {PARAMS.fingerprint}
         self.groups.append(group)
@@ -225,7 +225,7 @@ async def test_uploads_are_turned_away_while_a_fold_still_has_room(
 
     receiver = Receiver(
         disk,  # type: ignore[arg-type]
-        fold_bytes=lambda n, reports: n + 2 * reports,
+        merge_bytes=lambda n, reports: n + 2 * reports,
         today=lambda: TODAY,
     )
     await receiver.commit(given, {})

@@ -1,0 +1,235 @@
+"""Commits of uploads: concurrent uploads share one transaction, a group commit.
+
+One task takes a batch of the queued uploads, writes the batch to the inbox, and delivers the
+results. No upload gets a response before its batch is on the disk. A group commit is what makes
+thousands of durable uploads a second possible: a commit costs one flush of the disk, whatever the
+size of the batch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime
+import logging
+import time
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, Generic, TypeVar
+
+from rappor.protocol.params import Params
+from rappor_server.base import logs
+from rappor_server.base.errors import StoreError
+from rappor_server.ingest.validate import Submission
+from rappor_server.storage.inbox import Batch, Inbox
+from rappor_server.storage.record import Refusals, encode
+
+Ticket = TypeVar("Ticket")
+Result = bytes | StoreError
+
+_IDLE_SECONDS: Final = 1.0
+"""Longest time that counted refusals wait for a commit if no upload comes."""
+_GATHER_SECONDS: Final = 0.003
+"""Time that an incomplete batch waits for more uploads. A commit costs as much as parsing ten
+uploads, so larger batches use less of the machine, but each upload waits longer."""
+_MAX_INBOX_BYTES: Final = 2_000_000_000
+"""Size of the inbox from which on uploads are refused: merging has failed for a long time."""
+_MIN_FREE_BYTES: Final = 64_000_000
+"""Free disk space that must remain in addition to the space of a merge. A merge is the only way to
+empty the inbox, so uploads must never take the space that a merge needs."""
+
+
+class Receiver:
+    """Writes batches to an inbox in a thread, while the event loop goes on.
+
+    Attributes
+    ----------
+    waiting_bytes, waiting_reports : size of the inbox by the last status of the merge process
+    """
+
+    def __init__(
+        self,
+        inbox: Inbox,
+        *,
+        merge_bytes: Callable[[int, int], int],
+        today: Callable[[], datetime.date | None],
+    ) -> None:
+        """Start the thread.
+
+        Parameters
+        ----------
+        inbox : the inbox, used by the thread only
+        merge_bytes : returns the disk space that a merge of so many bytes and reports needs
+        today : returns the day of receipt, or None if the database determines the day
+        """
+        self._inbox = inbox
+        self._merge_bytes = merge_bytes
+        self._today = today
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="rappor-receiver")
+        self.waiting_bytes = self.waiting_reports = 0
+
+    async def commit(self, submissions: Sequence[Submission], refusals: Refusals) -> None:
+        """Write uploads as one batch; the batch is on the disk on return.
+
+        Raises
+        ------
+        StoreError
+            The commit failed or its outcome is unknown.
+        """
+        reports = [report for submission in submissions for report in submission.accepted]
+        params = {report.fingerprint: report.params for report in reports}
+        batch = Batch(self._today(), len(reports), encode(submissions, refusals))
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._thread, self._append, batch, params)
+
+    def _append(self, batch: Batch, params: Mapping[str, Params]) -> None:
+        """Write a batch if the disk has room for the merge of everything in the inbox."""
+        if self.waiting_bytes > _MAX_INBOX_BYTES:
+            raise StoreError("the inbox is full: uploads are not merged")
+        needed = self._merge_bytes(self.waiting_bytes, self.waiting_reports) + _MIN_FREE_BYTES
+        if self._inbox.free_bytes() < needed:
+            raise StoreError("the disk is nearly full")
+        documents = {fingerprint: item.to_json() for fingerprint, item in params.items()}
+        self._inbox.append(batch, documents)
+
+    async def close(self) -> None:
+        """Close the inbox, and end the thread."""
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._thread, self._inbox.close)
+        self._thread.shutdown()
+
+
+class Writer(Generic[Ticket]):
+    """A bounded queue of uploads, and the task that commits the queue batch by batch.
+
+    Not thread-safe: all methods belong to the event loop in which the object was created.
+    """
+
+    def __init__(
+        self,
+        commit: Callable[[Sequence[Submission], Refusals], Awaitable[None]],
+        *,
+        deliver: Callable[[Sequence[tuple[Ticket, Result]]], None],
+        observe: Callable[[float, Sequence[Submission]], None],
+        max_queued: int = 10_000,
+        max_uploads: int = 256,
+        max_reports: int = 4096,
+    ) -> None:
+        """Start the task.
+
+        Parameters
+        ----------
+        commit : writes a batch of uploads, and numbers of refusals by metric and reason
+        deliver : called with the tickets and results of each batch
+        observe : called with the seconds of each successful commit and its uploads
+        max_queued : largest number of queued uploads
+        max_uploads : largest number of uploads in a batch
+        max_reports : number of reports at which a batch is complete. A larger batch would block the
+            event loop for longer while the batch is passed to the thread.
+        """
+        self._commit_batch = commit
+        self._deliver = deliver
+        self._observe = observe
+        self._max_queued = max_queued
+        self._max_uploads = max_uploads
+        self._max_reports = max_reports
+        self._queue: deque[tuple[Submission, Ticket]] = deque()
+        self._refusals: Counter[tuple[str, str]] = Counter()
+        self._wake = asyncio.Event()
+        self._is_closed = False
+        self._is_probe_requested = False
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def __len__(self) -> int:
+        """Return the number of queued uploads."""
+        return len(self._queue)
+
+    def submit(self, uploads: Sequence[tuple[Submission, Ticket]]) -> None:
+        """Queue uploads. Each ticket is delivered with the result of its commit.
+
+        Raises
+        ------
+        StoreError
+            The queue is closed or has no room for all uploads. No upload was queued, so the device
+            may retry.
+        """
+        if self._is_closed or len(self._queue) + len(uploads) > self._max_queued:
+            raise StoreError("the queue of uploads is full")
+        self._queue.extend(uploads)
+        self._wake.set()
+
+    def refuse(self, metric: str, reason: str) -> None:
+        """Count a refused upload; the next commit writes the number."""
+        self._refusals[metric, reason] += 1
+
+    def drop(self, is_finished: Callable[[Ticket], bool]) -> None:
+        """Remove queued uploads whose tickets are finished, and free their memory.
+
+        While the database hangs, requests time out and their uploads would fill the queue.
+        """
+        self._queue = deque(
+            (submission, ticket) for submission, ticket in self._queue if not is_finished(ticket)
+        )
+
+    def probe(self) -> None:
+        """Request a commit even if no upload is queued; `observe` reports its success."""
+        self._is_probe_requested = True
+        self._wake.set()
+
+    async def close(self) -> None:
+        """Commit or fail all queued uploads, then end the task."""
+        self._is_closed = True
+        self._wake.set()
+        await self._task
+
+    async def _run(self) -> None:
+        while True:
+            self._wake.clear()
+            if not (self._queue or self._is_probe_requested or self._is_closed):
+                # The timeout lets refusals be written although no upload comes.
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_IDLE_SECONDS):
+                        await self._wake.wait()
+            if len(self._queue) < self._max_uploads and not self._is_closed:
+                await asyncio.sleep(_GATHER_SECONDS)
+            is_probe, self._is_probe_requested = self._is_probe_requested, False
+            batch, refusals = self._take_batch()
+            if batch or refusals or is_probe:
+                await self._commit(batch, refusals)
+            elif self._is_closed:
+                return
+
+    def _take_batch(self) -> tuple[list[tuple[Submission, Ticket]], Refusals]:
+        batch: list[tuple[Submission, Ticket]] = []
+        n_reports = 0
+        while self._queue and len(batch) < self._max_uploads and n_reports < self._max_reports:
+            batch.append(self._queue.popleft())
+            n_reports += len(batch[-1][0].accepted)
+        refusals, self._refusals = self._refusals, Counter()
+        return batch, refusals
+
+    async def _commit(self, batch: list[tuple[Submission, Ticket]], refusals: Refusals) -> None:
+        """Commit a batch, and deliver the results.
+
+        No exception ends the task: nothing else would commit the uploads that come later. An
+        unexpected exception appears in the log and in the error by the name of its class only,
+        because its text may contain a part of an upload.
+        """
+        start = time.perf_counter()
+        submissions = [submission for submission, _ in batch]
+        failure: StoreError | None = None
+        try:
+            await self._commit_batch(submissions, refusals)
+        except StoreError as error:
+            failure = error
+        except Exception as error:  # noqa: BLE001
+            kind = type(error).__name__
+            logs.event("commit failed", level=logging.ERROR, kind=kind)
+            failure = StoreError(f"the store failed: {kind}")
+        if failure is None:
+            self._observe(time.perf_counter() - start, submissions)
+        elif not self._is_closed:
+            # The next commit writes the refusals. A closed writer would otherwise try for ever.
+            self._refusals.update(refusals)
+        self._deliver([(ticket, failure or submission.response) for submission, ticket in batch])
