@@ -232,7 +232,7 @@ def test_commits_of_sqlite_are_on_the_disk(path: Path, local: Engine) -> None:
     assert path.exists()
     with contextlib.closing(open_inbox(local)) as inbox:
         assert isinstance(inbox, SqliteInbox)
-        with inbox._own.connect() as db:
+        with inbox._inbox.connect() as db:
             found = [db.scalar(text(f"PRAGMA {name}")) for name in PRAGMAS]
     assert dict(zip(PRAGMAS, found, strict=True)) == PRAGMAS
 

@@ -322,7 +322,7 @@ def test_a_group_whose_day_is_damaged_is_set_apart(engine: Engine, day: bytes) -
     append(engine, [submission_of(upload_of())])
     damaged_day = {"day": cast(literal(day), Text)}
     with contextlib.closing(open_inbox(engine)) as inbox:
-        with write_transaction(inbox._own) as own:  # type: ignore[arg-type]
+        with write_transaction(inbox._inbox) as own:  # type: ignore[union-attr]
             own.execute(schema.inbox_table("inbox").update().values(damaged_day))
         assert merge(engine, inbox, today=TODAY).failed == 1
     with write_transaction(engine) as db:

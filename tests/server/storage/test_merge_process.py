@@ -27,7 +27,7 @@ def test_no_group_waits_for_long(arrivals: list[int], cells: int) -> None:
     schedule, now = MergeSchedule(0.0), 0.0
     ages: list[float] = []
     schedule.is_due(InboxContents(0, 0, 0, 0), now)
-    schedule.merged(cells)
+    schedule.record_merge(cells)
     for n in [*arrivals, *[0] * 8]:
         now += LOOK
         ages += [now] * n
