@@ -19,7 +19,7 @@ import numpy as np
 
 from benchmarks.tables import Table
 from rappor.auditing import Audit, Function, audit, audit_client, create_reference_function
-from rappor.auditing.exact import random_params
+from rappor.auditing.exact import draw_random_params
 from rappor.registry.registry import Registry
 
 ENCODERS, CLIENTS = 36, 4
@@ -48,7 +48,7 @@ def encoders(n: int) -> Iterator[Audit]:
     rng, audited = np.random.default_rng(), 0
     base = Registry.loads(_REGISTRY + _KINDS[1]).metric("page")
     while audited < n:
-        params = random_params(rng)
+        params = draw_random_params(rng)
         if params.k <= 64:
             metric = dataclasses.replace(base, params=params)
             yield audit(Function(partial(create_reference_function, metric)), metric, trials=1000)

@@ -1,4 +1,4 @@
-"""Audit: what an encoder really promises, measured from outside."""
+"""Audit of an encoder as a black box: compare its responses with the claim of its parameters."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from rappor.auditing.pairs import (
     draw_random_values,
     list_special_values,
 )
-from rappor.auditing.probabilities import probability_checks, restart_check
+from rappor.auditing.probabilities import check_probabilities, check_restart
 from rappor.auditing.queries import REPORTS_PER_RUN, QuerySession
 from rappor.auditing.randomness import (
-    coin_checks,
-    fresh_checks,
-    permanent_source,
+    check_coins,
+    check_report_coins,
+    create_permanent_source,
     shows_top_bits,
 )
 from rappor.auditing.scope import list_not_examined
@@ -41,30 +41,51 @@ from rappor.registry.metric import Metric
 from rappor.simulation.keystream import Keystream
 
 _RETURNING_DEVICES: Final = 2000
-"""Devices that are asked again: the first reveal redrawn noise, 1,000 reveal shared noise."""
+"""Number of devices that are queried again.
+
+One reveals redrawn noise, 1,000 reveal shared noise.
+"""
 
 _STAYING_DEVICES: Final = 256
-"""Devices that are asked 64 times; 16 reveal redrawn noise that is seen, 100 what reports show."""
+"""Number of devices that are queried 64 times.
+
+If permanent responses are visible, 16 devices reveal redrawn noise. If only reports are visible,
+100 devices do.
+"""
 
 _EXTRA_VALUES: Final = 16
-"""Random values, of random lengths, that are asked about beside the pairs."""
+"""Number of random values, of random lengths, that are queried in addition to the pairs."""
 
 _SLOW_RETURNING_DEVICES: Final = 16
-"""Devices that are asked again if each needs a process, of a tenth of a second or more."""
+"""Number of devices that are queried again if each needs a process of 0.1 seconds or more."""
 
 _LEAST_TRIALS, _MOST_TRIALS = 1000, 10**9
 """Fewer devices bound next to nothing; a billion take the shipped encoder days."""
 
 _MAX_REPORTS: Final = 100
-"""A hundred reports lose nearly epsilon_inf; memory grows with their number."""
+"""Largest number of reports of each device. 100 reports lose nearly epsilon_inf; memory grows with
+it.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Audit(Displayed):
-    """What one audit asked, what it found, and what it did not look at.
+    """Result of an audit: the checks, and the list of faults that no check would find.
 
-    `trials` devices were asked for `n_reports` reports each; the bounds of the losses are too
-    high with probability `level`.
+    Attributes
+    ----------
+    metric : Metric
+        The metric whose encoder was audited.
+    trials : int
+        Number of devices that were queried.
+    n_reports : int
+        Number of reports of each device.
+    level : float
+        Largest probability that a bound of a loss exceeds the true loss.
+    checks : tuple of Check
+        One check for each question.
+    not_examined : tuple of str
+        Sentences about what the audit did not test.
     """
 
     _drawn_as: ClassVar[str] = "audit"
@@ -78,12 +99,12 @@ class Audit(Displayed):
 
     @property
     def faults(self) -> tuple[Check, ...]:
-        """The checks that found a fault."""
+        """Checks that found a fault."""
         return tuple(check for check in self.checks if check.verdict == "fault")
 
     @property
     def false_alarms(self) -> float:
-        """The probability, at most, that an audit of a correct encoder finds a fault."""
+        """Upper bound on the probability that an audit of a correct encoder finds a fault."""
         bounds = sum(check.bound is not None for check in self.checks)
         return bounds * self.level + (len(self.checks) - bounds) * FALSE_ALARM_RATE
 
@@ -93,7 +114,7 @@ class Audit(Displayed):
         return not self.faults
 
     def _table(self) -> dict[str, list[Any]]:
-        """Return a row for each check."""
+        """Return the columns of a table with one row for each check."""
         fields = ("name", "verdict", "detail", "p_value", "bound", "claim", "reach")
         return {field: [getattr(check, field) for check in self.checks] for field in fields}
 
@@ -109,15 +130,58 @@ def audit(  # noqa: PLR0913 - what an audit may be told
     seed: int | None = None,
     progress: Progress = no_progress,
 ) -> Audit:
-    """Compare how a encoder responds with what the metric's parameters claim.
+    """Compare the responses of an encoder with the claim of a metric's parameters.
 
-    `trials` are devices, each asked for `n_reports` reports if that is cheap. `values`, as
-    texts, are asked about beside those that the audit chooses. `seed` repeats the auditor's
-    requests (not the encoder's responses).
+    Parameters
+    ----------
+    encoder : EncoderUnderTest
+        The encoder: a `Function`, `Sampler`, `Command` or `JsonLines`.
+    metric : Metric
+        The metric whose parameters the encoder claims to have.
+    trials : int
+        Number of new devices, from 1,000 to 10^9. More devices find smaller faults.
+    n_reports : int
+        Number of reports of each device, from 1 to 100, if repeated requests are cheap.
+    values : sequence of str
+        Values to query in addition to those that the audit chooses.
+    level : float
+        Largest probability that a bound of a loss exceeds the true loss.
+    seed : int, optional
+        Seed of the auditor's requests. The encoder's own coins do not depend on the seed.
+    progress : callable
+        Called with a stage, the completed devices and all devices.
 
-    Raises ParamsError for trials or reports outside their range, for parameters under which one
-    report reveals the value and for a metric with parts, whose devices have parameters of their
-    own; ReportError for answers that are no reports and values that do not fit.
+    Returns
+    -------
+    Audit
+
+    Raises
+    ------
+    ParamsError
+        If `trials` or `n_reports` is outside its range, if one report under these parameters
+        reveals the value, or if the metric has parts: devices of such a metric choose their own
+        parameters.
+    ReportError
+        If a response is not a report, or a value does not fit the encoding.
+
+    Examples
+    --------
+    >>> import datetime, random
+    >>> from rappor import Metric, Params
+    >>> from rappor.auditing import Sampler, audit
+    >>> params = Params(k=1, encoding="boolean", f=0.0, p=0.25, q=0.75)
+    >>> metric = Metric(
+    ...     name="member",
+    ...     params=params,
+    ...     description="Is a member",
+    ...     owner="survey@example.org",
+    ...     expires=datetime.date(2030, 12, 31),
+    ...     epoch="year",
+    ... )
+    >>> def always_one():
+    ...     return lambda value: "1"
+    >>> audit(Sampler(params, always_one), metric, trials=1000).passed
+    False
     """
     if metric.parts:
         raise ParamsError("a metric with parts must be audited bit by bit: rappor audit --exact")
@@ -126,23 +190,25 @@ def audit(  # noqa: PLR0913 - what an audit may be told
     params = replace(metric.params, insecure=False)  # without a claim there is nothing to audit
     rng = Keystream(seed)
     truth = TrueBits(params, chain.from_iterable(choose_pairs(params)))
-    own = rng.generator()
-    special = [] if metric.complete else list_special_values(params, own)
-    others = TrueBits(params, [*values, *draw_random_values(params, _EXTRA_VALUES, own), *special])
-    others.check()
-    session = QuerySession(encoder, params, metric.name, truth, others, rng)
+    generator = rng.generator()
+    special = [] if metric.complete else list_special_values(params, generator)
+    extra = TrueBits(
+        params, [*values, *draw_random_values(params, _EXTRA_VALUES, generator), *special]
+    )
+    extra.check()
+    session = QuerySession(encoder, params, metric.name, truth, extra, rng)
     session.query_trials(trials, n_reports=n_reports, progress=progress)
-    if others.values:
+    if extra.values:
         session.query_extra_values(trials // 8, progress=progress)
     if encoder.supports_secrets:
         _query_known_devices(session, encoder, params, trials, progress)
     secret = rng.coins(SECRET_BYTES // 4).tobytes() if encoder.supports_secrets else b""
     checks = (
         *_loss_checks(session.evidence, params, n_reports, level),
-        *probability_checks(session.evidence, params),
+        *check_probabilities(session.evidence, params),
         *_device_checks(session, truth, params, trials, progress),
         *_fresh_checks(session, encoder, params, trials, progress),
-        restart_check(encoder, params, Request(secret, metric.name, truth.values[0])),
+        check_restart(encoder, params, Request(secret, metric.name, truth.values[0])),
     )
     return Audit(
         metric=metric,
@@ -154,7 +220,7 @@ def audit(  # noqa: PLR0913 - what an audit may be told
             params,
             checks,
             trials=trials,
-            n_values=len(truth.values) + len(others.values),
+            n_values=len(truth.values) + len(extra.values),
             n_reports=max(REPORTS_PER_RUN, n_reports) if encoder.supports_secrets else 1,
         ),
     )
@@ -167,7 +233,7 @@ def _query_known_devices(
     trials: int,
     progress: Progress,
 ) -> None:
-    """Ask devices that are known again by their secrets."""
+    """Query devices that the encoder recognises by their secrets."""
     devices = (
         min(trials, _RETURNING_DEVICES)
         if encoder.supports_cheap_repeats
@@ -188,7 +254,7 @@ def _query_known_devices(
 def _device_checks(
     session: QuerySession, truth: TrueBits, params: Params, trials: int, progress: Progress
 ) -> list[Check]:
-    """Compare devices, if their permanent responses have been seen."""
+    """Compare independent devices, if their permanent responses are visible."""
     rounds: Sequence[ResponseBatch] = []
     if session.evidence.stages["permanent"].ones.n.any():
         devices = max(500, min(trials // 8, 20_000))
@@ -204,20 +270,44 @@ def _fresh_checks(
     trials: int,
     progress: Progress,
 ) -> list[Check]:
-    """Test the coins of one device's reports, if the permanent response behind them is known."""
-    known = session.evidence.stages["permanent"].ones.n.any() and encoder.supports_secrets
-    if not known and params.f > 0:
-        return fresh_checks(None, None, params)
+    """Test the coins of one device's reports, if the permanent response of the reports is known."""
+    has_known_permanent = (
+        session.evidence.stages["permanent"].ones.n.any() and encoder.supports_secrets
+    )
+    if not has_known_permanent and params.f > 0:
+        return check_report_coins(None, None, params)
     n_reports = trials // 2 if shows_top_bits(params) else max(500, trials // 16)
-    return fresh_checks(*session.query_single_device(n_reports, progress=progress), params)
+    return check_report_coins(*session.query_single_device(n_reports, progress=progress), params)
 
 
 def audit_coins(params: Params, coins: Coins, *, seed: int | None = None) -> list[Check]:
-    """Test fresh coins, and the coins of a device's permanent responses."""
+    """Test a source of fresh coins, and the coins of a device's permanent responses.
+
+    Parameters
+    ----------
+    params : Params
+        Parameters whose thresholds the coins are compared with.
+    coins : callable
+        Returns n uniform 32-bit integers.
+    seed : int, optional
+        Seed of the secret from which the permanent coins follow.
+
+    Returns
+    -------
+    list of Check
+
+    Examples
+    --------
+    >>> from rappor import Params
+    >>> from rappor.auditing import audit_coins
+    >>> checks = audit_coins(Params.profile("balanced"), lambda n: [7] * n, seed=1)
+    >>> checks[0].verdict
+    'fault'
+    """
     secret = Keystream(seed).coins(SECRET_BYTES // 4).tobytes()
     return [
-        *coin_checks("fresh coins", coins, params),
-        *coin_checks("permanent coins", permanent_source(params, secret), params),
+        *check_coins("fresh coins", coins, params),
+        *check_coins("permanent coins", create_permanent_source(params, secret), params),
     ]
 
 
@@ -230,7 +320,7 @@ def _loss_checks(evidence: Evidence, params: Params, n: int, level: float) -> It
 
 
 def _learned_check(evidence: Evidence, params: Params, level: float) -> Check:
-    """Bound the loss of a report by a rule that was learned."""
+    """Check epsilon_1 against the lower bound of a trained classifier."""
     name, claim = "epsilon_1 by a learned rule", epsilon_1(params)
     bound = evidence.distinguisher.bound(level)
     if bound is None:
@@ -242,7 +332,7 @@ def _learned_check(evidence: Evidence, params: Params, level: float) -> Check:
 def _loss_check(
     evidence: Evidence, params: Params, stage: Stage, n: int | None, level: float
 ) -> Check:
-    """Bound the loss of n reports, or of any number of reports of one value."""
+    """Check the loss of n reports, or of any number of reports if n is None."""
     claim = epsilon_inf(params) if n is None else epsilon_n(params, n)
     name = "epsilon_inf" if n is None else f"epsilon_{n}"
     game = evidence.game(stage)

@@ -44,7 +44,7 @@ from rappor.auditing.device_histories import (
 from rappor.auditing.evidence import MatchCounts
 from rappor.auditing.folder import check_folder
 from rappor.auditing.pairs import TrueBits, unpack
-from rappor.auditing.probabilities import independent, repeated
+from rappor.auditing.probabilities import yield_independent_cases, yield_repeated_cases
 from rappor.base.progress import Progress, no_progress
 from rappor.base.ranges import read_count
 from rappor.counts.arrays import Booleans, Integers
@@ -54,20 +54,20 @@ from rappor.registry.budget import scope_price
 from rappor.registry.metric import Metric
 from rappor.simulation.keystream import Keystream
 
-_LEAST_DEVICES, _MOST_DEVICES = 20, 10_000
+_MIN_DEVICES, _MAX_DEVICES = 20, 10_000
 """Fewer tell little; each takes files, and some milliseconds for each day."""
 
-_CHOOSING: Final = 6
-"""Devices that choose among events, for each device that histories: 300 for 50."""
+_CHOOSING_PER_DEVICE: Final = 6
+"""Number of devices that choose among events, for each device with a history: 300 for 50."""
 
-_SENDING: Final = 8
-"""Devices that send 1,000 reports: four take a second, and show one without fresh noise."""
+_SENDING_DEVICES: Final = 8
+"""Number of devices that send 1,000 reports each. Together they reveal one without fresh noise."""
 
-_TINY: Final = 1e-6
-"""Nats that are rounding."""
+_NATS_TOLERANCE: Final = 1e-6
+"""Tolerance in nats for rounding."""
 
-_MEMORY: Final = Path("/dev/shm")  # noqa: S108 - private folders below it
-"""A disk in memory, where there is one: devices flush every event."""
+_MEMORY_FOLDER: Final = Path("/dev/shm")  # noqa: S108 - private folders below it
+"""Folder of a disk in memory, where available. Devices flush every event to the disk."""
 
 NOT_EXAMINED: Final = (
     "Consent: withdrawal, opting out and what they erase.",
@@ -93,57 +93,79 @@ def audit_client(
     seed: int | None = None,
     progress: Progress = no_progress,
 ) -> Audit:
-    """Let devices live through restarts, days and epochs, and compare what they would send.
+    """Audit a client: compare the reports of devices over restarts, days and epochs.
 
-    `command` represents the client, as `rappor.auditing.device_histories` describes. It reads the
-    registry at the path `registry`,
-    which declares the metric.
+    Parameters
+    ----------
+    command : sequence of str
+        Command that represents the client, as `rappor.auditing.device_histories` describes it.
+    metric : Metric
+        The metric under audit.
+    registry : path
+        Path of the registry that declares the metric. The command reads it.
+    devices : int
+        Number of devices, from 20 to 10,000, rounded down to pairs of twins.
+    seed : int, optional
+        Seed of the auditor's values.
+    progress : callable
+        Called with a stage, the completed steps and all steps.
 
-    Raises ParamsError for devices outside their range, and ReportError for other answers.
+    Returns
+    -------
+    Audit
+
+    Raises
+    ------
+    ParamsError
+        If `devices` is outside its range.
+    ReportError
+        If the command fails or writes other lines than described.
     """
-    devices = read_count("devices", devices, _LEAST_DEVICES, _MOST_DEVICES) // 2 * 2
+    devices = read_count("devices", devices, _MIN_DEVICES, _MAX_DEVICES) // 2 * 2
     rng = Keystream(seed).generator()
     texts = choose_values(metric, rng)
-    memory = _MEMORY if os.access(_MEMORY, os.W_OK) else None
+    memory = _MEMORY_FOLDER if os.access(_MEMORY_FOLDER, os.W_OK) else None
     with tempfile.TemporaryDirectory(dir=memory) as folder:
         place = Path(folder)
         program = ClientProgram(command, place, str(Path(registry).resolve()), metric, texts)
         histories = program.run_histories(devices, rng, progress)
         chosen = None
         if metric.interval != "none":
-            chosen = program.choose(_CHOOSING * devices, rng, progress)
-        many = program.send_many(_SENDING, rng, progress)
+            chosen = program.choose(_CHOOSING_PER_DEVICE * devices, rng, progress)
+        many = program.send_many(_SENDING_DEVICES, rng, progress)
         on_disk = [*check_folder(place, texts, metric.params.categories)]
-    found = _Found(metric, histories, many, texts)
+    found = _ClientComparison(metric, histories, many, texts)
     return Audit(
         metric=metric,
         trials=devices,
         n_reports=len(histories.calendar.days),
         level=FALSE_ALARM_RATE,
-        checks=(*found.checks(), _choice(found.member, chosen), *on_disk),
+        checks=(*found.checks(), _check_choice(found.member, chosen), *on_disk),
         not_examined=NOT_EXAMINED,
     )
 
 
-class _Seen(NamedTuple):
-    """The reports of one day: whose they are (n,), their cohorts (n,), bits and truth (n, k)."""
+class _DayReports(NamedTuple):
+    """First reports of one day: device numbers and cohorts (n,), bits and true bits (n, k)."""
 
     devices: Integers
     cohorts: Integers
     bits: Booleans
     truth: Booleans
 
-    def at(self, rows: Integers | Booleans) -> _Seen:
-        return _Seen(self.devices[rows], self.cohorts[rows], self.bits[rows], self.truth[rows])
+    def at(self, rows: Integers | Booleans) -> _DayReports:
+        return _DayReports(
+            self.devices[rows], self.cohorts[rows], self.bits[rows], self.truth[rows]
+        )
 
-    def beside(self, other: _Seen) -> tuple[_Seen, _Seen]:
-        """Return the reports of the devices that both days have."""
+    def match_devices(self, other: _DayReports) -> tuple[_DayReports, _DayReports]:
+        """Return the reports of the devices that have a report on both days, in the same order."""
         _, here, there = np.intersect1d(self.devices, other.devices, return_indices=True)
         return self.at(here), other.at(there)
 
 
-class _Member:
-    """What devices sent of one metric, and what should be in it."""
+class _MetricReports:
+    """Reports of one metric, and the bits that the reports should be based on."""
 
     def __init__(self, metric: Metric, histories: DeviceHistories, texts: Sequence[str]) -> None:
         self.metric, self.params = metric, metric.params
@@ -152,8 +174,8 @@ class _Member:
         self._texts = texts
         self._truths: dict[str, TrueBits] = {}
 
-    def is_formed(self, report: Report) -> bool:
-        """Return whether a report has known parameters, one of their cohorts and their bits."""
+    def is_valid(self, report: Report) -> bool:
+        """Return whether a report has known parameters, a valid cohort and valid bits."""
         params = self.metric.accepted.get(report.params)
         return (
             params is not None
@@ -163,13 +185,14 @@ class _Member:
         )
 
     def own(self, reports: Iterable[Report]) -> list[Report]:
-        """Return the reports of this metric that have its form."""
-        return [r for r in reports if r.metric == self.metric.name and self.is_formed(r)]
+        """Return the valid reports of this metric."""
+        return [r for r in reports if r.metric == self.metric.name and self.is_valid(r)]
 
-    def seen(self, place: int) -> _Seen:
-        """Return the first report of each device that it made of a day's values.
+    def seen(self, place: int) -> _DayReports:
+        """Return the first report that each device made of a day's values.
 
-        Of twins with the same true bits only the first is there: they share permanent coins.
+        If twins have the same true bits, only the first twin is included: the twins share permanent
+        coins, so their reports are dependent.
         """
         late = int(self.metric.interval != "none")
         found = [
@@ -179,18 +202,18 @@ class _Member:
         ]
         devices = np.array([number for number, _ in found], dtype=np.int64)
         reports = [report for _, report in found]
-        seen = _Seen(
+        seen = _DayReports(
             devices,
             np.array([report.cohort for report in reports], dtype=np.int64),
             unpack(b"".join(report.bits for report in reports), self.params),
-            self.truth(reports, self._answered(place)[devices]),
+            self.truth(reports, self._reported_values(place)[devices]),
         )
         first = np.flatnonzero((np.diff(devices) == 1) & (devices[:-1] % 2 == 0))
-        alike = first[(seen.truth[first] == seen.truth[first + 1]).all(axis=1)]
-        return seen.at(np.delete(np.arange(len(devices)), alike + 1))
+        repeats = first[(seen.truth[first] == seen.truth[first + 1]).all(axis=1)]
+        return seen.at(np.delete(np.arange(len(devices)), repeats + 1))
 
     def truth(self, reports: Sequence[Report], values: Integers) -> Booleans:
-        """Return (n, k) bool, the true bits of values (by position) under each report's part."""
+        """Return the (n, k) true bits of values, given by index, under the part of each report."""
         bits = np.zeros((len(reports), self.params.k), dtype=np.bool_)
         for row, (report, value) in enumerate(zip(reports, values.tolist(), strict=True)):
             if report.params not in self._truths:
@@ -200,15 +223,15 @@ class _Member:
             bits[row] = self._truths[report.params].bits(*one)[0]
         return bits
 
-    def _answered(self, place: int) -> Integers:
-        """Return the value that each device reports: the first one of the epoch."""
+    def _reported_values(self, place: int) -> Integers:
+        """Return the value that each device reports on a day: the first of the day's epoch."""
         epoch = self.histories.calendar.days[place].epoch
         epochs = [day.epoch for day in self.histories.calendar.days]
         return self.histories.values[:, epochs.index(epoch)]
 
 
-class _Found:
-    """All that devices answered, and what should be so."""
+class _ClientComparison:
+    """Comparison of all reports and states of the devices with a correct client."""
 
     def __init__(
         self,
@@ -217,65 +240,72 @@ class _Found:
         many: RecordedReports,
         texts: Sequence[str],
     ) -> None:
-        self.member = _Member(metric, histories, texts)
+        self.member = _MetricReports(metric, histories, texts)
         self._metric, self._histories, self._many, self._texts = metric, histories, many, texts
         self._late = int(metric.interval != "none")
         self._calendar = histories.calendar
 
     def checks(self) -> Iterator[Check]:
-        """Yield every check of what devices answered."""
+        """Yield all checks of the reports and states."""
         exact: dict[str, Callable[[], tuple[int, int]]] = {
-            "twins: as many reports, of the same form": self._forms,
-            "twins: the same nats": self._nats,
-            "client: reports have the metric's form": self._foreign,
-            "client: finished reports stay as they are": self._changed,
-            "client: one report an interval": self._intervals,
-            "client: one cohort in an epoch": self._moved,
+            "twins: as many reports, of the same form": self._count_different_forms,
+            "twins: the same nats": self._count_different_nats,
+            "client: reports have the metric's form": self._count_invalid,
+            "client: finished reports stay as they are": self._count_changed,
+            "client: one report an interval": self._count_extra_reports,
+            "client: one cohort in an epoch": self._count_changed_cohorts,
         }
-        binomial: dict[str, Callable[[_Member], Iterator[Case]]] = {
-            "client: share of ones": _ones,
-            "client: one permanent response in an epoch": self._again,
-            "client: another epoch is independent": self._unrelated,
-            "client: a clock set back brings no third response": self._back,
-            "client: devices differ": _devices,
-            "client: each of 1,000 reports has its noise": self._each,
+        binomial: dict[str, Callable[[_MetricReports], Iterator[Case]]] = {
+            "client: share of ones": _yield_bit_cases,
+            "client: one permanent response in an epoch": self._yield_repeated_cases,
+            "client: another epoch is independent": self._yield_epoch_cases,
+            "client: a clock set back brings no third response": self._yield_clock_cases,
+            "client: devices differ": _yield_device_cases,
+            "client: each of 1,000 reports has its noise": self._yield_report_cases,
         }
         for name, count in exact.items():
             yield check_exact(name, count())
         for name, cases in binomial.items():
             yield check_binomial(name, cases(self.member))
-        yield self._noise("client: no report is the true bits", bare=True)
-        yield self._noise("client: no report comes again", bare=False)
-        yield self._times()
-        yield self._ledger()
+        yield self._check_noise("client: no report is the true bits", equals_truth=True)
+        yield self._check_noise("client: no report comes again", equals_truth=False)
+        yield self._check_times()
+        yield self._check_ledger()
 
-    def _forms(self) -> tuple[int, int]:
-        """Count the answers in which the reports of two twins have different forms."""
+    def _count_different_forms(self) -> tuple[int, int]:
+        """Count the states in which the reports of two twins differ in their form."""
         days = [[state.waiting for state in day] for day in self._histories.states_by_day]
         answers = [*days, self._many.reports]
-        return _of_twins([[[r.form for r in own] for own in each] for each in answers])
+        return _count_twin_differences(
+            [[[r.form for r in own] for own in each] for each in answers]
+        )
 
-    def _nats(self) -> tuple[int, int]:
-        """Count the days on which two twins count different nats."""
-        return _of_twins([[state.spent for state in day] for day in self._histories.states_by_day])
+    def _count_different_nats(self) -> tuple[int, int]:
+        """Count the days on which two twins have recorded different privacy losses."""
+        return _count_twin_differences(
+            [[state.spent for state in day] for day in self._histories.states_by_day]
+        )
 
-    def _foreign(self) -> tuple[int, int]:
+    def _count_invalid(self) -> tuple[int, int]:
         last = [report for state in self._histories.states_by_day[-1] for report in state.waiting]
-        formed = [r.metric == self._metric.name and self.member.is_formed(r) for r in last]
+        formed = [r.metric == self._metric.name and self.member.is_valid(r) for r in last]
         return formed.count(False), len(last)
 
-    def _changed(self) -> tuple[int, int]:
-        """Count the days after which a device's earlier reports were not what they had been."""
-        kept = [now.waiting[: len(then.waiting)] == then.waiting for then, now in self._steps()]
+    def _count_changed(self) -> tuple[int, int]:
+        """Count the days after which a device's earlier reports had changed."""
+        kept = [
+            now.waiting[: len(then.waiting)] == then.waiting
+            for then, now in self._list_state_changes()
+        ]
         return kept.count(False), len(kept)
 
-    def _steps(self) -> list[tuple[DeviceState, DeviceState]]:
-        """Return what each device held after every two days in a row."""
+    def _list_state_changes(self) -> list[tuple[DeviceState, DeviceState]]:
+        """Return the states of each device before and after every day."""
         days = pairwise(self._histories.states_by_day)
         return [pair for before, after in days for pair in zip(before, after, strict=True)]
 
-    def _intervals(self) -> tuple[int, int]:
-        """Count the days, or histories, with more reports of a metric than its interval admits."""
+    def _count_extra_reports(self) -> tuple[int, int]:
+        """Count the days, or histories, with more reports than the metric's interval allows."""
         most = 1 if self._late else EVENTS_PER_DAY
         days = [
             self._histories.new(place, 0) for place in range(len(self._histories.states_by_day))
@@ -290,56 +320,63 @@ class _Found:
         ]
         return sum(n > most for n in counts), len(counts)
 
-    def _moved(self) -> tuple[int, int]:
+    def _count_changed_cohorts(self) -> tuple[int, int]:
         moved = [
             first.cohorts != later.cohorts
             for place in self._calendar.same[RESTART_DAY:]
-            for first, later in [self.member.seen(FIRST_DAY).beside(self.member.seen(place))]
+            for first, later in [self.member.seen(FIRST_DAY).match_devices(self.member.seen(place))]
         ]
         return sum(int(each.sum()) for each in moved), sum(map(len, moved))
 
-    def _again(self, member: _Member) -> Iterator[Case]:
-        """Yield pairs of reports with one permanent response: that of the first value."""
+    def _yield_repeated_cases(self, member: _MetricReports) -> Iterator[Case]:
+        """Yield pairs of reports of one epoch, which share one permanent response."""
         for place in self._calendar.same[RESTART_DAY:]:
-            first, later = member.seen(FIRST_DAY).beside(member.seen(place))
-            yield from repeated(_matches(first, later), member.params, f"on day {place + 1}")
+            first, later = member.seen(FIRST_DAY).match_devices(member.seen(place))
+            yield from yield_repeated_cases(
+                _count_matches(first, later), member.params, f"on day {place + 1}"
+            )
 
-    def _unrelated(self, member: _Member) -> Iterator[Case]:
-        """Yield pairs of reports of two epochs, and whether the cohort is another one."""
+    def _yield_epoch_cases(self, member: _MetricReports) -> Iterator[Case]:
+        """Yield pairs of reports of two epochs, which have independent coins and cohorts."""
         if self._calendar.next_epoch is None:
             return
         other = member.seen(self._calendar.next_epoch)
         for place in self._calendar.same:
-            yield from independent(_matches(*member.seen(place).beside(other)), member.expected)
-        first, second = member.seen(FIRST_DAY).beside(other.at(other.devices % 2 == 0))
+            yield from yield_independent_cases(
+                _count_matches(*member.seen(place).match_devices(other)), member.expected
+            )
+        first, second = member.seen(FIRST_DAY).match_devices(other.at(other.devices % 2 == 0))
         same = int((first.cohorts == second.cohorts).sum())
         yield Case("one cohort in two epochs", same, len(first.devices), 1 / member.params.m)
 
-    def _back(self, member: _Member) -> Iterator[Case]:
-        """Compare the reports of a clock that was set back with those of either epoch."""
+    def _yield_clock_cases(self, member: _MetricReports) -> Iterator[Case]:
+        """Compare the reports after the clock was set back with the reports of both epochs."""
         there = self._calendar.back
         if there is None or self._calendar.next_epoch is None or member.params.m == 1:
+            # Nothing to compare: the metric has no second epoch, or one cohort.
             return  # with one cohort nothing tells which epoch a report repeats
-        back, known = member.seen(there), set[int]()
+        back, matched_devices = member.seen(there), set[int]()
         for place in (FIRST_DAY, self._calendar.next_epoch):
-            first, later = member.seen(place).beside(back)
+            first, later = member.seen(place).match_devices(back)
             same = first.cohorts == later.cohorts
-            same &= ~np.isin(first.devices, list(known))
-            known |= set(first.devices[same].tolist())
-            both = _matches(first.at(same), later.at(same)._replace(truth=first.truth[same]))
-            yield from repeated(both, member.params, f"in epoch {int(place != FIRST_DAY) + 1}")
-        strangers = len(set(back.devices.tolist()) - known)
-        yield Case("in a cohort of neither epoch", strangers, max(len(back.devices), 1), 0.0)
+            same &= ~np.isin(first.devices, list(matched_devices))
+            matched_devices |= set(first.devices[same].tolist())
+            both = _count_matches(first.at(same), later.at(same)._replace(truth=first.truth[same]))
+            yield from yield_repeated_cases(
+                both, member.params, f"in epoch {int(place != FIRST_DAY) + 1}"
+            )
+        unknown_devices = len(set(back.devices.tolist()) - matched_devices)
+        yield Case("in a cohort of neither epoch", unknown_devices, max(len(back.devices), 1), 0.0)
 
-    def _each(self, member: _Member) -> Iterator[Case]:
-        """Yield how many bits are one in the first, second, ... report of all that send many.
+    def _yield_report_cases(self, member: _MetricReports) -> Iterator[Case]:
+        """Yield the number of ones in the i-th reports of all devices with many reports.
 
-        They are compared with the permanent response, where enough reports show it, and else with
-        the true bits; and each report with the one before.
+        Reports are compared with the permanent response if enough reports reveal it, else with the
+        true bits. Each report is also compared with the report before.
         """
         params = member.params
         equal = np.zeros((MANY_REPORTS, 2), dtype=np.int64)
-        alike = max(one**2 + (1 - one) ** 2 for one in (params.p, params.q)) ** params.k
+        match_probability = max(one**2 + (1 - one) ** 2 for one in (params.p, params.q)) ** params.k
         sure = 2 * (reports_to_recover(params) or MANY_REPORTS)
         counts = np.zeros(
             (MANY_REPORTS, 2, 2, 2), dtype=np.int64
@@ -348,10 +385,10 @@ class _Found:
         twin = np.zeros((MANY_REPORTS, params.k), dtype=np.bool_)
         for number, (value, reports) in enumerate(zip(values.tolist(), many, strict=True)):
             own = member.own(reports)[:MANY_REPORTS]
-            behind = member.truth(own, np.full(len(own), value))
+            inputs = member.truth(own, np.full(len(own), value))
             # twins with the same true bits share their permanent coins: the first one counts
-            is_new = np.full(len(own), number % 2 == 0) | (behind != twin[: len(own)]).any(axis=1)
-            twin[: len(own)] = behind
+            is_new = np.full(len(own), number % 2 == 0) | (inputs != twin[: len(own)]).any(axis=1)
+            twin[: len(own)] = inputs
             bits = unpack(b"".join(report.bits for report in own), params)
             again = (bits[1:] == bits[:-1]).all(axis=1)
             equal[1 : len(own)] += np.stack([again, np.ones_like(again)], axis=1)
@@ -359,10 +396,10 @@ class _Found:
             for epoch in np.unique(epochs):
                 rows = np.flatnonzero(epochs == epoch)
                 if len(own) == MANY_REPORTS and len(rows) >= sure:
-                    behind[rows] = bits[rows].mean(axis=0) > (params.p + params.q) / 2
+                    inputs[rows] = bits[rows].mean(axis=0) > (params.p + params.q) / 2
                     is_known[rows] = 1
             for one in (0, 1):
-                at = (behind == one) & is_new[:, None]
+                at = (inputs == one) & is_new[:, None]
                 np.add.at(counts[..., one, 0], (np.arange(len(own)), is_known), (bits & at).sum(1))
                 np.add.at(counts[..., one, 1], (np.arange(len(own)), is_known), at.sum(1))
         expected = (member.expected, (params.p, params.q))
@@ -371,48 +408,52 @@ class _Found:
             what = f"report {place + 1:,} given {('true', 'permanent')[is_permanent]} {one}"
             yield Case(what, ones, n, expected[is_permanent][one])
         for place, (same, n) in enumerate(equal.tolist()):  # 1/2 bounds what few devices can show
-            yield Case(f"report {place + 1:,} equals the one before", same, n, min(alike, 0.5))
+            yield Case(
+                f"report {place + 1:,} equals the one before", same, n, min(match_probability, 0.5)
+            )
 
-    def _noise(self, name: str, *, bare: bool) -> Check:
-        """Count the devices with a report that equals its true bits, or another of its reports.
+    def _check_noise(self, name: str, *, equals_truth: bool) -> Check:
+        """Count the devices with a report that equals its true bits, or another report.
 
-        The probability for one device is at most the sum of those of its reports, or pairs.
+        The probability for one device is at most the sum over its reports, or over pairs of its
+        reports.
         """
         params = self.member.params
         days = [self.member.seen(place) for place in range(len(self._calendar.days) - self._late)]
-        if bare:
+        if equals_truth:
             kept = max(1 - params.p_star, params.q_star) ** params.k
-            alike = [(day.devices, (day.bits == day.truth).all(axis=1)) for day in days]
+            matches = [(day.devices, (day.bits == day.truth).all(axis=1)) for day in days]
         else:
             kept = max(one**2 + (1 - one) ** 2 for one in (params.p, params.q)) ** params.k
-            pairs = (a.beside(b) for a, b in combinations(days, 2))
-            alike = [(a.devices, (a.bits == b.bits).all(axis=1)) for a, b in pairs]
+            pairs = (a.match_devices(b) for a, b in combinations(days, 2))
+            matches = [(a.devices, (a.bits == b.bits).all(axis=1)) for a, b in pairs]
         devices = {int(each) for day in days for each in day.devices}
-        found = {int(each) for numbers, equal in alike for each in numbers[equal]}
-        most = len(alike) * kept
+        found = {int(each) for numbers, equal in matches for each in numbers[equal]}
+        most = len(matches) * kept
         return check_rare(name, len(found), len(devices), most, "have such a report")
 
-    def _times(self) -> Check:
-        """Compare, for each value, how often its reports may leave later than that day's median.
+    def _check_times(self) -> Check:
+        """Compare, for each value, how often reports are sent later than the median of the day.
 
-        Of n of a day's N reports, K of which are later, the number is hypergeometric, if times are
-        drawn alike for all values; over days these add up.
+        Of a day's N reports, K are later than the median. If a value has n of them, the number of
+        its later reports is hypergeometric(N, K, n), provided that times do not depend on values.
+        Days are independent, so the distributions are convolved.
         """
         name, member = "client: times do not depend on the value", self.member
         n_values = len(self._texts)
         sums, spread = np.zeros(n_values, dtype=np.int64), [np.ones(1)] * n_values
         for place in range(len(self._calendar.days) - self._late):
             new = self._histories.new(place, self._late)
-            told = [
+            values_and_times = [
                 (value, report.due)
                 for value, reports in zip(self._histories.values[:, place], new, strict=True)
                 for report in reports[-1:]
                 if report.metric == member.metric.name
             ]
-            due = np.array([moment for _, moment in told if moment is not None])
-            if len(due) < len(told) or not told:
+            due = np.array([moment for _, moment in values_and_times if moment is not None])
+            if len(due) < len(values_and_times) or not values_and_times:
                 continue
-            later, own = due > np.median(due), np.array([value for value, _ in told])
+            later, own = due > np.median(due), np.array([value for value, _ in values_and_times])
             for value in range(n_values):
                 n, total = int((own == value).sum()), int(later.sum())
                 sums[value] += int(later[own == value].sum())
@@ -430,8 +471,8 @@ class _Found:
         detail = f"value {worst + 1} of {n_values}: {of_all} leave later than the day's median"
         return check_p_value(name, p_value, detail)
 
-    def _ledger(self) -> Check:
-        """Compare the nats that devices count with what their reports can and must cost."""
+    def _check_ledger(self) -> Check:
+        """Compare the recorded privacy losses with the smallest and largest loss of the reports."""
         name = "client: the ledger counts"
         last = [state.spent for state in self._histories.states_by_day[-1] if state.waiting]
         if None in last or not last:
@@ -439,24 +480,29 @@ class _Found:
         scopes = len({day.epoch for day in self._calendar.days})
         least = epsilon_1(self.member.params)
         most = scopes * scope_price(self.member.metric)
-        falling = sum((now.spent or 0) < (then.spent or 0) for then, now in self._steps())
-        outside = sum(not least - _TINY <= (nats or 0) <= most + _TINY for nats in last)
+        falling = sum(
+            (now.spent or 0) < (then.spent or 0) for then, now in self._list_state_changes()
+        )
+        outside = sum(
+            not least - _NATS_TOLERANCE <= (nats or 0) <= most + _NATS_TOLERANCE for nats in last
+        )
         fell = f"{falling:,} times the nats of a device fell, {outside:,} of {len(last):,} devices"
         detail = f"{fell} count less than {least:.3f} or more than {most:.3f}"
         return check_condition(name, detail, is_fault=falling + outside > 0)
 
 
-def _of_twins(answers: Sequence[Sequence[object]]) -> tuple[int, int]:
-    """Count the answers, by day and device, in which two twins differ."""
+def _count_twin_differences(answers: Sequence[Sequence[object]]) -> tuple[int, int]:
+    """Count the differences between twins, over days and pairs, and the number of comparisons."""
     pairs = [pair for day in answers for pair in zip(day[::2], day[1::2], strict=True)]
     return sum(first != second for first, second in pairs), len(pairs)
 
 
-def _choice(member: _Member, chosen: RecordedReports | None) -> Check:
-    """Compare which of an interval's events devices answer for: each is as likely.
+def _check_choice(member: _MetricReports, chosen: RecordedReports | None) -> Check:
+    """Test that each event of an interval is equally likely to be reported.
 
-    The events have two values by fair coins. A report with the one's own bit and without the
-    other's tells which value was chosen, with probabilities p* and q*.
+    The events have two values, drawn by fair coins. A report with the first value's bit and without
+    the second value's bit indicates the first value. The indication is right with a probability
+    that follows from p* and q*.
     """
     name = "client: any event of an interval is chosen"
     if chosen is None:
@@ -468,34 +514,34 @@ def _choice(member: _Member, chosen: RecordedReports | None) -> Check:
     values = chosen.values[[row for row, _ in formed]]
     bits = unpack(b"".join(report.bits for report in reports), member.params)
     zero, one = (member.truth(reports, np.full(len(reports), value)) for value in (0, 1))
-    shown = _shown(bits, zero & ~one), _shown(bits, one & ~zero)
-    told = np.sign(shown[1] - shown[0])  # 1 tells of the one value, -1 of the other
+    shown = _compute_indications(bits, zero & ~one), _compute_indications(bits, one & ~zero)
+    indicated = np.sign(shown[1] - shown[0])  # 1 tells of the one value, -1 of the other
     has_both = (shown[0] != 0) & (shown[1] != 0)
     p, q = member.params.p_star, member.params.q_star
     right = q * (1 - p) / (q * (1 - p) + p * (1 - q)), (q + 1 - p) / 2
-    tells = has_both & (told != 0), ~has_both & (told != 0)
+    tells = has_both & (indicated != 0), ~has_both & (indicated != 0)
     cases = [
         Case(
             f"the value of event {place + 1} of {EVENTS_TO_CHOOSE}",
-            int((told[rows] == 2 * values[rows, place] - 1).sum()),
+            int((indicated[rows] == 2 * values[rows, place] - 1).sum()),
             int(rows.sum()),
             (probability + (EVENTS_TO_CHOOSE - 1) / 2) / EVENTS_TO_CHOOSE,
         )
         for rows, probability in zip(tells, right, strict=True)
         for place in range(EVENTS_TO_CHOOSE)
     ]
-    ones, n = int((told[tells[0]] == 1).sum()), int(tells[0].sum())
+    ones, n = int((indicated[tells[0]] == 1).sum()), int(tells[0].sum())
     return check_binomial(name, [*cases, Case("the second of two values", ones, n, 0.5)])
 
 
-def _shown(bits: Booleans, own: Booleans) -> Integers:
-    """Return (n,): 1 if a value's first own bit is set, -1 if it is not, 0 if it has none."""
+def _compute_indications(bits: Booleans, own: Booleans) -> Integers:
+    """Return (n,): 1 if the value's own first bit is set, -1 if not, 0 without such a bit."""
     shown = np.take_along_axis(bits, np.argmax(own, axis=1)[:, None], axis=1)[:, 0]
     return np.where(own.any(axis=1), np.where(shown, 1, -1), 0)
 
 
-def _ones(member: _Member) -> Iterator[Case]:
-    """Yield how many bits are one, of all devices and of those with each value."""
+def _yield_bit_cases(member: _MetricReports) -> Iterator[Case]:
+    """Yield the counts of ones of all devices, and of the devices with each value."""
     seen = member.seen(FIRST_DAY)
     values = member.histories.values[seen.devices, FIRST_DAY]
     groups = {f"value {value + 1}": values == value for value in np.unique(values)}
@@ -506,18 +552,18 @@ def _ones(member: _Member) -> Iterator[Case]:
             yield Case(f"{name}, given true {bit}", ones, n, probability)
 
 
-def _devices(member: _Member) -> Iterator[Case]:
-    """Yield pairs of devices with nothing in common, and their cohorts."""
+def _yield_device_cases(member: _MetricReports) -> Iterator[Case]:
+    """Yield the cases of pairs of unrelated devices, and of their cohorts."""
     seen = member.seen(FIRST_DAY)
     seen = seen.at(seen.devices % 2 == 0)
     half = len(seen.devices) // 2
     first, second = seen.at(np.arange(half)), seen.at(np.arange(half, 2 * half))
-    yield from independent(_matches(first, second), member.expected)
+    yield from yield_independent_cases(_count_matches(first, second), member.expected)
     same = int((first.cohorts == second.cohorts).sum())
     yield Case("two devices in one cohort", same, half, 1 / member.params.m)
 
 
-def _matches(first: _Seen, second: _Seen) -> MatchCounts:
+def _count_matches(first: _DayReports, second: _DayReports) -> MatchCounts:
     matches = MatchCounts()
     matches.add(first.bits, second.bits, (first.truth, second.truth))
     return matches

@@ -1,7 +1,7 @@
-"""A white-box audit: with coins and secret given, the protocol leaves one answer, to the bit.
+"""White-box audit: with fixed coins and secret, the protocol determines every output bit.
 
-The questions are drawn over random parameters, metrics, epochs and values. Half of the fresh
-coins lie at a threshold or just below it, where `<` and `<=` differ. The coins of a permanent
+The inputs are drawn over random parameters, metrics, epochs and values. Half of the fresh coins lie
+at a threshold or just below a threshold, where `<` and `<=` differ. The coins of a permanent
 response follow from the secret and cannot be chosen.
 """
 
@@ -29,7 +29,7 @@ from rappor.simulation.keystream import Keystream
 _EPOCHS: Final = ("", "2026", "2026-Q4", "2026-11")
 _NAME_LETTERS: Final = tuple("abc019_.-")
 _NORMALIZERS: Final = tuple(name for name in NORMALIZERS if name != "domain")
-"""Without the one that needs an extra."""
+"""Names of all normalizers except `domain`, which needs an extra to be installed."""
 
 _NOT_EXAMINED: Final = (
     "Coins: the audit gave fresh ones and did not test the program's own.",
@@ -47,28 +47,62 @@ def audit_exactly(
     vectors: int = 500,
     seed: int | None = None,
 ) -> Audit:
-    """Compare a encoder's answers with the protocol's, field by field and bit by bit.
+    """Compare an encoder's outputs with the protocol, field by field and bit by bit.
 
-    Every fourth question is about the metric, the others about random parameters. The one check's
-    sentence names the first field, on the way from value to report, in which any answer differs,
-    and where, but never the value.
+    Every fourth input uses the parameters of the metric, the others random parameters. The sentence
+    of the single check names the first field on the way from value to report in which any output
+    differs, and the first differing bit. The sentence never contains the value.
 
-    Raises ParamsError for a number of vectors that is no count.
+    Parameters
+    ----------
+    encoder : callable or JsonLines
+        Maps `DeviceInputs` to `DeviceOutputs`, or a command that does.
+    metric : Metric
+        The metric whose parameters are tested most.
+    vectors : int
+        Number of inputs.
+    seed : int, optional
+        Seed of the inputs.
+
+    Returns
+    -------
+    Audit
+        With one check, `protocol: exact`.
+
+    Raises
+    ------
+    ParamsError
+        If `vectors` is not a positive integer.
+
+    Examples
+    --------
+    >>> import datetime
+    >>> from rappor import Metric, Params
+    >>> from rappor.auditing import audit_exactly, compute_reference_outputs
+    >>> metric = Metric(
+    ...     name="page",
+    ...     params=Params.profile("balanced"),
+    ...     description="Home page",
+    ...     owner="a@example.org",
+    ...     expires=datetime.date(2030, 1, 1),
+    ... )
+    >>> audit_exactly(compute_reference_outputs, metric, vectors=20, seed=1).passed
+    True
     """
     vectors = read_count("vectors", vectors)
     rng = Keystream(seed).generator()
-    questions = [
-        _question(rng, metric.params, metric.name) if number % 4 == 0 else _any_question(rng)
+    all_inputs = [
+        _draw_inputs(rng, metric.params, metric.name) if number % 4 == 0 else _draw_any_inputs(rng)
         for number in range(vectors)
     ]
     if isinstance(encoder, JsonLines):
-        answers: Sequence[DeviceOutputs] = encoder.compute_outputs(questions)
+        outputs: Sequence[DeviceOutputs] = encoder.compute_outputs(all_inputs)
     else:
-        answers = [encoder(question) for question in questions]
+        outputs = [encoder(inputs) for inputs in all_inputs]
     wrong = [
-        found
-        for question, answer in zip(questions, answers, strict=True)
-        if (found := _first_difference(question, answer)) is not None
+        difference
+        for inputs, output in zip(all_inputs, outputs, strict=True)
+        if (difference := _first_difference(inputs, output)) is not None
     ]
     detail = f"all {vectors:,} answers are the protocol's"
     if wrong:
@@ -84,31 +118,35 @@ def audit_exactly(
     )
 
 
-def _first_difference(question: DeviceInputs, answer: DeviceOutputs) -> tuple[int, str] | None:
-    """Return which field differs first, on the way from value to report, and where."""
-    params, expected = question.params, compute_reference_outputs(question)
-    for number, (own, other) in enumerate(zip(expected, answer, strict=True)):
-        if own == other:
+def _first_difference(inputs: DeviceInputs, output: DeviceOutputs) -> tuple[int, str] | None:
+    """Return the index of the first differing field and its description, or None."""
+    params, expected = inputs.params, compute_reference_outputs(inputs)
+    for number, (expected_field, actual_field) in enumerate(zip(expected, output, strict=True)):
+        if expected_field == actual_field:
             continue
         what = DeviceOutputs._fields[number]
-        if isinstance(own, bytes) and isinstance(other, bytes):
-            differing = int.from_bytes(own, "little") ^ int.from_bytes(other, "little")
+        if isinstance(expected_field, bytes) and isinstance(actual_field, bytes):
+            differing = int.from_bytes(expected_field, "little") ^ int.from_bytes(
+                actual_field, "little"
+            )
             what += f", bit {(differing & -differing).bit_length() - 1}"
         return number, f"{what} ({params.encoding}, k = {params.k}, h = {params.h}, m = {params.m})"
     return None
 
 
-def _any_question(rng: np.random.Generator) -> DeviceInputs:
+def _draw_any_inputs(rng: np.random.Generator) -> DeviceInputs:
     name = "q" + "".join(rng.choice(_NAME_LETTERS, size=int(rng.integers(0, 20))))
-    params = random_params(rng)
+    params = draw_random_params(rng)
     if encoding_of(params).hashed:
         part = str(rng.choice(("", "", "prefix:1", "prefix:7", "whole")))
         params = dataclasses.replace(params, part=part)
-    return _question(rng, params, name)
+    return _draw_inputs(rng, params, name)
 
 
-def _question(rng: np.random.Generator, params: Params, metric: str) -> DeviceInputs:
+def _draw_inputs(rng: np.random.Generator, params: Params, metric: str) -> DeviceInputs:
     thresholds = [params.t_p, params.t_q]
+    # A coin just below a threshold sets the bit, and the coin at the threshold does not. These two
+    # coins distinguish `<` from `<=`.
     edges = [max(0, min(t - below, ONE - 1)) for t in thresholds for below in (0, 1)]
     anywhere = rng.integers(0, ONE, size=params.k)
     coins = np.where(rng.random(params.k) < 0.5, rng.choice(edges, size=params.k), anywhere)
@@ -116,14 +154,14 @@ def _question(rng: np.random.Generator, params: Params, metric: str) -> DeviceIn
         secret=rng.bytes(SECRET_BYTES),
         metric=metric,
         epoch=str(rng.choice(_EPOCHS)),
-        value=_any_value(rng, params),
+        value=_draw_value(rng, params),
         params=params,
         coins=tuple(coins.tolist()),
     )
 
 
-def random_params(rng: np.random.Generator) -> Params:
-    """Return parameters of any encoding, with any noise; mostly few bits."""
+def draw_random_params(rng: np.random.Generator) -> Params:
+    """Draw parameters of any encoding with any noise; most have few bits."""
     p = rng.uniform(0.01, 0.5)
     noise: Noise = {
         "f": rng.uniform(0.01, 0.9),
@@ -148,7 +186,7 @@ def random_params(rng: np.random.Generator) -> Params:
     return Params(k=k, encoding=kind.name, categories=names, **noise)
 
 
-def _any_value(rng: np.random.Generator, params: Params) -> str:
+def _draw_value(rng: np.random.Generator, params: Params) -> str:
     encoding = encoding_of(params)
     if encoding.hashed:
         return draw_random_values(params, 1, rng)[0]

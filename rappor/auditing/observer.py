@@ -1,9 +1,9 @@
-"""An observer of many reports of one device.
+"""Inference attack: what an observer infers from many reports of one device.
 
-Averaging removes the instantaneous noise and recovers the permanent response. The design concedes
-this: the loss of the permanent response itself is epsilon_inf. If each report drew a permanent
-response of its own, averaging would recover the true bits, and n reports would lose n epsilon_1
-without end.
+Averaging removes the instantaneous noise and recovers the permanent response. The design accepts
+this: the loss of the permanent response itself is epsilon_inf. If each report drew a new permanent
+response, averaging would recover the true bits, and n reports would lose n epsilon_1, without a
+limit.
 """
 
 from __future__ import annotations
@@ -29,32 +29,33 @@ from rappor.protocol.params import Params
 from rappor.simulation.keystream import Keystream
 
 REPORTS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
-"""How many reports the observer has, on a logarithmic scale."""
+"""Numbers of reports that the observer has, on a logarithmic scale."""
 
-_MOST: Final = 1_000_000
-"""Most devices and candidates: the counts of a million devices of 128 bits take a gigabyte."""
+_MAX_COUNT: Final = 1_000_000
+"""Largest number of devices and candidates. A million devices of 128 bits take a gigabyte."""
 
-_COHORTS: Final = 8
-"""Cohorts that the devices are in, at most: they differ in nothing but the hashing."""
+_MAX_COHORTS: Final = 8
+"""Largest number of cohorts of the devices. Cohorts differ only in their hash functions."""
 
-_CERTAIN: Final = 700.0
-"""Log-likelihood ratio that stands for infinity: e^700 is near the largest float."""
+_MAX_LOG_RATIO: Final = 700.0
+"""Log-likelihood ratio that replaces infinity. e^700 is near the largest float."""
 
-_ROUNDING: Final = 1e-9
-"""Relative difference of two scores that counts as none: sums of k ratios round to 1e-13."""
+_RELATIVE_TOLERANCE: Final = 1e-9
+"""Relative difference below which two scores are equal. Sums of k ratios round to 1e-13."""
 
 _Distributions = tuple[Floats, Floats]
-"""(n + 1,) float64 twice: probabilities of 0 to n ones at a true 0 and at a true 1."""
+"""Two (n + 1,) arrays: probabilities of 0 to n ones, given true bit 0 and given true bit 1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Learned:
-    """What n reports of one device tell, with one permanent response or with redrawn ones.
+    """Success of an observer with n reports of one device.
 
-    `permanent_bits` and `true_bits` are the shares of bits that the observer gets right, exact;
-    zeros and ones count alike, so one half is guessing. `values` is the share of devices whose
-    value the observer names, simulated, with its standard error. No observer's share can exceed
-    `bound`, which follows from `epsilon`, the loss of the n reports in nats.
+    `permanent_bits` and `true_bits` are the exact shares of bits that the observer guesses right.
+    Zeros and ones have equal weight, so 0.5 is guessing. `values` is the simulated share of devices
+    whose value the observer names, with its standard error. No observer's share can exceed `bound`,
+    which follows from `epsilon`, the loss of the n reports in nats. `memoised` is False for the
+    hypothetical device that draws a new permanent response for each report.
     """
 
     n: int
@@ -94,21 +95,53 @@ def inference_attack(
     seed: int | None = None,
     progress: Progress = no_progress,
 ) -> Exposure:
-    """Let an observer name the value of each device, after more and more reports.
+    """Simulate an observer who names the value of each device, from more and more reports.
 
-    Each device holds one of the candidates, all as likely; the observer knows them, the
-    parameters and the cohort, and names the most likely candidate. Each of several equally
-    likely ones counts for its part. Encodings other than strings bring their own candidates.
+    Each device has one of the candidates, all equally likely. The observer knows the candidates,
+    the parameters and the cohort, and names the most likely candidate. A tie between several
+    candidates counts as the corresponding fraction. Encodings other than strings use their own
+    candidates.
 
-    Raises ParamsError for counts outside their range.
+    Parameters
+    ----------
+    params : Params
+        Parameters of the devices.
+    reports : sequence of int
+        Increasing numbers of reports.
+    devices : int
+        Number of simulated devices, from 10 to a million.
+    candidates : int
+        Number of candidates, from 2 to a million.
+    seed : int, optional
+        Seed of the simulation.
+    progress : callable
+        Called with a stage, the completed steps and all steps.
+
+    Returns
+    -------
+    Exposure
+
+    Raises
+    ------
+    ParamsError
+        If a count is outside its range.
+
+    Examples
+    --------
+    >>> from rappor import Params
+    >>> from rappor.auditing import inference_attack
+    >>> params = Params.profile("balanced")
+    >>> exposure = inference_attack(params, reports=[1, 50], devices=100, seed=1)
+    >>> f"{exposure.memoised[-1].true_bits:.1%}"
+    '78.7%'
     """
-    devices = read_count("devices", devices, 10, _MOST)
-    candidates = read_count("candidates", candidates, 2, _MOST)
+    devices = read_count("devices", devices, 10, _MAX_COUNT)
+    candidates = read_count("candidates", candidates, 2, _MAX_COUNT)
     _check_reports(reports)
     rng = Keystream(seed)
     group = _draw_devices(params, devices, candidates, rng.generator())
     memoised, redrawn = (
-        _learn(params, group, reports, rng, progress, memoised=memoised)
+        _simulate_observer(params, group, reports, rng, progress, memoised=memoised)
         for memoised in (True, False)
     )
     return Exposure(
@@ -121,14 +154,16 @@ def inference_attack(
     )
 
 
-def permanent_bits_known(params: Params, n: int) -> float:
-    """Return the share of permanent bits that n reports give away.
+def compute_permanent_bits_known(params: Params, n: int) -> float:
+    """Compute the share of permanent bits that an observer of n reports guesses right.
 
-    The observer says 1 where a permanent 1 explains the reports better: zeros and ones are right
-    equally often on average, (1 + total variation) / 2.
+    The observer guesses 1 if a permanent 1 explains the reports better. Averaged over zeros and
+    ones, the share is (1 + total variation) / 2.
     """
     ones = np.arange(n + 1)
-    return _share_right((stats.binom.pmf(ones, n, params.p), stats.binom.pmf(ones, n, params.q)))
+    return _compute_share_right(
+        (stats.binom.pmf(ones, n, params.p), stats.binom.pmf(ones, n, params.q))
+    )
 
 
 def _check_reports(reports: Sequence[int]) -> None:
@@ -142,10 +177,10 @@ def _check_reports(reports: Sequence[int]) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Group:
-    """Devices: the bits of all candidates by cohort, and each device's candidate and cohort.
+    """Simulated devices: bits of all candidates by cohort, and each device's candidate.
 
-    `tables` has a (candidates, k) bool array for each cohort; `values`, positions in it, and
-    `cohorts` are (devices,) int64.
+    `tables` contains a (candidates, k) bool array for each cohort. `values` (indices of candidates)
+    and `cohorts` are (devices,) int64.
     """
 
     tables: Sequence[Booleans]
@@ -154,12 +189,12 @@ class _Group:
 
     @property
     def n_candidates(self) -> int:
-        """How many values a device may hold."""
+        """Number of candidates."""
         return len(self.tables[0])
 
     @property
     def ceiling(self) -> float:
-        """The share of values that the true bits give away."""
+        """Largest share of values that the true bits reveal."""
         distinct = [len(np.unique(table, axis=0)) for table in self.tables]
         return float(np.mean(distinct)) / self.n_candidates
 
@@ -180,7 +215,7 @@ def _draw_devices(
     values = [encode.parse_value(text) for text in texts]
     tables = [
         unpack(b"".join(encode.encode(value, cohort) for value in values), params)
-        for cohort in range(min(params.m, _COHORTS))
+        for cohort in range(min(params.m, _MAX_COHORTS))
     ]
     return _Group(
         tables=tables,
@@ -189,7 +224,7 @@ def _draw_devices(
     )
 
 
-def _learn(
+def _simulate_observer(
     params: Params,
     group: _Group,
     reports: Sequence[int],
@@ -203,28 +238,30 @@ def _learn(
     bits = (u < params.f1) | (truth & (u >= params.f)) if memoised else truth
     low, high = (params.p, params.q) if memoised else (params.p_star, params.q_star)
     ones = np.zeros(truth.shape, dtype=np.int64)
-    learned: list[Learned] = []
+    results: list[Learned] = []
     for before, n in itertools.pairwise([0, *reports]):
-        progress("observing", len(learned), len(reports))
+        progress("observing", len(results), len(reports))
         ones += rng.binomial(n - before, np.where(bits, high, low))
-        named = _share_named(ones, _log_ratios(params, n, memoised=memoised), group)
+        named = _compute_share_named(ones, _compute_log_ratios(params, n, memoised=memoised), group)
         epsilon = epsilon_n(params, n) if memoised else n * epsilon_1(params)
-        learned.append(
+        results.append(
             Learned(
                 n=n,
                 memoised=memoised,
                 epsilon=epsilon,
-                permanent_bits=permanent_bits_known(params, n) if memoised else None,
-                true_bits=_share_right(_distributions(params, n, memoised=memoised)),
+                permanent_bits=compute_permanent_bits_known(params, n) if memoised else None,
+                true_bits=_compute_share_right(
+                    _compute_distributions(params, n, memoised=memoised)
+                ),
                 values=float(named.mean()),
                 std_error=float(named.std(ddof=1) / math.sqrt(len(named))),
                 bound=posterior_bound(epsilon, 1 / group.n_candidates)[1],
             )
         )
-    return tuple(learned)
+    return tuple(results)
 
 
-def _distributions(params: Params, n: int, *, memoised: bool) -> _Distributions:
+def _compute_distributions(params: Params, n: int, *, memoised: bool) -> _Distributions:
     ones = np.arange(n + 1)
     if not memoised:
         return stats.binom.pmf(ones, n, params.p_star), stats.binom.pmf(ones, n, params.q_star)
@@ -233,13 +270,13 @@ def _distributions(params: Params, n: int, *, memoised: bool) -> _Distributions:
     return (1 - f1) * zero + f1 * one, f0 * zero + (1 - f0) * one
 
 
-def _share_right(distributions: _Distributions) -> float:
-    """Return how often the likelier of two distributions is right: (1 + total variation) / 2."""
+def _compute_share_right(distributions: _Distributions) -> float:
+    """Compute the share of right guesses of the likelier distribution: (1 + TV) / 2."""
     return min(1.0, float(np.maximum(*distributions).sum() / 2))
 
 
-def _log_ratios(params: Params, n: int, *, memoised: bool) -> Floats:
-    """Return (n + 1,) float64, ln of how much likelier a true 1 is than a true 0."""
+def _compute_log_ratios(params: Params, n: int, *, memoised: bool) -> Floats:
+    """Compute (n + 1,) log-likelihood ratios of true bit 1 against 0, by number of ones."""
     ones = np.arange(n + 1)
     low, high = (params.p, params.q) if memoised else (params.p_star, params.q_star)
     with np.errstate(divide="ignore", invalid="ignore"):  # a count that cannot occur has ratio 0
@@ -251,17 +288,17 @@ def _log_ratios(params: Params, n: int, *, memoised: bool) -> Floats:
                 np.logaddexp(np.log(f0) + zero, math.log1p(-f0) + one),
             )
         ratios = np.nan_to_num(one - zero)
-    return np.clip(ratios, -_CERTAIN, _CERTAIN)
+    return np.clip(ratios, -_MAX_LOG_RATIO, _MAX_LOG_RATIO)
 
 
-def _share_named(ones: Integers, ratios: Floats, group: _Group) -> Floats:
-    """Return (devices,) float64: 1 where its value scores highest, less where others equal it."""
+def _compute_share_named(ones: Integers, ratios: Floats, group: _Group) -> Floats:
+    """Compute (devices,) scores: 1 if the device's value ranks first, 1 / ties if others tie."""
     named = np.empty(len(group.values))
     for cohort, table in enumerate(group.tables):
         rows = np.flatnonzero(group.cohorts == cohort)
         scores = ratios[ones[rows]] @ table.T.astype(np.float64)
         best = scores.max(axis=1, keepdims=True)
-        equal = scores >= best - _ROUNDING * np.maximum(1.0, np.abs(best))
+        equal = scores >= best - _RELATIVE_TOLERANCE * np.maximum(1.0, np.abs(best))
         right = equal[np.arange(len(rows)), group.values[rows]]
         named[rows] = right / equal.sum(axis=1)
     return named

@@ -1,7 +1,7 @@
-"""The probabilities that a correct encoder keeps, each compared with the evidence.
+"""Checks that compare the counters of an audit with the probabilities of a correct encoder.
 
-All counts are binomial, exactly: the bits of a response, devices, metrics and values have coins of
-their own, and two reports of a device share nothing but its permanent response.
+Every count is exactly binomial: the bits of a response, devices, metrics and values have
+independent coins, and two reports of a device share only their permanent response.
 """
 
 from __future__ import annotations
@@ -38,54 +38,56 @@ from rappor.base.plurals import counted
 from rappor.protocol.params import Params
 
 _MOST_RUNS: Final = 8
-"""Starts of a encoder at most: each may take a process."""
+"""Largest number of restarts of an encoder. Each restart may start a process."""
 
 _Pair = tuple[float, float]
-"""Probabilities of a one at a true 0 and at a true 1."""
+"""Probabilities of a one, given true bit 0 and given true bit 1."""
 
 
-def probability_checks(evidence: Evidence, params: Params) -> list[Check]:
-    """Return every check that needs no request beyond the evidence."""
+def check_probabilities(evidence: Evidence, params: Params) -> list[Check]:
+    """Return all checks that need only the evidence and no further query."""
     expected: dict[Stage, _Pair] = {
         "report": (params.p_star, params.q_star),
         "permanent": (params.f1, 1 - params.f0),
     }
-    stages = [(stage, kept, expected[stage]) for stage, kept in evidence.stages.items()]
+    stages = [(stage, counters, expected[stage]) for stage, counters in evidence.stages.items()]
     return [
-        *(check for each in stages for check in _bit_checks(*each)),
+        *(check for each in stages for check in _check_bits(*each)),
         *(
-            _copies_check(f"{stage}: equal to the true bits", t.true, pair)
+            _check_copies(f"{stage}: equal to the true bits", t.true, pair)
             for stage, t, pair in stages
         ),
-        _copies_check(
+        _check_copies(
             "report: equal to the permanent response",
             evidence.noiseless_reports,
             (params.p, params.q),
         ),
-        *(_permanence(occasion, seen) for occasion, seen in evidence.repeats.items()),
+        *(_check_permanence(occasion, observed) for occasion, observed in evidence.repeats.items()),
         check_binomial(
             "two reports: one permanent response",
             (
                 case
-                for occasion, seen in evidence.repeats.items()
-                for case in repeated(seen.matches, params, occasion)
+                for occasion, observed in evidence.repeats.items()
+                for case in yield_repeated_cases(observed.matches, params, occasion)
             ),
         ),
-        _unrelated_check("another metric", ((t.other_metric, pair) for _, t, pair in stages)),
-        _unrelated_check("another value", ((t.other_value, pair) for _, t, pair in stages)),
-        _unrelated_check("other devices", ((t.next_device, pair) for _, t, pair in stages)),
-        _cohorts(evidence, params),
+        _check_independence("another metric", ((t.other_metric, pair) for _, t, pair in stages)),
+        _check_independence("another value", ((t.other_value, pair) for _, t, pair in stages)),
+        _check_independence("other devices", ((t.next_device, pair) for _, t, pair in stages)),
+        _check_cohorts(evidence, params),
     ]
 
 
-def restart_check(encoder: EncoderUnderTest, params: Params, request: Request) -> Check:
-    """Start the encoder several times and compare its responses: its fresh coins must differ.
+def check_restart(encoder: EncoderUnderTest, params: Params, request: Request) -> Check:
+    """Restart the encoder several times and test that its fresh coins differ from run to run.
 
-    Runs that begin with one report are a fault too: the first one of each may have no noise.
+    Two cases are faults: two runs with the same reports, and runs that all begin with the same
+    report. In the second case the first report of each process may have no noise.
     """
     name = "restart: no repeated reports"
     ones = (params.p, params.q) if encoder.supports_secrets else (params.p_star, params.q_star)
     same = max(one**2 + (1 - one) ** 2 for one in ones)
+    # Without fresh noise two correct reports are always equal, so a repetition is no fault.
     if same == 1:
         return mark_not_seen(name, "reports need no fresh coins: p = 0 and q = 1")
     n = 2 + math.ceil(
@@ -98,49 +100,49 @@ def restart_check(encoder: EncoderUnderTest, params: Params, request: Request) -
     ]
     if any(len(set(run)) == 1 for run in runs):
         return check_condition(name, f"all {n} reports of a device are equal", is_fault=True)
-    repeated = len({tuple(run) for run in runs}) < n_runs
-    alike = params.k * (n_runs - 1) * math.log(same) < math.log(FALSE_ALARM_RATE)
-    begin_alike = alike and len({run[0] for run in runs}) == 1
-    outcome = "were repeated" if repeated else "were not repeated"
-    if begin_alike:
+    is_repeated = len({tuple(run) for run in runs}) < n_runs
+    is_conclusive = params.k * (n_runs - 1) * math.log(same) < math.log(FALSE_ALARM_RATE)
+    have_same_start = is_conclusive and len({run[0] for run in runs}) == 1
+    outcome = "were repeated" if is_repeated else "were not repeated"
+    if have_same_start:
         outcome = "begin with one report"
     detail = f"{n} reports of a device {outcome} after {counted(n_runs - 1, 'restart')}"
-    return check_condition(name, detail, is_fault=repeated or begin_alike)
+    return check_condition(name, detail, is_fault=is_repeated or have_same_start)
 
 
-def _bit_checks(stage: Stage, kept: StageCounts, expected: _Pair) -> list[Check]:
+def _check_bits(stage: Stage, counters: StageCounts, expected: _Pair) -> list[Check]:
     return [
-        check_binomial(f"{stage}: share of ones", _ones(kept.ones, expected)),
-        _pairs_check(f"{stage}: bits independent", kept.within, expected),
-        kept.patterns.check(f"{stage}: patterns of bits", expected),
+        check_binomial(f"{stage}: share of ones", _yield_bit_cases(counters.ones, expected)),
+        _check_pairs(f"{stage}: bits independent", counters.within, expected),
+        counters.patterns.check(f"{stage}: patterns of bits", expected),
     ]
 
 
-def _pairs_check(name: str, within: BitPairCounts, expected: _Pair) -> Check:
-    """Compare every two bits, and the neighbours 0 and 1, 2 and 3, ... together.
+def _check_pairs(name: str, within: BitPairCounts, expected: _Pair) -> Check:
+    """Compare all pairs of bits, and the sum over the neighbours (0, 1), (2, 3), ...
 
-    Neighbours together show what all pairs share a little of; they have no bit in common, so
-    that their sum is binomial too.
+    A small dependence that all neighbours share is too weak to show in one pair. The sum finds it.
+    The pairs of the sum have no bit in common, so the sum is binomial too.
     """
-    both, n, probabilities, places = [], [], [], []
+    both, n, probabilities, pairs = [], [], [], []
     for a, b in product((0, 1), repeat=2):
-        ones, seen = within.counts((a, b))
-        i, j = np.nonzero(np.triu(seen, k=1))
+        ones, observed = within.counts((a, b))
+        i, j = np.nonzero(np.triu(observed, k=1))
         both.append(ones[i, j])
-        n.append(seen[i, j])
+        n.append(observed[i, j])
         probabilities.append(np.full(len(i), expected[a] * expected[b]))
-        places.append(np.stack([i, j, np.full(len(i), a), np.full(len(i), b)], axis=1))
-        if a == b and (total := np.diag(seen, 1)[::2].sum()):
+        pairs.append(np.stack([i, j, np.full(len(i), a), np.full(len(i), b)], axis=1))
+        if a == b and (total := np.diag(observed, 1)[::2].sum()):
             both.append(np.array([np.diag(ones, 1)[::2].sum()]))
             n.append(np.array([total]))
             probabilities.append(np.array([expected[a] ** 2]))
-            places.append(np.array([[-1, -1, a, a]]))
+            pairs.append(np.array([[-1, -1, a, a]]))
     if not sum(map(len, n)):
         return mark_not_seen(name, "no response can be compared")
-    compared = np.concatenate(places)
+    compared = np.concatenate(pairs)
 
-    def what(place: int) -> str:
-        i, j, a, b = compared[place].tolist()
+    def what(index: int) -> str:
+        i, j, a, b = compared[index].tolist()
         which = "all neighbours" if i < 0 else f"bits {i} and {j}"
         return f"{which} both one given true {a} and {b}"
 
@@ -149,8 +151,11 @@ def _pairs_check(name: str, within: BitPairCounts, expected: _Pair) -> Check:
     )
 
 
-def _copies_check(name: str, copies: CopyCounts, ones: _Pair) -> Check:
-    """Compare how often noise left a pattern as it was, by value and over all values."""
+def _check_copies(name: str, copies: CopyCounts, ones: _Pair) -> Check:
+    """Compare the number of responses that equal their input, by value and over all values.
+
+    A copy of an input with s ones in k bits has probability (1 - p*)^(k - s) q*^s.
+    """
     tallies = {"": (copies.n.sum(axis=0), copies.equal.sum(axis=0))}
     if len(copies.n) > 1:
         by_value = enumerate(zip(copies.n, copies.equal, strict=True))
@@ -171,13 +176,20 @@ def _copies_check(name: str, copies: CopyCounts, ones: _Pair) -> Check:
     )
 
 
-def _unrelated_check(name: str, kept: Iterable[tuple[Iterable[MatchCounts], _Pair]]) -> Check:
-    cases = (case for some, pair in kept for matches in some for case in independent(matches, pair))
+def _check_independence(
+    name: str, counters: Iterable[tuple[Iterable[MatchCounts], _Pair]]
+) -> Check:
+    cases = (
+        case
+        for matches_of_stage, pair in counters
+        for matches in matches_of_stage
+        for case in yield_independent_cases(matches, pair)
+    )
     return check_binomial(f"{name}: independent noise", cases)
 
 
-def _ones(tally: OneCounts, expected: _Pair) -> Iterator[Case]:
-    """Yield every bit by its truth, and all bits together."""
+def _yield_bit_cases(tally: OneCounts, expected: _Pair) -> Iterator[Case]:
+    """Yield the count of ones of each bit and of all bits, by true bit."""
     for truth, probability in enumerate(expected):
         n, ones = tally.n[truth].tolist(), tally.ones[truth].tolist()
         for i in range(len(n)):
@@ -185,34 +197,37 @@ def _ones(tally: OneCounts, expected: _Pair) -> Iterator[Case]:
         yield Case(f"all bits given true {truth}", sum(ones), sum(n), probability)
 
 
-def independent(tally: MatchCounts, expected: _Pair) -> Iterator[Case]:
-    """Yield pairs of bits that have nothing in common but their truth."""
+def yield_independent_cases(tally: MatchCounts, expected: _Pair) -> Iterator[Case]:
+    """Yield cases for pairs of independent bits with equal true bits: P(both one) = P(one)^2."""
     for truth, probability in enumerate(expected):
-        yield _both(tally, truth, probability**2)
+        yield _create_case(tally, truth, probability**2)
 
 
-def repeated(tally: MatchCounts, params: Params, when: str) -> Iterator[Case]:
-    """Yield pairs of one bit in two reports: they share their permanent bit."""
+def yield_repeated_cases(tally: MatchCounts, params: Params, when: str) -> Iterator[Case]:
+    """Yield cases for one bit in two reports, which share their permanent bit.
+
+    With a = P(permanent bit is 1), P(both one) = a q^2 + (1 - a) p^2.
+    """
     for truth, one in enumerate((params.f1, 1 - params.f0)):
-        case = _both(tally, truth, one * params.q**2 + (1 - one) * params.p**2)
+        case = _create_case(tally, truth, one * params.q**2 + (1 - one) * params.p**2)
         yield case._replace(what=f"{case.what} {when}")
 
 
-def _both(tally: MatchCounts, truth: int, probability: float) -> Case:
+def _create_case(tally: MatchCounts, truth: int, probability: float) -> Case:
     both, n = int(tally.both[truth]), int(tally.n[truth])
     return Case(f"both bits one given true {truth}", both, n, probability)
 
 
-def _permanence(occasion: Occasion, seen: RepeatCounts) -> Check:
+def _check_permanence(occasion: Occasion, observed: RepeatCounts) -> Check:
     name = f"permanent: same {occasion}"
-    if not seen.returned:
+    if not observed.returned:
         return mark_not_seen(name, "no permanent response was seen twice")
-    detail = f"{seen.changed:,} of {seen.returned:,} permanent responses changed"
-    return check_condition(name, detail, is_fault=seen.changed > 0)
+    detail = f"{observed.changed:,} of {observed.returned:,} permanent responses changed"
+    return check_condition(name, detail, is_fault=observed.changed > 0)
 
 
-def _cohorts(evidence: Evidence, params: Params) -> Check:
-    """Compare cohorts with the uniform distribution, for both values of a pair."""
+def _check_cohorts(evidence: Evidence, params: Params) -> Check:
+    """Compare the cohorts with the uniform distribution, for both values of the pairs."""
     name = "cohorts: uniform and fixed"
     if evidence.changed_cohorts:
         return check_condition(

@@ -59,9 +59,9 @@ from rappor.auditing import (
     create_reference_function,
 )
 from rappor.auditing.check import FALSE_ALARM_RATE
-from rappor.auditing.exact import random_params
+from rappor.auditing.exact import draw_random_params
 from rappor.auditing.pairs import choose_pairs, unpack
-from rappor.auditing.randomness import fresh_checks
+from rappor.auditing.randomness import check_report_coins
 from rappor.auditing.reference_encoder import Respond
 from rappor.protocol.parts import Part
 from rappor.protocol.randomizer import instantaneous_response, system_coins
@@ -289,7 +289,7 @@ def test_a_mersenne_twister_behind_the_reports_is_found() -> None:
     coins = twister(int.from_bytes(os.urandom(4)))
     reports = b"".join(instantaneous_response(b"\3", params, coins) for _ in range(41_000))
     shown = unpack(reports, params)
-    checks = fresh_checks(shown, np.ones_like(shown), params)
+    checks = check_report_coins(shown, np.ones_like(shown), params)
     assert {check.name: check.verdict for check in checks} == {
         "own coins: lags": "pass",
         "own coins: repetition": "pass",
@@ -306,7 +306,7 @@ def test_a_short_period_of_reports_is_found() -> None:
         for _ in range(4000)
     ]
     shown = unpack(b"".join(reports), params)
-    checks = fresh_checks(shown, np.zeros_like(shown), params)
+    checks = check_report_coins(shown, np.zeros_like(shown), params)
     faults = [check.name for check in checks if check.verdict == "fault"]
     assert "own coins: repetition" in faults  # a short lag may show too, by luck
 
@@ -315,7 +315,7 @@ def test_a_short_period_of_reports_is_found() -> None:
 def test_random_parameters_give_no_false_alarm(n: int) -> None:
     """Audits under n random parameter sets of at most 64 bits; a bound too high is a fault."""
     rng = np.random.default_rng()
-    sets = (random_params(rng) for _ in count())
+    sets = (draw_random_params(rng) for _ in count())
     small = (params for params in sets if params.k <= 64)
     for params in islice(small, n):
         audited = dataclasses.replace(SMALL, params=params)

@@ -13,10 +13,10 @@ from scipy import stats
 from rappor import Params, epsilon_1, epsilon_inf
 from rappor.auditing.lower_bound import (
     LEVEL,
+    bound_log_ratio,
     bound_loss,
     compute_game_keys,
     estimate_reachable_bound,
-    log_ratio_bound,
 )
 from rappor.auditing.pairs import unpack
 from rappor.protocol.loss import epsilon_n
@@ -64,11 +64,11 @@ def test_each_frequency_is_bounded_as_often_as_said(n: int) -> None:
     counts = np.arange(n + 1)
     level = 0.02
     alone = np.full(n + 1, n)  # ln of an upper limit of 1 is 0
-    low = np.exp(log_ratio_bound(counts, alone, n, level))
-    sure = log_ratio_bound(np.full(n + 1, n), np.zeros(n + 1, dtype=int), n, level)[0]
+    low = np.exp(bound_log_ratio(counts, alone, n, level))
+    sure = bound_log_ratio(np.full(n + 1, n), np.zeros(n + 1, dtype=int), n, level)[0]
     assert np.isfinite(sure)
-    least_of_all = math.exp(float(log_ratio_bound(alone, alone, n, level)[0]))
-    high = least_of_all / np.exp(log_ratio_bound(alone, counts, n, level))
+    least_of_all = math.exp(float(bound_log_ratio(alone, alone, n, level)[0]))
+    high = least_of_all / np.exp(bound_log_ratio(alone, counts, n, level))
     for probability in np.linspace(0.01, 0.99, 99):
         distribution = stats.binom.pmf(counts, n, probability)
         assert distribution[low > probability].sum() <= level / 2
@@ -84,7 +84,7 @@ def test_bound_is_above_the_loss_as_rarely_as_said(h: int, n: int) -> None:
     rules = np.cumsum(np.array(sides, dtype=float), axis=0)
     tested, level = 60, 0.05
     counts = np.arange(tested + 1)
-    bounds = log_ratio_bound(counts[:, None], counts[None, :], tested, level)
+    bounds = bound_log_ratio(counts[:, None], counts[None, :], tested, level)
     above = (bounds > epsilon_n(params, n)) & (counts[:, None] + counts[None, :] <= tested)
     assert above.any()
     for right, wrong in rules:

@@ -12,7 +12,7 @@ from enumeration import histories_of
 
 from rappor import Params, ParamsError
 from rappor.auditing import inference_attack
-from rappor.auditing.observer import permanent_bits_known
+from rappor.auditing.observer import compute_permanent_bits_known
 from rappor.privacy.report_linkage import reports_to_recover
 from rappor.protocol.encodings.buckets import edge_text
 from rappor.protocol.encodings.catalogue import encoder
@@ -26,8 +26,8 @@ SIGMAS = 6.2  # of a normal distribution: a false alarm once in 1e9
 @pytest.mark.parametrize(("params", "n"), [(PAPER, 207), (BROWSER, 51)])
 def test_published_figures_of_averaging_come_out(params: Params, n: int) -> None:
     """All 128 permanent bits are known with 99 % after 207 reports, or 51."""
-    assert permanent_bits_known(params, n) ** 128 >= 0.99
-    assert permanent_bits_known(params, n - 1) ** 128 < 0.99
+    assert compute_permanent_bits_known(params, n) ** 128 >= 0.99
+    assert compute_permanent_bits_known(params, n - 1) ** 128 < 0.99
     assert reports_to_recover(params) == n
 
 

@@ -11,7 +11,7 @@ from audits import SMALL
 from planted_faults import biased, twister, xorshift
 
 from rappor.auditing import audit_coins
-from rappor.auditing.randomness import register_p, shortest_register
+from rappor.auditing.randomness import compute_register_p_value, compute_shortest_register
 from rappor.protocol.randomizer import system_coins
 
 
@@ -41,11 +41,11 @@ def test_bad_coins_are_found() -> None:
 @pytest.mark.parametrize("n", [1, 2, 7, 10])
 def test_register_lengths_have_their_exact_distribution(n: int) -> None:
     """All 2^n sequences: as many need each length as the formula says; shorter ones fail."""
-    lengths = [shortest_register(bits) for bits in itertools.product((0, 1), repeat=n)]
+    lengths = [compute_shortest_register(bits) for bits in itertools.product((0, 1), repeat=n)]
     for length in range(n + 1):
         below = sum(each <= length for each in lengths) / 2**n
         above = sum(each >= length for each in lengths) / 2**n
-        assert register_p(length, n) == pytest.approx(min(1, 2 * min(below, above)))
+        assert compute_register_p_value(length, n) == pytest.approx(min(1, 2 * min(below, above)))
 
 
 def test_shortest_register_is_the_shortest() -> None:
@@ -60,4 +60,4 @@ def test_shortest_register_is_the_shortest() -> None:
                 for i in range(size, 8)
             )
         )
-        assert shortest_register(bits) == length
+        assert compute_shortest_register(bits) == length
