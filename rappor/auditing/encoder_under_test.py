@@ -95,6 +95,7 @@ class Function:
     ...     description="Home page",
     ...     owner="a@example.org",
     ...     expires=datetime.date(2030, 1, 1),
+    ...     epoch="year",
     ... )
     >>> encoder = Function(lambda: create_reference_function(metric))
     >>> encoder.supports_secrets

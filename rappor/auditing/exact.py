@@ -85,6 +85,7 @@ def audit_exactly(
     ...     description="Home page",
     ...     owner="a@example.org",
     ...     expires=datetime.date(2030, 1, 1),
+    ...     epoch="year",
     ... )
     >>> audit_exactly(compute_reference_outputs, metric, vectors=20, seed=1).passed
     True

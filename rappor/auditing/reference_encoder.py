@@ -67,6 +67,7 @@ def create_reference_function(metric: Metric) -> Respond:
     ...     description="Home page",
     ...     owner="a@example.org",
     ...     expires=datetime.date(2030, 1, 1),
+    ...     epoch="year",
     ... )
     >>> respond = create_reference_function(metric)
     >>> len(respond(bytes(32), "page", "example.org").report)

@@ -15,7 +15,13 @@ from rappor.base.errors import DecodeError, FileError, MetricError
 from rappor.base.plurals import counted
 from rappor.cli.commands import command
 from rappor.cli.console import Slow, print_json
-from rappor.cli.options import argument, asked, json_option, metric_option, registry_option
+from rappor.cli.options import (
+    argument_field,
+    json_option,
+    metric_option,
+    option_field,
+    registry_option,
+)
 from rappor.engines.layout import REASONS
 from rappor.registry.registry import Registry
 from rappor.reporting.markup import visible
@@ -55,19 +61,19 @@ class RefusedReports:
 )
 def aggregate(
     *,
-    inputs: tuple[str, ...] = argument(
+    inputs: tuple[str, ...] = argument_field(
         nargs=-1, required=True, type=click.Path(allow_dash=True), metavar="INPUTS"
     ),
     registry_path: str = registry_option(),
     metric_name: str | None = metric_option(),
-    part: str | None = asked("PART", "A part of the metric, if it has parts."),
-    out: str = asked("FILE", "Counts file to write.", required=True),
-    engine: str = asked(
+    part: str | None = option_field("PART", "A part of the metric, if it has parts."),
+    out: str = option_field("FILE", "Counts file to write.", required=True),
+    engine: str = option_field(
         ["files", "spark"],
         "Where reports are added up: on all cores of this machine, or in Apache Spark.",
         default="files",
     ),
-    remote: str | None = asked(
+    remote: str | None = option_field(
         "URL",
         "A Spark Connect server, such as sc://localhost. Default: Spark's own settings.",
     ),

@@ -24,7 +24,7 @@ from rappor.cli.decode import decode
 from rappor.cli.demo import demo
 from rappor.cli.discover import discover
 from rappor.cli.encode import encode
-from rappor.cli.options import argument
+from rappor.cli.options import argument_field
 from rappor.cli.plan import plan
 from rappor.cli.privacy import privacy
 from rappor.cli.publish import publish
@@ -39,7 +39,7 @@ _ANSWERS = (CollectorError, DecodeError, FaultFoundError)
 
 
 @command("rappor completion bash > rappor.bash")
-def completion(*, shell: str = argument(type=click.Choice(["bash", "zsh", "fish"]))) -> None:
+def completion(*, shell: str = argument_field(type=click.Choice(["bash", "zsh", "fish"]))) -> None:
     """Print the completion script of bash, zsh or fish.
 
     Source it in the start file of the shell, such as ~/.bashrc.

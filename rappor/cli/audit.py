@@ -10,13 +10,13 @@ import click
 from rappor.base.errors import RapporError
 from rappor.base.files import read_text
 from rappor.cli.commands import command
-from rappor.cli.console import Slow, escape, print_json, show, table
+from rappor.cli.console import Slow, escape, print_json, print_parts, table
 from rappor.cli.options import (
-    asked,
-    asked_flag,
     chart_option,
-    grouped,
+    flag_field,
     json_option,
+    option_field,
+    option_group,
     save_chart,
     seed_option,
 )
@@ -38,19 +38,19 @@ class FaultFoundError(RapporError):
 class _Program:
     """The program under test; the encoder that ships if no command is named."""
 
-    command: str | None = asked(
+    command: str | None = option_field(
         "COMMAND", "Audit this program instead of the encoder of this package."
     )
-    secret_file_option: str | None = asked(
+    secret_file_option: str | None = option_field(
         "OPTION", "The program's option that takes a file of a device's secret, 32 bytes."
     )
-    questions: bool = asked_flag(
+    questions: bool = flag_field(
         "The program answers questions in JSON, which name secret, metric and value."
     )
-    exact: bool = asked_flag(
+    exact: bool = flag_field(
         "Compare its answers to --trials questions with the protocol, bit by bit."
     )
-    client: str | None = asked(
+    client: str | None = option_field(
         "COMMAND", "Audit what this client program keeps over restarts, days and epochs."
     )
 
@@ -91,14 +91,14 @@ class _Program:
 def audit(
     *,
     subject: Subject = subject_options(),
-    program: _Program = grouped(_Program),
-    values_path: str | None = asked(
+    program: _Program = option_group(_Program),
+    values_path: str | None = option_field(
         "FILE", "Also test these values, one per line. Random values are always tested."
     ),
-    trials: int | None = asked(
+    trials: int | None = option_field(
         "N", "Number of devices.", show_default="100,000; --exact 500; --client 50"
     ),
-    reports: int = asked("N", "Reports of each device, up to 100.", default=2),
+    reports: int = option_field("N", "Reports of each device, up to 100.", default=2),
     seed: int | None = seed_option(),
     chart: str | None = chart_option(),
     as_json: bool = json_option(),
@@ -206,4 +206,4 @@ def _print(found: Audit) -> None:
         p_value = "" if check.p_value is None else f"{check.p_value:.2g}"
         shown.add_row(check.name, f"[{style}]{check.verdict}[/]", escape(check.detail), p_value)
     rest = (escape(f"- {sentence}") for sentence in found.not_examined)
-    show(shown, "\nEpsilons are in nats. This audit did not look at:", *rest)
+    print_parts(shown, "\nEpsilons are in nats. This audit did not look at:", *rest)

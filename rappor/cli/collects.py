@@ -9,7 +9,7 @@ import textwrap
 import click
 
 from rappor.cli.commands import command
-from rappor.cli.options import argument, json_option, registry_option
+from rappor.cli.options import argument_field, json_option, registry_option
 from rappor.privacy.notice import privacy_notice
 from rappor.registry.registry import Registry
 from rappor.registry.sealed_json import sealed_json
@@ -26,7 +26,7 @@ def collects(
     *,
     registry_path: str = registry_option(),
     as_json: bool = json_option(),
-    names: tuple[str, ...] = argument(nargs=-1, metavar="[METRICS]"),
+    names: tuple[str, ...] = argument_field(nargs=-1, metavar="[METRICS]"),
 ) -> None:
     """Say in plain words what each metric collects.
 

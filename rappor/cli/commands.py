@@ -11,7 +11,7 @@ from typing import Any, cast
 import click
 
 from rappor.base.errors import ParamsError
-from rappor.cli.options import options_typed, with_options
+from rappor.cli.options import list_typed_options, with_options
 
 
 class Explained(click.Command):
@@ -67,7 +67,7 @@ class Command(Explained):
             return super().invoke(ctx)
         except ParamsError as error:
             name, must, rest = str(error).partition(" must be ")
-            typed = options_typed()
+            typed = list_typed_options()
             flag = typed.get(name) or typed.get(name.removeprefix("n_"))
             if flag is None:
                 raise

@@ -16,11 +16,11 @@ from rappor.cli.count_files import read_released
 from rappor.cli.input_paths import Source
 from rappor.cli.options import (
     Output,
-    asked,
-    asked_flag,
     detection_options,
-    grouped,
-    refuse_beside,
+    flag_field,
+    option_field,
+    option_group,
+    refuse_options,
 )
 from rappor.estimator.error_control import ErrorControl
 from rappor.protocol.segments import Segment
@@ -85,27 +85,27 @@ def _periods(path: str) -> dict[str, list[Counts]]:
 )
 def compare(
     *,
-    files: _Samples = grouped(_Samples),
+    files: _Samples = option_group(_Samples),
     detection: ErrorControl = detection_options(),
-    overlap: float | None = asked(
+    overlap: float | None = option_field(
         "SHARE",
         "How much the devices of two samples are the same: 0 for different devices, 1 for the "
         "same ones with as many reports. Default: unknown, and errors follow the variance of bits.",
     ),
-    baseline: str = asked(
+    baseline: str = option_field(
         ["first", "previous"],
         "What each sample is compared with: the first one, or the one before it.",
         default="first",
     ),
-    by: str | None = asked(
+    by: str | None = option_field(
         "PROPERTY",
         "Compare groups of devices: split counts of segments by this public property, or by all "
         "properties with 'all'.",
     ),
-    show_all: bool = asked_flag(
+    show_all: bool = flag_field(
         "List all candidates, also those that were not found and did not change.", flags="--all"
     ),
-    output: Output = grouped(Output),
+    output: Output = option_group(Output),
 ) -> None:
     """Show which shares differ between two or more samples.
 
@@ -122,12 +122,12 @@ def compare(
     Each segment is decoded separately and compared with all others together. The command refuses
     segments below the metric's minimum number of reports.
     """
-    from rappor.cli.comparison_table import give
+    from rappor.cli.comparison_table import write_outputs
     from rappor.comparison.compare_samples import compare_samples
     from rappor.comparison.compare_segments import compare_segments
 
     if by is not None:
-        refuse_beside("--by", "overlap", "baseline")
+        refuse_options("--by", "overlap", "baseline")
         counts, candidates = files.segments()
         complete = files.is_complete(counts)
     else:
@@ -143,4 +143,4 @@ def compare(
             found = compare_samples(
                 samples, candidates, device_correlation=overlap, baseline=baseline, **sure
             )
-    give(found, output, every=show_all)
+    write_outputs(found, output, every=show_all)

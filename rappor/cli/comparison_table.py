@@ -9,12 +9,18 @@ from typing import Final
 import click
 from rich.table import Table
 
-from rappor.cli.console import escape, show, width
+from rappor.cli.console import escape, print_parts, width
 from rappor.cli.options import Output, save_chart
 from rappor.comparison.comparison import Comparison
 from rappor.comparison.sample_contrasts import SampleContrast
-from rappor.reporting.footnotes import in_panel
-from rappor.reporting.numbers import measured, moved, p_value, short_percent, span_of_points
+from rappor.reporting.footnotes import list_comparison_footnotes
+from rappor.reporting.numbers import (
+    format_change,
+    format_change_interval,
+    format_p_value,
+    format_share,
+    format_short_percent,
+)
 from rappor.reporting.plots import contrast_interval
 
 _BARS: Final = "\u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588"
@@ -24,7 +30,7 @@ _STEPS: Final = 20
 """Steps that are listed, the last ones."""
 
 
-def give(panel: Comparison, output: Output, *, every: bool) -> None:
+def write_outputs(panel: Comparison, output: Output, *, every: bool) -> None:
     """Write the files that were asked for, and print the panel: `every` candidate, or some."""
     if output.csv_path is not None:
         panel.to_csv(output.csv_path, include_all=every)
@@ -36,12 +42,12 @@ def give(panel: Comparison, output: Output, *, every: bool) -> None:
         return
     rows = list(range(len(panel.candidates))) if every else panel.shown_rows.tolist()
     for each in panel.primary if rows else ():
-        show(f"[bold]{escape(each.name)}[/bold]", _table(panel, each, rows), "")
+        print_parts(f"[bold]{escape(each.name)}[/bold]", _table(panel, each, rows), "")
     steps = list(_steps(panel))
     if steps:
         more = f", the last {_STEPS}" if len(steps) > _STEPS else ""
-        show(f"[bold]significant steps{more}[/bold]", *steps[-_STEPS:], "")
-    show(*map(escape, in_panel(panel)))
+        print_parts(f"[bold]significant steps{more}[/bold]", *steps[-_STEPS:], "")
+    print_parts(*map(escape, list_comparison_footnotes(panel)))
 
 
 def _table(panel: Comparison, contrast: SampleContrast, rows: list[int]) -> Table:
@@ -49,7 +55,7 @@ def _table(panel: Comparison, contrast: SampleContrast, rows: list[int]) -> Tabl
     thirds = ("first third", "last third") if len(panel.samples) > 2 else ("first", "last")
     ends = thirds if contrast.kind == "slope" else ("before", "after")
     ends = ("the rest", "here") if contrast.kind == "rest" else ends
-    columns = [*ends, "points", f"{short_percent(panel.error_control.confidence)} interval"]
+    columns = [*ends, "points", f"{format_short_percent(panel.error_control.confidence)} interval"]
     columns += ["p-value", "change"]
     cells = [tuple(_cells(panel, contrast, i)) for i in rows]
     numbers = zip(columns, *(row[1:] for row in cells), strict=True)
@@ -74,11 +80,11 @@ def _cells(panel: Comparison, contrast: SampleContrast, i: int) -> Iterator[str]
     error = row["std_error"]
     group = f" (group {panel.group[i]})" if panel.group[i] else ""
     yield escape(panel.candidates[i] + group)
-    yield measured(row["before"], error) or "unknown"
-    yield measured(row["after"], error) or "unknown"
-    yield moved(row["estimate"], error) or "unknown"
-    yield span_of_points(*contrast_interval(row), error)
-    yield p_value(row["p_value"])
+    yield format_share(row["before"], error) or "unknown"
+    yield format_share(row["after"], error) or "unknown"
+    yield format_change(row["estimate"], error) or "unknown"
+    yield format_change_interval(*contrast_interval(row), error)
+    yield format_p_value(row["p_value"])
     yield row["direction"]
 
 
@@ -98,7 +104,7 @@ def _steps(panel: Comparison) -> Iterator[str]:
     for each in panel.contrasts if len(panel.samples) > 2 else ():
         for i in each.changed.nonzero()[0].tolist() if each.kind == "step" else ():
             row = each.row(i)
-            between = span_of_points(*contrast_interval(row), row["std_error"])
+            between = format_change_interval(*contrast_interval(row), row["std_error"])
             name = escape(panel.candidates[i])
-            points = moved(row["estimate"], row["std_error"])
+            points = format_change(row["estimate"], row["std_error"])
             yield f"{escape(each.name)}  {name}: {points} points ({between})"

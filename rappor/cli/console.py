@@ -94,7 +94,7 @@ def escape(text: str) -> str:
     return markup.escape(visible(text))
 
 
-def show(*parts: RenderableType) -> None:
+def print_parts(*parts: RenderableType) -> None:
     """Print texts and tables, as wide as the terminal and without trailing blanks."""
     console = Console(highlight=False, emoji=False, width=width())
     with console.capture() as captured:
@@ -106,7 +106,7 @@ def show(*parts: RenderableType) -> None:
 
 def section(title: str, *parts: RenderableType) -> None:
     """Print a title and what belongs under it, after an empty line."""
-    show(
+    print_parts(
         f"\n[bold]{title}[/bold]",
         *(Padding(_glued(part), (0, 0, 0, 2), expand=False) for part in parts),
     )

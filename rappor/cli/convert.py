@@ -9,7 +9,7 @@ import click
 from rappor.base.plurals import counted
 from rappor.cli.commands import command
 from rappor.cli.console import print_json
-from rappor.cli.options import argument, asked, asked_flag, json_option
+from rappor.cli.options import argument_field, flag_field, json_option, option_field
 
 
 @command(
@@ -18,12 +18,12 @@ from rappor.cli.options import argument, asked, asked_flag, json_option
 )
 def convert(
     *,
-    source: str = argument(type=click.Path()),
-    params_path: str = asked(
+    source: str = argument_field(type=click.Path()),
+    params_path: str = option_field(
         "FILE", "params.csv: read with a .csv SOURCE, written otherwise.", required=True
     ),
-    out: str = asked("FILE", "File to write.", required=True),
-    holds_reports: bool = asked_flag(
+    out: str = option_field("FILE", "File to write.", required=True),
+    holds_reports: bool = flag_field(
         "SOURCE has single reports (client,cohort,bloom,prr,irr), not counts.", flags="--reports"
     ),
     as_json: bool = json_option(),

@@ -9,7 +9,7 @@ import click
 
 from rappor.cli.commands import command
 from rappor.cli.console import print_json
-from rappor.cli.options import asked, json_option, registry_option
+from rappor.cli.options import json_option, option_field, registry_option
 from rappor.privacy.consent import consent_texts
 from rappor.privacy.datasheet import datasheet as datasheet_of
 from rappor.privacy.impact import impact_assessment
@@ -26,12 +26,12 @@ _PAPERS: Final = {"datasheet": datasheet_of, "dpia": impact_assessment, "consent
 def datasheet(
     *,
     registry_path: str = registry_option(),
-    paper: str = asked(
+    paper: str = option_field(
         list(_PAPERS),
         "The data sheet, the skeleton of a DPIA, or consent texts.",
         default="datasheet",
     ),
-    out: Path | None = asked(
+    out: Path | None = option_field(
         "FOLDER",
         "Write all papers into this folder, as Markdown and HTML.",
         type=click.Path(path_type=Path),

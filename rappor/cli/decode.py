@@ -18,11 +18,11 @@ from rappor.cli.console import Slow, width
 from rappor.cli.input_paths import GoogleSource, Source, read_lines
 from rappor.cli.options import (
     Output,
-    asked,
-    asked_flag,
     detection_options,
-    grouped,
-    refuse_beside,
+    flag_field,
+    option_field,
+    option_group,
+    refuse_options,
     save_chart,
 )
 from rappor.estimator.error_control import ErrorControl
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 class _Together:
     """What the command line asks of several rows at once, or of several segments."""
 
-    sums: tuple[str, ...] = asked(
+    sums: tuple[str, ...] = option_field(
         "GROUP",
         "Also show the share of all candidates in which the regular expression GROUP is "
         "found, or of those in the file @GROUP, one per line. Choose groups before you see "
@@ -45,18 +45,18 @@ class _Together:
         multiple=True,
         flags="--sum",
     )
-    differences: tuple[tuple[str, str], ...] = asked(
+    differences: tuple[tuple[str, str], ...] = option_field(
         "A B",
         "Also show the share of candidate A less that of B. May be given several times.",
         nargs=2,
         multiple=True,
         flags="--difference",
     )
-    quantiles: bool = asked_flag(
+    quantiles: bool = flag_field(
         "Also show for buckets which part of the numbers is below each edge, their mean and "
         "quantiles."
     )
-    weights_path: str | None = asked(
+    weights_path: str | None = option_field(
         "FILE",
         "Show weighted totals of the segments in COUNTS. FILE has a segment and its weight in "
         "each line, such as country=DE,83; the names are those that `rappor compare` shows.",
@@ -78,28 +78,28 @@ class _Together:
 )
 def decode(
     *,
-    source: Source = grouped(GoogleSource, then=GoogleSource.source),
+    source: Source = option_group(GoogleSource, then=GoogleSource.source),
     detection: ErrorControl = detection_options(),
-    devices: float | None = asked(
+    devices: float | None = option_field(
         "N",
         "Number of devices behind all reports, if they reported again. Default: what the counts "
         "say, or an estimate from several files.",
         type=float,
     ),
-    reports_per_device: float | None = asked(
+    reports_per_device: float | None = option_field(
         "N",
         "Reports of each device, instead of --devices; 1 if no device reported again.",
         type=float,
     ),
-    show_all: bool = asked_flag("Also list undetected candidates.", flags="--all"),
-    distribution: bool = asked_flag(
+    show_all: bool = flag_field("Also list undetected candidates.", flags="--all"),
+    distribution: bool = flag_field(
         "Also estimate the distribution: a column of shares that are not negative."
     ),
-    forged: bool = asked_flag(
+    forged: bool = flag_field(
         "Show how many forged reports would create and hide each row, instead of intervals."
     ),
-    together: _Together = grouped(_Together),
-    output: Output = grouped(Output),
+    together: _Together = option_group(_Together),
+    output: Output = option_group(Output),
 ) -> None:
     """Estimate how many reports have each candidate.
 
@@ -125,7 +125,7 @@ def decode(
     counts = source.read()
     candidates = source.candidates(counts)
     if together.weights_path is not None:
-        refuse_beside("--weights", *_NOT_WEIGHTED)
+        refuse_options("--weights", *_NOT_WEIGHTED)
         weights = _read_weights(together.weights_path)
         complete = source.is_complete(counts)
         with Slow() as slow:

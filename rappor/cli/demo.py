@@ -14,15 +14,15 @@ from rappor.base.errors import FileError
 from rappor.base.files import read_text
 from rappor.base.plurals import counted
 from rappor.cli.commands import command
-from rappor.cli.console import Slow, print_json, show, width
+from rappor.cli.console import Slow, print_json, print_parts, width
 from rappor.cli.decode import say_skipped
 from rappor.cli.numbers import WholeNumber, even_odds_become
 from rappor.cli.options import (
     PROFILE_NAME,
-    asked,
-    asked_flag,
     chart_option,
+    flag_field,
     json_option,
+    option_field,
     save_chart,
     seed_option,
 )
@@ -96,17 +96,19 @@ class Demo:
 )
 def demo(
     *,
-    small: bool = asked_flag("Ten thousand devices, each with one of the 20 most frequent words."),
-    values_path: str | None = asked(
+    small: bool = flag_field("Ten thousand devices, each with one of the 20 most frequent words."),
+    values_path: str | None = option_field(
         "FILE",
         "Your own data: one value per line, or CSV with the header value,count or value,weight.",
     ),
-    reports: int | None = asked(
+    reports: int | None = option_field(
         WholeNumber(1),
         "Devices, each with one report.  [default: 1,000,000; 10,000 if --small; or as many as "
         "--values counts]",
     ),
-    profile: str = asked(PROFILE_NAME, "Named parameters: how much noise.", default="balanced"),
+    profile: str = option_field(
+        PROFILE_NAME, "Named parameters: how much noise.", default="balanced"
+    ),
     seed: int | None = seed_option(),
     chart: str | None = chart_option(),
     as_json: bool = json_option(),
@@ -234,12 +236,12 @@ def _most_frequent(population: Population) -> list[str]:
 
 
 def _print(found: Demo) -> None:
-    from rappor.reporting.footnotes import unallocated
+    from rappor.reporting.footnotes import format_unallocated
     from rappor.reporting.text import detected_table
 
     estimates, n = found.estimates, found.n_detected
     shown = "" if n <= _SHOWN else f", of which these {_SHOWN} are the most frequent"
-    show(
+    print_parts(
         f"Each of {counted(estimates.reports, 'device')} has one of "
         f"{counted(found.n_values, 'value')} and has sent one noisy report of "
         f"{counted(found.params.k, 'bit')} (profile {found.profile}). We test "
@@ -248,10 +250,10 @@ def _print(found: Demo) -> None:
     )
     if n:
         click.echo(detected_table(estimates, truth=found.truth, most=_SHOWN, width=width()))
-    show(
+    print_parts(
         *(each.sentence for each in estimates.warnings),
         *([f"\n{_false(found)}"] if n else []),
-        *unallocated(estimates),
+        *format_unallocated(estimates),
         _privacy(found.params),
     )
 

@@ -9,13 +9,24 @@ from rich.table import Table
 
 from rappor.cli.alphabet import characters
 from rappor.cli.commands import command
-from rappor.cli.console import Slow, escape, section, show, table, width
+from rappor.cli.console import Slow, escape, print_parts, section, table, width
 from rappor.cli.input_paths import PartSource
 from rappor.cli.numbers import WholeNumber
-from rappor.cli.options import asked, detection_options, grouped, json_option, refuse_beside
+from rappor.cli.options import (
+    detection_options,
+    json_option,
+    option_field,
+    option_group,
+    refuse_options,
+)
 from rappor.estimator.error_control import ErrorControl
 from rappor.reporting.markup import visible
-from rappor.reporting.numbers import measured, p_value, percent, short_percent
+from rappor.reporting.numbers import (
+    format_p_value,
+    format_percent,
+    format_share,
+    format_short_percent,
+)
 
 if TYPE_CHECKING:
     from rappor.decoding.estimates import Estimates
@@ -34,27 +45,27 @@ _ROWS: Final = 10
 )
 def discover(
     *,
-    source: PartSource = grouped(PartSource),
-    alphabet: str | None = asked(
+    source: PartSource = option_group(PartSource),
+    alphabet: str | None = option_field(
         "CHARACTERS",
         "Characters of the strings; a-z means all from a to z, a hyphen at either end means "
         "itself. Default: learned from the first part.",
     ),
-    longest: int | None = asked(
+    longest: int | None = option_field(
         WholeNumber(1),
         "Length of the longest string to look for, in characters. By default, the last "
         "prefix is continued by as many characters as it is longer than the prefix before it.",
     ),
-    keep: int | None = asked(
+    keep: int | None = option_field(
         WholeNumber(1),
         "Prefixes of a part that are continued. Default: as many as make 20 million "
         "candidates, and at least 50.",
     ),
-    list_path: str | None = asked(
+    list_path: str | None = option_field(
         "FILE", "Search this list instead, one string per line, plain or gzip."
     ),
     detection: ErrorControl = detection_options(),
-    csv_path: str | None = asked("FILE", "Also write the strings to a CSV file."),
+    csv_path: str | None = option_field("FILE", "Also write the strings to a CSV file."),
     as_json: bool = json_option(),
 ) -> None:
     """Find strings without a list of candidates, part by part.
@@ -77,7 +88,7 @@ def discover(
     from rappor.discovery import part_by_part
 
     if list_path is not None:
-        refuse_beside("--list", "alphabet", "longest", "keep", "csv_path")
+        refuse_options("--list", "alphabet", "longest", "keep", "csv_path")
         _search_list(source, list_path, detection, as_json=as_json)
         return
     letters = None if alphabet is None else characters(alphabet)
@@ -132,10 +143,10 @@ def _search_list(
 
 def _print_suggestions(found: CandidateSuggestions) -> None:
     """Print the strings, and the bits that no known candidate explains."""
-    show(
+    print_parts(
         f"{len(found.strings):,} of {found.n_candidates:,} listed strings explain what the known "
         "candidates do not, at a false discovery rate of "
-        f"{short_percent(found.estimates.error_control.alpha)}."
+        f"{format_short_percent(found.estimates.error_control.alpha)}."
     )
     if found.strings:
         section("Suggested", _strings(found))
@@ -150,8 +161,8 @@ def _strings(found: CandidateSuggestions) -> Table:
             escape(row["string"]),
             f"{row['count']:,.0f}",
             f"{row['std_error']:,.0f}",
-            measured(row["share"], row["std_error"] / found.estimates.reports),
-            p_value(row["p_value"]),
+            format_share(row["share"], row["std_error"] / found.estimates.reports),
+            format_p_value(row["p_value"]),
         )
     return shown
 
@@ -163,8 +174,8 @@ def _unexplained_bits(found: CandidateSuggestions) -> Table:
             str(bit["collection"]),
             str(bit["cohort"]),
             str(bit["bit"]),
-            measured(bit["share"], bit["std_error"]),
-            measured(bit["std_error"], bit["std_error"]),
+            format_share(bit["share"], bit["std_error"]),
+            format_share(bit["std_error"], bit["std_error"]),
         )
     return shown
 
@@ -199,14 +210,14 @@ def _parts(found: DiscoveredStrings) -> Table:
 
 
 def _unallocated(each: Prefixes | Estimates) -> tuple[str, str]:
-    return percent(each.unallocated), percent(each.unallocated_std_error)
+    return format_percent(each.unallocated), format_percent(each.unallocated_std_error)
 
 
 def _unfinished(found: DiscoveredStrings) -> Table:
     shown = table("prefix", "share", "its strings", "rest", "its error")
     for each in found.unfinished[:_ROWS]:
         numbers = (each.proportion, each.found, each.rest, each.rest_std_error)
-        shown.add_row(escape(each.prefix), *(percent(number, 3) for number in numbers))
+        shown.add_row(escape(each.prefix), *(format_percent(number, 3) for number in numbers))
     if len(found.unfinished) > _ROWS:
         shown.add_row(f"and {len(found.unfinished) - _ROWS:,} more")
     return shown

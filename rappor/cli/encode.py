@@ -15,7 +15,13 @@ import click
 from rappor.base.errors import FileError, ParamsError
 from rappor.cli.commands import command
 from rappor.cli.console import print_json
-from rappor.cli.options import argument, asked, grouped, json_option, registry_option
+from rappor.cli.options import (
+    argument_field,
+    json_option,
+    option_field,
+    option_group,
+    registry_option,
+)
 from rappor.encode import encode_value
 from rappor.protocol.encodings import encoder, parse_value
 from rappor.protocol.params import Params
@@ -48,12 +54,14 @@ class ShownEncoding:
 class _Secret:
     """Where a device's secret comes from; nothing of it is shown by `repr`."""
 
-    secret_hex: str | None = asked(
+    secret_hex: str | None = option_field(
         "HEX",
         "The device's secret, 64 hex digits, for tests only: other users of the machine can "
         "see it.",
     )
-    secret_file: str | None = asked("FILE", "File of the secret's 32 bytes. Default: a new secret.")
+    secret_file: str | None = option_field(
+        "FILE", "File of the secret's 32 bytes. Default: a new secret."
+    )
 
     def read(self) -> bytes:
         """Return the secret, a fresh one if none is named."""
@@ -78,11 +86,11 @@ class _Secret:
 )
 def encode(
     *,
-    name: str = argument(metavar="METRIC"),
-    value: str = argument(),
+    name: str = argument_field(metavar="METRIC"),
+    value: str = argument_field(),
     registry_path: str = registry_option(),
-    source: _Secret = grouped(_Secret),
-    epoch: str | None = asked("EPOCH", "Epoch such as 2026-Q4. Default: today's (UTC)."),
+    source: _Secret = option_group(_Secret),
+    epoch: str | None = option_field("EPOCH", "Epoch such as 2026-Q4. Default: today's (UTC)."),
     as_json: bool = json_option(),
 ) -> None:
     """Show what a device would send for a value.

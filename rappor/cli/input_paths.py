@@ -12,7 +12,7 @@ from rappor.base.errors import DecodeError, FileError
 from rappor.base.files import read_text, sha256_of
 from rappor.base.lines import filled_lines
 from rappor.cli.count_files import check_counts, days_of, only_name, read_counts
-from rappor.cli.options import argument, asked, metric_option, registry_option
+from rappor.cli.options import argument_field, metric_option, option_field, registry_option
 from rappor.protocol.encodings import encoding_of
 from rappor.protocol.params import Params
 from rappor.registry.metric import Metric
@@ -29,10 +29,12 @@ if TYPE_CHECKING:
 class Source:
     """Files of counts, the registry that knows their metric, and what their strings may be."""
 
-    paths: tuple[str, ...] = argument(nargs=-1, required=True, type=click.Path(), metavar="COUNTS")
+    paths: tuple[str, ...] = argument_field(
+        nargs=-1, required=True, type=click.Path(), metavar="COUNTS"
+    )
     registry_path: str | None = registry_option(required=False)
     metric_name: str | None = metric_option()
-    candidates_path: str | None = asked(
+    candidates_path: str | None = option_field(
         "FILE",
         "Candidate strings, one per line, plain or gzip; - is standard input. Default: those of "
         "the metric.",
@@ -198,15 +200,17 @@ class Source:
 class GoogleSource(Source):
     """Counts of google/rappor, with their parameters, and candidates or a map; or ours."""
 
-    file_format: str = asked(
+    file_format: str = option_field(
         ["rappor", "google"],
         "Format of COUNTS; google is the counts.csv of google/rappor, with --params.",
         default="rappor",
         flags="--format",
     )
-    params_path: str | None = asked("FILE", "params.csv of google/rappor.")
-    map_path: str | None = asked("FILE", "map.csv of google/rappor, instead of --candidates.")
-    client: Client | None = asked(  # noqa: RUF009  # a field
+    params_path: str | None = option_field("FILE", "params.csv of google/rappor.")
+    map_path: str | None = option_field(
+        "FILE", "map.csv of google/rappor, instead of --candidates."
+    )
+    client: Client | None = option_field(  # noqa: RUF009  # a field
         ["python", "cpp", "java"],
         "Client of google/rappor that sent the reports; each rounds f in its own way.",
     )
@@ -260,7 +264,7 @@ class GoogleSource(Source):
 class PartSource(Source):
     """Counts of every part of a metric in one epoch."""
 
-    candidates_path: str | None = asked(
+    candidates_path: str | None = option_field(
         "FILE",
         "Known strings to test as well, one per line. Default: the metric's candidates.",
         flags="--known",

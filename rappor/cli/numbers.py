@@ -8,7 +8,7 @@ from typing import Any, Final
 import click
 
 from rappor.protocol.loss import posterior_bound
-from rappor.reporting.numbers import most_belief
+from rappor.reporting.numbers import format_largest_belief
 
 _LEAST_SHOWN: Final = 0.001
 
@@ -58,4 +58,4 @@ def least_belief(belief: float) -> str:
 
 def even_odds_become(epsilon: float) -> str:
     """Write how sure an observer who thought 50 % can be after a loss of epsilon nats."""
-    return most_belief(posterior_bound(epsilon, 0.5)[1], epsilon)
+    return format_largest_belief(posterior_bound(epsilon, 0.5)[1], epsilon)

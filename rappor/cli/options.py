@@ -95,7 +95,7 @@ def flag(flags: str, text: str, *, name: str | None = None) -> Any:
     return click.option(*flags.split(), *([name] if name else []), is_flag=True, help=text)
 
 
-def asked(value: Value, text: str, *, flags: str = "", **settings: Any) -> Any:
+def option_field(value: Value, text: str, *, flags: str = "", **settings: Any) -> Any:
     """Declare an option, as the default of a command's argument or as the field of a record.
 
     Its flag is the argument's name unless `flags` says another.
@@ -104,17 +104,19 @@ def asked(value: Value, text: str, *, flags: str = "", **settings: Any) -> Any:
     return _declared(functools.partial(option, value=value, text=text, **settings), flags, default)
 
 
-def asked_flag(text: str, *, flags: str = "") -> Any:
+def flag_field(text: str, *, flags: str = "") -> Any:
     """Declare an option without a value."""
     return _declared(functools.partial(flag, text=text), flags, default=False)
 
 
-def argument(**settings: Any) -> Any:
+def argument_field(**settings: Any) -> Any:
     """Declare an argument without a flag; the settings are those of click."""
     return _declared(lambda _, name: click.argument(name, **settings))
 
 
-def grouped(record: type[Any], *, then: Callable[[Any], Any] | None = None, **declared: Any) -> Any:
+def option_group(
+    record: type[Any], *, then: Callable[[Any], Any] | None = None, **declared: Any
+) -> Any:
     """Declare all that the fields of a record declare; the command is given the record.
 
     `declared` is what fields declare that do not say it themselves. With `then`, the command is
@@ -186,48 +188,52 @@ def _check_folder(ctx: click.Context, param: click.Parameter, path: str | None) 
 
 def registry_option(*, required: bool = True) -> Any:
     """Declare --registry."""
-    return asked("FILE", "Registry of metrics, a TOML file.", flags="--registry", required=required)
+    return option_field(
+        "FILE", "Registry of metrics, a TOML file.", flags="--registry", required=required
+    )
 
 
 def metric_option(*, required: bool = False) -> Any:
     """Declare --metric."""
-    return asked("NAME", "Name of a metric in the registry.", flags="--metric", required=required)
+    return option_field(
+        "NAME", "Name of a metric in the registry.", flags="--metric", required=required
+    )
 
 
 def json_option() -> Any:
     """Declare --json."""
-    return asked_flag("Print one JSON document instead of text.", flags="--json")
+    return flag_field("Print one JSON document instead of text.", flags="--json")
 
 
 def chart_option() -> Any:
     """Declare --chart."""
     text = "Also draw a chart into a file that ends in .svg, .png or .html."
-    return asked("FILE", text, callback=_check_chart)
+    return option_field("FILE", text, callback=_check_chart)
 
 
 def seed_option() -> Any:
     """Declare --seed."""
     text = "Random seed for a repeatable run. Default: a new one for each run."
-    return asked(WholeNumber(0), text)
+    return option_field(WholeNumber(0), text)
 
 
 def detection_options() -> Any:
     """Declare the options of detection."""
-    return grouped(
+    return option_group(
         ErrorControl,
-        level=asked("SHARE", "Error rate of detection.", default=0.05),
-        correction=asked(
+        level=option_field("SHARE", "Error rate of detection.", default=0.05),
+        correction=option_field(
             CORRECTIONS,
             "What the level limits: the expected share of false detections (bh; adaptive finds "
             "more if many candidates are present), or the probability of any false detection "
             "(bonferroni).",
             default="bh",
         ),
-        confidence=asked("SHARE", "Confidence level of the intervals.", default=0.95),
+        confidence=option_field("SHARE", "Confidence level of the intervals.", default=0.95),
     )
 
 
-def options_typed() -> dict[str, str]:
+def list_typed_options() -> dict[str, str]:
     """Return the flags that stand on the command line, by the names of their arguments."""
     context = click.get_current_context()
     return {
@@ -237,9 +243,9 @@ def options_typed() -> dict[str, str]:
     }
 
 
-def refuse_beside(option: str, *others: str) -> None:
+def refuse_options(option: str, *others: str) -> None:
     """Refuse arguments that an option would ignore."""
-    typed = [flag for name, flag in options_typed().items() if name in others]
+    typed = [flag for name, flag in list_typed_options().items() if name in others]
     if typed:
         raise click.UsageError(f"{', '.join(typed)} must be omitted with {option}")
 
@@ -248,8 +254,8 @@ def refuse_beside(option: str, *others: str) -> None:
 class Output:
     """Where an answer goes, beside the terminal, and in which form it stands there."""
 
-    csv_path: str | None = asked("FILE", "Also write the rows to a CSV file.")
-    html_path: str | None = asked(
+    csv_path: str | None = option_field("FILE", "Also write the rows to a CSV file.")
+    html_path: str | None = option_field(
         "FILE",
         "Also write a report as one HTML file: charts, tables, diagnostics, hashes.",
         callback=_check_folder,

@@ -11,11 +11,11 @@ import click
 from rappor.cli.commands import command
 from rappor.cli.console import print_json
 from rappor.cli.options import (
-    asked,
     chart_option,
     detection_options,
-    grouped,
     json_option,
+    option_field,
+    option_group,
     save_chart,
 )
 from rappor.cli.plan_options import (
@@ -42,19 +42,19 @@ from rappor.estimator.error_control import ErrorControl
 )
 def plan(
     *,
-    subject: Subject = grouped(Subject),
-    budget: BudgetOptions = grouped(BudgetOptions),
-    size: Size = grouped(Size),
-    repeats: RepeatOptions = grouped(RepeatOptions),
-    strings: Strings = grouped(Strings),
-    search: SearchOptions = grouped(SearchOptions),
+    subject: Subject = option_group(Subject),
+    budget: BudgetOptions = option_group(BudgetOptions),
+    size: Size = option_group(Size),
+    repeats: RepeatOptions = option_group(RepeatOptions),
+    strings: Strings = option_group(Strings),
+    search: SearchOptions = option_group(SearchOptions),
     detection: ErrorControl = detection_options(),
-    power: float = asked(
+    power: float = option_field(
         "PROBABILITY",
         "Probability with which a string of the smallest share is detected.",
         default=0.8,
     ),
-    name: str = asked(
+    name: str = option_field(
         "NAME", "Name of the metric in the printed entry of a registry.", default="my_metric"
     ),
     chart: str | None = chart_option(),

@@ -13,9 +13,9 @@ from rappor.cli.alphabet import characters
 from rappor.cli.numbers import COUNT, WholeNumber
 from rappor.cli.options import (
     PROFILE_NAME,
-    asked,
-    asked_flag,
+    flag_field,
     metric_option,
+    option_field,
     registry_option,
 )
 from rappor.estimator.error_control import ErrorControl
@@ -36,17 +36,19 @@ if TYPE_CHECKING:
 class BudgetOptions:
     """What a plan may spend, or the profile whose plan is asked for."""
 
-    epsilon_1: float | None = asked("NATS", "Largest privacy loss of one report.")
-    epsilon_inf: float | None = asked("NATS", "Largest privacy loss of all reports of one value.")
-    profile: str | None = asked(
+    epsilon_1: float | None = option_field("NATS", "Largest privacy loss of one report.")
+    epsilon_inf: float | None = option_field(
+        "NATS", "Largest privacy loss of all reports of one value."
+    )
+    profile: str | None = option_field(
         PROFILE_NAME, "Predict for these named parameters instead of choosing some."
     )
-    max_bytes: int | None = asked("BYTES", "Largest size of the bits of a report.")
-    hashes: int | None = asked(
+    max_bytes: int | None = option_field("BYTES", "Largest size of the bits of a report.")
+    hashes: int | None = option_field(
         WholeNumber(1, MAX_HASHES),
         f"Consider only designs with N hash functions, 1 to {MAX_HASHES}.",
     )
-    symmetric: bool = asked_flag("Consider only designs in which q is 1 - p.")
+    symmetric: bool = flag_field("Consider only designs in which q is 1 - p.")
 
     def plan(self, subject: Subject, question: DetectionTarget, size: Size) -> Plan:
         """Choose the parameters, or take given ones, and predict what they find.
@@ -116,13 +118,15 @@ class BudgetOptions:
 class Subject:
     """What is collected: an encoding with its categories, or a metric of a registry."""
 
-    encoding: str | None = asked(list(ENCODINGS), "How values become bits.  [default: bloom]")
-    categories: str | None = asked(
+    encoding: str | None = option_field(
+        list(ENCODINGS), "How values become bits.  [default: bloom]"
+    )
+    categories: str | None = option_field(
         "LIST", "Categories, flags, or edges of buckets, separated by commas."
     )
     registry_path: str | None = registry_option(required=False)
     metric_name: str | None = metric_option()
-    write: bool = asked_flag("Write the planned numbers into the metric's entry in the registry.")
+    write: bool = flag_field("Write the planned numbers into the metric's entry in the registry.")
 
     def __post_init__(self) -> None:
         """Refuse half a metric, a metric with another encoding, and writing nowhere."""
@@ -197,13 +201,13 @@ class Subject:
 class Size:
     """How many reports there will be, or devices, or which share they have to show."""
 
-    reports: int | None = asked(
+    reports: int | None = option_field(
         "N", "Expected reports, such as 1e6. Prints the smallest share detected."
     )
-    devices: int | None = asked(
+    devices: int | None = option_field(
         COUNT, "Devices instead of reports; see --reports-per-device and --days."
     )
-    share: float | None = asked(
+    share: float | None = option_field(
         "SHARE", "Smallest share to detect (0.01 is 1 %). Prints the reports needed."
     )
 
@@ -253,20 +257,20 @@ class Repeats(NamedTuple):
 class RepeatOptions:
     """How often each device reports."""
 
-    reports_per_device: int | None = asked(
+    reports_per_device: int | None = option_field(
         WholeNumber(1, 10**6), "Reports that each device sends.  [default: 1]"
     )
-    days: int | None = asked(
+    days: int | None = option_field(
         WholeNumber(1, 36_500),
         "Days of collection, from the first day of an epoch on. A device reports once in each "
         "interval.",
     )
-    interval: str | None = asked(
+    interval: str | None = option_field(
         [name for name in INTERVALS if name != "none"],
         "Time in which a device reports once.  [default: the metric's, or day; epoch "
         "where both losses are equal]",
     )
-    epoch: str | None = asked(
+    epoch: str | None = option_field(
         list(EPOCHS),
         "How long a permanent response lasts: life, year, quarter or month.  [default: the "
         "metric's, or quarter]",
@@ -309,13 +313,13 @@ class RepeatOptions:
 class Strings:
     """Which strings devices hold, and how many candidates there are."""
 
-    candidates: int | None = asked(
+    candidates: int | None = option_field(
         "N", "Candidate strings that will be tested.  [default: 1,000, or all answers]"
     )
-    zipf: float | None = asked(
+    zipf: float | None = option_field(
         "EXPONENT", "Assume shares in proportion to rank^-EXPONENT.  [default: 1]"
     )
-    table: str | None = asked(
+    table: str | None = option_field(
         "FILE", "Take the shares from a CSV file with the header value,weight."
     )
 
@@ -349,14 +353,14 @@ class Strings:
 class SearchOptions:
     """What strings are looked for without a list, if any are."""
 
-    discover: bool = asked_flag(
+    discover: bool = flag_field(
         "Plan parts that find strings without a list of candidates. --candidates is then the "
         "number of strings."
     )
-    longest: int | None = asked(
+    longest: int | None = option_field(
         WholeNumber(2), "Length of the longest string to find, in characters, with --discover."
     )
-    alphabet: str | None = asked(
+    alphabet: str | None = option_field(
         "CHARACTERS", "Characters of the strings, with --discover.  [default: a-z]"
     )
 

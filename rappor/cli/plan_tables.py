@@ -10,7 +10,7 @@ from rich.table import Table
 
 from rappor.base.errors import ParamsError
 from rappor.base.plurals import counted
-from rappor.cli.console import show, table
+from rappor.cli.console import print_parts, table
 from rappor.cli.numbers import even_odds_become
 from rappor.cli.privacy_tables import staying_section
 from rappor.privacy.staying import staying
@@ -18,7 +18,7 @@ from rappor.protocol.encodings import encoding_of
 from rappor.protocol.loss import epsilon_1, epsilon_inf
 from rappor.protocol.params import LETTERS, NOISE, Params
 from rappor.protocol.profiles import PROFILES
-from rappor.reporting.numbers import nats, percent, short_percent
+from rappor.reporting.numbers import format_nats, format_percent, format_short_percent
 
 if TYPE_CHECKING:
     from rappor.planning.discovery_plan import DiscoveryPlan
@@ -40,14 +40,14 @@ _PARTS: Final = {
 
 def print_plan(planned: Plan, compared: tuple[Repeat, ...], entry: str, remark: str | None) -> None:
     """Print the summary, a remark, the repeats, other designs, and the entry for the registry."""
-    show(_summary(planned))
+    print_parts(_summary(planned))
     if remark is not None:
-        show(f"\n{remark}")
+        print_parts(f"\n{remark}")
     if compared:
-        show("\nWhat repeated reports of the same devices bring:\n", _repeated(compared))
+        print_parts("\nWhat repeated reports of the same devices bring:\n", _repeated(compared))
     title, stays, choice = staying_section(staying(planned.params))
-    show(f"\n{title}:\n", stays, choice)
-    show(
+    print_parts(f"\n{title}:\n", stays, choice)
+    print_parts(
         "\nOther designs with the same epsilon, k and m (variance of a rare string's count, per "
         "report):\n",
         _others(planned.alternatives),
@@ -61,8 +61,8 @@ def _repeated(compared: tuple[Repeat, ...]) -> Table:
         number = each.reports_per_device
         shown.add_row(
             "any number" if number is None else _number(number),
-            "nothing" if each.share is None else percent(each.share, 3),
-            percent(each.rare_error, 3),
+            "nothing" if each.share is None else format_percent(each.share, 3),
+            format_percent(each.rare_error, 3),
             f"{each.epsilon:.2f}",
         )
     return shown
@@ -101,35 +101,36 @@ def _add_prediction(summary: Table, planned: Plan) -> None:
     condition = (
         f"in {counted(planned.reports, 'report')}{_devices(planned)}, among "
         f"{counted(question.frequencies.n_candidates, 'candidate')} "
-        f"({_CONTROL[question.error_control.method]} {short_percent(question.error_control.alpha)})"
+        f"({_CONTROL[question.error_control.method]} "
+        f"{format_short_percent(question.error_control.alpha)})"
     )
     if planned.share is None:
         summary.add_row("detects", f"no share {condition}")
         return
-    share, power = percent(planned.share, 3), short_percent(question.power)
+    share, power = format_percent(planned.share, 3), format_short_percent(question.power)
     summary.add_row("detects", f"a share of {share} with {power} probability {condition}")
     summary.add_row("expected", f"{prediction.found:,.1f} detected strings")
     summary.add_row(
         "interval",
-        f"{percent(prediction.width, 3)} wide at "
-        f"{short_percent(question.error_control.confidence)} confidence for that share, "
-        f"{percent(prediction.adjusted_width, 3)} wide when adjusted "
+        f"{format_percent(prediction.width, 3)} wide at "
+        f"{format_short_percent(question.error_control.confidence)} confidence for that share, "
+        f"{format_percent(prediction.adjusted_width, 3)} wide when adjusted "
         "for selection (FCR)",
     )
     if not encoding_of(planned.params).hashed:
         summary.add_row(
             "largest answer",
-            f"a share of {percent(prediction.largest, 3)} has a standard error of "
-            f"{percent(prediction.largest_error, 3)}",
+            f"a share of {format_percent(prediction.largest, 3)} has a standard error of "
+            f"{format_percent(prediction.largest_error, 3)}",
         )
-    parts = (f"{_PARTS[name]} {percent(part)}" for name, part in prediction.parts.items())
+    parts = (f"{_PARTS[name]} {format_percent(part)}" for name, part in prediction.parts.items())
     summary.add_row("error comes from", ", ".join(parts))
     summary.add_row("", f"The largest part of the error is {REMEDIES[planned.binding]}")
     if math.isfinite(planned.excess) and question.reports_per_device == 1:
         summary.add_row(
             "variance",
-            f"{percent(planned.excess - 1)} above the best known mechanism at this epsilon, for a "
-            "rare string",
+            f"{format_percent(planned.excess - 1)} above the best known mechanism at this epsilon, "
+            "for a rare string",
         )
 
 
@@ -150,7 +151,8 @@ def _near(params: Params, name: str) -> bool:
 
 def _loss(epsilon: float) -> str:
     most = even_odds_become(epsilon)
-    return f"{nats(epsilon)} nats: somebody who thought a value 50 % likely is at most {most} sure"
+    loss = format_nats(epsilon)
+    return f"{loss} nats: somebody who thought a value 50 % likely is at most {most} sure"
 
 
 def _others(alternatives: tuple[Alternative, ...]) -> Table:
@@ -163,15 +165,15 @@ def _others(alternatives: tuple[Alternative, ...]) -> Table:
             *(f"{number:.4f}" for number in numbers),
             f"{other.variance:.4g}",
             f"{other.excess:.3f}" if math.isfinite(other.excess) else "-",
-            "nothing" if other.share is None else percent(other.share, 3),
+            "nothing" if other.share is None else format_percent(other.share, 3),
         )
     return shown
 
 
 def print_parts_plan(planned: DiscoveryPlan, entry: str) -> None:
     """Show the parts, what they find, and the entry for the registry."""
-    show(_summary_of_parts(planned))
-    show("\nParts, and the best of other numbers of parts:\n", _layouts(planned))
+    print_parts(_summary_of_parts(planned))
+    print_parts("\nParts, and the best of other numbers of parts:\n", _layouts(planned))
     click.echo(f"\nEntry for the registry:\n\n{entry}", nl=False)
 
 
@@ -179,8 +181,8 @@ def _summary_of_parts(planned: DiscoveryPlan) -> Table:
     params, question = planned.params, planned.question
     summary = Table(show_header=False, box=None, pad_edge=False)
     summary.add_row("parameters", ", ".join(f"{x} = {getattr(params, x):.6g}" for x in LETTERS))
-    summary.add_row("epsilon_1", f"{nats(epsilon_1(params))} nats")
-    summary.add_row("epsilon_inf", f"{nats(epsilon_inf(params))} nats")
+    summary.add_row("epsilon_1", f"{format_nats(epsilon_1(params))} nats")
+    summary.add_row("epsilon_inf", f"{format_nats(epsilon_inf(params))} nats")
     summary.add_row("report size", f"{counted(params.n_bytes, 'byte')} of bits")
     summary.add_row(
         "strings",
@@ -190,7 +192,7 @@ def _summary_of_parts(planned: DiscoveryPlan) -> Table:
     summary.add_row(
         "finds",
         f"{planned.layout.found:,.1f} strings in {counted(planned.reports, 'report')} "
-        f"(false discovery rate {short_percent(question.error_control.alpha)})",
+        f"(false discovery rate {format_short_percent(question.error_control.alpha)})",
     )
     return summary
 
@@ -198,7 +200,7 @@ def _summary_of_parts(planned: DiscoveryPlan) -> Table:
 def _layouts(planned: DiscoveryPlan) -> Table:
     shown = table("parts", "shares", "candidates", "kept", "finds", left=2)
     for layout in (planned.layout, *planned.others):
-        shares = [percent(part.share) if part.share else "rest" for part in layout.parts]
+        shares = [format_percent(part.share) if part.share else "rest" for part in layout.parts]
         shown.add_row(
             ", ".join(part.name for part in layout.parts),
             ", ".join(shares),

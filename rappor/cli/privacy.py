@@ -10,7 +10,14 @@ from rappor.base.errors import ParamsError
 from rappor.cli.commands import command
 from rappor.cli.console import print_json
 from rappor.cli.numbers import COUNT
-from rappor.cli.options import argument, asked, chart_option, grouped, json_option, save_chart
+from rappor.cli.options import (
+    argument_field,
+    chart_option,
+    json_option,
+    option_field,
+    option_group,
+    save_chart,
+)
 from rappor.cli.privacy_tables import Detectable, print_report
 from rappor.cli.subject import Subject, subject_options
 from rappor.planning.changed_params import decode_together, joint_error
@@ -24,13 +31,13 @@ from rappor.registry.registry import Registry
 class _Batch:
     """What the command line says about a shuffled batch."""
 
-    shuffled: int | None = asked(
+    shuffled: int | None = option_field(
         COUNT, "Devices in a shuffled batch, if you have a shuffler. Shows what it would change."
     )
-    counts_path: str | None = asked(
+    counts_path: str | None = option_field(
         "FILE", "Counts file whose actual cohorts take the place of --shuffled N."
     )
-    delta: float = asked(
+    delta: float = option_field(
         "PROBABILITY", "Probability with which the bounds of shuffling may fail.", default=1e-9
     )
 
@@ -67,29 +74,33 @@ class _Batch:
 def privacy(
     *,
     subject: Subject = subject_options(
-        metric_argument=argument(required=False, metavar="[METRIC]")
+        metric_argument=argument_field(required=False, metavar="[METRIC]")
     ),
-    usage: Usage = grouped(
+    usage: Usage = option_group(
         Usage,
-        reports=asked(
+        reports=option_field(
             COUNT, "Reports of each value, for the total loss of one person.", default=10
         ),
-        values=asked(
+        values=option_field(
             COUNT,
             "Distinct values of each metric, or epochs, for the total loss of one person.",
             default=1,
         ),
-        group=asked(COUNT, "People whose devices report the same, counted as one.", default=2),
+        group=option_field(
+            COUNT, "People whose devices report the same, counted as one.", default=2
+        ),
     ),
-    batch: _Batch = grouped(_Batch),
-    devices: int = asked(
+    batch: _Batch = option_group(_Batch),
+    devices: int = option_field(
         COUNT,
         "Devices of a collection, for the detection limit.",
         default=1_000_000,
         show_default="1,000,000",
     ),
-    candidates: int = asked(COUNT, "Candidate strings, for the detection limit.", default=1000),
-    changed: str | None = asked(
+    candidates: int = option_field(
+        COUNT, "Candidate strings, for the detection limit.", default=1000
+    ),
+    changed: str | None = option_field(
         "FILE", "Registry with the changed metric. Shows what the change costs."
     ),
     as_json: bool = json_option(),

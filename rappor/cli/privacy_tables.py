@@ -9,7 +9,7 @@ from typing import Final
 from rich.table import Table
 
 from rappor.base.plurals import counted
-from rappor.cli.console import escape, section, show, table
+from rappor.cli.console import escape, print_parts, section, table
 from rappor.cli.numbers import even_odds_become, least_belief
 from rappor.planning.changed_params import JointError
 from rappor.privacy.parameter_changes import EntryChange
@@ -22,7 +22,12 @@ from rappor.privacy.report import (
 from rappor.privacy.report_linkage import Linkability
 from rappor.privacy.staying import Staying
 from rappor.protocol.params import LETTERS, Params
-from rappor.reporting.numbers import most_belief, nats, percent, short_percent
+from rappor.reporting.numbers import (
+    format_largest_belief,
+    format_nats,
+    format_percent,
+    format_short_percent,
+)
 
 _ALIKE: Final = "Below, only devices with the same properties are counted"
 
@@ -51,7 +56,7 @@ class Detectable:
 
 def print_report(report: PrivacyReport, error: JointError | None, limit: Detectable) -> None:
     """Print one section after the other; `error` is that of estimates around a change."""
-    show(_describe(report.params))
+    print_parts(_describe(report.params))
     section(
         "What an observer can believe after reports of one value",
         _beliefs(report.losses),
@@ -65,7 +70,7 @@ def print_report(report: PrivacyReport, error: JointError | None, limit: Detecta
     section(
         "Detection",
         f"A report from each of {counted(limit.devices, 'device')} detects a share of "
-        f"{percent(limit.detection_limit, 3)} with 80 % probability, among "
+        f"{format_percent(limit.detection_limit, 3)} with 80 % probability, among "
         f"{counted(limit.candidates, 'candidate')} (Bonferroni 5 %). The standard error of a count "
         f"is {limit.std_error:,.0f} reports. This counts the noise alone; "
         "`rappor plan` also counts collisions of strings.",
@@ -84,14 +89,18 @@ def staying_section(rows: tuple[Staying, ...]) -> tuple[str, Table, str]:
     """Return the title, the table and what to choose."""
     shown = table("epoch", "a year (nats)", "from 50 %", "named", "two years (nats)", "named")
     for one, two in zip(rows[::2], rows[1::2], strict=True):
-        cells = nats(one.epsilon), most_belief(one.most, one.epsilon), _share_named(one)
-        shown.add_row(one.epoch, *cells, nats(two.epsilon), _share_named(two))
+        cells = (
+            format_nats(one.epsilon),
+            format_largest_belief(one.most, one.epsilon),
+            _share_named(one),
+        )
+        shown.add_row(one.epoch, *cells, format_nats(two.epsilon), _share_named(two))
     among = f"among {rows[0].candidates:,} equally likely"
     return f"A value that stays, and how often it is named {among}", shown, _CHOICE
 
 
 def _share_named(row: Staying) -> str:
-    return "" if row.named is None else percent(row.named, 0)
+    return "" if row.named is None else format_percent(row.named, 0)
 
 
 def _describe(params: Params) -> str:
@@ -109,14 +118,14 @@ def _reports_or_all(n: int | None) -> str:
 
 
 def _beliefs(losses: tuple[Loss, ...]) -> Table:
-    priors = (short_percent(belief.prior) for belief in losses[0].beliefs)
+    priors = (format_short_percent(belief.prior) for belief in losses[0].beliefs)
     shown = table("reports", "epsilon (nats)", *(f"from {prior}" for prior in priors))
     for loss in losses:
         cells = (
-            f"{least_belief(belief.least)} to {most_belief(belief.most, loss.epsilon)}"
+            f"{least_belief(belief.least)} to {format_largest_belief(belief.most, loss.epsilon)}"
             for belief in loss.beliefs
         )
-        shown.add_row(_reports_or_all(loss.reports), nats(loss.epsilon), *cells)
+        shown.add_row(_reports_or_all(loss.reports), format_nats(loss.epsilon), *cells)
     return shown
 
 
@@ -133,7 +142,9 @@ def _shuffled(shuffling: Shuffling) -> Table | str:
         return "A cohort may have one device only: shuffling promises nothing."
     shown = table("reports", "local epsilon", "epsilon after shuffling")
     for loss in shuffling.losses:
-        shown.add_row(_reports_or_all(loss.reports), nats(loss.local), nats(loss.epsilon))
+        shown.add_row(
+            _reports_or_all(loss.reports), format_nats(loss.local), format_nats(loss.epsilon)
+        )
     return shown
 
 
@@ -143,7 +154,7 @@ def _links(linkability: Linkability, own: str) -> Iterator[str]:
         f"{linkability.cohort_bits:.3g} bits about the device."
     )
     found = ", ".join(
-        f"{percent(each.probability, 0)} ({counted(each.reports, 'report')} in each set)"
+        f"{format_percent(each.probability, 0)} ({counted(each.reports, 'report')} in each set)"
         for each in linkability.recognised
         if each.reports is not None
     )
@@ -182,7 +193,7 @@ def _account(person: PersonLoss) -> Table:
 
 
 def _losses(epsilon: float, epsilon_inf: float) -> tuple[str, str, str]:
-    return nats(epsilon), nats(epsilon_inf), even_odds_become(epsilon)
+    return format_nats(epsilon), format_nats(epsilon_inf), even_odds_become(epsilon)
 
 
 def _change(change: EntryChange, error: JointError | None, devices: int) -> Iterator[str]:
@@ -192,11 +203,12 @@ def _change(change: EntryChange, error: JointError | None, devices: int) -> Iter
         return
     yield (
         "Give the counts before and after to one decode. The standard error of a rare string's "
-        f"share, from {counted(devices, 'report')} each, is {percent(error.before, 4)} before, "
-        f"{percent(error.after, 4)} after and {percent(error.together, 4)} together."
+        f"share, from {counted(devices, 'report')} each, is "
+        f"{format_percent(error.before, 4)} before, "
+        f"{format_percent(error.after, 4)} after and {format_percent(error.together, 4)} together."
     )
     if change.kept:
         yield (
-            f"If the same devices report in both, it is {percent(error.same_devices, 4)}: they "
-            "keep the noise of their permanent responses, which the decoder cannot know."
+            f"If the same devices report in both, it is {format_percent(error.same_devices, 4)}: "
+            "they keep the noise of their permanent responses, which the decoder cannot know."
         )

@@ -9,7 +9,7 @@ import click
 
 from rappor.cli.commands import command
 from rappor.cli.console import Slow, print_json
-from rappor.cli.options import asked, detection_options, grouped, json_option
+from rappor.cli.options import detection_options, json_option, option_field, option_group
 from rappor.cli.site_files import write_edition
 from rappor.cli.trend_files import TrendFiles
 from rappor.estimator.error_control import ErrorControl
@@ -22,9 +22,9 @@ from rappor.registry.registry import Registry
 )
 def publish(
     *,
-    files: TrendFiles = grouped(TrendFiles),
+    files: TrendFiles = option_group(TrendFiles),
     detection: ErrorControl = detection_options(),
-    out: str = asked(
+    out: str = option_field(
         "FOLDER",
         "Folder of the site. It is created if needed, and existing files stay.",
         type=click.Path(file_okay=False),

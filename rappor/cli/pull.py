@@ -7,8 +7,8 @@ import datetime
 from rappor.base.errors import DecodeError
 from rappor.base.plurals import counted
 from rappor.cli.commands import command
-from rappor.cli.console import print_json, show, table
-from rappor.cli.options import argument, asked, asked_flag, json_option
+from rappor.cli.console import print_json, print_parts, table
+from rappor.cli.options import argument_field, flag_field, json_option, option_field
 
 
 @command(
@@ -18,31 +18,31 @@ from rappor.cli.options import argument, asked, asked_flag, json_option
 )
 def pull(
     *,
-    url: str = argument(),
-    metric: str = argument(),
-    first: datetime.datetime | None = asked(
+    url: str = argument_field(),
+    metric: str = argument_field(),
+    first: datetime.datetime | None = option_field(
         "DAY",
         "First day (UTC), such as 2026-11-01. Default: the first released day.",
         flags="--from",
     ),
-    last: datetime.datetime | None = asked(
+    last: datetime.datetime | None = option_field(
         "DAY", "Last day (UTC), included. Default: the last released day.", flags="--to"
     ),
-    by: str = asked(
+    by: str = option_field(
         ["day", "week", "month"],
         "Separate counts for each day, week (from Monday on) or month.",
         default="day",
     ),
-    segments: bool = asked_flag(
+    segments: bool = flag_field(
         "Separate counts for each segment of the metric. Default: one sum."
     ),
-    path: str = asked(
+    path: str = option_field(
         "FILE",
         "File to write. Every command that takes counts reads it.",
         required=True,
         flags="--out",
     ),
-    token_file: str | None = asked(
+    token_file: str | None = option_field(
         "FILE", "File with the read token. Default: the variable RAPPOR_TOKEN."
     ),
     as_json: bool = json_option(),
@@ -83,9 +83,9 @@ def pull(
     shown = table("days", "reports")
     for period in found.periods:
         shown.add_row(period.name, f"{period.n_reports:,}")
-    show(shown, f"{counted(found.n_reports, 'report')} of {found.metric} in {path}.")
+    print_parts(shown, f"{counted(found.n_reports, 'report')} of {found.metric} in {path}.")
     if found.withheld:
-        show(f"Some reports wait on {_listed(found.withheld)}.")
+        print_parts(f"Some reports wait on {_listed(found.withheld)}.")
 
 
 def _listed(days: tuple[datetime.date, ...]) -> str:

@@ -18,10 +18,10 @@ from rappor.cli.commands import command
 from rappor.cli.console import Slow, print_json
 from rappor.cli.numbers import WholeNumber
 from rappor.cli.options import (
-    asked,
-    grouped,
     json_option,
     metric_option,
+    option_field,
+    option_group,
     registry_option,
     seed_option,
 )
@@ -50,20 +50,20 @@ _MOST_DAYS: Final = 366
 class _Size:
     """How many devices there are, and how often they report."""
 
-    reports: int | None = asked("N", "Reports, each from a different device, such as 1e6.")
-    devices: int | None = asked(
+    reports: int | None = option_field("N", "Reports, each from a different device, such as 1e6.")
+    devices: int | None = option_field(
         "N", "Devices instead of reports. With --days, the devices of each day."
     )
-    reports_per_device: int | None = asked(
+    reports_per_device: int | None = option_field(
         WholeNumber(1, 10**6), "Reports of each device, with one value and one permanent response."
     )
-    days: int | None = asked(
+    days: int | None = option_field(
         WholeNumber(1, _MOST_DAYS),
         "Days on which each device reports once. Where the metric's interval is an epoch, "
         "the first day begins one, and a device reports on one drawn day of each epoch. Each day "
         "has its own file, with its number in the name.",
     )
-    churn: float | None = asked(
+    churn: float | None = option_field(
         "SHARE",
         "Share of the devices that are replaced on the next day.  [default: 0]",
         type=click.FloatRange(0, 1),
@@ -95,12 +95,12 @@ class _Size:
 class _Target:
     """Where what is drawn goes: a file or a folder, or a collector."""
 
-    out: str | None = asked(
+    out: str | None = option_field(
         "FILE",
         "Counts file to write. A name that ends in .parquet gives reports, one that ends in / "
         "a folder of such files.",
     )
-    to: str | None = asked(
+    to: str | None = option_field(
         "URL", "Address of a collector, which gets the reports over HTTP as from devices, today."
     )
 
@@ -142,19 +142,19 @@ def simulate(
     *,
     registry_path: str = registry_option(),
     metric_name: str = metric_option(required=True),
-    population_path: str = asked(
+    population_path: str = option_field(
         "FILE",
         "CSV file with the header value,weight: the values and their frequencies.",
         required=True,
     ),
-    size: _Size = grouped(_Size),
-    segment: tuple[str, ...] = asked(
+    size: _Size = option_group(_Size),
+    segment: tuple[str, ...] = option_field(
         "NAME=VALUE",
         "A public property that all devices have, of a metric with segments. May be repeated.",
         multiple=True,
     ),
     seed: int | None = seed_option(),
-    target: _Target = grouped(_Target),
+    target: _Target = option_group(_Target),
     as_json: bool = json_option(),
 ) -> None:
     """Simulate the counts or the reports of many devices.

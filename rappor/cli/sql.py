@@ -7,7 +7,13 @@ import click
 from rappor.base.errors import MetricError
 from rappor.cli.commands import command
 from rappor.cli.console import print_json
-from rappor.cli.options import argument, asked, asked_flag, json_option, registry_option
+from rappor.cli.options import (
+    argument_field,
+    flag_field,
+    json_option,
+    option_field,
+    registry_option,
+)
 from rappor.engines.sql import DIALECTS, count_sql, refused_sql
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
@@ -20,19 +26,19 @@ from rappor.registry.registry import Registry
 )
 def sql(
     *,
-    metric_name: str = argument(metavar="METRIC"),
+    metric_name: str = argument_field(metavar="METRIC"),
     registry_path: str = registry_option(),
-    dialect: str = asked(
+    dialect: str = option_field(
         list(DIALECTS), "The database that the statement is written for.", required=True
     ),
-    table: str = asked(
+    table: str = option_field(
         "TABLE",
         "The table of reports, as written in the statement.",
         default="reports",
         flags="--source",
     ),
-    part: str | None = asked("PART", "A part of the metric, if it has parts."),
-    refused: bool = asked_flag("Count refused reports by reason, instead of accepted ones."),
+    part: str | None = option_field("PART", "A part of the metric, if it has parts."),
+    refused: bool = flag_field("Count refused reports by reason, instead of accepted ones."),
     as_json: bool = json_option(),
 ) -> None:
     """Print the statement that counts reports in a warehouse.

@@ -10,10 +10,10 @@ import click
 
 from rappor.cli.options import (
     PROFILE_NAME,
-    asked,
-    grouped,
+    list_typed_options,
     metric_option,
-    options_typed,
+    option_field,
+    option_group,
     registry_option,
 )
 from rappor.protocol.params import Params
@@ -57,29 +57,33 @@ class _Options:
     metric_argument: str | None = None
     registry_path: str | None = registry_option(required=False)
     metric_name: str | None = metric_option()
-    profile: str | None = asked(
+    profile: str | None = option_field(
         PROFILE_NAME,
         "Named parameters; their epsilon_1 and epsilon_inf are 1 and 2 nats (strict), 2 and 4 "
         "(balanced), 4 and 6 (low-noise), 4 and 4 (once).",
     )
-    bits: int = asked("N", "Bits of a report.", type=int, default=128, flags="-k --bits")
-    hashes: int = asked("N", "Hash functions; each sets one bit of a string.", type=int, default=1)
-    cohorts: int = asked("N", "Cohorts; each has its own hash functions.", type=int, default=128)
-    f: float | None = asked(
+    bits: int = option_field("N", "Bits of a report.", type=int, default=128, flags="-k --bits")
+    hashes: int = option_field(
+        "N", "Hash functions; each sets one bit of a string.", type=int, default=1
+    )
+    cohorts: int = option_field(
+        "N", "Cohorts; each has its own hash functions.", type=int, default=128
+    )
+    f: float | None = option_field(
         "PROBABILITY",
         "Permanent noise: the probability that a permanent bit is random.",
         flags="-f",
     )
-    g: float = asked(
+    g: float = option_field(
         "PROBABILITY",
         "Of the bits that -f makes random, the share that becomes 1.",
         flags="-g",
         default=0.5,
     )
-    p: float | None = asked(
+    p: float | None = option_field(
         "PROBABILITY", "Probability that a permanent 0 is reported as 1.", flags="-p"
     )
-    q: float | None = asked(
+    q: float | None = option_field(
         "PROBABILITY", "Probability that a permanent 1 is reported as 1.", flags="-q"
     )
 
@@ -113,12 +117,12 @@ def subject_options(**declared: Any) -> Any:
 
     One that is first of all about a metric declares `metric_argument` too.
     """
-    return grouped(_Options, then=_Options.read, **declared)
+    return option_group(_Options, then=_Options.read, **declared)
 
 
 def _check_one_way() -> None:
     """Refuse what would otherwise be ignored: a registry, a profile and parameters at once."""
-    given = options_typed().keys()
+    given = list_typed_options().keys()
     if sum(bool(way & given) for way in _WAYS) > 1:
         raise click.UsageError(
             "give only one of: a metric of a registry, a --profile, parameters (-k, -f, -g, "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rappor.cli.commands import command
 from rappor.cli.console import Slow
-from rappor.cli.options import Output, detection_options, grouped
+from rappor.cli.options import Output, detection_options, option_group
 from rappor.cli.trend_files import TrendFiles
 from rappor.estimator.error_control import ErrorControl
 
@@ -18,9 +18,9 @@ from rappor.estimator.error_control import ErrorControl
 )
 def trend(
     *,
-    files: TrendFiles = grouped(TrendFiles),
+    files: TrendFiles = option_group(TrendFiles),
     detection: ErrorControl = detection_options(),
-    output: Output = grouped(Output),
+    output: Output = option_group(Output),
 ) -> None:
     """Show how shares change over days, weeks or months.
 
@@ -33,7 +33,7 @@ def trend(
     visible, and so do changes of the parameters. The command shows the strings that changed, and
     those that all periods together or at least one period detect.
     """
-    from rappor.cli.comparison_table import give
+    from rappor.cli.comparison_table import write_outputs
     from rappor.comparison.trend import trend as trend_of
 
     released, candidates = files.released()
@@ -47,4 +47,4 @@ def trend(
             error_control=detection,
             progress=slow,
         )
-    give(found, output, every=False)
+    write_outputs(found, output, every=False)

@@ -14,7 +14,7 @@ from rappor.base.errors import DecodeError, MetricError
 from rappor.cli.count_files import days_of, read_released
 from rappor.cli.input_paths import Source
 from rappor.cli.numbers import WholeNumber
-from rappor.cli.options import asked
+from rappor.cli.options import option_field
 
 if TYPE_CHECKING:
     from rappor.candidates.candidates import Candidates
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
 class TrendFiles(Source):
     """What the command line says about the counts, their days, and what their strings may be."""
 
-    by: str | None = asked(
+    by: str | None = option_field(
         ["day", "week", "month"],
         "Length of a period, at least that of the counts. Default: that of the counts.",
     )
-    first: datetime.datetime | None = asked(  # noqa: RUF009  # a field
+    first: datetime.datetime | None = option_field(  # noqa: RUF009  # a field
         "DAY",
         "Day (UTC) of the first file, for files without days. Each further file is of the "
         "next day, or of the next period of --by.",
         flags="--from",
     )
-    smooth: int = asked(
+    smooth: int = option_field(
         WholeNumber(1),
         "Also estimate each period together with the N - 1 before it.",
         default=1,

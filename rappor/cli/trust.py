@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from rappor.base.ranges import check_number
 from rappor.cli.commands import command
-from rappor.cli.console import Slow, print_json, show, table
+from rappor.cli.console import Slow, print_json, print_parts, table
 from rappor.cli.numbers import COUNT, WholeNumber
-from rappor.cli.options import asked, chart_option, grouped, json_option, seed_option
+from rappor.cli.options import chart_option, json_option, option_field, option_group, seed_option
 from rappor.trust.models import trust_models
 from rappor.trust.survey import CoinSurvey
 
@@ -32,15 +32,17 @@ _Place = tuple[float, float, int]
 class _Survey:
     """The question that all models answer."""
 
-    epsilon: float = asked("NATS", "Privacy loss of one answer.", default=1.0)
-    devices: int = asked(COUNT, "Devices that answer.", default=100_000)
-    share: float = asked("SHARE", "Share of the devices that have the property.", default=0.3)
-    delta: float = asked(
+    epsilon: float = option_field("NATS", "Privacy loss of one answer.", default=1.0)
+    devices: int = option_field(COUNT, "Devices that answer.", default=100_000)
+    share: float = option_field(
+        "SHARE", "Share of the devices that have the property.", default=0.3
+    )
+    delta: float = option_field(
         "PROBABILITY",
         "Probability that the bounds of shuffling and of Gaussian noise fail.",
         default=1e-9,
     )
-    beta: float = asked(
+    beta: float = option_field(
         "PROBABILITY", "Probability that the survey's second coin says yes.", default=0.25
     )
 
@@ -51,8 +53,8 @@ class _Survey:
 )
 def trust(
     *,
-    survey: _Survey = grouped(_Survey),
-    runs: int = asked(
+    survey: _Survey = option_group(_Survey),
+    runs: int = option_field(
         WholeNumber(2, 10**5),
         "Simulated trials of each model, from 2 to 100,000.",
         default=1000,
@@ -117,7 +119,7 @@ def _print(found: list[dict[str, Any]], survey: _Survey, runs: int) -> None:
             f"{each['epsilon_10']:.2f}",
             *(f"{number:,.2f}" for number in numbers),
         )
-    show(
+    print_parts(
         f"How many of {survey.devices:,} devices have a property? The truth is "
         f"{round(survey.share * survey.devices):,}. Each answer has epsilon = "
         f"{survey.epsilon:g}.\n"

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from rappor.comparison.comparison import Comparison, Sample
 from rappor.reporting.markup import Markup, breakable, join, shorten, tag
-from rappor.reporting.numbers import measured
+from rappor.reporting.numbers import format_share
 from rappor.reporting.plots import sorted_rows
 
 _NAMED: Final = 3
@@ -65,7 +65,8 @@ def _change(row: Mapping[str, Any], panel: Comparison, *, where: bool) -> Markup
     error, direction, name = row["std_error"], row["direction"], row["name"]
     early, late = _ends(panel)
     words = _WORDS[direction].format(
-        before=measured(row["before"], error), after=measured(row["after"], error), name=name,
+        before=format_share(row["before"], error),
+        after=format_share(row["after"], error), name=name,
         early=early, late=late,
     )  # fmt: skip
     more = f" ({name})" if where and direction not in ("more", "less") else ""

@@ -9,9 +9,16 @@ from rappor.comparison.comparison import Comparison
 from rappor.reporting.changes import panel_changes
 from rappor.reporting.charts import Panels
 from rappor.reporting.document import Content, header
-from rappor.reporting.footnotes import in_panel
+from rappor.reporting.footnotes import list_comparison_footnotes
 from rappor.reporting.markup import Markup, shorten, tag
-from rappor.reporting.numbers import measured, moved, p_value, short_percent, span, span_of_points
+from rappor.reporting.numbers import (
+    format_change,
+    format_change_interval,
+    format_interval,
+    format_p_value,
+    format_share,
+    format_short_percent,
+)
 from rappor.reporting.plots import (
     SEGMENTS,
     changes_chart,
@@ -48,13 +55,13 @@ def panel_content(panel: Comparison) -> Content:
     title = f"{shorten(panel.metric, 60) or 'Estimates'} by {split or panel.by}"
     if panel.by == "sample":
         title = f"What changed from {panel.samples[0].name} to {panel.samples[-1].name}"
-    told = [each for each in (panel_changes(panel), next(in_panel(panel))) if each]
+    told = [each for each in (panel_changes(panel), next(list_comparison_footnotes(panel))) if each]
     return Content(title, (header(title, *told), *panel_sections(panel)))
 
 
 def panel_sections(panel: Comparison) -> Iterator[Markup]:
     """Yield the changes, the shares, the tables of both, and the table of samples."""
-    _, *sentences = in_panel(panel)
+    _, *sentences = list_comparison_footnotes(panel)
     drawn = [_changes(panel)] if panel.primary else []
     yield tag("section", *drawn, *(tag("p", text) for text in sentences), id="changes")
     n = n_panels(panel)
@@ -96,32 +103,36 @@ def change_columns(panel: Comparison) -> Columns:
         columns["compared"] = lambda row: row["name"]
     return columns | {
         "change": lambda row: row["direction"],
-        f"{change}, points": lambda row: moved(row["estimate"], row["std_error"]) or "unknown",
-        f"{short_percent(panel.error_control.confidence)} interval": lambda row: span_of_points(
-            *contrast_interval(row), row["std_error"]
+        f"{change}, points": lambda row: (
+            format_change(row["estimate"], row["std_error"]) or "unknown"
         ),
-        before: lambda row: measured(row["before"], row["std_error"]) or "unknown",
-        after: lambda row: measured(row["after"], row["std_error"]) or "unknown",
-        "p-value": lambda row: p_value(row["p_value"]),
+        f"{format_short_percent(panel.error_control.confidence)} interval": lambda row: (
+            format_change_interval(*contrast_interval(row), row["std_error"])
+        ),
+        before: lambda row: format_share(row["before"], row["std_error"]) or "unknown",
+        after: lambda row: format_share(row["after"], row["std_error"]) or "unknown",
+        "p-value": lambda row: format_p_value(row["p_value"]),
     }
 
 
 def share_columns(panel: Comparison) -> Columns:
     """Return the columns of the rows of shares."""
-    interval = f"adjusted {short_percent(panel.error_control.confidence)} interval"
+    interval = f"adjusted {format_short_percent(panel.error_control.confidence)} interval"
     return {
         "candidate": candidate,
         panel.by: lambda row: row["name"] + (" (smoothed)" if row["what"] == "smoothed" else ""),
-        "share": lambda row: measured(row["estimate"], row["std_error"]) or "no reports",
+        "share": lambda row: format_share(row["estimate"], row["std_error"]) or "no reports",
         interval: lambda row: (
-            "" if row["estimate"] is None else span(row["ci_low"], row["ci_high"], row["std_error"])
+            ""
+            if row["estimate"] is None
+            else format_interval(row["ci_low"], row["ci_high"], row["std_error"])
         ),
         "detected": lambda row: "yes" if row["detected"] else "no",
     }
 
 
 def _changes(panel: Comparison) -> Markup:
-    n, confidence = panel.n_changed, short_percent(panel.error_control.confidence)
+    n, confidence = panel.n_changed, format_short_percent(panel.error_control.confidence)
     told = (
         f"Full dots are significant changes; bars are {confidence} intervals that hold for all of "
         "them together."
@@ -136,8 +147,9 @@ def _changes(panel: Comparison) -> Markup:
 def _legend(panel: Comparison) -> str:
     parts = [
         f"Dots are the share of the reports of each {panel.by}, full where the string is detected "
-        f"in that {panel.by}. Bars over them are {short_percent(panel.error_control.confidence)} "
-        "intervals, adjusted so that they hold for all strings that were found."
+        f"in that {panel.by}. Bars over them are "
+        f"{format_short_percent(panel.error_control.confidence)} intervals, "
+        "adjusted so that they hold for all strings that were found."
     ]
     if panel.missing:
         parts.append(f"A cross on the axis is a {panel.by} without reports.")
@@ -172,8 +184,8 @@ def _samples(panel: Comparison) -> Markup:
                 f"{each.devices:,.0f}",
                 _days(each.missing_days),
                 _days(each.withheld),
-                measured(share, error) or "unknown",
-                measured(error, error) or "unknown",
+                format_share(share, error) or "unknown",
+                format_share(error, error) or "unknown",
                 " ".join(each.fingerprints) + (" (changed)" if each.name in other else ""),
             )
             for each, (share, error) in zip(panel.samples, left, strict=True)

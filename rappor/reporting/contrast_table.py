@@ -8,7 +8,7 @@ from typing import Final
 
 from rappor.decoding.contrasts import Contrast
 from rappor.reporting.markup import Markup
-from rappor.reporting.numbers import measured, p_value, span
+from rappor.reporting.numbers import format_interval, format_p_value, format_share
 from rappor.reporting.tables import name_of, table
 
 _DIGITS: Final = 4
@@ -25,9 +25,9 @@ def contrast_cells(each: Contrast) -> tuple[str, ...]:
     error = each.std_error
     if each.is_share:
         numbers = (
-            measured(each.estimate, error),
-            measured(error, error),
-            span(each.ci_low, each.ci_high, error),
+            format_share(each.estimate, error),
+            format_share(error, error),
+            format_interval(each.ci_low, each.ci_high, error),
         )
     else:
         numbers = (
@@ -35,7 +35,7 @@ def contrast_cells(each: Contrast) -> tuple[str, ...]:
             f"{error:.2g}" if math.isfinite(error) else "unknown",
             f"{_number(each.ci_low)} to {_number(each.ci_high)}",
         )
-    return each.name, *numbers, "" if each.p_value is None else p_value(each.p_value)
+    return each.name, *numbers, "" if each.p_value is None else format_p_value(each.p_value)
 
 
 def contrasts_table(contrasts: Iterable[Contrast], confidence: str) -> Iterator[Markup]:

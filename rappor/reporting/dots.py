@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from rappor.reporting.charts import COLORS, Chart
 from rappor.reporting.markup import Markup, join, shorten, tag
-from rappor.reporting.numbers import short_percent
+from rappor.reporting.numbers import format_short_percent
 from rappor.reporting.scale import Scale
 
 _NAME_COLUMNS: Final = 34
@@ -62,7 +62,7 @@ def dots(
     *,
     axis: str = "share of the reports",
     kinds: Sequence[str] = (),
-    write: Callable[[float], str] = short_percent,
+    write: Callable[[float], str] = format_short_percent,
 ) -> Chart:
     """Draw rows under their headings; an empty heading is not written.
 

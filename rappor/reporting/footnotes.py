@@ -12,7 +12,12 @@ from rappor.comparison.sample_contrasts import SampleContrast
 from rappor.decoding.diagnostics import IMBALANCE
 from rappor.decoding.estimates import Estimates
 from rappor.protocol.loss import epsilon_1
-from rappor.reporting.numbers import nats, p_value, percent, short_percent
+from rappor.reporting.numbers import (
+    format_nats,
+    format_p_value,
+    format_percent,
+    format_short_percent,
+)
 
 _SURELY: Final = 0.01
 """P-value below which a test is read as an answer."""
@@ -29,27 +34,27 @@ _ASKED: Final = {
 }
 
 
-def remarks(estimates: Estimates) -> Iterator[str]:
+def list_footnotes(estimates: Estimates) -> Iterator[str]:
     """Yield what was detected at which error rate, and what an analyst should know of."""
-    yield answer(estimates)
-    yield from unallocated(estimates)
+    yield format_detections(estimates)
+    yield from format_unallocated(estimates)
     yield estimates.assumptions
-    yield from findings(estimates.diagnostics)
+    yield from list_findings(estimates.diagnostics)
     yield from (each.sentence for each in estimates.warnings)
 
 
-def in_panel(panel: Comparison) -> Iterator[str]:
+def list_comparison_footnotes(panel: Comparison) -> Iterator[str]:
     """Yield what changed at which error rate, what was found, and what to know of it."""
     if panel.primary:
         yield _changed(panel)
-        yield unchanged(panel.primary)
+        yield format_overall_test(panel.primary)
     else:
         yield f"Nothing was compared: only one {panel.by} has reports."
     steps = [each for each in panel.contrasts if each.kind == "step"]
     if steps:
         yield (
             f"{sum(each.n_changed for each in steps):,} of {len(steps) * len(panel.candidates):,} "
-            f"steps from one {panel.by} to the next are significant, at {error_rate(panel)}."
+            f"steps from one {panel.by} to the next are significant, at {format_error_rate(panel)}."
         )
     if panel.by != "sample":
         yield (
@@ -58,7 +63,7 @@ def in_panel(panel: Comparison) -> Iterator[str]:
             f"{counted(len(panel.samples), panel.by)}: all "
             f"{panel.by}s together or at least one {panel.by} detects them."
         )
-    yield from gaps(panel)
+    yield from list_missing_periods(panel)
     for before, after in panel.params_changes:
         yield (
             f"From {after.name} on, reports have other parameters: {_in_use(after)} instead of "
@@ -77,17 +82,17 @@ def _changed(panel: Comparison) -> str:
     """Say how many contrasts are significant at which error rate."""
     n = len(panel.candidates) * len(panel.primary)
     if panel.by in _ASKED:
-        return f"{panel.n_changed:,} of {n:,} {_ASKED[panel.by]} {error_rate(panel)}."
+        return f"{panel.n_changed:,} of {n:,} {_ASKED[panel.by]} {format_error_rate(panel)}."
     some = f"{panel.n_changed:,} of {n:,} values" if panel.n_changed else "No value"
     line = f"trend line through all {panel.by}s"
-    return f"{some} changed significantly over the range ({line}), at {error_rate(panel)}."
+    return f"{some} changed significantly over the range ({line}), at {format_error_rate(panel)}."
 
 
-def unchanged(main: Sequence[SampleContrast]) -> str:
+def format_overall_test(main: Sequence[SampleContrast]) -> str:
     """Say in which contrasts the overall test found a change."""
     some, none = (
         ", ".join(
-            f"{each.name} (p = {p_value(each.unchanged_p_value)})"
+            f"{each.name} (p = {format_p_value(each.unchanged_p_value)})"
             for each in main
             if (each.unchanged_p_value < _SURELY) == surely
         )
@@ -99,14 +104,14 @@ def unchanged(main: Sequence[SampleContrast]) -> str:
     return f"Overall test ({tested}), {'; '.join(found)}."
 
 
-def error_rate(estimates: Estimates | Comparison) -> str:
+def format_error_rate(estimates: Estimates | Comparison) -> str:
     """Say which error rate the detections have."""
     bonferroni = estimates.error_control.method == "bonferroni"
     kind = "a probability of any false one" if bonferroni else "a false discovery rate"
-    return f"{kind} of {short_percent(estimates.error_control.alpha)}"
+    return f"{kind} of {format_short_percent(estimates.error_control.alpha)}"
 
 
-def gaps(panel: Comparison) -> Iterator[str]:
+def list_missing_periods(panel: Comparison) -> Iterator[str]:
     """Yield which periods have no reports, lack days, or have reports not yet released."""
     lacking = [each for each in panel.samples if each.reports and each.missing_days]
     waiting = [each for each in panel.samples if each.withheld]
@@ -125,11 +130,11 @@ def _named(periods: Sequence[Sample]) -> str:
 
 def _in_use(sample: Sample) -> str:
     return " and ".join(
-        f"{each.fingerprint} (epsilon_1 = {nats(epsilon_1(each))})" for each in sample.params
+        f"{each.fingerprint} (epsilon_1 = {format_nats(epsilon_1(each))})" for each in sample.params
     )
 
 
-def findings(diagnostics: Mapping[str, Any]) -> Iterator[str]:
+def list_findings(diagnostics: Mapping[str, Any]) -> Iterator[str]:
     """Yield what the counts say about the collection."""
     for cohorts in diagnostics["cohorts"]:
         if cohorts["p_value"] < IMBALANCE:
@@ -161,8 +166,8 @@ def _limit(diagnostics: Mapping[str, Any]) -> str:
     enough = [way.format(_about(number)) for way, number in ways.items() if number is not None]
     needed = ", or ".join(enough) or "more reports and more cohorts"
     return (
-        f"A share of {percent(share, 2)} is detected with 80 % probability. To detect "
-        f"{percent(share / 2, 2)}, you need {needed}."
+        f"A share of {format_percent(share, 2)} is detected with 80 % probability. To detect "
+        f"{format_percent(share / 2, 2)}, you need {needed}."
     )
 
 
@@ -172,15 +177,15 @@ def _about(number: int) -> str:
     return f"{-(-number // step) * step:,}"
 
 
-def answer(estimates: Estimates) -> str:
+def format_detections(estimates: Estimates) -> str:
     """Say how many candidates were detected, in how many reports, and how surely."""
     return (
         f"{int(estimates.detected.sum()):,} of {counted(estimates.n_candidates, 'candidate')} "
-        f"detected in {counted(estimates.reports, 'report')} at {error_rate(estimates)}."
+        f"detected in {counted(estimates.reports, 'report')} at {format_error_rate(estimates)}."
     )
 
 
-def unallocated(estimates: Estimates) -> Iterator[str]:
+def format_unallocated(estimates: Estimates) -> Iterator[str]:
     """Yield what the detected candidates leave, where a report has one answer."""
     if not math.isfinite(estimates.unallocated):
         return
@@ -189,11 +194,11 @@ def unallocated(estimates: Estimates) -> Iterator[str]:
     elif estimates.unallocated < 0:
         yield (
             "The detected candidates account for all of the reports (standard error "
-            f"{percent(estimates.unallocated_std_error)})."
+            f"{format_percent(estimates.unallocated_std_error)})."
         )
     else:
         yield (
-            f"{percent(estimates.unallocated)} of the reports are unallocated (standard error "
-            f"{percent(estimates.unallocated_std_error)}): their strings are not candidates, or "
-            "too rare to detect."
+            f"{format_percent(estimates.unallocated)} of the reports are unallocated (standard "
+            f"error {format_percent(estimates.unallocated_std_error)}): their strings are not "
+            "candidates, or too rare to detect."
         )

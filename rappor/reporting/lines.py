@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 from rappor.reporting.charts import COLORS, Chart
 from rappor.reporting.dots import marker
 from rappor.reporting.markup import Markup, join, tag
-from rappor.reporting.numbers import short_percent
+from rappor.reporting.numbers import format_short_percent
 from rappor.reporting.scale import Scale
 
 Row: TypeAlias = Mapping[str, Any]
@@ -53,7 +53,7 @@ class Axis:
     def write(self, value: float) -> str:
         """Write a number beside the axis: 5 %, 0.01, 100, 10k, 1M."""
         if self.percent:
-            return short_percent(value)
+            return format_short_percent(value)
         for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
             if abs(value) >= size * (10 if letter == "k" else 1):
                 return f"{value / size:g}{letter}"

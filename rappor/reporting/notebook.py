@@ -16,9 +16,14 @@ from rappor.privacy.report import PrivacyReport
 from rappor.protocol.params import NOISE, Params
 from rappor.reporting.comparison_page import change_columns
 from rappor.reporting.contrast_table import contrasts_table
-from rappor.reporting.footnotes import in_panel, remarks
+from rappor.reporting.footnotes import list_comparison_footnotes, list_footnotes
 from rappor.reporting.markup import Markup, tag
-from rappor.reporting.numbers import most_belief, nats, percent, short_percent
+from rappor.reporting.numbers import (
+    format_largest_belief,
+    format_nats,
+    format_percent,
+    format_short_percent,
+)
 from rappor.reporting.page import candidates_table
 from rappor.reporting.plots import sorted_rows
 from rappor.reporting.tables import listing, pairs, table
@@ -32,9 +37,9 @@ def estimates_html(estimates: Estimates) -> str:
     found = report(estimates)
     first = dataclasses.replace(found, rows=found.rows[:_TOP])
     together = contrasts_table(
-        estimates.contrasts, short_percent(estimates.error_control.confidence)
+        estimates.contrasts, format_short_percent(estimates.error_control.confidence)
     )
-    return _shown(estimates, [candidates_table(first), *together], remarks(estimates))
+    return _shown(estimates, [candidates_table(first), *together], list_footnotes(estimates))
 
 
 def panel_html(panel: Comparison) -> str:
@@ -42,7 +47,7 @@ def panel_html(panel: Comparison) -> str:
     rows = sorted_rows(panel)
     rows = ([row for row in rows if row["changed"]] or rows)[:_TOP]
     shown = listing("Changes, or the nearest to one", change_columns(panel), rows)
-    return _shown(panel, shown, in_panel(panel))
+    return _shown(panel, shown, list_comparison_footnotes(panel))
 
 
 def _shown(record: Displayed, tables: Iterable[Markup], sentences: Iterable[str]) -> str:
@@ -52,15 +57,18 @@ def _shown(record: Displayed, tables: Iterable[Markup], sentences: Iterable[str]
 
 def plan_html(plan: Plan) -> str:
     """Return the parameters, what they promise, and what they find."""
-    share = "none" if plan.share is None else percent(plan.share, 3)
-    power = short_percent(plan.question.power)
+    share = "none" if plan.share is None else format_percent(plan.share, 3)
+    power = format_short_percent(plan.question.power)
     return tag(
         "div",
         pairs(
             f"Plan for {counted(plan.reports, 'report')}",
             (
                 *_letters(plan.params),
-                ("epsilon_1, epsilon_inf", f"{nats(plan.epsilon_1)}, {nats(plan.epsilon_inf)}"),
+                (
+                    "epsilon_1, epsilon_inf",
+                    f"{format_nats(plan.epsilon_1)}, {format_nats(plan.epsilon_inf)}",
+                ),
                 (f"smallest share detected with {power} probability", share),
                 ("candidates found, in the mean", f"{plan.prediction.found:,.1f}"),
                 ("variance of a rare string, over the optimum", f"{plan.excess:.3g}"),
@@ -76,7 +84,7 @@ def plan_html(plan: Plan) -> str:
                     f"h = {other.params.h}, f = {other.params.f:.4g}, g = {other.params.g:.4g}, "
                     f"p = {other.params.p:.4g}, q = {other.params.q:.4g}",
                     f"{other.excess:.3g}",
-                    "none" if other.share is None else percent(other.share, 3),
+                    "none" if other.share is None else format_percent(other.share, 3),
                 )
                 for other in plan.alternatives
             ),
@@ -93,12 +101,12 @@ def privacy_html(found: PrivacyReport) -> str:
         tag("p", found.promise or "Parameters without a metric: epochs are unknown."),
         table(
             "The most that an observer can believe after reports of one value",
-            ("reports", "epsilon", *(f"from {short_percent(prior)}" for prior in priors)),
+            ("reports", "epsilon", *(f"from {format_short_percent(prior)}" for prior in priors)),
             (
                 (
                     "any number" if loss.reports is None else f"{loss.reports:,}",
-                    nats(loss.epsilon),
-                    *(most_belief(belief.most, loss.epsilon) for belief in loss.beliefs),
+                    format_nats(loss.epsilon),
+                    *(format_largest_belief(belief.most, loss.epsilon) for belief in loss.beliefs),
                 )
                 for loss in found.losses
             ),

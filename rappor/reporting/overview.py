@@ -18,9 +18,15 @@ from rappor.reporting.changes import named, string
 from rappor.reporting.charts import COLORS, Panels
 from rappor.reporting.document import Content, header
 from rappor.reporting.dots import along
-from rappor.reporting.footnotes import gaps
+from rappor.reporting.footnotes import list_missing_periods
 from rappor.reporting.markup import Markup, join, shorten, tag
-from rappor.reporting.numbers import measured, moved, percent, short_percent, span
+from rappor.reporting.numbers import (
+    format_change,
+    format_interval,
+    format_percent,
+    format_share,
+    format_short_percent,
+)
 from rappor.reporting.page import candidates_table
 from rappor.reporting.plots import shares_of
 from rappor.reporting.scale import Scale
@@ -58,7 +64,10 @@ def overview_content(found: Overview) -> Content:
         folded(
             "Numbers, and what they rest on",
             candidates_table(report(estimates)),
-            *(tag("p", text) for text in (estimates.assumptions, *gaps(found.comparison))),
+            *(
+                tag("p", text)
+                for text in (estimates.assumptions, *list_missing_periods(found.comparison))
+            ),
             *(tag("p", each.sentence) for each in found.comparison.warnings),
             name="numbers",
         ),
@@ -97,7 +106,11 @@ def basis(found: Overview) -> str:
     parts = [
         f"{estimates.reports:,} reports in {found.latest}, as informative as {found.devices:,.0f} "
         "devices with one report each",
-        *([f"shares from {percent(share)} are usually found"] if share and share < 1 else []),
+        *(
+            [f"shares from {format_percent(share)} are usually found"]
+            if share and share < 1
+            else []
+        ),
         *_outside(estimates),
         f"epsilon of one report: {losses:.3g}",
     ]  # fmt: skip
@@ -108,10 +121,11 @@ def _outside(estimates: Estimates) -> Iterator[str]:
     """Yield which share no candidate has, and which share is not in the list of the entry."""
     rest = estimates.not_listed
     if rest is not None:
-        ends = span(max(rest.ci_low, 0.0), rest.ci_high, rest.std_error)
-        yield f"{measured(max(rest.estimate, 0.0), rest.std_error)} are not in the list ({ends})"
+        ends = format_interval(max(rest.ci_low, 0.0), rest.ci_high, rest.std_error)
+        share = format_share(max(rest.estimate, 0.0), rest.std_error)
+        yield f"{share} are not in the list ({ends})"
     if math.isfinite(estimates.unallocated) and estimates.unallocated > 0:
-        yield f"{percent(estimates.unallocated)} have no detected string"
+        yield f"{format_percent(estimates.unallocated)} have no detected string"
 
 
 def _ranks(found: Overview, lines: Sequence[OverviewRow]) -> Markup:
@@ -124,7 +138,7 @@ def _ranks(found: Overview, lines: Sequence[OverviewRow]) -> Markup:
                 "span",
                 tag("strong", _share(each)),
                 " ",
-                tag("small", span(each.low, each.high, each.std_error) if each.detected
+                tag("small", format_interval(each.low, each.high, each.std_error) if each.detected
                     else "not detected"),
                 class_="share",
             ),
@@ -161,7 +175,7 @@ def _bar(line: OverviewRow, scale: Scale) -> Markup:
                 stroke_width=1.5)
             for end in ends.values()
         ]  # fmt: skip
-    told = f"{_share(line)}, {span(low, high, line.std_error)}"
+    told = f"{_share(line)}, {format_interval(low, high, line.std_error)}"
     return _drawing(told, parts, class_="bar", width=300)
 
 
@@ -178,12 +192,12 @@ def _run(line: OverviewRow, found: Overview) -> Iterator[Markup]:
     parts = ribbon(known, places, up, height=_HEIGHT)
     if known[-1] is not None:
         parts.append(tag("circle", cx=f"{places[-1]:g}%", cy=up(known[-1][1]), r=3, fill=COLORS[0]))
-    shares = ", ".join(measured(each[1], line.std_error) or "unknown" for each in rows)
+    shares = ", ".join(format_share(each[1], line.std_error) or "unknown" for each in rows)
     yield _drawing(f"by {found.comparison.by}: {shares}", parts, class_="run", width=140)
     words = tag("small", "not significant")
     if (change := line.change) is not None and change["changed"]:
         difference = change["after"] - change["before"]
-        points = moved(difference, change["std_error"])
+        points = format_change(difference, change["std_error"])
         words = tag("strong", f"{'▲' if difference > 0 else '▼'}\u00a0{points}\u00a0points")
     yield tag("span", words, class_="moved")
 
@@ -196,7 +210,7 @@ def _drawing(told: str, parts: Sequence[Markup], *, class_: str, width: int) -> 
 
 
 def _legend(found: Overview) -> str:
-    confidence = short_percent(found.estimates.error_control.confidence)
+    confidence = format_short_percent(found.estimates.error_control.confidence)
     parts = [f"Bars: shares of the reports in {found.latest}, with {confidence} intervals."]
     n = len(found.comparison.samples)
     if n > 1:
@@ -208,4 +222,4 @@ def _legend(found: Overview) -> str:
 
 
 def _share(line: OverviewRow) -> str:
-    return measured(line.share, line.std_error).replace(" ", "\u00a0")
+    return format_share(line.share, line.std_error).replace(" ", "\u00a0")

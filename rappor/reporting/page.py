@@ -20,16 +20,16 @@ from rappor.protocol.encodings import encoding_of
 from rappor.reporting.cohort_charts import cohort_bits, cohort_reports, residuals
 from rappor.reporting.contrast_table import contrasts_table
 from rappor.reporting.document import Content, header
-from rappor.reporting.footnotes import FORGED, answer, findings, unallocated
+from rappor.reporting.footnotes import FORGED, format_detections, format_unallocated, list_findings
 from rappor.reporting.markup import Markup, join, shorten, tag
 from rappor.reporting.numbers import (
-    measured,
-    most_belief,
-    nats,
-    p_value,
-    percent,
-    short_percent,
-    span,
+    format_interval,
+    format_largest_belief,
+    format_nats,
+    format_p_value,
+    format_percent,
+    format_share,
+    format_short_percent,
 )
 from rappor.reporting.plots import error_of, interval, shares_chart
 from rappor.reporting.tables import Columns, candidate, folded, listing, pairs, table
@@ -54,12 +54,14 @@ def estimates_content(found: EstimatesReport, *, forged: bool = False) -> Conten
     parts = (
         header(
             title,
-            join(answer(estimates), " ", _first(found)),
-            *unallocated(estimates),
+            join(format_detections(estimates), " ", _first(found)),
+            *format_unallocated(estimates),
             warnings=[each.sentence for each in estimates.warnings],
         ),
         _estimates(found, forged=forged),
-        *contrasts_table(estimates.contrasts, short_percent(estimates.error_control.confidence)),
+        *contrasts_table(
+            estimates.contrasts, format_short_percent(estimates.error_control.confidence)
+        ),
         *_masses(found),
         _question(found),
         _diagnostics(found),
@@ -78,13 +80,13 @@ def _first(found: EstimatesReport) -> Markup:
     error = error_of(row, found.estimates.reports)
     return join(
         "The largest is \u201c", tag("bdi", shorten(row["candidate"], 60)),
-        f"\u201d with {measured(min(row['share'], 1.0), error)} of the reports "
-        f"({span(*interval(row), error)}).",
+        f"\u201d with {format_share(min(row['share'], 1.0), error)} of the reports "
+        f"({format_interval(*interval(row), error)}).",
     )  # fmt: skip
 
 
 def _estimates(found: EstimatesReport, *, forged: bool) -> Markup:
-    confidence = short_percent(found.estimates.error_control.confidence)
+    confidence = format_short_percent(found.estimates.error_control.confidence)
     parts = []
     if found.charted:
         chart = shares_chart(
@@ -117,14 +119,14 @@ def _estimates(found: EstimatesReport, *, forged: bool) -> Markup:
 
 def _masses(found: EstimatesReport) -> Iterator[Markup]:
     if found.masses:
-        confidence = short_percent(found.estimates.error_control.confidence)
+        confidence = format_short_percent(found.estimates.error_control.confidence)
         shares = table(
             "Shares of the reports of several candidates, and of none",
             ("part", "share", "std error", f"{confidence} interval"),
             (
-                (mass.name, measured(mass.estimate, mass.std_error),
-                 measured(mass.std_error, mass.std_error),
-                 span(mass.ci_low, mass.ci_high, mass.std_error))
+                (mass.name, format_share(mass.estimate, mass.std_error),
+                 format_share(mass.std_error, mass.std_error),
+                 format_interval(mass.ci_low, mass.ci_high, mass.std_error))
                 for mass in found.masses
             ),
         )  # fmt: skip
@@ -133,24 +135,26 @@ def _masses(found: EstimatesReport) -> Iterator[Markup]:
 
 def candidates_table(found: EstimatesReport, *, name: str = "", forged: bool = False) -> Markup:
     """Return the table of the rows that are listed; one with a name can be sorted."""
-    confidence = short_percent(found.estimates.error_control.confidence)
+    confidence = format_short_percent(found.estimates.error_control.confidence)
     reports = found.estimates.reports
     columns: Columns = {
         "candidate": candidate,
-        "share": lambda row: measured(row["share"], error_of(row, reports)),
-        f"adjusted {confidence} interval": lambda row: span(*interval(row), error_of(row, reports)),
+        "share": lambda row: format_share(row["share"], error_of(row, reports)),
+        f"adjusted {confidence} interval": lambda row: format_interval(
+            *interval(row), error_of(row, reports)
+        ),
         "detected": lambda row: "yes" if row["detected"] else "no",
         "reports": lambda row: f"{row['count']:,.0f}",
         "std error": lambda row: _reports(row["std_error"]),
-        "p-value": lambda row: p_value(row["p_value"]),
+        "p-value": lambda row: format_p_value(row["p_value"]),
     }
     for key in ("forged_to_make", "forged_to_hide") if forged else ():
         columns[key.replace("_to", "").replace("_", " ")] = _forged(key)
     if found.estimates.posterior_share is not None:
-        columns["distribution"] = lambda row: measured(
+        columns["distribution"] = lambda row: format_share(
             row["posterior_share"], row["posterior_share_std_error"]
         )
-        columns["its error"] = lambda row: measured(
+        columns["its error"] = lambda row: format_share(
             row["posterior_share_std_error"], row["posterior_share_std_error"]
         )
     first = (
@@ -189,8 +193,11 @@ def _question(found: EstimatesReport) -> Markup:
             (
                 ("candidates", f"{estimates.n_candidates:,}"),
                 ("error rate of detection", f"{estimates.error_control.method}, "
-                 f"{short_percent(estimates.error_control.alpha)}"),
-                ("confidence of intervals", short_percent(estimates.error_control.confidence)),
+                 f"{format_short_percent(estimates.error_control.alpha)}"),
+                (
+                    "confidence of intervals",
+                    format_short_percent(estimates.error_control.confidence),
+                ),
                 ("reports", f"{estimates.reports:,}"),
                 ("devices", estimates.assumptions),
                 ("days", _days(found)),
@@ -221,21 +228,21 @@ def _asked(each: CollectedReport) -> Markup:
             ("counts added up", f"{collected.repetition.collections:,}"),
             ("epsilon of one report", _loss(one)),
             (f"epsilon of {counted(sent.reports or 0, 'report')} of one value, as many as one "
-             "device sent", f"{nats(sent.epsilon)} nats"),
+             "device sent", f"{format_nats(sent.epsilon)} nats"),
             ("epsilon of all reports of one value", _loss(every)),
         ),
     )  # fmt: skip
 
 
 def _loss(loss: Loss) -> str:
-    most = most_belief(loss.of_half, loss.epsilon)
-    return f"{nats(loss.epsilon)} nats; a belief of 50 % becomes at most {most}"
+    most = format_largest_belief(loss.of_half, loss.epsilon)
+    return f"{format_nats(loss.epsilon)} nats; a belief of 50 % becomes at most {most}"
 
 
 def _diagnostics(found: EstimatesReport) -> Markup:
     diagnostics = found.estimates.diagnostics
     parts = []
-    if sentences := [tag("li", text) for text in findings(diagnostics)]:
+    if sentences := [tag("li", text) for text in list_findings(diagnostics)]:
         parts.append(tag("ul", *sentences))
     if "goodness_of_fit" in diagnostics:
         parts.append(pairs("How well the candidates explain the bits", _fit(diagnostics)))
@@ -260,7 +267,7 @@ def _fit(diagnostics: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         f"{fit['chi2_per_degree']:.4g} for each degree of freedom, p = {fit['p_value']:.3g}; "
         "1 is expected from noise alone",
     )
-    yield "collisions, as a share of a row's noise", percent(diagnostics["collision_share"])
+    yield "collisions, as a share of a row's noise", format_percent(diagnostics["collision_share"])
     yield "rows with reduced weight", f"{diagnostics['set_aside_rows']:,}"
     yield "least p-value that an absent string can have", f"{diagnostics['least_p_value']:.2g}"
 
@@ -320,8 +327,8 @@ def _unexplained(diagnostics: Mapping[str, Any]) -> Markup:
         (
             (
                 f"{bit['collection']}", f"{bit['cohort']}", f"{bit['bit']}",
-                measured(bit["share"], bit["std_error"]),
-                measured(bit["std_error"], bit["std_error"]),
+                format_share(bit["share"], bit["std_error"]),
+                format_share(bit["std_error"], bit["std_error"]),
             )
             for bit in diagnostics["unexplained_bits"]
         ),

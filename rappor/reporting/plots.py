@@ -21,7 +21,12 @@ from rappor.reporting.charts import Chart, Panels
 from rappor.reporting.dots import Dot, Row, dots
 from rappor.reporting.lines import Axis, line_chart, shared_labels
 from rappor.reporting.markup import shorten
-from rappor.reporting.numbers import measured, moved, span, span_of_points
+from rappor.reporting.numbers import (
+    format_change,
+    format_change_interval,
+    format_interval,
+    format_share,
+)
 from rappor.reporting.time_chart import time_panel
 
 _NAME_COLUMNS: Final = 40
@@ -65,7 +70,9 @@ def shares_chart(
         shown["In the list" if row.get("listed") else part].append(_estimate(row, reports))
     for mass in others:
         dot = Dot(mass.estimate, mass.ci_low, mass.ci_high)
-        shown["Together"].append(Row(mass.name, measured(mass.estimate, mass.std_error), (dot,)))
+        shown["Together"].append(
+            Row(mass.name, format_share(mass.estimate, mass.std_error), (dot,))
+        )
     return dots(title, shown)
 
 
@@ -74,9 +81,9 @@ def _estimate(row: Mapping[str, Any], reports: int) -> Row:
     error = error_of(row, reports)
     return Row(
         row["candidate"],
-        measured(row["share"], error),
+        format_share(row["share"], error),
         (Dot(row["share"], low, high, row["detected"]),),
-        f"{measured(row['share'], error)}, {span(low, high, error)}",
+        f"{format_share(row['share'], error)}, {format_interval(low, high, error)}",
     )
 
 
@@ -153,12 +160,12 @@ def contrast_interval(row: Mapping[str, Any]) -> tuple[float | None, float | Non
 
 def _difference(row: Mapping[str, Any]) -> Row:
     low, high = contrast_interval(row)
-    number = moved(row["estimate"], row["std_error"])
+    number = format_change(row["estimate"], row["std_error"])
     return Row(
         row["candidate"],
         number,
         (Dot(row["estimate"], low, high, row["changed"]),),
-        f"{number}, {span_of_points(low, high, row['std_error'])}",
+        f"{number}, {format_change_interval(low, high, row['std_error'])}",
     )
 
 
@@ -171,10 +178,10 @@ def _samples(panel: Comparison, i: int, title: str) -> Chart:
     rows = []
     for number, sample in enumerate(panel.samples[:SEGMENTS]):
         row = panel.share_row(number, i)
-        shown = measured(row["estimate"], row["std_error"])
+        shown = format_share(row["estimate"], row["std_error"])
         low, high = row["ci_low"], row["ci_high"]
         dot = Dot(row["estimate"], low, high, row["detected"])
-        told = f"{shown}, {span(low, high, row['std_error'])}"
+        told = f"{shown}, {format_interval(low, high, row['std_error'])}"
         rows.append(Row(sample.label, shown, (dot,), told))
     return dots(title, {"": rows})
 

@@ -10,7 +10,7 @@ from rappor.comparison.site_edition import EditionSummary, SiteEdition
 from rappor.reporting.changes import panel_changes
 from rappor.reporting.comparison_page import panel_sections
 from rappor.reporting.document import document, header
-from rappor.reporting.footnotes import in_panel
+from rappor.reporting.footnotes import list_comparison_footnotes
 from rappor.reporting.markup import Markup, join, tag
 from rappor.reporting.tables import pairs, section, table
 
@@ -38,7 +38,7 @@ def edition_page(edition: SiteEdition) -> str:
                 f"{'was' if n == 1 else 'were'} found in use. ",
                 panel_changes(edition.trend),
             ),
-            next(in_panel(edition.trend)),
+            next(list_comparison_footnotes(edition.trend)),
             above=above,
         ),
         *panel_sections(edition.trend),

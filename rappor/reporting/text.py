@@ -12,9 +12,14 @@ from rappor.decoding.contrasts import Contrast
 from rappor.decoding.estimates import Estimates, adjusted_interval
 from rappor.decoding.post_stratification import Weighted
 from rappor.reporting.contrast_table import contrast_cells, contrast_titles
-from rappor.reporting.footnotes import FORGED, remarks
+from rappor.reporting.footnotes import FORGED, list_footnotes
 from rappor.reporting.markup import shorten
-from rappor.reporting.numbers import measured, percent, short_percent, span
+from rappor.reporting.numbers import (
+    format_interval,
+    format_percent,
+    format_share,
+    format_short_percent,
+)
 
 _LEAST_NAME, _MOST_NAME = 9, 40
 """Columns of a candidate: numbers are never cut, names are."""
@@ -35,7 +40,7 @@ def estimates_text(
     reports of all other strings comes last. With `forged` the numbers of forged
     reports stand in their place.
     """
-    sentences = [*([FORGED] if forged else []), *remarks(estimates)]
+    sentences = [*([FORGED] if forged else []), *list_footnotes(estimates)]
     rows = _rows(estimates, detected_only=detected_only, forged=forged)
     lines = [*_table(list(rows), width)]
     if estimates.contrasts:
@@ -45,7 +50,7 @@ def estimates_text(
 
 def weighted_text(weighted: Weighted, *, width: int = 100) -> str:
     """Write the weighted totals, and what belongs to their segments."""
-    weights = ", ".join(f"{name} {percent(part)}" for name, part in weighted.weights.items())
+    weights = ", ".join(f"{name} {format_percent(part)}" for name, part in weighted.weights.items())
     sentences = [
         f"Weighted shares of {len(weighted.weights):,} segments with {weighted.reports:,} reports: "
         f"{weights}. Listed are {len(weighted.contrasts):,} of {weighted.n_candidates:,} "
@@ -60,7 +65,7 @@ def weighted_text(weighted: Weighted, *, width: int = 100) -> str:
 def _contrasts(
     contrasts: Iterable[Contrast], confidence: float, width: int, what: str = "together"
 ) -> Iterator[str]:
-    titles = contrast_titles(short_percent(confidence), what)
+    titles = contrast_titles(format_short_percent(confidence), what)
     return _table([titles, *map(contrast_cells, contrasts)], width)
 
 
@@ -86,7 +91,7 @@ def _rows(
     forged: bool = False,
 ) -> Iterator[tuple[str, ...]]:
     """Yield the titles, and the cells of each row."""
-    interval = f"{short_percent(estimates.error_control.confidence)} interval"
+    interval = f"{format_short_percent(estimates.error_control.confidence)} interval"
     interval = f"adjusted {interval}" if detected_only else f"{interval} of each"
     yield (
         *("candidate", "reports", "std error", "share"),
@@ -102,8 +107,8 @@ def _rows(
             _name(row),
             f"{row['count']:,.0f}",
             "unknown" if row["std_error"] is None else f"{row['std_error']:,.0f}",
-            measured(row["share"], error),
-            *(_forged(row) if forged else [span(low, high, error)]),
+            format_share(row["share"], error),
+            *(_forged(row) if forged else [format_interval(low, high, error)]),
             *(_distribution(row) if "posterior_share" in row else ()),
             *(() if truth is None else (f"{truth.get(row['candidate'], 0):,}",)),
         )
@@ -113,8 +118,12 @@ def _rows(
             rest.name,
             f"{rest.estimate * reports:,.0f}",
             f"{error * reports:,.0f}",
-            measured(rest.estimate, error),
-            *(("", "") if forged else (span(max(rest.ci_low, 0.0), rest.ci_high, error),)),
+            format_share(rest.estimate, error),
+            *(
+                ("", "")
+                if forged
+                else (format_interval(max(rest.ci_low, 0.0), rest.ci_high, error),)
+            ),
             *(() if estimates.posterior_share is None else ("", "")),
             *(() if truth is None else ("",)),
         )
@@ -128,7 +137,7 @@ def _name(row: Mapping[str, Any]) -> str:
 
 def _distribution(row: Mapping[str, Any]) -> tuple[str, str]:
     error = row["posterior_share_std_error"]
-    return measured(row["posterior_share"], error), measured(error, error) or "unknown"
+    return format_share(row["posterior_share"], error), format_share(error, error) or "unknown"
 
 
 def _forged(row: Mapping[str, Any]) -> Iterator[str]:

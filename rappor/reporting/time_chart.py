@@ -13,7 +13,12 @@ from rappor.comparison.per_sample import SampleEstimates
 from rappor.reporting.charts import COLORS, Chart
 from rappor.reporting.dots import marker
 from rappor.reporting.markup import Markup, join, tag
-from rappor.reporting.numbers import measured, moved, short_percent, span
+from rappor.reporting.numbers import (
+    format_change,
+    format_interval,
+    format_share,
+    format_short_percent,
+)
 from rappor.reporting.scale import Scale
 
 _LEFT, _RIGHT = 16.0, 97.0
@@ -76,7 +81,7 @@ def _grid(shares: Scale) -> Markup:
         y = shares(tick)
         parts.append(tag("line", x1=0, x2="100%", y1=y, y2=y, stroke="currentColor",
                          stroke_opacity=0.8 if tick == 0 else 0.15))  # fmt: skip
-        parts.append(tag("text", short_percent(tick), y=y - 3, font_size=12))
+        parts.append(tag("text", format_short_percent(tick), y=y - 3, font_size=12))
     if shares.low > 0:
         words = "The axis does not begin at 0."
         parts.append(tag("text", words, y=_FLOOR + 58, font_style="italic", font_size=12))
@@ -156,12 +161,12 @@ def _mark(panel: Comparison, number: int, column: int, place: float, shares: Sca
         float(each[number, column])
         for each in (levels.share, levels.std_error, levels.ci_low, levels.ci_high)
     )
-    told = f"{period.name}: {measured(share, error)}, {span(low, high, error)}"
+    told = f"{period.name}: {format_share(share, error)}, {format_interval(low, high, error)}"
     if not math.isfinite(low + high):
         return tag("g", tag("title", told))
     step = _step(panel, number, column)
     if step is not None:
-        told += f"; step of {moved(step['estimate'], step['std_error'])} points"
+        told += f"; step of {format_change(step['estimate'], step['std_error'])} points"
     parts = [
         tag("title", told),
         tag("line", x1=x, x2=x, y1=shares(low), y2=shares(high), stroke=COLORS[0],

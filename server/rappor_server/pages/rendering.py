@@ -17,7 +17,7 @@ from markupsafe import Markup
 
 from rappor.base.plurals import counted
 from rappor.reporting.markup import visible
-from rappor.reporting.numbers import nats
+from rappor.reporting.numbers import format_nats
 
 
 class StaticFile(NamedTuple):
@@ -80,7 +80,7 @@ _TEMPLATES.globals["static"] = _address
 _TEMPLATES.globals["has_png"] = importlib.util.find_spec("resvg_py") is not None
 _TEMPLATES.filters["number"] = lambda number: f"{number:,}"
 _TEMPLATES.filters["counted"] = counted
-_TEMPLATES.filters["nats"] = nats
+_TEMPLATES.filters["nats"] = format_nats
 _TEMPLATES.filters["sentence"] = _sentence
 _TEMPLATES.filters["spans"] = spans
 

@@ -13,10 +13,15 @@ from rich.console import Console
 from shell import Shell, ok
 
 from rappor import Params, Population, Registry, simulate_counts
-from rappor.cli.console import Slow, escape, print_json, section, show, table
+from rappor.cli.console import Slow, escape, print_json, print_parts, section, table
 from rappor.cli.numbers import COUNT, NUMBER, WholeNumber, even_odds_become, least_belief
 from rappor.cli.subject import Subject
-from rappor.reporting.numbers import most_belief, nats, percent, short_percent
+from rappor.reporting.numbers import (
+    format_largest_belief,
+    format_nats,
+    format_percent,
+    format_short_percent,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +71,7 @@ def test_text_has_no_trailing_blanks(capsys: pytest.CaptureFixture[str]) -> None
     shown = table("word", "number")
     shown.add_row("a", "1")
     shown.add_row("longer", "22")
-    show("first\n", shown)
+    print_parts("first\n", shown)
     section("title", "x " * 80)
     out = capsys.readouterr().out
     assert out.startswith("first\n\nword    number\na            1\nlonger      22\n\ntitle\n  x x")
@@ -115,21 +120,25 @@ def test_other_numbers_are_usage_errors(kind: WholeNumber, text: str, said: str)
 
 def test_numbers_are_written_for_people() -> None:
     """Shares in per cent, losses in nats, both with as many digits as help."""
-    assert percent(0.055129, 3) == "5.513 %"
-    assert percent(-0.00012, 2) == "-0.01 %"
-    assert (short_percent(0.05), short_percent(0.001)) == ("5 %", "0.1 %")
-    assert (nats(1.23456), nats(1928.3), nats(math.inf)) == ("1.2346", "1,928", "infinite")
-    assert (nats(99.5), nats(100.5)) == ("99.5000", "100")
-    assert short_percent(0.123456) == "12.3456 %"
+    assert format_percent(0.055129, 3) == "5.513 %"
+    assert format_percent(-0.00012, 2) == "-0.01 %"
+    assert (format_short_percent(0.05), format_short_percent(0.001)) == ("5 %", "0.1 %")
+    assert (format_nats(1.23456), format_nats(1928.3), format_nats(math.inf)) == (
+        "1.2346",
+        "1,928",
+        "infinite",
+    )
+    assert (format_nats(99.5), format_nats(100.5)) == ("99.5000", "100")
+    assert format_short_percent(0.123456) == "12.3456 %"
 
 
 def test_beliefs_are_rounded_to_the_safe_side() -> None:
     """The most is rounded up, the least down; only an infinite loss makes certain."""
-    assert most_belief(0.880797, 2) == "88.1 %"
-    assert most_belief(0.9996646, 8) == "99.967 %"
-    assert most_belief(0.9999999996, 21) == ">99.99 %"
-    assert most_belief(1.0, 100) == ">99.99 %"
-    assert most_belief(1.0, math.inf) == "100 %"
+    assert format_largest_belief(0.880797, 2) == "88.1 %"
+    assert format_largest_belief(0.9996646, 8) == "99.967 %"
+    assert format_largest_belief(0.9999999996, 21) == ">99.99 %"
+    assert format_largest_belief(1.0, 100) == ">99.99 %"
+    assert format_largest_belief(1.0, math.inf) == "100 %"
     assert (least_belief(0.1192), least_belief(0.0002), least_belief(0.0)) == ("11.9", "<0.1", "0")
     assert (even_odds_become(2.0), even_odds_become(50.0)) == ("88.1 %", ">99.99 %")
     assert even_odds_become(math.inf) == "100 %"
@@ -137,7 +146,7 @@ def test_beliefs_are_rounded_to_the_safe_side() -> None:
 
 def test_text_of_strangers_is_printed_and_never_obeyed(capsys: pytest.CaptureFixture[str]) -> None:
     """Markup and names of pictures are text; controls and marks of direction are named."""
-    show(escape(":cat: [bold]a[/bold] \x1b[31mred \u202egnp\u202c \x00\x07"))
+    print_parts(escape(":cat: [bold]a[/bold] \x1b[31mred \u202egnp\u202c \x00\x07"))
     printed = capsys.readouterr().out
     assert printed == (
         ":cat: [bold]a[/bold] \N{SYMBOL FOR ESCAPE}[31mred [U+202E]gnp[U+202C] "

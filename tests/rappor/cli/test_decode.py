@@ -21,7 +21,7 @@ from shell import Shell, ok, refused
 
 from rappor import Counts, Params, decode
 from rappor.estimator.error_control import ErrorControl
-from rappor.reporting.numbers import measured
+from rappor.reporting.numbers import format_share
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_decode_answers_for_several_rows(shell: Shell, counts: str) -> None:
     assert difference["name"] == "duckduckgo - qwant"
     text = shell.metric(*words)[1]
     for each in (group, difference):
-        written = measured(each["estimate"], each["std_error"])
+        written = format_share(each["estimate"], each["std_error"])
         assert written in text
         assert written in Path(page).read_text(encoding="utf-8")
     err = refused(shell.metric("decode", counts, "--candidates", "engines.txt", "--quantiles"), 1)
@@ -164,7 +164,7 @@ def test_a_terminal_of_80_columns_cuts_names_and_no_number(shell: Shell, counts:
     for line, row in zip(lines[start + 1 : start + 4], rows, strict=True):
         assert f"  {row['count']:,.0f}  " in line
         error = row["std_error"] / 50_000
-        assert f"  {measured(row['share'], error)}" in line
+        assert f"  {format_share(row['share'], error)}" in line
         assert len(line) <= 80
 
 

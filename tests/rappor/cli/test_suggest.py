@@ -9,7 +9,7 @@ import pytest
 from shell import Shell, ok, refused
 
 from rappor import Params, Population, simulate_counts
-from rappor.reporting.numbers import measured, p_value
+from rappor.reporting.numbers import format_p_value, format_share
 
 
 @pytest.fixture
@@ -59,13 +59,13 @@ def test_the_table_says_the_same(shell: Shell) -> None:
     assert "at a false discovery rate of 4 %." in shown
     (row,) = answer["suggestions"]
     reports, error = f"{row['count']:,.0f}", row["std_error"]
-    number = f"{reports} {error:,.0f} {measured(row['share'], error / answer['reports'])}"
-    assert f"[b]mojek[/b] {number} {p_value(row['p_value'])}" in shown
+    number = f"{reports} {error:,.0f} {format_share(row['share'], error / answer['reports'])}"
+    assert f"[b]mojek[/b] {number} {format_p_value(row['p_value'])}" in shown
     assert {bit["collection"] for bit in answer["unexplained_bits"]} == {0, 1}
     for bit in answer["unexplained_bits"]:
         place = f"{bit['collection']} {bit['cohort']} {bit['bit']}"
         share, error = bit["share"], bit["std_error"]
-        assert f"{place} {measured(share, error)} {measured(error, error)}" in shown
+        assert f"{place} {format_share(share, error)} {format_share(error, error)}" in shown
 
 
 def test_where_the_candidates_explain_all_there_are_no_tables(shell: Shell, counts: str) -> None:

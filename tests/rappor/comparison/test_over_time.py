@@ -25,7 +25,7 @@ from rappor.base.errors import DecodeError
 from rappor.comparison.periods import split_periods
 from rappor.counts.released import Released
 from rappor.estimator.error_control import ErrorControl
-from rappor.reporting.footnotes import in_panel
+from rappor.reporting.footnotes import list_comparison_footnotes
 from rappor.simulation import simulate_days
 
 PARAMS = Params(k=32, h=1, m=16, f=0.5, p=0.1, q=0.9)
@@ -238,7 +238,9 @@ def test_answers_are_all_shown() -> None:
     assert found.candidates == ("no", "yes")
     assert found.per_sample.ci_low[1].tolist() == decode(days[1]).ci_low.tolist()
     alone = trend(released([(0, days[0])], n_days=1))
-    assert next(in_panel(alone)) == "Nothing was compared: only one day has reports."
+    assert (
+        next(list_comparison_footnotes(alone)) == "Nothing was compared: only one day has reports."
+    )
 
 
 def test_periods_of_other_lengths_stay_as_they_are() -> None:

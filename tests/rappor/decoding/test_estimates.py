@@ -18,7 +18,7 @@ from rappor.decoding.decoder import decode
 from rappor.decoding.estimates import Estimates, adjusted_interval
 from rappor.decoding.spreadsheet_csv import csv_text
 from rappor.protocol.params import Params
-from rappor.reporting.numbers import measured
+from rappor.reporting.numbers import format_share
 
 
 @pytest.fixture(name="estimates", scope="module")
@@ -122,7 +122,7 @@ def test_people_read_the_table_of_the_command_line(estimates: Estimates) -> None
     first = estimates.row(0)
     error = first["std_error"] / estimates.reports
     assert lines[1].startswith("true 0 ")
-    assert f"  {measured(first['share'], error)}  " in lines[1]
+    assert f"  {format_share(first['share'], error)}  " in lines[1]
     assert lines[1 + n_found].startswith(f"{n_found} of 32 candidates detected in 1,000,000")
     assert repr(estimates) == f"Estimates({n_found} detected of 32 candidates, 1000000 reports)"
 

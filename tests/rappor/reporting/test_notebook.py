@@ -30,7 +30,7 @@ from rappor.planning.frequencies import Frequencies
 from rappor.planning.power import DetectionTarget
 from rappor.privacy import PrivacyReport
 from rappor.privacy.report import privacy_report_of
-from rappor.reporting.numbers import measured, moved
+from rappor.reporting.numbers import format_change, format_share
 from rappor.reporting.plots import sorted_rows
 
 
@@ -137,15 +137,15 @@ def test_estimates_plot_has_the_top_rows(estimates: Estimates) -> None:
     """Each with as many digits as its error has; `rest` adds what the others hold together."""
     found = list(estimates.rows(detected_only=True))[:10]
     shown = [
-        (row["candidate"], measured(row["share"], row["std_error"] / estimates.reports))
+        (row["candidate"], format_share(row["share"], row["std_error"] / estimates.reports))
         for row in found
     ]
     assert drawn(estimates, top=10) == shown
     (rest,) = (each for each in estimates.remaining if each.after == 10)
     *first, other, left = drawn(estimates, top=10, rest=True)
     assert first == shown
-    assert other == (f"other detected ({rest.rows})", measured(rest.share, rest.std_error))
-    assert left[1] == measured(estimates.unallocated, estimates.unallocated_std_error)
+    assert other == (f"other detected ({rest.rows})", format_share(rest.share, rest.std_error))
+    assert left[1] == format_share(estimates.unallocated, estimates.unallocated_std_error)
 
 
 def test_plan_plot_is_its_prediction(plan: Plan) -> None:
@@ -179,7 +179,9 @@ def test_changes_in_a_notebook_are_the_record(comparison: Comparison) -> None:
     """The largest first, as points with their intervals, in the chart and in the table."""
     rows = [row for row in sorted_rows(comparison) if row["changed"]]
     assert len(rows) >= 2
-    numbers = [(row["candidate"], moved(row["estimate"], row["std_error"])) for row in rows[:2]]
+    numbers = [
+        (row["candidate"], format_change(row["estimate"], row["std_error"])) for row in rows[:2]
+    ]
     assert drawn(comparison, top=2) == numbers
     shown = comparison._repr_html_()
     (cells,) = tables(shown).values()

@@ -15,8 +15,8 @@ from rappor import Estimates, Params, Population, decode, simulate_counts
 from rappor.decoding.estimates_report import InputFile, Origin
 from rappor.privacy import posterior_bound
 from rappor.protocol.loss import epsilon_1, epsilon_inf
-from rappor.reporting.footnotes import answer
-from rappor.reporting.numbers import measured, p_value, percent, span
+from rappor.reporting.footnotes import format_detections
+from rappor.reporting.numbers import format_interval, format_p_value, format_percent, format_share
 from rappor.reporting.page import estimates_page
 
 HOSTILE = (
@@ -59,12 +59,12 @@ def test_every_number_of_the_table_is_the_record_s(estimates: Estimates, page: s
         error = row["std_error"] / estimates.reports
         assert cells == [
             row["candidate"],
-            measured(row["share"], error),
-            span(low, high, error),
+            format_share(row["share"], error),
+            format_interval(low, high, error),
             "yes" if row["detected"] else "no",
             f"{row['count']:,.0f}",
             f"{row['std_error']:,.0f}",
-            p_value(row["p_value"]),
+            format_p_value(row["p_value"]),
         ]
 
 
@@ -87,10 +87,10 @@ def test_the_answer_comes_first_and_the_rest_is_folded(estimates: Estimates, pag
     assert page.count('class="words"') == 6
     row = estimates.row(0)
     error = row["std_error"] / estimates.reports
-    largest = f"\u201c<bdi>{row['candidate']}</bdi>\u201d with {measured(row['share'], error)}"
+    largest = f"\u201c<bdi>{row['candidate']}</bdi>\u201d with {format_share(row['share'], error)}"
     places = [
         page.index(part)
-        for part in (answer(estimates), largest, "<svg ", 'id="candidates"', "<details ")
+        for part in (format_detections(estimates), largest, "<svg ", 'id="candidates"', "<details ")
     ]
     assert places == sorted(places)
     assert page.count("<details ") == page.count("<summary>") == 5
@@ -121,7 +121,7 @@ def test_diagnostics_are_the_record_s(estimates: Estimates, page: str) -> None:
     fit = {row[0]: row[1] for row in found["How well the candidates explain the bits"]}
     shown = estimates.diagnostics
     assert fit["goodness of fit"].startswith(f"{shown['goodness_of_fit']['chi2_per_degree']:.4g} ")
-    detectable = percent(shown["detectable_share"], 2)
+    detectable = format_percent(shown["detectable_share"], 2)
     assert f"A share of {detectable} is detected with 80 % probability." in page
     assert "A full column means that one bit is set in every cohort, as in forged reports." in page
 
@@ -226,7 +226,7 @@ def test_the_distribution_stands_with_its_error() -> None:
     rows = {cells[0]: cells[-2:] for cells in rows_of(page)}
     for row in found.rows():
         share, error = row["posterior_share"], row["posterior_share_std_error"]
-        assert rows[row["candidate"]] == [measured(share, error), measured(error, error)]
+        assert rows[row["candidate"]] == [format_share(share, error), format_share(error, error)]
 
 
 def test_nothing_detected_is_a_page_too() -> None:

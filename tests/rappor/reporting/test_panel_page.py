@@ -25,8 +25,13 @@ from rappor import (
 from rappor.comparison.overview import compute_overview
 from rappor.reporting.changes import named
 from rappor.reporting.comparison_page import n_panels, panel_page
-from rappor.reporting.footnotes import in_panel
-from rappor.reporting.numbers import measured, moved, span, span_of_points
+from rappor.reporting.footnotes import list_comparison_footnotes
+from rappor.reporting.numbers import (
+    format_change,
+    format_change_interval,
+    format_interval,
+    format_share,
+)
 from rappor.reporting.overview import overview_card
 from rappor.reporting.plots import contrast_interval, sorted_rows
 
@@ -92,8 +97,8 @@ def test_changes_are_drawn_as_in_the_record(found: Comparison) -> None:
     expected = [row for row in sorted_rows(found) if row["changed"]]
     assert len(expected) == found.n_changed > 1
     for row in expected:
-        ends = span_of_points(*contrast_interval(row), row["std_error"])
-        numbers = f"{moved(row['estimate'], row['std_error'])}, {ends}"
+        ends = format_change_interval(*contrast_interval(row), row["std_error"])
+        numbers = f"{format_change(row['estimate'], row['std_error'])}, {ends}"
         assert any(title.endswith(f": {numbers}") for title in titles(first))
     assert len(titles(first)) == len(expected)
     assert len(shares) == n_panels(found)
@@ -147,7 +152,9 @@ def test_a_trend_without_changes_says_so() -> None:
         for day in range(3)
     }
     told = next(
-        in_panel(trend(released(counts, "m"), NAMES, error_control=ErrorControl(alpha=1e-6)))
+        list_comparison_footnotes(
+            trend(released(counts, "m"), NAMES, error_control=ErrorControl(alpha=1e-6))
+        )
     )
     assert told.startswith(
         "No value changed significantly over the range (trend line through all days), at a false"
@@ -174,12 +181,12 @@ def test_the_tables_are_the_record(found: Comparison) -> None:
     for cells, row in zip(changes[1:], rows, strict=True):
         assert cells[1 + offset : 4 + offset] == [
             row["direction"],
-            moved(row["estimate"], row["std_error"]),
-            span_of_points(*contrast_interval(row), row["std_error"]),
+            format_change(row["estimate"], row["std_error"]),
+            format_change_interval(*contrast_interval(row), row["std_error"]),
         ]
     levels = [row for row in found.rows() if row["what"] in ("share", "smoothed")]
     for cells, row in zip(others[0][1:], levels, strict=True):
-        assert cells[2] == (measured(row["estimate"], row["std_error"]) or "no reports")
+        assert cells[2] == (format_share(row["estimate"], row["std_error"]) or "no reports")
     assert [cells[1] for cells in others[1][1:]] == [f"{each.reports:,}" for each in found.samples]
     unknown = "0" if found.by == "day" else ""
     assert [cells[3] for cells in others[1][1:] if cells[1] != "0"] == [unknown] * sum(
@@ -190,7 +197,7 @@ def test_the_tables_are_the_record(found: Comparison) -> None:
 def test_the_sentences_are_those_of_the_terminal(found: Comparison) -> None:
     """What was tested and assumed, escaped."""
     page = panel_page(found)
-    for sentence in in_panel(found):
+    for sentence in list_comparison_footnotes(found):
         assert sentence.replace("<", "&lt;").replace(">", "&gt;") in page
 
 
@@ -221,11 +228,11 @@ def test_every_mark_of_time_has_the_numbers_of_the_record(days: Comparison) -> N
                 assert mark == f"{sample.name}: no reports"
                 continue
             row = days.share_row(number, i)
-            told = f"{sample.name}: {measured(row['estimate'], row['std_error'])}"
-            told += f", {span(row['ci_low'], row['ci_high'], row['std_error'])}"
+            told = f"{sample.name}: {format_share(row['estimate'], row['std_error'])}"
+            told += f", {format_interval(row['ci_low'], row['ci_high'], row['std_error'])}"
             for each in steps:
                 if each.weights[number] > 0 and each.changed[i]:
-                    points = moved(float(each.estimate[i]), float(each.std_error[i]))
+                    points = format_change(float(each.estimate[i]), float(each.std_error[i]))
                     told += f"; step of {points} points"
             assert mark == told
 
@@ -274,7 +281,7 @@ def test_the_line_is_interrupted_where_there_is_no_estimate(days: Comparison) ->
 
 def test_gaps_smoothing_and_new_parameters_are_told(days: Comparison) -> None:
     """In the sentences, and in the table of periods."""
-    told = " ".join(in_panel(days))
+    told = " ".join(list_comparison_footnotes(days))
     assert "There are no reports for 2026-11-04." in told
     other = days.samples[4].fingerprints[0]
     assert f"From 2026-11-06 on, reports have other parameters: {other}" in told

@@ -8,14 +8,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rappor.reporting.footnotes import findings, gaps, unallocated, unchanged
-from rappor.reporting.numbers import p_value
+from rappor.reporting.footnotes import (
+    format_overall_test,
+    format_unallocated,
+    list_findings,
+    list_missing_periods,
+)
+from rappor.reporting.numbers import format_p_value
 
 
 def limit(share: float | None, **halves: int | None) -> str:
     names = ("with_reports", "with_reports_per_device", "with_cohorts")
     ways = {f"half_detectable_{name}": halves.get(name) for name in names}
-    (sentence,) = findings({"cohorts": [], "detectable_share": share} | ways)
+    (sentence,) = list_findings({"cohorts": [], "detectable_share": share} | ways)
     return sentence
 
 
@@ -54,7 +59,7 @@ def test_what_is_left_is_told_where_a_report_has_one_answer(
     """Less than nothing is noise; of flags nothing is said."""
     detected = np.arange(3) < n_detected
     found: Any = SimpleNamespace(unallocated=left, unallocated_std_error=0.01, detected=detected)
-    sentences = list(unallocated(found))
+    sentences = list(format_unallocated(found))
     assert len(sentences) == len(told)
     assert all(sentence.startswith(start) for sentence, start in zip(sentences, told, strict=True))
 
@@ -65,10 +70,10 @@ def test_a_contrast_has_changed_only_where_that_is_sure() -> None:
         SimpleNamespace(name=f"to {name}", unchanged_p_value=p, rows_p_value=None)
         for name, p in (("May", 0.02), ("June", 0.0099), ("July", 0.01))
     ]
-    told = unchanged(against)
+    told = format_overall_test(against)
     assert "significant: to June (p = 0.0099);" in told
     assert "not significant: to May (p = 0.02), to July (p = 0.01)." in told
-    assert (p_value(1e-98), p_value(1e-100)) == ("1e-98", "less than 1e-99")
+    assert (format_p_value(1e-98), format_p_value(1e-100)) == ("1e-98", "less than 1e-99")
 
 
 def period(name: str, reports: int, *, missing: int = 0, withheld: int = 0) -> Any:
@@ -82,10 +87,10 @@ def test_gaps_name_five_periods_and_count_the_others() -> None:
         samples=[*empty, period("half", 10, missing=2), period("late", 10, withheld=1)],
         missing=empty,
     )
-    assert list(gaps(found)) == [
+    assert list(list_missing_periods(found)) == [
         "There are no reports for day 0, day 1, day 2, day 3, day 4 and 2 more.",
         "Some days have no reports in half.",
         "Some reports are not yet released for late.",
     ]
     some: Any = SimpleNamespace(samples=empty[:5], missing=empty[:5])
-    assert next(iter(gaps(some))).endswith("day 3, day 4.")
+    assert next(iter(list_missing_periods(some))).endswith("day 3, day 4.")

@@ -13,7 +13,7 @@ from pages import SVG, drawings, text_of
 from rappor import Estimates
 from rappor.decoding.estimates_report import CELLS, CHARTED, report
 from rappor.reporting.charts import COLORS
-from rappor.reporting.numbers import digits_of, percent
+from rappor.reporting.numbers import count_digits, format_percent
 from rappor.reporting.page import estimates_page
 
 SHARES = "How large a share of the reports each candidate has."
@@ -65,8 +65,8 @@ def test_every_dot_and_interval_equals_its_row(
             row[f"ci_high{suffix}"], abs=1e-4
         )
         assert dot.get("fill") == (COLORS[0] if row["detected"] else "none")
-        digits = digits_of(row["std_error"] / estimates.reports)
-        assert text_of(mark) == row["candidate"] + percent(row["share"], digits)
+        digits = count_digits(row["std_error"] / estimates.reports)
+        assert text_of(mark) == row["candidate"] + format_percent(row["share"], digits)
 
 
 def test_every_square_is_its_residual(

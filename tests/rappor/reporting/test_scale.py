@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rappor.reporting.numbers import measured
+from rappor.reporting.numbers import format_share
 from rappor.reporting.scale import Scale
 
 
@@ -85,4 +85,4 @@ def test_a_share_has_two_digits_that_count_of_its_error(
     share: float | None, error: float | None, text: str
 ) -> None:
     """No more; of an unknown error three, of an unknown share nothing."""
-    assert measured(share, error) == text
+    assert format_share(share, error) == text
