@@ -221,13 +221,14 @@ def detection_options() -> Any:
     """Declare the options of detection."""
     return option_group(
         ErrorControl,
-        level=option_field("SHARE", "Error rate of detection.", default=0.05),
-        correction=option_field(
+        alpha=option_field("SHARE", "Error rate of detection.", default=0.05, flags="--level"),
+        method=option_field(
             CORRECTIONS,
             "What the level limits: the expected share of false detections (bh; adaptive finds "
             "more if many candidates are present), or the probability of any false detection "
             "(bonferroni).",
             default="bh",
+            flags="--correction",
         ),
         confidence=option_field("SHARE", "Confidence level of the intervals.", default=0.95),
     )
