@@ -111,14 +111,12 @@ _ENCODINGS: Final = {
     "onehot, 20": ("onehot", _ANSWERS[:20]),
     "onehot, 1000": ("onehot", _ANSWERS),
     "boolean": ("boolean", ()),
-    "flags, 12": ("flags", _ANSWERS[:12]),
     "buckets, 16": ("buckets", tuple(str(i) for i in range(17))),
 }
 
 _VALUES: Final = {
     "onehot": ("a0", "a1", "a2"),
     "boolean": ("no", "false", "yes"),
-    "flags": ("a0,a1", "a1", "a0,a1,a2"),
     "buckets": ("0.5", "3.5", "7.5"),
 }
 

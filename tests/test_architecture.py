@@ -197,7 +197,7 @@ def test_an_encoding_is_known_in_one_folder() -> None:
     apart = ("rappor.protocol.encodings", "rappor_server.storage.migrations")
     told = re.compile(
         r"\.encoding\)? (==|!=|in|not in) |(==|!=) \S*\.encoding\b|match \S*\.encoding\b|"
-        r'case "(bloom|onehot|boolean|flags|buckets)"|(==|!=) "(bloom|onehot|flags|buckets)"'
+        r'case "(bloom|onehot|boolean|buckets)"|(==|!=) "(bloom|onehot|buckets)"'
     )
     assert told.search('if params.encoding == "buckets":')
     for name, path in modules().items():

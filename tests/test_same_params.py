@@ -26,7 +26,6 @@ ENCODINGS: dict[str, tuple[str, ...]] = {
     "onehot": ("a", "b", "c"),
     "buckets": ("0", "10"),
     "boolean": (),
-    "flags": ("a", "b"),
 }
 EXPIRES = datetime.date(2030, 12, 31)
 

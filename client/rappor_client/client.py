@@ -310,7 +310,7 @@ class Client:
             return SKIPPED[SkipReason.DISABLED]
         if lane.reason is not None:
             return SKIPPED[lane.reason]
-        value = lane.ready.checked(value)  # before the secret is touched
+        lane.ready.check_kind(value)  # before the secret is touched
         writer, coins = self._writer, self._settings.options.coins
         assert writer is not None
         if not lane.ready.fits(value):

@@ -96,9 +96,9 @@ def encode(
     """Show what a device would send for a value.
 
     The command prints cohort, true bits, permanent response and one report of the VALUE for a
-    METRIC of the registry. Separate flags by commas. With the same secret, a second run changes
-    only the report, and nothing where p = 0 and q = 1. If VALUE is -, every line of standard input
-    is a value, and each is answered by a line of JSON.
+    METRIC of the registry. With the same secret, a second run changes only the report, and nothing
+    where p = 0 and q = 1. If VALUE is -, every line of standard input is a value, and each is
+    answered by a line of JSON.
     """
     if source.secret_hex is not None:
         click.echo(_SEEN, err=True)

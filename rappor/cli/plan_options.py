@@ -122,7 +122,7 @@ class Subject:
         list(ENCODINGS), "How values become bits.  [default: bloom]"
     )
     categories: str | None = option_field(
-        "LIST", "Categories, flags, or edges of buckets, separated by commas."
+        "LIST", "Categories, or edges of buckets, separated by commas."
     )
     registry_path: str | None = registry_option(required=False)
     metric_name: str | None = metric_option()
@@ -156,7 +156,7 @@ class Subject:
 
     @property
     def answers(self) -> tuple[str, ...]:
-        """Categories, flags or edges."""
+        """Categories or edges."""
         if self.metric is not None:
             return self.metric.params.categories
         return tuple(self.categories.split(",")) if self.categories else ()

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 import click
 from rich.table import Table
 
-from rappor.base.errors import ParamsError
 from rappor.base.plurals import counted
 from rappor.cli.console import print_parts, table
 from rappor.cli.numbers import even_odds_become
@@ -126,7 +125,7 @@ def _add_prediction(summary: Table, planned: Plan) -> None:
     parts = (f"{_PARTS[name]} {format_percent(part)}" for name, part in prediction.parts.items())
     summary.add_row("error comes from", ", ".join(parts))
     summary.add_row("", f"The largest part of the error is {REMEDIES[planned.binding]}")
-    if math.isfinite(planned.excess) and question.reports_per_device == 1:
+    if question.reports_per_device == 1:
         summary.add_row(
             "variance",
             f"{format_percent(planned.excess - 1)} above the best known mechanism at this epsilon, "
@@ -142,10 +141,7 @@ def _devices(planned: Plan) -> str:
 
 def _near(params: Params, name: str) -> bool:
     """Return whether the noise is a profile's, to the digits that are shown."""
-    try:
-        profile = Params.profile(name, encoding=params.encoding, categories=params.categories)
-    except ParamsError:  # more flags than profiles have
-        return False
+    profile = Params.profile(name, encoding=params.encoding, categories=params.categories)
     return all(abs(getattr(params, x) - getattr(profile, x)) < 1e-6 for x in NOISE)
 
 
@@ -164,7 +160,7 @@ def _others(alternatives: tuple[Alternative, ...]) -> Table:
             other.name,
             *(f"{number:.4f}" for number in numbers),
             f"{other.variance:.4g}",
-            f"{other.excess:.3f}" if math.isfinite(other.excess) else "-",
+            f"{other.excess:.3f}",
             "nothing" if other.share is None else format_percent(other.share, 3),
         )
     return shown

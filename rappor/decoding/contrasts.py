@@ -195,10 +195,7 @@ class Related:
     entry : (c,) int64. The entry of each row; rows of one group have the same entry.
     estimate, std_error : (e,) float64, of each entry.
     covariance : returns the covariance of the estimates of r entries, (r, r).
-    detected : the posterior of the detected entries; None where one report may have several
-        answers.
-    exclusive : whether one report has one answer at most. Where it may have several, the counts do
-        not say how often two come together.
+    detected : the posterior of the detected entries; None for yes or no, which has one entry.
     """
 
     entry: Integers
@@ -206,7 +203,6 @@ class Related:
     std_error: Floats
     covariance: Covariance
     detected: DetectedRows | None
-    exclusive: bool
 
     def contrasts(self, rows: Integers, weights: Floats) -> tuple[Floats, Floats]:
         """Return contrasts of rows named in advance, and their covariance, (t, t).
@@ -220,15 +216,10 @@ class Related:
         Raises
         ------
         DecodeError
-            The counts do not say it: a report may have several of these answers, a row is unknown,
-            or the members of a group, which cannot be distinguished, differ.
+            The counts do not say it: a row is unknown, or the members of a group, which cannot be
+            distinguished, have different weights.
         """
         entries = np.unique(self.entry[rows])
-        if not self.exclusive and len(entries) > 1:
-            raise DecodeError(
-                "rows must be one where a report may have several answers: the counts do not say "
-                "how often two come together"
-            )
         if not np.isfinite(self.std_error[entries]).all():
             raise DecodeError("rows must be known, got one that the counts say nothing about")
         of_entries = self._weigh_entries(rows, weights, entries)

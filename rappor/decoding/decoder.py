@@ -354,13 +354,13 @@ def _covariance(target: Target, design: Design, selection: Selection, entries: I
 def _decode_closed(
     target: Target, detection: ErrorControl, *, distribution: bool, complete: bool
 ) -> Estimates:
-    """Decode categories, flags, booleans and buckets by the closed form."""
+    """Decode categories, booleans and buckets by the closed form."""
     answers = read_answers(target, target.counts[0].params)
     encoding = encoding_of(target.counts[0].params)
     found = diagnostics.describe_cohorts(target)
     if complete:
         if not encoding.exclusive:
-            raise DecodeError("complete must be false: a report may have several answers, or none")
+            raise DecodeError("complete must be false for yes or no: a no sets no bit")
         answers = CompleteAnswers.of(answers)
         found["complete"] = answers.describe()
     thresholds = Thresholds(detection, PValues(rows=answers.proportions.p_values()))

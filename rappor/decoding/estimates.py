@@ -61,7 +61,7 @@ class Rest:
 class Estimates(Displayed):
     """What a decode found, one row a candidate.
 
-    Strings are sorted by count, largest first; categories, flags and buckets keep the order in
+    Strings are sorted by count, largest first; categories and buckets keep the order in
     which the parameters declare them. `rows` and everything that is made of it begin with the
     strings that the metric's entry lists.
 
@@ -91,8 +91,8 @@ class Estimates(Displayed):
     p_value_counts : (b,) int64. How many p-values of all candidates are in each bin of
         `rappor.estimator.p_values.EDGES`; candidates of one group count once.
     reports : number of reports behind the table.
-    unallocated : share of reports that no detected candidate explains, unclipped; NaN where
-        a report can hold several answers.
+    unallocated : share of reports that no detected candidate explains, unclipped; NaN for yes or
+        no, whose share leaves nothing to explain.
     unallocated_std_error : its standard error.
     assumptions : one line on the devices behind the reports, on which all errors depend.
     remaining : what the detected rows after the first 10, 20, 50, 100 and 1000 hold together.

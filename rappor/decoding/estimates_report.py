@@ -143,7 +143,7 @@ class EstimatesReport:
     charted : those of the chart.
     masses : of all detected rows, of those that are not charted if there are any, what is
         unallocated, and of strings that the metric's entry does not list, if it has a list; empty
-        where a report can hold several answers.
+        for yes or no.
     unlisted_detected, unlisted_undetected : rows that are only counted.
     groups : indistinguishable candidates, at most a hundred groups of them.
     versions : of Python and the packages that computed, by name.

@@ -109,7 +109,6 @@ def conclude(raw: Raw, target: Target, diagnostics: dict[str, Any]) -> Estimates
             std_error=raw.std_error,
             covariance=raw.covariance,
             detected=explained,
-            exclusive=encoding.exclusive,
         ),
     )
 

@@ -35,7 +35,7 @@ class Weighted:
     Attributes
     ----------
     weights : of each segment, in sum one.
-    contrasts : categories, flags and buckets all, in their order; strings that a segment
+    contrasts : categories and buckets all, in their order; strings that a segment
         detects, largest first, with intervals that are widened for having been chosen.
     reports : behind all segments.
     assumed, warnings : of each segment, with its name.

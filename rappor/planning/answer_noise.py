@@ -1,4 +1,4 @@
-"""Plan the encodings that answer for every bit: categories, buckets, flags, yes or no.
+"""Plan the encodings that answer for every bit: categories, buckets, yes or no.
 
 Theory of operation
 -------------------
@@ -11,15 +11,13 @@ share b has the mean mu = p* + (q* - p*) b and, with R reports a device, the err
 this.
 
 Two categories differ in two bits, one that rises and one that falls, as two strings of one hash do.
-So the noise is found as theirs, for an answer of the mean share 1/k. Yes and no, and each of k
-flags with a k-th of the loss, differ in one bit, which either direction may betray; there
-p* = 1 - q* = 1 / (1 + e^epsilon) is best, for rare and for even answers, and so it is for the
-permanent response.
+So the noise is found as theirs, for an answer of the mean share 1/k. Yes and no differ in one bit,
+which either direction may betray; there p* = 1 - q* = 1 / (1 + e^epsilon) is best, for rare and for
+even answers, and so it is for the permanent response.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -27,10 +25,9 @@ from typing import Final
 import numpy as np
 
 from rappor.base.errors import ParamsError
-from rappor.base.ranges import check_choice
 from rappor.counts.arrays import Floats
 from rappor.planning.noise import Budget, best_high, optimum, settle
-from rappor.protocol.encodings import ENCODINGS, encoding_of
+from rappor.protocol.encodings import encoding_named, encoding_of
 from rappor.protocol.params import Noise, Params
 
 _MOST: Final = 40.0
@@ -76,8 +73,7 @@ def choose_answer_noise(
     Raises ParamsError if the encoding is unknown or hashes its values, or the categories are none
     of it.
     """
-    check_choice("encoding", encoding, ENCODINGS)
-    k = ENCODINGS[encoding].implied_bits(categories)
+    k = encoding_named(encoding).implied_bits(categories)
     if k is None:
         raise ParamsError(f"encoding must answer for every bit, got {encoding}")
 
@@ -93,15 +89,13 @@ def choose_answer_noise(
 
 
 def best_known(params: Params, epsilon_1: float) -> float:
-    """Return the least known variance of a rare answer, over the reports; NaN if none is known.
+    """Return the least known variance of a rare answer, times the number of reports.
 
-    For categories that of large domains [WBLJ17], for one bit that of randomized response; several
-    flags may do better by telling one of them each.
+    For strings, categories and buckets it is the one of large domains [WBLJ17], for yes or no the
+    one of randomized response.
     """
-    exchanged, bits = _difference(params)
-    if exchanged:
-        return optimum(epsilon_1)
-    return optimum(epsilon_1) / 4 if bits == 1 else math.nan
+    exchanged, _ = _difference(params)
+    return optimum(epsilon_1) if exchanged else optimum(epsilon_1) / 4
 
 
 def _difference(params: Params) -> tuple[bool, float]:

@@ -85,7 +85,7 @@ class Plan(Displayed):
     def excess(self) -> float:
         """Variance of a rare string, collisions included, as a multiple of the optimum.
 
-        That of one report a device; NaN where no optimum is known, as for several flags.
+        For one report a device.
         """
         best = best_known(self.params, self.budget.epsilon_1)
         return self.prediction.rare_error**2 * self.reports / best
@@ -172,7 +172,7 @@ class Plan(Displayed):
             "largest_std_error": prediction.largest_error,
             "interval_width": prediction.width,
             "adjusted_interval_width": prediction.adjusted_width,
-            "excess": number_or_none(self.excess),
+            "excess": self.excess,
             "parts": prediction.parts,
             "binding": self.binding,
             "staying": [
@@ -184,7 +184,7 @@ class Plan(Displayed):
                     "name": other.name,
                     **_letters(other.params),
                     "variance": other.variance,
-                    "excess": number_or_none(other.excess),
+                    "excess": other.excess,
                     "share": other.share,
                 }
                 for other in self.alternatives

@@ -92,8 +92,8 @@ def _row(params: Params, epoch: str, years: int, loss: float, *, once: bool = Fa
 def named(params: Params, epochs: int, n: int, *, once: bool = False) -> float | None:
     """Return the probability that an observer of all permanent responses names the value of n.
 
-    If each epoch has `once` a report, the observer sees that. None for an encoding whose values
-    share bits, as flags, or have none of their own.
+    If each epoch has `once` a report, the observer sees that. None for yes or no,
+    which have one bit together.
     """
     encoding = encoding_of(params)
     if n < 2 or not (encoding.hashed or encoding.exclusive):

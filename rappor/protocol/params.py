@@ -22,7 +22,7 @@ from typing import Any, Final, TypedDict
 
 from rappor.base.errors import ParamsError
 from rappor.base.ranges import check_choice, check_integer, check_number, shown
-from rappor.protocol.encodings import ENCODINGS
+from rappor.protocol.encodings import encoding_named
 from rappor.protocol.encodings.bloom import LAYOUT
 from rappor.protocol.normalizers import NORMALIZERS
 from rappor.protocol.parts import check_part
@@ -72,7 +72,7 @@ class Params:
 
     A permanent response forces a bit with probability `f`; the share `g` of the forced bits becomes
     1, the others 0. `f`, `g`, `p` and `q` read back as what the 32-bit thresholds make of them.
-    `categories` are the names of a one-hot or flags encoding, or the edges of buckets as
+    `categories` are the names of a one-hot encoding, or the edges of buckets as
     decimal text, in bit order. `part` is what of a string is told, where a metric asks its
     devices for parts: "prefix:N", "whole", or empty. `segment` is what devices tell of themselves
     in the clear; empty where they tell nothing. `insecure=True` admits parameters that
@@ -98,12 +98,11 @@ class Params:
 
     def __post_init__(self, insecure: bool) -> None:
         """Check every field once; what passes here is trusted everywhere."""
-        check_choice("encoding", self.encoding, ENCODINGS)
+        encoding = encoding_named(self.encoding)
         check_choice("normalize", self.normalize, NORMALIZERS)
         _check_layout(self.layout)
         check_part(self.part)
         check_segment(self.segment)
-        encoding = ENCODINGS[self.encoding]
         check_integer("k", self.k, encoding.least_bits, MAX_BITS)
         check_integer("h", self.h, 1, MAX_HASHES)
         check_integer("m", self.m, 1, MAX_COHORTS)
@@ -131,17 +130,16 @@ class Params:
     ) -> Params:
         """Return the best response of an encoding that keeps a profile's promise.
 
-        Strings have k = 128, h = 1 and m = 128. Raises ParamsError for what is no profile, and for
-        more flags than profiles have.
+        Strings have k = 128, h = 1 and m = 128. Raises ParamsError for any other name of a profile
+        or encoding.
         """
         profile = profile_named(name)
-        check_choice("encoding", encoding, ENCODINGS)
-        kind = ENCODINGS[encoding]
+        kind = encoding_named(encoding)
         k = kind.implied_bits(categories)
         return cls(
             k=128 if k is None else k,
             m=128 if k is None else 1,
-            **noise_of(*profile.thresholds(k, exclusive=kind.exclusive)),
+            **noise_of(*profile.thresholds(k)),
             encoding=encoding,
             categories=categories,
             normalize=normalize,

@@ -17,37 +17,31 @@ from rappor.base.ranges import check_choice
 Thresholds = tuple[int, int, int, int]
 """t_1, t_0, t(p) and t(q)."""
 
-MOST_FLAGS: Final = 24
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
     """What a profile promises, in nats, and its responses.
 
-    `strings` is that of one hash function, k = 128 and m = 128. `categories` begins with two
-    answers that exclude each other, `flags` with one yes or no.
+    `strings` is the response of one hash function, k = 128 and m = 128. `categories` has a response
+    for each number of categories from 2.
     """
 
     epsilon_1: float
     epsilon_inf: float
     strings: Thresholds
     categories: tuple[Thresholds, ...]
-    flags: tuple[Thresholds, ...]
+    yes_or_no: Thresholds
 
-    def thresholds(self, k: int | None, *, exclusive: bool) -> Thresholds:
-        """Return the response of k bits, None for strings; a device sets one bit if `exclusive`.
+    def thresholds(self, k: int | None) -> Thresholds:
+        """Return the response of values that imply k bits; None stands for strings.
 
-        Many categories are as rare as strings. Raises ParamsError for more flags than 24.
+        One bit is yes or no. Several bits are categories, of which a value sets one.
         """
-        if exclusive:
-            has_row = k is not None and 2 <= k < 2 + len(self.categories)
-            return self.categories[k - 2] if k is not None and has_row else self.strings
-        if k is not None and k > MOST_FLAGS:
-            raise ParamsError(
-                f"flags must number at most {MOST_FLAGS} under a profile, got {k}: each has a k-th "
-                "of the promised losses; plan their noise (rappor plan)"
-            )
-        return self.flags[max(k or 0, 1) - 1]
+        if k == 1:
+            return self.yes_or_no
+        if k is not None and k < 2 + len(self.categories):
+            return self.categories[k - 2]
+        return self.strings  # one of many categories is as rare as a string
 
 
 def profile_named(name: object) -> Profile:
@@ -61,12 +55,7 @@ def profile_named(name: object) -> Profile:
     return PROFILES[str(name)]
 
 
-def _even(*rows: tuple[int, int]) -> tuple[Thresholds, ...]:
-    """Return the responses of flags, in which t_0 = t_1 and t(q) = 2^32 - t(p)."""
-    return tuple((t_1, t_1, t_p, (1 << 32) - t_p) for t_1, t_p in rows)
-
-
-def _bare(rows: tuple[Thresholds, ...]) -> tuple[Thresholds, ...]:
+def _bare(*rows: Thresholds) -> tuple[Thresholds, ...]:
     """Return responses with the same permanent noise and no other."""
     return tuple((t_1, t_0, 0, 1 << 32) for t_1, t_0, _, _ in rows)
 
@@ -102,16 +91,7 @@ _NOISY: Final = {
             (579408591, 1995563317, 859770646, 3365215811),
             (576725750, 2001293898, 859121981, 3367944826),
         ),
-        flags=_even(
-            (511972652, 844441824), (1155094610, 1009333258), (1457040302, 1044459428),
-            (1621524826, 1057137835), (1723623376, 1063075584), (1792847312, 1066319669),
-            (1842770335, 1068282128), (1880437611, 1069558415), (1909851461, 1070434609),
-            (1933448260, 1071061934), (1952793902, 1071526401), (1968939783, 1071879839),
-            (1982617650, 1072155010), (1994352298, 1072373418), (2004529793, 1072549655),
-            (2013440411, 1072693923), (2021306580, 1072813516), (2028301591, 1072913746),
-            (2034562441, 1072998576), (2040198855, 1073071012), (2045299747, 1073133355),
-            (2049937926, 1073187396), (2054173583, 1073234543), (2058056909, 1073275917),
-        ),
+        yes_or_no=(511972652, 511972652, 844441824, 3450525472),
     ),
     "balanced": Profile(
         epsilon_1=2,
@@ -142,16 +122,7 @@ _NOISY: Final = {
             (141876540, 1499030021, 487463825, 3270868079),
             (139735341, 1514408796, 485875946, 3278275722),
         ),
-        flags=_even(
-            (77250184, 450944016), (511972652, 844441824), (895966803, 962748659),
-            (1155094610, 1009333258), (1331549465, 1031912045), (1457040302, 1044459428),
-            (1550084857, 1052123451), (1621524826, 1057137835), (1677968381, 1060594097),
-            (1723623376, 1063075584), (1761278431, 1064916589), (1792847312, 1066319669),
-            (1819683670, 1067413301), (1842770335, 1068282128), (1862837293, 1068983741),
-            (1880437611, 1069558415), (1895997702, 1070035008), (1909851461, 1070434609),
-            (1922263961, 1070772951), (1933448260, 1071061934), (1943577520, 1071310710),
-            (1952793902, 1071526401), (1961215189, 1071714620), (1968939783, 1071879839),
-        ),
+        yes_or_no=(77250184, 77250184, 450944016, 3844023280),
     ),
     "low-noise": Profile(
         epsilon_1=4,
@@ -182,16 +153,7 @@ _NOISY: Final = {
             (46308699, 795774826, 106281337, 3407609970),
             (45354297, 809512430, 104918720, 3401987766),
         ),
-        flags=_even(
-            (10619836, 66961489), (203692575, 340585176), (511972652, 504197870),
-            (783511659, 585032770), (994178485, 628193375), (1155094610, 653396411),
-            (1279628083, 669237512), (1377916995, 679790153), (1457040302, 687151871),
-            (1521894577, 692482200), (1575907815, 696461159), (1621524826, 699507682),
-            (1660524214, 701890764), (1694225067, 703789287), (1723623376, 705325856),
-            (1749483632, 706586722), (1772401473, 707633949), (1792847312, 708513115),
-            (1811197273, 709258277), (1827755473, 709895306), (1842770335, 710444117),
-            (1856446685, 710920259), (1868954855, 711336002), (1880437611, 711701127),
-        ),
+        yes_or_no=(10619836, 10619836, 66961489, 4228005807),
     ),
 }
 # fmt: on
@@ -200,8 +162,8 @@ PROFILES: Final[Mapping[str, Profile]] = _NOISY | {
         epsilon_1=4,
         epsilon_inf=4,
         strings=(77250184, 2147483648, 0, 4294967296),
-        categories=_bare(_NOISY["balanced"].categories),
-        flags=_bare(_NOISY["balanced"].flags),
+        categories=_bare(*_NOISY["balanced"].categories),
+        yes_or_no=_bare(_NOISY["balanced"].yes_or_no)[0],
     ),
 }
 """By name; "once" has the permanent noise of "balanced", whose epsilon_inf is its own."""

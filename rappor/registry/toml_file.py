@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from rappor.base.errors import FileError, MetricError, ParamsError
 from rappor.base.ranges import shown
-from rappor.protocol.encodings import ENCODINGS
+from rappor.protocol.encodings import Encoding, encoding_named
 from rappor.protocol.encodings.buckets import edge_text
 from rappor.protocol.params import LETTERS, NOISE, Params
 from rappor.protocol.parts import Part
@@ -201,13 +201,12 @@ def _read_date(value: object) -> object:
 
 
 def _read_params(name: str, entry: _Entry) -> Params:
-    if entry["encoding"] not in tuple(ENCODINGS):  # a list in its place is no key
-        raise fault(name, "encoding", f"one of {', '.join(ENCODINGS)}", entry["encoding"])
+    encoding = encoding_named(entry["encoding"])
     if not isinstance(insecure := entry.get("insecure", False), bool):
         raise fault(name, "insecure", "true or false", insecure)
-    categories = _read_categories(name, entry)
+    categories = _read_categories(name, entry, encoding)
     return Params(
-        **_read_letters(name, entry, categories),
+        **_read_letters(name, entry, encoding, categories),
         encoding=entry["encoding"],
         categories=categories,
         normalize=entry.get("normalize", "none"),
@@ -215,9 +214,10 @@ def _read_params(name: str, entry: _Entry) -> Params:
     )
 
 
-def _read_letters(name: str, entry: _Entry, categories: tuple[str, ...]) -> dict[str, Any]:
+def _read_letters(
+    name: str, entry: _Entry, encoding: type[Encoding], categories: tuple[str, ...]
+) -> dict[str, Any]:
     """Return dimensions and noise as given, from a profile, or as the encoding implies them."""
-    encoding = ENCODINGS[entry["encoding"]]
     letters = {key: entry[key] for key in LETTERS if key in entry}
     if "profile" in entry:
         profile = Params.profile(
@@ -237,9 +237,9 @@ def _read_letters(name: str, entry: _Entry, categories: tuple[str, ...]) -> dict
     return letters
 
 
-def _read_categories(name: str, entry: _Entry) -> tuple[str, ...]:
+def _read_categories(name: str, entry: _Entry, encoding: type[Encoding]) -> tuple[str, ...]:
     """Return what Params calls categories, from the key where the encoding has them."""
-    own = ENCODINGS[entry["encoding"]].categories_key
+    own = encoding.categories_key
     for key in ("categories", "edges"):
         if key != own and key in entry:
             raise MetricError(

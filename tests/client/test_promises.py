@@ -32,12 +32,12 @@ from rappor.protocol.randomizer import cohort, permanent
 NOISE: dict[str, Any] = {"f": 0.5, "p": 0.25, "q": 0.75}
 ONEHOT = Params(k=2, encoding="onehot", categories=("a", "b"), **NOISE)
 BOOLEAN = Params(k=1, encoding="boolean", **NOISE)
-FLAGS = Params(k=2, encoding="flags", categories=("a", "b"), **NOISE)
+BUCKETS = Params(k=2, encoding="buckets", categories=("0",), **NOISE)
 
 DOMAINS: dict[str, tuple[Params, tuple[object, ...]]] = {
     "onehot": (ONEHOT, ("a", "b")),
     "boolean": (BOOLEAN, (False, True)),
-    "flags": (FLAGS, ((), ("a",), ("a", "b"))),
+    "buckets": (BUCKETS, (-1, math.nan, 1)),
 }
 ONE_DAY = ["2026-11-18"]
 Step = tuple[str, bytes]
@@ -165,7 +165,7 @@ EPOCHS = [
 @pytest.mark.slow
 @pytest.mark.parametrize("n", [1, 2, 3, 4])
 @pytest.mark.parametrize("days", EPOCHS, ids=" ".join)
-@pytest.mark.parametrize("encoding", ["onehot", "boolean", "flags"])
+@pytest.mark.parametrize("encoding", ["onehot", "boolean", "buckets"])
 def test_by_epoch_the_ledger_bounds_all_histories(
     encoding: str, days: list[str], n: int, tmp_path: Path
 ) -> None:

@@ -23,13 +23,11 @@ from rappor.base.errors import MetricError, ParamsError, ReportError
 
 NOISE: dict[str, Any] = {"f": 0.5, "p": 0.25, "q": 0.75}
 ONEHOT = Params(k=3, encoding="onehot", categories=("a", "b", "c"), **NOISE)
-FLAGS = Params(k=2, encoding="flags", categories=("a", "b"), **NOISE)
 BUCKETS = Params(k=3, encoding="buckets", categories=("0", "1"), **NOISE)
 KINDS: list[tuple[Params, list[object], list[object]]] = [
     (BALANCED, ["duckduckgo", "", "ü" * 10_000_000], [b"bytes", "\ud800", True, None, 3]),
     (ONEHOT, ["d", "b"], [["a"]]),
     (BOOLEAN, [False], ["yes", 1]),
-    (FLAGS, [["z"], [], {"a", "b"}], ["a"]),
     (BUCKETS, [math.nan, 0.5, math.inf, -3], [True, "1"]),
 ]
 """Parameters, values of their kind, and others."""

@@ -28,7 +28,6 @@ NOISE: dict[str, Any] = {"f": 0.5, "p": 0.25, "q": 0.75}
 BLOOM = Params(k=12, m=4, **NOISE)
 ONEHOT = Params(k=2, encoding="onehot", categories=("a", "b"), **NOISE)
 BOOLEAN = Params(k=1, encoding="boolean", **NOISE)
-FLAGS = Params(k=2, encoding="flags", categories=("a", "b"), **NOISE)
 BUCKETS = Params(k=3, encoding="buckets", categories=("0", "1"), **NOISE)
 SECRET = bytes(range(32))
 
@@ -75,9 +74,6 @@ WRONG: list[tuple[Params, object]] = [
     (ONEHOT, Telling()),
     (BOOLEAN, TELLTALE),
     (BOOLEAN, Telling()),
-    (FLAGS, TELLTALE),
-    (FLAGS, [Telling()]),
-    (FLAGS, Telling()),
     (BUCKETS, TELLTALE),
     (BUCKETS, Telling()),
 ]
@@ -112,8 +108,8 @@ def test_refused_text_of_a_command_line_is_in_no_message(params: Params) -> None
 @given(st.text(min_size=3, alphabet="XYZ"))
 def test_no_text_is_ever_repeated(text: str) -> None:
     """Whatever the text, where none is expected it is told by its length."""
-    assert text not in told(lambda: encoder(FLAGS).encode(text, 0))
-    assert f"{len(text)} characters" in told(lambda: encoder(FLAGS).encode(text, 0))
+    assert text not in told(lambda: encoder(BUCKETS).encode(text, 0))
+    assert f"{len(text)} characters" in told(lambda: encoder(BUCKETS).encode(text, 0))
 
 
 @pytest.mark.parametrize("size", [31, 33, 64])

@@ -25,7 +25,6 @@ ENCODINGS = {
     "cohorts": metric(k=64, m=16),
     "onehot": metric(k=5, encoding="onehot", categories=("a", "b", "c", "d", "e")),
     "boolean": metric(k=1, encoding="boolean"),
-    "flags": metric(k=3, encoding="flags", categories=("x", "y", "z")),
     "buckets": metric(k=4, encoding="buckets", categories=tuple(map(edge_text, (0.5, 1, 2)))),
 }
 

@@ -300,7 +300,6 @@ def fingerprints() -> list[dict[str, Any]]:
         rows.append({"document": bloom_document(SHAPES[0], NOISES[0]) | extra, "categories": None})
     named = {
         "onehot": ["light", "dark", "日本語"],
-        "flags": ["a", "b c"],
         "buckets": ["0.5", "10", "1e+21"],
     }
     for encoding, categories in named.items():
@@ -366,12 +365,6 @@ def encodings() -> list[dict[str, Any]]:
     sets: list[tuple[str, list[str], int, list[tuple[Any, list[int]]]]] = [
         ("boolean", [], 1, [(False, []), (True, [0])]),
         ("onehot", names, 10, [("c10", []), *((name, [i]) for i, name in enumerate(names))]),
-        (
-            "flags",
-            names,
-            10,
-            [([], []), (["c9", "c0", "c10"], [0, 9]), (names, list(range(10)))],
-        ),
         (
             "buckets",
             ["-1", "0", "0.5", "10", "1e+21"],

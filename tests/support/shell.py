@@ -45,14 +45,13 @@ categories = ["light", "dark", "other"]
 profile = "strict"
 epoch = "quarter"
 
-[metrics.add_ons]
-description = "What is switched on"
+[metrics.sync]
+description = "Whether bookmarks are synchronised"
 owner = "design@example.org"
 expires = 2999-12-31
 epoch = "life"
 interval = "none"
-encoding = "flags"
-categories = ["spell", "sync"]
+encoding = "boolean"
 profile = "low-noise"
 
 [metrics.old]

@@ -74,7 +74,7 @@ COMMAND: Final = Command(
     arguments=(
         REGISTRY,
         argument("metric", metavar="METRIC", help="The metric that the value belongs to."),
-        argument("value", metavar="VALUE", help="A value. Separate flags by commas."),
+        argument("value", metavar="VALUE", help="A value."),
         SEGMENT,
     ),
 )

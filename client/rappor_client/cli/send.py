@@ -96,9 +96,7 @@ COMMAND: Final = Command(
         "    --metric search_engine --collector http://127.0.0.1:8080"
     ),
     arguments=(
-        argument(
-            "values", nargs="+", metavar="VALUE", help="A value to send. Separate flags by commas."
-        ),
+        argument("values", nargs="+", metavar="VALUE", help="A value to send."),
         argument(
             "--registry",
             required=True,

@@ -14,6 +14,7 @@ from typing import Final
 from rappor.base.errors import ParamsError
 from rappor.privacy.notice import privacy_notice
 from rappor.privacy.small_cohorts import cohorts_of_list
+from rappor.protocol.encodings import encoding_of
 from rappor.protocol.params import Params
 from rappor.protocol.parts import Part
 from rappor.registry.metric import MIN_COHORT
@@ -169,7 +170,8 @@ def _ignored_options(
             host, names, owner=metric.owner, expires=metric.expires, devices=chosen.devices
         )
         wanted = Registry.loads(text, today=datetime.date.min)[METRIC].params
-        if (wanted.encoding, wanted.m) != (metric.params.encoding, metric.params.m):
+        is_same_kind = encoding_of(wanted).takes_values_of(metric.params)
+        if not is_same_kind or wanted.m != metric.params.m:
             yield f"--devices {chosen.devices} is ignored (it was made for another number)"
 
 

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from rappor.base.errors import ParamsError, ReportError
 from rappor.base.ranges import shown
 from rappor.protocol.encodings.shape import Shape
-from rappor.protocol.normalizers import NORMALIZERS, normalize
+from rappor.protocol.normalizers import NORMALIZERS
 
 
 @dataclass(frozen=True)
@@ -95,13 +95,12 @@ class Encoding(ABC):
             packed |= 1 << i
         return packed.to_bytes(self.params.n_bytes, "little")
 
-    def checked(self, value: object) -> object:
-        """Return a value, or an equal one that can be read twice; ReportError for a wrong kind.
+    def check_kind(self, value: object) -> None:
+        """Raise ReportError for a value of the wrong kind.
 
         It needs no cohort, so a device can check a value before it touches its secret.
         """
         tuple(self.bits(value, 0))
-        return value
 
     def fits(self, value: object) -> bool:  # noqa: ARG002  (any string does)
         """Return whether a value of the right kind is one that the encoding can tell."""
@@ -158,68 +157,6 @@ class Encoding(ABC):
     def unlisted(self) -> tuple[str, ...]:
         """Texts of values that are in none of the categories or ranges."""
         return ()
-
-
-@dataclass(frozen=True)
-class NamedEncoding(Encoding):
-    """An encoding whose bits have names: its categories."""
-
-    normalizes = True
-
-    @property
-    def unlisted(self) -> tuple[str, ...]:
-        """No text at all, and one that is no category."""
-        listed = self.params.categories
-        return tuple(text for text in ("", "none of these categories") if text not in listed)
-
-    names_values = True
-    categories_key = "categories"
-
-    least_categories: ClassVar[int] = 1
-
-    @classmethod
-    def check(cls, params: Shape) -> None:
-        """Check the categories and that k is the number of bits that they need."""
-        super().check(params)
-        check_names(cls, params, cls.least_categories)
-
-    @classmethod
-    def implied_bits(cls, categories: Sequence[str]) -> int:
-        """Return one bit for each category."""
-        return len(categories)
-
-    def check_values(self) -> None:
-        """Refuse categories that normalising makes equal or empty."""
-        _ = self._bits
-
-    def bits_of(self, names: Iterable[object]) -> list[int]:
-        """Return the bits of those names that are categories, compared after normalising both."""
-        found = (self._bits.get(normalize(self.params.normalize, name)) for name in names)
-        return [bit for bit in found if bit is not None]
-
-    @property
-    def _bits(self) -> Mapping[str, int]:
-        # A cached property of Python 3.11 holds a lock, which a process that forks would keep.
-        if (bits := self.__dict__.get("_numbered")) is None:
-            bits = self.__dict__["_numbered"] = self._number()
-        return bits
-
-    def _number(self) -> dict[str, int]:
-        bits: dict[str, int] = {}
-        normalizer = self.params.normalize
-        for i, category in enumerate(self.params.categories):
-            text = normalize(normalizer, category)
-            if not text:
-                raise ParamsError(
-                    f"categories must be non-empty after normalising by {normalizer}, "
-                    f"got {shown(category)}"
-                )
-            if bits.setdefault(text, i) != i:
-                raise ParamsError(
-                    f"categories must be distinct after normalising by {normalizer}, "
-                    f"got {shown(category)} again"
-                )
-        return bits
 
 
 def check_names(kind: type[Encoding], params: Shape, least: int) -> None:

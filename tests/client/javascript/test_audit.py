@@ -45,7 +45,7 @@ def encoder_passes(name: str, trials: int) -> None:
 
 
 @pytest.mark.acceptance
-@pytest.mark.parametrize("name", sorted({*ENCODINGS} - {"flags"}))
+@pytest.mark.parametrize("name", sorted(ENCODINGS))
 def test_every_encoding_passes_from_outside(name: str) -> None:
     """Two thousand devices each."""
     encoder_passes(name, 2000)

@@ -16,7 +16,7 @@ def test_pairs_differ_most_and_set_every_bit(audited: Metric) -> None:
     params = audited.params
     truth = TrueBits(params, [each for pair in choose_pairs(params) for each in pair])
     seen = np.zeros(params.k, dtype=np.bool_)
-    most = {"bloom": 2 * params.h, "boolean": 1, "flags": params.k}.get(params.encoding, 2)
+    most = {"bloom": 2 * params.h, "boolean": 1}.get(params.encoding, 2)
     for cohort in range(params.m):
         positions = np.arange(len(truth.values))
         bits = truth.bits(positions, np.full(len(positions), cohort))

@@ -172,8 +172,8 @@ def test_reports_of_several_metrics_need_a_choice(shell: Shell) -> None:
     said = "give --metric: inputs have reports of several metrics, engine, theme"
     assert said in refused(shell(*words, "--registry", "metrics.toml"))
     assert counted(shell, shell.path("lake"), name="theme").metric == "theme"
-    said = "inputs must have reports of add_ons, got engine, theme"
-    assert said in refused(shell.metric(*words, name="add_ons"), 1)
+    said = "inputs must have reports of sync, got engine, theme"
+    assert said in refused(shell.metric(*words, name="sync"), 1)
 
 
 def test_segments_are_added_up(shell: Shell) -> None:

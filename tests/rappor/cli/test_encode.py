@@ -1,4 +1,4 @@
-"""`rappor encode`: its contract for scripts, secrets, flags and epochs."""
+"""`rappor encode`: its contract for scripts, secrets and epochs."""
 
 from __future__ import annotations
 
@@ -70,10 +70,10 @@ def test_a_secret_on_the_command_line_warns_once(shell: Shell) -> None:
         assert SECRET not in done.stderr
 
 
-def test_encode_takes_flags_and_epochs(shell: Shell) -> None:
-    """Flags are joined by commas; another epoch draws another permanent response."""
-    assert encode(shell, "add_ons", "sync,spell")["bits"] == "11"
-    assert encode(shell, "add_ons", "")["bits"] == "00"
+def test_encode_takes_yes_or_no_and_epochs(shell: Shell) -> None:
+    """Yes sets the one bit; another epoch draws another permanent response."""
+    assert encode(shell, "sync", "yes")["bits"] == "1"
+    assert encode(shell, "sync", "no")["bits"] == "0"
     seen = {
         encode(shell, "theme", "dark", "--secret-hex", SECRET, "--epoch", f"{year}-Q1")["permanent"]
         for year in range(2000, 2060)

@@ -59,22 +59,23 @@ def test_test_and_interval_of_an_answer_agree() -> None:
 def test_intervals_of_few_answers_hold_exactly(
     shares: tuple[float, float], sizes: tuple[int, ...], weights: tuple[float, ...]
 ) -> None:
-    """All ways in which few devices can answer, each as a flag of its own, weighted."""
+    """All ways in which few devices can answer, each as a category of its own, weighted."""
     ways = list(itertools.product(*(range(size + 1) for size in sizes)))
-    flags = Params(
+    params = Params(
         k=len(ways),
-        encoding="flags",
+        encoding="onehot",
         categories=tuple(map(str, range(len(ways)))),
         f=0.25,
         p=0.25,
         q=0.75,
     )
     samples = [
-        sample_of(Counts(flags, [[way[i] for way in ways]], [size])) for i, size in enumerate(sizes)
+        sample_of(Counts(params, [[way[i] for way in ways]], [size]))
+        for i, size in enumerate(sizes)
     ]
     true = np.array([shares[0], *[shares[1]] * (len(sizes) - 1)])
     low, high = CategoryContrast(samples, np.array(weights), 0.0, complete=False).interval(LEVEL)
-    mean = flags.p_star + (flags.q_star - flags.p_star) * true
+    mean = params.p_star + (params.q_star - params.p_star) * true
     mass = np.array(
         [
             np.prod([stats.binom.pmf(*each) for each in zip(way, sizes, mean, strict=True)])

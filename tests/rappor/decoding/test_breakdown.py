@@ -20,7 +20,7 @@ from rappor.protocol.params import Params
 from rappor.simulation.collection import simulate_counts
 from rappor.simulation.population import Population
 
-FLAGS = Params(k=3, encoding="flags", categories=("a", "b", "c"), f=0.5, p=0.25, q=0.75)
+CATEGORIES = Params(k=3, encoding="onehot", categories=("a", "b", "c"), f=0.5, p=0.25, q=0.75)
 BALANCED = Params.profile("balanced")
 STRICT = Params.profile("strict")
 TWO_HASHES = Params(k=64, h=2, m=32, f=0.25, p=0.1, q=0.6)
@@ -70,8 +70,8 @@ def detected(counts: Counts, value: str) -> bool:
 def test_a_bit_is_made_by_the_ones_that_its_count_has() -> None:
     """Each report with the bit counts as (1 - p*) / (q* - p*): whole numbers, no simulation."""
     n, ones = 10_000, 5000
-    worth = (1 - FLAGS.p_star) / (FLAGS.q_star - FLAGS.p_star)
-    estimates = decode(Counts(FLAGS, [[ones, 6000, 3750]], [n]))
+    worth = (1 - CATEGORIES.p_star) / (CATEGORIES.q_star - CATEGORIES.p_star)
+    estimates = decode(Counts(CATEGORIES, [[ones, 6000, 3750]], [n]))
     made = int(estimates.forged_to_make[0])
     count = estimates.share[0] * n
     assert (made - 1) * worth < count <= made * worth
@@ -83,12 +83,12 @@ def test_a_bit_is_made_by_the_ones_that_its_count_has() -> None:
 @pytest.mark.parametrize("correction", ["bh", "adaptive", "bonferroni"])
 def test_a_bit_is_hidden_by_exactly_that_number_of_reports_without_it(correction: str) -> None:
     """With one report fewer the bit is still detected; other bits keep their share of ones."""
-    counts = Counts(FLAGS, [[5000, 6000, 3750]], [10_000])
+    counts = Counts(CATEGORIES, [[5000, 6000, 3750]], [10_000])
     n = int(decode(counts, error_control=ErrorControl(method=correction)).forged_to_hide[0])
 
     def found(extra: int) -> bool:
         shares = np.array([[0, 0.6, 0.375]])
-        more = Counts(FLAGS, np.round(shares * extra).astype(np.int64), [extra])
+        more = Counts(CATEGORIES, np.round(shares * extra).astype(np.int64), [extra])
         return bool(
             decode(counts + more, error_control=ErrorControl(method=correction)).detected[0]
         )

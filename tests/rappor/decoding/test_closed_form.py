@@ -13,6 +13,8 @@ from rappor.counts.counts import Counts
 from rappor.decoding.decoder import decode
 from rappor.protocol.params import Params
 
+YES_OR_NO = Params(k=1, encoding="boolean", f=0.5, p=0.25, q=0.75)
+
 
 def one_hot(names: tuple[str, ...], encoding: str = "onehot", bits: int | None = None) -> Params:
     k = bits or len(names)
@@ -88,13 +90,12 @@ def test_a_metric_that_is_not_complete_is_told_so() -> None:
         found = decode(counts, reports_per_device=1, complete=True)
         assert [each.code for each in found.warnings] == codes
     with pytest.raises(DecodeError, match="complete must be false"):
-        decode(Counts(one_hot(names, "flags"), all_of_them, [10_000_000]), complete=True)
+        decode(Counts(YES_OR_NO, [[5_000_000]], [10_000_000]), complete=True)
 
 
 def test_a_boolean_is_one_proportion() -> None:
     """There is no rest: what is not true is false."""
-    params = Params(k=1, encoding="boolean", f=0.5, p=0.25, q=0.75)
-    estimates = decode(Counts(params, [[4500]], [10_000]))
+    estimates = decode(Counts(YES_OR_NO, [[4500]], [10_000]))
     assert estimates.candidates == ("true",)
     assert estimates.share[0] == pytest.approx(0.3)
     assert estimates.std_error[0] == pytest.approx(error_at(0.45, 10_000))
@@ -104,8 +105,7 @@ def test_a_boolean_is_one_proportion() -> None:
 
 def test_devices_that_report_again_share_their_permanent_noise() -> None:
     """1,000 devices with 10 reports: the variance of one device's level counts 10 times."""
-    params = Params(k=1, encoding="boolean", f=0.5, p=0.25, q=0.75)
-    found = decode(Counts(params, [[4500]], [10_000]), reports_per_device=10)
+    found = decode(Counts(YES_OR_NO, [[4500]], [10_000]), reports_per_device=10)
     level = 0.25 + 0.5 * 0.3
     between = 0.5**2 * level * (1 - level)
     variance = 0.45 * 0.55 - between + 10 * between
@@ -113,14 +113,15 @@ def test_devices_that_report_again_share_their_permanent_noise() -> None:
     assert found.std_error[0] == pytest.approx(math.sqrt(variance / 10_000) / 0.25)
 
 
-def test_flags_are_proportions_of_their_own() -> None:
-    """They may sum to more than one; each share is clipped to [0, 1]."""
-    counts = Counts(one_hot(("a", "b", "c"), "flags"), [[6000, 5750, 3500]], [10_000])
-    estimates = decode(counts, distribution=True)
+@pytest.mark.parametrize(
+    ("ones", "share", "clipped"), [(6500, 1.1, 1), (5750, 0.8, 0.8), (3500, -0.1, 0)]
+)
+def test_distribution_of_a_boolean_is_clipped(ones: int, share: float, clipped: float) -> None:
+    """Noise takes the estimate outside of [0, 1], which the distribution never leaves."""
+    estimates = decode(Counts(YES_OR_NO, [[ones]], [10_000]), distribution=True)
     assert estimates.posterior_share is not None
-    assert estimates.share.tolist() == pytest.approx([0.9, 0.8, -0.1])
-    assert estimates.posterior_share.tolist() == pytest.approx([0.9, 0.8, 0.0])
-    assert math.isnan(estimates.unallocated)
+    assert estimates.share.tolist() == pytest.approx([share])
+    assert estimates.posterior_share.tolist() == pytest.approx([clipped])
 
 
 def test_buckets_are_named_by_their_intervals() -> None:

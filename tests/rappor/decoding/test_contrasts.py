@@ -117,15 +117,15 @@ def test_what_is_unallocated_is_a_contrast_of_detected_rows() -> None:
 
 
 def test_contrasts_that_the_counts_do_not_say_are_refused() -> None:
-    """Parts of groups, answers that come together, rows that are missing or not detected."""
+    """Parts of groups, rows that are missing or not detected, and unusable weights."""
     params = Params(k=16, h=1, m=1, f=0, p=0.25, q=0.75)
     names = [f"s{i}" for i in range(40)]
     counts = Counts(params, [np.full(16, 300)], [1000])
     strings = decode(counts, names)
     tied = [name for name, group in zip(strings.candidates, strings.group, strict=True) if group]
-    flags = decode(
+    themes = decode(
         Counts(
-            Params(k=2, f=0, p=0.25, q=0.75, encoding="flags", categories=("x", "y")),
+            Params(k=2, f=0, p=0.25, q=0.75, encoding="onehot", categories=("x", "y")),
             [[300, 500]],
             [1000],
         )
@@ -138,12 +138,14 @@ def test_contrasts_that_the_counts_do_not_say_are_refused() -> None:
         (lambda: strings.difference(names[0], names[0]), "must be two different ones"),
         (lambda: strings.total_like("["), "must be a regular expression"),
         (lambda: strings.total_like("z"), "is in none"),
-        (lambda: flags.difference("x", "y"), "how often two come together"),
-        (lambda: describe_numbers(flags), "must be of buckets"),
-        (lambda: weigh({"a": flags}, {"b": 1.0}), "must have the same names"),
-        (lambda: weigh({"a": flags}, {"a": 0.0}), "at least one is 1e-100 or more from 0, got 0"),
-        (lambda: weigh({"a": flags}, {"a": -1.0}), "must be numbers of at least 0, got -1.0"),
-        (lambda: weigh({"a": flags}, {"a": "1"}), "got '1'"),  # type: ignore[dict-item]
+        (lambda: describe_numbers(themes), "must be of buckets"),
+        (lambda: weigh({"a": themes}, {"b": 1.0}), "must have the same names"),
+        (
+            lambda: weigh({"a": themes}, {"a": 0.0}),
+            "at least one is 1e-100 or more from 0, got 0",
+        ),
+        (lambda: weigh({"a": themes}, {"a": -1.0}), "must be numbers of at least 0, got -1.0"),
+        (lambda: weigh({"a": themes}, {"a": "1"}), "got '1'"),  # type: ignore[dict-item]
         (lambda: strings.contrast({}), "at least one is 1e-100 or more from 0, got 0"),
         *(
             (lambda x=x: strings.contrast({names[0]: x}), "weights must be finite numbers")
@@ -153,7 +155,10 @@ def test_contrasts_that_the_counts_do_not_say_are_refused() -> None:
             (lambda x=x: strings.contrast({names[0]: 1.0}, constant=x), "constant must be")
             for x in (math.nan, math.inf, 1e308)
         ),
-        (lambda: weigh({"a": flags, "b": flags}, {"a": 1e308, "b": 1e308}), "must be finite"),
+        (
+            lambda: weigh({"a": themes, "b": themes}, {"a": 1e308, "b": 1e308}),
+            "must be finite",
+        ),
     ]
     for ask, reason in refused:
         with pytest.raises(DecodeError, match=re.escape(reason)):

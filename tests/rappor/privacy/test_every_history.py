@@ -117,12 +117,11 @@ ENCODINGS: dict[str, tuple[Params, tuple[object, ...]]] = {
     "bloom": (Params(k=4, h=2, m=2, **NOISE), ("a", "b", "c")),
     "onehot": (named("onehot", "a", "b"), ("a", "b", "z")),
     "boolean": (Params(k=1, encoding="boolean", **NOISE), (True, False)),
-    "flags": (named("flags", "a", "b"), ((), ("a",), ("a", "b"))),
     "buckets": (named("buckets", "0"), (-1, 1, math.nan)),
     "bloom, rare ones": (Params(k=4, h=1, m=2, **RARE), ("a", "b", "c")),
     "onehot, rare ones": (named("onehot", "a", "b", **RARE), ("a", "b", "z")),
     "boolean, rare ones": (Params(k=1, encoding="boolean", **RARE), (True, False)),
-    "flags, rare ones": (named("flags", "a", "b", **RARE), ((), ("a",), ("a", "b"))),
+    "buckets, rare ones": (named("buckets", "0", **RARE), (-1, 1, math.nan)),
 }
 
 
@@ -174,7 +173,6 @@ CHANGES: dict[str, tuple[Params, Params, tuple[object, ...]]] = {
     "category appended": (named("onehot", "a", "b"), named("onehot", "a", "b", "c"), ("a", "b")),
     "categories reordered": (named("onehot", "a", "b"), named("onehot", "b", "a"), ("a", "b")),
     "category renamed": (named("onehot", "a", "b"), named("onehot", "a", "B"), ("a", "b", "B")),
-    "flag inserted": (named("flags", "a", "b"), named("flags", "c", "a", "b"), (("a",), ("b",))),
     "edge inserted": (named("buckets", "0"), named("buckets", "-1", "0"), (-2, 1)),
     "f": (named("onehot", "a", "b"), named("onehot", "a", "b", f=0.4), ("a", "b")),
     "g": (named("onehot", "a", "b"), named("onehot", "a", "b", g=0.4), ("a", "b")),

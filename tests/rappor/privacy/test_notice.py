@@ -118,7 +118,6 @@ def test_devices_whose_day_comes_after_the_end_are_told(
             {"k": 3, "encoding": "onehot", "categories": tuple("abc")},
             "one of 3 .*: a, b, c",
         ),
-        ({"k": 2, "encoding": "flags", "categories": tuple("ab")}, "each of 2 flags: a, b"),
         ({"k": 1, "encoding": "boolean"}, ": yes or no. The device flips"),
         ({"k": 3, "encoding": "buckets", "categories": ("0", "1.5")}, "3 ranges .* at 0, 1.5"),
     ],
@@ -163,7 +162,7 @@ def test_links_that_cannot_be_seen_are_not_listed() -> None:
         in privacy_notice(make(few)).splitlines()
     )
     names = tuple(map(str, range(300)))
-    many = Params(k=300, encoding="flags", categories=names, f=0.5, p=0.25, q=0.75)
+    many = Params(k=300, encoding="onehot", categories=names, f=0.5, p=0.25, q=0.75)
     text = privacy_notice(make(many, epoch="month"))
     assert "Linking: its reports of one month share its permanent noise. With two sets" in text
 

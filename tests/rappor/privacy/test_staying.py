@@ -60,10 +60,8 @@ def test_losses_add_up_over_the_epochs_of_a_year() -> None:
     assert {row.epoch for row in staying(BALANCED, once)} == {"year", "quarter", "month"}
 
 
-def test_values_that_share_bits_are_not_named() -> None:
-    """Flags have no bit of their own; nor has one of two answers, which is the other's absence."""
-    flags = Params(k=3, encoding="flags", categories=("x", "y", "z"), f=0.5, p=0.25, q=0.75)
-    assert named(flags, 4, 3) is None
+def test_yes_or_no_is_not_named() -> None:
+    """Neither of two answers has a bit of its own: one is the absence of the other."""
     assert named(Params(k=1, encoding="boolean", f=0.5, p=0.25, q=0.75), 4, 1) is None
 
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from rappor.base.errors import ParamsError, ReportError
 from rappor.protocol.encodings import encoder, parse_value
@@ -27,7 +24,6 @@ def named(encoding: str, *names: str, normalize: str = "none") -> Params:
 
 
 ONEHOT = named("onehot", *"abcdefghi")
-FLAGS = named("flags", *"abcdefghi")
 BUCKETS = named("buckets", "-1", "0", "2.5")
 
 
@@ -54,29 +50,12 @@ def test_categories_are_compared_after_normalising_both() -> None:
     """The declared names too: they may be written as people write them."""
     params = named("onehot", "Straße", "Weg", normalize="casefold")
     assert ones(params, "STRASSE") == [0]
-    assert ones(named("flags", "A", "b", normalize="casefold"), ["a", "B"]) == [0, 1]
 
 
-@pytest.mark.parametrize("encoding", ["onehot", "flags"])
-def test_categories_that_normalise_alike_are_refused(encoding: str) -> None:
+def test_categories_that_normalise_alike_are_refused() -> None:
     """One value would be two."""
     with pytest.raises(ParamsError, match="distinct after normalising by casefold, got 'A' again"):
-        encoder(named(encoding, "a", "b", "A", normalize="casefold"))
-
-
-@given(st.lists(st.sampled_from("abcdefghi")))
-def test_flags_set_the_bits_of_their_names(names: list[str]) -> None:
-    """In any order and from any iterable; again is once."""
-    expected = sorted({"abcdefghi".index(name) for name in names})
-    for value in (names, tuple(names), set(names), iter(names), dict.fromkeys(names)):
-        assert ones(FLAGS, value) == expected
-
-
-def test_names_without_an_end_are_refused() -> None:
-    """A mistake of the program must not take all memory."""
-    assert encoder(FLAGS).checked(["a"] * 10_000)
-    with pytest.raises(ReportError, match="a value must name at most 10,000 flags, got more"):
-        encoder(FLAGS).checked(itertools.repeat("a"))
+        encoder(named("onehot", "a", "b", "A", normalize="casefold"))
 
 
 @pytest.mark.parametrize(
@@ -98,13 +77,9 @@ def test_a_bucket_holds_its_lower_edge(bucket: int, values: tuple[float, ...]) -
     [
         (ONEHOT, "z", []),
         (ONEHOT, "", []),
-        (FLAGS, ["a", "z", "c"], [0, 2]),
-        (FLAGS, ["z"], []),
         (BUCKETS, math.nan, []),
         (named("onehot", "a", "b", normalize="strip"), "b" * 8193, []),
-        (named("flags", "a", "b", normalize="nfc"), ["a", "b" * 8193], [0]),
         *((ONEHOT, each, None) for each in "a"),
-        *((FLAGS, each, None) for each in (["a", "b"], [])),
         *((BUCKETS, each, None) for each in (math.inf, 10**400)),
         (BOOLEAN, False, None),
         *((BLOOM, each, None) for each in ("", "x" * 100_000)),  # any string fits
@@ -142,9 +117,6 @@ TRUTH = "thetruthabc"
         (BOOLEAN, 1, "a value must be True or False, got int"),
         (BOOLEAN, TRUTH, "a value must be True or False, got a str of 11 characters"),
         (BOOLEAN, None, "a value must be True or False, got NoneType"),
-        (FLAGS, TRUTH, "a value must be an iterable of names, got a str of 11 characters"),
-        (FLAGS, 5, "a value must be an iterable of names, got int"),
-        (FLAGS, TRUTH.encode(), "a value must be a text, got int"),
         (BUCKETS, True, "a value must be an int or a float, got bool"),
         (BUCKETS, TRUTH, "a value must be an int or a float, got a str of 11 characters"),
         (BUCKETS, Fraction(12345), "a value must be an int or a float, got Fraction"),
@@ -198,7 +170,7 @@ def test_another_value_of_numpy_is_refused(value: object) -> None:
     ("params", "cohort"),
     [
         *((BLOOM, each) for each in (-1, 64, True, 0.0, "0", None)),
-        *((params, 1) for params in (ONEHOT, BOOLEAN, FLAGS, BUCKETS)),  # they have one cohort
+        *((params, 1) for params in (ONEHOT, BOOLEAN, BUCKETS)),  # they have one cohort
     ],
 )
 def test_a_cohort_out_of_range_is_refused(params: Params, cohort: Any) -> None:
@@ -212,8 +184,6 @@ def test_a_cohort_out_of_range_is_refused(params: Params, cohort: Any) -> None:
     [
         (BLOOM, " Text, as it is ", " Text, as it is "),
         (ONEHOT, "a", "a"),
-        (FLAGS, "", ()),
-        (FLAGS, "a,c", ("a", "c")),
         (BUCKETS, "2.5", 2.5),
         (BUCKETS, "-1e3", -1000.0),
         *((BOOLEAN, text, True) for text in ("true", "Yes", "1")),

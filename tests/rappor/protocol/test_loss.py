@@ -55,7 +55,7 @@ def test_known_figures(params: Params, figures: dict[int, float]) -> None:
     [
         bloom(0.0, 0.25, 0.75, k=4, h=1),
         coded("boolean", 1, 0.0, 0.25, 0.75),
-        *(coded(encoding, 3, 0.0, 0.25, 0.75) for encoding in ("onehot", "flags", "buckets")),
+        *(coded(encoding, 3, 0.0, 0.25, 0.75) for encoding in ("onehot", "buckets")),
     ],
 )
 def test_no_permanent_noise_is_no_bound(params: Params) -> None:

@@ -45,7 +45,11 @@ def test_sizes() -> None:
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
-    ({"encoding": "b"}, "encoding must be one of bloom, onehot, boolean, flags, buckets, got 'b'"),
+    ({"encoding": "b"}, "encoding must be one of bloom, onehot, boolean, buckets, got 'b'"),
+    (
+        {"encoding": "flags"},
+        "^encoding must not be 'flags': use a metric of encoding boolean for each flag$",
+    ),
     ({"encoding": ["bloom"]}, "encoding must be one of .*, got \\['bloom'\\]"),
     ({"normalize": "upper"}, "normalize must be one of none, nfc, .*, got 'upper'"),
     ({"layout": ""}, "layout must be a non-empty name, got ''"),
@@ -90,13 +94,13 @@ def test_what_is_outside_its_range_is_refused(changes: dict[str, Any], reason: s
 
 NAMES_REFUSED: list[tuple[str, tuple[Any, ...], str]] = [
     ("onehot", ("a",), "categories must number at least 2, got 1"),
-    ("flags", (), "categories must number at least 1, got 0"),
+    ("buckets", (), "edges must number at least 1, got 0"),
     ("onehot", ("a", ""), "categories must be non-empty and free of control characters, got ''"),
-    ("flags", ("a\n",), "categories must be non-empty and free of control characters"),
-    ("flags", ("\x85",), "categories must be non-empty and free of control characters"),
-    ("flags", ("\ud800",), "categories must be valid Unicode, got a lone surrogate"),
-    ("flags", ("a", "b", "a"), "categories must be distinct, got 'a' twice"),
-    ("flags", ("a", 1), "categories must be a tuple of texts"),
+    ("onehot", ("a", "b\n"), "categories must be non-empty and free of control characters"),
+    ("onehot", ("a", "\x85"), "categories must be non-empty and free of control characters"),
+    ("onehot", ("a", "\ud800"), "categories must be valid Unicode, got a lone surrogate"),
+    ("onehot", ("a", "b", "a"), "categories must be distinct, got 'a' twice"),
+    ("onehot", ("a", 1), "categories must be a tuple of texts"),
     ("buckets", ("x",), "edges must be decimal numbers"),
     ("buckets", ("1", "1"), "edges must be distinct, got '1' twice"),
     ("buckets", ("2", "1"), "edges must increase"),
@@ -120,7 +124,7 @@ def test_k_agrees_with_the_names() -> None:
     with pytest.raises(ParamsError, match=r"k must be 3, .* that the edges need, got 2"):
         named("buckets", "1", "2", k=2)
     with pytest.raises(ParamsError, match="categories must be a tuple of texts"):
-        make(encoding="flags", k=2, h=1, m=1, categories=["a", "b"])
+        make(encoding="onehot", k=2, h=1, m=1, categories=["a", "b"])
     with pytest.raises(ParamsError, match="normalize must be none for encoding buckets"):
         named("buckets", "1", normalize="nfc")
 
@@ -158,7 +162,7 @@ def test_every_field_enters_the_fingerprint() -> None:
         {"layout": "other"},
     ]
     sets = [make(**change) for change in changes]
-    sets += [named("onehot", "a", "b"), named("flags", "a", "b"), named("flags", "b", "a")]
+    sets += [named("onehot", "a", "b"), named("onehot", "b", "a")]
     assert len({params.fingerprint for params in sets}) == len(sets)
 
 
@@ -189,7 +193,7 @@ TEXT = make().to_json()
             }.items()
             for new in changed
         ),
-        named("flags", "a", "b").to_json().replace('["a","b"]', '"ab"'),
+        named("onehot", "a", "b").to_json().replace('["a","b"]', '"ab"'),
     ],
 )
 def test_other_json_is_refused(text: str) -> None:
@@ -239,7 +243,7 @@ shapes = st.sampled_from(
         {"k": MAX_BITS, "layout": "other"},
         {"k": 1, "encoding": "boolean"},
         {"k": 2, "encoding": "onehot", "categories": ("ä", "\U0001f388"), "normalize": "casefold"},
-        {"k": 1, "encoding": "flags", "categories": ('"\\',)},
+        {"k": 2, "encoding": "onehot", "categories": ('"\\', "a")},
         {"k": 3, "encoding": "buckets", "categories": ("-1e-7", "1e+21")},
     ]
 )
@@ -273,7 +277,7 @@ def test_any_set_is_a_fixed_point_of_its_fields_and_of_json(
 def test_every_control_character_is_refused(code: int) -> None:
     """Both blocks of them, to their first and last one; no other character is."""
     if 0x20 <= code < 0x7F or code == 0xA0:
-        assert named("flags", f"a{chr(code)}b").k == 1
+        assert named("onehot", "a", f"a{chr(code)}b").k == 2
         return
     with pytest.raises(ParamsError, match="free of control characters"):
-        named("flags", f"a{chr(code)}b")
+        named("onehot", "a", f"a{chr(code)}b")

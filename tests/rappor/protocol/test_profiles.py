@@ -21,12 +21,11 @@ SHAPES = [
     ("boolean", 0),
     *(("onehot", k) for k in (2, 3, 12, 24, 25, 1000)),
     *(("buckets", k) for k in (1, 2, 11, 23)),
-    *(("flags", k) for k in (1, 2, 8, 24)),
 ]
 
 
 def of_profile(name: str, encoding: str, n: int) -> Params:
-    """Return a profile of an encoding with so many categories, flags or edges."""
+    """Return a profile of an encoding with so many categories or edges."""
     return Params.profile(name, encoding=encoding, categories=tuple(map(str, range(n))))
 
 
@@ -52,10 +51,10 @@ def test_every_encoding_keeps_the_promise(name: str, encoding: str, n: int) -> N
 
 @pytest.mark.parametrize("name", PROMISES)
 def test_the_table_is_what_the_planner_chooses(name: str) -> None:
-    """Categories and flags to the threshold; strings near the search, as they are written down."""
+    """Categories and yes or no to the threshold; strings near the search."""
     profile, budget = PROFILES[name], Budget(*PROMISES[name])
-    shaped = [("onehot", k) for k in range(2, 26)] + [("flags", k) for k in range(1, 25)]
-    rows = [*profile.categories, profile.strings, *profile.flags]
+    shaped = [("onehot", k) for k in range(2, 26)] + [("boolean", 0)]
+    rows = [*profile.categories, profile.strings, profile.yes_or_no]
     for (encoding, k), row in zip(shaped, rows, strict=True):
         if row != profile.strings:
             planned = choose_answer_noise(budget, encoding, tuple(map(str, range(k))))
@@ -86,10 +85,10 @@ def variances(params: Params) -> list[float]:
 
 
 def test_what_is_no_profile_is_refused() -> None:
-    """A name that is gone names what replaces it; many flags are planned."""
+    """A name that is gone names its replacement, the encoding's name too."""
     with pytest.raises(ParamsError, match=r"profile must be one of strict, .*, got 'lax'"):
         Params.profile("lax")
     with pytest.raises(ParamsError, match="got 'accurate': low-noise loses less and finds as many"):
         Params.profile("accurate")
-    with pytest.raises(ParamsError, match="flags must number at most 24 under a profile, got 25"):
-        of_profile("balanced", "flags", 25)
+    with pytest.raises(ParamsError, match="encoding must not be 'flags': use a metric of encoding"):
+        of_profile("balanced", "flags", 24)

@@ -98,7 +98,6 @@ def shapes(noise: dict[str, Any]) -> list[Params]:
     return [
         *(Params(k=k, h=h, **noise, insecure=True) for k, h in bloom),
         Params(k=3, encoding="onehot", categories=names, **noise, insecure=True),
-        Params(k=3, encoding="flags", categories=names, **noise, insecure=True),
         Params(k=1, encoding="boolean", **noise, insecure=True),
         Params(k=3, encoding="buckets", categories=("0", "1"), **noise, insecure=True),
     ]
@@ -170,7 +169,6 @@ def test_largest_ratio_of_n_reports_is_epsilon_n(n: int, noise: dict[str, Any]) 
     """The worst history of n reports, by brute force, has the ratio exp(eps_n)."""
     sets = [Params(k=2, h=1, **noise), Params(k=2, h=2, **noise)]
     sets += [Params(k=1, encoding="boolean", **noise)]
-    sets += [Params(k=2, encoding="flags", categories=("a", "b"), **noise)]
     sets += [Params(k=2, encoding="onehot", categories=("a", "b"), **noise)]
     sets += [Params(k=2, encoding="buckets", categories=("0",), **noise)]
     for params in sets:

@@ -225,7 +225,7 @@ def test_bad_uploads_are_refused_whole(row: dict[str, Any]) -> None:
 
 
 def test_bits_of_every_other_encoding() -> None:
-    """Every value of a boolean, category, set of flags or number sets the stated bits."""
+    """Every yes or no, category and number sets the stated bits."""
     for row in load("encoding"):
         params = Params(
             k=row["k"],

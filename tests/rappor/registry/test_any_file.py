@@ -20,7 +20,7 @@ from rappor.registry.registry import Registry
 from rappor.registry.toml_file import KEYS
 
 SECRET = bytes(range(32))
-VALUES = {"boolean": True, "buckets": 0.5, "flags": ["a"], "onehot": "a", "bloom": "A.com"}
+VALUES = {"boolean": True, "buckets": 0.5, "onehot": "a", "bloom": "A.com"}
 
 NUMBERS = ("0", "-1", "1", "2", "7", "0.25", "0.5", "0.75", "1.0", "1e-300", "5e-324", "-0.0")
 HUGE = ("nan", "inf", "-inf", "1e308", str(2**53), str(2**63), f"1{'0' * 400}", f"0x{'f' * 9000}")
@@ -55,7 +55,6 @@ NOISE = {"f": "0.5", "p": "0.25", "q": "0.75"}
 ENTRIES = [
     SOUND | NOISE | {"encoding": '"bloom"', "k": "8", "h": "1", "m": "4"},
     SOUND | NOISE | {"encoding": '"onehot"', "categories": '["a", "b"]'},
-    SOUND | NOISE | {"encoding": '"flags"', "categories": '["a"]'},
     SOUND | NOISE | {"encoding": '"buckets"', "edges": "[0, 1]"},
     SOUND | {"encoding": '"boolean"', "profile": '"balanced"'},
     SOUND | {"encoding": '"bloom"', "profile": '"balanced"', "candidates": '["a", "b"]'},

@@ -95,7 +95,6 @@ def test_strings_of_a_profile_may_have_other_cohorts(cohorts: int) -> None:
     ("entry", "k", "names"),
     [
         ('encoding = "onehot"\ncategories = ["a", "b", "c"]', 3, ("a", "b", "c")),
-        ('encoding = "flags"\ncategories = ["a"]', 1, ("a",)),
         ('encoding = "buckets"\nedges = [-0.5, 10, 1e21]', 4, ("-0.5", "10", "1e+21")),
         ('encoding = "boolean"', 1, ()),
     ],
@@ -219,6 +218,10 @@ BUCKETS = f'{HEAD}encoding = "buckets"\nprofile = "strict"\n'
             "m must be 1 for encoding onehot, got 2",
         ),
         (f'{HEAD}encoding = "bloom"\nprofile = "strict"\nk = 8', "k must be absent with a profile"),
+        (
+            f'{HEAD}encoding = "flags"\ncategories = ["a", "b"]\nprofile = "strict"',
+            "encoding must not be 'flags': use a metric of encoding boolean for each flag$",
+        ),
         (BLOOM + "min_reports = -1", "min_reports must be an integer of at least 0, got -1"),
         (BLOOM + "min_cohort = 0", "min_cohort must be an integer of at least 1, got 0"),
         (BLOOM + "complete = true", "complete must be false unless each value is in one"),

@@ -56,7 +56,7 @@ def test_the_limit_of_detection_says_what_would_halve_it() -> None:
 def test_what_is_left_is_told_where_a_report_has_one_answer(
     left: float, n_detected: int, told: list[str]
 ) -> None:
-    """Less than nothing is noise; of flags nothing is said."""
+    """Less than nothing is noise; of yes or no nothing is said."""
     detected = np.arange(3) < n_detected
     found: Any = SimpleNamespace(unallocated=left, unallocated_std_error=0.01, detected=detected)
     sentences = list(format_unallocated(found))

@@ -122,7 +122,7 @@ def test_without_noise_counts_are_the_truth() -> None:
     [
         ("onehot", 3, ("x", "y", "z"), ["z", "x", "y"]),
         ("boolean", 1, (), ["true", "no"]),
-        ("flags", 9, tuple("abcdefghi"), ["a,i", "", "b"]),
+        ("onehot", 9, tuple("abcdefghi"), ["i", "", "b"]),
         ("buckets", 3, ("0", "10"), ["-1", "3.5", "1e9"]),
     ],
 )

@@ -17,8 +17,8 @@ from rappor.trust.survey import MOST_EPSILON, CoinSurvey
 
 Outcomes = Mapping[Any, Fraction]
 
-TWO_BITS = Params(k=2, encoding="flags", f=0.5, p=0.25, q=0.625, categories=("a", "b"))
-VALUES = [bytes([bits]) for bits in range(4)]
+TWO_BITS = Params(k=2, encoding="onehot", f=0.5, p=0.25, q=0.625, categories=("a", "b"))
+VALUES = [bytes([bits]) for bits in range(3)]
 REPORTS = [histories_of(value, TWO_BITS, 1) for value in VALUES]
 
 

@@ -129,10 +129,11 @@ def test_older_registries_are_still_taken() -> None:
         Params.profile("balanced"),
         Params(k=128, h=4, m=1, f=0.5, p=0.5, q=0.75),
         Params(k=3, encoding="onehot", categories=("a", "b", "c"), f=0.5, p=0.25, q=0.75),
-        Params(k=40, encoding="flags", categories=tuple(map(str, range(40))), f=0.1, p=0.1, q=0.9),
+        Params(k=40, encoding="onehot", categories=tuple(map(str, range(40))), f=0.1, p=0.1, q=0.9),
+        Params(k=1, encoding="boolean", f=0.1, p=0.1, q=0.9),
         Params(k=2040, h=16, m=1, f=0.2, p=0.01, q=0.6),
     ],
-    ids=range(5),
+    ids=range(6),
 )
 def test_range_of_popcounts_is_exact(params: Params) -> None:
     """Each tail has at most half of the false-alarm rate; one more popcount would have more."""
@@ -140,7 +141,7 @@ def test_range_of_popcounts_is_exact(params: Params) -> None:
     fewest, largest = {
         "bloom": (1, params.h),
         "onehot": (1, 1),
-        "flags": (0, params.k),
+        "boolean": (0, 1),
     }[params.encoding]
 
     def distribution(n_true: int) -> Any:
