@@ -1,4 +1,4 @@
-"""A panel as a table for people, and in the files that were asked for."""
+"""Comparison as a table on the terminal, and in the requested files."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _BARS: Final = "\u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588"
 _GAP: Final = "\u00b7"
 _LEAST_NAME, _MOST_NAME = 9, 40
 _STEPS: Final = 20
-"""Steps that are listed, the last ones."""
+"""Largest number of significant steps that are listed: the last ones."""
 
 
 def write_outputs(panel: Comparison, output: Output, *, every: bool) -> None:
-    """Write the files that were asked for, and print the panel: `every` candidate, or some."""
+    """Write the requested files and print the comparison of all or of the selected rows."""
     if output.csv_path is not None:
         panel.to_csv(output.csv_path, include_all=every)
     if output.html_path is not None:
@@ -89,7 +89,7 @@ def _cells(panel: Comparison, contrast: SampleContrast, i: int) -> Iterator[str]
 
 
 def _bars(shares: list[float]) -> Iterator[str]:
-    """Yield a bar for each share, from 0 to the largest; a dot where there are no reports."""
+    """Yield a bar for each share, from 0 to the largest; a dot for a period without reports."""
     largest = max((share for share in shares if math.isfinite(share)), default=0.0)
     for share in shares:
         if not math.isfinite(share):

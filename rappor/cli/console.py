@@ -1,4 +1,4 @@
-"""What people see: text and tables, progress on long work; and JSON for scripts."""
+"""Output of commands: text and tables for people, progress of long work, JSON for scripts."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ from rappor.registry.metric import Metric
 from rappor.reporting.markup import visible
 
 _WIDTH: Final = 100
-"""Columns where no terminal says how many it has."""
+"""Number of columns if standard output is not a terminal."""
 
 _FEW_STEPS: Final = 1000
-"""Steps of a stage below which their rate tells nothing."""
+"""Smallest number of steps of a stage for which a rate is displayed."""
 
 _GLUE: Final = "\ue000"
-"""Stands for a blank at which no line is broken: rich breaks at all that Unicode knows."""
+"""Replaces a blank at which a line must not be broken. rich breaks at every Unicode blank."""
 
 _LETTERS: Final = ("encoding", *LETTERS, "p_star", "q_star", "fingerprint")
 
 
 def print_json(record: Any, **beside: Any) -> None:
-    """Print a record, and what belongs to it, as one line of JSON.
+    """Print a record, and additional entries, as one line of JSON.
 
-    A record shows its fields and properties, parameters their letters, a metric its name and
-    fingerprint. JSON has no infinity: null stands for it.
+    A record becomes an object of its fields and properties, parameters become their letters, and a
+    metric becomes its name and fingerprint. JSON has no infinity: null replaces it.
     """
     document = _plain(record)
     for name, value in beside.items():
@@ -56,7 +56,7 @@ def print_json(record: Any, **beside: Any) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """Turn records into what JSON knows."""
+    """Convert records to JSON values."""
     if dataclasses.is_dataclass(value):
         entries: dict[str, Any] = {}
         names = [field.name for field in dataclasses.fields(value)]
@@ -73,7 +73,7 @@ def _plain(value: Any) -> Any:
 
 
 def _entry(name: str, value: Any) -> dict[str, Any]:
-    """Return what a field adds to its record's object."""
+    """Return the entries that a field adds to the object of its record."""
     if isinstance(value, Params):
         return {letter: getattr(value, letter) for letter in _LETTERS}
     if isinstance(value, Metric):
@@ -82,14 +82,14 @@ def _entry(name: str, value: Any) -> dict[str, Any]:
 
 
 def width() -> int:
-    """Return the columns of the terminal, or 100 where there is none."""
+    """Return the number of columns of the terminal, or 100 without a terminal."""
     return Console().width if sys.stdout.isatty() else _WIDTH
 
 
 def escape(text: str) -> str:
-    """Return text for `show` and its tables: no markup, and nothing that a terminal would obey.
+    """Return text without markup and without control characters that a terminal would execute.
 
-    A list of candidates may hold control characters, or marks that turn the reading direction.
+    A list of candidates may contain control characters, or marks that change the reading direction.
     """
     return markup.escape(visible(text))
 
@@ -105,7 +105,7 @@ def print_parts(*parts: RenderableType) -> None:
 
 
 def section(title: str, *parts: RenderableType) -> None:
-    """Print a title and what belongs under it, after an empty line."""
+    """Print an empty line, a title, and indented parts."""
     print_parts(
         f"\n[bold]{title}[/bold]",
         *(Padding(_glued(part), (0, 0, 0, 2), expand=False) for part in parts),
@@ -118,7 +118,7 @@ def _glued(part: RenderableType) -> RenderableType:
 
 
 def table(*columns: str, left: int = 1) -> Table:
-    """Return an empty table; the first `left` columns are of words, the others of numbers."""
+    """Return an empty table. The first `left` columns contain words, the others numbers."""
     new = Table(box=None, pad_edge=False, header_style="bold")
     for number, title in enumerate(columns):
         new.add_column(title, justify="left" if number < left else "right")
@@ -126,22 +126,25 @@ def table(*columns: str, left: int = 1) -> Table:
 
 
 class _Rate(ProgressColumn):
-    """How much is done in a second, where it is counted in thousands."""
+    """Column with the number of steps a second."""
 
     def render(self, task: Task) -> Text:
-        """Return nothing for a stage of few steps."""
+        """Return the rate, or no text for a stage of few steps."""
         few = task.total is not None and task.total < _FEW_STEPS
         return Text("" if few or task.speed is None else f"{task.speed:,.0f}/s")
 
 
 class Slow:
-    """A progress display that appears only on a terminal, and only when work takes long.
+    """Progress display that appears only on a terminal, and only after a second of work.
 
-    Call it with a stage, how much is done and how much there is (None if nobody knows).
+    Call it with a stage, the completed steps, and all steps (None if unknown).
     """
 
     def __init__(self, console: Console | None = None, *, after: float = 1.0) -> None:
-        """Start the clock; `after` are seconds, the console is standard error's by default."""
+        """Start the clock.
+
+        The display appears after `after` seconds, by default on standard error.
+        """
         self._console = console or Console(stderr=True)
         self._starts = time.monotonic() + after
         self._display: Progress | None = None
@@ -151,7 +154,7 @@ class Slow:
         return self
 
     def __call__(self, stage: str, done: int, total: int | None) -> None:
-        """Show how far a stage is."""
+        """Display the progress of a stage."""
         if self._display is None:
             if not self._console.is_terminal or time.monotonic() < self._starts:
                 return

@@ -1,4 +1,4 @@
-"""Files of counts, and how they are told from others."""
+"""Files of counts: recognise the format, read the counts, and check them against a metric."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _LONGEST_LINE: Final = 1 << 20
 
 
 def read_counts(path: str, metric: Metric | None = None) -> list[Counts]:
-    """Read one file of counts, or a collector's answer of several.
+    """Read one file of counts, or a collector's result with several counts.
 
-    A table of CSV, as `rappor sql` answers, does not name its parameters: they are those of
-    `metric`.
+    A CSV table, the result of `rappor sql`, does not contain its parameters. They are the
+    parameters of `metric`.
     """
     from rappor.counts.counts import Counts
     from rappor.counts.tables import is_table_of_counts
@@ -47,7 +47,7 @@ def read_counts(path: str, metric: Metric | None = None) -> list[Counts]:
 
 
 def read_released(path: str, metric: Metric | None = None) -> Released | None:
-    """Read a collector's answer with its days; None where a file of counts has none."""
+    """Read a collector's result with its days; return None for a file of counts without days."""
     from rappor.counts.released import Released
 
     try:
@@ -58,7 +58,7 @@ def read_released(path: str, metric: Metric | None = None) -> Released | None:
 
 
 def days_of(path: str) -> tuple[datetime.date, ...]:
-    """Return the first and the last day of a collector's answer; nothing for other files."""
+    """Return the first and the last day of a collector's result; empty for other files."""
     with Path(path).open("rb") as file:
         if file.read(1) != b"{":
             return ()
@@ -70,7 +70,7 @@ def days_of(path: str) -> tuple[datetime.date, ...]:
 
 
 def _first_line(path: str) -> bytes:
-    """Return the first line, or as much of it as tells the kind of file."""
+    """Return at most the first mebibyte of the first line, which shows the format of the file."""
     try:
         with Path(path).open("rb") as file:
             return file.readline(_LONGEST_LINE)
@@ -87,7 +87,7 @@ def _is_upload(line: bytes) -> bool:
 
 
 def only_name(counts: list[Counts]) -> str:
-    """Return the one metric that the counts name; empty if they name none."""
+    """Return the only metric name in the counts, or an empty text if no counts have a name."""
     names = sorted({each.metric for each in counts} - {""})
     if len(names) > 1:
         raise MetricError(f"counts must be of one metric, got {', '.join(names)}")
@@ -95,7 +95,7 @@ def only_name(counts: list[Counts]) -> str:
 
 
 def check_counts(counts: list[Counts], metric: Metric) -> None:
-    """Refuse counts of another metric or encoding, and too few reports."""
+    """Raise an error for counts of another metric or encoding, and for too few reports."""
     for each in counts:
         if each.metric not in ("", metric.name):
             raise MetricError(f"counts must be of {metric.name}, got {each.metric}")

@@ -1,4 +1,4 @@
-"""What a command line names: counts, a registry, candidates; a class for each case."""
+"""Inputs of a command line: files of counts, a registry and candidates."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """Files of counts, the registry that knows their metric, and what their strings may be."""
+    """Files of counts, the registry that contains their metric, and the candidates."""
 
     paths: tuple[str, ...] = argument_field(
         nargs=-1, required=True, type=click.Path(), metavar="COUNTS"
@@ -42,24 +42,24 @@ class Source:
     )
 
     def read(self) -> list[Counts]:
-        """Read the counts of every file; none are no answer."""
+        """Read the counts of all files. Raise DecodeError if there are none."""
         counts = [each for path in self.paths for each in self.read_file(path)]
         if not counts:
             raise DecodeError("counts must have at least 1 report, got 0")
         return counts
 
     def read_file(self, path: str) -> list[Counts]:
-        """Read the counts of one file, also a table of CSV where the metric is named."""
+        """Read the counts of one file, or a CSV table if the command line names the metric."""
         return read_counts(path, self.named_metric())
 
     def named_metric(self) -> Metric | None:
-        """Return the metric that the command line names, if it names one with its registry."""
+        """Return the metric that the command line names together with a registry, or None."""
         if self.registry_path is None or self.metric_name is None:
             return None
         return Registry.load(self.registry_path).metric(self.metric_name)
 
     def metric(self, counts: list[Counts]) -> Metric | None:
-        """Return the metric of the registry, by its name or by the one that the counts have."""
+        """Return the metric of the registry, by --metric or by the name in the counts."""
         if self.registry_path is None:
             if self.metric_name is not None:
                 raise click.UsageError("--metric needs --registry")
@@ -72,13 +72,13 @@ class Source:
         return registry.metric(name)
 
     def _epochs(self, metric: Metric) -> list[str]:
-        """Return the epochs that the first and last days of the files are in."""
+        """Return the epochs of the first and last days of the files."""
         return sorted({metric.epoch_at(day) for path in self.paths for day in days_of(path)})
 
     def by_epoch(self, counts: list[Counts]) -> list[Counts]:
-        """Add counts of one epoch in which a device reports once: each report is of another one.
+        """Add counts of one epoch in which a device reports once: no device repeats.
 
-        Files without days are taken for one epoch's. All other counts stay as they are.
+        Files without days are assumed to be of one epoch. Other counts are returned unchanged.
         """
         from rappor.estimator.device_assumptions import add_collections_of_different_devices
 
@@ -90,7 +90,7 @@ class Source:
     def candidates(self, *samples: list[Counts]) -> Candidates | None:
         """Check the counts of each sample against the registry, and read the candidates.
 
-        None where the encoding answers for every bit.
+        Return None if the encoding has a category for every bit.
         """
         counts = [each for sample in samples for each in sample]
         metric = self.metric(counts)
@@ -107,17 +107,17 @@ class Source:
         return None
 
     def listed(self, counts: list[Counts]) -> tuple[str, ...]:
-        """Return the strings that the metric's entry lists, if it lists any."""
+        """Return the strings that the metric's entry lists."""
         metric = self.metric(counts)
         return () if metric is None else metric.listed
 
     def is_complete(self, counts: list[Counts]) -> bool:
-        """Return whether the registry says that every value is in one of the answers."""
+        """Return whether the registry states that the categories contain every value."""
         metric = self.metric(counts)
         return metric is not None and metric.complete
 
     def files(self) -> tuple[InputFile, ...]:
-        """Return the files that were read, each with its hash; a pipe, read already, has none."""
+        """Return the files that were read, each with its hash. A pipe has no hash."""
         from rappor.decoding.estimates_report import InputFile
 
         counts = (
@@ -132,14 +132,11 @@ class Source:
         return (*counts, *others)
 
     def _others(self) -> tuple[str | None, ...]:
-        """Return the files that are read beside the counts."""
+        """Return the paths of the files that are read in addition to the counts."""
         return self.registry_path, self.candidates_path
 
     def _candidates(self, params: Params, metric: Metric | None) -> Candidates:
-        """Read the candidates that are named, after those that the metric's entry lists.
-
-        Without any that are named they are the metric's own.
-        """
+        """Read the candidates of the entry's list, then those of --candidates."""
         from rappor.candidates.candidates import Candidates
 
         if metric is None or not metric.listed:
@@ -155,7 +152,7 @@ class Source:
         return both
 
     def _named_candidates(self, params: Params, metric: Metric | None) -> Candidates:
-        """Read the file of candidates that is named, or the file that the metric's entry names."""
+        """Read the file of --candidates, or the file that the metric's entry names."""
         from rappor.candidates.candidates import Candidates
         from rappor.candidates.google_hashing import LAYOUT
         from rappor.google.files import read_candidates
@@ -177,7 +174,7 @@ class Source:
         return _checked(Candidates.from_file(path, normalize=params.normalize), path)
 
     def known(self, counts: list[Counts]) -> list[str]:
-        """Check counts of parts, and read the known strings: those named, or the metric's own."""
+        """Check counts of parts, and read the known strings: those of --known, or of the metric."""
         metric = self.metric(counts)
         if metric is not None:
             check_counts(counts, metric)
@@ -190,7 +187,7 @@ class Source:
         return [] if path is None else read_lines(path)
 
     def _own_candidates(self, metric: Metric | None) -> str | None:
-        """Return the path of the candidates that a metric names, which is beside the registry."""
+        """Return the path of the metric's file of candidates, relative to the registry's folder."""
         if self.registry_path is None or metric is None or not isinstance(metric.candidates, str):
             return None
         return str(Path(self.registry_path).parent / metric.candidates)
@@ -262,7 +259,7 @@ class GoogleSource(Source):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartSource(Source):
-    """Counts of every part of a metric in one epoch."""
+    """Counts of all parts of a metric in one epoch."""
 
     candidates_path: str | None = option_field(
         "FILE",
@@ -272,12 +269,12 @@ class PartSource(Source):
 
 
 def _checked(listed: Candidates, path: str) -> Candidates:
-    """Refuse a file without candidates."""
+    """Raise FileError for a file without candidates."""
     if listed.is_held and len(listed) == 0:
         raise FileError(path, "it has no candidates: write one string per line")
     return listed
 
 
 def read_lines(path: str) -> list[str]:
-    """Read one string a line; blank lines are skipped."""
+    """Read one string from each line; blank lines are skipped."""
     return filled_lines(read_text(path))

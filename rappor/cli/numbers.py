@@ -1,4 +1,4 @@
-"""Numbers on the command line: how they are read, and how they are written for people."""
+"""Numbers on the command line: parameter types, and formatters of posterior probabilities."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ _LEAST_SHOWN: Final = 0.001
 
 
 class WholeNumber(click.ParamType):  # type: ignore[type-arg]  # generic in late versions only
-    """A whole number, also written as 1e9, of at least `least` and at most `most`."""
+    """A whole number from `least` to `most`, also written as 1e9."""
 
     name = "number"
 
     def __init__(self, least: int | None = None, most: int | None = None) -> None:
-        """Take the range; without one the library says what it admits."""
+        """Store the range. Without a range, the library checks the number."""
         self._least = least
         self._most = most
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Read the number; whatever is not whole, or outside the range, is a usage error."""
+        """Parse the number. A number that is not whole or outside the range is a usage error."""
         try:
             number = _read_whole(str(value))
         except (ValueError, OverflowError):
@@ -48,14 +48,14 @@ def _read_whole(text: str) -> int:
 
 NUMBER: Final = WholeNumber()
 COUNT: Final = WholeNumber(1, 10**15)
-"""At least 1, and small enough for closed forms in binary64."""
+"""Type of a count: at least 1, and at most 10^15, so that closed forms are exact in binary64."""
 
 
 def least_belief(belief: float) -> str:
-    """Write the least that can be believed, in per cent without the sign, rounded down."""
+    """Format a lower bound on a posterior probability in per cent, rounded down."""
     return "<0.1" if 0 < belief < _LEAST_SHOWN else f"{math.floor(1000 * belief) / 10:g}"
 
 
 def even_odds_become(epsilon: float) -> str:
-    """Write how sure an observer who thought 50 % can be after a loss of epsilon nats."""
+    """Format the largest posterior probability of a value with prior 50 % after a loss in nats."""
     return format_largest_belief(posterior_bound(epsilon, 0.5)[1], epsilon)

@@ -1,4 +1,8 @@
-"""Options: how a command declares its own, and those that several commands have."""
+"""Options of commands: declarations as fields of records, and options that several commands share.
+
+A command declares its options as default values of its arguments, or as fields of a dataclass.
+`with_options` turns the declarations into options of click and calls the command with the values.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +25,10 @@ from rappor.protocol.profiles import PROFILES, profile_named
 
 
 class Option(click.Option):
-    """An option whose default is written as people write numbers: 1,000,000 and 1e-9."""
+    """An option whose default is displayed as people write numbers: 1,000,000 and 1e-9."""
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
-        """Return the flags and the help; click puts a described default into parentheses."""
+        """Return the flags and the help text, with the default in plain numbers."""
         record = super().get_help_record(ctx)
         if record is None:
             return None
@@ -44,10 +48,10 @@ def _written(number: re.Match[str]) -> str:
 
 
 class ProfileName(click.Choice):  # type: ignore[type-arg]  # generic in late versions only
-    """The name of a profile; any other is refused with the sentence of the library."""
+    """The name of a profile. An unknown name is refused with the library's message."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the name."""
+        """Return the name, or raise BadParameter."""
         try:
             profile_named(value)
         except ParamsError as error:
@@ -57,7 +61,7 @@ class ProfileName(click.Choice):  # type: ignore[type-arg]  # generic in late ve
 
 PROFILE_NAME: Final = ProfileName(list(PROFILES))
 Value: TypeAlias = str | Sequence[str] | click.ParamType  # type: ignore[type-arg]  # generic in late versions only
-"""What an option takes: a word for it, a choice, or a type."""
+"""Type of an option's value: a word for its metavariable, a list of choices, or a type of click."""
 
 _KINDS: Final[dict[str, Any]] = {
     **dict.fromkeys(("N", "BYTES"), NUMBER),
@@ -65,13 +69,13 @@ _KINDS: Final[dict[str, Any]] = {
     "FILE": click.Path(),
     "DAY": click.DateTime(["%Y-%m-%d"]),
 }
-"""The types of the words; any other word is that of a text."""
+"""Types of the values, by metavariable. Other metavariables are texts."""
 
 
 def option(flags: str, value: Value, text: str, **settings: Any) -> Any:
-    """Return an option with its help; what it says where it is left out is shown.
+    """Return an option of click with its help text and its default.
 
-    The settings are those of click, and `name`, where it is not that of the long flag.
+    `settings` are passed to click. `name` replaces the name that follows from the long flag.
     """
     if isinstance(value, str):
         settings = {"type": _KINDS.get(value, str), "metavar": value} | settings
@@ -91,14 +95,14 @@ def option(flags: str, value: Value, text: str, **settings: Any) -> Any:
 
 
 def flag(flags: str, text: str, *, name: str | None = None) -> Any:
-    """Return an option without a value."""
+    """Return an option of click without a value."""
     return click.option(*flags.split(), *([name] if name else []), is_flag=True, help=text)
 
 
 def option_field(value: Value, text: str, *, flags: str = "", **settings: Any) -> Any:
     """Declare an option, as the default of a command's argument or as the field of a record.
 
-    Its flag is the argument's name unless `flags` says another.
+    The flag follows from the argument's name unless `flags` contains another flag.
     """
     default = () if settings.get("multiple") else settings.get("default")
     return _declared(functools.partial(option, value=value, text=text, **settings), flags, default)
@@ -110,17 +114,17 @@ def flag_field(text: str, *, flags: str = "") -> Any:
 
 
 def argument_field(**settings: Any) -> Any:
-    """Declare an argument without a flag; the settings are those of click."""
+    """Declare a positional argument; `settings` are passed to click."""
     return _declared(lambda _, name: click.argument(name, **settings))
 
 
 def option_group(
     record: type[Any], *, then: Callable[[Any], Any] | None = None, **declared: Any
 ) -> Any:
-    """Declare all that the fields of a record declare; the command is given the record.
+    """Declare all options that the fields of a record declare. The command receives the record.
 
-    `declared` is what fields declare that do not say it themselves. With `then`, the command is
-    given what this makes of the record.
+    `declared` contains declarations for fields that have none. If `then` is given, the command
+    receives `then(record)`.
     """
     fields = [*declared.items(), *((field.name, field) for field in dataclasses.fields(record))]
     inner = {name: field.metadata for name, field in fields if field.metadata}
@@ -137,7 +141,7 @@ def _declared(build: Callable[..., Any], flags: str = "", default: Any = None) -
 
 
 def with_options(function: Callable[..., None]) -> Any:
-    """Add to a command the options that its arguments declare, and hand it their values."""
+    """Add the options that the arguments of a command declare, and pass their values."""
     arguments = inspect.signature(function).parameters.values()
     declared = {each.name: each.default.metadata for each in arguments}
 
@@ -168,7 +172,7 @@ def _filled(declared: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str,
 
 
 def _check_chart(ctx: click.Context, param: click.Parameter, path: str | None) -> str | None:
-    """Refuse, before the work, a chart that could not be drawn or saved after it."""
+    """Check before the computation that a chart can be drawn and saved after it."""
     if path is not None and not ctx.resilient_parsing:
         from rappor.reporting.charts import check_suffix
 
@@ -180,7 +184,7 @@ def _check_chart(ctx: click.Context, param: click.Parameter, path: str | None) -
 
 
 def _check_folder(ctx: click.Context, param: click.Parameter, path: str | None) -> str | None:
-    """Refuse, before the work, a file that could not be written after it."""
+    """Check before the computation that a file can be written after it."""
     if path is not None and not ctx.resilient_parsing and not Path(path).parent.is_dir():
         raise click.BadParameter(f"there is no folder {Path(path).parent}", ctx, param)
     return path
@@ -218,7 +222,7 @@ def seed_option() -> Any:
 
 
 def detection_options() -> Any:
-    """Declare the options of detection."""
+    """Declare the options of the error control: --level, --correction and --confidence."""
     return option_group(
         ErrorControl,
         alpha=option_field("SHARE", "Error rate of detection.", default=0.05, flags="--level"),
@@ -235,7 +239,7 @@ def detection_options() -> Any:
 
 
 def list_typed_options() -> dict[str, str]:
-    """Return the flags that stand on the command line, by the names of their arguments."""
+    """Return the flags on the command line, by the names of their arguments."""
     context = click.get_current_context()
     return {
         str(param.name): param.opts[0]
@@ -245,7 +249,7 @@ def list_typed_options() -> dict[str, str]:
 
 
 def refuse_options(option: str, *others: str) -> None:
-    """Refuse arguments that an option would ignore."""
+    """Raise a usage error for arguments that an option would ignore."""
     typed = [flag for name, flag in list_typed_options().items() if name in others]
     if typed:
         raise click.UsageError(f"{', '.join(typed)} must be omitted with {option}")
@@ -253,7 +257,7 @@ def refuse_options(option: str, *others: str) -> None:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Output:
-    """Where an answer goes, beside the terminal, and in which form it stands there."""
+    """Files and format of a command's result."""
 
     csv_path: str | None = option_field("FILE", "Also write the rows to a CSV file.")
     html_path: str | None = option_field(
@@ -266,6 +270,6 @@ class Output:
 
 
 def save_chart(record: Displayed, path: str | None) -> None:
-    """Draw a record's chart into a file, if one was asked for."""
+    """Save a chart of a record, if a path is given."""
     if path is not None:
         record.plot().save(path)

@@ -1,4 +1,4 @@
-"""What is said of several rows at once, as the cells of a table."""
+"""Table of contrasts: sums and differences of several rows, with their errors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rappor.reporting.numbers import format_interval, format_p_value, format_sha
 from rappor.reporting.tables import name_of, table
 
 _DIGITS: Final = 4
-"""Digits of a number that is no share: what its standard error leaves is fewer."""
+"""Number of significant digits of a number that is not a share."""
 
 
 def contrast_titles(confidence: str, what: str = "together") -> tuple[str, ...]:
@@ -39,7 +39,7 @@ def contrast_cells(each: Contrast) -> tuple[str, ...]:
 
 
 def contrasts_table(contrasts: Iterable[Contrast], confidence: str) -> Iterator[Markup]:
-    """Yield the table of what was asked of several rows, if anything was."""
+    """Yield the table of the requested contrasts, if there are any."""
     rows = [contrast_cells(each) for each in contrasts]
     if rows:
         cells = ((name_of(name), *numbers) for name, *numbers in rows)
@@ -47,7 +47,7 @@ def contrasts_table(contrasts: Iterable[Contrast], confidence: str) -> Iterator[
 
 
 def _number(value: float) -> str:
-    """Write a number; one that is infinite is beyond the outer edges."""
+    """Format a number. An infinite number lies beyond the outer edges of the buckets."""
     if math.isfinite(value):
         return f"{value:.{_DIGITS}g}"
     return "above the edges" if value > 0 else "below the edges"

@@ -1,4 +1,4 @@
-"""Sentences about estimates, the same for terminal, page and notebook."""
+"""Footnotes: sentences under estimates and comparisons, the same on terminal, page and notebook."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rappor.reporting.numbers import (
 )
 
 _SURELY: Final = 0.01
-"""P-value below which a test is read as an answer."""
+"""Largest p-value at which the overall test is called significant."""
 
 FORGED: Final = (
     "Nothing in a report proves that a device sent it. 'forged make': this many forged reports "
@@ -35,7 +35,7 @@ _ASKED: Final = {
 
 
 def list_footnotes(estimates: Estimates) -> Iterator[str]:
-    """Yield what was detected at which error rate, and what an analyst should know of."""
+    """Yield the footnotes of estimates: detections, unallocated share and warnings."""
     yield format_detections(estimates)
     yield from format_unallocated(estimates)
     yield estimates.assumptions
@@ -44,7 +44,7 @@ def list_footnotes(estimates: Estimates) -> Iterator[str]:
 
 
 def list_comparison_footnotes(panel: Comparison) -> Iterator[str]:
-    """Yield what changed at which error rate, what was found, and what to know of it."""
+    """Yield the footnotes of a comparison: significant contrasts, detections, gaps and warnings."""
     if panel.primary:
         yield _changed(panel)
         yield format_overall_test(panel.primary)
@@ -79,7 +79,7 @@ def list_comparison_footnotes(panel: Comparison) -> Iterator[str]:
 
 
 def _changed(panel: Comparison) -> str:
-    """Say how many contrasts are significant at which error rate."""
+    """Describe the number of significant contrasts and their error rate."""
     n = len(panel.candidates) * len(panel.primary)
     if panel.by in _ASKED:
         return f"{panel.n_changed:,} of {n:,} {_ASKED[panel.by]} {format_error_rate(panel)}."
@@ -89,7 +89,7 @@ def _changed(panel: Comparison) -> str:
 
 
 def format_overall_test(main: Sequence[SampleContrast]) -> str:
-    """Say in which contrasts the overall test found a change."""
+    """Describe the contrasts in which the overall test finds a change, and the others."""
     some, none = (
         ", ".join(
             f"{each.name} (p = {format_p_value(each.unchanged_p_value)})"
@@ -105,14 +105,14 @@ def format_overall_test(main: Sequence[SampleContrast]) -> str:
 
 
 def format_error_rate(estimates: Estimates | Comparison) -> str:
-    """Say which error rate the detections have."""
+    """Describe the error rate of the detections."""
     bonferroni = estimates.error_control.method == "bonferroni"
     kind = "a probability of any false one" if bonferroni else "a false discovery rate"
     return f"{kind} of {format_short_percent(estimates.error_control.alpha)}"
 
 
 def list_missing_periods(panel: Comparison) -> Iterator[str]:
-    """Yield which periods have no reports, lack days, or have reports not yet released."""
+    """Yield the periods without reports, with missing days, or with unreleased reports."""
     lacking = [each for each in panel.samples if each.reports and each.missing_days]
     waiting = [each for each in panel.samples if each.withheld]
     if panel.missing:
@@ -135,7 +135,7 @@ def _in_use(sample: Sample) -> str:
 
 
 def list_findings(diagnostics: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what the counts say about the collection."""
+    """Yield the findings of the diagnostics about the collection."""
     for cohorts in diagnostics["cohorts"]:
         if cohorts["p_value"] < IMBALANCE:
             yield (
@@ -172,13 +172,13 @@ def _limit(diagnostics: Mapping[str, Any]) -> str:
 
 
 def _about(number: int) -> str:
-    """Write a number with two digits that count, rounded up: it is enough."""
+    """Format a number rounded up to two significant digits."""
     step = 10 ** max(len(f"{number}") - 2, 0)
     return f"{-(-number // step) * step:,}"
 
 
 def format_detections(estimates: Estimates) -> str:
-    """Say how many candidates were detected, in how many reports, and how surely."""
+    """Describe the number of detected candidates, the number of reports and the error rate."""
     return (
         f"{int(estimates.detected.sum()):,} of {counted(estimates.n_candidates, 'candidate')} "
         f"detected in {counted(estimates.reports, 'report')} at {format_error_rate(estimates)}."
@@ -186,7 +186,7 @@ def format_detections(estimates: Estimates) -> str:
 
 
 def format_unallocated(estimates: Estimates) -> Iterator[str]:
-    """Yield what the detected candidates leave, where a report has one answer."""
+    """Yield the unallocated share, if each report has one value."""
     if not math.isfinite(estimates.unallocated):
         return
     if not estimates.detected.any():

@@ -1,4 +1,4 @@
-"""Tables as HTML: real ones, that can be read, copied and sorted; and what folds."""
+"""HTML tables that readers can copy and sort, and sections that fold."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any, Final, TypeAlias
 from rappor.reporting.markup import Markup, breakable, join, shorten, tag
 
 LISTED: Final = 1000
-"""Rows of a listing; the others are counted."""
+"""Largest number of rows of a listing. Further rows are only counted."""
 
 _SHORT: Final = 12
-"""Characters of words that stay on one line, such as those of a date."""
+"""Largest number of characters of a cell that is never broken, such as a date."""
 
 _NAME_COLUMNS: Final = 120
-"""Letters of a name in a table; longer ones are cut, and say so by an ellipsis."""
+"""Largest number of letters of a name in a table. A longer name ends with an ellipsis."""
 
 Row = Mapping[str, Any]
 Columns: TypeAlias = dict[str, Callable[[Row], str]]
-"""What writes the cells of a column, by its title."""
+"""Functions that format the cells of a column, by the column's title."""
 
 
 def table(
@@ -29,9 +29,10 @@ def table(
     left: int = 1,
     name: str = "",
 ) -> Markup:
-    """Return a table whose first cells head their rows; the first `left` columns are of words.
+    """Return a table whose first cells are the headings of their rows.
 
-    One with a name can be sorted and filtered where scripts are allowed.
+    The first `left` columns contain words and are aligned left. A table with a `name` can be sorted
+    and filtered where scripts are allowed.
     """
     heads = [
         tag("th", title, scope="col", align="left" if place < left else "right",
@@ -84,7 +85,7 @@ def listing(
     left: int = 2,
     name: str = "",
 ) -> Iterator[Markup]:
-    """Yield a table of the first rows, a function for each column, and how many there are."""
+    """Yield a table of the first rows, and a sentence if there are more rows."""
     cells = (tuple(write(row) for write in columns.values()) for row in rows[:LISTED])
     yield table(caption, tuple(columns), cells, left=left, name=name)
     if len(rows) > LISTED:
@@ -92,25 +93,25 @@ def listing(
 
 
 def pairs(caption: str, entries: Iterable[tuple[str, str]]) -> Markup:
-    """Return a table of names and what belongs to each."""
+    """Return a table of names and values."""
     return table(caption, ("what", "value"), entries, left=2)
 
 
 def name_of(text: str, note: str = "") -> Markup:
-    """Return a name as a cell shows it: on its own direction, broken between its words only."""
+    """Return a name as a cell: isolated from the text direction, and broken between words only."""
     return join(tag("bdi", breakable(shorten(text, _NAME_COLUMNS))), note)
 
 
 def candidate(row: Row) -> str:
-    """Write the name of a row, with its group of indistinguishable ones."""
+    """Format the name of a row, with the number of its identifiability group."""
     return name_of(row["candidate"], f" (group {row['group']})" if "group" in row else "")
 
 
 def section(title: str, *parts: Markup, name: str) -> Markup:
-    """Return a part of a page under its heading."""
+    """Return a section of a page under a heading."""
     return tag("section", tag("h2", title, id=name), *parts)
 
 
 def folded(title: str, *parts: Markup, name: str) -> Markup:
-    """Return a part of a page that is opened by whoever wants it, without a script."""
+    """Return a section of a page that readers unfold, without a script."""
     return tag("details", tag("summary", tag("strong", title)), *parts, id=name)

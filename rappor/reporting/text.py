@@ -1,4 +1,4 @@
-"""Estimates as text, the same on a terminal and for `print`."""
+"""Text tables of estimates, for a terminal and for `print`."""
 
 from __future__ import annotations
 
@@ -32,13 +32,12 @@ def estimates_text(
     forged: bool = False,
     width: int = 100,
 ) -> str:
-    """Write the rows, what they leave unallocated, what was assumed, and what looks wrong.
+    """Format the rows of estimates and their footnotes as text.
 
-    A list of detected rows shows their adjusted intervals, which hold for it as a whole; a list of
-    all candidates shows the interval of each on its own. The strings that the metric's entry lists
-    come first, those that are not detected with the interval of each on its own; the share of
-    reports of all other strings comes last. With `forged` the numbers of forged
-    reports stand in their place.
+    If only detected rows are listed, the intervals are adjusted: they hold for the list as a whole.
+    If all candidates are listed, each interval holds on its own. The strings that the metric's
+    entry lists come first, and an undetected one has its own interval. The share of all other
+    strings comes last. With `forged`, the numbers of forged reports replace the intervals.
     """
     sentences = [*([FORGED] if forged else []), *list_footnotes(estimates)]
     rows = _rows(estimates, detected_only=detected_only, forged=forged)
@@ -49,7 +48,7 @@ def estimates_text(
 
 
 def weighted_text(weighted: Weighted, *, width: int = 100) -> str:
-    """Write the weighted totals, and what belongs to their segments."""
+    """Format weighted totals of segments and their footnotes as text."""
     weights = ", ".join(f"{name} {format_percent(part)}" for name, part in weighted.weights.items())
     sentences = [
         f"Weighted shares of {len(weighted.weights):,} segments with {weighted.reports:,} reports: "
@@ -72,13 +71,13 @@ def _contrasts(
 def detected_table(
     estimates: Estimates, *, truth: Mapping[str, int], most: int, width: int = 100
 ) -> str:
-    """Write the most frequent detected rows alone, beside the truth."""
+    """Format the most frequent detected rows, with their true counts."""
     rows = _rows(estimates, detected_only=True, truth=truth)
     return "\n".join(_table(list(itertools.islice(rows, 1 + most)), width))
 
 
 def wrap(sentence: str, width: int) -> str:
-    """Break a sentence into lines of at most this many columns; a number keeps its unit."""
+    """Break a sentence into lines of at most `width` columns; a number keeps its unit."""
     lines = textwrap.fill(sentence.replace(" %", "\xa0%"), width, break_on_hyphens=False)
     return lines.replace("\xa0", " ")
 
@@ -90,7 +89,7 @@ def _rows(
     truth: Mapping[str, int] | None = None,
     forged: bool = False,
 ) -> Iterator[tuple[str, ...]]:
-    """Yield the titles, and the cells of each row."""
+    """Yield the titles, then the cells of each row."""
     interval = f"{format_short_percent(estimates.error_control.confidence)} interval"
     interval = f"adjusted {interval}" if detected_only else f"{interval} of each"
     yield (
@@ -141,14 +140,14 @@ def _distribution(row: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _forged(row: Mapping[str, Any]) -> Iterator[str]:
-    """Yield how many forged reports make and hide a detected row; nothing for other rows."""
+    """Yield the numbers of forged reports that create and hide a row; empty if unknown."""
     for key in ("forged_to_make", "forged_to_hide"):
         number = row.get(key)
         yield "" if key not in row else "none can" if number is None else f"{number:,}"
 
 
 def _table(rows: list[tuple[str, ...]], width: int) -> Iterator[str]:
-    """Yield a line for each row: the first column to the left, numbers to the right."""
+    """Yield one line for each row: the first column is aligned left, numbers right."""
     widest = [max(map(len, column)) for column in zip(*(row[1:] for row in rows), strict=True)]
     room = max(_LEAST_NAME, min(width - sum(2 + each for each in widest), _MOST_NAME))
     names = [shorten(row[0], room) for row in rows]
