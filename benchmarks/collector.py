@@ -154,7 +154,7 @@ def _fill(url: str, day: datetime.date, n_ids: int) -> None:
         numbers = "WITH n AS (SELECT generate_series(1, :n) AS i)"
         rows = "SELECT gen_random_uuid() FROM n ORDER BY 1"
     with write_transaction(engine) as db:
-        day_tables.add(db, day_tables.UPLOAD, day)
+        day_tables.create_table(db, day_tables.UPLOAD, day)
         db.execute(
             text(f"{numbers} INSERT INTO {name} (key) {rows}"),
             {"n": n_ids},

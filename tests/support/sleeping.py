@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from rappor_server.queries.worker import Tell
+from rappor_server.queries.worker import ReportStep
 from sqlalchemy import Engine
 
 
@@ -18,7 +18,7 @@ class Sleep:
     seconds: float = 0.0
     path: Path | None = None
 
-    def run(self, engine: Engine, tell: Tell) -> int:
+    def run(self, engine: Engine, tell: ReportStep) -> int:
         """Answer after a while."""
         del engine
         tell("sleeping")

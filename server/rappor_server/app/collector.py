@@ -115,7 +115,7 @@ class Collector:
             self._loop.create_task(
                 keep_closing(
                     self._closer.run,
-                    self._closer.rest,
+                    self._closer.stop_idle,
                     self._find_due,
                     today,
                     then=self._prepare_overviews if settings.pages else None,
@@ -131,7 +131,7 @@ class Collector:
         await self._writer.close()
         await self._receiver.close()
         await self._merge_process.close()
-        self._activity.tell()
+        self._activity.log_totals()
         await asyncio.to_thread(self._close_readers)
 
     def _day_of_receipt(self) -> datetime.date | None:
@@ -278,7 +278,7 @@ class Collector:
         """Write what has arrived to the log, once a minute."""
         while True:
             await asyncio.sleep(TICK_SECONDS)
-            self._activity.tell()
+            self._activity.log_totals()
 
     def _observe(self, seconds: float, submissions: Sequence[Submission]) -> None:
         """Count a group commit."""
@@ -317,7 +317,7 @@ def _pool(settings: Settings, name: str, size: int, *, module: str | None = None
         database=settings.database,
         size=size,
         limits=limits,
-        most_waiting=_MOST_WAITING,
+        max_waiting=_MOST_WAITING,
         module=module,
     )
 

@@ -1,4 +1,4 @@
-"""Processes of the collector's own, which end with it: how they are started, and how they begin."""
+"""Child processes of the collector: their start, their set-up, and their end."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from typing import Any, Final
 from rappor_server.base import logs
 
 _JOIN_SECONDS: Final = 1.0
-"""How long a killed process may take to be gone."""
+"""Longest time to wait for the end of each killed process."""
 
 
 def start(target: Callable[..., None], *arguments: Any) -> SpawnProcess:
-    """Start `target(*arguments)` in a process that shares nothing else with this one."""
+    """Start `target(*arguments)` in a new process that shares no memory or file with this one."""
     process = multiprocessing.get_context("spawn").Process(
         target=_run, args=(target, *arguments), daemon=True
     )
@@ -30,9 +30,10 @@ def start(target: Callable[..., None], *arguments: Any) -> SpawnProcess:
 
 
 def end_within(seconds: float) -> threading.Timer:
-    """End this process and those that it has started after some seconds, whatever they wait for.
+    """Start a timer that kills this process and its children after some seconds.
 
-    Cancel the timer that this returns if they have ended by themselves.
+    A hanging database may block every thread, so no regular end is possible. The caller cancels the
+    returned timer after a regular end.
     """
     timer = threading.Timer(seconds, _end_at_once)
     timer.daemon = True
@@ -49,7 +50,10 @@ def _end_at_once() -> None:
 
 
 def _run(target: Callable[..., None], *arguments: Any) -> None:
-    """Do what the process is for; a bug is told as any other one, without its words."""
+    """Run the target, and log an unexpected error by its class only.
+
+    The message and the traceback of an error may contain uploaded data.
+    """
     logs.configure()
     logging.captureWarnings(True)  # noqa: FBT003
     try:
@@ -60,9 +64,9 @@ def _run(target: Callable[..., None], *arguments: Any) -> None:
 
 
 def begin(name: str) -> None:
-    """Set up the process that calls this: its name, and Ctrl-C as its parent's business.
+    """Set the name of this process in lists of processes, and ignore Ctrl-C.
 
-    Lists of processes show the name where the system can.
+    A terminal sends Ctrl-C to all processes of a group. The parent ends its children in order.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with contextlib.suppress(OSError):

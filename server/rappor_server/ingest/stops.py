@@ -1,4 +1,7 @@
-"""The kill switch: metrics that devices stop reporting, for all devices alike and for some days."""
+"""The kill switch: an operator stops metrics on all devices until a day.
+
+Every response to an upload lists the stopped metrics, and devices skip them.
+"""
 
 from __future__ import annotations
 
@@ -11,22 +14,21 @@ import msgspec
 
 from rappor.base.errors import FileError
 
-_MOST_DAYS: Final = 30
+_MAX_DAYS: Final = 30
+"""Longest stop in days. A forgotten stop ends by itself; a lasting one belongs into the
+registry."""
 
 
 class Stops:
-    """Until which day (UTC), that day included, each metric is stopped."""
+    """The last day (UTC) of the stop of each stopped metric."""
 
     def __init__(self, until: Mapping[str, datetime.date] | None = None) -> None:
-        """Take days by metrics; none are stopped without them."""
+        """Stop metrics until their days; by default no metric is stopped."""
         self._until = dict(until or {})
 
     @classmethod
     def loads(cls, text: str, *, path: str, metrics: Container[str], today: datetime.date) -> Self:
-        """Read TOML such as `search_engine = 2026-12-01`; FileError for anything else.
-
-        A stop ends within 30 days, so that a forgotten one does not outlive its reason.
-        """
+        """Parse TOML such as `search_engine = 2026-12-01`; raise FileError for anything else."""
         try:
             document = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
@@ -34,17 +36,20 @@ class Stops:
         for name, day in document.items():
             if name not in metrics:
                 raise FileError(path, f"{name} must be a metric of the registry")
-            if type(day) is not datetime.date or (day - today).days > _MOST_DAYS:
-                raise FileError(path, f"{name} must end on a day in the next {_MOST_DAYS} days")
+            if type(day) is not datetime.date or (day - today).days > _MAX_DAYS:
+                raise FileError(path, f"{name} must end on a day in the next {_MAX_DAYS} days")
         return cls(document)
 
     def get(self, metric: str) -> datetime.date | None:
-        """Return the last day on which a metric is stopped, None if it never was."""
+        """Return the last day of the stop of a metric, or None if the metric has no stop."""
         return self._until.get(metric)
 
-    def attach(self, answer: bytes, *, today: datetime.date) -> bytes:
-        """Add the stops that hold today to the JSON of an answer to a device."""
+    def attach(self, response: bytes, *, today: datetime.date) -> bytes:
+        """Return the JSON of a response with the stops in force today.
+
+        The stops are spliced before the closing brace, because the response is encoded already.
+        """
         current = {name: day for name, day in self._until.items() if today <= day}
         if not current:
-            return answer
-        return answer[:-1] + b',"stop":' + msgspec.json.encode(current) + b"}"
+            return response
+        return response[:-1] + b',"stop":' + msgspec.json.encode(current) + b"}"

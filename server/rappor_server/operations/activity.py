@@ -1,7 +1,7 @@
-"""What arrives, for the log: one line of totals in each minute in which something came.
+"""Log lines of received uploads: one line of totals for each minute in which any upload came.
 
-Lines are written by a clock that does not depend on uploads, so that no line tells the second in
-which a device sent something.
+A timer that does not depend on uploads writes the lines, so no line reveals the second in which a
+device sent an upload.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from rappor_server.base import logs
 from rappor_server.ingest.validate import Submission
 
 TICK_SECONDS: Final = 60.0
+"""Time between two lines. A shorter time would reveal more about when devices send."""
 
 
 class Activity:
@@ -25,18 +26,18 @@ class Activity:
 
     def count(self, submissions: Sequence[Submission]) -> None:
         """Count the uploads of one commit, their accepted reports and their refused ones."""
-        reports = sum(len(each.accepted) for each in submissions)
-        refused = sum(sum(each.refusals.values()) for each in submissions)
+        reports = sum(len(submission.accepted) for submission in submissions)
+        refused = sum(sum(submission.refusals.values()) for submission in submissions)
         self._uploads += len(submissions)
         self._reports += reports
         self._refused += refused
 
     def count_refused(self) -> None:
-        """Count an upload that was refused whole."""
+        """Count an upload that was refused as a whole."""
         self._refused += 1
 
-    def tell(self) -> None:
-        """Write one line if anything has come since the last one."""
+    def log_totals(self) -> None:
+        """Write a line if any upload has come since the last line."""
         uploads, reports, refused = self._uploads, self._reports, self._refused
         self._uploads = self._reports = self._refused = 0
         if uploads or refused:

@@ -1,6 +1,6 @@
-"""Blocks are closed when their days have ended: by a running collector, and by `prune`.
+"""Closing of blocks when their days have ended, by a running collector and by `prune`.
 
-Readers close nothing. A day that is in no block yet is one that they cannot see.
+Readers close no blocks, and cannot read a day that no block contains yet.
 """
 
 from __future__ import annotations
@@ -20,38 +20,39 @@ from rappor.base.errors import RapporError
 from rappor.registry.metric import Metric
 from rappor_server.base import logs
 from rappor_server.operations.retention import check_uploads
-from rappor_server.queries.worker import Tell
+from rappor_server.queries.worker import ReportStep
 from rappor_server.storage.blocks import close_blocks, due, rule_of
 from rappor_server.storage.database import read_today, translate_errors
 from rappor_server.storage.merge import merge_all
 
-_PIECE_SECONDS: Final = 5.0
-"""How long a task goes on; a process answers for a task within a limit of time."""
-_LOOK_SECONDS: Final = 30.0
+_TASK_SECONDS: Final = 5.0
+"""Time after which a task stops and leaves the remaining days to the next task. A worker process
+would be killed at its own limit of time."""
+_POLL_SECONDS: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CloseTask:
-    """Close blocks of some metrics for about this many seconds, after what waits was folded."""
+    """Merge the inbox, then close blocks of some metrics for about `seconds` seconds."""
 
     metrics: Sequence[Metric]
     today: datetime.date
-    seconds: float = _PIECE_SECONDS
+    seconds: float = _TASK_SECONDS
 
-    def run(self, engine: Engine, tell: Tell) -> None:
-        """Go on with the first metric that is not done."""
-        tell("closing")
+    def run(self, engine: Engine, report_step: ReportStep) -> None:
+        """Continue with the first metric that has days to be closed."""
+        report_step("closing")
         merge_all(engine)
         today = earlier_of_clocks(engine, self.today)
         close_all(engine, self.metrics, today, until=time.monotonic() + self.seconds)
 
 
 def earlier_of_clocks(engine: Engine, today: datetime.date) -> datetime.date:
-    """Return the day that has begun by this machine's clock, and by PostgreSQL's.
+    """Return the earlier of today by this machine's clock and today by PostgreSQL's clock.
 
-    A host whose clock is ahead would end day after day for all hosts, and what comes on those days
-    would be late: no block of it could be closed before the clock's own day. Raises StoreError
-    where both may be far ahead.
+    A host whose clock is ahead would close days that have not ended, for all hosts. Reports of
+    those days would then be late, and no block could contain them before the day of the wrong
+    clock. Raises StoreError if both clocks may be far ahead.
     """
     if engine.dialect.name == "postgresql":
         with translate_errors(), engine.connect() as db:
@@ -63,9 +64,10 @@ def earlier_of_clocks(engine: Engine, today: datetime.date) -> datetime.date:
 def close_days(
     engine: Engine, metric: Metric, today: datetime.date, *, until: float = math.inf
 ) -> bool:
-    """Close the blocks of all days that have ended, where a metric has a minimum.
+    """Close the blocks of all ended days of a metric that has a minimum of reports.
 
-    Returns whether that is done; it stops some time after `until`, by `time.monotonic`.
+    Returns whether all days are done. The function stops soon after `until`, a time of
+    `time.monotonic`.
     """
     if not metric.min_reports:
         return True
@@ -75,7 +77,7 @@ def close_days(
 def close_all(
     engine: Engine, metrics: Iterable[Metric], today: datetime.date, *, until: float = math.inf
 ) -> None:
-    """Do what `close_days` does for each metric; raise what one fails with after the others."""
+    """Close the blocks of each metric; raise the first error after all metrics were tried."""
     errors: list[Exception] = []
     for metric in metrics:
         try:
@@ -90,32 +92,32 @@ def close_all(
 
 
 def metrics_due(engine: Engine, metrics: Sequence[Metric], today: datetime.date) -> list[Metric]:
-    """Return the metrics that have days to be closed."""
+    """Return the metrics that have ended days in no block."""
     bounded = {metric.name: metric for metric in metrics if metric.min_reports}
     return [bounded[name] for name in due(engine, list(bounded), today=today)]
 
 
 async def keep_closing(
     run: Callable[[CloseTask], Awaitable[None]],
-    rest: Callable[[], Awaitable[None]],
+    stop_idle: Callable[[], Awaitable[None]],
     look: Callable[[], Awaitable[Sequence[Metric]]],
     today: Callable[[], datetime.date],
     *,
     then: Callable[[], Awaitable[None]] | None = None,
-    pause: float = _LOOK_SECONDS,
+    pause: float = _POLL_SECONDS,
 ) -> None:
     """Close what is due when a collector starts, and after each midnight (UTC).
 
     `look` returns the metrics that are due; when there are none any more, whoever runs the tasks
-    may `rest`, and what follows from closed blocks may be done `then`. It is asked again after
+    may `stop_idle`, and what follows from closed blocks may be done `then`. It is asked again after
     `pause` seconds.
     """
     is_failing = False
     while True:
         try:
-            while found := await look():
-                await run(CloseTask(metrics=found, today=today()))
-            await rest()
+            while metrics := await look():
+                await run(CloseTask(metrics=metrics, today=today()))
+            await stop_idle()
             if then is not None:
                 await then()
             is_failing = False

@@ -12,7 +12,7 @@ from sqlalchemy import Engine
 
 from rappor.base.plurals import counted
 from rappor.registry.metric import Metric
-from rappor_server.queries.worker import Tell
+from rappor_server.queries.worker import ReportStep
 from rappor_server.releases import releases, warning_signs
 from rappor_server.releases.releases import DayReports
 from rappor_server.releases.warning_signs import OverfullCohort
@@ -127,9 +127,9 @@ class HealthTask:
     metrics: Sequence[Metric]
     today: datetime.date
 
-    def run(self, engine: Engine, tell: Tell) -> HealthReport:
+    def run(self, engine: Engine, report_step: ReportStep) -> HealthReport:
         """Look at each metric."""
-        tell("reading")
+        report_step("reading")
         refused = _refused(engine, self.today)
         return HealthReport(
             metrics=tuple(

@@ -1,4 +1,4 @@
-"""What is deleted when its time is over."""
+"""Retention: the deletion of expired keys, and checks of the clock that decides what is expired."""
 
 from __future__ import annotations
 
@@ -16,28 +16,31 @@ from rappor_server.storage.day_tables import (
     KEY_DAYS,
     PART,
     UPLOAD,
-    forget,
+    drop_days,
     list_days,
-    runs,
+    split_at_gaps,
 )
 
 _CLOCK_DAYS: Final = 2
+"""Largest gap in days between the days on which collectors ran and today."""
 
 
 def prune(engine: Engine, *, today: datetime.date) -> int:
-    """Delete the keys of uploads after 14 days, and return their number."""
+    """Delete the keys of uploads that are older than 14 days, and return their number."""
     last = today - datetime.timedelta(days=KEY_DAYS)
-    keys = sum(forget(engine, kind, before=last) for kind in (UPLOAD, PART))
+    keys = sum(drop_days(engine, kind, before=last) for kind in (UPLOAD, PART))
     if engine.dialect.name == "sqlite":
         erase_traces(Path(str(engine.url.database)))
     return keys
 
 
 def check_clock(engine: Engine, today: datetime.date) -> None:
-    """Raise StoreError unless collectors ran near the day, and the time before near that.
+    """Raise StoreError if the clock of this machine may be wrong.
 
-    A collector whose clock jumped has left a day near a wrong one, but none near both. After a
-    midnight it has left two days near a wrong one, and a gap in the days of uploads.
+    A wrong clock would delete keys too early. The two last days on which a collector ran and today
+    must be close to each other. A collector whose clock jumped has written a heartbeat far from the
+    previous one. After another midnight under the wrong clock, both heartbeats are wrong; the days
+    of uploads then have a gap, which `check_uploads` finds.
     """
     with translate_errors(), engine.connect() as db:
         ran = sorted(db.execute(select(schema.heartbeat.c.day)).scalars())
@@ -51,13 +54,13 @@ def check_clock(engine: Engine, today: datetime.date) -> None:
 
 
 def check_uploads(engine: Engine, today: datetime.date) -> None:
-    """Raise StoreError where uploads up to today came on days too far from those before.
+    """Raise StoreError if the days of uploads up to today have a gap of more than 14 days.
 
-    `prune` leaves no such gap, so that it can say whether the clock was right.
+    Under a correct clock, `prune` deletes the older days before such a gap can arise.
     """
     with translate_errors(), engine.connect() as db:
         days = list_days(db, UPLOAD, PART)
-    before, *later = runs(day for day in days if day <= today) or [[today]]
+    before, *later = split_at_gaps(day for day in days if day <= today) or [[today]]
     if later:
         raise StoreError(
             f"uploads must come within {KEY_DAYS} days of those before, got {later[0][0]} after "

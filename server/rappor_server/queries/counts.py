@@ -17,7 +17,7 @@ from rappor.base.errors import DecodeError, ParamsError
 from rappor.registry.metric import Metric
 from rappor_server.base.errors import NotFoundError
 from rappor_server.queries.query import Range
-from rappor_server.queries.worker import Tell
+from rappor_server.queries.worker import ReportStep
 from rappor_server.releases import releases, warning_signs
 from rappor_server.releases.release_json import write_release, write_releases
 from rappor_server.releases.releases import BlockQuery, DayReports, Release
@@ -45,9 +45,9 @@ class CountsTask:
     by: str | None = None
     segments: bool = False
 
-    def run(self, engine: Engine, tell: Tell) -> bytes:
+    def run(self, engine: Engine, report_step: ReportStep) -> bytes:
         """Return the counts in the media type."""
-        tell("reading")
+        report_step("reading")
         unknown = NotFoundError("params must be a fingerprint with reports")
         if self.params is not None and not _FINGERPRINT.fullmatch(self.params):
             raise unknown
@@ -63,7 +63,7 @@ class CountsTask:
         )
         if self.params is not None and not release.collections:
             raise unknown
-        tell("writing")
+        report_step("writing")
         return write_release(release) if self.media_type == JSON else self._table(release)
 
     def _table(self, release: Release) -> bytes:
@@ -114,9 +114,9 @@ class MetricsTask:
 
     metrics: Sequence[Metric]
 
-    def run(self, engine: Engine, tell: Tell) -> MetricsAnswer:
+    def run(self, engine: Engine, report_step: ReportStep) -> MetricsAnswer:
         """Look at each metric."""
-        tell("reading")
+        report_step("reading")
         found = [_look_at(engine, metric) for metric in self.metrics]
         return MetricsAnswer(found, warning_signs.refusals(engine))
 

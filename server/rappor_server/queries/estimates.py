@@ -16,7 +16,7 @@ from rappor_server.queries.candidate_sources import StatedCandidates
 from rappor_server.queries.counts import CSV, JSON, write_arrow
 from rappor_server.queries.page_queries import read_days
 from rappor_server.queries.query import Query, QueryResult, Range, Subject, key_of
-from rappor_server.queries.worker import Tell
+from rappor_server.queries.worker import ReportStep
 from rappor_server.releases.warning_signs import n_released
 
 _Share = Annotated[float, Meta(gt=0, lt=1)]
@@ -63,18 +63,18 @@ class EstimatesQuery(Query):
         released = b"%d %d" % n_released(engine, self.metric.name)
         return key_of([super().counts_key(engine), released, self.body])
 
-    def run(self, engine: Engine, tell: Tell) -> bytes:
+    def run(self, engine: Engine, report_step: ReportStep) -> bytes:
         """Return a `QueryResult` as MessagePack, with one file named by its media type."""
         from rappor.decoding.decoder import decode  # noqa: PLC0415 - only where it is decoded
 
-        tell("reading")
+        report_step("reading")
         body = self._read_body()
         days = Range(first=body.first, last=body.last).days()
         subject = self._subject(body)
         release = read_days(engine, subject, *days)
-        tell("hashing candidates")
+        report_step("hashing candidates")
         candidates = subject.candidates()
-        tell("decoding")
+        report_step("decoding")
         estimates = decode(
             list(release.parts),
             candidates,
@@ -83,7 +83,7 @@ class EstimatesQuery(Query):
             distribution=body.distribution,
             complete=self.metric.complete,
         )
-        tell("writing")
+        report_step("writing")
         is_detected = not body.everything
         if self.media_type == CSV:
             content = estimates.to_csv(detected_only=is_detected).encode()

@@ -21,7 +21,7 @@ from rappor.base.progress import Progress
 from rappor.counts.counts import Counts
 from rappor.counts.released import Period, Released
 from rappor_server.queries.query import Query, QueryResult, Range, Subject
-from rappor_server.queries.worker import Tell
+from rappor_server.queries.worker import ReportStep
 from rappor_server.releases.release_json import write_release
 from rappor_server.releases.releases import (
     BlockQuery,
@@ -70,14 +70,14 @@ class ResultPage(msgspec.Struct, frozen=True, kw_only=True):
 class PageQuery(Query, Generic[_Found]):
     """A query whose result is a page."""
 
-    def run(self, engine: Engine, tell: Tell) -> bytes:
+    def run(self, engine: Engine, report_step: ReportStep) -> bytes:
         """Return a `QueryResult` as MessagePack."""
-        tell("reading")
+        report_step("reading")
         found = self._find(engine)
-        tell("hashing candidates")
+        report_step("hashing candidates")
         candidates = self.subject.candidates()
-        tell("decoding")
-        return msgspec.msgpack.encode(self._answer(found, candidates, _Steps(tell)))
+        report_step("decoding")
+        return msgspec.msgpack.encode(self._answer(found, candidates, _Steps(report_step)))
 
     @abstractmethod
     def _find(self, engine: Engine) -> _Found:
@@ -375,11 +375,11 @@ class PixelsTask:
 
     svg: bytes
 
-    def run(self, engine: Engine, tell: Tell) -> bytes:  # noqa: ARG002 - a chart needs no counts
+    def run(self, engine: Engine, report_step: ReportStep) -> bytes:  # noqa: ARG002 - a chart needs no counts
         """Return the PNG; MissingExtraError without the extra that makes one."""
         from rappor.reporting.charts import pixels  # noqa: PLC0415 - only where one is asked for
 
-        tell("drawing")
+        report_step("drawing")
         return pixels(self.svg.decode(), "chart.png")
 
 
@@ -392,8 +392,8 @@ def _named(days: Range, found: Release) -> str:
 class _Steps:
     """Reports the progress of a computation, a few times a second at most."""
 
-    def __init__(self, tell: Tell) -> None:
-        self._tell = tell
+    def __init__(self, report_step: ReportStep) -> None:
+        self._report_step = report_step
         self._next = 0.0
 
     def __call__(self, stage: str, done: int, total: int | None) -> None:
@@ -401,4 +401,4 @@ class _Steps:
         now = time.monotonic()
         if now >= self._next:
             self._next = now + _TELL_SECONDS
-            self._tell(f"{stage}, {done:,} of {total:,}" if total else stage)
+            self._report_step(f"{stage}, {done:,} of {total:,}" if total else stage)

@@ -26,7 +26,7 @@ from rappor.estimator.error_control import ErrorControl
 from rappor.protocol.encodings import encoding_of
 from rappor.registry.metric import Metric
 from rappor_server.queries.candidate_sources import CandidateSource
-from rappor_server.queries.worker import Tell
+from rappor_server.queries.worker import ReportStep
 from rappor_server.releases.warning_signs import n_arrived
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ class Query(ABC):
         return self.subject.metric
 
     @abstractmethod
-    def run(self, engine: Engine, tell: Tell) -> bytes:
+    def run(self, engine: Engine, report_step: ReportStep) -> bytes:
         """Compute the result, and return it as MessagePack."""
 
     def key(self, engine: Engine) -> bytes:

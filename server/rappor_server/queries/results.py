@@ -220,12 +220,12 @@ class Results:
     async def _run(self, query: Query, key: bytes, run: _Run) -> QueryResult:
         """Compute a result and keep it, unless its candidates were edited meanwhile."""
 
-        def tell(step: str) -> None:
+        def report_step(step: str) -> None:
             run.step = step
 
         self._failures.pop(key, None)
         try:
-            data = await self._pool.run(query, tell)
+            data = await self._pool.run(query, report_step)
             result = msgspec.msgpack.decode(data, type=QueryResult)
             if await self._look_up(query.has_key, key):
                 await self._keep(key, result)

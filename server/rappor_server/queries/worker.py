@@ -1,8 +1,8 @@
-"""Reading, in processes of their own with limits of time and memory.
+"""A pool of worker processes for analysis tasks, each with a limit of time and memory.
 
-A process stays between tasks and is killed when one takes too long, or is not wanted any more.
-So no question, however large, takes threads, memory or time from receiving. Processes end with
-their parent.
+A large query must not take threads, memory or time from the reception of uploads, so each task runs
+in a process of its own. A process is reused for the next task. The pool kills a process whose task
+takes too long or whose client has gone. All processes end with their parent.
 """
 
 from __future__ import annotations
@@ -28,30 +28,32 @@ from rappor_server.base import logs, processes
 from rappor_server.base.errors import StoreError
 from rappor_server.storage.database import open_checked
 
-Tell = Callable[[str], None]
-"""Called with the name of each step that a task begins."""
+ReportStep = Callable[[str], None]
+"""Callback for progress: a task calls it with the name of each step that begins."""
 
 _START_SECONDS: Final = 60.0
+"""Longest time that a process may take to start and to import its modules."""
 _GRACE_SECONDS: Final = 5.0
-"""How much later than its parent a process ends itself."""
+"""Time after the limit at which a process kills itself. The parent kills it first unless the parent
+hangs."""
 
 
 class Task(Protocol):
-    """A question that a process answers; it can be pickled, and so can the answer."""
+    """A unit of analysis work. Task and result are pickled between processes."""
 
-    def run(self, engine: Engine, tell: Tell) -> Any:
-        """Answer the question."""
+    def run(self, engine: Engine, report_step: ReportStep) -> Any:
+        """Return the result; call `report_step` at the beginning of each step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What one task may cost: seconds, and bytes of memory beyond what the process starts with."""
+    """Limits of one task: seconds, and bytes of memory in addition to the memory at its start."""
 
     seconds: float
     n_bytes: int
 
-    def exceeded(self) -> DecodeError:
-        """Return the error of a task that has ended its process, or was ended with it."""
+    def exceeded_error(self) -> DecodeError:
+        """Return the error for a task that exceeded a limit and whose process has ended."""
         return DecodeError(
             f"an answer must take at most {self.seconds:g} seconds and "
             f"{self.n_bytes / 1e6:,.0f} MB of memory; ask for less"
@@ -59,7 +61,10 @@ class Limits:
 
 
 class Pool:
-    """Processes that answer one task each; further tasks wait, up to a number of them."""
+    """A fixed number of processes.
+
+    Each runs one task at a time; a bounded number of tasks waits.
+    """
 
     def __init__(
         self,
@@ -68,25 +73,34 @@ class Pool:
         database: str,
         size: int,
         limits: Limits,
-        most_waiting: int,
+        max_waiting: int,
         module: str | None = None,
     ) -> None:
-        """Start no process yet; each loads the module before the clock of its first task runs."""
+        """Prepare the pool. A process starts with its first task.
+
+        A process imports `module` before the time of its first task is measured.
+        """
         self._threads = ThreadPoolExecutor(size, thread_name_prefix=name)
-        self._most_waiting = most_waiting
+        self._max_waiting = max_waiting
         self._n_waiting = 0
         self._workers = [_Worker(name, database, limits, module) for _ in range(size)]
         self._free: asyncio.LifoQueue[_Worker] = asyncio.LifoQueue()
         for worker in self._workers:
             self._free.put_nowait(worker)
 
-    async def run(self, task: Task, tell: Tell = lambda _: None) -> Any:
-        """Return a task's answer; whoever stops waiting ends it, and its place is free at once.
+    async def run(self, task: Task, report_step: ReportStep = lambda _: None) -> Any:
+        """Return the result of a task. Cancelling the call kills the task's process.
 
-        Raises a retryable StoreError when too many tasks wait, DecodeError for one that exceeds a
-        limit, and otherwise what the task raises.
+        Raises
+        ------
+        StoreError
+            Too many tasks wait; the client may retry.
+        DecodeError
+            The task exceeded a limit.
+
+        Other errors of the task are raised as they are.
         """
-        if self._free.empty() and self._n_waiting >= self._most_waiting:
+        if self._free.empty() and self._n_waiting >= self._max_waiting:
             raise StoreError("too many requests are waiting for an answer")
         self._n_waiting += 1
         try:
@@ -95,26 +109,33 @@ class Pool:
             self._n_waiting -= 1
         loop = asyncio.get_running_loop()
 
-        def tell_loop(step: str) -> None:
-            loop.call_soon_threadsafe(tell, step)
+        def report_from_thread(step: str) -> None:
+            loop.call_soon_threadsafe(report_step, step)
 
-        is_unwanted = threading.Event()
-        answer = loop.run_in_executor(self._threads, worker.run, task, tell_loop, is_unwanted)
-        answer.add_done_callback(lambda done: self._release(worker, done))
+        cancelled = threading.Event()
+        result = loop.run_in_executor(
+            self._threads, worker.run, task, report_from_thread, cancelled
+        )
+        result.add_done_callback(lambda done: self._release(worker, done))
         try:
-            return await asyncio.shield(answer)
+            return await asyncio.shield(result)
         except asyncio.CancelledError:
-            is_unwanted.set()
-            if not answer.done():  # or the process may have the next task by now
+            cancelled.set()
+            if not result.done():  # a finished process may run the next task already
                 worker.kill()
             raise
 
     def _release(self, worker: _Worker, done: asyncio.Future[Any]) -> None:
-        done.cancelled() or done.exception()  # looked at, so that nobody reports it as lost
+        # Retrieve the exception, or asyncio logs that it was never retrieved.
+        if not done.cancelled():
+            done.exception()
         self._free.put_nowait(worker)
 
-    async def rest(self) -> None:
-        """End the processes that have nothing to do; the next task starts one again."""
+    async def stop_idle(self) -> None:
+        """End the processes that run no task, and free their memory.
+
+        The next task starts one again.
+        """
         loop = asyncio.get_running_loop()
         for _ in range(self._free.qsize()):
             worker = self._free.get_nowait()
@@ -122,14 +143,17 @@ class Pool:
             self._free.put_nowait(worker)
 
     def close(self) -> None:
-        """End the processes, and with them every task."""
+        """End all processes and their tasks."""
         for worker in self._workers:
             worker.kill()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 
 class _Worker:
-    """One place for a process: `run` is for one thread at a time, `kill` for any."""
+    """One process of the pool, started when needed.
+
+    One thread at a time may call `run` and `end`; any thread may call `kill`.
+    """
 
     def __init__(self, name: str, database: str, limits: Limits, module: str | None) -> None:
         self._setup = (name, database, limits, module)
@@ -138,42 +162,43 @@ class _Worker:
         self._connection: Connection[Any, Any] | None = None
         self._killed: SpawnProcess | None = None
 
-    def run(self, task: Task, tell: Tell, is_unwanted: threading.Event) -> Any:
-        """Answer a task in the process, which is started if there is none."""
+    def run(self, task: Task, report_step: ReportStep, cancelled: threading.Event) -> Any:
+        """Run a task in the process, and start the process if there is none."""
         try:
-            return self._exchange(task, tell, is_unwanted)
+            return self._exchange(task, report_step, cancelled)
         except (EOFError, OSError):
             self.end()
-            raise self._limits.exceeded() from None
+            raise self._limits.exceeded_error() from None
 
     def kill(self) -> None:
-        """End the process and what it does; the next task starts another."""
+        """Kill the process and its task; the next task starts another process."""
         if (process := self._process) is not None:
-            self._killed = process  # it may look alive for a moment
+            self._killed = process  # `is_alive` may stay True for a moment
             process.kill()
 
-    def _exchange(self, task: Task, tell: Tell, is_unwanted: threading.Event) -> Any:
-        connection = self._ready()
-        if is_unwanted.is_set():  # since before there was a process to kill
-            raise StoreError("nobody waits for the answer")
+    def _exchange(self, task: Task, report_step: ReportStep, cancelled: threading.Event) -> Any:
+        connection = self._ensure_process()
+        if cancelled.is_set():  # `kill` may have come before there was a process
+            raise StoreError("nobody waits for the result")
         connection.send(task)
         while connection.poll(self._limits.seconds):
             kind, content = connection.recv()
             if kind == "step":
-                tell(content)
+                report_step(content)
             elif kind == "error":
                 raise content
-            elif kind == "bytes":  # unpickled they would be copied while all other threads wait
+            elif kind == "bytes":  # unpickling would copy them under the GIL
                 return connection.recv_bytes()
             else:
                 return content
         self.end()
-        raise self._limits.exceeded()
+        raise self._limits.exceeded_error()
 
-    def _ready(self) -> Connection[Any, Any]:
-        """Return the connection to a process that is alive and has imported what it needs."""
+    def _ensure_process(self) -> Connection[Any, Any]:
+        """Return the connection to a living process that has imported its modules."""
         if self._connection is not None and self._process is not None:
             is_alive = self._process is not self._killed and self._process.is_alive()
+            # Data before the first request means that the process is ending.
             if is_alive and not self._connection.poll():
                 return self._connection
             self.end()
@@ -187,7 +212,7 @@ class _Worker:
         return self._connection
 
     def end(self) -> None:
-        """End the process, if there is one; for the thread that runs tasks."""
+        """End the process, if there is one."""
         if self._process is not None:
             self._process.kill()
             self._process.join()
@@ -199,7 +224,7 @@ class _Worker:
 def _serve(
     connection: Connection[Any, Any], name: str, database: str, limits: Limits, module: str | None
 ) -> None:
-    """Answer tasks until the parent process is gone."""
+    """Run tasks until the parent process has ended."""
     processes.begin(name)
     if module is not None:
         importlib.import_module(module)
@@ -211,25 +236,25 @@ def _serve(
             task: Task = connection.recv()
         except EOFError:
             return
-        signal.setitimer(signal.ITIMER_REAL, limits.seconds + _GRACE_SECONDS)  # kills by itself
+        signal.setitimer(signal.ITIMER_REAL, limits.seconds + _GRACE_SECONDS)  # SIGALRM kills
         try:
             engine = engine or open_checked(database)
-            answer = ("answer", task.run(engine, lambda step: connection.send(("step", step))))
+            message = ("result", task.run(engine, lambda step: connection.send(("step", step))))
         except MissingExtraError as error:
-            answer = ("error", DecodeError(str(error)))
+            message = ("error", DecodeError(str(error)))
         except RapporError as error:
-            answer = ("error", error)
+            message = ("error", error)
         except MemoryError:
-            answer = ("error", limits.exceeded())
+            message = ("error", limits.exceeded_error())
         except Exception as error:  # noqa: BLE001 - a bug must not end the process
             logs.event("analysis failed", level=logging.ERROR, kind=type(error).__name__)
-            answer = ("error", DecodeError(f"the analysis has failed: {type(error).__name__}"))
+            message = ("error", DecodeError(f"the analysis has failed: {type(error).__name__}"))
         signal.setitimer(signal.ITIMER_REAL, 0)
-        _send(connection, *answer)
+        _send(connection, *message)
 
 
 def _send(connection: Connection[Any, Any], kind: str, content: Any) -> None:
-    """Send an answer or an error; long bytes go as they are."""
+    """Send a result or an error; send bytes without pickling."""
     if isinstance(content, bytes):
         connection.send(("bytes", None))
         connection.send_bytes(content)
@@ -238,12 +263,12 @@ def _send(connection: Connection[Any, Any], kind: str, content: Any) -> None:
 
 
 def _limit_memory(n_bytes: int) -> None:
-    """Let the process take this much more address space than it has; Linux only."""
+    """Limit the address space of the process to its present size plus `n_bytes`, on Linux only."""
     try:
         import resource  # noqa: PLC0415 - not on every system
 
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
     except (ImportError, OSError):
         return
-    most = pages * resource.getpagesize() + n_bytes
-    resource.setrlimit(resource.RLIMIT_AS, (most, most))
+    max_bytes = pages * resource.getpagesize() + n_bytes
+    resource.setrlimit(resource.RLIMIT_AS, (max_bytes, max_bytes))

@@ -1,4 +1,4 @@
-"""Signs that something is wrong with what arrives: refusals, overfull cohorts."""
+"""Queries for suspicious input: refused reports, overfull cohorts, and small blocks."""
 
 from __future__ import annotations
 
@@ -17,14 +17,16 @@ from rappor_server.storage.blocks import Rule
 from rappor_server.storage.database import translate_errors
 
 _FALSE_ALARM: Final = 1e-9
-"""Probability that honest devices, whose cohorts are random, overfill any cohort."""
+"""False-alarm probability: with honest devices, any cohort exceeds its bound with this probability
+at most."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refusals:
-    """How many reports or uploads were refused on a day for one reason.
+    """Number of reports or uploads that were refused on a day for one reason.
 
-    `metric` is empty where the report names none of the registry, or the whole upload was refused.
+    `metric` is empty if the report named no metric of the registry, or if a whole upload was
+    refused.
     """
 
     day: datetime.date
@@ -35,7 +37,7 @@ class Refusals:
 
 @dataclass(frozen=True, slots=True)
 class OverfullCohort:
-    """A cohort with more reports than honest devices send it."""
+    """A cohort with more reports than honest devices send."""
 
     fingerprint: str
     cohort: int
@@ -43,7 +45,7 @@ class OverfullCohort:
 
 
 def refusals(engine: Engine, *, since: datetime.date = datetime.date.min) -> list[Refusals]:
-    """Return how much was refused from a day on, by day, metric and reason."""
+    """Return the refusals since a day, by day, metric and reason."""
     columns = schema.refusal.c
     keys = (columns.day, columns.metric, columns.reason)
     query = select(*keys, func.sum(columns.number)).where(columns.day >= since)
@@ -56,7 +58,10 @@ def refusals(engine: Engine, *, since: datetime.date = datetime.date.min) -> lis
 
 
 def n_arrived(engine: Engine, metric: str, day: datetime.date | None = None) -> int:
-    """Return how many reports of a metric, on a day or all, are counted and in no block yet."""
+    """Return the number of reports of a metric in counters that no block contains yet.
+
+    With `day`, only the reports of that day are counted.
+    """
     columns = schema.tally.c
     query = select(func.coalesce(func.sum(columns.reports), 0)).where(columns.metric == metric)
     if day is not None:
@@ -66,19 +71,20 @@ def n_arrived(engine: Engine, metric: str, day: datetime.date | None = None) -> 
 
 
 def n_of_small_blocks(engine: Engine, metric: Metric) -> int:
-    """Return how many released reports are in blocks that are smaller than the metric's rule.
+    """Return the number of released reports in blocks below the metric's present minimum.
 
-    They were closed under an earlier rule: one that counted no intervals, or another `min_cohort`
-    or interval. A device may be more than one in `min_cohort` of such a block.
+    Such a block was closed under an earlier rule with a smaller `min_cohort` or another interval.
+    In such a block, one device may have sent more than 1 / min_cohort of the reports.
     """
     columns, rule = schema.block.c, Rule.of(metric)
-    days, own = (columns.first, columns.last), (columns.metric == metric.name, columns.closed)
-    smallest = select(*days, func.min(columns.reports)).where(*own).group_by(*days)
+    days = (columns.first, columns.last)
+    is_released = (columns.metric == metric.name, columns.closed)
+    smallest = select(*days, func.min(columns.reports)).where(*is_released).group_by(*days)
     with translate_errors(), engine.connect() as db:
         return sum(
             db.execute(
                 select(func.sum(columns.reports)).where(
-                    *own,
+                    *is_released,
                     columns.first == first,
                     columns.last == last,
                     columns.reports < rule.least(first, last),
@@ -90,7 +96,7 @@ def n_of_small_blocks(engine: Engine, metric: Metric) -> int:
 
 
 def n_released(engine: Engine, metric: str) -> tuple[int, int]:
-    """Return the numbers of closed blocks and of their reports: closed blocks only become more."""
+    """Return the number of closed blocks and of their reports. Neither number ever decreases."""
     columns = schema.block.c
     query = select(func.count(), func.coalesce(func.sum(columns.reports), 0))
     with translate_errors(), engine.connect() as db:
@@ -99,11 +105,18 @@ def n_released(engine: Engine, metric: str) -> tuple[int, int]:
 
 
 def overfull_cohorts(sets: Iterable[CohortReports]) -> tuple[OverfullCohort, ...]:
-    """Return the cohorts above a bound that honest devices keep, by Hoeffding's inequality."""
-    found: list[OverfullCohort] = []
-    for each in sets:
-        n, m = int(each.reports.sum()), len(each.reports)
+    """Return the cohorts whose number of reports exceeds a bound for honest devices.
+
+    Honest devices choose cohorts uniformly, so a cohort of n reports in m cohorts has mean n / m.
+    By Hoeffding's inequality and a union bound over the m cohorts, any cohort exceeds
+    n / m + sqrt(n log(m / alpha) / 2) with probability alpha at most.
+    """
+    overfull: list[OverfullCohort] = []
+    for cohorts in sets:
+        n, m = int(cohorts.reports.sum()), len(cohorts.reports)
         margin = np.sqrt(n * np.log(m / _FALSE_ALARM) / 2)
-        over = np.flatnonzero(each.reports > n / m + margin)  # none where m = 1
-        found += [OverfullCohort(each.fingerprint, int(j), int(each.reports[j])) for j in over]
-    return tuple(found)
+        over = np.flatnonzero(cohorts.reports > n / m + margin)  # none where m = 1
+        overfull += [
+            OverfullCohort(cohorts.fingerprint, int(j), int(cohorts.reports[j])) for j in over
+        ]
+    return tuple(overfull)

@@ -1,8 +1,8 @@
-"""Many rows at once: the inner loop of a fold.
+"""Insertion of many rows at once, the inner loop of a merge.
 
-PostgreSQL gets an array for each column in one statement, because every statement is a journey.
-SQLite is here, and a prepared statement for one row costs it less than the values of many rows in
-one.
+PostgreSQL gets one statement with an array for each column, because every statement costs a round
+trip. SQLite runs in this process: a prepared statement for each row is faster there than one
+statement with the values of many rows.
 """
 
 from __future__ import annotations
@@ -17,9 +17,14 @@ from sqlalchemy import Connection, Table
 def insert_rows(
     db: Connection, table: Table, rows: Sequence[Sequence[Any]], *, update: str = ""
 ) -> None:
-    """Insert rows; `update` assigns columns of those that exist, which are skipped without it.
+    """Insert rows into a table.
 
-    All entries of a column have one type.
+    Parameters
+    ----------
+    db : a write transaction
+    table : the table
+    rows : values in the order of the columns. All values of a column have one type.
+    update : SQL assignments for rows whose primary key exists; by default such rows are skipped
     """
     if not rows:
         return

@@ -1,7 +1,7 @@
-"""Tables that hold one day each, so that a day is forgotten by dropping its table.
+"""Tables of the keys of uploads, one for each day. An expired day is deleted by dropping its table.
 
-Whoever writes into them, or takes them out of use, is alone (`lock_maintenance`). A statement gets
-many keys as one string of bytes.
+Writers of the tables hold the maintenance lock (`lock_maintenance`). A statement gets many keys as
+one string of bytes, because a parameter for each key would be slow.
 """
 
 from __future__ import annotations
@@ -24,13 +24,15 @@ from rappor_server.storage.database import (
 UPLOAD: Final = "upload"
 PART: Final = "part"
 KEY_DAYS: Final = 14
-"""How long the keys of uploads are kept; a device gives up an upload after 7 days."""
+"""Days for which keys of uploads are stored. A device drops an upload after 7 days, so a retry
+always meets its key."""
 _STILL_READ: Final = (
     "a table that is due to be deleted is still read, perhaps for a backup: run prune again later"
 )
 
-_MOST_TABLES: Final = 100
-"""That are looked at, the newest ones: SQLite joins no more than 500, if `prune` never runs."""
+_MAX_TABLES: Final = 100
+"""Number of newest tables that are searched. SQLite allows 500 in one statement, and an operator
+may never run `prune`."""
 _KEY: Final = f"{KEY_BYTES} * i + 1, {KEY_BYTES}"
 _GIVEN: Final = {
     "sqlite": f"""
@@ -48,38 +50,41 @@ _FOUND: Final = {"sqlite": "given.key", "postgresql": "uuid_send(given.key)"}
 
 
 def table_of(kind: str, day: datetime.date) -> Table:
-    """Return the table of a day, whether it exists or not."""
+    """Return the table of a day. The table may not exist."""
     return schema.key_table(f"{kind}_{day:%Y%m%d}")
 
 
 def list_days(db: Connection, *kinds: str) -> list[datetime.date]:
-    """Return the days that have a table of one of the kinds, the newest first."""
+    """Return the days that have a table of one of the kinds, newest first."""
     columns = schema.day_table.c
     query = select(columns.day).where(columns.kind.in_(kinds)).order_by(columns.day.desc())
     return list(db.execute(query.distinct()).scalars())
 
 
-def runs(days: Iterable[datetime.date]) -> list[list[datetime.date]]:
-    """Return days in order, split where `prune` would have left no keys: at more than 14 days."""
-    found: list[list[datetime.date]] = []
+def split_at_gaps(days: Iterable[datetime.date]) -> list[list[datetime.date]]:
+    """Return days in order, split at gaps of more than 14 days.
+
+    `prune` deletes keys after 14 days, so a correct clock never leaves such a gap.
+    """
+    groups: list[list[datetime.date]] = []
     for day in sorted(days):
-        if found and (day - found[-1][-1]).days <= KEY_DAYS:
-            found[-1].append(day)
+        if groups and (day - groups[-1][-1]).days <= KEY_DAYS:
+            groups[-1].append(day)
         else:
-            found.append([day])
-    return found
+            groups.append([day])
+    return groups
 
 
-def add(db: Connection, kind: str, day: datetime.date) -> None:
-    """Add the table of a day, unless there is one."""
+def create_table(db: Connection, kind: str, day: datetime.date) -> None:
+    """Create the table of a day unless it exists."""
     if day not in list_days(db, kind):
         db.execute(insert(schema.day_table).values(kind=kind, day=day))
         table_of(kind, day).create(db)
 
 
 def find_known_keys(db: Connection, kind: str, keys: Collection[bytes]) -> set[bytes]:
-    """Return those of the keys that are in the tables of a kind."""
-    days = list_days(db, kind)[:_MOST_TABLES]
+    """Return the subset of the keys that the tables of a kind contain."""
+    days = list_days(db, kind)[:_MAX_TABLES]
     if not keys or not days:
         return set()
     arms = " UNION ALL ".join(
@@ -91,17 +96,18 @@ def find_known_keys(db: Connection, kind: str, keys: Collection[bytes]) -> set[b
 
 
 def store_keys(db: Connection, kind: str, keys: Collection[bytes], today: datetime.date) -> None:
-    """Add keys to the newest table, also those that older ones have: they live on with a retry.
+    """Store keys in the newest table. A key of an older table is stored again: a retry renews it.
 
-    That is the table of today, or of a later day where the clock was set back, so that they live
-    long enough. It is none that a clock which was far ahead has left: they would live too long.
+    The newest table is the table of today. After a clock was set back, it is the table of a later
+    day, so that keys live long enough. A table more than 14 days after the others comes from a
+    clock that was far ahead. Keys in such a table would live too long, so it is not used.
     """
     if not keys:
         return
     days = list_days(db, UPLOAD, PART)
-    own = next(run for run in runs([today, *days]) if today in run)
-    day = own[-1] if len(own) > 1 else max([today, *days])
-    add(db, kind, day)
+    days_of_clock = next(run for run in split_at_gaps([today, *days]) if today in run)
+    day = days_of_clock[-1] if len(days_of_clock) > 1 else max([today, *days])
+    create_table(db, kind, day)
     name = table_of(kind, day).name
     added = f"INSERT INTO {name} (key) SELECT key FROM given WHERE true ON CONFLICT DO NOTHING"  # noqa: S608
     db.execute(text(_GIVEN[db.dialect.name] + added), _all(keys))
@@ -111,11 +117,16 @@ def _all(keys: Collection[bytes]) -> dict[str, object]:
     return {"keys": b"".join(sorted(keys)), "last": len(keys) - 1}
 
 
-def forget(engine: Engine, kind: str, *, before: datetime.date) -> int:
-    """Forget the tables of days before one; return how many rows they had.
+def drop_days(engine: Engine, kind: str, *, before: datetime.date) -> int:
+    """Drop the tables of the days before a day; return the number of their rows.
 
-    A table is renamed first, which takes it out of use at once, whatever its size. Raises
-    LockedError if others still read a table after some seconds.
+    Each table is renamed first, in a short transaction that takes the table out of use whatever its
+    size. Counting and dropping the rows then blocks nobody.
+
+    Raises
+    ------
+    LockedError
+        Another transaction still reads a table after some seconds.
     """
     try:
         with write_transaction(engine) as db:
@@ -127,7 +138,7 @@ def forget(engine: Engine, kind: str, *, before: datetime.date) -> int:
                 db.execute(text(f"ALTER TABLE {name} RENAME TO forgotten_{name}"))
     except LockedError:
         raise LockedError(_STILL_READ) from None
-    with translate_errors():  # perhaps those too that an interrupted run has left
+    with translate_errors():  # includes tables that an interrupted run has renamed but not dropped
         names = inspect(engine).get_table_names()
     n_rows = 0
     for name in names:

@@ -1,4 +1,4 @@
-"""Sums of reports: few rows, whatever the traffic."""
+"""Tallies: sums of reports by cohort, as the counters store them."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from numpy.typing import NDArray
 from rappor_server.base.errors import StoreError
 
 SUM: Final = np.dtype("<i8")
-"""How the database holds a sum: 64 bits, little-endian."""
+"""Format of a sum in the database: 64 bits, little-endian."""
 
 
-@dataclass(slots=True)  # to be frozen would cost more than its sums
+@dataclass(slots=True)  # a frozen dataclass is slower to create than the sums
 class Tally:
-    """One cohort's row of Counts: its number of reports, and their sums, ones (k,) int64.
+    """Counts of one cohort: the number of reports, and the sums of their bits, `ones` (k,) int64.
 
-    A fold writes rows instead of Counts because it touches few cohorts, and the table of all of
-    them may be a gigabyte (m = 65,536, k = 2,040).
+    A merge uses tallies instead of `Counts`. A merge touches few cohorts, and `Counts` of all
+    cohorts may need a gigabyte (m = 65,536, k = 2,040).
     """
 
     reports: int
@@ -29,12 +29,12 @@ class Tally:
         return Tally(self.reports + other.reports, self.ones + other.ones)
 
     def to_bytes(self) -> bytes:
-        """Write the sums as little-endian 64-bit integers."""
+        """Return the sums as little-endian 64-bit integers."""
         return self.ones.astype(SUM, copy=False).tobytes()
 
     @classmethod
     def from_bytes(cls, reports: int, data: bytes) -> Tally:
-        """Read what `to_bytes` wrote; StoreError for what cannot be sums."""
+        """Return the tally of bytes from `to_bytes`; raise StoreError if the length is wrong."""
         if len(data) % SUM.itemsize:
             raise StoreError("the database cannot answer: sums in it are damaged")
         return cls(reports, np.frombuffer(data, dtype=SUM).astype(np.int64))
@@ -45,15 +45,23 @@ def sum_by_cohort(
 ) -> dict[int, Tally]:
     """Sum the bits of reports by cohort, in the order of the cohorts.
 
-    `cohorts` (n,); `packed` (n, n_bytes) uint8 has the k bits of each. `Counts.from_packed` does
-    the same by a compiled kernel, whose compiler would cost the folder 150 MB and some seconds.
+    `Counts.from_packed` does the same by a compiled kernel. The compiler would cost the merge
+    process 150 MB and some seconds.
+
+    Parameters
+    ----------
+    k : number of bits of a report
+    cohorts : (n,) cohort of each report
+    packed : (n, n_bytes) uint8, the bits of each report, little-endian
     """
     order = np.argsort(cohorts, kind="stable")
     bits = np.unpackbits(packed[order], axis=1, count=k, bitorder="little")
     in_order = cohorts[order].astype(np.int64)
     starts = np.flatnonzero(np.diff(in_order, prepend=-1))
     numbers = np.diff(starts, append=len(order))
-    narrow = np.min_scalar_type(numbers.max(initial=0))  # sums of bytes are ten times as fast
+    narrow = np.min_scalar_type(
+        numbers.max(initial=0)
+    )  # summing bytes is ten times as fast as 64-bit integers
     ones = np.add.reduceat(bits, starts, axis=0, dtype=narrow).astype(np.int64)
     rows = zip(in_order[starts].tolist(), numbers.tolist(), ones, strict=True)
     return {cohort: Tally(number, row) for cohort, number, row in rows}

@@ -264,7 +264,7 @@ class _Pool:
         self.n_tasks = 0
         self.n_rests = 0
 
-    async def rest(self) -> None:
+    async def stop_idle(self) -> None:
         """Count how often there was nothing left to do."""
         self.n_rests += 1
 
@@ -286,7 +286,7 @@ async def test_a_collector_goes_on_after_a_failure(engine: Engine) -> None:
         return metrics_due(engine, [SMALL], day(N_DAYS))
 
     task = asyncio.create_task(
-        closing.keep_closing(pool.run, pool.rest, look, lambda: day(N_DAYS), pause=0.01)
+        closing.keep_closing(pool.run, pool.stop_idle, look, lambda: day(N_DAYS), pause=0.01)
     )
     await become(lambda: pool.n_rests)
     task.cancel()

@@ -69,7 +69,7 @@ def test_ids_are_forgotten_before_their_table_is_read(engine: Engine) -> None:
             seen.append(statement.split(maxsplit=1)[0])
 
     event.listen(engine, "before_cursor_execute", lambda *given: note(given[2]))
-    assert day_tables.forget(engine, day_tables.UPLOAD, before=day(1)) == 1
+    assert day_tables.drop_days(engine, day_tables.UPLOAD, before=day(1)) == 1
     assert seen[0] == "ALTER"
 
 
@@ -96,6 +96,6 @@ def test_a_table_that_is_still_read_is_deleted_by_the_next_run(engine: Engine) -
     with engine.connect() as db:
         db.execute(text("SELECT * FROM upload_20261121"))
         with pytest.raises(StoreError, match="is still read, perhaps for a backup"):
-            day_tables.forget(engine, day_tables.UPLOAD, before=day(1))
+            day_tables.drop_days(engine, day_tables.UPLOAD, before=day(1))
         append(engine, [submission_of(upload_of())])
-    assert day_tables.forget(engine, day_tables.UPLOAD, before=day(1)) == 1
+    assert day_tables.drop_days(engine, day_tables.UPLOAD, before=day(1)) == 1

@@ -21,7 +21,7 @@ async def pool(engine: Engine) -> AsyncIterator[Pool]:
     """A pool of one process."""
     database = sqlite_url(Path(str(engine.url.database)))
     made = Pool(
-        "trial", database=database, size=1, limits=Limits(seconds=60, n_bytes=10**9), most_waiting=9
+        "trial", database=database, size=1, limits=Limits(seconds=60, n_bytes=10**9), max_waiting=9
     )
     yield made
     made.close()
