@@ -1,1 +1,1 @@
-"""What is kept: the database, its schema, the writer, tokens, backups."""
+"""Storage: database, schema, inbox, merging, blocks, tokens and sessions."""

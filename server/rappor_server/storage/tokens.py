@@ -1,6 +1,6 @@
-"""Analysts' tokens: shown once, hashed at rest, with an expiry and the metrics they may read.
+"""Read tokens of analysts: shown once, stored as hashes, with an expiry and a list of metrics.
 
-A token holds 256 random bits, so one SHA-256 hides it: nobody can guess it by trying.
+A token has 256 random bits, so a single SHA-256 is enough: nobody can find a token by trying.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rappor_server.storage.database import translate_errors, write_transaction
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Token:
-    """What the database holds of a token, without its secret; `metrics` None allows all."""
+    """A stored token without its secret. `metrics` is None if the token may read all metrics."""
 
     id: str
     metrics: tuple[str, ...] | None
@@ -34,7 +34,7 @@ class Token:
         return self.metrics is None or metric in self.metrics
 
     def is_valid(self, today: datetime.date) -> bool:
-        """Return whether the token is neither expired nor revoked; it is valid on its last day."""
+        """Return whether the token is neither revoked nor expired. The last day is included."""
         return self.revoked is None and (self.expires is None or today <= self.expires)
 
 
@@ -45,7 +45,10 @@ def create(
     expires: datetime.date | None,
     today: datetime.date,
 ) -> str:
-    """Create a token and return it; it cannot be shown again."""
+    """Create a token and return it.
+
+    The database stores a hash, so nobody can show the token again.
+    """
     token_id, secret = secrets.token_hex(8), secrets.token_urlsafe(32)
     token = f"rappor.{token_id}.{secret}"
     row = {
@@ -61,9 +64,10 @@ def create(
 
 
 def verify(engine: Engine, token: str, *, today: datetime.date) -> Token | None:
-    """Return what a token may do, None if it is unknown, expired or revoked.
+    """Return the stored token, or None if the token is unknown, expired or revoked.
 
-    The comparison takes the same time wherever the two tokens differ.
+    The comparison takes the same time wherever the tokens differ, so time reveals no part of a
+    token.
     """
     token_id = token.split(".")[1] if token.count(".") == 2 else ""
     with translate_errors(), engine.connect() as db:
@@ -74,22 +78,22 @@ def verify(engine: Engine, token: str, *, today: datetime.date) -> Token | None:
 
 
 def list_all(engine: Engine) -> list[Token]:
-    """Return all tokens, revoked ones too."""
+    """Return all tokens, including revoked tokens."""
     with translate_errors(), engine.connect() as db:
         rows = db.execute(select(schema.token).order_by(schema.token.c.created, schema.token.c.id))
-        return [_token(row) for row in rows]
+        return [_parse_token(row) for row in rows]
 
 
 def find(engine: Engine, token_id: str, *, today: datetime.date) -> Token | None:
-    """Return what the token of a public name may do, None if it is not valid any more."""
+    """Return the token of a public name, or None if it is unknown, expired or revoked."""
     with translate_errors(), engine.connect() as db:
         row = db.execute(select(schema.token).where(schema.token.c.id == token_id)).first()
-    found = None if row is None else _token(row)
-    return found if found is not None and found.is_valid(today) else None
+    token = None if row is None else _parse_token(row)
+    return token if token is not None and token.is_valid(today) else None
 
 
 def revoke(engine: Engine, token_id: str, *, today: datetime.date) -> bool:
-    """Revoke the token of a public name; False if there is none."""
+    """Revoke the token of a public name; return whether there is such a token."""
     columns = schema.token.c
     with write_transaction(engine) as db:
         result = db.execute(
@@ -102,9 +106,12 @@ def _digest(token: str) -> bytes:
     return hashlib.sha256(token.encode()).digest()
 
 
-def _token(row: Row[tuple[object, ...]]) -> Token:
+def _parse_token(row: Row[tuple[object, ...]]) -> Token:
     try:
         metrics = msgspec.json.decode(row.metrics, type=tuple[str, ...] | None)
-    except (msgspec.MsgspecError, UnicodeDecodeError):  # it allows nothing, and hides no other one
+    except (
+        msgspec.MsgspecError,
+        UnicodeDecodeError,
+    ):  # a damaged row allows nothing, and must not hide other tokens
         metrics = ()
     return Token(id=row.id, metrics=metrics, expires=row.expires, revoked=row.revoked)

@@ -1,9 +1,9 @@
-"""Who is signed in to the pages: visits that end after a time, and links that sign in once.
+"""Visits: the sessions of people who are signed in to the pages, and one-time sign-in links.
 
-A visit is a cookie of 256 random bits, of which the database has a hash, and the public name of the
-token that was signed in with. Whether that token is still valid is asked at every request. Before
-somebody signs in the same cookie belongs to nobody; it is what the form to sign in is bound to.
-Any process finds a visit that another one began.
+A visit is a cookie of 256 random bits. The database stores a hash of the cookie and the public name
+of the token with which the person signed in; every request checks that the token is still valid.
+Before a person signs in, the cookie belongs to no visit and only binds the sign-in form to the
+browser. All processes share the visits of a database.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from rappor_server.storage import schema
 from rappor_server.storage.database import translate_errors, write_transaction
 
 IDLE_SECONDS: Final = 30 * 60.0
-"""How long after its last request a visit ends."""
+"""Time after its last request at which a visit ends."""
 LONGEST_SECONDS: Final = 12 * 3600.0
-"""How long a visit lasts at most."""
+"""Longest duration of a visit."""
 LINK_SECONDS: Final = 10 * 60.0
-"""How long a link that signs in once is valid."""
+"""Time for which a one-time sign-in link is valid."""
 MOST: Final = 1000
-"""Visits at a time; beyond them the one that was idle longest ends."""
+"""Largest number of visits. A further visit ends the visit that was idle longest."""
 _NOTED_SECONDS: Final = 30.0
-"""Requests that follow each other within this time are not written down each."""
+"""Shortest time between two updates of the last request. A smaller value writes more often."""
 _COOKIE: Final = re.compile(r"[A-Za-z0-9_-]{43}")
 _VISIT: Final = schema.visit.c
 
@@ -37,9 +37,17 @@ _VISIT: Final = schema.visit.c
 def begin(
     engine: Engine, token_id: str, *, now: float | None = None, most: int = MOST, once: bool = False
 ) -> str:
-    """Return the cookie of a new visit by the token of this public name.
+    """Start a visit, and return its cookie.
 
-    With `once` it is a link's. Visits and links that are over or too many are forgotten.
+    Visits and links that have ended are deleted, and the visits idle longest if there are too many.
+
+    Parameters
+    ----------
+    engine : the database
+    token_id : public name of the token
+    now : seconds since 1970; by default the clock
+    most : largest number of visits
+    once : whether to create a one-time sign-in link instead; the return value is its secret
     """
     now = time.time() if now is None else now
     secret = new_cookie()
@@ -55,45 +63,51 @@ def begin(
 
 
 def find(engine: Engine, cookie: str, *, now: float | None = None) -> str | None:
-    """Return the public name of a visit's token, None if it has ended; it was seen now."""
+    """Return the public name of a visit's token, or None if the visit has ended.
+
+    The call counts as a request of the visit.
+    """
     now = time.time() if now is None else now
-    own = _VISIT.digest == _digest(cookie)
-    query = select(_VISIT.token, _VISIT.seen).where(own, ~_VISIT.once, ~_is_over(now))
+    is_same = _VISIT.digest == _digest(cookie)
+    query = select(_VISIT.token, _VISIT.seen).where(is_same, ~_VISIT.once, ~_is_over(now))
     with translate_errors(), engine.connect() as db:
         row = db.execute(query).first()
     if row is None:
         return None
     if row.seen < now - _NOTED_SECONDS:
         with write_transaction(engine) as db:
-            db.execute(update(schema.visit).where(own).values(seen=now))
+            db.execute(update(schema.visit).where(is_same).values(seen=now))
     return str(row.token)
 
 
 def open_link(engine: Engine, secret: str, *, now: float | None = None) -> str | None:
-    """Use up a link; return the public name of its token, None if it was used or is too old."""
+    """Use a sign-in link; return its token's public name, or None if it was used or expired."""
     now = time.time() if now is None else now
-    own = _VISIT.digest == _digest(secret)
-    query = select(_VISIT.token).where(own, _VISIT.once, ~_is_over(now))
+    is_same = _VISIT.digest == _digest(secret)
+    query = select(_VISIT.token).where(is_same, _VISIT.once, ~_is_over(now))
     with write_transaction(engine) as db:
         token_id = db.execute(query).scalar_one_or_none()
-        gone = db.execute(delete(schema.visit).where(own, _VISIT.once)).rowcount
+        gone = db.execute(delete(schema.visit).where(is_same, _VISIT.once)).rowcount
     return str(token_id) if token_id is not None and gone else None
 
 
 def end(engine: Engine, cookie: str) -> None:
-    """Forget a visit."""
+    """Delete a visit."""
     with write_transaction(engine) as db:
         db.execute(delete(schema.visit).where(_VISIT.digest == _digest(cookie)))
 
 
 def form_token(cookie: str) -> str:
-    """Return what each form must carry that is sent with this cookie, which it does not tell."""
+    """Return the secret field of forms of this cookie, against cross-site requests.
+
+    The field is a MAC under the cookie, so it does not reveal the cookie.
+    """
     return hmac.digest(cookie.encode(), b"rappor/pages/form", hashlib.sha256).hex()
 
 
-def is_form_token(cookie: str, given: str) -> bool:
-    """Return whether a form was made for this cookie."""
-    return hmac.compare_digest(form_token(cookie).encode(), given.encode())
+def is_form_token(cookie: str, field: str) -> bool:
+    """Return whether the secret field of a form belongs to this cookie."""
+    return hmac.compare_digest(form_token(cookie).encode(), field.encode())
 
 
 def new_cookie() -> str:

@@ -1,4 +1,4 @@
-"""What Alembic runs: the steps, on the connection that it is handed."""
+"""Entry point of Alembic: runs the migrations on the connection of `database.migrate`."""
 
 from __future__ import annotations
 
